@@ -1,0 +1,93 @@
+# Everything a contributor needs. Each target prepares what it depends on; nothing is done by hand before.
+
+PYTHON      ?= python3
+WORKERS     ?= 2
+PROFILE     ?= ci
+VENV        := .venv
+BIN         := $(VENV)/bin
+STAMP       := $(VENV)/.installed
+LOCK_VENV   := .venv-lock
+UV_VERSION  := 0.13.7
+
+LIVE        := tests/live
+PYTEST      := $(BIN)/python -m pytest --hypothesis-profile=$(PROFILE)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test lint format unit suite live bench crds scenarios-rewrite lock clean python-is-usable
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## Create .venv with the locked dependencies and jobtree itself
+
+$(STAMP): pyproject.toml requirements.lock | python-is-usable
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+python-is-usable:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "$(PYTHON) was not found. Install Python 3.11 or later, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is $$($(PYTHON) --version 2>&1), but jobtree needs Python 3.11 or later." >&2; \
+	  echo "Name a newer one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot create virtual environments: its venv or ensurepip module is missing." >&2; \
+	  echo "On Debian and Ubuntu: apt-get install python3-venv. Elsewhere install the full Python distribution." >&2; \
+	  exit 1; }
+
+demo: venv ## Show jobtree at work on a simulated fleet
+	$(BIN)/python -m jobtree.cli.demo
+
+test: venv ## Lint, then run all tests, the live ones last
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory suite
+	@$(MAKE) --no-print-directory live
+
+lint: venv ## Check style, types and the direction of imports
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-logo
+
+format: venv ## Format the code and apply the safe fixes
+	$(BIN)/python -m ruff format .
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+unit: venv ## Run only the fast tests (unit and scenarios)
+	$(PYTEST) -n $(WORKERS) tests/unit tests/scenarios
+
+suite: venv ## Run every test except the live ones (PROFILE=explore for fresh random examples)
+	$(PYTEST) -n $(WORKERS) --ignore=$(LIVE) tests
+
+live: venv ## Run the tests that need a real control plane, one at a time
+	@if find $(LIVE) -name 'test_*.py' 2>/dev/null | grep -q .; then \
+	  set -x; $(PYTEST) $(LIVE); \
+	else \
+	  echo "$(LIVE) holds no tests: nothing live was run."; \
+	fi
+
+bench: venv ## Measure, and compare with the recorded bounds
+	$(BIN)/python -m benchmarks
+
+crds: venv ## Generate config/crd from the api's structs
+	$(BIN)/python -m jobtree.api.crd config/crd
+
+scenarios-rewrite: venv ## Rewrite what the scenarios expect; review the difference before committing
+	$(PYTEST) tests/scenarios --rewrite
+
+lock: | python-is-usable ## Lock the dependencies again (make lock UPGRADE=1 takes newer versions)
+	@$(LOCK_VENV)/bin/uv --version 2>/dev/null | grep -qF ' $(UV_VERSION) ' || { \
+	  $(PYTHON) -m venv $(LOCK_VENV) && $(LOCK_VENV)/bin/python -m pip install --quiet uv==$(UV_VERSION); }
+	$(LOCK_VENV)/bin/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
+	  --extra dev --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+	  $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
+	@! grep -nE '://|--(extra-)?index-url|--find-links' requirements.lock || { \
+	  echo "requirements.lock must not name an index." >&2; exit 1; }
+
+clean: ## Remove the environments, caches and build products
+	rm -rf $(VENV) $(LOCK_VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

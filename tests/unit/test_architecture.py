@@ -1,0 +1,56 @@
+"""What the core must not do, beyond what the import contracts in pyproject.toml can see.
+
+The contracts refuse modules. This refuses calls: built-ins that read or write, imports made by name, and the
+methods of innocent modules that ask the machine what time it is.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import jobtree
+
+CORE = Path(jobtree.__file__).parent / "core"
+
+FORBIDDEN_BUILTINS = {"__import__", "breakpoint", "compile", "eval", "exec", "input", "open", "print"}
+FORBIDDEN_METHODS = {"now", "today", "utcnow"}
+CLOCKS = {"date", "datetime"}
+
+
+def offences(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Name(id=name), lineno=line) if name in FORBIDDEN_BUILTINS:
+                yield f"line {line}: calls {name}()"
+            case ast.Attribute(
+                value=ast.Name(id=clock) | ast.Attribute(attr=clock), attr=method, lineno=line
+            ):
+                if clock in CLOCKS and method in FORBIDDEN_METHODS:
+                    yield f"line {line}: reads the clock with {clock}.{method}"
+            case ast.Import(names=names, lineno=line) if any(name.name == "importlib" for name in names):
+                yield f"line {line}: imports by name"
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, id=str(path.relative_to(CORE))) for path in sorted(CORE.rglob("*.py"))]
+)
+def test_the_core_does_no_io_and_reads_no_clock(path: Path) -> None:
+    assert list(offences(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("print('hello')", ["line 1: calls print()"]),
+        ("with open('x') as file:\n    pass", ["line 1: calls open()"]),
+        ("\nclock = datetime.now", ["line 2: reads the clock with datetime.now"]),
+        ("import datetime\ndatetime.datetime.utcnow()", ["line 2: reads the clock with datetime.utcnow"]),
+        ("datetime.date.today()", ["line 1: reads the clock with date.today"]),
+        ("import importlib", ["line 1: imports by name"]),
+        ("now = world.now\nwindow.open()\nreopen()", []),
+    ],
+)
+def test_an_offence_is_found(source: str, found: list[str]) -> None:
+    assert list(offences(source)) == found
