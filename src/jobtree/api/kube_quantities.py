@@ -1,0 +1,44 @@
+"""Kubernetes resource quantities (``500m``, ``64Gi``, ``1e3``) as integers, rounded up as Kubernetes does."""
+
+import re
+from fractions import Fraction
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta
+
+_QUANTITY: Final = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}))"
+    r"(?:[eE](?P<exponent>[+-]?[0-9]{1,2})|(?P<suffix>[numkMGTPE]|[KMGTPE]i))?"
+)
+_SUFFIXES: Final = {
+    "": Fraction(1),
+    **{suffix: Fraction(10) ** (3 * power) for power, suffix in enumerate("num", start=-3)},
+    **{suffix: Fraction(10) ** (3 * power) for power, suffix in enumerate("kMGTPE", start=1)},
+    **{f"{suffix}i": Fraction(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
+}
+
+EXAMPLES: Final = "a quantity such as 4, 500m or 64Gi"
+
+Quantity: TypeAlias = Annotated[str | int | float, Meta(description=EXAMPLES)]
+
+
+def whole(quantity: Quantity) -> int:
+    """In units: ``"64Gi"`` is 68719476736. Raises ValueError for what is no quantity."""
+    return _round_up(_exact(quantity))
+
+
+def milli(quantity: Quantity) -> int:
+    """In thousandths: ``"500m"`` is 500, ``4`` is 4000. Raises ValueError for what is no quantity."""
+    return _round_up(_exact(quantity) * 1000)
+
+
+def _exact(quantity: Quantity) -> Fraction:
+    found = _QUANTITY.fullmatch(str(quantity))
+    if not found:
+        raise ValueError(f"{quantity!r} is not {EXAMPLES}")
+    number, exponent, suffix = found.group("number", "exponent", "suffix")
+    return Fraction(number) * (Fraction(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""])
+
+
+def _round_up(number: Fraction) -> int:
+    return -(-number.numerator // number.denominator)

@@ -1,0 +1,42 @@
+"""The schema of a pod template: all of PodTemplateSpec passes, only what Jobtree must refuse is looked at.
+
+Kubernetes checks the rest when the pods are made. The rules are those of ``jobtree.api.validate_template``.
+"""
+
+from typing import Any
+
+from jobtree.api.rules import Rule, open_object
+
+MAX_CONTAINERS = 32
+
+_GPUS = open_object(
+    {name: {"x-kubernetes-int-or-string": True} for name in ("nvidia.com/gpu", "amd.com/gpu")},
+    Rule(
+        "!has(self.nvidia__dot__com__slash__gpu) && !has(self.amd__dot__com__slash__gpu)",
+        "Jobtree gives a pod its GPUs (gpusPerPod): a template may not ask for them",
+    ),
+)
+_CONTAINERS = {
+    "type": "array",
+    "maxItems": MAX_CONTAINERS,
+    "x-kubernetes-list-type": "atomic",
+    "items": open_object({"resources": open_object({"requests": _GPUS, "limits": _GPUS})}),
+}
+_METADATA = open_object(
+    {"finalizers": {"type": "array", "maxItems": 16, "items": {"type": "string", "maxLength": 317}}},
+    Rule("!has(self.finalizers) || size(self.finalizers) == 0", "pods may not have finalizers"),
+)
+_SPEC = open_object(
+    {
+        "nodeName": {"type": "string", "maxLength": 253},
+        "containers": _CONTAINERS,
+        "initContainers": _CONTAINERS,
+    },
+    Rule("!has(self.nodeName) || self.nodeName == ''", "Jobtree chooses the node: nodeName may not be set"),
+    Rule("has(self.containers) && size(self.containers) > 0", "must name at least one container"),
+)
+
+TEMPLATE_SCHEMA: dict[str, Any] = {
+    **open_object({"metadata": _METADATA, "spec": _SPEC}),
+    "required": ["spec"],
+}

@@ -1,0 +1,177 @@
+"""What Jobtree reads of a Pod and of a template: what it asks for, what it tolerates, whose it is.
+
+A pod is Jobtree's only if its controller is a Run, which the garbage collector and the API server hold to be
+true; labels and annotations, which anybody can write, say nothing.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from jobtree.api.kube_quantities import Quantity, milli, whole
+from jobtree.api.meta import GROUP, OwnerReference
+from jobtree.api.nodes import GPU_RESOURCES, Taint
+from jobtree.api.problems import InputError, Problem
+from jobtree.api.scalars import Name
+from jobtree.api.shape import convert
+
+
+class Pod(msgspec.Struct, frozen=True, kw_only=True):
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    gpus: int
+    cpu_milli: int
+    memory_bytes: int
+    jobtree: bool
+    finished: bool
+
+
+class Toleration(msgspec.Struct, frozen=True):
+    key: str = ""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    value: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        if self.operator == "Exists":
+            return True
+        return bool(self.key) and self.value == taint.value
+
+
+class Requests(NamedTuple):
+    """What one pod needs of its node, apart from GPUs that Jobtree gives it."""
+
+    cpu_milli: int
+    memory_bytes: int
+    gpus: int
+    tolerations: tuple[Toleration, ...]
+    node_selector: dict[str, str]
+
+
+class _Amounts(NamedTuple):
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpus: int = 0
+
+    def plus(self, other: "_Amounts") -> "_Amounts":
+        return _Amounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def at_least(self, other: "_Amounts") -> "_Amounts":
+        return _Amounts(*map(max, self, other))
+
+
+class _Resources(msgspec.Struct):
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    name: str = ""
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+    restart_policy: str = ""
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    containers: tuple[_Container, ...] = ()
+    init_containers: tuple[_Container, ...] = ()
+    overhead: dict[str, Quantity] = {}
+    node_name: str = ""
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: Name
+    namespace: str = ""
+    uid: str = ""
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
+
+
+class _RawPod(msgspec.Struct):
+    metadata: _Metadata
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _RawTemplate(msgspec.Struct):
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+
+
+def read_pod(document: dict[str, Any], where: str) -> Pod:
+    """The Pod of a raw core/v1 document. Raises InputError."""
+    raw = convert(document, _RawPod, where)
+    amounts = _total(raw.spec, where, "spec")
+    return Pod(
+        namespace=raw.metadata.namespace,
+        name=raw.metadata.name,
+        uid=raw.metadata.uid,
+        node=raw.spec.node_name,
+        gpus=amounts.gpus,
+        cpu_milli=amounts.cpu_milli,
+        memory_bytes=amounts.memory_bytes,
+        jobtree=any(_is_run(owner) for owner in raw.metadata.owner_references),
+        finished=raw.status.phase in ("Succeeded", "Failed"),
+    )
+
+
+def template_requests(template: dict[str, Any], where: str = "template") -> Requests:
+    """What a pod of this PodTemplateSpec needs of its node. Raises InputError."""
+    spec = convert(template, _RawTemplate, where).spec
+    return Requests(*_total(spec, where, "spec"), spec.tolerations, spec.node_selector)
+
+
+def tolerates(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
+    """Whether a GPU pod may run there. Taints that only say "this node has GPUs" do not keep it out."""
+    given = tuple(tolerations)
+    return all(
+        taint.effect == "PreferNoSchedule"
+        or (taint.effect == "NoSchedule" and taint.key in GPU_RESOURCES)
+        or any(toleration.tolerates(taint) for toleration in given)
+        for taint in taints
+    )
+
+
+def _is_run(owner: OwnerReference) -> bool:
+    group = owner.api_version.partition("/")[0]
+    return owner.controller and owner.kind == "Run" and group == GROUP
+
+
+def _total(spec: _PodSpec, where: str, path: str) -> _Amounts:
+    """Kubernetes' own sum: sidecars stay, other init containers come one at a time, before the rest."""
+    sidecars, peak = _Amounts(), _Amounts()
+    for position, container in enumerate(spec.init_containers):
+        asked = _asked(container, where, f"{path}.initContainers[{position}]")
+        if container.restart_policy == "Always":
+            sidecars = sidecars.plus(asked)
+            asked = _Amounts()
+        peak = peak.at_least(sidecars.plus(asked))
+    running = sidecars
+    for position, container in enumerate(spec.containers):
+        running = running.plus(_asked(container, where, f"{path}.containers[{position}]"))
+    return running.at_least(peak).plus(_amounts(spec.overhead, where, f"{path}.overhead"))
+
+
+def _asked(container: _Container, where: str, path: str) -> _Amounts:
+    """A limit without a request is a request."""
+    resources = container.resources
+    return _amounts({**resources.limits, **resources.requests}, where, f"{path}.resources")
+
+
+def _amounts(quantities: dict[str, Quantity], where: str, path: str) -> _Amounts:
+    try:
+        return _Amounts(
+            cpu_milli=milli(quantities.get("cpu", 0)),
+            memory_bytes=whole(quantities.get("memory", 0)),
+            gpus=sum(whole(quantities.get(name, 0)) for name in GPU_RESOURCES),
+        )
+    except ValueError as broken:
+        raise InputError(where, [Problem(path, quantities, str(broken))]) from None

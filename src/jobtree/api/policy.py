@@ -1,0 +1,153 @@
+"""Policy and Clock, the two documents that only a state file holds.
+
+Administrators write the policy in words (``minNotice: 5m``); everything that decides reads it in integers.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from jobtree.api.meta import SIM_GROUP, VERSION, PodTemplate, Wire
+from jobtree.api.problems import ABSENT, InputError, Problem
+from jobtree.api.quantities import (
+    DAY,
+    HOUR,
+    MILLI,
+    MINUTE,
+    format_time,
+    parse_duration,
+    parse_milli,
+    parse_time,
+)
+from jobtree.api.scalars import Duration, Flavor, Rate, Time
+from jobtree.api.shape import convert
+from jobtree.api.validate_template import grace_problems, template_problems
+
+SIM_API_VERSION = f"{SIM_GROUP}/{VERSION}"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """Section 14 in integers: times in milliseconds, rates and prices in thousandths."""
+
+    prices_milli: dict[str, int] = {}
+    spare_rate_milli: int = MILLI // 4
+    opportunistic_rate_milli: int = 0
+    structural_notice_ms: int = MINUTE
+    min_notice_ms: int = 5 * MINUTE
+    max_notice_ms: int = 30 * MINUTE
+    min_runtime_ms: int = 2 * HOUR
+    max_grace_ms: int = 5 * MINUTE
+    node_grace_ms: int = 2 * MINUTE
+    default_template: PodTemplate | None = None
+    lease_retention_ms: int = 30 * DAY
+
+    def price_milli(self, flavor: str) -> int:
+        """Credits for a GPU-hour of this flavor, in thousandths."""
+        return self.prices_milli.get(flavor, MILLI)
+
+
+Price = Annotated[
+    Annotated[int, Meta(ge=0, le=999_999)] | Rate,
+    Meta(description='credits for a GPU-hour, such as 3 or "2.5"'),
+]
+
+
+class PolicySpec(Wire):
+    """Section 14 as administrators write it."""
+
+    prices: Annotated[dict[Flavor, Price], Meta(max_length=256)] = msgspec.field(default_factory=dict)
+    spare_rate: Rate = "0.25"
+    opportunistic_rate: Rate = "0"
+    structural_notice: Duration = "1m"
+    min_notice: Duration = "5m"
+    max_notice: Duration = "30m"
+    min_runtime: Duration = "2h"
+    max_grace: Duration = "5m"
+    node_grace: Duration = "2m"
+    default_template: PodTemplate | None = None
+    lease_retention: Duration = "30d"
+
+
+class _ClockSpec(Wire):
+    now: Time
+
+
+class _SimDocument(Wire):
+    api_version: str
+    kind: str
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _PolicyDocument(_SimDocument, kw_only=True):
+    spec: PolicySpec = PolicySpec()
+
+
+class _ClockDocument(_SimDocument, kw_only=True):
+    spec: _ClockSpec
+
+
+def is_sim_document(document: dict[str, Any]) -> bool:
+    """Whether this is a Policy or a Clock, and not one of the kinds of a cluster."""
+    version = document.get("apiVersion")
+    return isinstance(version, str) and version.partition("/")[0] == SIM_GROUP
+
+
+def parse_policy(document: dict[str, Any], where: str) -> Policy:
+    """The policy of a document ``kind: Policy``. Raises InputError."""
+    _check_kind(document, "Policy", where)
+    return build_policy(convert(document, _PolicyDocument, f"{where}, Policy").spec, f"{where}, Policy")
+
+
+def build_policy(spec: PolicySpec, where: str) -> Policy:
+    """The integers of a policy. Raises InputError where its parts do not go together."""
+    policy = Policy(
+        prices_milli={flavor: parse_milli(str(price)) for flavor, price in spec.prices.items()},
+        spare_rate_milli=parse_milli(spec.spare_rate),
+        opportunistic_rate_milli=parse_milli(spec.opportunistic_rate),
+        structural_notice_ms=parse_duration(spec.structural_notice),
+        min_notice_ms=parse_duration(spec.min_notice),
+        max_notice_ms=parse_duration(spec.max_notice),
+        min_runtime_ms=parse_duration(spec.min_runtime),
+        max_grace_ms=parse_duration(spec.max_grace),
+        node_grace_ms=parse_duration(spec.node_grace),
+        default_template=spec.default_template,
+        lease_retention_ms=parse_duration(spec.lease_retention),
+    )
+    found = list(_problems(policy, spec))
+    if found:
+        raise InputError(where, found)
+    return policy
+
+
+def parse_clock(document: dict[str, Any], where: str) -> int:
+    """The instant of a document ``kind: Clock``, in milliseconds. Raises InputError."""
+    _check_kind(document, "Clock", where)
+    return parse_time(convert(document, _ClockDocument, f"{where}, Clock").spec.now)
+
+
+def clock_document(now_ms: int) -> dict[str, Any]:
+    """The Clock that says this instant."""
+    return {"apiVersion": SIM_API_VERSION, "kind": "Clock", "spec": {"now": format_time(now_ms)}}
+
+
+def _check_kind(document: dict[str, Any], kind: str, where: str) -> None:
+    for field, wanted in (("apiVersion", SIM_API_VERSION), ("kind", kind)):
+        value = document.get(field, ABSENT)
+        if value != wanted:
+            raise InputError(where, [Problem(field, value, f"must be {wanted}")])
+
+
+def _problems(policy: Policy, spec: PolicySpec) -> Iterator[Problem]:
+    for field, rate, written in (
+        ("spec.spareRate", policy.spare_rate_milli, spec.spare_rate),
+        ("spec.opportunisticRate", policy.opportunistic_rate_milli, spec.opportunistic_rate),
+    ):
+        if rate > MILLI:
+            yield Problem(field, written, "must be at most 1, the rate of an active GPU")
+    if policy.min_notice_ms > policy.max_notice_ms:
+        yield Problem("spec.minNotice", spec.min_notice, f"must be at most maxNotice ({spec.max_notice})")
+    if spec.default_template is not None:
+        yield from template_problems("spec.defaultTemplate", spec.default_template)
+        yield from grace_problems("spec.defaultTemplate", spec.default_template, policy.max_grace_ms)

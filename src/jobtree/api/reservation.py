@@ -1,0 +1,112 @@
+"""Reservation: a promised start, what is missing, and who would have to give way. Written by Jobtree."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
+
+from jobtree.api.lease import Payer, RunRef
+from jobtree.api.meta import ObjectMeta, Wire
+from jobtree.api.rules import Rule, unchanged
+from jobtree.api.scalars import Count, Flavor, GpuHours, Hex, Name, ShortName, Text, Time, Word
+
+RemedyKind = Literal[
+    "Reclaim",
+    "DropSpares",
+    "Shrink",
+    "Lottery",
+    "Recall",
+    "RaiseEnvelope",
+    "AskSponsor",
+    "AddCapacity",
+]
+ReservationState = Literal["Pending", "Activated", "Superseded", "Cancelled"]
+RunNames = Annotated[tuple[Name, ...], Meta(max_length=1024)]
+
+
+class DomainShare(Wire):
+    """GPUs promised in one domain, and the nodes there that could carry them."""
+
+    domain: Annotated[str, Meta(max_length=200)]
+    gpus: Count
+    nodes: Annotated[tuple[Name, ...], Meta(max_length=12_500)] = ()
+
+
+class IntendedSlice(Wire):
+    domains: Annotated[tuple[DomainShare, ...], Meta(max_length=1024)] = ()
+
+
+class ReservationSpec(Wire):
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            unchanged("", "runRef", "flavor", "commitment", "members"),
+            "of a Reservation only earliestStart and intendedSlice change",
+        ),
+    )
+
+    run_ref: RunRef
+    flavor: Flavor
+    commitment: Hex
+    earliest_start: Time | None = None
+    intended_slice: IntendedSlice = IntendedSlice()
+    members: Annotated[tuple[ShortName, ...], Meta(max_length=64)] = ()
+
+
+class Remedy(Wire):
+    kind: RemedyKind
+    gpus: Count | None = None
+    gpu_hours: GpuHours | None = None
+    runs: RunNames = ()
+    message: Text = ""
+
+
+class ExpectedStart(Wire):
+    p50: Time
+    p90: Time
+
+
+class Forecast(Wire):
+    deficit_gpus: Count = 0
+    funding_deficit_gpus: Count = 0
+    scope: Text = ""
+    conflict_set: RunNames = ()
+    remedies: Annotated[tuple[Remedy, ...], Meta(max_length=64)] = ()
+    confidence: Literal["guaranteed", "window-aligned"] | None = None
+    expected_start: ExpectedStart | None = None
+
+
+class Slip(Wire):
+    reason: Word
+    from_: Time | None = None
+    to: Time | None = None
+
+
+class FundingPlan(Wire):
+    payer: Payer
+    gpus: Count
+
+
+class Terms(Wire):
+    """What the promise counts on: how wide, what it may take, who pays, and how long it then stands."""
+
+    width: Count
+    gpus_per_pod: Count
+    takes: Literal["Nothing", "Cuts", "Lottery"] = "Nothing"
+    funding: Annotated[tuple[FundingPlan, ...], Meta(max_length=256)] = ()
+    firm_until: Time | None = None
+    turn: Count = 0  # of promises made at one instant, those of an earlier planning come first
+
+
+class ReservationStatus(Wire):
+    state: ReservationState | None = None
+    terms: Terms | None = None
+    forecast: Forecast | None = None
+    slips: Annotated[tuple[Slip, ...], Meta(max_length=256)] = ()
+    lottery: dict[str, Any] | None = None
+
+
+class Reservation(Wire):
+    KIND: ClassVar[str] = "Reservation"
+
+    metadata: ObjectMeta
+    spec: ReservationSpec
+    status: ReservationStatus = ReservationStatus()
