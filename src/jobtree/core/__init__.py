@@ -1,0 +1,1 @@
+"""Decides, and does nothing else: a world in, actions and verdicts out."""

@@ -1,0 +1,153 @@
+"""Admission, in creation order (P7).
+
+The whole width; a malleable Run else the widest step that fits; else unpaid, if the Run allows it;
+else it waits, and the verdict says why. "No" is a value here, never an exception.
+"""
+
+from jobtree.core.cover import refusals
+from jobtree.core.fleet import Demand, Flavor, total_placeable
+from jobtree.core.gang import Layout
+from jobtree.core.giveway import loans, provisional_gpus, recalls, reclaims, take_least
+from jobtree.core.reasons import Reason, Verdict, Why
+from jobtree.core.reserve import promise_start
+from jobtree.core.runs import RunState
+from jobtree.core.settle import find_payers
+from jobtree.core.shape import Shape
+from jobtree.core.trial import Trial
+
+
+def consider(trial: Trial, state: RunState) -> Verdict | None:
+    """Start a waiting Run if it can, or find payers for one that holds unpaid GPUs."""
+    if state.phase == "Running":
+        find_payers(trial, state)
+        return None
+    return start(trial, state)
+
+
+def start(trial: Trial, state: RunState) -> Verdict | None:
+    """Start the Run, or give it a Reservation and say why it waits."""
+    shape = state.shape
+    assert shape is not None
+    flavor = trial.world.fleet.flavors.get(shape.flavor)
+    size = shape.pod_size(flavor.biggest_node if flavor else 1)
+    if state.standing(trial.world.now) is not None:
+        return None  # its promise is due this very instant: the next pass activates it
+    if flavor is not None and start_funded(trial, state, shape, flavor, size):
+        return None
+    whys = tuple(why_not(trial, state, shape, flavor, size))
+    if state.promise is None:
+        promise_start(trial, state, size)
+    if flavor is not None and start_on_sufferance(trial, state, shape, flavor, size):
+        return None
+    return Verdict("Reserved", whys)
+
+
+def start_funded(trial: Trial, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
+    """Start at the widest width that somebody pays for and that stands in no promise's way."""
+    reach = flavor.free + flavor.unpaid_slots + provisional_gpus(trial, state)
+    if reach < shape.total:  # what is recalled may be demoted, and then it is unpaid too
+        reach += sum(lease.gpus for lease in loans(trial.world, state, trial.world.now))
+    return any(width <= reach and start_at(trial, state, width, size) for width in shape.widths())
+
+
+def start_on_sufferance(trial: Trial, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
+    """Start provisionally on what is promised to others, or unpaid; either way it keeps its Reservation."""
+    if shape.checkpoint is not None and start_provisionally(trial, state, shape, size):
+        return True
+    reach = flavor.free + flavor.spare_slots if shape.allow_opportunistic else 0
+    return any(width <= reach and start_unpaid(trial, state, width, size) for width in shape.widths())
+
+
+def start_at(trial: Trial, state: RunState, width: int, size: int) -> bool:
+    """Start at that width: on free slots, else on those of unpaid work, else with recalled money."""
+    world, now = trial.world, trial.world.now
+
+    def attempt() -> bool:
+        mark = trial.mark()
+        trial.act("Start", state, now, Why(Reason.ADMITTED, state.owner, width, width), pod_size=size)
+        if not Layout(trial, state, size, now, "Start").place(width):
+            trial.rollback(mark)
+            return False
+        promise = state.promise
+        if promise is not None:
+            trial.act("Supersede", state, now, Why(Reason.SUPERSEDED, promise.name), promise=promise)
+        return True
+
+    if attempt():
+        return True
+    flavor = world.fleet.flavor(state.flavor)
+
+    def funded() -> bool:
+        return not refusals(world, state, width, size, now)
+
+    def reclaim() -> bool:
+        takings = reclaims(trial, state, now)
+        return take_least(trial, takings, lambda: flavor.free >= width and funded(), attempt)
+
+    if reclaim():
+        return True
+    if funded():
+        return False
+    return take_least(trial, recalls(trial, state, now), funded, lambda: attempt() or reclaim())
+
+
+def start_provisionally(trial: Trial, state: RunState, shape: Shape, size: int) -> bool:
+    """Start in promised slots or with promised money, as long as enough time remains (R6)."""
+    now = trial.world.now
+    for width in shape.widths():
+        mark = trial.mark()
+        cause = Why(Reason.PROVISIONAL, "", width, width)
+        trial.act("Start", state, now, cause, pod_size=size, provisional=True)
+        if Layout(trial, state, size, now, "Start").place(width):
+            return True
+        trial.rollback(mark)
+    return False
+
+
+def start_unpaid(trial: Trial, state: RunState, width: int, size: int) -> bool:
+    """Start on slots that nobody pays for: free ones, or those of other Runs' spares."""
+    mark, now = trial.mark(), trial.world.now
+    trial.act("Start", state, now, Why(Reason.OPPORTUNISTIC, "", width, width), pod_size=size)
+    if Layout(trial, state, size, now, "Start", unpaid=True).place(width):
+        return True
+    trial.rollback(mark)
+    return False
+
+
+def why_not(trial: Trial, state: RunState, shape: Shape, flavor: Flavor | None, size: int) -> list[Why]:
+    """Every reason why the Run cannot start at its least width: payers first, then places."""
+    world = trial.world
+    whys = refusals(world, state, shape.min, size, world.now)
+    if flavor is None or not flavor.domains:
+        return [*whys, Why(Reason.NO_SUCH_FLAVOR, shape.flavor, 0, shape.min)]
+    layout = Layout(trial, state, size, world.now, "Start")
+    demand, where = layout.demand(), f"flavor {flavor.name}"
+    together = shape.group if shape.group and shape.spread else 0 if shape.spread else shape.min
+    most = flavor.largest(demand) * size
+    if most < together:
+        return [*whys, Why(Reason.GROUP_TOO_LARGE, where, most, together)]
+    have = placeable_gpus(flavor, demand, shape)
+    if have < shape.min:
+        return [*whys, Why(Reason.NO_FREE_SLOTS, where, have, shape.min)]
+    if whys:
+        return whys
+    have = max(
+        (placeable_gpus(flavor, layout.demand(payer), shape) for payer in layout.candidates), default=0
+    )
+    if have < shape.min:
+        return [Why(Reason.NO_FREE_SLOTS, "where they are paid for", have, shape.min)]
+    free = sum(max(0, layout.unheld_gpus(domain)) for domain in list(flavor.in_pack_order(size)))
+    return [Why(Reason.HELD, where, min(free, have), shape.min)]
+
+
+def placeable_gpus(flavor: Flavor, demand: Demand, shape: Shape) -> int:
+    """Free GPUs that the Run's pods could use, in whole groups where it is grouped (P2)."""
+    if flavor.free < demand.size:
+        return 0
+    domains = flavor.domains.values()
+    if not shape.spread:
+        return max(domain.placeable(demand) for domain in domains) * demand.size
+    if not shape.group:
+        return total_placeable(domains, demand) * demand.size
+    pods = max(1, shape.group // demand.size)
+    return sum(domain.placeable(demand) // pods for domain in domains) * shape.group

@@ -1,0 +1,128 @@
+"""Alarms: the instants at which something happens by itself.
+
+A window opens or closes, hours run out, a Run reaches its ``maxDuration``. Each change that could bring
+such an instant nearer sets an alarm; whether it still holds is asked when it comes up. So the first
+alarm is never late, and nothing is searched.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from jobtree.core.books import FOREVER, EnvelopeState, credits_run_out
+from jobtree.core.lease import EnvelopeKey, RunKey
+from jobtree.core.runs import FINISHED, RunState
+
+if TYPE_CHECKING:
+    from jobtree.core.world import World
+
+
+class Due(IntEnum):
+    """What may be due, in the order in which things due at one instant happen."""
+
+    RUN = 0
+    ENVELOPE = 1
+    PROMISE = 2
+
+
+Subject = tuple[Due, str, str]  # what, and its key
+
+
+class Alarms:
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._heap: list[tuple[int, Subject]] = []
+        self._set: dict[Subject, int] = {}
+
+    def watch_envelope(self, envelope: EnvelopeState) -> None:
+        """Its totals changed, and with them those of the caps above it and of all that share them."""
+        self._watch((Due.ENVELOPE, *envelope.key))
+        for cap in envelope.caps:
+            for other in cap.envelopes:
+                if other is not envelope:
+                    self._watch((Due.ENVELOPE, *other.key))
+
+    def watch_run(self, state: RunState) -> None:
+        self._watch((Due.RUN, *state.key))
+        self._watch((Due.PROMISE, *state.key))
+
+    def _watch(self, subject: Subject) -> None:
+        at = self._instant(subject)
+        if at is not None and self._set.get(subject, FOREVER) > at:
+            self._set[subject] = at
+            heappush(self._heap, (at, subject))
+
+    def first(self) -> int | None:
+        """The next instant at which something is due, in the past or in the future."""
+        found = self._peek()
+        return None if found is None else found[0]
+
+    def due(self, until: int) -> tuple[int, Subject] | None:
+        """The first thing due at or before that instant."""
+        found = self._peek()
+        return None if found is None or found[0] > until else found
+
+    def _peek(self) -> tuple[int, Subject] | None:
+        while self._heap:
+            at, subject = self._heap[0]
+            actual = self._instant(subject)
+            if actual == at:
+                return at, subject
+            heappop(self._heap)
+            if self._set.get(subject) == at:
+                del self._set[subject]
+            if actual is not None and self._set.get(subject, FOREVER) > actual:
+                self._set[subject] = actual
+                heappush(self._heap, (actual, subject))
+        return None
+
+    def _instant(self, subject: Subject) -> int | None:
+        kind, first, second = subject
+        if kind is Due.RUN:
+            return self._run_instant((first, second))
+        if kind is Due.PROMISE:
+            return self._promise_instant((first, second))
+        return self._envelope_instant((first, second))
+
+    def _run_instant(self, key: RunKey) -> int | None:
+        state = self._world.runs.get(key)
+        return state.known_end if state is not None and state.phase == "Running" else None
+
+    def _promise_instant(self, key: RunKey) -> int | None:
+        state = self._world.runs.get(key)
+        if state is None or state.promise is None or state.phase in FINISHED or state.promise.at is None:
+            return None
+        return max(state.promise.at, self._world.now)  # nothing starts in the past: it comes after all else
+
+    def _envelope_instant(self, key: EnvelopeKey) -> int | None:
+        envelope = self._world.ledger.envelopes.get(key)
+        if envelope is None:
+            return None
+        if self._world.now < envelope.start:
+            return envelope.start
+        return closing_instant(envelope)
+
+
+def closing_instant(envelope: EnvelopeState) -> int | None:
+    """When this envelope's funded leases end next, by its window or by hours; None: not by itself."""
+    if not envelope.leases:
+        return None
+    ends = [at for at, _ in exhaustions(envelope)]
+    if envelope.end < FOREVER:
+        ends.append(envelope.end)
+    return max(min(ends), envelope.amended_at) if ends else None
+
+
+def exhaustions(envelope: EnvelopeState) -> Iterator[tuple[int, bool]]:
+    """When open-ended leases use up each limit in hours or credits; whether only borrowed ones end then."""
+    if envelope.account.charge == envelope.account.declared:
+        return iter(())  # it pays for none: what others use up of a cap ends nothing here
+    found = [(envelope.account.runs_out(), False), (envelope.lent.runs_out(), True)]
+    if envelope.max_credits is not None:
+        found.append((credits_run_out([envelope], envelope.max_credits), False))
+    for cap in envelope.caps:
+        found.append((cap.account.runs_out(), False))
+        if cap.max_credits is not None:
+            found.append((credits_run_out(cap.envelopes, cap.max_credits), False))
+    return ((at, borrowed) for at, borrowed in found if at is not None)

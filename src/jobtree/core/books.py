@@ -1,0 +1,225 @@
+"""The books: what every envelope, lending limit, aggregate cap and tree quota has given out.
+
+All figures are integers: charge in thousandths of a GPU, use in thousandths of a GPU times milliseconds.
+An account is a straight line in time: use at t = settled + charge·t − Σ charge·start. Opening or closing
+a lease moves the line; reading it at any instant costs nothing, and no history is replayed.
+A declared Run (``maxDuration``) commits what it has not used yet: Σ charge·end − charge·t (C5).
+"""
+
+from collections.abc import Iterable
+
+from jobtree.api.budget import AggregateCap, Envelope
+from jobtree.api.quantities import HOUR, MILLI, parse_time
+from jobtree.core.lease import EnvelopeKey, Lease, RunKey
+from jobtree.core.promise import Promise
+
+FOREVER = 1 << 60
+GPU_HOUR = MILLI * HOUR
+
+
+class Account:
+    """One limit's running totals. Limits of None do not bind."""
+
+    __slots__ = (
+        "charge",
+        "charge_start",
+        "declared",
+        "declared_end",
+        "label",
+        "max_charge",
+        "max_use",
+        "opened",
+        "settled",
+    )
+
+    def __init__(self, label: str, max_gpus: int | None, max_gpu_hours: int | None) -> None:
+        self.label = label
+        self.set_limits(max_gpus, max_gpu_hours)
+        self.settled = 0  # use of closed leases
+        self.charge = 0  # of open leases
+        self.charge_start = 0  # Σ charge·start of open leases
+        self.declared = 0  # charge of open leases with a known end
+        self.declared_end = 0  # Σ charge·end of those
+        self.opened: dict[int, int] = {}  # charge of open-ended leases by start: it commits an hour just then
+
+    def set_limits(self, max_gpus: int | None, max_gpu_hours: int | None) -> None:
+        self.max_charge = FOREVER if max_gpus is None else max_gpus * MILLI
+        self.max_use = None if max_gpu_hours is None else max_gpu_hours * GPU_HOUR
+
+    def open(self, charge: int, start: int, end: int | None, sign: int = 1) -> None:
+        """A lease opens (with sign −1: it never did). ``end`` is given where it is known."""
+        charge *= sign
+        self.charge += charge
+        self.charge_start += charge * start
+        if end is not None:
+            self.declared += charge
+            self.declared_end += charge * end
+        else:
+            opened = self.opened.pop(start, 0) + charge
+            if opened:
+                self.opened[start] = opened
+
+    def close(self, charge: int, start: int, end: int | None, at: int, sign: int = 1) -> None:
+        """A lease closes at that instant (with sign −1: it did not)."""
+        self.open(charge, start, end, -sign)
+        self.settled += sign * charge * (at - start)
+
+    def used(self, at: int) -> int:
+        return self.settled + self.charge * at - self.charge_start
+
+    def committed(self, at: int) -> int:
+        """What declared Runs have not used yet, plus the hour of those that opened at this very instant."""
+        return self.declared_end - self.declared * at + self.opened.get(at, 0) * HOUR
+
+    def free_charge(self) -> int:
+        return self.max_charge - self.charge
+
+    def free_use(self, at: int) -> int | None:
+        return None if self.max_use is None else self.max_use - self.used(at) - self.committed(at)
+
+    def runs_out(self) -> int | None:
+        """The instant at which open-ended leases have used all that declared ones leave (C5)."""
+        flow = self.charge - self.declared
+        if self.max_use is None or flow <= 0:
+            return None
+        return (self.max_use - self.settled + self.charge_start - self.declared_end) // flow
+
+
+class Tally:
+    """GPUs and GPU-hours of one class of lease, for reports."""
+
+    __slots__ = ("amount", "amount_start", "settled")
+
+    def __init__(self) -> None:
+        self.amount = 0
+        self.amount_start = 0
+        self.settled = 0
+
+    def open(self, amount: int, start: int, sign: int = 1) -> None:
+        self.amount += sign * amount
+        self.amount_start += sign * amount * start
+
+    def close(self, amount: int, start: int, at: int, sign: int = 1) -> None:
+        self.open(amount, start, -sign)
+        self.settled += sign * amount * (at - start)
+
+    def used(self, at: int) -> int:
+        return self.settled + self.amount * at - self.amount_start
+
+
+CLASSES = ("owned", "shared", "borrowed", "spare", "opportunistic")
+
+
+def use_class(lease: Lease) -> str:
+    """The column a lease is reported in: its class, except that spares have their own."""
+    return "spare" if lease.role == "Spare" else lease.class_.lower()
+
+
+def reported_amount(lease: Lease) -> int:
+    """Charge; for opportunistic work, which is not charged against limits, whole GPUs."""
+    return lease.gpus * MILLI if lease.role == "Opportunistic" else lease.charge
+
+
+class Cap:
+    """An aggregate cap: a limit over several envelopes of one budget."""
+
+    __slots__ = ("account", "envelopes", "max_credits", "spec")
+
+    def __init__(self, budget: str, spec: AggregateCap) -> None:
+        self.spec = spec
+        self.account = Account(f"{budget}/{spec.name}", spec.max_concurrency, spec.max_gpu_hours)
+        self.max_credits = None if spec.max_credits is None else spec.max_credits * GPU_HOUR * MILLI
+        self.envelopes: list[EnvelopeState] = []
+
+
+class EnvelopeState:
+    """An envelope with its accounts, the caps above it and the leases that it pays for."""
+
+    __slots__ = (
+        "account",
+        "amended_at",
+        "by_class",
+        "caps",
+        "end",
+        "key",
+        "leases",
+        "lent",
+        "max_credits",
+        "owner",
+        "price",
+        "promises",
+        "retired_at",
+        "selector",
+        "spec",
+        "start",
+    )
+
+    def __init__(self, budget: str, owner: str, spec: Envelope, price: int) -> None:
+        self.key: EnvelopeKey = (budget, spec.name)
+        self.account = Account(f"{budget}/{spec.name}", None, None)
+        self.lent = Account(f"{budget}/{spec.name} lending", None, None)
+        self.by_class = {name: Tally() for name in CLASSES}
+        self.leases: dict[str, Lease] = {}  # open and funded
+        self.promises: dict[RunKey, Promise] = {}  # that it will pay for
+        self.amend(owner, spec, price, 0)
+
+    def amend(self, owner: str, spec: Envelope, price: int, now: int) -> None:
+        """The budget was edited: new limits over the same totals."""
+        self.amended_at = now
+        self.owner = owner
+        self.spec = spec
+        self.price = price
+        self.retired_at: int | None = None
+        self.selector = tuple(sorted((k, v) for k, v in spec.selector.items() if v != "*"))
+        self.start = parse_time(spec.start) if spec.start else -FOREVER
+        self.end = parse_time(spec.end) if spec.end else FOREVER
+        self.account.set_limits(spec.concurrency, spec.max_gpu_hours)
+        self.max_credits = None if spec.max_credits is None else spec.max_credits * GPU_HOUR * MILLI
+        lending = spec.lending
+        self.lent.set_limits(
+            lending.max_concurrency if lending else None, lending.max_gpu_hours if lending else None
+        )
+        self.caps: list[Cap] = []
+
+    @property
+    def label(self) -> str:
+        return f"{self.key[0]}/{self.key[1]}"
+
+    @property
+    def limited(self) -> bool:
+        """Whether anything but its own concurrency and hours limits the envelope."""
+        return self.max_credits is not None or bool(self.caps) or bool(self.promises)
+
+    def open_at(self, at: int) -> bool:
+        return self.retired_at is None and self.start <= at < self.end
+
+    def lends_to(self, owner: str) -> bool:
+        lending = self.spec.lending
+        return lending is not None and lending.allow and any(lends(to, owner) for to in lending.to)
+
+    def accounts(self, lease: Lease) -> list[Account]:
+        """All limits of this envelope that a funded lease counts against."""
+        found = [self.account, self.lent] if lease.class_ == "Borrowed" else [self.account]
+        if self.caps:
+            found += [cap.account for cap in self.caps]
+        return found
+
+
+def lends(to: str, owner: str) -> bool:
+    """Whether an entry of ``lending.to`` names the owner: exactly, by ``prefix:*``, or by ``*``."""
+    return to in ("*", owner) or (to.endswith(":*") and owner.startswith(to[:-1]))
+
+
+def credits_used(envelopes: Iterable[EnvelopeState], at: int) -> int:
+    """Credits used and committed, in thousandths of a credit times GPU-hour units."""
+    return sum((e.account.used(at) + e.account.committed(at)) * e.price for e in envelopes)
+
+
+def credits_run_out(envelopes: Iterable[EnvelopeState], limit: int) -> int | None:
+    """The instant at which open-ended leases of these envelopes have used up the credits."""
+    flow = fixed = 0
+    for envelope in envelopes:
+        account = envelope.account
+        flow += (account.charge - account.declared) * envelope.price
+        fixed += (account.settled - account.charge_start + account.declared_end) * envelope.price
+    return None if flow <= 0 else (limit - fixed) // flow

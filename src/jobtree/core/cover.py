@@ -1,0 +1,277 @@
+"""Cover: who may pay for a Run, in what order, and how much each can (C2–C6, C9)."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from jobtree.api.lease import LeaseClass
+from jobtree.api.quantities import HOUR, MILLI
+from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
+from jobtree.core.fleet import Selector
+from jobtree.core.holds import kept_back
+from jobtree.core.reasons import Reason, Why
+from jobtree.core.runs import RunState
+from jobtree.core.world import World
+
+SPONSOR_TIER = 1000
+
+
+class Candidate(msgspec.Struct, frozen=True, eq=False):
+    """An envelope that may be asked: how far its owner is, and what its money would be called."""
+
+    tier: int
+    class_: LeaseClass
+    envelope: EnvelopeState
+
+
+Candidates = tuple[Candidate, ...]
+Limit = tuple[Reason, str, int]  # why it binds, its name, the GPUs it leaves
+Purses = dict[Selector, int]  # pods that can be paid for, by the selector of those who pay
+
+
+def candidates(world: World, state: RunState) -> Candidates:
+    """All envelopes of the Run's flavor that may be asked, in the order of C2."""
+    sponsors = state.sponsors
+    key = (state.owner, state.flavor, sponsors)
+    known = world.ledger.candidates.get(key)
+    if known is None:
+        found = list(_family(world, state.owner, state.flavor))
+        for number, sponsor in enumerate(sponsors):
+            found += _sponsor(world, state, sponsor, SPONSOR_TIER + number)
+        found.sort(key=_payer_order)
+        known = world.ledger.candidates[key] = _first_of_each(found)
+    return known
+
+
+def _payer_order(candidate: Candidate) -> tuple[int, int, str, str]:
+    return (candidate.tier, candidate.envelope.end, *candidate.envelope.key)
+
+
+def _family(world: World, owner: str, flavor: str) -> Iterator[Candidate]:
+    for tier, owners in enumerate(world.ledger.family.tiers(owner)):
+        for relative in owners:
+            for envelope in world.ledger.by_owner.get(relative, ()):
+                if envelope.spec.flavor == flavor and (tier == 0 or envelope.spec.sharing == "family"):
+                    yield Candidate(tier, "Owned" if tier == 0 else "Shared", envelope)
+
+
+def _sponsor(world: World, state: RunState, sponsor: str, tier: int) -> Iterator[Candidate]:
+    for envelope in world.ledger.by_owner.get(sponsor, ()):
+        if envelope.spec.flavor == state.flavor and envelope.lends_to(state.owner):
+            yield Candidate(tier, "Borrowed", envelope)
+
+
+def _first_of_each(found: Sequence[Candidate]) -> Candidates:
+    """An envelope is asked once, in its nearest tier."""
+    nearest: dict[tuple[str, str], Candidate] = {}
+    for candidate in found:
+        nearest.setdefault(candidate.envelope.key, candidate)
+    return tuple(nearest.values())
+
+
+def payable(world: World, state: RunState, candidate: Candidate, rate: int, at: int) -> int:
+    """GPUs at that rate which the candidate could pay for at that instant, wherever they are (C4)."""
+    envelope = candidate.envelope
+    account = envelope.account
+    if account.free_charge() < rate or not envelope.open_at(at):
+        return 0
+    if not (envelope.limited or state.quotas or candidate.class_ == "Borrowed"):
+        gpus, left = _share(account.free_charge(), rate), account.free_use(at)
+        return gpus if left is None else min(gpus, _share(left, rate * commitment(state, envelope, at)))
+    return min([gpus for _, _, gpus in limits(world, state, candidate, rate, at)])
+
+
+def limits(world: World, state: RunState, candidate: Candidate, rate: int, at: int) -> list[Limit]:
+    """Each limit that binds the candidate: its reason, its name, and the GPUs it leaves."""
+    envelope = candidate.envelope
+    span = commitment(state, envelope, at)
+    cost = rate * span
+    found = _account(envelope.account, Reason.CONCURRENCY_EXHAUSTED, rate, cost, at)
+    kept = kept_back(world, state, envelope, at)
+    if kept is not None and kept < envelope.account.free_charge():
+        found.append(
+            (Reason.CONCURRENCY_EXHAUSTED, f"{envelope.label}, promised to others", _share(kept, rate))
+        )
+    if envelope.max_credits is not None:
+        left = envelope.max_credits - credits_used([envelope], at)
+        found.append((Reason.CREDITS_EXHAUSTED, envelope.label, _share(left, cost * envelope.price)))
+    if candidate.class_ == "Borrowed":
+        found += _account(envelope.lent, Reason.BORROW_LIMIT, rate, cost, at)
+        shape = state.shape
+        if shape is not None and shape.max_borrow is not None:
+            left = max(0, shape.max_borrow - state.borrowed)
+            found.append((Reason.BORROW_LIMIT, "funding.maxBorrowGPUs", left))
+    for cap in envelope.caps:
+        found += _account(cap.account, Reason.AGGREGATE_CAP, rate, cost, at)
+        if cap.max_credits is not None:
+            left = cap.max_credits - credits_used(cap.envelopes, at)
+            found.append((Reason.AGGREGATE_CAP, cap.account.label, _share(left, cost * envelope.price)))
+    for quota in state.quotas:
+        found += _account(quota, Reason.TREE_QUOTA, rate, cost, at)
+    return found
+
+
+def commitment(state: RunState, envelope: EnvelopeState, at: int) -> int:
+    """How long the Run binds the hours: its remaining time within the window, else an hour (C5)."""
+    shape = state.shape
+    if shape is None or shape.max_duration is None:
+        return HOUR
+    began = at if state.since is None else state.since
+    return max(0, min(began + shape.max_duration, envelope.end) - at)
+
+
+def _account(account: Account, reason: Reason, rate: int, cost: int, at: int) -> list[Limit]:
+    """What an account leaves, in GPUs: by concurrency and, at that cost of hours each, by GPU-hours."""
+    found = [(reason, account.label, _share(account.free_charge(), rate))]
+    left = account.free_use(at)
+    if left is not None:
+        hours = Reason.HOURS_EXHAUSTED if reason is Reason.CONCURRENCY_EXHAUSTED else reason
+        found.append((hours, account.label, _share(left, cost)))
+    return found
+
+
+def _share(left: int, cost: int) -> int:
+    if left <= 0:
+        return FOREVER if cost == 0 and left == 0 else 0
+    return left // cost if cost else FOREVER
+
+
+def refusals(world: World, state: RunState, gpus: int, pod_size: int, at: int) -> list[Why]:
+    """Why that many GPUs, one payer to a pod, cannot be paid, place apart; empty where they can (C6)."""
+    found = candidates(world, state)
+    whys: list[Why] = []
+    taken: dict[tuple[Reason, str], int] = {}  # several candidates may share a limit
+    still = gpus
+    for candidate in found:
+        envelope = candidate.envelope
+        if not envelope.open_at(at):
+            whys.append(Why(Reason.WINDOW_NOT_OPEN, envelope.label, 0, still))
+            continue
+        bounds = limits(world, state, candidate, MILLI, at)
+        if taken:
+            bounds = [
+                (reason, where, max(0, have - taken.get((reason, where), 0)))
+                for reason, where, have in bounds
+            ]
+        whys += [Why(reason, where, have, still) for reason, where, have in bounds if have < still]
+        paid = min([have for _, _, have in bounds]) // pod_size * pod_size
+        if not paid:
+            continue
+        still -= paid
+        if still <= 0:
+            return []
+        for limit in {(reason, where) for reason, where, _ in bounds}:
+            taken[limit] = taken.get(limit, 0) + paid
+    if not found:
+        whys.append(Why(Reason.NO_ENVELOPE, state.owner, 0, still))
+    return [*whys, *_denials(world, state, still)]
+
+
+def _denials(world: World, state: RunState, still: int) -> list[Why]:
+    """Sponsors that the Run names and that do not lend to its owner."""
+    return [
+        Why(Reason.LENDING_DENIED, sponsor, 0, still)
+        for sponsor in state.sponsors
+        if not list(_sponsor(world, state, sponsor, SPONSOR_TIER))
+    ]
+
+
+class Means:
+    """What candidates can pay for while one gang is laid out, in pods.
+
+    Most questions come again and again, so answers are remembered until a lease opens or is taken back.
+    What nobody could pay for stays so while leases only open.
+    """
+
+    def __init__(self, world: World, state: RunState, pod_size: int, at: int, *, unpaid: bool) -> None:
+        self._world = world
+        self._state = state
+        self._size = pod_size
+        self._at = at
+        self._unpaid = unpaid
+        self._pods: dict[Candidate, int] = {}  # active ones
+        self._short: dict[int, int] = {}  # by number of payers: pods that were too many for them
+        self._solvent: dict[int, Sequence[Candidate]] = {}  # by number of payers: those not spent yet
+
+    def pods(self, candidate: Candidate, rate: int = MILLI) -> int:
+        """Pods at that rate which the candidate can pay for, wherever they are."""
+        if self._unpaid:
+            return FOREVER
+        if rate != MILLI:
+            return payable(self._world, self._state, candidate, rate, self._at) // self._size
+        known = self._pods.get(candidate)
+        if known is None:
+            known = self._pods[candidate] = (
+                payable(self._world, self._state, candidate, MILLI, self._at) // self._size
+            )
+        return known
+
+    def solvent(self, payers: Candidates, rate: int = MILLI) -> Sequence[Candidate]:
+        """Those of them that are not known to be able to pay for nothing more."""
+        if rate != MILLI:
+            return payers
+        known = self._solvent.get(len(payers), payers)
+        found = self._solvent[len(payers)] = [one for one in known if self._pods.get(one) != 0]
+        return found
+
+    def purses(self, payers: Candidates, pods: int) -> Purses | None:
+        """What each of the nearest candidates could pay for; None where all together cannot pay so many.
+
+        It tells whether a search could succeed, so it may promise too much, never too little. Once enough
+        are paid for anywhere, the rest is not counted.
+        """
+        if pods >= self._short.get(len(payers), FOREVER):
+            return None
+        purses: Purses = {}
+        shared: dict[object, int] = {}  # what limits over several candidates leave
+        together = 0
+        for candidate in self.solvent(payers):
+            paid = self.pods(candidate)
+            if paid:
+                selector = candidate.envelope.selector
+                if paid >= pods and not selector and not purses:
+                    return {selector: paid}
+                purses[selector] = purses.get(selector, 0) + paid
+                together += self._draw(candidate, paid, shared)
+                if together >= pods and purses.get((), 0) >= pods:
+                    return purses
+        if together >= pods:
+            return purses
+        self._short[len(payers)] = pods
+        return None
+
+    def _draw(self, candidate: Candidate, pods: int, shared: dict[object, int]) -> int:
+        """So many of these pods as the limits allow that the candidate shares with others."""
+        limits = [] if self._unpaid else shared_limits(self._state, candidate)
+        for limit, gpus in limits:
+            pods = min(pods, shared.setdefault(limit, gpus // self._size))
+        for limit, _ in limits:
+            shared[limit] -= pods
+        return pods
+
+    def spend(self, candidate: Candidate) -> None:
+        """The candidate pays for a lease: forget what it, and all who share a limit with it, can pay."""
+        self._pods.pop(candidate, None)
+        if candidate.envelope.caps or self._state.quotas or candidate.class_ == "Borrowed":
+            self._pods = {other: 0 for other, pods in self._pods.items() if not pods}
+
+    def forget(self) -> None:
+        """Leases were taken back."""
+        self._pods.clear()
+        self._short.clear()
+        self._solvent.clear()
+
+
+def shared_limits(state: RunState, candidate: Candidate) -> list[tuple[object, int]]:
+    """Limits that the candidate shares with others, and the active GPUs each leaves at once.
+
+    Each lies within the next. An envelope under several caps, which might cross, shares none of them here.
+    """
+    caps, shape = candidate.envelope.caps, state.shape
+    accounts = [caps[0].account, *state.quotas] if len(caps) == 1 else state.quotas
+    found: list[tuple[object, int]] = [
+        (account, _share(account.free_charge(), MILLI)) for account in accounts
+    ]
+    if candidate.class_ == "Borrowed" and shape is not None and shape.max_borrow is not None:
+        found.append(("maxBorrowGPUs", max(0, shape.max_borrow - state.borrowed)))
+    return found

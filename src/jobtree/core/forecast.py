@@ -1,0 +1,165 @@
+"""The forecast of a Reservation: what is missing, who would give way, with what probability (R8–R11).
+
+Computed from the same case that will be resolved, for the instant of the promise. Nothing here decides.
+"""
+
+from functools import lru_cache
+
+import msgspec
+
+from jobtree.core.cover import candidates
+from jobtree.core.foresee import Foresight
+from jobtree.core.odds import kill_odds
+from jobtree.core.promise import LOTTERY, Promise
+from jobtree.core.purse import funding_at
+from jobtree.core.resolve import Board, Case
+from jobtree.core.runs import RunState
+from jobtree.core.takings import Docket
+from jobtree.core.world import World
+
+remembered_odds = lru_cache(maxsize=512)(kill_odds)
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    kind: str
+    gpus: int
+    runs: tuple[RunState, ...] = ()
+    message: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a Reservation says about its promise as things stand."""
+
+    deficit: int
+    funding_deficit: int
+    remedies: tuple[Remedy, ...]
+    odds: dict[str, int]  # thousandths, by UID of the Run that might have to go
+
+    def conflict_set(self) -> list[RunState]:
+        found = {state.key: state for remedy in self.remedies for state in remedy.runs}
+        return [found[key] for key in sorted(found)]
+
+
+def forecast(world: World, state: RunState) -> Outcome:
+    """The forecast of the Run's promise."""
+    promise = state.promise
+    assert promise is not None
+    if promise.at is None:
+        return undated_forecast(world, state, promise)
+    docket = Docket(world, state, promise)
+    _, lacking = funding_at(world, state, promise.width, promise.pod_size, docket.at, promise.rank)
+    return Outcome(
+        deficit=deficit_now(world, promise, docket),
+        funding_deficit=lacking,
+        remedies=tuple(remedies(docket)),
+        odds=odds_of(docket),
+    )
+
+
+def deficit_now(world: World, promise: Promise, docket: Docket) -> int:
+    """What the slice lacks at this moment."""
+    domains = world.fleet.flavor(promise.flavor).domains
+    missing = 0
+    for name, gpus in promise.shares:
+        have = domains[name].placeable(docket.demand) * promise.pod_size if name in domains else 0
+        missing += max(0, gpus - have)
+    return missing
+
+
+def remedies(docket: Docket) -> list[Remedy]:
+    """Takings by kind, in the order of section 6, and the lottery for what they leave missing."""
+    structural = msgspec.structs.replace(docket.case, tickets=())
+    decision = Board(structural).decide(iter(()))
+    taken = decision.takings if decision.packs else range(len(docket.quarries))
+    found: dict[str, tuple[int, dict[str, RunState]]] = {}
+    for index in taken:
+        quarry = docket.quarries[index]
+        gpus, runs = found.get(quarry.taking.kind, (0, {}))
+        runs[quarry.state.uid] = quarry.state
+        found[quarry.taking.kind] = (gpus + sum(count for _, count in quarry.taking.gpus), runs)
+    listed = [Remedy(kind, gpus, tuple(runs.values())) for kind, (gpus, runs) in found.items()]
+    if not decision.packs:
+        tickets = {ticket.run for ticket in docket.case.tickets}
+        holders = tuple(state for state in docket.holders if state.uid in tickets)
+        listed.append(Remedy("Lottery", lottery_gpus(docket.case), holders))
+    return listed
+
+
+def lottery_gpus(case: Case) -> int:
+    """GPUs still missing when everything but the lottery is taken."""
+    free = {room.node: room.free for room in case.nodes}
+    for taking in case.takings:
+        for node, gpus in taking.gpus:
+            free[node] += gpus
+    missing = dict(case.pods)
+    for room in case.nodes:
+        if room.domain in missing:
+            missing[room.domain] -= free[room.node] // case.pod_size
+    return sum(max(0, pods) for pods in missing.values()) * case.pod_size
+
+
+def odds_of(docket: Docket) -> dict[str, int]:
+    """Kill probabilities of all who would have to go: certain for unpaid and provisional work."""
+    odds = dict(remembered_odds(docket.case)) if docket.promise.level == LOTTERY else {}
+    structural = Board(msgspec.structs.replace(docket.case, tickets=())).decide(iter(()))
+    taken = structural.takings if structural.packs else range(len(docket.quarries))
+    for index in taken:
+        quarry = docket.quarries[index]
+        certain = quarry.taking.kind == "Reclaim"
+        odds[quarry.taking.run] = 1000 if certain else odds.get(quarry.taking.run, 0)
+    return odds
+
+
+def undated_forecast(world: World, state: RunState, promise: Promise) -> Outcome:
+    """A Run that nothing known will start: what would help (R9)."""
+    shape = state.shape
+    assert shape is not None
+    _, lacking = funding_at(world, state, shape.min, promise.pod_size, world.now, promise.rank)
+    helps: list[Remedy] = []
+    if lacking:
+        helps += money_remedies(world, state, lacking)
+    missing = capacity_missing(world, state, promise.pod_size)
+    if missing:
+        helps.append(Remedy("AddCapacity", missing[0], message=missing[1]))
+    return Outcome(0, lacking, tuple(helps), {})
+
+
+def money_remedies(world: World, state: RunState, lacking: int) -> list[Remedy]:
+    """Raise an envelope of its own, or ask a sponsor."""
+    found = []
+    payers = candidates(world, state)
+    own = next((payer.envelope for payer in payers if payer.class_ != "Borrowed"), None)
+    if own is not None:
+        message = f"raise envelope {own.label} by {lacking} GPUs"
+        found.append(Remedy("RaiseEnvelope", lacking, message=message))
+    else:
+        message = f"give {state.owner} an envelope of {lacking} GPUs of {state.flavor}"
+        found.append(Remedy("RaiseEnvelope", lacking, message=message))
+    sponsors = state.run.spec.funding.sponsors
+    if sponsors:
+        names = ", ".join(sponsors)
+        message = f"ask {names} to lend {lacking} more GPUs, and raise funding.maxBorrowGPUs to use them"
+        found.append(Remedy("AskSponsor", lacking, message=message))
+    return found
+
+
+def capacity_missing(world: World, state: RunState, size: int) -> tuple[int, str] | None:
+    """GPUs that the fleet lacks to ever hold the Run, and in what form."""
+    shape = state.shape
+    assert shape is not None
+    sight = Foresight(world, state, size, None)
+    largest = max((one.capacity for one in sight.horizons), default=0) * size
+    together = shape.group if shape.group and shape.spread else 0 if shape.spread else shape.min
+    if largest < together:
+        return (
+            together - largest,
+            f"needs a domain of {together} GPUs of {state.flavor}: the largest has {largest}",
+        )
+    chunk = shape.group or size
+    whole = sum(one.capacity * size // chunk for one in sight.horizons) * chunk
+    if whole < shape.min:
+        return (
+            shape.min - whole,
+            f"needs {shape.min} GPUs of {state.flavor}: the fleet could ever give {whole}",
+        )
+    return None

@@ -1,0 +1,182 @@
+"""Giving way: unpaid work ends for funded work (P7, C13), and families give back what they lent (C11).
+
+As much as needed, newest first; then whatever turned out not to be needed is given back. Nothing is
+taken unless the start it is taken for succeeds.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from jobtree.api.lease import ClosureReason, Role
+from jobtree.core.books import EnvelopeState
+from jobtree.core.lease import Lease, RunKey, join_pods, number_of, pods_of
+from jobtree.core.reasons import Reason, Why
+from jobtree.core.runs import RunState
+from jobtree.core.settle import move, newest_first
+from jobtree.core.trial import Terms, Trial
+from jobtree.core.world import World
+
+Taking = Callable[[], None]
+
+
+def take_least(
+    trial: Trial, takings: Sequence[Taking], worth: Callable[[], bool], attempt: Callable[[], bool]
+) -> bool:
+    """Take in order until the attempt succeeds, then give back, last taken first, what it did not need.
+
+    ``worth`` is a cheap test that must hold before an attempt can succeed.
+    """
+    start = trial.mark()
+    taken: list[Taking] = []
+    for taking in takings:
+        taking()
+        taken.append(taking)
+        if worth() and attempt():
+            break
+    else:
+        trial.rollback(start)
+        return False
+    for taking in reversed(taken[:-1]):
+        rest = [other for other in taken if other is not taking]
+        trial.rollback(start)
+        if replay(rest, attempt):
+            taken = rest
+    trial.rollback(start)
+    return replay(taken, attempt)
+
+
+def replay(takings: Sequence[Taking], attempt: Callable[[], bool]) -> bool:
+    for taking in takings:
+        taking()
+    return attempt()
+
+
+def reclaims(trial: Trial, state: RunState, at: int) -> list[Taking]:
+    """Provisional work that uses money kept for the Run, then unpaid work of its flavor, newest first."""
+    world = trial.world
+    takings: list[Taking] = [
+        partial(requeue, trial, other, at, Why(Reason.RECLAIMED), "Reclaimed")
+        for other in provisional_runs(trial, state)
+    ]
+    if world.fleet.flavor(state.flavor).unpaid_slots:
+        unpaid = [
+            lease
+            for order in world.queue
+            for lease in world.runs[order[1:]].leases.values()
+            if lease.role == "Opportunistic" and lease.flavor == state.flavor
+        ]
+        widths: dict[RunKey, int] = {}  # of malleable Runs, after what was listed so far
+        takings += [one for lease in newest_first(unpaid) for one in surrenders(trial, lease, at, widths)]
+    return takings
+
+
+def provisional_runs(trial: Trial, state: RunState) -> list[RunState]:
+    """Runs that a Run with money kept for it, but no date, may end to start: newest first (C12)."""
+    if not state.undated:
+        return []
+    world = trial.world
+    found = [world.runs[key] for key in world.provisional if world.runs[key].flavor == state.flavor]
+    return sorted(found, key=lambda other: (other.since or 0, other.order), reverse=True)
+
+
+def provisional_gpus(trial: Trial, state: RunState) -> int:
+    return sum(other.width for other in provisional_runs(trial, state))
+
+
+def surrenders(trial: Trial, lease: Lease, at: int, widths: dict[RunKey, int]) -> Iterator[Taking]:
+    """Unpaid GPUs as what can be ended at a time: steps of a malleable Run, else the whole lease."""
+    state = trial.world.runs[lease.run]
+    shape = state.shape
+    if shape is None or not shape.malleable or shape.group:
+        yield partial(surrender, trial, lease, at, "Reclaimed")
+        return
+    for _ in range(0, lease.gpus, shape.step):
+        width = widths[state.key] = widths.get(state.key, state.width) - shape.step
+        yield partial(surrender_pods, trial, state, width, at)
+
+
+def recalls(trial: Trial, state: RunState, at: int) -> list[Taking]:
+    """What the Run's own envelopes pay for its family, newest first; none of them is elsewhere (C11)."""
+    own = {envelope.key for envelope in own_envelopes(trial.world, state, at)}
+    return [
+        partial(move, trial, lease, at, "Recalled", own)
+        for lease in newest_first(loans(trial.world, state, at))
+    ]
+
+
+def loans(world: World, state: RunState, at: int) -> list[Lease]:
+    """Leases of the family that the Run's owner pays for."""
+    envelopes = own_envelopes(world, state, at)
+    return [lease for one in envelopes for lease in one.leases.values() if lease.class_ == "Shared"]
+
+
+def own_envelopes(world: World, state: RunState, at: int) -> list[EnvelopeState]:
+    mine = world.ledger.by_owner.get(state.owner, ())
+    return [one for one in mine if one.spec.flavor == state.flavor and one.open_at(at)]
+
+
+def surrender(trial: Trial, lease: Lease, at: int, reason: ClosureReason) -> None:
+    """End an unpaid lease. A fixed gang queues again as a whole; a malleable one loses the group (C13)."""
+    world = trial.world
+    if lease.name not in world.held:
+        return  # it went with another lease of its Run
+    state = world.runs[lease.run]
+    shape = state.shape
+    cause = Why(Reason.RECLAIMED, "", 0, lease.gpus)
+    lost = [other for other in state.leases.values() if other.group == lease.group]
+    width = state.width - sum(other.gpus for other in lost if other.role != "Spare")
+    if shape is None or not shape.malleable or width < shape.min:
+        requeue(trial, state, at, cause, reason)
+        return
+    trial.act("Shrink", state, at, cause)
+    close_all(trial, lost, at, reason)
+    while (state.width - shape.min) % shape.step:  # whole groups, until it is a width that it may have
+        last = max(other.group for other in state.leases.values())
+        close_all(trial, [other for other in state.leases.values() if other.group == last], at, "Shrink")
+
+
+def surrender_pods(trial: Trial, state: RunState, width: int, at: int) -> None:
+    """A malleable Run shrinks to that width, unpaid pods first; below its minimum it gives up all (C13)."""
+    excess = state.width - width
+    if state.shape is None or not state.unpaid or excess <= 0:
+        return
+    cause = Why(Reason.RECLAIMED, "", 0, min(state.unpaid, excess))
+    if width < state.shape.min:
+        requeue(trial, state, at, cause, "Reclaimed")
+        return
+    trial.act("Shrink", state, at, cause)
+    owed = trim(trial, state, "Opportunistic", excess, at)
+    trim(trial, state, "Active", owed, at)
+    groups = {lease.group for lease in state.leases.values() if lease.role != "Spare"}
+    close_all(trial, [lease for lease in state.leases.values() if lease.group not in groups], at, "Shrink")
+
+
+def requeue(trial: Trial, state: RunState, at: int, cause: Why, reason: ClosureReason) -> None:
+    """Give up everything; the Run waits again with its old creation time."""
+    trial.act("Requeue", state, at, cause)
+    close_all(trial, list(state.leases.values()), at, reason)
+
+
+def close_all(trial: Trial, leases: Sequence[Lease], at: int, reason: ClosureReason) -> None:
+    for lease in sorted(leases, key=number_of):
+        trial.close(lease.name, at, reason)
+
+
+def trim(trial: Trial, state: RunState, role: Role, gpus: int, at: int) -> int:
+    """Give up so many GPUs held in that role, pod by pod, highest rank first; how many it still owes."""
+    reason: ClosureReason = "Reclaimed" if role == "Opportunistic" else "Shrink"
+    ranks = sorted(
+        (lease for lease in state.leases.values() if lease.role == role),
+        key=lambda lease: (lease.group, lease.start, number_of(lease)),
+    )
+    while gpus > 0 and ranks:
+        lease = ranks.pop()
+        pods = list(pods_of(lease.slots, state.pod_size))
+        keep = pods[: max(0, len(pods) - gpus // state.pod_size)]
+        trial.close(lease.name, at, reason)
+        gpus -= (len(pods) - len(keep)) * state.pod_size
+        if keep:
+            envelope = trial.world.ledger.envelopes[lease.payer]
+            terms = Terms(envelope, lease.class_, lease.role, lease.group)
+            trial.open(state, terms, join_pods(keep), at, "Continue")
+    return gpus

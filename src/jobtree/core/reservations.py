@@ -1,0 +1,139 @@
+"""Reservations on the wire: a promise written down, and read back as it was."""
+
+from jobtree.api import reservation as wire
+from jobtree.api.lease import Payer, RunRef
+from jobtree.api.meta import ObjectMeta
+from jobtree.api.quantities import format_time, parse_time
+from jobtree.core.forecast import Outcome, forecast
+from jobtree.core.promise import Level, Promise, Slip
+from jobtree.core.runs import RunState
+from jobtree.core.world import World
+
+TAKES: tuple[str, ...] = ("Nothing", "Cuts", "Lottery")
+MAX_NODES = 12_500
+
+
+def spec_of(world: World, state: RunState, promise: Promise) -> wire.ReservationSpec:
+    flavor = world.fleet.flavor(promise.flavor)
+    shares = tuple(
+        wire.DomainShare(domain=name, gpus=gpus, nodes=usable(flavor.domains.get(name)))
+        for name, gpus in promise.shares
+    )
+    return wire.ReservationSpec(
+        run_ref=RunRef(namespace=state.key[0], name=state.key[1], uid=state.uid),
+        flavor=promise.flavor,
+        commitment=promise.commitment,
+        earliest_start=None if promise.at is None else format_time(promise.at),
+        intended_slice=wire.IntendedSlice(domains=shares),
+    )
+
+
+def usable(domain: object) -> tuple[str, ...]:
+    nodes = getattr(domain, "nodes", {})
+    return tuple(sorted(name for name, state in nodes.items() if state.offers))[:MAX_NODES]
+
+
+def status_of(world: World, state: RunState, promise: Promise) -> wire.ReservationStatus:
+    """The status of a Reservation that is still pending."""
+    return wire.ReservationStatus(
+        state="Pending",
+        terms=terms_of(world, promise),
+        forecast=forecast_of(forecast(world, state), promise),
+        slips=tuple(slip_to_wire(slip) for slip in promise.slips),
+    )
+
+
+def terms_of(world: World, promise: Promise) -> wire.Terms:
+    envelopes = world.ledger.envelopes
+    return wire.Terms(
+        width=promise.width,
+        gpus_per_pod=promise.pod_size,
+        takes=TAKES[promise.level],  # type: ignore[arg-type]
+        funding=tuple(
+            wire.FundingPlan(
+                payer=Payer(owner=envelopes[key].owner, budget=key[0], envelope=key[1]), gpus=gpus
+            )
+            for key, gpus in promise.funding
+            if key in envelopes
+        ),
+        firm_until=format_time(promise.firm_until) if promise.at is not None else None,
+        turn=promise.turn,
+    )
+
+
+def forecast_of(outcome: Outcome, promise: Promise) -> wire.Forecast:
+    confidence = None
+    if promise.at is not None:
+        confidence = "window-aligned" if promise.window_aligned else "guaranteed"
+    return wire.Forecast(
+        deficit_gpus=outcome.deficit,
+        funding_deficit_gpus=outcome.funding_deficit,
+        scope=", ".join(name for name, _ in promise.shares),
+        conflict_set=tuple(state.key[1] for state in outcome.conflict_set()),
+        remedies=tuple(
+            wire.Remedy(
+                kind=remedy.kind,  # type: ignore[arg-type]
+                gpus=remedy.gpus,
+                runs=tuple(state.key[1] for state in remedy.runs),
+                message=remedy.message,
+            )
+            for remedy in outcome.remedies
+        ),
+        confidence=confidence,  # type: ignore[arg-type]
+    )
+
+
+def slip_to_wire(slip: Slip) -> wire.Slip:
+    return wire.Slip(
+        reason=slip.reason,
+        from_=None if slip.before is None else format_time(slip.before),
+        to=None if slip.after is None else format_time(slip.after),
+    )
+
+
+def to_wire(world: World, state: RunState, promise: Promise) -> wire.Reservation:
+    return wire.Reservation(
+        metadata=ObjectMeta(
+            name=promise.name, namespace=state.key[0], creation_timestamp=format_time(promise.made)
+        ),
+        spec=spec_of(world, state, promise),
+        status=status_of(world, state, promise),
+    )
+
+
+def from_wire(reservation: wire.Reservation, state: RunState) -> Promise:
+    """The promise that a pending Reservation holds. Raises ValueError where its name has no number."""
+    spec, status, terms = reservation.spec, reservation.status, reservation.status.terms
+    number = int(reservation.metadata.name.rpartition("-")[2])
+    at = parse_time(spec.earliest_start) if spec.earliest_start else None
+    shape = state.shape
+    duration = shape.max_duration if shape else None
+    level: Level = TAKES.index(terms.takes) if terms else 0  # type: ignore[assignment]
+    return Promise(
+        run=state.key,
+        flavor=spec.flavor,
+        number=number,
+        made=parse_time(reservation.metadata.creation_timestamp or "1970-01-01T00:00:00Z"),
+        order=state.order,
+        commitment=spec.commitment,
+        at=at,
+        level=level,
+        width=terms.width if terms else shape.min if shape else 0,
+        pod_size=terms.gpus_per_pod if terms else 1,
+        shares=tuple((share.domain, share.gpus) for share in spec.intended_slice.domains),
+        funding=tuple(
+            ((plan.payer.budget, plan.payer.envelope), plan.gpus) for plan in (terms.funding if terms else ())
+        ),
+        end=None if at is None or duration is None else at + duration,
+        firm_until=parse_time(terms.firm_until) if terms and terms.firm_until else 0,
+        turn=terms.turn if terms else 0,
+        window_aligned=bool(status.forecast and status.forecast.confidence == "window-aligned"),
+        slips=tuple(
+            Slip(
+                parse_time(slip.from_) if slip.from_ else None,
+                parse_time(slip.to) if slip.to else None,
+                slip.reason,
+            )
+            for slip in status.slips
+        ),
+    )

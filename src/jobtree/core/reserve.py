@@ -1,0 +1,121 @@
+"""Reservations: a promise is made, kept, moved earlier, or slips with a reason (R1, R5, R9)."""
+
+import msgspec
+
+from jobtree.core.foresee import Foresight, Outlook
+from jobtree.core.horizon import immunity, is_kept
+from jobtree.core.lottery import commitment_of, nonce_for
+from jobtree.core.promise import FREE, Promise, Rank, Slip
+from jobtree.core.purse import funding_at
+from jobtree.core.reasons import Reason, Why
+from jobtree.core.runs import RunState
+from jobtree.core.trial import Trial
+from jobtree.core.world import World
+
+
+def promise_start(trial: Trial, state: RunState, size: int) -> Promise:
+    """Give the Run a Reservation, behind all promises already made."""
+    world = trial.world
+    number = state.reservations + 1
+    nonce = nonce_for(world.lottery_key, state.uid, number)
+    blank = Promise(
+        run=state.key,
+        flavor=state.flavor,
+        number=number,
+        made=world.now,
+        order=state.order,
+        commitment=commitment_of(nonce),
+        at=None,
+        level=FREE,
+        width=state.shape.min if state.shape else 0,
+        pod_size=size,
+        shares=(),
+        funding=(),
+        end=None,
+        firm_until=0,
+        turn=turn_behind(world, state),
+    )
+    promise = filled(world, state, blank, look(world, state, size, None))
+    trial.act("Reserve", state, world.now, Why(Reason.RESERVED, promise.name), promise=promise)
+    return promise
+
+
+def turn_behind(world: World, state: RunState) -> int:
+    """The turn that ranks a promise made now behind all that were made before (R5)."""
+    if not world.ranks or world.ranks[-1][0] < world.now:
+        return 0
+    _, turn, order = world.ranks[-1]
+    return turn if order < state.order else turn + 1
+
+
+def look(world: World, state: RunState, size: int, rank: Rank | None, not_before: int = 0) -> Outlook | None:
+    return Foresight(world, state, size, rank, not_before).look()
+
+
+def filled(world: World, state: RunState, promise: Promise, found: Outlook | None) -> Promise:
+    """The promise with what was foreseen; without a date it keeps the money that comes back (C12)."""
+    shape = state.shape
+    assert shape is not None
+    if found is None:
+        split, lacking = funding_at(world, state, shape.min, promise.pod_size, world.now, None, empty=True)
+        return msgspec.structs.replace(
+            promise,
+            at=None,
+            level=FREE,
+            width=shape.min,
+            shares=(),
+            funding=() if lacking or not placeable_ever(world, state, promise.pod_size) else split,
+            end=None,
+            firm_until=0,
+            window_aligned=False,
+        )
+    return msgspec.structs.replace(
+        promise,
+        at=found.at,
+        level=found.level,
+        width=found.width,
+        shares=found.shares,
+        funding=found.funding,
+        end=None if shape.max_duration is None else found.at + shape.max_duration,
+        firm_until=found.at + immunity(world, state),
+        window_aligned=found.window_aligned,
+    )
+
+
+def placeable_ever(world: World, state: RunState, size: int) -> bool:
+    """Whether the fleet, empty, could hold the Run at its least width."""
+    shape = state.shape
+    assert shape is not None
+    sight = Foresight(world, state, size, None)
+    pods = shape.min // size
+    if not shape.spread:
+        return any(one.capacity >= pods for one in sight.horizons)
+    chunk = max(1, shape.group // size) if shape.group else 1
+    return sum(one.capacity // chunk for one in sight.horizons) * chunk >= pods
+
+
+def renew(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
+    """Look again. Earlier is free; later, or no longer, is a slip and says why."""
+    world, before = trial.world, state.promise
+    assert before is not None
+    trial.act("Withdraw", state, world.now, Why(reason, before.name))
+    found = filled(world, state, before, look(world, state, before.pod_size, before.rank, not_before))
+    slips = before.slips
+    if before.at is not None and (found.at is None or found.at > before.at):
+        slips = (*slips, Slip(before.at, found.at, str(reason)))
+    after = msgspec.structs.replace(found, slips=slips)
+    trial.act("Move", state, world.now, Why(reason, before.name), promise=after)
+
+
+def broken(world: World, state: RunState) -> Reason | None:
+    """Why a promise can no longer be kept as it stands; None where it can (R2, R5)."""
+    promise = state.promise
+    if promise is None or promise.at is None or state.shape is None:
+        return None
+    at = max(promise.at, world.now)
+    domains = world.fleet.flavor(promise.flavor).domains
+    for name, _ in promise.shares:
+        if name not in domains or not is_kept(world, domains[name], promise):
+            return Reason.NODES_LOST
+    _, lacking = funding_at(world, state, promise.width, promise.pod_size, at, promise.rank)
+    return Reason.FUNDING_LOST if lacking else None

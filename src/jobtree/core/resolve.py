@@ -1,0 +1,147 @@
+"""Resolution: what has to give way so that a promised gang packs (SPEC section 6).
+
+A case is plain data: free GPUs per node of the slice, what can be taken in which order, who holds tickets.
+``Board.decide`` is a pure function of a case and an order of draws. The planner, the odds and the
+verification of a record all call it, so published odds are drawn odds and a record proves itself.
+
+Order: provisional and unpaid work (X1), spares (X2), steps of malleable Runs (X3), then the lottery (X4).
+Nothing is carried out before all is decided: what turned out not to be needed is given back, last taken
+first (X5).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+TakingKind = Literal["Reclaim", "DropSpares", "Shrink"]
+
+
+class NodeRoom(msgspec.Struct, frozen=True):
+    """A node of the slice that may carry the gang's pods, and its GPUs that are free."""
+
+    node: str
+    domain: str
+    free: int
+
+
+class Taking(msgspec.Struct, frozen=True):
+    """Something that can be taken without a lottery: GPUs per node that it would free."""
+
+    kind: TakingKind
+    run: str  # UID
+    gpus: tuple[tuple[str, int], ...]
+    key: str  # names the leases or the step, so that it can be carried out
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """A Run that may be drawn: its active GPUs in the slice's domains after all takings, per node."""
+
+    run: str  # UID
+    gpus: tuple[tuple[str, int], ...]
+
+    @property
+    def weight(self) -> int:
+        return sum(count for _, count in self.gpus)
+
+
+class Case(msgspec.Struct, frozen=True, rename="camel"):
+    """All that decides. ``pods`` per domain is what must fit: the promised slice."""
+
+    pod_size: int
+    pods: tuple[tuple[str, int], ...]
+    nodes: tuple[NodeRoom, ...]
+    takings: tuple[Taking, ...]
+    tickets: tuple[Ticket, ...]  # sorted by Run UID
+
+
+class Decision(msgspec.Struct, frozen=True, rename="camel"):
+    """What to take: indexes into the case's takings, and Runs that lose. None of it can be spared."""
+
+    packs: int  # 1 if the gang packs then; a record holds integers and strings only
+    takings: tuple[int, ...] = ()
+    losers: tuple[str, ...] = ()
+    draws: tuple[str, ...] = ()  # in the order drawn, given back ones included
+    given_back: tuple[str, ...] = ()
+
+
+class Board:
+    """A case laid out for deciding it, once or many times: nodes and domains by number."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        size = self._size = case.pod_size
+        domains = {domain: number for number, (domain, _) in enumerate(case.pods)}
+        rooms = [room for room in case.nodes if room.domain in domains]
+        numbers = {room.node: number for number, room in enumerate(rooms)}
+        self._free = [room.free for room in rooms]
+        self._domain = [domains[room.domain] for room in rooms]
+        self._missing = [pods for _, pods in case.pods]
+        for room in rooms:
+            self._missing[domains[room.domain]] -= room.free // size
+        self._takings = [self._numbered(taking.gpus, numbers) for taking in case.takings]
+        self._tickets = [self._numbered(ticket.gpus, numbers) for ticket in case.tickets]
+
+    @staticmethod
+    def _numbered(gpus: Iterable[tuple[str, int]], numbers: dict[str, int]) -> list[tuple[int, int]]:
+        """GPUs on nodes that this gang could use."""
+        return [(numbers[node], count) for node, count in gpus if node in numbers]
+
+    def decide(self, order: Iterator[int]) -> Decision:
+        """Take as much as needed: the case's takings in their order, then tickets in the order drawn."""
+        free, missing = self._free.copy(), self._missing.copy()
+        short = sum(pods > 0 for pods in missing)
+        taken: list[int] = []
+        for index, gpus in enumerate(self._takings):
+            if not short:
+                break
+            short += self._add(free, missing, gpus, 1)
+            taken.append(index)
+        drawn: list[int] = []
+        while short:
+            index = next(order, -1)
+            if index < 0:
+                return Decision(packs=0, draws=tuple(self.case.tickets[index].run for index in drawn))
+            short += self._add(free, missing, self._tickets[index], 1)
+            drawn.append(index)
+        return self._give_back(free, missing, taken, drawn)
+
+    def _add(self, free: list[int], missing: list[int], gpus: list[tuple[int, int]], sign: int) -> int:
+        """Free these GPUs (or, with sign −1, occupy them again); by how many domains fewer fall short."""
+        size, domain, change = self._size, self._domain, 0
+        for node, count in gpus:
+            before = free[node]
+            after = free[node] = before + sign * count
+            more = after // size - before // size
+            if more:
+                where = domain[node]
+                pods = missing[where]
+                missing[where] = pods - more
+                change += (pods - more > 0) - (pods > 0)
+        return change
+
+    def _give_back(self, free: list[int], missing: list[int], taken: list[int], drawn: list[int]) -> Decision:
+        """Last taken first: draws, then takings. What was taken from a loser goes with it (X5)."""
+        case, losers, returned = self.case, [], []
+        for index in reversed(drawn):
+            if self._add(free, missing, self._tickets[index], -1):
+                self._add(free, missing, self._tickets[index], 1)
+                losers.append(case.tickets[index].run)
+            else:
+                returned.append(case.tickets[index].run)
+        kept: list[int] = []
+        for index in reversed(taken):
+            if case.takings[index].run in losers:
+                continue
+            if self._add(free, missing, self._takings[index], -1):
+                self._add(free, missing, self._takings[index], 1)
+                kept.append(index)
+            else:
+                returned.append(case.takings[index].key)
+        return Decision(
+            packs=1,
+            takings=tuple(reversed(kept)),
+            losers=tuple(reversed(losers)),
+            draws=tuple(case.tickets[index].run for index in drawn),
+            given_back=tuple(returned),
+        )

@@ -1,0 +1,152 @@
+"""A Run as the world holds it."""
+
+from operator import attrgetter
+from typing import Any, Literal
+
+from jobtree.api.lease import LeaseClass
+from jobtree.api.quantities import parse_time
+from jobtree.api.run import Phase, Run
+from jobtree.core.books import Account, Tally
+from jobtree.core.lease import EnvelopeKey, Lease, RunKey
+from jobtree.core.promise import Order, Promise, Rank
+from jobtree.core.reasons import Verdict
+from jobtree.core.shape import Shape, shape_of
+
+FINISHED = frozenset({"Completed", "Failed"})
+
+Progress = tuple[Any, ...]  # values of SAVED
+
+SAVED = (
+    "phase",
+    "phase_at",
+    "since",
+    "pod_size",
+    "attempt",
+    "opened",
+    "lost",
+    "provisional",
+    "promise",
+    "reservations",
+)
+_progress = attrgetter(*SAVED)
+
+
+class RunState:
+    """The Run's shape, what it holds, and where it stands in the queue."""
+
+    __slots__ = (
+        "attempt",
+        "borrowed",
+        "cancelled",
+        "created",
+        "funding",
+        "key",
+        "leases",
+        "lost",
+        "opened",
+        "order",
+        "outcome",
+        "phase",
+        "phase_at",
+        "pod_size",
+        "promise",
+        "provisional",
+        "queued",
+        "quotas",
+        "reservations",
+        "run",
+        "seen",
+        "shape",
+        "since",
+        "uid",
+        "unpaid",
+        "verdict",
+        "width",
+    )
+
+    def __init__(self, run: Run, now: int) -> None:
+        meta, status = run.metadata, run.status
+        self.key: RunKey = (meta.namespace, meta.name)
+        self.uid = meta.uid
+        self.created = parse_time(meta.creation_timestamp) if meta.creation_timestamp else now
+        self.order: Order = (self.created, *self.key)
+        self.leases: dict[str, Lease] = {}
+        self.funding: dict[tuple[LeaseClass, EnvelopeKey], Tally] = {}
+        self.quotas: tuple[Account, ...] = ()
+        self.width = self.unpaid = self.borrowed = 0
+        self.phase: Phase = status.phase if status.phase in ("Completed", "Failed") else "Pending"
+        self.phase_at = self.created  # when it came into this phase
+        for condition in status.conditions:
+            if condition.type in ("Admitted", "Finished") and condition.last_transition_time:
+                self.phase_at = max(self.phase_at, parse_time(condition.last_transition_time))
+        allocation = status.allocation
+        self.since = parse_time(allocation.since) if allocation else None
+        self.pod_size = allocation.gpus_per_pod if allocation else 0
+        self.attempt = status.attempt
+        self.opened = status.leases_opened
+        self.lost = status.lotteries_lost
+        self.provisional = status.provisional  # stands in promised slots, and goes first when they are due
+        self.promise: Promise | None = None
+        self.reservations = status.reservations_made
+        self.outcome: tuple[Literal["Complete", "Fail"], int] | None = None
+        self.verdict: Verdict | None = None
+        self.queued = False
+        self.amend(run)
+
+    def amend(self, run: Run) -> None:
+        """The Run was edited: plan it again."""
+        self.run = run
+        self.shape: Shape | None = shape_of(run.spec)
+        self.cancelled = run.metadata.deletion_timestamp is not None
+        self.seen = -1
+
+    @property
+    def owner(self) -> str:
+        return self.run.spec.owner
+
+    @property
+    def flavor(self) -> str:
+        return self.shape.flavor if self.shape else ""
+
+    @property
+    def sponsors(self) -> tuple[str, ...]:
+        """Who may be asked to lend: the sponsors, where borrowing is allowed."""
+        return self.shape.sponsors if self.shape and self.shape.allow_borrow else ()
+
+    @property
+    def waiting(self) -> bool:
+        return self.phase in ("Pending", "Reserved") and self.shape is not None and not self.cancelled
+
+    def standing(self, now: int) -> Rank | None:
+        """Whose promises hold against this Run: those made before its own, once that is due (R5).
+
+        Before that, and without a date, all of them do (None).
+        """
+        promise = self.promise
+        if promise is None or promise.at is None or promise.at > now:
+            return None
+        return promise.rank
+
+    def yields_to(self, rank: Rank) -> bool:
+        """Whether this Run is provisional and a promise of that rank was made before it started (R6)."""
+        return self.provisional and self.since is not None and rank[0] <= self.since
+
+    @property
+    def undated(self) -> bool:
+        """Promised a start as soon as the money kept for it suffices, whenever that is (C12)."""
+        return self.promise is not None and self.promise.at is None and bool(self.promise.funding)
+
+    @property
+    def known_end(self) -> int | None:
+        """The instant by which it is certain to end (F7)."""
+        if self.since is None or self.shape is None or self.shape.max_duration is None:
+            return None
+        return self.since + self.shape.max_duration
+
+    def progress(self) -> Progress:
+        """Everything that an action may change about the Run itself."""
+        return _progress(self)
+
+    def restore(self, saved: Progress) -> None:
+        for name, value in zip(SAVED, saved, strict=True):
+            setattr(self, name, value)

@@ -1,0 +1,167 @@
+"""Status, read off the world: what a Run and a Budget say about themselves.
+
+Nothing here decides. Everything shown is computed from the same sums that cover reads.
+"""
+
+import msgspec
+
+from jobtree.api.budget import BudgetStatus, ClassUse, Usage
+from jobtree.api.lease import Payer
+from jobtree.api.meta import Condition
+from jobtree.api.quantities import HOUR, MILLI, format_milli, format_time
+from jobtree.api.run import Allocation, FundingShare, Risk, RunStatus, Width
+from jobtree.core.books import FOREVER, Account, EnvelopeState
+from jobtree.core.forecast import forecast
+from jobtree.core.reasons import Verdict
+from jobtree.core.runs import RunState
+from jobtree.core.world import World
+
+CONDITIONS = (
+    ("Admitted", ("Running",)),
+    ("Finished", ("Completed", "Failed")),
+)
+
+
+class Warned(msgspec.Struct, frozen=True):
+    """Promises whose start might stop a Run, and since when it knows."""
+
+    since: int
+    risks: tuple[Risk, ...] = ()
+
+
+def run_status(world: World, state: RunState, warned: Warned) -> RunStatus:
+    """The whole status of a Run, as of now."""
+    verdict = state.verdict or Verdict(state.phase)
+    phase, promise = state.phase, state.promise
+    return RunStatus(
+        phase=phase,
+        conditions=conditions(state, verdict, warned),
+        width=width_of(state),
+        allocation=allocation_of(state),
+        funding=tuple(funding_of(world, state)),
+        reservation=promise.name if promise else None,
+        earliest_start=format_time(promise.at) if promise and promise.at is not None else None,
+        deficit_gpus=forecast(world, state).deficit if promise else 0,
+        risk=warned.risks[:64],
+        attempt=state.attempt,
+        lotteries_lost=state.lost,
+        reservations_made=state.reservations,
+        provisional=state.provisional,
+        leases_opened=state.opened,
+        reason=verdict.reason,
+        message=verdict.message[:4096],
+        observed_generation=state.run.metadata.generation,
+    )
+
+
+def conditions(state: RunState, verdict: Verdict, warned: Warned) -> tuple[Condition, ...]:
+    """Where the Run stands, since it came into its phase; and whether somebody's promise threatens it."""
+    reason = verdict.reason or state.phase
+    standing = [condition(name, state.phase in phases, reason, state.phase_at) for name, phases in CONDITIONS]
+    reserved = state.promise is not None
+    return (
+        *standing,
+        condition("Reserved", reserved, reason, state.promise.made if state.promise else state.phase_at),
+        condition(
+            "AtRisk", bool(warned.risks), "ConflictSet" if warned.risks else "NoConflict", warned.since
+        ),
+    )
+
+
+def condition(name: str, holds: bool, reason: str, since: int) -> Condition:  # noqa: FBT001
+    return Condition(
+        type=name,
+        status="True" if holds else "False",
+        reason=reason,
+        last_transition_time=format_time(since),
+    )
+
+
+def width_of(state: RunState) -> Width | None:
+    shape = state.shape
+    if shape is None:
+        return None
+    return Width(min=shape.min, max=shape.max, desired=shape.desired, allocated=state.width)
+
+
+def allocation_of(state: RunState) -> Allocation | None:
+    if state.phase != "Running" or state.since is None:
+        return None
+    return Allocation(
+        since=format_time(state.since), gpus_per_pod=state.pod_size, leases=tuple(sorted(state.leases))
+    )
+
+
+def funding_of(world: World, state: RunState) -> list[FundingShare]:
+    """Who pays and paid for it, by class: GPUs now, GPU-hours so far."""
+    shares = []
+    for (class_, key), tally in sorted(state.funding.items()):
+        used = tally.used(world.now)
+        if not used and not tally.amount:
+            continue
+        owner = world.ledger.envelopes[key].owner
+        shares.append(
+            FundingShare(
+                class_=class_,
+                payer=Payer(owner=owner, budget=key[0], envelope=key[1]),
+                gpus=tally.amount,
+                gpu_hours=format_milli(used * MILLI // HOUR),
+            )
+        )
+    return shares
+
+
+def budget_status(world: World, name: str) -> BudgetStatus:
+    """Use and headroom of every envelope and cap of a budget, as of now."""
+    ledger = world.ledger
+    spec = ledger.budgets[name].spec
+    envelopes = [ledger.envelopes[name, envelope.name] for envelope in spec.envelopes]
+    return BudgetStatus(
+        envelopes=tuple(envelope_usage(world, envelope) for envelope in envelopes),
+        aggregate_caps=tuple(
+            usage(world, cap.spec.name, cap.account, cap.max_credits, cap.envelopes)
+            for cap in ledger.caps[name]
+        ),
+        observed_generation=ledger.budgets[name].metadata.generation,
+    )
+
+
+def envelope_usage(world: World, envelope: EnvelopeState) -> Usage:
+    by_class = envelope.by_class
+    total = usage(world, envelope.spec.name, envelope.account, envelope.max_credits, [envelope])
+    return msgspec.structs.replace(
+        total,
+        gpus_by_class=split({name: tally.amount for name, tally in by_class.items()}),
+        gpu_hours_by_class=split({name: hours(tally.used(world.now)) for name, tally in by_class.items()}),
+    )
+
+
+def usage(
+    world: World, name: str, account: Account, max_credits: int | None, envelopes: list[EnvelopeState]
+) -> Usage:
+    now = world.now
+    used = account.used(now)
+    spent = sum(envelope.account.used(now) * envelope.price for envelope in envelopes)
+    return Usage(
+        name=name,
+        used_gpus=format_milli(account.charge),
+        free_gpus=None if account.max_charge == FOREVER else format_milli(account.free_charge()),
+        used_gpu_hours=format_milli(hours(used)),
+        left_gpu_hours=None if account.max_use is None else left(account.max_use - used),
+        used_credits=format_milli(hours(spent) // MILLI),
+        left_credits=None if max_credits is None else left((max_credits - spent) // MILLI),
+    )
+
+
+def left(use: int) -> str:
+    """What is left, in GPU-hours or credits; an edit may have cut it below what was used: then nothing."""
+    return format_milli(max(0, hours(use)))
+
+
+def hours(use: int) -> int:
+    """Thousandths of a GPU-hour."""
+    return use // HOUR
+
+
+def split(amounts: dict[str, int]) -> ClassUse:
+    return ClassUse(**{name: format_milli(amount) for name, amount in amounts.items()})

@@ -1,0 +1,149 @@
+"""A trial: changes tried on the world, taken back to any mark, and read off as actions at the end.
+
+``act`` says what happens to a Run and why; the leases of that Run which open and close afterwards belong
+to it. So no lease ever changes without a cause.
+"""
+
+from typing import Any
+
+import msgspec
+
+from jobtree.api.lease import ClosureReason, LeaseClass, OpenReason, Role
+from jobtree.core.actions import Action, ActionKind, Closing
+from jobtree.core.books import EnvelopeState
+from jobtree.core.lease import Lease, RunKey, Slots, count
+from jobtree.core.reasons import Why
+from jobtree.core.runs import Progress, RunState
+from jobtree.core.world import Held, World
+
+
+class Terms(msgspec.Struct, frozen=True, eq=False):
+    """Who pays for a group's slots, as what, and what the slots are for."""
+
+    envelope: EnvelopeState
+    class_: LeaseClass
+    role: Role
+    group: int
+
+
+class Opened(msgspec.Struct, frozen=True):
+    lease: Lease
+
+
+class Closed(msgspec.Struct, frozen=True):
+    held: Held
+    at: int
+    reason: ClosureReason
+
+
+class Acted(msgspec.Struct, frozen=True):
+    state: RunState
+    action: Action  # without its leases, which follow in the journal
+    before: Progress
+
+
+Entry = Opened | Closed | Acted
+
+
+class Trial:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._journal: list[Entry] = []
+
+    def mark(self) -> int:
+        return len(self._journal)
+
+    def rollback(self, mark: int = 0) -> None:
+        """Undo everything since the mark, newest first."""
+        journal, world = self._journal, self.world
+        while len(journal) > mark:
+            entry = journal.pop()
+            if isinstance(entry, Opened):
+                world.unopen_lease(entry.lease.name)
+                world.runs[entry.lease.run].opened -= 1
+            elif isinstance(entry, Closed):
+                world.reopen_lease(entry.held, entry.at)
+            else:
+                world.restore(entry.state, entry.before)
+
+    def open(self, state: RunState, terms: Terms, slots: Slots, at: int, reason: OpenReason) -> Lease:
+        """Put slots under lease for a Run."""
+        state.opened += 1
+        lease = Lease(
+            name=f"{state.key[1][:200]}-{state.uid[:8]}-{state.opened}",
+            run=state.key,
+            uid=state.uid,
+            owner=state.owner,
+            payer=terms.envelope.key,
+            payer_owner=terms.envelope.owner,
+            class_=terms.class_,
+            role=terms.role,
+            group=terms.group,
+            flavor=state.flavor,
+            slots=slots,
+            gpus=count(slots),
+            start=at,
+            rate=self.rate(terms.role),
+            reason=reason,
+        )
+        self.world.open_lease(lease)
+        self._journal.append(Opened(lease))
+        return lease
+
+    def rate(self, role: Role) -> int:
+        """What a GPU in that role costs, in thousandths."""
+        policy = self.world.policy
+        if role == "Active":
+            return 1000
+        return policy.spare_rate_milli if role == "Spare" else policy.opportunistic_rate_milli
+
+    def close(self, name: str, at: int, reason: ClosureReason) -> Lease:
+        held = self.world.close_lease(name, at)
+        self._journal.append(Closed(held, at, reason))
+        return held.lease
+
+    def act(self, kind: ActionKind, state: RunState, at: int, cause: Why, **details: Any) -> None:  # noqa: ANN401  fields of Action
+        """Begin an action: what opens and closes for this Run from here on is part of it."""
+        action = Action(kind, state.key, at, cause, **details)
+        self._journal.append(Acted(state, action, state.progress()))
+        self.world.transition(state, action)
+
+    def disturbed(self) -> set[RunKey]:
+        """Runs whose promises count on domains or envelopes in which leases opened or a promise moved."""
+        nodes, envelopes = self.world.fleet.nodes, self.world.ledger.envelopes
+        found: set[RunKey] = set()
+        for entry in self._journal:
+            if isinstance(entry, Acted) and entry.action.kind == "Move" and entry.action.promise:
+                domains = self.world.fleet.flavor(entry.action.promise.flavor).domains
+                for name, _ in entry.action.promise.shares:
+                    found.update(domains[name].promises if name in domains else ())
+                for key, _ in entry.action.promise.funding:
+                    found.update(envelopes[key].promises if key in envelopes else ())
+            elif isinstance(entry, Opened):
+                found.update(envelopes[entry.lease.payer].promises)
+                for node, _ in entry.lease.slots:
+                    if node in nodes:
+                        found.update(nodes[node].domain.promises)
+        return found
+
+    def causes(self) -> dict[RunKey, Why]:
+        """Every Run that something was done to, and the cause of the last of it."""
+        return {entry.action.run: entry.action.cause for entry in self._journal if isinstance(entry, Acted)}
+
+    def actions(self) -> list[Action]:
+        """The journal as actions, in the order in which they began."""
+        begun: list[tuple[Action, list[Closing], list[Lease]]] = []
+        latest: dict[RunKey, int] = {}
+        for entry in self._journal:
+            if isinstance(entry, Acted):
+                latest[entry.action.run] = len(begun)
+                begun.append((entry.action, [], []))
+            elif isinstance(entry, Opened):
+                begun[latest[entry.lease.run]][2].append(entry.lease)
+            else:
+                lease = entry.held.lease
+                begun[latest[lease.run]][1].append(Closing(lease.name, entry.at, entry.reason))
+        return [
+            msgspec.structs.replace(action, closes=tuple(closes), opens=tuple(opens))
+            for action, closes, opens in begun
+        ]

@@ -1,0 +1,552 @@
+"""The world: nodes, budgets, runs and open leases, with indexes kept by events.
+
+Every event costs what it changes. Planning tries changes on the world itself and takes them back:
+``open_lease``, ``close_lease`` and ``transition`` each have an exact inverse, so a trial needs no copy.
+Closed leases leave nothing behind but their sums in the books.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+
+import msgspec
+
+from jobtree.api.budget import Budget
+from jobtree.api.lease import Lease as WireLease
+from jobtree.api.nodes import Node
+from jobtree.api.pods import Pod
+from jobtree.api.policy import Policy
+from jobtree.api.quantities import parse_time
+from jobtree.api.run import Phase, Run
+from jobtree.core.actions import Action, Plan
+from jobtree.core.alarms import Alarms
+from jobtree.core.books import Account, EnvelopeState, Tally, reported_amount, use_class
+from jobtree.core.fleet import Fleet, NodeState
+from jobtree.core.lease import Lease, RunKey, from_wire, number_of
+from jobtree.core.ledger import Ledger
+from jobtree.core.promise import Order, Promise, Rank
+from jobtree.core.runs import FINISHED, Progress, RunState
+
+PHASES: dict[str, Phase] = {
+    "Start": "Running",
+    "Requeue": "Pending",
+    "Preempt": "Pending",
+    "Complete": "Completed",
+    "Fail": "Failed",
+    "Cancel": "Failed",
+}
+PROMISING = ("Reserve", "Move")
+UNPROMISING = ("Activate", "Supersede", "Withdraw", "Settle")
+
+
+class Held(msgspec.Struct, frozen=True):
+    """An open lease with what was posted for it, so that closing undoes exactly that."""
+
+    lease: Lease
+    envelope: EnvelopeState
+    run: RunState | None
+    known_end: int | None
+    cpu_milli: int
+    memory_bytes: int
+    pod_size: int
+
+
+class World:
+    def __init__(self, policy: Policy | None = None, now: int = 0) -> None:
+        self.policy = policy or Policy()
+        self.now = now
+        self.fleet = Fleet()
+        self.ledger = Ledger(self.policy)
+        self.runs: dict[RunKey, RunState] = {}
+        self.held: dict[str, Held] = {}
+        self.by_node: dict[str, dict[str, None]] = {}  # names of open leases
+        self.orphans: dict[RunKey, dict[str, None]] = {}  # leases that came before their Run
+        self.queue: list[Order] = []  # Runs that wait, or hold GPUs that nobody pays for
+        self.attention: set[RunKey] = set()  # finished, cancelled, or on a failed node
+        self.alarms = Alarms(self)
+        self.ranks: list[Rank] = []  # of all promises, in the order in which they hold
+        self.provisional: dict[RunKey, None] = {}  # Runs on promised slots or money
+        self.edited: set[RunKey] = set()  # waiting Runs whose spec changed
+        self.shaken = False  # nodes or budgets changed: promises must be looked at again
+        self.lottery_key = b""  # secret; whoever runs the world sets it
+        self.budgets_edited_at = 0  # since then the family is as it is
+        self._pods: dict[str, Pod] = {}
+        self._quotas: dict[RunKey, Account] = {}
+
+    # Events: nodes and other people's pods
+
+    def put_node(self, node: Node) -> None:
+        self.drop_node(node.name)
+        if not node.gpus:
+            return
+        state = self.fleet.add(node)
+        self._reindex_promises(state)
+        for pod in self._pods.values():
+            if pod.node == node.name:
+                self.fleet.load_foreign(node.name, pod.gpus, pod.cpu_milli, pod.memory_bytes)
+        for name in self.by_node.get(node.name, ()):
+            self._occupy(self.held[name], [node.name], 1)
+            if node.failed:
+                self.attention.add(self.held[name].lease.run)
+        self._gain(state)
+
+    def drop_node(self, name: str) -> None:
+        if name not in self.fleet.nodes:
+            return
+        for lease_name in self.by_node.get(name, ()):
+            held = self.held[lease_name]
+            self._occupy(held, [name], -1)
+            self.attention.add(held.lease.run)
+        self.fleet.remove(name)
+        self.shaken = True
+
+    def put_pod(self, pod: Pod) -> None:
+        """A pod that is not Jobtree's uses up its node until it is finished (P1)."""
+        self.drop_pod(pod.uid)
+        if pod.jobtree or pod.finished or not pod.node:
+            return
+        self._pods[pod.uid] = pod
+        self.fleet.load_foreign(pod.node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
+
+    def drop_pod(self, uid: str) -> None:
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
+            self.fleet.load_foreign(pod.node, -pod.gpus, -pod.cpu_milli, -pod.memory_bytes)
+
+    # Events: budgets, policy and the clock
+
+    def put_budget(self, budget: Budget) -> None:
+        """A budget came or was edited. Its leases count against its new limits from now on."""
+        held = self._lift(budget.metadata.name)
+        touched = self.ledger.put(budget, self.now)
+        self._lay_back(held, touched)
+
+    def drop_budget(self, name: str) -> None:
+        held = self._lift(name)
+        self._lay_back(held, self.ledger.drop(name, self.now))
+
+    def _lift(self, budget: str) -> list[Lease]:
+        """Take the budget's open leases off the books, so that its caps can change under them."""
+        leases = [held.lease for held in self.held.values() if held.envelope.key[0] == budget]
+        for lease in leases:
+            self.unopen_lease(lease.name)
+        return leases
+
+    def _lay_back(self, leases: list[Lease], touched: list[EnvelopeState]) -> None:
+        for lease in leases:
+            self.open_lease(lease)
+        for envelope in touched:
+            self.alarms.watch_envelope(envelope)
+        self.shaken = True
+        if self.held:
+            self.budgets_edited_at = self.now
+        self._forget_horizons()
+        self._gain_everywhere()
+
+    def set_policy(self, policy: Policy) -> None:
+        self.policy = policy
+        for envelope in self.ledger.set_policy(policy, self.now):
+            self.alarms.watch_envelope(envelope)
+        self._forget_horizons()
+        self._gain_everywhere()
+
+    def tick(self, now: int) -> None:
+        """The clock moved. It never moves back: an earlier instant is taken as the present one."""
+        before, self.now = self.now, max(now, self.now)
+        for envelope in self.ledger.opening(before, self.now):
+            self.fleet.flavor(envelope.spec.flavor).gains += 1
+
+    # Events: Runs that come, change and go
+
+    def put_run(self, run: Run) -> RunState:
+        key = (run.metadata.namespace, run.metadata.name)
+        state = self.runs.get(key)
+        if state is not None and state.uid != run.metadata.uid:
+            self.drop_run(key)
+            state = None
+        if state is None:
+            state = self.runs[key] = RunState(run, self.now)
+            self._join_tree(state)
+            self._repost(list(self.orphans.get(key, ())))
+            self._adopt(state)
+        else:
+            if state.run.spec != run.spec:
+                self.edited.add(key)
+            state.amend(run)
+            self._repost(list(state.leases))
+        if state.cancelled:
+            self.attention.add(key)
+        self.alarms.watch_run(state)
+        self._enqueue(state)
+        return state
+
+    def drop_run(self, key: RunKey) -> None:
+        """The Run's object is gone; leases it still has are closed by the next plan."""
+        state = self.runs.get(key)
+        if state is None:
+            return
+        if state.leases or state.promise is not None:
+            state.cancelled = True
+            self.attention.add(key)
+            self._enqueue(state)
+            return
+        self._leave_queue(state)
+        del self.runs[key]
+
+    def finish(self, key: RunKey, *, succeeded: bool, at: int) -> None:
+        """All ranks ended. The next plan closes the Run's leases at that instant."""
+        if self.runs[key].phase == "Running":  # else they are those of an earlier life
+            self.runs[key].outcome = ("Complete" if succeeded else "Fail", at)
+            self.attention.add(key)
+
+    def _join_tree(self, state: RunState) -> None:
+        quota = state.run.spec.quota
+        if quota is not None and quota != type(quota)():
+            label = f"{state.key[0]}/{state.key[1]}"
+            self._quotas[state.key] = Account(label, quota.max_gpus, quota.max_gpu_hours)
+        above = [
+            (state.key[0], reference.name)
+            for reference in state.run.metadata.owner_references
+            if reference.controller and reference.kind == "Run"
+        ]
+        state.quotas = tuple(self._quotas[key] for key in above if key in self._quotas)
+
+    # Events: leases. Opening, closing and transition are what a plan is made of
+
+    def put_lease(self, lease: WireLease) -> None:
+        """A lease as the ledger has it. A closed one only adds to the sums: others may have its slots."""
+        known = from_wire(lease)
+        end = None if lease.status.end is None else parse_time(lease.status.end)
+        if known.name in self.held:
+            if end is not None:
+                self.close_lease(known.name, end)
+        elif end is None:
+            self.open_lease(known)
+        else:
+            held = self._holding(known)
+            self._settle(held, end, 1)
+            self.alarms.watch_envelope(held.envelope)  # what it used is gone: hours may run out sooner
+        state = self.runs.get(known.run)
+        if state is not None and state.uid == known.uid:
+            state.opened = max(state.opened, number_of(known))
+            self._adopt(state)
+
+    def _adopt(self, state: RunState) -> None:
+        """A Run that holds leases is running, whatever its status says yet."""
+        if not state.leases or state.phase in FINISHED:
+            return
+        state.opened = max(state.opened, *map(number_of, state.leases.values()))
+        if state.phase != "Running":
+            state.phase = "Running"
+            state.attempt = max(state.attempt, 1)
+            if state.since is None:
+                state.since = min(lease.start for lease in state.leases.values())
+            if not state.pod_size and state.shape:
+                biggest = self.fleet.flavor(state.shape.flavor).biggest_node
+                state.pod_size = state.shape.pod_size(biggest)
+            self.alarms.watch_run(state)
+        self._repost(list(state.leases))
+        self._enqueue(state)
+
+    def open_lease(self, lease: Lease) -> None:
+        self._hold(self._holding(lease))
+
+    def _holding(self, lease: Lease) -> Held:
+        state = self.runs.get(lease.run)
+        if state is not None and state.uid != lease.uid:
+            state = None
+        envelope = self.ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
+        shape = state.shape if state else None
+        end = state.known_end if state else None
+        return Held(
+            lease=lease,
+            envelope=envelope,
+            run=state,
+            known_end=None if end is None else max(lease.start, min(end, envelope.end)),
+            cpu_milli=shape.cpu_milli if shape else 0,
+            memory_bytes=shape.memory_bytes if shape else 0,
+            pod_size=(state.pod_size if state else 0) or 1,
+        )
+
+    def _hold(self, held: Held) -> None:
+        lease = held.lease
+        self.held[lease.name] = held
+        self._post(held, 1)
+        self._occupy(held, None, 1)
+        for node, _ in lease.slots:
+            self.by_node.setdefault(node, {})[lease.name] = None
+        if held.run is not None:
+            held.run.leases[lease.name] = lease
+            self._weigh(held, 1)
+        else:
+            self.orphans.setdefault(lease.run, {})[lease.name] = None
+
+    def close_lease(self, name: str, at: int) -> Held:
+        held = self.held[name]
+        self._release(held)
+        self._settle(held, at, 1)
+        self._gain_money(held, 1)
+        return held
+
+    def reopen_lease(self, held: Held, at: int) -> None:
+        """The inverse of close_lease."""
+        self._gain_money(held, -1)
+        self._settle(held, at, -1)
+        self._hold(held)
+
+    def unopen_lease(self, name: str) -> None:
+        """The inverse of open_lease."""
+        self._release(self.held[name])
+
+    def _release(self, held: Held) -> None:
+        lease = held.lease
+        del self.held[lease.name]
+        self._post(held, -1)
+        self._occupy(held, None, -1)
+        for node, _ in lease.slots:
+            on_node = self.by_node[node]
+            del on_node[lease.name]
+            if not on_node:
+                del self.by_node[node]
+        if held.run is not None:
+            del held.run.leases[lease.name]
+            self._weigh(held, -1)
+        else:
+            del self.orphans[lease.run][lease.name]
+
+    def transition(self, state: RunState, action: Action) -> None:
+        """What an action does to the Run itself."""
+        phase = PHASES.get(action.kind, state.phase)
+        if action.kind == "Reserve" and state.phase == "Pending":
+            phase = "Reserved"
+        if phase != state.phase:
+            state.phase, state.phase_at = phase, action.at
+        if action.kind == "Start":
+            state.since, state.pod_size, state.provisional = action.at, action.pod_size, action.provisional
+            state.attempt += 1
+        elif action.kind in ("Requeue", "Preempt"):
+            state.since, state.pod_size, state.provisional = None, 0, False
+            state.lost += action.kind == "Preempt"
+            if state.promise is not None:
+                state.phase = "Reserved"
+        elif action.kind in PROMISING:
+            self.set_promise(state, action.promise)
+        elif action.kind in UNPROMISING:
+            self.set_promise(state, None)
+            if action.kind in ("Activate", "Settle"):
+                self._unsettle(state)
+        if state.phase in FINISHED:
+            state.provisional = False
+        self._note_provisional(state)
+        self.alarms.watch_run(state)
+        self._enqueue(state)
+
+    def _note_provisional(self, state: RunState) -> None:
+        if state.provisional:
+            self.provisional[state.key] = None
+        else:
+            self.provisional.pop(state.key, None)
+
+    def restore(self, state: RunState, before: Progress) -> None:
+        """The inverse of transition."""
+        promise, provisional = state.promise, state.provisional
+        state.restore(before)
+        if state.promise is not promise:
+            now, state.promise = state.promise, promise
+            self.set_promise(state, now, undo=True)
+        if state.provisional != provisional:
+            self._note_provisional(state)
+            self._forget_around(state)
+        self.alarms.watch_run(state)
+        self._enqueue(state)
+
+    def put_promise(self, state: RunState, promise: Promise) -> None:
+        """A pending Reservation as it was written: its promise holds."""
+        self.set_promise(state, promise)
+        if state.phase == "Pending":
+            state.phase = "Reserved"
+        self._note_provisional(state)
+        self.alarms.watch_run(state)
+
+    def set_promise(self, state: RunState, promise: Promise | None, *, undo: bool = False) -> None:
+        """Promise something else, or nothing; who else may start changes with it."""
+        if state.promise is not None:
+            self._index_promise(state.promise, present=False)
+        if promise is not None:
+            self._index_promise(promise, present=True)
+            state.reservations = max(state.reservations, promise.number)
+        gained = -1 if undo and promise is not None else 1 if not undo and state.promise is not None else 0
+        self.fleet.flavor(state.flavor).gains += gained
+        state.promise = promise
+
+    def _index_promise(self, promise: Promise, *, present: bool) -> None:
+        flavor = self.fleet.flavor(promise.flavor)
+        holders: list[dict[RunKey, Promise]] = []
+        for name, _ in promise.shares:
+            domain = flavor.domains.get(name)
+            if domain is not None:
+                domain.horizons.clear()
+                holders.append(domain.promises)
+        for key, _ in promise.funding:
+            if key in self.ledger.envelopes:
+                holders.append(self.ledger.envelopes[key].promises)
+        for holder in holders:
+            if present:
+                holder[promise.run] = promise
+            else:
+                holder.pop(promise.run, None)
+        if present:
+            insort(self.ranks, promise.rank)
+        else:
+            del self.ranks[bisect_left(self.ranks, promise.rank)]
+
+    def _unsettle(self, state: RunState) -> None:
+        if state.provisional:
+            state.provisional = False
+            self._forget_around(state)
+
+    def _forget_around(self, state: RunState) -> None:
+        """Something about the Run changed that horizons of all its domains depend on."""
+        for lease in state.leases.values():
+            for node, _ in lease.slots:
+                known = self.fleet.nodes.get(node)
+                if known is not None:
+                    known.domain.horizons.clear()
+
+    def _forget_horizons(self) -> None:
+        """Who can pay until when, or what the policy says, changed: so did what is certain to end."""
+        for flavor in self.fleet.flavors.values():
+            for domain in flavor.domains.values():
+                domain.horizons.clear()
+
+    # Carrying out a plan
+
+    def commit(self, plan: Plan) -> None:
+        """Apply a plan that was made from this very world."""
+        for action in plan.actions:
+            self.apply(action)
+        for key, verdict in plan.verdicts.items():
+            if key in self.runs:
+                self.runs[key].verdict = verdict
+        for key in plan.settled:
+            state = self.runs.get(key)
+            if state is not None and state.shape is not None:
+                state.seen = self.fleet.flavor(state.shape.flavor).gains
+        self.attention.clear()
+        self.ledger.amended.clear()
+        self.edited.clear()
+        self.shaken = False
+
+    def apply(self, action: Action) -> None:
+        state = self.runs[action.run]
+        self.transition(state, action)
+        for closing in action.closes:
+            self.close_lease(closing.lease, closing.at)
+        for lease in action.opens:
+            self.open_lease(lease)
+            state.opened += 1
+        if action.kind == "Cancel":
+            self.drop_run(action.run)
+
+    # Bookkeeping
+
+    def _post(self, held: Held, sign: int) -> None:
+        lease, envelope = held.lease, held.envelope
+        envelope.by_class[use_class(lease)].open(reported_amount(lease), lease.start, sign)
+        if lease.role == "Opportunistic":
+            return
+        if sign > 0:
+            envelope.leases[lease.name] = lease
+        else:
+            del envelope.leases[lease.name]
+        for account in self._accounts(held):
+            account.open(lease.charge, lease.start, held.known_end, sign)
+        self.alarms.watch_envelope(envelope)
+
+    def _settle(self, held: Held, at: int, sign: int) -> None:
+        """Add what a closed lease used; it was taken off the open ones before."""
+        lease, envelope = held.lease, held.envelope
+        span = sign * (at - lease.start)
+        envelope.by_class[use_class(lease)].settled += reported_amount(lease) * span
+        if held.run is not None:
+            self._share(held).settled += lease.gpus * span
+        if lease.role != "Opportunistic":
+            for account in self._accounts(held):
+                account.settled += lease.charge * span
+
+    def _accounts(self, held: Held) -> Iterable[Account]:
+        yield from held.envelope.accounts(held.lease)
+        if held.run is not None:
+            yield from held.run.quotas
+
+    def _occupy(self, held: Held, only: list[str] | None, sign: int) -> None:
+        slots = held.lease.slots
+        if only is not None:
+            slots = tuple((node, mask) for node, mask in slots if node in only)
+        change = self.fleet.occupy if sign > 0 else self.fleet.vacate
+        change(slots, held.lease.role, held.cpu_milli, held.memory_bytes, held.pod_size)
+
+    def _weigh(self, held: Held, sign: int) -> None:
+        """Keep the Run's width, its unpaid and borrowed GPUs, and who paid how much of it."""
+        state, lease = held.run, held.lease
+        if state is None:
+            return
+        self._share(held).open(lease.gpus, lease.start, sign)
+        if lease.role != "Spare":
+            state.width += sign * lease.gpus
+            if state.shape is not None and state.shape.malleable:
+                self._forget_around(state)  # which of its steps could be taken depends on its width
+        if lease.role == "Opportunistic":
+            state.unpaid += sign * lease.gpus
+            self._enqueue(state)
+        elif lease.class_ == "Borrowed":
+            state.borrowed += sign * lease.gpus
+
+    def _share(self, held: Held) -> Tally:
+        lease = held.lease
+        assert held.run is not None
+        return held.run.funding.setdefault((lease.class_, lease.payer), Tally())
+
+    def _repost(self, names: list[str]) -> None:
+        """Known ends or limits changed: post these leases anew."""
+        for name in names:
+            lease = self.held[name].lease
+            self.unopen_lease(name)
+            self.open_lease(lease)
+
+    def _enqueue(self, state: RunState) -> None:
+        belongs = state.waiting or (state.unpaid > 0 and not state.cancelled)
+        if belongs and not state.queued:
+            insort(self.queue, state.order)
+            state.queued = True
+        elif not belongs:
+            self._leave_queue(state)
+
+    def _leave_queue(self, state: RunState) -> None:
+        if state.queued:
+            del self.queue[bisect_left(self.queue, state.order)]
+            state.queued = False
+
+    def _reindex_promises(self, state: NodeState) -> None:
+        """A node came to a domain, perhaps a new one: promises there count on it."""
+        domain = state.domain
+        if len(domain.nodes) == 1:
+            for other in self.runs.values():
+                promise = other.promise
+                if promise and promise.flavor == domain.flavor and domain.name in dict(promise.shares):
+                    domain.promises[other.key] = promise
+
+    # What could let a waiting Run start
+
+    def _gain(self, state: NodeState) -> None:
+        self.fleet.flavor(state.domain.flavor).gains += 1
+
+    def _gain_everywhere(self) -> None:
+        for flavor in self.fleet.flavors.values():
+            flavor.gains += 1
+
+    def _gain_money(self, held: Held, sign: int) -> None:
+        flavors = {held.lease.flavor}
+        for cap in held.envelope.caps:
+            flavors.update(envelope.spec.flavor for envelope in cap.envelopes)
+        for name in flavors:
+            self.fleet.flavor(name).gains += sign

@@ -1,0 +1,140 @@
+"""Carry out a scene on a Lab, step by step."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from jobtree.api.policy import Policy
+from jobtree.api.quantities import format_time
+from jobtree.api.run import Run
+from jobtree.core.lease import RunKey
+from jobtree.core.runs import RunState
+from tests.property.ledger_oracle import Oracle
+from tests.property.scenes import A100, OWNERS, WAITS, NodeSketch, Scene, Step, some_budget, some_run
+from tests.unit.core.build import NAMESPACE, foreign_pod
+from tests.unit.core.lab import Lab, Record
+
+Look = Callable[["Drive"], None]
+
+
+def nothing(_drive: "Drive") -> None:
+    """Just go on."""
+
+
+class Drive:
+    """A Lab in which a scene unfolds. ``submitted`` are the Runs that must not get lost (I11)."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        *,
+        fleet: list[NodeSketch] | None = None,
+        before: Look = nothing,
+        after: Look = nothing,
+    ) -> None:
+        self.look_before, self.look_after = before, after
+        self.lab = Lab(policy=Policy(prices_milli={A100: 2500}))
+        self.oracle = Oracle(self.lab)
+        self.scene = scene
+        self.fleet = fleet or scene.fleet
+        self.runs: dict[RunKey, Run] = {}  # ever
+        self.submitted: dict[RunKey, Run] = {}  # and not cancelled
+        for sketch in self.fleet:
+            self.lab.put(sketch.node())
+            if sketch.foreign_gpus:
+                self.lab.put(foreign_pod(sketch.name, sketch.foreign_gpus))
+        self.lab.put(*scene.family)
+
+    @property
+    def world_now(self) -> int:
+        return self.lab.world.now
+
+    def open_records(self) -> list[Record]:
+        return [record for record in self.lab.records.values() if record.end is None]
+
+    def labels(self, node: str) -> dict[str, str]:
+        """As they always were: here nodes fail, but do not move."""
+        return next(sketch for sketch in self.fleet if sketch.name == node).node().labels
+
+    def play(self) -> None:
+        """Every step, planned and carried out, then looked at."""
+        self.rest()
+        for step in self.scene.steps:
+            self.happen(step)
+            if step.what != "wait":  # time that passes unplanned: what was due is noticed late
+                self.rest()
+        self.rest()
+
+    def rest(self) -> None:
+        self.look_before(self)
+        self.lab.settle()
+        self.look_after(self)
+
+    def dismiss_waiting(self) -> None:
+        """Cancel every Run that waits or is promised something, so that nothing is kept for anybody."""
+        for key, state in list(self.lab.world.runs.items()):
+            if state.waiting or state.promise is not None:
+                del self.submitted[key]
+                self.lab.world.drop_run(key)
+        self.rest()
+
+    def story(self) -> str:
+        """Everything that was planned so far, for a person to read when something is wrong."""
+        return "\n" + "\n".join(self.lab.story)
+
+    def happen(self, step: Step) -> None:
+        happening: Callable[[Step], None] = getattr(self, f"_{step.what}")
+        happening(step)
+
+    def _submit(self, step: Step) -> None:
+        run = some_run(step.dice, f"r{len(self.runs)}")
+        created = format_time(self.world_now)
+        metadata = msgspec.structs.replace(run.metadata, creation_timestamp=created)
+        run = msgspec.structs.replace(run, metadata=metadata)
+        key = (NAMESPACE, run.metadata.name)
+        self.runs[key] = self.submitted[key] = run
+        self.lab.put(run)
+
+    def _advance(self, step: Step) -> None:
+        self.lab.world.tick(self.world_now + step.dice.choice(WAITS))
+
+    _wait = _advance
+
+    def _finish(self, step: Step) -> None:
+        state = self._pick(step, running=True)
+        if state:
+            self.lab.world.finish(state.key, succeeded=step.seed % 2 == 0, at=self.world_now)
+
+    def _cancel(self, step: Step) -> None:
+        state = self._pick(step, running=False)
+        if state:
+            del self.submitted[state.key]
+            deleted = format_time(self.world_now)
+            metadata = msgspec.structs.replace(state.run.metadata, deletion_timestamp=deleted)
+            self.lab.put(msgspec.structs.replace(state.run, metadata=metadata))
+
+    def _pick(self, step: Step, *, running: bool) -> RunState | None:
+        runs = [self.lab.world.runs[key] for key in sorted(self.submitted)]
+        found = [state for state in runs if not running or state.phase == "Running"]
+        return step.dice.choice(found) if found else None
+
+    def _edit(self, step: Step) -> None:
+        self.rest()  # what was due before the edit is due by the budget as it was
+        self.lab.put(some_budget(step.dice, step.dice.choice(OWNERS)))
+        self.oracle.note_edit()
+
+    def _drop(self, step: Step) -> None:
+        self.rest()
+        names = sorted(self.lab.world.ledger.budgets)
+        if names:
+            self.lab.world.drop_budget(step.dice.choice(names))
+            self.oracle.note_edit()
+
+    def _fail(self, step: Step) -> None:
+        self.lab.put(step.dice.choice(self.fleet).node(failed=True))
+
+    def _heal(self, step: Step) -> None:
+        self.lab.put(step.dice.choice(self.fleet).node())
+
+    def _cordon(self, step: Step) -> None:
+        self.lab.put(step.dice.choice(self.fleet)._replace(cordoned=True).node())

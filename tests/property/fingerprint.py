@@ -1,0 +1,103 @@
+"""Everything that a plan could disturb, as plain values: two worlds with one fingerprint plan alike."""
+
+from collections.abc import Iterable
+
+from jobtree.core.books import Account, EnvelopeState, Tally
+from jobtree.core.fleet import Domain, Flavor, NodeState
+from jobtree.core.runs import RunState
+from jobtree.core.world import World
+
+Print = dict[object, object]
+
+
+def fingerprint(world: World) -> Print:
+    return {
+        "now": world.now,
+        "gains": {name: one.gains for name, one in world.fleet.flavors.items() if one.domains},
+        "flavors": {name: of_flavor(one) for name, one in world.fleet.flavors.items() if one.domains},
+        "nodes": {name: of_node(node) for name, node in world.fleet.nodes.items()},
+        "envelopes": {
+            key: of_envelope(one)
+            for key, one in world.ledger.envelopes.items()
+            if one.retired_at is None or of_tallies(one.by_class.items())
+        },
+        "caps": {name: [of_account(cap.account) for cap in caps] for name, caps in world.ledger.caps.items()},
+        "amended": set(world.ledger.amended),
+        "seen": {key: (state.seen, state.outcome, state.verdict) for key, state in world.runs.items()},
+        "runs": {key: of_run(state) for key, state in world.runs.items()},
+        "held": {name: (held.lease, held.known_end, held.pod_size) for name, held in world.held.items()},
+        "by node": {node: set(names) for node, names in world.by_node.items()},
+        "orphans": {key: set(names) for key, names in world.orphans.items() if names},
+        "queue": list(world.queue),
+        "attention": set(world.attention),
+        "provisional": set(world.provisional),
+        "edited": set(world.edited),
+        "ranks": list(world.ranks),
+        "shaken": world.shaken,
+        "next": world.alarms.first(),
+    }
+
+
+def of_node(state: NodeState) -> Print:
+    return {
+        name: getattr(state, name)
+        for name in ("leased", "spare", "foreign", "free", "cpu", "memory", "offers")
+    }
+
+
+def of_domain(domain: Domain) -> Print:
+    buckets = {free: list(names) for free, names in enumerate(domain.buckets) if names}
+    return {
+        "buckets": buckets,
+        "free": domain.free,
+        "in use": domain.in_use,
+        "capacity": domain.capacity,
+        "promises": dict(domain.promises),
+    }
+
+
+def of_flavor(flavor: Flavor) -> Print:
+    found: Print = {
+        name: getattr(flavor, name) for name in ("free", "biggest_node", "spare_slots", "unpaid_slots")
+    }
+    found["order"] = list(flavor.order)
+    found["domains"] = {name: of_domain(domain) for name, domain in flavor.domains.items()}
+    return found
+
+
+def of_account(account: Account, *, retired: bool = False) -> Print:
+    names = (name for name in Account.__slots__ if not retired or not name.startswith("max"))
+    return {name: plain(getattr(account, name)) for name in names}
+
+
+def plain(value: object) -> object:
+    return dict(value) if isinstance(value, dict) else value
+
+
+def of_envelope(envelope: EnvelopeState) -> Print:
+    retired = envelope.retired_at is not None
+    return {
+        "account": of_account(envelope.account, retired=retired),
+        "lent": of_account(envelope.lent, retired=retired),
+        "classes": of_tallies(envelope.by_class.items()),
+        "leases": set(envelope.leases),
+        "promises": dict(envelope.promises),
+        "retired": retired,
+    }
+
+
+def of_tallies(tallies: Iterable[tuple[object, Tally]]) -> Print:
+    """Those that say anything: a tally of nothing is as good as none."""
+    found = {key: (tally.amount, tally.amount_start, tally.settled) for key, tally in tallies}
+    return {key: sums for key, sums in found.items() if any(sums)}
+
+
+def of_run(state: RunState) -> Print:
+    names = ["phase", "phase_at", "attempt", "opened", "width", "unpaid", "borrowed", "queued"]
+    names += ["promise", "reservations", "lost", "provisional"]
+    if state.phase == "Running":
+        names += ["since", "pod_size"]
+    found: Print = {name: getattr(state, name) for name in names}
+    found["leases"] = dict(state.leases)
+    found["funding"] = of_tallies(state.funding.items())
+    return found

@@ -1,0 +1,175 @@
+"""Random small fleets, families of budgets, Runs, and what happens to them.
+
+Everything is small on purpose: a few nodes and GPUs collide more often than many, and shrink to something
+that a person can read. Hypothesis chooses the list of happenings, and shortens it when a test fails; each
+object in it is drawn from a seed of its own, which is many times faster than drawing every field.
+"""
+
+from random import Random
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from jobtree.api.budget import Budget
+from jobtree.api.nodes import Node
+from jobtree.api.quantities import HOUR, MINUTE
+from jobtree.api.run import Run
+from tests.unit.core.build import H100, budget, cap, envelope, node, run, template
+
+A100 = "A100-40GB"
+FLAVORS = (H100,) * 9 + (A100,)
+OWNERS = ("org", "org:a", "org:a:x", "org:a:y", "org:b", "lab")
+DOMAINS = ("nv-a", "nv-b", "nv-c")
+
+
+class NodeSketch(NamedTuple):
+    """A node that may fail and heal: everything about it but its health."""
+
+    name: str
+    domain: str
+    gpus: int
+    flavor: str = H100
+    cordoned: bool = False
+    tainted: bool = False
+    foreign_gpus: int = 0
+
+    def node(self, *, failed: bool = False) -> Node:
+        return node(
+            self.name,
+            self.domain,
+            self.gpus,
+            flavor=self.flavor,
+            cordoned=self.cordoned,
+            taint="dedicated" if self.tainted else None,
+            failed=failed,
+        )
+
+
+def some_fleet(dice: Random) -> list[NodeSketch]:
+    fleet = []
+    for domain in DOMAINS[: dice.randint(1, 3)]:
+        for number in range(dice.randint(1, 4)):
+            gpus = dice.choice((1, 2, 3, 4, 4, 8, 8))
+            fleet.append(
+                NodeSketch(
+                    f"{domain}-{number}",
+                    domain,
+                    gpus,
+                    dice.choice(FLAVORS),
+                    cordoned=dice.random() < 0.1,
+                    tainted=dice.random() < 0.1,
+                    foreign_gpus=dice.randint(0, gpus) if dice.random() < 0.2 else 0,
+                )
+            )
+    return fleet
+
+
+def some_envelope(dice: Random, name: str) -> dict[str, object]:
+    gpus = dice.choice((1, 2, 4, 6, 8, 8, 12, 16))
+    start = dice.choice((None,) * 6 + (0, HOUR, 3 * HOUR))
+    end = dice.choice((None,) * 6 + (4 * HOUR, 6 * HOUR))
+    hours = dice.choice((None,) * 6 + (2, 8, 24))
+    if hours is not None and start is not None and end is not None:
+        hours = min(hours, gpus * (end - start) // HOUR)
+    fields: dict[str, object] = {
+        "start": start,
+        "end": end,
+        "maxGPUHours": hours,
+        "maxCredits": dice.choice((None,) * 6 + (4, 16)),
+        "sharing": dice.choice(("family", "family", "family", "none")),
+    }
+    if dice.random() < 0.2:
+        fields["selector"] = {"fabric.domain": dice.choice(DOMAINS)}
+    if dice.random() < 0.5:
+        fields["lending"] = {
+            "allow": dice.random() < 0.9,
+            "to": dice.choice(([], ["lab"], ["org:a:*", "lab"], ["org:*"], ["*"], ["*"])),
+            "maxConcurrency": dice.choice((None, None, 0, 4, 8)),
+            "maxGPUHours": dice.choice((None, None, None, 2, 8)),
+        }
+    return envelope(gpus, name, flavor=dice.choice(FLAVORS), **fields)
+
+
+def some_budget(dice: Random, owner: str) -> Budget:
+    envelopes = [some_envelope(dice, f"e{number}") for number in range(dice.choice((0, 1, 1, 2, 2, 3)))]
+    caps = []
+    if envelopes and dice.random() < 0.3:
+        limits: dict[str, object] = {"maxCredits": dice.choice((4, 16, 64))}
+        if len({one["flavor"] for one in envelopes}) == 1 and dice.random() < 0.7:
+            limits = {"maxConcurrency": dice.randint(1, 16), "maxGPUHours": dice.choice((None, None, 8, 32))}
+        caps.append(cap("cap", *(str(one["name"]) for one in envelopes), **limits))
+    parents = None
+    if dice.random() < 0.2:  # parents come earlier in the list, so there is no cycle
+        parents = [elder for elder in OWNERS[: OWNERS.index(owner)] if dice.random() < 0.5]
+    return budget(owner, *envelopes, caps=caps, parents=parents)
+
+
+def some_family(dice: Random) -> list[Budget]:
+    return [some_budget(dice, owner) for owner in OWNERS if dice.random() < 0.8]
+
+
+def some_run(dice: Random, name: str) -> Run:
+    fields: dict[str, Any] = {}
+    total = dice.choice((1, 2, 2, 3, 4, 4, 4, 6, 8, 8, 12))
+    if dice.random() < 0.3:
+        fields["group"] = dice.randint(1, total)
+    if dice.random() < 0.3:
+        unit = fields.get("group", dice.randint(1, 3))
+        least, step = unit * dice.randint(1, 2), unit * dice.randint(1, 2)
+        total = least + step * dice.randint(0, 2)
+        fields["malleable"] = (least, total + step * dice.randint(0, 1), step)
+    if dice.random() < 0.6:
+        fields["sponsors"] = dice.sample(OWNERS, dice.randint(1, 4))
+        fields["max_borrow"] = dice.choice((None, None, 0, 4))
+    if dice.random() < 0.2:
+        fields["template"] = template(tolerates="dedicated")
+    return run(
+        name,
+        dice.choice(OWNERS),
+        total,
+        flavor=dice.choice(FLAVORS),
+        spread=dice.random() < 0.8,
+        spares=dice.choice((0, 0, 0, 1, 2)),
+        max_duration=dice.choice((None, None, "1h", "3h")),
+        checkpoint=dice.choice((None, None, "10m", "1h")),
+        opportunistic=dice.random() < 0.4,
+        **fields,
+    )
+
+
+class Step(NamedTuple):
+    """Something happens, with what the seed says."""
+
+    what: str
+    seed: int
+
+    @property
+    def dice(self) -> Random:
+        return Random(self.seed)
+
+
+WAITS = (1, MINUTE, 20 * MINUTE, HOUR - 1, HOUR, 2 * HOUR, 7 * HOUR)
+HAPPENINGS: tuple[str, ...] = ("submit",) * 8 + ("advance",) * 4 + ("finish",) * 3 + ("edit",) * 2
+HAPPENINGS += ("wait", "cancel", "drop", "fail", "heal", "cordon")
+
+
+class Scene(NamedTuple):
+    seed: int
+    steps: list[Step]
+
+    @property
+    def fleet(self) -> list[NodeSketch]:
+        return some_fleet(Random(self.seed))
+
+    @property
+    def family(self) -> list[Budget]:
+        return some_family(Random(self.seed))
+
+
+SEEDS = st.integers(0, 1 << 16)
+
+
+def scenes(longest: int = 24, happenings: tuple[str, ...] = HAPPENINGS) -> SearchStrategy[Scene]:
+    steps = st.builds(Step, st.sampled_from(happenings), SEEDS)
+    return st.builds(Scene, SEEDS, st.lists(steps, min_size=6, max_size=longest))

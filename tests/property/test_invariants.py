@@ -1,0 +1,41 @@
+"""Whatever happens, in whatever order, the invariants hold after every step."""
+
+from hypothesis import given
+
+from jobtree.core.lease import RunKey
+from jobtree.core.promise import Promise
+from tests.property import invariants
+from tests.property.drive import Drive
+from tests.property.examples import examples
+from tests.property.scenes import Scene, scenes
+
+
+class Inspector:
+    """Looks at a Drive after every step."""
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        self.promises: dict[tuple[RunKey, int], Promise] = {}
+        self.lotteries = 0
+
+    def __call__(self, drive: Drive) -> None:
+        fresh = [record for name, record in drive.lab.records.items() if name not in self.known]
+        self.known.update(drive.lab.records)
+        found = [
+            *invariants.slots_are_exclusive(drive),
+            *invariants.payers_are_entitled(drive, fresh),
+            *drive.oracle.broken_limits(),
+            *invariants.gangs_are_whole(drive),
+            *invariants.books_equal_the_ledger(drive),
+            *invariants.no_run_is_lost(drive),
+            *invariants.promises_are_kept(drive, self.promises),
+            *invariants.lotteries_verify(drive, self.lotteries),
+        ]
+        self.lotteries = len(drive.lab.lotteries)
+        assert found == [], "\n".join([*found, drive.story()])
+
+
+@examples(400)
+@given(scenes())
+def test_the_invariants_hold_after_every_step(scene: Scene) -> None:
+    Drive(scene, after=Inspector()).play()

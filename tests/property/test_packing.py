@@ -1,0 +1,198 @@
+"""Packing against brute force: with one unlimited payer, only what fits nowhere is refused."""
+
+from functools import cache
+from itertools import combinations
+from math import gcd
+from random import Random
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobtree.core.lease import Lease
+from tests.property.examples import examples
+from tests.property.scenes import SEEDS, NodeSketch, some_fleet
+from tests.unit.core.build import budget, foreign_pod, run, template
+from tests.unit.core.lab import Lab
+
+RICH = budget("org", 1_000_000)
+
+
+class Gang(NamedTuple):
+    total: int
+    group: int | None
+    spread: bool
+    spares: int
+    tolerant: bool
+    per_pod: int | None
+
+    @classmethod
+    def rolled(cls, dice: Random) -> "Gang":
+        total = dice.choice((1, 2, 3, 4, 6, 8, 9, 12, 16))
+        group = dice.choice((None, None, *range(1, total + 1)))
+        common = gcd(group or total, total)
+        per_pod = dice.choice((None, None, *(size for size in (1, 2, 4) if common % size == 0)))
+        return cls(total, group, dice.random() < 0.7, dice.choice((0, 0, 1, 2)), dice.random() < 0.5, per_pod)
+
+    @property
+    def groups(self) -> list[int]:
+        size = self.group or self.total
+        return [min(size, self.total - done) for done in range(0, self.total, size)]
+
+
+class Yard:
+    """A fleet on which gangs come and go, and the count of what is free, kept apart from the core."""
+
+    def __init__(self, fleet: list[NodeSketch]) -> None:
+        self.fleet = fleet
+        self.lab = Lab(RICH, [sketch.node() for sketch in fleet])
+        for sketch in fleet:
+            if sketch.foreign_gpus:
+                self.lab.put(foreign_pod(sketch.name, sketch.foreign_gpus))
+        self.count = 0
+
+    def free(self, sketch: NodeSketch) -> int:
+        leased = 0
+        for record in self.lab.records.values():
+            leased |= dict(record.lease.slots).get(sketch.name, 0) if record.end is None else 0
+        return 0 if sketch.cordoned else sketch.gpus - sketch.foreign_gpus - leased.bit_count()
+
+    def pod_size(self, gang: Gang) -> int:
+        biggest = max(sketch.gpus for sketch in self.fleet)
+        common = gcd(gang.group or gang.total, gang.total)
+        return gang.per_pod or max(size for size in range(1, biggest + 1) if common % size == 0)
+
+    def rooms(self, gang: Gang) -> dict[str, int]:
+        """Pods that each domain can take now."""
+        size = self.pod_size(gang)
+        found: dict[str, int] = {}
+        for sketch in self.fleet:
+            pods = self.free(sketch) // size if gang.tolerant or not sketch.tainted else 0
+            found[sketch.domain] = found.get(sketch.domain, 0) + pods
+        return found
+
+    def submit(self, gang: Gang) -> list[Lease]:
+        name = f"g{self.count}"
+        self.count += 1
+        asked = run(
+            name,
+            "org",
+            gang.total,
+            group=gang.group,
+            spread=gang.spread,
+            spares=gang.spares,
+            per_pod=gang.per_pod,
+            template=template(tolerates="dedicated") if gang.tolerant else None,
+        )
+        self.lab.submit(asked)
+        found = self.lab.leases(name)
+        if not found:
+            self.lab.world.drop_run(("ns", name))  # it shall not wait for what comes later
+        return found
+
+    def finish_one(self, dice: Random) -> None:
+        running = sorted(key[1] for key, state in self.lab.world.runs.items() if state.phase == "Running")
+        if running:
+            self.lab.finish(dice.choice(running))
+
+
+def fits(gang: Gang, size: int, rooms: dict[str, int]) -> bool:
+    """Whether there is any way at all to place the gang."""
+    if not gang.spread:
+        return any(pods * size >= gang.total for pods in rooms.values())
+    if gang.group is None:
+        return sum(rooms.values()) * size >= gang.total
+
+    @cache
+    def place(groups: tuple[int, ...], left: tuple[int, ...]) -> bool:
+        if not groups:
+            return True
+        pods = groups[0] // size
+        return any(
+            place(groups[1:], (*left[:at], room - pods, *left[at + 1 :]))
+            for at, room in enumerate(left)
+            if room >= pods
+        )
+
+    return place(tuple(gang.groups), tuple(sorted(rooms.values())))
+
+
+def fewest_domains(pods: int, rooms: dict[str, int]) -> int:
+    return next(
+        count
+        for count in range(1, len(rooms) + 1)
+        if any(sum(chosen) >= pods for chosen in combinations(rooms.values(), count))
+    )
+
+
+def rolled_fleet(dice: Random) -> list[NodeSketch]:
+    return [sketch._replace(flavor="H100-80GB") for sketch in some_fleet(dice)]
+
+
+@examples(300)
+@given(SEEDS, st.lists(SEEDS, min_size=1, max_size=8))
+def test_a_gang_is_refused_only_if_nothing_could_hold_it(fleet: int, gangs: list[int]) -> None:
+    yard = Yard(rolled_fleet(Random(fleet)))
+    for seed in gangs:
+        gang = Gang.rolled(Random(seed))
+        size, rooms = yard.pod_size(gang), yard.rooms(gang)
+        leases = yard.submit(gang)
+        assert bool(leases) == fits(gang, size, rooms), (gang, size, rooms)
+        if seed % 4 == 0:
+            yard.finish_one(Random(seed))
+
+
+@examples(200)
+@given(SEEDS, st.lists(SEEDS, min_size=1, max_size=6))
+def test_an_ungrouped_gang_spills_over_the_fewest_domains(fleet: int, gangs: list[int]) -> None:
+    yard = Yard(rolled_fleet(Random(fleet)))
+    for seed in gangs:
+        gang = Gang.rolled(Random(seed))._replace(group=None, spread=True, per_pod=1)
+        rooms = yard.rooms(gang)
+        leases = [lease for lease in yard.submit(gang) if lease.role == "Active"]
+        if leases:
+            domains = {node.rpartition("-")[0] for lease in leases for node, _ in lease.slots}
+            assert len(domains) == fewest_domains(gang.total, rooms)
+            assert len({lease.group for lease in leases}) == len(domains)
+
+
+@examples(200)
+@given(SEEDS, st.lists(SEEDS, min_size=1, max_size=6))
+def test_a_group_goes_to_the_used_domain_with_least_left_over_else_to_the_fresh_one(
+    fleet: int, gangs: list[int]
+) -> None:
+    yard = Yard([sketch._replace(tainted=False) for sketch in rolled_fleet(Random(fleet))])
+    for seed in gangs:
+        gang = Gang.rolled(Random(seed))._replace(group=None, spread=False, spares=0)
+        size, rooms = yard.pod_size(gang), yard.rooms(gang)
+        used = {
+            node.rpartition("-")[0] for held in yard.lab.world.held.values() for node, _ in held.lease.slots
+        }
+        left = {
+            domain: sum(yard.free(sketch) for sketch in yard.fleet if sketch.domain == domain)
+            for domain in rooms
+        }
+        fitting = [domain for domain, pods in rooms.items() if pods * size >= gang.total]
+        leases = yard.submit(gang)
+        if leases:
+            best = min(fitting, key=lambda domain: (domain not in used, left[domain], domain))
+            assert {node.rpartition("-")[0] for lease in leases for node, _ in lease.slots} == {best}
+
+
+@examples(200)
+@given(SEEDS, st.lists(SEEDS, min_size=1, max_size=6))
+def test_spares_are_held_where_they_fit_and_stand_apart_where_they_can(fleet: int, gangs: list[int]) -> None:
+    yard = Yard(rolled_fleet(Random(fleet)))
+    for seed in gangs:
+        gang = Gang.rolled(Random(seed))._replace(group=None, spread=False, spares=2)
+        size, rooms = yard.pod_size(gang), yard.rooms(gang)
+        leases = yard.submit(gang)
+        ranks = {node for lease in leases if lease.role == "Active" for node, _ in lease.slots}
+        standby = [(node, mask) for lease in leases if lease.role == "Spare" for node, mask in lease.slots]
+        held = sum(mask.bit_count() for _, mask in standby)
+        assert held == (2 * size if max(rooms.values()) * size >= gang.total + 2 * size else 0)
+        beside = [node for node, _ in standby if node in ranks]
+        if beside:  # then no other node of the domain has room for a pod
+            (domain,) = {node.rpartition("-")[0] for node in ranks}
+            apart = [s for s in yard.fleet if s.domain == domain and s.name not in ranks]
+            assert all(yard.free(s) < size for s in apart if gang.tolerant or not s.tainted)

@@ -1,0 +1,126 @@
+"""A plan is a pure function of the world: it disturbs nothing, and the order of arrival does not matter."""
+
+from random import Random
+
+from hypothesis import given
+
+from jobtree.api.budget import Budget
+from jobtree.api.lease import Lease as WireLease
+from jobtree.api.nodes import Node
+from jobtree.api.pods import Pod
+from jobtree.api.run import Run
+from jobtree.core import reservations
+from jobtree.core.lease import closed, to_wire
+from jobtree.core.plan import plan
+from jobtree.core.status import Warned, run_status
+from jobtree.core.world import World
+from tests.property.drive import Drive
+from tests.property.examples import examples
+from tests.property.fingerprint import fingerprint
+from tests.property.scenes import SEEDS, WAITS, Scene, scenes
+from tests.unit.core.build import node
+
+LASTING = (
+    "flavors",
+    "nodes",
+    "envelopes",
+    "caps",
+    "runs",
+    "held",
+    "by node",
+    "queue",
+    "provisional",
+    "ranks",
+)
+Thing = Node | Pod | Budget | Run | WireLease
+
+
+def plan_disturbs_nothing(drive: Drive) -> None:
+    world = drive.lab.world
+    before = fingerprint(world)
+    made = plan(world)
+    assert fingerprint(world) == before, drive.story()
+    assert plan(world) == made, drive.story()
+
+
+@examples(200)
+@given(scenes())
+def test_a_plan_leaves_the_world_as_it_was_and_comes_out_the_same_again(scene: Scene) -> None:
+    Drive(scene, before=plan_disturbs_nothing).play()
+
+
+@examples(200)
+@given(scenes())
+def test_trying_changes_and_carrying_them_out_lead_to_the_same_world(scene: Scene) -> None:
+    """Indexes that were mended step by step are those of a world that was told only how it ended."""
+    drive = Drive(scene)
+    drive.play()
+    told, mended = fingerprint(rebuilt(drive)), fingerprint(drive.lab.world)
+    for part in LASTING:
+        assert told[part] == mended[part], drive.story()
+
+
+@examples(200)
+@given(scenes(), SEEDS)
+def test_the_order_of_arrival_does_not_change_the_plan(scene: Scene, seed: int) -> None:
+    drive = Drive(scene)
+    drive.play()
+    dice = Random(seed)
+    drive.lab.world.tick(drive.world_now + dice.choice(WAITS))  # what is due by then is noticed late
+    plans = []
+    for world in (drive.lab.world, rebuilt(drive, dice), rebuilt(drive, dice)):
+        world.put_node(node("nv-new", "nv-new"))  # something for everyone to be asked again
+        plans.append(plan(world))
+    assert plans[1] == plans[2], drive.story()
+    assert plans[0].actions == plans[1].actions, drive.story()
+
+
+def rebuilt(drive: Drive, dice: Random | None = None) -> World:
+    """The world anew, from its objects: kind by kind, or in a random order."""
+    world = World(drive.lab.world.policy, drive.lab.world.now)
+    world.lottery_key = drive.lab.world.lottery_key
+    found = things(drive)
+    if dice:
+        dice.shuffle(found)
+    for thing in found:
+        match thing:
+            case Node():
+                world.put_node(thing)
+            case Pod():
+                world.put_pod(thing)
+            case Budget():
+                world.put_budget(thing)
+            case Run():
+                world.put_run(thing)
+            case WireLease():
+                world.put_lease(thing)
+    promised = [state for state in drive.lab.world.runs.values() if state.promise is not None]
+    if dice:
+        dice.shuffle(promised)
+    for state in promised:  # Reservations are read last: they speak of all the rest
+        assert state.promise is not None
+        written = reservations.to_wire(drive.lab.world, state, state.promise)
+        mine = world.runs[state.key]
+        world.put_promise(mine, reservations.from_wire(written, mine))
+    return world
+
+
+def things(drive: Drive) -> list[Thing]:
+    """All objects as the API server would have them, with every lease ever opened and the Runs' status."""
+    world = drive.lab.world
+    found: list[Thing] = [state.node for state in world.fleet.nodes.values()]
+    found += [*world._pods.values(), *world.ledger.budgets.values()]
+    for state in world.runs.values():
+        found.append(with_status(state.run, world))
+    for record in drive.lab.records.values():
+        lease = to_wire(record.lease)
+        if record.end is not None and record.reason is not None:
+            lease = closed(lease, record.end, record.reason)
+        found.append(lease)
+    return found
+
+
+def with_status(run: Run, world: World) -> Run:
+    state = world.runs[run.metadata.namespace, run.metadata.name]
+    status = run_status(world, state, Warned(since=state.phase_at))
+    return Run(metadata=run.metadata, spec=run.spec, status=status)
