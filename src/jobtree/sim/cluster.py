@@ -1,0 +1,324 @@
+"""A cluster that isn't there: the same core, a virtual clock, and documents in place of an API server.
+
+Things happen in the order of their instants; at one instant, in the order in which they were set. After
+every instant the cluster is planned until nothing is left to do, and the invariants are checked.
+"""
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Any
+
+import msgspec
+
+from jobtree.api.budget import Budget
+from jobtree.api.documents import Document
+from jobtree.api.lease import Lease as WireLease
+from jobtree.api.nodes import OUT_OF_SERVICE, read_node
+from jobtree.api.parse import parse_object, to_document
+from jobtree.api.pods import read_pod
+from jobtree.api.policy import Policy
+from jobtree.api.problems import InputError
+from jobtree.api.quantities import format_time, parse_time
+from jobtree.api.reservation import Reservation
+from jobtree.api.run import Run
+from jobtree.api.shape import convert
+from jobtree.api.validate import policy_problems
+from jobtree.core.actions import Action
+from jobtree.core.check import Replay, Violation, check
+from jobtree.core.lease import RunKey, from_wire, to_wire
+from jobtree.core.plan import plan
+from jobtree.core.runs import FINISHED
+from jobtree.core.status import Warned, budget_status, run_status
+from jobtree.core.world import World
+from jobtree.sim.events import Event, event_of, joined
+from jobtree.sim.objects import Key, Objects, made_up_uid
+from jobtree.sim.reservations import Reservations
+from jobtree.sim.told import verdict_told
+from jobtree.sim.work import DONE, DURATION, Work, read_work, written
+
+
+class BrokenInvariantError(AssertionError):
+    """The cluster is in a state that must not be. Always a bug in Jobtree."""
+
+
+class Cluster:
+    def __init__(
+        self, now: int, policy: Policy | None = None, *, key: bytes = bytes(32), checked: bool = True
+    ) -> None:
+        self.world = World(policy, now)
+        self.world.lottery_key = key
+        self.objects = Objects()
+        self._reservations = Reservations(self.world, self.objects)
+        self.events: list[Event] = []
+        self._work: dict[RunKey, Work] = {}
+        self._endings: list[tuple[int, int, RunKey]] = []  # instant, sequence, Run
+        self._sequence = 0
+        self._replay = Replay()
+        self.policy_document: dict[str, Any] | None = None
+        self._touched: set[RunKey] = set()
+        self._checked = checked
+
+    @property
+    def now(self) -> int:
+        return self.world.now
+
+    # What people do
+
+    def load(self, documents: Iterable[Document]) -> None:
+        """Take in the documents of a state file, then plan."""
+        keys = [self.objects.add(document) for document in documents]
+        for kind in ("Node", "Pod", "Budget", "Run", "Lease", "Reservation"):
+            for key in keys:
+                if key[0] == kind:
+                    self._take_in(key)
+        self._refuse_family_cycles()
+        for state in self.world.runs.values():
+            self._watch_work(state.key)
+            state.verdict = verdict_told(state)
+        self._note_cuts()
+        self.settle()
+
+    def submit(self, documents: Iterable[Document]) -> list[Key]:
+        """Create new objects (Runs, Budgets, Nodes, Pods), all of them or none, then plan."""
+        keys = []
+        for document in documents:
+            if document.body.get("kind") in ("Lease", "Reservation"):
+                raise InputError(document.where, [f"a {document.body['kind']} is written by Jobtree alone"])
+            keys.append(self.objects.add(Document(document.where, without_status(document.body))))
+        for key in keys:
+            self._take_in(key)
+        self._refuse_family_cycles()
+        self.settle()
+        return keys
+
+    def edit(self, key: Key, document: Document) -> None:
+        """Replace an object by another version of itself, then plan."""
+        self.objects.put(key, document.body)
+        self._take_in(key)
+        self._refuse_family_cycles()
+        self.settle()
+
+    def cancel(self, run: RunKey) -> None:
+        """Delete a Run: its leases close and its document goes."""
+        self.world.drop_run(run)
+        self.settle()
+        self.objects.remove(("Run", *run))
+        self._work.pop(run, None)
+
+    def complete(self, run: RunKey) -> None:
+        """All ranks of a Run succeed, now."""
+        self.world.finish(run, succeeded=True, at=self.now)
+        self.settle()
+
+    def fail(self, nodes: Iterable[str]) -> None:
+        """Nodes go out of service at once, together."""
+        for name in nodes:
+            body = self.objects.get(("Node", "", name)) or {}
+            taints = body.setdefault("spec", {}).setdefault("taints", [])
+            if not any(taint.get("key") == OUT_OF_SERVICE for taint in taints):
+                taints.append({"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"})
+            self._take_in(("Node", "", name))
+        self.settle()
+
+    def heal(self, nodes: Iterable[str]) -> None:
+        """Nodes are in service again."""
+        for name in nodes:
+            body = self.objects.get(("Node", "", name)) or {}
+            spec = body.setdefault("spec", {})
+            spec["taints"] = [taint for taint in spec.get("taints", []) if taint.get("key") != OUT_OF_SERVICE]
+            if not spec["taints"]:
+                del spec["taints"]
+            self._take_in(("Node", "", name))
+        self.settle()
+
+    def advance(self, until: int) -> None:
+        """Let time pass, from instant to instant."""
+        while (at := self._next_instant()) is not None and at <= until:
+            self._arrive(at)
+        self._arrive(until)
+
+    # What happens by itself
+
+    def _next_instant(self) -> int | None:
+        while self._endings and not self._still_ends(*self._endings[0]):
+            heappop(self._endings)
+        instants = [self._endings[0][0]] if self._endings else []
+        alarm = self.world.alarms.first()
+        if alarm is not None:
+            instants.append(max(alarm, self.now))
+        return min(instants, default=None)
+
+    def _still_ends(self, at: int, _: int, run: RunKey) -> bool:
+        state, work = self.world.runs.get(run), self._work.get(run)
+        return state is not None and state.phase == "Running" and work is not None and work.ends_at() == at
+
+    def _arrive(self, at: int) -> None:
+        self.world.tick(at)
+        while self._endings and self._endings[0][0] <= at:
+            ending, number, run = heappop(self._endings)
+            if self._still_ends(ending, number, run):
+                self.world.finish(run, succeeded=True, at=ending)
+        self.settle()
+
+    def settle(self) -> None:
+        """Plan and carry out, until nothing is left to do at this instant."""
+        while True:
+            decided = plan(self.world)
+            self.world.commit(decided)
+            warnings = [warning for action in decided.actions for warning in self._carry_out(action)]
+            self.events += [*(event_of(action) for action in joined(decided.actions)), *warnings]
+            self._touched.update(decided.verdicts)
+            if not decided.actions:
+                break
+        if self._checked and (broken := self.violations()):
+            raise BrokenInvariantError("; ".join(str(violation) for violation in broken))
+
+    def violations(self) -> list[Violation]:
+        """All invariants that do not hold, of the cluster as it stands."""
+        return check(self.world, self._replay)
+
+    def _carry_out(self, action: Action) -> list[Event]:
+        """Write down what an action changes; who is warned by it."""
+        for closing in action.closes:
+            key = ("Lease", "", closing.lease)
+            body = self.objects.get(key) or {}
+            body["status"] = {"end": format_time(closing.at), "closureReason": closing.reason}
+            wire = convert({part: body[part] for part in ("metadata", "spec")}, WireLease, closing.lease)
+            self._replay.close(from_wire(wire), closing.at)
+        for lease in action.opens:
+            key, created = ("Lease", "", lease.name), format_time(lease.start)
+            document = to_document(to_wire(lease))
+            document["metadata"].update(creationTimestamp=created, uid=made_up_uid(key, created))
+            self.objects.put(key, document)
+        self._touched.add(action.run)
+        if action.run in self.world.runs:
+            self._pace(action)
+        return self._reservations.carry_out(action)
+
+    def _pace(self, action: Action) -> None:
+        """Work goes on at the Run's new width, or stops."""
+        state, work = self.world.runs[action.run], self._work[action.run]
+        if action.kind in ("Requeue", "Preempt"):
+            work.stop(action.at, state.shape.checkpoint if state.shape else None)
+        elif state.width != work.width:
+            work.resize(state.width, action.at)
+        else:
+            return
+        self._note_ending(action.run)
+
+    def _watch_work(self, run: RunKey) -> None:
+        state = self.world.runs[run]
+        try:
+            self._work[run] = read_work(state)
+        except ValueError as broken:
+            key = ("Run", *run)
+            raise InputError(
+                self.objects.where(key), [f"metadata.annotations[{DURATION}]: {broken}"]
+            ) from None
+        self._note_ending(run)
+
+    def _note_ending(self, run: RunKey) -> None:
+        at = self._work[run].ends_at()
+        if at is not None:
+            self._sequence += 1
+            heappush(self._endings, (at, self._sequence, run))
+
+    # Documents in and out
+
+    def _take_in(self, key: Key) -> None:
+        body, where = self.objects.get(key) or {}, self.objects.where(key)
+        kind = key[0]
+        metadata = body["metadata"]
+        if not metadata.get("creationTimestamp"):  # absent, or null as kubectl --dry-run has it
+            metadata["creationTimestamp"] = format_time(self.now)
+        if not metadata.get("uid"):
+            metadata["uid"] = made_up_uid(key, str(metadata["creationTimestamp"]))
+        if kind == "Node":
+            self.world.put_node(read_node(body, where))
+        elif kind == "Pod":
+            self.world.put_pod(read_pod(body, where))
+        else:
+            self._take_in_ours(key, parse_object(body, where))
+
+    def _take_in_ours(self, key: Key, parsed: object) -> None:
+        where = self.objects.where(key)
+        if isinstance(parsed, Budget):
+            self.world.put_budget(parsed)
+        elif isinstance(parsed, Run):
+            refuse_unready(parsed, where)
+            if found := policy_problems(parsed, self.world.policy.max_grace_ms):
+                raise InputError(where, found)
+            state = self.world.put_run(parsed)
+            self._watch_work(state.key)
+            self._touched.add(state.key)
+        elif isinstance(parsed, WireLease):
+            self._take_in_lease(parsed, where)
+        elif isinstance(parsed, Reservation):
+            self._reservations.take_in(parsed, where)
+
+    def _take_in_lease(self, lease: WireLease, where: str) -> None:
+        known = from_wire(lease)
+        if lease.status.end is None:
+            for node, _ in known.slots:
+                if ("Node", "", node) not in self.objects:
+                    raise InputError(
+                        where, [f"spec.slots: node {node} is not in the file, but this lease is open"]
+                    )
+            if ("Run", *known.run) not in self.objects:
+                raise InputError(where, [f"spec.runRef: Run {'/'.join(known.run)} is not in the file"])
+        self.world.put_lease(lease)
+        if lease.status.end is not None:
+            self._replay.close(known, parse_time(lease.status.end))
+
+    def _refuse_family_cycles(self) -> None:
+        cycle = self.world.ledger.family.cycle()
+        if cycle:
+            raise InputError("budgets", [f"spec.parents: {' → '.join(cycle)} is a cycle: a family has none"])
+
+    def _note_cuts(self) -> None:
+        """Budgets may have been cut in the file, or before it was saved: settle what exceeds them (C10).
+
+        What closed leases used was within the limits of their time, even if it is more than those of today.
+        """
+        ledger = self.world.ledger
+        ledger.amended.update(ledger.envelopes)
+        for envelope in ledger.envelopes.values():
+            accounts = (envelope.account, envelope.lent, *(cap.account for cap in envelope.caps))
+            if any(account.max_use is not None and account.settled > account.max_use for account in accounts):
+                envelope.amended_at = self.now
+
+    def documents(self) -> list[dict[str, Any]]:
+        """All documents with the status as of now."""
+        warned = self._reservations.refresh()
+        for run, state in self.world.runs.items():
+            if run in self._touched or state.phase not in FINISHED:
+                self._write_run(run, warned.get(run, Warned(state.phase_at)))
+        self._touched.clear()
+        for key, body in self.objects.of("Budget"):
+            status = msgspec.to_builtins(budget_status(self.world, key[2]))
+            body["status"] = status
+        return self.objects.all()
+
+    def _write_run(self, run: RunKey, warned: Warned) -> None:
+        state, body = self.world.runs.get(run), self.objects.get(("Run", *run))
+        if state is None or body is None:
+            return
+        body["status"] = msgspec.to_builtins(run_status(self.world, state, warned))
+        work = self._work[run]
+        if work.total is not None and work.at:
+            body["metadata"].setdefault("annotations", {})[DONE] = written(work)
+
+
+def without_status(body: dict[str, Any]) -> dict[str, Any]:
+    """What a user submits has no status of its own: Jobtree writes it."""
+    return {field: value for field, value in body.items() if field != "status" or body.get("kind") == "Node"}
+
+
+def refuse_unready(run: Run, where: str) -> None:
+    """Job trees are read and validated, but not yet carried out."""
+    if run.spec.stages:
+        raise InputError(
+            where, ["spec.stages: job trees are not carried out yet: submit their stages one by one"]
+        )
+    if run.spec.follow is not None:
+        raise InputError(where, ["spec.follow: waiting for other Runs is not carried out yet"])

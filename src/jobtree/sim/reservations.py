@@ -1,0 +1,114 @@
+"""Reservations of a simulated cluster: written when promised, kept when they end."""
+
+from typing import Any
+
+import msgspec
+
+from jobtree.api.parse import to_document
+from jobtree.api.problems import InputError
+from jobtree.api.quantities import format_milli, format_time
+from jobtree.api.reservation import Reservation
+from jobtree.api.run import Risk
+from jobtree.core.actions import Action
+from jobtree.core.forecast import forecast
+from jobtree.core.lease import RunKey
+from jobtree.core.promise import Promise
+from jobtree.core.reservations import from_wire, spec_of, status_of, to_wire
+from jobtree.core.runs import RunState
+from jobtree.core.status import Warned
+from jobtree.core.world import World
+from jobtree.sim.events import Event
+from jobtree.sim.keys import sign
+from jobtree.sim.objects import Key, Objects, made_up_uid
+
+ENDS = {"Activate": "Activated", "Settle": "Activated", "Supersede": "Superseded", "Withdraw": "Cancelled"}
+
+
+class Reservations:
+    def __init__(self, world: World, objects: Objects) -> None:
+        self._world = world
+        self._objects = objects
+
+    def take_in(self, reservation: Reservation, where: str) -> None:
+        """A Reservation of a state file: a pending one is a promise that holds."""
+        key = (reservation.metadata.namespace, reservation.spec.run_ref.name)
+        state = self._world.runs.get(key)
+        try:
+            number = int(reservation.metadata.name.rpartition("-")[2])
+        except ValueError:
+            rule = "metadata.name: must be the Run's name, a dash and a number"
+            raise InputError(where, [rule]) from None
+        if state is None:
+            return  # its Run is gone; it is history
+        state.reservations = max(state.reservations, number)
+        if reservation.status.state in (None, "Pending") and state.phase in ("Pending", "Running"):
+            self._world.put_promise(state, from_wire(reservation, state))
+
+    def carry_out(self, action: Action) -> list[Event]:
+        """Write what an action says about its promise; who is warned by it."""
+        promise = action.promise
+        if promise is None:
+            return []
+        key = ("Reservation", action.run[0], promise.name)
+        state = self._world.runs.get(action.run)
+        if action.kind in ENDS:
+            self._end(key, action)
+            return []
+        if state is None or state.promise is not promise:
+            return []
+        document = to_document(to_wire(self._world, state, promise))
+        document["metadata"]["uid"] = made_up_uid(key, document["metadata"]["creationTimestamp"])
+        self._objects.put(key, document)
+        return self._warnings(state, promise, action.at)
+
+    def _end(self, key: Key, action: Action) -> None:
+        body = self._objects.get(key)
+        promise = action.promise
+        if body is None or promise is None:
+            return
+        status: dict[str, Any] = body.setdefault("status", {})
+        status["state"] = ENDS[action.kind]
+        status.pop("forecast", None)
+        if action.record is not None:
+            record = sign(action.record, self._world.lottery_key)
+            status["lottery"] = msgspec.json.decode(msgspec.json.encode(record))
+
+    def _warnings(self, state: RunState, promise: Promise, at: int) -> list[Event]:
+        """Runs in the conflict set see it at once (R11)."""
+        if promise.at is None:
+            return []
+        outcome = forecast(self._world, state)
+        return [
+            Event(
+                at,
+                "AtRisk",
+                other.key,
+                f"reservation {promise.name} is due at {format_time(promise.at)}; "
+                f"probability of being stopped: {format_milli(outcome.odds.get(other.uid, 0))}",
+            )
+            for other in outcome.conflict_set()
+        ]
+
+    def refresh(self) -> dict[RunKey, Warned]:
+        """Bring every pending Reservation up to date; the warnings that follow for other Runs."""
+        warned: dict[RunKey, Warned] = {}
+        by_uid = {state.uid: state.key for state in self._world.runs.values()}
+        promised = [(state, state.promise) for state in self._world.runs.values() if state.promise]
+        for state, promise in sorted(promised, key=lambda pair: pair[1].rank):
+            body = self._objects.get(("Reservation", state.key[0], promise.name))
+            if body is not None:
+                body["spec"] = msgspec.to_builtins(spec_of(self._world, state, promise))
+                body["status"] = msgspec.to_builtins(status_of(self._world, state, promise))
+            for uid, risk in self._risks(state, promise):
+                known = warned.get(by_uid[uid], Warned(promise.made))
+                warned[by_uid[uid]] = Warned(known.since, (*known.risks, risk))
+        return warned
+
+    def _risks(self, state: RunState, promise: Promise) -> list[tuple[str, Risk]]:
+        if promise.at is None:
+            return []
+        at = format_time(promise.at)
+        return [
+            (uid, Risk(reservation=promise.name, at=at, kill_probability=format_milli(odds)))
+            for uid, odds in sorted(forecast(self._world, state).odds.items())
+        ]
