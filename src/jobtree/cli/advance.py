@@ -1,0 +1,51 @@
+"""``kubectl runs advance``: let time pass."""
+
+import click
+
+from jobtree.cli.errors import CommandError, Exit
+from jobtree.cli.settings import Settings, verb
+
+LATEST = "2999-12-31T00:00:00Z"
+
+EXAMPLES = """
+kubectl runs --state cluster.yaml advance 30m
+kubectl runs --state cluster.yaml advance 1d12h
+kubectl runs --state cluster.yaml advance --to 2026-01-06T00:00:00Z
+"""
+
+
+@verb("advance", examples=EXAMPLES)
+@click.argument("duration", required=False)
+@click.option("--to", "until", metavar="TIME", help="Up to this instant, in RFC 3339.")
+def command(settings: Settings, duration: str | None, until: str | None) -> None:
+    """Move the clock of a simulation, and show what happened on the way: one event a line."""
+    from jobtree.api.quantities import format_time
+    from jobtree.cli.eventlines import event_lines, event_object
+    from jobtree.cli.output import print_objects
+    from jobtree.cli.session import edit
+
+    if (duration is None) == (until is None):
+        raise click.UsageError("advance needs a duration such as 30m, or --to TIME, and not both")
+    with edit(settings) as cluster:
+        cluster.advance(_instant(cluster.now, duration, until))
+    if not settings.human:
+        print_objects(settings, [event_object(number, event) for number, event in enumerate(cluster.events)])
+        return
+    for line in event_lines(cluster.events):
+        click.echo(line)
+    click.echo(f"it is {format_time(cluster.now)}")
+
+
+def _instant(now: int, duration: str | None, until: str | None) -> int:
+    """When to stop. Raises CommandError for what is no time, in the past, or beyond all calendars."""
+    from jobtree.api.quantities import format_time, parse_duration, parse_time
+
+    try:
+        at = now + parse_duration(duration) if duration is not None else parse_time(until or "")
+    except ValueError as broken:
+        raise CommandError(Exit.USAGE, str(broken)) from None
+    if at < now:
+        raise CommandError(Exit.USAGE, f"it is {format_time(now)} already: time does not run backwards")
+    if at > parse_time(LATEST):
+        raise CommandError(Exit.USAGE, f"that is too far: the clock ends at {LATEST}")
+    return at

@@ -1,0 +1,94 @@
+"""Following a Run through its state file, which is read again whenever it was replaced."""
+
+import time
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import click
+
+from jobtree.api.quantities import format_time
+from jobtree.cli.errors import Exit
+from jobtree.cli.output import print_objects
+from jobtree.cli.places import Places
+from jobtree.cli.promised import countdown
+from jobtree.cli.risks import risks_of, short
+from jobtree.cli.runview import classes, reason, title, width
+from jobtree.cli.session import find_run, read
+from jobtree.cli.settings import Settings
+from jobtree.cli.table import painted
+from jobtree.core.runs import FINISHED, RunState
+from jobtree.sim.cluster import Cluster
+
+POLL_SECONDS = 0.5
+
+
+def follow(settings: Settings, run: str, *, once: bool) -> int:
+    """Print what the Run looks like now and after every change; the exit code says how it ended."""
+    key, shown = None, ""
+    for cluster in chain([read(settings)], () if once else _changes(settings)):
+        if key is None:
+            key = find_run(cluster, run, settings)
+        state = cluster.world.runs.get(key)
+        if state is None:
+            click.echo(f"{'/'.join(key)} is gone: it was cancelled")
+            return Exit.NO
+        looks = _looks(cluster, state)
+        if looks != shown:
+            shown = looks
+            _print(settings, cluster, state, looks)
+        if state.phase in FINISHED and not once:
+            return Exit.OK if state.phase == "Completed" else Exit.NO
+    return Exit.OK
+
+
+def _changes(settings: Settings) -> Iterator[Cluster]:
+    """The cluster again, each time its file has become another."""
+    seen = _stamp(settings.state_path)
+    while True:
+        time.sleep(POLL_SECONDS)
+        stamp = _stamp(settings.state_path)
+        if stamp != seen:
+            seen = stamp
+            yield read(settings)
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _print(settings: Settings, cluster: Cluster, state: RunState, looks: str) -> None:
+    if settings.human:
+        click.echo(f"{format_time(cluster.now)}  {looks}", color=settings.color)
+    else:
+        print_objects(settings, [cluster.objects.get(("Run", *state.key)) or {}], many=False)
+
+
+def _looks(cluster: Cluster, state: RunState) -> str:
+    """``default/train  Running  96/128 GPUs  Owned 96  nv-a``; what is ahead comes last."""
+    places = Places(cluster.world)
+    parts = [title(state), painted(state.phase)]
+    if state.shape is not None:
+        parts.append(f"{width(state)} GPUs")
+    parts += [classes(state), places.domains(state.leases.values()), reason(state)]
+    parts += [_promised(places, state), _threatened(cluster, state)]
+    return "  ".join(part for part in parts if part)
+
+
+def _promised(places: Places, state: RunState) -> str:
+    """``reservation train-1 starts it in 30m00s (2026-01-05T11:30:00Z)``."""
+    promise = state.promise
+    if promise is None:
+        return ""
+    if promise.at is None:
+        return f"reservation {promise.name} has no date"
+    return f"reservation {promise.name} starts it {countdown(places, promise)} ({format_time(promise.at)})"
+
+
+def _threatened(cluster: Cluster, state: RunState) -> str:
+    cluster.documents()  # so that its status says what threatens it as of now
+    return short(risks_of(cluster.objects.get(("Run", *state.key)) or {}))

@@ -1,0 +1,57 @@
+"""Names for completion, read from the state file. Whatever is wrong with it, completion stays silent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jobtree.api.documents import read_documents
+from jobtree.api.problems import InputError
+from jobtree.cli.errors import CommandError
+from jobtree.cli.settings import Settings
+
+
+def run_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Runs by name; by namespace/name where a slash was typed or the name is taken twice."""
+    return _namespaced(context, "Run", incomplete)
+
+
+def reservation_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Reservations, in the same way."""
+    return _namespaced(context, "Reservation", incomplete)
+
+
+def _namespaced(context: click.Context, kind: str, incomplete: str) -> list[str]:
+    settings = context.ensure_object(Settings)
+    found = [
+        (str(metadata.get("namespace", "default")), str(metadata.get("name")))
+        for metadata in _metadata(settings, kind)
+        if settings.namespace in (None, metadata.get("namespace", "default"))
+    ]
+    names = [name for _, name in found]
+    spelled = [
+        "/".join(key) if "/" in incomplete or names.count(key[1]) > 1 else key[1] for key in sorted(found)
+    ]
+    return [name for name in spelled if name.startswith(incomplete)]
+
+
+def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    settings = context.ensure_object(Settings)
+    names = sorted(str(metadata.get("name")) for metadata in _metadata(settings, "Node"))
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _metadata(settings: Settings, kind: str) -> Iterator[dict[str, Any]]:
+    for body in _bodies(settings):
+        metadata = body.get("metadata")
+        if body.get("kind") == kind and isinstance(metadata, dict):
+            yield metadata
+
+
+def _bodies(settings: Settings) -> list[dict[str, Any]]:
+    try:
+        path = settings.state_path
+        return [document.body for document in read_documents(Path(path).read_bytes(), path)]
+    except (OSError, InputError, CommandError):
+        return []

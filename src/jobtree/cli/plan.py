@@ -1,0 +1,52 @@
+"""``kubectl runs plan``: what would become of a Run, and why. Changes nothing."""
+
+import click
+
+from jobtree.cli.errors import Exit
+from jobtree.cli.names import run_names
+from jobtree.cli.settings import Settings, verb
+
+EXAMPLES = """
+kubectl runs --state cluster.yaml plan train         # why it waits and what would help, or where it is
+kubectl runs --state cluster.yaml plan -f run.yaml   # what if this were submitted?
+kubectl runs --state cluster.yaml plan -f run.yaml -o json
+"""
+
+
+@verb("plan", examples=EXAMPLES)
+@click.argument("run", required=False, shell_complete=run_names)
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(),
+    help="What if these objects were there? YAML or JSON, - is stdin. Can be given several times.",
+)
+def command(settings: Settings, run: str | None, files: tuple[str, ...]) -> int:
+    """Why a Run waits and what would help; or where it would start, slot by slot, and who pays.
+
+    Nothing is changed. The exit code is 0 if every Run asked about runs or would start now, else 1.
+    """
+    from jobtree.cli.manifests import create, read_manifests
+    from jobtree.cli.output import print_objects
+    from jobtree.cli.planned import Planned
+    from jobtree.cli.session import edit, find_run
+
+    if (run is None) == (not files):
+        raise click.UsageError("plan needs the name of a Run, or -f FILE, and not both")
+    documents = read_manifests(files, settings)
+    with edit(settings, save=False) as cluster:
+        if run is not None:
+            planned = Planned(cluster, [find_run(cluster, run, settings)], cluster.events)
+        else:
+            known = len(cluster.events)
+            keys = create(cluster, documents, replace=True)
+            runs = [(namespace, name) for kind, namespace, name in keys if kind == "Run"]
+            planned = Planned(cluster, runs, cluster.events[known:])
+    if settings.human:
+        planned.show(settings)
+    else:
+        print_objects(settings, planned.objects())
+    return Exit.OK if planned.starts else Exit.NO

@@ -1,0 +1,69 @@
+"""The table of Runs."""
+
+from collections.abc import Sequence
+
+import click
+
+from jobtree.api.quantities import format_time
+from jobtree.cli.ledgerview import belongs_to
+from jobtree.cli.places import Places
+from jobtree.cli.promised import eta
+from jobtree.cli.runview import classes, payers, reason, since, title, width
+from jobtree.cli.settings import Settings
+from jobtree.cli.table import WIDE_ONLY, Column, print_table
+from jobtree.core.runs import RunState
+from jobtree.core.world import World
+from jobtree.sim.cluster import Cluster
+
+COLUMNS = (
+    Column("RUN"),
+    Column("OWNER", rank=4, shrinks=True),
+    Column("PHASE"),
+    Column("WIDTH", right=True),
+    Column("PAID", rank=2, shrinks=True),
+    Column("DOMAINS", rank=3, shrinks=True),
+    Column("SINCE", rank=1, right=True),
+    Column("REASON", rank=1),
+    Column("ETA", rank=1),
+    Column("FLAVOR", rank=WIDE_ONLY),
+    Column("PAYERS", rank=WIDE_ONLY),
+    Column("CREATED", rank=WIDE_ONLY),
+    Column("ATTEMPT", rank=WIDE_ONLY, right=True),
+    Column("MESSAGE", rank=WIDE_ONLY),
+)
+
+
+def select(cluster: Cluster, namespace: str | None, owner: str | None) -> list[RunState]:
+    """Runs of a namespace and of a team, each if given, by name."""
+    return [
+        state
+        for key, state in sorted(cluster.world.runs.items())
+        if namespace in (None, key[0]) and (owner is None or belongs_to(state.owner, owner))
+    ]
+
+
+def print_runs(settings: Settings, world: World, states: Sequence[RunState]) -> None:
+    places = Places(world)
+    if states:
+        print_table(settings, COLUMNS, [_row(places, state) for state in states])
+    else:
+        click.echo("no Runs")
+
+
+def _row(places: Places, state: RunState) -> list[str]:
+    return [
+        title(state),
+        state.owner,
+        state.phase,
+        width(state),
+        classes(state),
+        places.domains(state.leases.values()),
+        since(places, state),
+        reason(state),
+        eta(state),
+        state.flavor,
+        payers(state),
+        format_time(state.created),
+        str(state.attempt),
+        state.verdict.message if state.verdict else "",
+    ]

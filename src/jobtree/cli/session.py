@@ -1,0 +1,103 @@
+"""The cluster that a command works on, and the things in it that its arguments name."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from jobtree.api.meta import GROUP
+from jobtree.cli.errors import CommandError, Exit
+from jobtree.cli.settings import Settings
+from jobtree.cli.words import listing, suggestion
+from jobtree.core.lease import RunKey
+from jobtree.sim.cluster import BrokenInvariantError, Cluster
+from jobtree.sim.keys import KeyFileError
+from jobtree.sim.statefile import (
+    ExistingStateFileError,
+    LockedStateFileError,
+    MissingStateFileError,
+    StateFile,
+    StateFileError,
+)
+
+NAME_PREFIX = f"run.{GROUP}/"
+LISTS = {
+    "Run": "'kubectl runs state --all' lists all Runs",
+    "Reservation": "'kubectl runs reservations --all' lists all Reservations",
+}
+
+
+def read(settings: Settings, *, checked: bool = True) -> Cluster:
+    """The cluster, to look at."""
+    path = settings.state_path
+    with translated(path):
+        return StateFile(path).read(checked=checked)
+
+
+@contextmanager
+def edit(settings: Settings, *, save: bool = True) -> Iterator[Cluster]:
+    """The cluster, to change. Without ``save`` all changes are what-if and the file stays as it is."""
+    path = settings.state_path
+    with translated(path):
+        if save:
+            with StateFile(path).edit() as cluster:
+                yield cluster
+        else:
+            yield StateFile(path).read()
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """What can go wrong with a state file or the lottery key, as exit codes."""
+    try:
+        yield
+    except MissingStateFileError as broken:
+        raise CommandError(Exit.NOT_FOUND, str(broken)) from None
+    except (LockedStateFileError, ExistingStateFileError) as broken:
+        raise CommandError(Exit.CONFLICT, str(broken)) from None
+    except (StateFileError, KeyFileError) as broken:
+        raise CommandError(Exit.IO, str(broken)) from None
+    except BrokenInvariantError as broken:
+        raise CommandError(Exit.BUG, _broken(path, broken)) from None
+
+
+def _broken(path: str, broken: BrokenInvariantError) -> str:
+    return (
+        f"the cluster would be in a state that must not be, so nothing was saved: {broken}\n"
+        f"  If {path} was edited by hand, 'kubectl runs --state {path} check' lists what is wrong in it.\n"
+        f"  Otherwise this is a bug in Jobtree: please report it with this message and {path} attached."
+    )
+
+
+def find_run(cluster: Cluster, text: str, settings: Settings) -> RunKey:
+    """The Run that an argument names."""
+    return choose(text, list(cluster.world.runs), settings)
+
+
+def choose(text: str, known: list[RunKey], settings: Settings, kind: str = "Run") -> RunKey:
+    """The one key that a NAME or NAMESPACE/NAME means."""
+    wanted = text.removeprefix(NAME_PREFIX)
+    namespace, slash, name = wanted.rpartition("/")
+    if not slash and settings.namespace:
+        namespace = settings.namespace
+    found = [key for key in known if key[1] == name and namespace in ("", key[0])]
+    if len(found) > 1:
+        spelled = listing(["/".join(key) for key in sorted(found)], most=8)
+        raise CommandError(Exit.USAGE, f"several {kind}s are named {name}: say which one of {spelled}")
+    if not found:
+        raise CommandError(Exit.NOT_FOUND, _nothing(wanted, known, kind))
+    return found[0]
+
+
+def _nothing(wanted: str, known: list[RunKey], kind: str) -> str:
+    elsewhere = ["/".join(key) for key in known if key[1] == wanted.rpartition("/")[2]]
+    hint = f"did you mean {elsewhere[0]}?" if elsewhere else suggestion(wanted, [key[1] for key in known])
+    return f"there is no {kind} {wanted}: {hint or LISTS[kind]}"
+
+
+def find_node(cluster: Cluster, name: str) -> str:
+    """A node that is in the cluster."""
+    name = name.removeprefix("node/")
+    if ("Node", "", name) not in cluster.objects:
+        known = [key[2] for key, _ in cluster.objects.of("Node")]
+        hint = suggestion(name, known) or f"the cluster has {listing(sorted(known)) or 'no nodes'}"
+        raise CommandError(Exit.NOT_FOUND, f"there is no node {name}: {hint}")
+    return name

@@ -1,0 +1,57 @@
+"""``kubectl runs submit``: create Runs and Budgets."""
+
+import click
+
+from jobtree.cli.settings import Settings, verb
+
+EXAMPLES = """
+kubectl runs --state cluster.yaml submit -f run.yaml
+kubectl runs --state cluster.yaml submit -f budgets.yaml -f run.yaml --dry-run
+cat <<END | kubectl runs --state cluster.yaml submit -f -
+apiVersion: rq.davidlangworthy.io/v1
+kind: Run
+metadata: {name: train}
+spec:
+  owner: org:ai:research
+  resources: {gpuType: H100-80GB, totalGPUs: 16}
+  runtime: {checkpoint: 10m}
+END
+"""
+
+
+@verb("submit", examples=EXAMPLES)
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    required=True,
+    type=click.Path(),
+    help="YAML or JSON, any number of objects; - is stdin. Can be given several times.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would become of them, and save nothing.")
+@click.option("--replace", is_flag=True, help="Replace objects that exist already, as kubectl apply does.")
+def command(settings: Settings, files: tuple[str, ...], *, dry_run: bool, replace: bool) -> None:
+    """Create Runs and Budgets (and Nodes) from manifests, all of them or none.
+
+    Of every Run it says what became of it: where it runs and who pays, or why it waits.
+    """
+    from jobtree.cli.manifests import create, read_manifests
+    from jobtree.cli.output import print_objects
+    from jobtree.cli.session import edit
+    from jobtree.cli.submitted import submitted
+
+    documents = read_manifests(files, settings)
+    with edit(settings, save=not dry_run) as cluster:
+        keys = create(cluster, documents, replace=replace)
+        lines = list(submitted(cluster, keys))
+        cluster.documents()
+        bodies = [body for key in keys if (body := cluster.objects.get(key))]
+    if not settings.human:
+        print_objects(settings, bodies, many=len(bodies) > 1)
+        return
+    for line in lines:
+        click.echo(line)
+    if dry_run:
+        click.echo("dry run: nothing was saved")

@@ -1,0 +1,78 @@
+"""A kubectl plugin must answer at once: help and completion load nothing that they do not need."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobtree.cli.main import SUMMARIES
+
+SLOW = {"rich", "yaml", "cryptography", "msgspec", "jobtree.core", "jobtree.sim", "asyncio", "http"}
+PROBE = """
+import sys
+from jobtree.cli.main import main
+code = main(sys.argv[1:])
+print("loaded:", *sys.modules, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def loaded_by(*words: str, **environment: str) -> set[str]:
+    """The modules that a fresh process has loaded when the command is done."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("JOBTREE")}
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**kept, **environment},
+    )
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("loaded:"))
+    return set(line.split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["plan", "--help"],
+        ["budgets", "usage", "--help"],
+        ["completion", "bash"],
+        ["version"],
+        ["__complete", ""],
+        ["__complete", "plan", "--"],
+    ],
+)
+def test_what_needs_no_cluster_loads_none(words: list[str]) -> None:
+    assert loaded_by(*words) & SLOW == set()
+
+
+def test_help_loads_no_verb() -> None:
+    verbs = {f"jobtree.cli.{name}" for name in SUMMARIES}
+    assert loaded_by("--help") & verbs == set()
+    assert loaded_by("__complete", "pl") & verbs <= {"jobtree.cli.completion"}
+
+
+def test_names_are_completed_without_the_core(tmp_path: Path) -> None:
+    state = tmp_path / "cluster.yaml"
+    state.write_text('{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a01"}}')
+    assert loaded_by("__complete", "fail", "", JOBTREE_STATE=str(state)) & SLOW == set()
+
+
+def test_tables_are_drawn_without_rich(tmp_path: Path) -> None:
+    state = tmp_path / "cluster.yaml"
+    assert "rich" not in loaded_by("init", str(state))
+    assert "rich" not in loaded_by("--state", str(state), "state")
+
+
+@pytest.mark.parametrize("verb", SUMMARIES)
+def test_every_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from jobtree.cli.main import main  # noqa: PLC0415  what is tested here is how it is loaded
+
+    assert main([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Examples:" in text
+    assert f"kubectl runs {'--state cluster.yaml ' if '--state cluster.yaml' in text else ''}{verb}" in text
+    assert "Options of every verb:" in text

@@ -1,0 +1,151 @@
+"""The demo tells a true story: its tables show what its words say."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from jobtree.cli import demo
+
+SCENES = [
+    # Four envelopes, and nothing used.
+    ("budgets usage", ["ai/reserve 0 8", "speech/day 0 24 0 96", "vision/own 0 32"]),
+    ("submit -f notebook.yaml", ["interns/notebook 8 GPUs nv-a paid by ai/reserve (Shared 8)"]),
+    # Groups of one node each over both islands, each with one payer.
+    ("submit -f asr-large.yaml", ["40 GPUs nv-a (a02-a04), nv-b (b01-b02)"]),
+    ("leases asr-large", ["0 Owned 8 a02#0-7 speech/day Start", "4 Borrowed 8 b02#0-7 vision/own Start"]),
+    # Recall and demotion.
+    ("submit -f release-eval.yaml", ["ai/reserve (Owned 8)", "Demoted interns/notebook"]),
+    ("leases notebook", ["a01#0-7 ai/reserve Start Recalled", "Opportunistic a01#0-7 ai/reserve Demote"]),
+    ("state --all", ["interns/notebook Running 8/8 Opportunistic 8 Demoted"]),
+    # Unpaid work gives way to funded work.
+    ("submit -f clip.yaml", ["16 GPUs vision/own (Owned 16)", "Reclaimed interns/notebook"]),
+    ("plan notebook", ["ConcurrencyExhausted (have 0, need 8)", "NoFreeSlots (have 0, need 8)"]),
+    ("complete release-eval", ["Completed ai/release-eval", "Admitted interns/notebook 8 GPUs ai/reserve"]),
+    ("state --all", ["interns/notebook Running 8/8 Shared 8"]),
+    # 24 GPUs × 4 h = 96 GPU-hours, and no more.
+    ("advance --to 2026-01-05T13:00:00Z", ["2026-01-05T13:00:00Z Demoted speech/asr-large"]),
+    ("budgets usage --owner org:ai:speech", ["speech/day 0 24 opportunistic 24 96 0"]),
+    ("explain asr-large", ["2026-01-05T13:00:00Z BudgetExhausted -24", "Owned speech/day 96 GPU-hours"]),
+    # Somebody can pay again.
+    ("advance --to 2026-01-05T18:00:00Z", ["2026-01-05T18:00:00Z Repaid speech/asr-large speech/evening"]),
+    ("state --all", ["speech/asr-large Running 40/40 Owned 24, Borrowed 16", "vision/clip Completed"]),
+    ("budgets usage", ["ai/reserve 8 0 72", "speech/day 96 0", "speech/evening 24 0", "vision/own 16 208"]),
+    ("check", ["OK: all invariants hold"]),
+]
+
+
+class Told(NamedTuple):
+    here: Path
+    text: str
+
+    @property
+    def outputs(self) -> list[tuple[str, list[str]]]:
+        """Every command, and the lines that follow it."""
+        _, *scenes = self.text.split(demo.PROMPT)
+        return [(lines[0], lines[1:]) for lines in map(str.splitlines, scenes)]
+
+    @property
+    def suggestions(self) -> list[str]:
+        """The commands to try next."""
+        _, _, farewell = self.text.partition("Try next:")
+        return [line.strip() for line in farewell.splitlines() if "kubectl-runs" in line]
+
+
+@pytest.fixture(name="told", scope="module")
+def _told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """The demo as ``make demo`` runs it, in a directory of its own."""
+    here = tmp_path_factory.mktemp("demo")
+    done = start([sys.executable, "-m", "jobtree.cli.demo"], here)
+    assert (done.returncode, done.stderr) == (0, "")
+    return Told(here, done.stdout)
+
+
+def start(command: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
+    surroundings = {
+        **os.environ,
+        "COLUMNS": "120",
+        "NO_COLOR": "1",
+        "PYTHONUTF8": "1",
+        "HOME": str(directory),
+    }
+    for name in ("JOBTREE_STATE", "JOBTREE_LOTTERY_KEY", "XDG_CONFIG_HOME"):
+        surroundings.pop(name, None)
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env=surroundings,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+
+def says(lines: list[str], claim: str) -> bool:
+    """Whether one of the lines has the words of the claim, in their order."""
+
+    def in_order(line: str) -> bool:
+        rest = iter(re.split(r"[\s,:]+", line))
+        return all(word in rest for word in re.split(r"[\s,:]+", claim))
+
+    return any(in_order(line) for line in lines)
+
+
+def test_its_figures_are_those_of_the_story(told: Told) -> None:
+    shown = [(command, lines) for command, lines in told.outputs if command in dict(SCENES)]
+    assert [command for command, _ in shown] == [command for command, _ in SCENES]
+    for (command, lines), (_, claims) in zip(shown, SCENES, strict=True):
+        for claim in claims:
+            assert says(lines, claim), f"{command} does not say: {claim}\n" + "\n".join(lines)
+
+
+def test_what_it_suggests_works_as_printed(told: Told) -> None:
+    state, plan, advance = (start(shlex.split(line), told.here) for line in told.suggestions)
+    assert says(state.stdout.splitlines(), "speech/asr-large Running 40/40"), state.stderr
+    assert says(plan.stdout.splitlines(), "NoFreeSlots (have 0, need 16)"), plan.stderr
+    assert says(advance.stdout.splitlines(), "2026-01-05T21:00:00Z Completed speech/asr-large"), (
+        advance.stderr
+    )
+
+
+def test_it_leaves_the_cluster_where_it_says(told: Told) -> None:
+    assert f"{Path('build', 'demo')}/{demo.STATE}" in told.text
+    assert (told.here / "build" / "demo" / demo.STATE).is_file()
+
+
+def test_it_can_be_told_again_and_leaves_no_trace_in_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))  # the lottery key is made there
+    before = dict(os.environ)
+    assert demo.main() == 0
+    first = capsys.readouterr().out
+    assert demo.main() == 0
+    assert capsys.readouterr().out == first
+    assert (Path.cwd(), dict(os.environ)) == (tmp_path, before)
+
+
+def test_where_nothing_can_be_written_it_uses_a_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "build").write_text("a file, not a directory")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert demo.workplace().parent == tmp_path
+
+
+def test_a_command_that_goes_wrong_ends_the_story(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "kubectl_runs", lambda _: 70)
+    assert demo.main() == 70
+    assert "Try next" not in capsys.readouterr().out
