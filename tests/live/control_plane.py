@@ -1,0 +1,225 @@
+"""A Kubernetes control plane for tests: a real etcd and a real kube-apiserver in a temporary directory.
+
+Entering a ``ControlPlane`` starts them and waits until ``/readyz`` says ok; leaving it stops them and
+removes the directory. etcd listens on a socket inside that directory, which only this user can open; the
+API server listens on a free loopback port with a certificate of the cluster's own authority. RBAC is on,
+admission is Kubernetes' default, and there are no controllers: nothing happens in this cluster that a test
+did not ask for. More programs join with ``start``::
+
+    with ControlPlane() as plane:
+        kubeconfig = plane.kubeconfig("system:kube-scheduler")
+        plane.start("kube-scheduler", f"--kubeconfig={kubeconfig}")
+"""
+
+import os
+import re
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from http.client import HTTPException
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.live.binaries import find
+from tests.live.certificates import Authority, kubeconfig, token_signer
+from tests.live.process import Server, ServerExitedError, wait_until
+from tests.live.rest import Rest
+
+ADMIN = "admin"
+ADMIN_GROUP = "system:masters"
+START_SECONDS = 90
+STOP_SECONDS = 20
+KUBECTL_SECONDS = 60
+PORT_ATTEMPTS = 3
+
+
+class ControlPlane:
+    """Context manager: a running control plane. ``api_server_flags`` add to its flags or replace them."""
+
+    def __init__(self, api_server_flags: Mapping[str, str] | None = None) -> None:
+        self._extra_flags = dict(api_server_flags or {})
+        self._stack = ExitStack()
+        self.servers: list[Server] = []
+        self.authority = Authority()
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.directory = Path(
+                stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="jobtree-", ignore_cleanup_errors=True)
+                )
+            )
+            self._stack = stack
+            self._start_etcd()
+            self._start_api_server()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    # --- for tests
+
+    @cached_property
+    def admin_kubeconfig(self) -> Path:
+        """For a user who may do everything."""
+        return self.kubeconfig(ADMIN, ADMIN_GROUP)
+
+    @cached_property
+    def rest(self) -> Rest:
+        """Requests as a user who may do everything."""
+        return self.rest_as(ADMIN, ADMIN_GROUP)
+
+    @cached_property
+    def _kubectl(self) -> Path:
+        return find("kubectl")
+
+    def rest_as(self, user: str, *groups: str) -> Rest:
+        """Requests as ``user``, a member of ``groups``."""
+        return Rest(self.url, self.authority, self.authority.client(user, groups), self.directory)
+
+    def kubeconfig(self, user: str, *groups: str) -> Path:
+        """Mints a kubeconfig for ``user``, a member of ``groups``; what they may do is up to RBAC."""
+        identity = self.authority.client(user, groups)
+        name = re.sub(r"[:/]", "-", "+".join((user, *groups)))  # KUBECONFIG is a list, parted by colons
+        return self._private_file(f"{name}.kubeconfig", kubeconfig(self.url, self.authority, user, identity))
+
+    def kubectl(
+        self,
+        *arguments: str,
+        stdin: str | None = None,
+        check: bool = True,
+        kubeconfig: Path | None = None,
+        within_seconds: float = KUBECTL_SECONDS,
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs kubectl, as the administrator unless told otherwise. With ``check``, failing is an error."""
+        result = subprocess.run(
+            [self._kubectl, *arguments],
+            env=self.environment(kubeconfig),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=within_seconds,
+            check=False,
+        )
+        if check and result.returncode != 0:
+            raise AssertionError(
+                f"kubectl {' '.join(arguments)}: {result.returncode}\n{result.stderr}{result.stdout}"
+            )
+        return result
+
+    def environment(self, kubeconfig: Path | None = None) -> dict[str, str]:
+        """The environment in which kubectl, and anything that reads a kubeconfig, finds this cluster."""
+        return os.environ | {
+            "KUBECONFIG": str(kubeconfig or self.admin_kubeconfig),
+            "KUBECACHEDIR": str(self.directory / "kubectl-cache"),
+            "KUBERC": "off",
+        }
+
+    def logs(self) -> str:
+        """The last lines of every log, for the report of a test that failed."""
+        return "\n".join(server.tail() for server in self.servers)
+
+    # --- for programs that join
+
+    def start(self, name: str, *flags: str) -> Server:
+        """Starts another program of the control plane; it is stopped with the rest, before what it needs."""
+        return self._launch(name, [find(name), *flags])
+
+    # --- parts
+
+    def _launch(self, name: str, command: Sequence[str | Path]) -> Server:
+        server = Server(command, self.directory / f"{name}.log")
+        self.servers.append(server)
+        self._stack.callback(server.stop, STOP_SECONDS)
+        return server
+
+    def _start_etcd(self) -> None:
+        # No other member is ever told an address, and the data is not worth waiting for the disk.
+        self._etcd_socket = self.directory / "etcd.sock"
+        self.start(
+            "etcd",
+            f"--data-dir={self.directory / 'etcd'}",
+            f"--listen-client-urls=unix://{self._etcd_socket}",
+            "--advertise-client-urls=http://127.0.0.1:0",
+            "--listen-peer-urls=http://127.0.0.1:0",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        )
+
+    def _start_api_server(self) -> None:
+        """A port that was free a moment ago may be taken by now: then another one is tried."""
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            port = _free_port()
+            self.url = f"https://127.0.0.1:{port}"
+            flags = self._api_server_flags(port) | self._extra_flags
+            server = self.start("kube-apiserver", *(f"--{flag}={value}" for flag, value in flags.items()))
+            try:
+                self._await_ready()
+            except ServerExitedError:
+                if "address already in use" not in server.tail() or attempt == PORT_ATTEMPTS:
+                    raise
+                self.servers.remove(server)
+            except TimeoutError as late:
+                raise TimeoutError(f"{late}\n{self.logs()}") from None
+            else:
+                return
+
+    def _api_server_flags(self, port: int) -> dict[str, str]:
+        serving = self.authority.server(
+            "kube-apiserver", ["127.0.0.1", "localhost", "kubernetes.default.svc"]
+        )
+        tokens = token_signer()
+        return {
+            "etcd-servers": f"unix://{self._etcd_socket}",
+            "bind-address": "127.0.0.1",
+            "advertise-address": "127.0.0.1",
+            "secure-port": str(port),
+            "endpoint-reconciler-type": "none",
+            "service-cluster-ip-range": "10.96.0.0/16",
+            "authorization-mode": "Node,RBAC",
+            "enable-admission-plugins": "ValidatingAdmissionPolicy",
+            "allow-privileged": "true",
+            "client-ca-file": str(self._private_file("ca.crt", self.authority.certificate)),
+            "tls-cert-file": str(self._private_file("kube-apiserver.crt", serving.public)),
+            "tls-private-key-file": str(self._private_file("kube-apiserver.key", serving.key)),
+            "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
+            "service-account-key-file": str(self._private_file("tokens.pub", tokens.public)),
+            "service-account-signing-key-file": str(self._private_file("tokens.key", tokens.key)),
+        }
+
+    def _await_ready(self) -> None:
+        probe = self.rest_as(ADMIN, ADMIN_GROUP)
+
+        def ready() -> bool:
+            for server in self.servers:
+                server.check()
+            try:
+                return probe.get("/readyz").accepted
+            except (OSError, HTTPException):
+                return False
+
+        wait_until(ready, "the API server says that it is ready", START_SECONDS)
+
+    def _private_file(self, name: str, text: str) -> Path:
+        path = self.directory / name
+        path.touch(mode=0o600)
+        path.write_text(text)
+        return path
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,63 @@
+"""A server process of the tests' own: its log, its end, and waiting for what it should do."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+LEASH = Path(__file__).with_name("leash.py")
+POLL_SECONDS = 0.05
+
+
+class ServerExitedError(RuntimeError):
+    """A server that should be running is not. Its message ends with the last lines of the log."""
+
+
+class Server:
+    """A running program. Only this very process is ever signalled; it ends when the tests do."""
+
+    def __init__(self, command: Sequence[str | Path], log: Path) -> None:
+        self.name = Path(command[0]).name
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, LEASH, str(os.getpid()), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # an interrupt at the terminal is for the tests, which then stop us
+            )
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def check(self) -> None:
+        """Raises ServerExitedError if the program has ended."""
+        if self.has_ended:
+            raise ServerExitedError(f"{self.name} ended with {self._process.returncode}.\n{self.tail()}")
+
+    def tail(self, lines: int = 40) -> str:
+        """The last lines of the log, under a title."""
+        text = self.log.read_text(errors="replace").splitlines()
+        return "\n".join([f"--- last lines of {self.log.name}", *text[-lines:]])
+
+    def stop(self, within_seconds: float = 20) -> None:
+        """Asks the program to end, and makes it if it does not."""
+        self._process.terminate()
+        try:
+            self._process.wait(within_seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def wait_until(condition: Callable[[], bool], what: str, within_seconds: float = 30) -> None:
+    """Polls ``condition`` until it holds. Raises TimeoutError, which says ``what`` did not happen."""
+    deadline = time.monotonic() + within_seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"after {within_seconds:g} s, still not: {what}")
+        time.sleep(POLL_SECONDS)

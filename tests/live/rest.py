@@ -1,0 +1,94 @@
+"""A bare HTTP client for the test cluster's API server: one request, one answer, nothing hidden.
+
+Tests that ask *what the server itself says* (status code, Status message, Warning headers) use this;
+tests of what a person sees use kubectl.
+"""
+
+import json
+import ssl
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from http.client import HTTPSConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.live.certificates import Authority, KeyPair
+
+MERGE_PATCH = "application/merge-patch+json"
+TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the API server answered. Of a refusal, ``body`` is a metav1.Status."""
+
+    status: int
+    body: Any
+    warnings: tuple[str, ...]
+
+    @property
+    def accepted(self) -> bool:
+        return self.status < 300
+
+    @property
+    def message(self) -> str:
+        """Why the server refused."""
+        return str(self.body.get("message", "")) if isinstance(self.body, dict) else str(self.body)
+
+
+class Rest:
+    """Requests to one API server as one user."""
+
+    def __init__(self, url: str, authority: Authority, identity: KeyPair, scratch: Path) -> None:
+        self._url = url
+        self._tls = ssl.create_default_context(cadata=authority.certificate)
+        # The ssl module reads a client's certificate from a file only.
+        pem = scratch / "rest-client.pem"
+        pem.touch(mode=0o600)
+        pem.write_text(identity.key + identity.public)
+        self._tls.load_cert_chain(pem)
+        pem.unlink()
+
+    def get(self, path: str) -> Answer:
+        return self._send("GET", path)
+
+    def post(self, path: str, manifest: Mapping[str, Any]) -> Answer:
+        return self._send("POST", path, manifest)
+
+    def put(self, path: str, manifest: Mapping[str, Any]) -> Answer:
+        return self._send("PUT", path, manifest)
+
+    def merge(self, path: str, patch: Mapping[str, Any]) -> Answer:
+        """A JSON merge patch: what is given changes, ``None`` removes."""
+        return self._send("PATCH", path, patch, content_type=MERGE_PATCH)
+
+    def delete(self, path: str) -> Answer:
+        return self._send("DELETE", path)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> Answer:
+        url = urlsplit(self._url)
+        with closing(HTTPSConnection(url.netloc, context=self._tls, timeout=TIMEOUT_SECONDS)) as connection:
+            connection.request(
+                method,
+                path,
+                body=None if body is None else json.dumps(body).encode(),
+                headers={"Accept": "application/json", "Content-Type": content_type},
+            )
+            response = connection.getresponse()
+            return _answer(response.status, response.read(), response.headers.get_all("Warning"))
+
+
+def _answer(status: int, raw: bytes, warnings: list[str] | None) -> Answer:
+    try:
+        body = json.loads(raw)
+    except ValueError:
+        body = raw.decode(errors="replace")
+    return Answer(status, body, tuple(warnings or ()))
