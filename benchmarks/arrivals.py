@@ -1,0 +1,115 @@
+"""Arrivals: a Run comes, is decided on, starts, and leaves again, so that the fleet stays the same."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from benchmarks.grow import leave
+from benchmarks.sampling import settle_memory, timed
+from benchmarks.scale import Scale
+from benchmarks.workload import GROUP_GPUS, arrival
+from jobtree.api.quantities import SECOND
+from jobtree.api.run import Run
+from jobtree.core.actions import Plan
+from jobtree.core.plan import plan
+from jobtree.core.world import World
+
+TURN = 10  # arrivals on one fleet before the next has its turn
+
+
+class Kind(msgspec.Struct, frozen=True):
+    gpus: int
+    grouped: bool
+
+    @property
+    def label(self) -> str:
+        return f"{self.gpus:,} GPUs{f' in groups of {min(self.gpus, GROUP_GPUS)}' if self.grouped else ''}"
+
+
+class Samples(msgspec.Struct):
+    """Nanoseconds of every arrival of one kind on one fleet."""
+
+    decide: list[int] = msgspec.field(default_factory=list)  # put_run and plan
+    commit: list[int] = msgspec.field(default_factory=list)
+    leave: list[int] = msgspec.field(default_factory=list)  # cancel, plan and commit
+
+
+class Fleet(msgspec.Struct):
+    scale: Scale
+    world: World
+
+
+def decide(world: World, run: Run) -> Plan:
+    world.put_run(run)
+    return plan(world)
+
+
+def arrive(fleet: Fleet, kind: Kind, number: int, samples: Samples) -> None:
+    world = fleet.world
+    world.tick(world.now + SECOND)
+    run = arrival(fleet.scale, number, kind.gpus, world.now, grouped=kind.grouped)
+    decision, decide_ns = timed(partial(decide, world, run))
+    _, commit_ns = timed(partial(world.commit, decision))
+    state = world.runs[run.metadata.namespace, run.metadata.name]
+    assert state.width == kind.gpus, f"{kind.label} did not start: {state.verdict}"
+    _, leave_ns = timed(partial(leave, world, state.key))
+    samples.decide.append(decide_ns)
+    samples.commit.append(commit_ns)
+    samples.leave.append(leave_ns)
+
+
+def measure_arrivals(fleets: Sequence[Fleet], kind: Kind, count: int) -> list[Samples]:
+    """The same arrivals on several fleets, which take turns: what disturbs one disturbs all."""
+    found = [Samples() for _ in fleets]
+    settle_memory()
+    for fleet in fleets:
+        arrive(fleet, kind, 0, Samples())  # the first of its kind fills what is remembered
+    for first in range(0, count, TURN):
+        for fleet, samples in zip(fleets, found, strict=True):
+            for number in range(first, min(first + TURN, count)):
+                arrive(fleet, kind, number, samples)
+    return found
+
+
+def measure_refusals(fleet: Fleet, kind: Kind, count: int) -> list[int]:
+    """Nanoseconds to refuse an arrival on a fleet that has no place for it."""
+    world, samples = fleet.world, []
+    settle_memory()
+    for number in range(count):
+        world.tick(world.now + SECOND)
+        run = arrival(fleet.scale, number, kind.gpus, world.now, grouped=kind.grouped)
+        decision, decide_ns = timed(partial(decide, world, run))
+        world.commit(decision)
+        state = world.runs[run.metadata.namespace, run.metadata.name]
+        assert state.waiting, f"{kind.label} was not refused"
+        leave(world, state.key)
+        samples.append(decide_ns)
+    return samples
+
+
+class Burst(msgspec.Struct, frozen=True):
+    arrivals: int
+    started: int
+    decide_ns: int
+    commit_ns: int
+
+
+def measure_burst(fleet: Fleet, runs: Sequence[Run]) -> Burst:
+    """Many Runs arrive at once and one plan decides on all of them; then they leave again."""
+    world = fleet.world
+    settle_memory()
+
+    def decide_all() -> Plan:
+        for run in runs:
+            world.put_run(run)
+        return plan(world)
+
+    decision, decide_ns = timed(decide_all)
+    _, commit_ns = timed(partial(world.commit, decision))
+    keys = [(run.metadata.namespace, run.metadata.name) for run in runs]
+    started = sum(world.runs[key].phase == "Running" for key in keys)
+    for key in keys:
+        world.drop_run(key)
+    world.commit(plan(world))
+    return Burst(len(runs), started, decide_ns, commit_ns)

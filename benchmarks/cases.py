@@ -1,0 +1,175 @@
+"""What is measured, section by section."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import bars
+from benchmarks.arrivals import (
+    Fleet,
+    Kind,
+    Samples,
+    measure_arrivals,
+    measure_burst,
+    measure_refusals,
+)
+from benchmarks.events import measure_cordons, measure_edits, measure_queue
+from benchmarks.fixtures import FLAVOR, Document
+from benchmarks.footprint import measure_footprint
+from benchmarks.grow import (
+    Parsed,
+    build,
+    documents,
+    full_world,
+    is_closed_lease,
+    parse,
+    thin_out,
+    with_closed,
+)
+from benchmarks.report import Figure, Section
+from benchmarks.sampling import NANOSECONDS_PER_MS, percentile_ms, percentile_ns, timed
+from benchmarks.scale import Effort, Scale
+from benchmarks.workload import Workload
+from jobtree.core.world import World
+
+
+def run_all(effort: Effort) -> Iterator[Section]:
+    """Each section as soon as it is known."""
+    world = full_world(effort.large)
+    yield refusals(Fleet(effort.large, world), effort)
+    yield queue(Fleet(effort.large, world), effort)
+    thin_out(world, effort.large)
+    now, found = world.now, documents(effort.large, world)
+    yield memory(found, now)
+    objects, parse_ns = timed(lambda: list(map(parse, found)))
+    world, build_ns = timed(lambda: build(objects, now))
+    yield inventory(effort.large, world, objects)
+    yield building(parse_ns, build_ns)
+    few_closed = build(with_closed(objects, effort.few_closed), now)
+    fleets = [
+        Fleet(effort.large, world),
+        Fleet(effort.small, in_use(effort.small)),
+        Fleet(effort.large, few_closed),
+    ]
+    yield from arrivals(fleets, effort)
+    yield burst(fleets[0], effort)
+    yield others(fleets[0], effort)
+
+
+def in_use(scale: Scale) -> World:
+    """A fleet of that scale, built from its documents."""
+    world = full_world(scale)
+    thin_out(world, scale)
+    return build(map(parse, documents(scale, world)), world.now)
+
+
+def inventory(scale: Scale, world: World, objects: Sequence[Parsed]) -> Section:
+    free = world.fleet.flavor(FLAVOR).free
+    counts = (
+        ("nodes", scale.nodes),
+        ("GPUs", scale.gpus),
+        ("GPUs in use", scale.gpus - free),
+        ("domains", len(world.fleet.flavor(FLAVOR).domains)),
+        ("budgets", len(world.ledger.budgets)),
+        ("Runs", len(world.runs)),
+        ("open leases", len(world.held)),
+        ("closed leases", sum(map(is_closed_lease, objects))),
+    )
+    return Section("the fleet", tuple(Figure(name, count, "") for name, count in counts))
+
+
+def refusals(fleet: Fleet, effort: Effort) -> Section:
+    figures = []
+    for gpus in effort.gpus:
+        kind = Kind(gpus, grouped=False)
+        samples = measure_refusals(fleet, kind, effort.refusals)
+        bar = bars.RESERVATION_MS if effort.judged else None
+        figures.append(Figure(f"{kind.label}, p50", percentile_ms(samples, 50), "ms"))
+        figures.append(Figure(f"{kind.label}, p99", percentile_ms(samples, 99), "ms", bar))
+    return Section("an arrival that gets a Reservation, since the fleet is full", tuple(figures))
+
+
+def queue(fleet: Fleet, effort: Effort) -> Section:
+    refused, ended = measure_queue(fleet, effort.waiting, effort.events // 5)
+    figures = (
+        Figure("a Reservation for 8 GPUs, p50", percentile_ms(refused, 50), "ms"),
+        Figure("a Run ends, p50", percentile_ms(ended, 50), "ms"),
+    )
+    return Section(f"the fleet is full and {effort.waiting:,} Runs wait", figures)
+
+
+def memory(found: Sequence[Document], now: int) -> Section:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fleet.jsonl"
+        with path.open("wb") as lines:
+            lines.writelines(msgspec.json.encode(document) + b"\n" for document in found)
+        seen = measure_footprint(path, now)
+    figures = (
+        Figure("resident, fleet in memory", seen.after_mib, "MiB"),
+        Figure("resident, before", seen.before_mib, "MiB"),
+    )
+    return Section("memory of a process that holds it", figures)
+
+
+def building(parse_ns: int, build_ns: int) -> Section:
+    figures = (
+        Figure("from parsed objects", build_ns / NANOSECONDS_PER_MS, "ms"),
+        Figure("from raw documents", (parse_ns + build_ns) / NANOSECONDS_PER_MS, "ms"),
+    )
+    return Section("building the world", figures)
+
+
+def arrivals(fleets: Sequence[Fleet], effort: Effort) -> Iterator[Section]:
+    """Every kind of arrival on the fleet itself, then the same compared with the other fleets."""
+    by_fleet: list[Figure] = []
+    by_closed: list[Figure] = []
+    for gpus in effort.gpus:
+        figures: list[Figure] = []
+        for kind in (Kind(gpus, grouped=False), Kind(gpus, grouped=True)):
+            large, small, few_closed = measure_arrivals(fleets, kind, effort.arrivals)
+            figures += latencies(kind, large, effort)
+            by_fleet.append(ratio(kind, large, small, bars.FLEET_RATIO if effort.judged else None))
+            by_closed.append(ratio(kind, large, few_closed, bars.CLOSED_RATIO if effort.judged else None))
+        yield Section(f"an arrival of {gpus:,} GPUs", tuple(figures))
+    large_gpus, small_gpus = (fleet.scale.gpus for fleet in fleets[:2])
+    yield Section(f"the same on {large_gpus:,} GPUs as on {small_gpus:,}, p50", tuple(by_fleet))
+    closed = f"{effort.large.closed_leases:,} closed leases as with {effort.few_closed:,}"
+    yield Section(f"the same with {closed}, p50", tuple(by_closed))
+
+
+def latencies(kind: Kind, samples: Samples, effort: Effort) -> Iterator[Figure]:
+    typical, tail = bars.DECIDE_MS[kind.gpus] if effort.judged else (None, None)
+    label = kind.label
+    yield Figure(f"{label}: decide, p50", percentile_ms(samples.decide, 50), "ms", typical)
+    yield Figure(f"{label}: decide, p99", percentile_ms(samples.decide, 99), "ms", tail)
+    yield Figure(f"{label}: commit, p50", percentile_ms(samples.commit, 50), "ms")
+    yield Figure(f"{label}: cancel, p50", percentile_ms(samples.leave, 50), "ms")
+
+
+def ratio(kind: Kind, samples: Samples, others: Samples, bar: bars.Bar | None) -> Figure:
+    value = percentile_ns(samples.decide, 50) / percentile_ns(others.decide, 50)
+    return Figure(kind.label, value, "×", bar)
+
+
+def burst(fleet: Fleet, effort: Effort) -> Section:
+    workload = Workload(fleet.scale, "burst")
+    runs = [workload.draw(fleet.world.now) for _ in range(effort.burst)]
+    seen = measure_burst(fleet, runs)
+    figures = (
+        Figure("decide", seen.decide_ns / NANOSECONDS_PER_MS, "ms"),
+        Figure("decide, per arrival", seen.decide_ns / NANOSECONDS_PER_MS / seen.arrivals, "ms"),
+        Figure("commit", seen.commit_ns / NANOSECONDS_PER_MS, "ms"),
+        Figure("started", seen.started, ""),
+    )
+    return Section(f"{seen.arrivals:,} arrivals at once, of mixed sizes", figures)
+
+
+def others(fleet: Fleet, effort: Effort) -> Section:
+    cordons, edits = measure_cordons(fleet, effort.events), measure_edits(fleet, effort.events)
+    figures = (
+        Figure("a node is cordoned, p50", percentile_ms(cordons, 50), "ms"),
+        Figure("a budget is edited, p50", percentile_ms(edits, 50), "ms"),
+    )
+    return Section("other events", figures)

@@ -1,0 +1,76 @@
+"""Other events: a Run ends while many wait, a node is cordoned, a budget is edited."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from random import Random
+
+import msgspec
+
+from benchmarks.arrivals import Fleet, Kind, measure_refusals
+from benchmarks.fixtures import budgets, node_name
+from benchmarks.grow import parse
+from benchmarks.sampling import settle_memory, timed
+from benchmarks.workload import Workload
+from jobtree.api.budget import Budget
+from jobtree.api.quantities import SECOND
+from jobtree.core.actions import Plan
+from jobtree.core.plan import plan
+from jobtree.core.world import World
+
+
+def measure_queue(fleet: Fleet, waiting: int, count: int) -> tuple[list[int], list[int]]:
+    """On a full fleet where so many wait: nanoseconds of one more refusal, and of a Run that ends."""
+    world, workload = fleet.world, Workload(fleet.scale, "waiting")
+    before = sorted(world.runs)
+    keys = [world.put_run(workload.draw(world.now)).key for _ in range(waiting)]
+    world.commit(plan(world))
+    refusals = measure_refusals(fleet, Kind(8, grouped=False), count)
+    Random(4).shuffle(before)
+    endings = [_measure(world, partial(_end, world, key)) for key in before[:count]]
+    for key in keys:
+        world.drop_run(key)
+    world.commit(plan(world))
+    return refusals, endings
+
+
+def _end(world: World, key: tuple[str, str]) -> None:
+    world.tick(world.now + SECOND)
+    world.finish(key, succeeded=True, at=world.now)
+
+
+def measure_cordons(fleet: Fleet, count: int) -> list[int]:
+    """Nanoseconds to take in that a node is cordoned. It is uncordoned again."""
+    world, samples = fleet.world, []
+    settle_memory()
+    for number in range(count):
+        node = world.fleet.nodes[node_name(number * 97 % fleet.scale.nodes)].node
+        cordoned = msgspec.structs.replace(node, cordoned=True)
+        samples.append(_measure(world, partial(world.put_node, cordoned)))
+        world.put_node(node)
+        world.commit(plan(world))
+    return samples
+
+
+def measure_edits(fleet: Fleet, count: int) -> list[int]:
+    """Nanoseconds to take in a budget that was written again."""
+    settle_memory()
+    return [
+        _measure(fleet.world, partial(fleet.world.put_budget, budget)) for budget in _edited(fleet, count)
+    ]
+
+
+def _edited(fleet: Fleet, count: int) -> Iterable[Budget]:
+    for document in list(budgets(fleet.scale))[-count:]:
+        budget = parse(document)
+        assert isinstance(budget, Budget)
+        yield budget
+
+
+def _measure(world: World, event: Callable[[], object]) -> int:
+    def take_in() -> Plan:
+        event()
+        return plan(world)
+
+    decision, decide_ns = timed(take_in)
+    world.commit(decision)
+    return decide_ns

@@ -1,0 +1,129 @@
+"""Grow a fleet: let the planner fill it, then end Runs at random.
+
+What is left has the holes that the planner's own choices leave behind. The fleet can also be taken down as
+documents and built again from them, which is what a controller does when it starts.
+"""
+
+from collections.abc import Iterable
+from random import Random
+
+import msgspec
+
+from benchmarks.fixtures import EPOCH, FLAVOR, Document, budgets, closed_leases, nodes
+from benchmarks.scale import Scale
+from benchmarks.workload import Workload
+from jobtree.api.budget import Budget
+from jobtree.api.lease import Lease
+from jobtree.api.nodes import Node, read_node
+from jobtree.api.parse import parse_object, to_document
+from jobtree.api.quantities import SECOND
+from jobtree.api.run import Run, RunStatus
+from jobtree.core.lease import RunKey, to_wire
+from jobtree.core.plan import plan
+from jobtree.core.status import allocation_of
+from jobtree.core.world import World
+
+Parsed = Node | Budget | Run | Lease
+
+
+def parse(document: Document) -> Parsed:
+    if document["kind"] == "Node":
+        return read_node(document, "benchmark")
+    parsed = parse_object(document, "benchmark")
+    assert isinstance(parsed, Budget | Run | Lease)
+    return parsed
+
+
+def put(world: World, parsed: Parsed) -> None:
+    match parsed:
+        case Node():
+            world.put_node(parsed)
+        case Budget():
+            world.put_budget(parsed)
+        case Run():
+            world.put_run(parsed)
+        case Lease():
+            world.put_lease(parsed)
+
+
+def build(objects: Iterable[Parsed], now: int) -> World:
+    """A world from its objects, ready to plan."""
+    world = World(now=now)
+    for parsed in objects:
+        put(world, parsed)
+    world.commit(plan(world))
+    return world
+
+
+def submit(world: World, run: Run) -> bool:
+    """Let a Run arrive, and let it go again if it cannot start."""
+    key = world.put_run(run).key
+    world.commit(plan(world))
+    if world.runs[key].phase == "Running":
+        return True
+    leave(world, key)
+    return False
+
+
+def leave(world: World, key: RunKey) -> None:
+    """Cancel a Run and forget it."""
+    world.drop_run(key)
+    world.commit(plan(world))
+
+
+def full_world(scale: Scale) -> World:
+    """A fleet on which no GPU is free: Runs as they come, then small ones for what is left."""
+    world = build(map(parse, [*nodes(scale), *budgets(scale)]), EPOCH)
+    workload = Workload(scale)
+    flavor = world.fleet.flavor(FLAVOR)
+    refused = 0
+    while flavor.free and refused < 10:
+        world.tick(world.now + SECOND)
+        refused = 0 if submit(world, workload.draw(world.now)) else refused + 1
+    for gpus in (8, 4, 2, 1):
+        refused = 0
+        while flavor.free >= gpus and refused < 20:
+            refused = 0 if submit(world, workload.draw(world.now, gpus)) else refused + 1
+    assert not flavor.free, f"{flavor.free} GPUs could not be filled"
+    return world
+
+
+def thin_out(world: World, scale: Scale) -> None:
+    """End Runs at random until the wanted part of the fleet is free."""
+    keys = sorted(world.runs)
+    Random(2).shuffle(keys)
+    wanted = scale.gpus * scale.free_percent // 100
+    while world.fleet.flavor(FLAVOR).free < wanted:
+        leave(world, keys.pop())
+
+
+def documents(scale: Scale, world: World) -> list[Document]:
+    """The fleet as a controller finds it at its start: the closed leases first, as they are the oldest."""
+    runs = []
+    for state in world.runs.values():
+        status = RunStatus(
+            phase="Running",
+            allocation=allocation_of(state),
+            attempt=state.attempt,
+            leases_opened=state.opened,
+        )
+        runs.append(to_document(msgspec.structs.replace(state.run, status=status)))
+    history = closed_leases(scale, runs)
+    leases = (to_document(to_wire(held.lease)) for held in world.held.values())
+    return [*nodes(scale), *budgets(scale), *runs, *history, *leases]
+
+
+def is_closed_lease(parsed: Parsed) -> bool:
+    return isinstance(parsed, Lease) and parsed.status.end is not None
+
+
+def with_closed(objects: Iterable[Parsed], closed: int) -> list[Parsed]:
+    """The same objects with only so many of the closed leases."""
+    kept: list[Parsed] = []
+    for parsed in objects:
+        if is_closed_lease(parsed):
+            closed -= 1
+            if closed < 0:
+                continue
+        kept.append(parsed)
+    return kept
