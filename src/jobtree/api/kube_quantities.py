@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta
@@ -22,11 +23,13 @@ EXAMPLES: Final = "a quantity such as 4, 500m or 64Gi"
 Quantity: TypeAlias = Annotated[str | int | float, Meta(description=EXAMPLES)]
 
 
+@lru_cache(maxsize=4096)
 def whole(quantity: Quantity) -> int:
     """In units: ``"64Gi"`` is 68719476736. Raises ValueError for what is no quantity."""
     return _round_up(_exact(quantity))
 
 
+@lru_cache(maxsize=4096)
 def milli(quantity: Quantity) -> int:
     """In thousandths: ``"500m"`` is 500, ``4`` is 4000. Raises ValueError for what is no quantity."""
     return _round_up(_exact(quantity) * 1000)

@@ -460,7 +460,8 @@ class World:
             del envelope.leases[lease.name]
         for account in self._accounts(held):
             account.open(lease.charge, lease.start, held.known_end, sign)
-        self.alarms.watch_envelope(envelope)
+        if sign > 0:  # a lease less never brings an instant nearer
+            self.alarms.watch_envelope(envelope)
 
     def _settle(self, held: Held, at: int, sign: int) -> None:
         """Add what a closed lease used; it was taken off the open ones before."""

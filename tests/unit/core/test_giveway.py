@@ -47,6 +47,7 @@ def test_what_was_taken_in_vain_is_given_back() -> None:
     unpaid(lab, "small", gpus=4)
     funded(lab, 8)
     assert (lab.phase("big"), lab.phase("small")) == ("Pending", "Running")
+    assert lab.endings("small") == []
 
 
 def test_nothing_is_taken_for_a_start_that_fails_all_the_same() -> None:
@@ -94,6 +95,7 @@ def test_it_shrinks_by_no_more_than_is_needed_and_never_below_its_minimum() -> N
         funded(lab, asked)
         assert (lab["rich"].width, lab["a"].width) == (asked, width)
         assert lab.phase("a") == ("Running" if width else "Pending")
+        assert lab["a"].attempt == 1
 
 
 def test_a_grouped_malleable_run_gives_up_whole_groups_with_their_spares() -> None:
@@ -109,6 +111,15 @@ def test_a_grouped_malleable_run_gives_up_whole_groups_with_their_spares() -> No
         (1, "Active"),
         (1, "Spare"),
     ]
+
+
+def test_a_grouped_malleable_run_may_shrink_to_its_very_minimum() -> None:
+    lab = Lab(nodes("nv-a", 3), budget("org", 24), RICH)
+    lab.submit(run("g", "org", 24, group=8, malleable=(16, 32, 8)))
+    lab.put(budget("org", 16))
+    lab.settle()
+    funded(lab, 8)
+    assert (lab["g"].width, lab["g"].attempt, lab.endings("g")[-1]) == (16, 1, ("Reclaimed", 0))
 
 
 def test_at_its_minimum_a_grouped_malleable_run_queues_again() -> None:

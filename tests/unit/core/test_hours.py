@@ -111,6 +111,16 @@ def test_a_cap_ends_the_open_ended_leases_of_all_its_envelopes() -> None:
     assert lab.endings("r") == [("BudgetExhausted", 2 * HOUR)] * 2
 
 
+def test_a_lease_under_a_cap_ends_sooner_when_others_draw_on_it_too() -> None:
+    caps = [cap("c", "a", "b", flavor=H100, maxGPUHours=32)]
+    lab = Lab(nodes("nv-a", 2), budget("org", envelope(8, "a"), envelope(8, "b"), caps=caps))
+    lab.submit(run("first", "org", 8))
+    lab.advance(HOUR)
+    lab.submit(run("second", "org", 8, at=HOUR))
+    lab.advance(3 * HOUR)
+    assert lab.endings("first") == lab.endings("second") == [("BudgetExhausted", 5 * HOUR // 2)]
+
+
 def test_a_cap_that_others_use_up_leaves_declared_leases_alone() -> None:
     caps = [cap("c", "a", "b", flavor=H100, maxGPUHours=64)]
     lab = Lab(nodes("nv-a", 2), budget("org", envelope(8, "a"), envelope(8, "b"), caps=caps))
