@@ -37,3 +37,17 @@ def resource_name(body: Body) -> str:
     singular = SINGULARS.get(kind, kind.lower())
     name = body.get("metadata", {}).get("name", "")
     return f"{singular}.{group}/{name}" if group else f"{singular}/{name}"
+
+
+def api_status(message: str, causes: Sequence[Body]) -> Body:
+    """A yes or no as the API server words its own: with causes it is a failure, and says so."""
+    if not causes:
+        return {"apiVersion": "v1", "kind": "Status", "status": "Success"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Status",
+        "status": "Failure",
+        "reason": "Invalid",
+        "message": message,
+        "details": {"causes": list(causes)},
+    }

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from jobtree.cli.output import api_status
 from jobtree.cli.records import Body
 from jobtree.core.lottery import nonce_for
 from jobtree.core.record import Record, verify
@@ -100,13 +101,4 @@ def status_of(proofs: list[Proof]) -> Body:
         for proof in proofs
         for reason in proof.wrong
     ]
-    if not causes:
-        return {"apiVersion": "v1", "kind": "Status", "status": "Success"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Status",
-        "status": "Failure",
-        "reason": "Invalid",
-        "message": "the proof is refused",
-        "details": {"causes": causes},
-    }
+    return api_status("the proof is refused", causes)

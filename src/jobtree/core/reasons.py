@@ -41,7 +41,6 @@ class Reason(StrEnum):
     ACTIVATED = "Activated"
     SUPERSEDED = "Superseded"
     PROVISIONAL = "Provisional"
-    EARLIER = "Earlier"
     EDITED = "Edited"
     NODES_LOST = "NodesLost"
     FUNDING_LOST = "FundingLost"
@@ -77,7 +76,6 @@ SENTENCES: dict[Reason, str] = {
     Reason.ACTIVATED: "reservation {where} is due",
     Reason.SUPERSEDED: "it starts before reservation {where} is due",
     Reason.PROVISIONAL: "{need} GPUs that are promised to others later: it goes first when they are due",
-    Reason.EARLIER: "reservation {where} moves earlier",
     Reason.EDITED: "the Run was edited ({where})",
     Reason.NODES_LOST: "the GPUs counted on by reservation {where} are no longer there",
     Reason.FUNDING_LOST: "the payers counted on by reservation {where} can no longer pay",

@@ -4,7 +4,6 @@ Canonical bytes are JSON with sorted keys and no spaces, integers and strings on
 Whoever carries out the plan signs them. Verification needs nothing but the record.
 """
 
-import hashlib
 from typing import Any
 
 import msgspec
@@ -13,8 +12,6 @@ from jobtree.core.lottery import canonical, commitment_of, drawing, hold, seed_o
 from jobtree.core.resolve import Board, Case, Decision
 
 HEX = frozenset("0123456789abcdef")
-
-__all__ = ["Record", "payload", "recompute", "resolve_with", "verify"]
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel"):
@@ -109,7 +106,3 @@ def signed(record: Record) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
-
-
-def digest(record: Record) -> str:
-    return hashlib.sha256(payload(record)).hexdigest()
