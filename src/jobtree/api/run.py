@@ -194,6 +194,9 @@ class Risk(Wire):
     kill_probability: Decimal
 
 
+RankPlace = Annotated[str, Meta(max_length=400)]  # "0/3 gpu-a-01#0-7": group, place in it, slots
+
+
 class RunStatus(Wire):
     phase: Phase | None = None
     conditions: Conditions = ()
@@ -205,6 +208,10 @@ class RunStatus(Wire):
     deficit_gpus: Count = 0
     risk: Annotated[tuple[Risk, ...], Meta(max_length=64)] = ()
     attempt: Tally = 0
+    ranks: Annotated[tuple[RankPlace, ...], Meta(max_length=12_500)] = ()
+    changed_at: Time | None = None  # the last start, resize, swap or restart
+    restarts: Tally = 0  # that failed pods caused
+    resume_at: Time | None = None  # pods of the next attempt start then
     leases_opened: Tally = 0
     lotteries_lost: Tally = 0
     reservations_made: Tally = 0

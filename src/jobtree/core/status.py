@@ -14,6 +14,7 @@ from jobtree.core.books import FOREVER, Account, EnvelopeState
 from jobtree.core.forecast import forecast
 from jobtree.core.reasons import Verdict
 from jobtree.core.runs import RunState
+from jobtree.core.seats import write_seats
 from jobtree.core.world import World
 
 CONDITIONS = (
@@ -44,6 +45,12 @@ def run_status(world: World, state: RunState, warned: Warned) -> RunStatus:
         deficit_gpus=forecast(world, state).deficit if promise else 0,
         risk=warned.risks[:64],
         attempt=state.attempt,
+        ranks=write_seats(state.seats) if phase == "Running" else (),
+        changed_at=format_time(state.changed_at) if phase == "Running" else None,
+        restarts=state.restarts,
+        resume_at=format_time(state.resume_at)
+        if state.resume_at > world.now and phase == "Running"
+        else None,
         lotteries_lost=state.lost,
         reservations_made=state.reservations,
         provisional=state.provisional,
