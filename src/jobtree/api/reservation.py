@@ -96,12 +96,23 @@ class Terms(Wire):
     turn: Count = 0  # of promises made at one instant, those of an earlier planning come first
 
 
+class MemberTerms(Wire):
+    """One of the stages that start together: its own part of the promise."""
+
+    stage: ShortName
+    flavor: Flavor
+    terms: Terms
+    intended_slice: IntendedSlice = IntendedSlice()
+
+
 class ReservationStatus(Wire):
     state: ReservationState | None = None
     terms: Terms | None = None
+    members: Annotated[tuple[MemberTerms, ...], Meta(max_length=64)] = ()
     forecast: Forecast | None = None
     slips: Annotated[tuple[Slip, ...], Meta(max_length=256)] = ()
     lottery: dict[str, Any] | None = None
+    lotteries: Annotated[tuple[dict[str, Any], ...], Meta(max_length=64)] = ()  # of further stages
 
 
 class Reservation(Wire):

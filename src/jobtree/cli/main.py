@@ -23,6 +23,7 @@ SUMMARIES = {
     "submit": "Create Runs and Budgets from manifests.",
     "plan": "Why a Run waits and what would help; or where it would start.",
     "explain": "The story of a Run: verdict, reservation, lotteries, leases, payers.",
+    "tree": "Draw a job tree: stages, states and times.",
     "watch": "Follow a Run as it changes.",
     "state": "All Runs: phase, width, payers, place.",
     "reservations": "The backlog: promised starts, what is missing, who would give way.",

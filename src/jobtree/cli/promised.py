@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from jobtree.api.quantities import format_milli, format_time
 from jobtree.cli.places import Places
 from jobtree.cli.words import age, count, listing
-from jobtree.core.forecast import Outcome, Remedy, forecast
+from jobtree.core.forecast import Outcome, Remedy
 from jobtree.core.promise import Promise
-from jobtree.core.reservations import usable
+from jobtree.core.reservations import outcome_of, usable
 from jobtree.core.runs import RunState
 
 ROOM = 17
@@ -18,7 +18,7 @@ def promised(places: Places, state: RunState, indent: str = "  ") -> Iterator[st
     promise = state.promise
     if promise is None:
         return
-    outcome = forecast(places.world, state)
+    outcome = outcome_of(places.world, state, promise)
     yield f"{indent}Reservation {promise.name}:"
     for name, text in facts(places, promise, outcome):
         yield f"{indent}  {name:<{ROOM}}{text}"

@@ -40,7 +40,7 @@ def resize(settings: Settings, run: str, sign: int, by: int | None, width: int |
         cluster.documents()
         changed = cluster.objects.get(("Run", *key)) or {}
     if not settings.human:
-        print_objects(settings, [changed])
+        print_objects(settings, [changed], many=False)
         return
     click.echo(f"{'/'.join(key)} wants {wanted} GPUs and has {state.width}{why_not(state, wanted)}")
     for line in event_lines(cluster.events):

@@ -41,6 +41,7 @@ class Promise(msgspec.Struct, frozen=True):
     firm_until: int  # it cannot be drawn before that
     window_aligned: bool = False
     slips: tuple[Slip, ...] = ()
+    holder: str = ""  # the Run that the Reservation is named after: the tree, where stages start together
     turn: int = 0  # made at the same instant as others, but behind them whatever the Run's order
 
     @property
@@ -50,4 +51,4 @@ class Promise(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return f"{self.run[1]}-{self.number}"
+        return f"{self.holder or self.run[1]}-{self.number}"

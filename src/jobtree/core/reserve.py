@@ -16,9 +16,16 @@ from jobtree.core.world import World
 def promise_start(trial: Trial, state: RunState, size: int) -> Promise:
     """Give the Run a Reservation, behind all promises already made."""
     world = trial.world
-    number = state.reservations + 1
-    nonce = nonce_for(world.lottery_key, state.uid, number)
-    blank = Promise(
+    blank = blank_promise(world, state, size, state, state.reservations + 1)
+    promise = filled(world, state, blank, look(world, state, size, None))
+    trial.act("Reserve", state, world.now, Why(Reason.RESERVED, promise.name), promise=promise)
+    return promise
+
+
+def blank_promise(world: World, state: RunState, size: int, holder: RunState, number: int) -> Promise:
+    """A promise that says nothing yet. Its holder is the Run that the Reservation is named after."""
+    nonce = nonce_for(world.lottery_key, holder.uid, number)
+    return Promise(
         run=state.key,
         flavor=state.flavor,
         number=number,
@@ -34,10 +41,8 @@ def promise_start(trial: Trial, state: RunState, size: int) -> Promise:
         end=None,
         firm_until=0,
         turn=turn_behind(world, state),
+        holder=holder.key[1],
     )
-    promise = filled(world, state, blank, look(world, state, size, None))
-    trial.act("Reserve", state, world.now, Why(Reason.RESERVED, promise.name), promise=promise)
-    return promise
 
 
 def turn_behind(world: World, state: RunState) -> int:

@@ -23,6 +23,8 @@ from jobtree.core.alarms import Alarms, ripe_at
 from jobtree.core.attempts import RESIZES, begin_attempt
 from jobtree.core.books import Account, EnvelopeState, Tally, reported_amount, use_class
 from jobtree.core.fleet import Fleet, NodeState
+from jobtree.core.follow import upstreams
+from jobtree.core.kinship import Kinship
 from jobtree.core.lease import Lease, RunKey, from_wire, number_of
 from jobtree.core.ledger import Ledger
 from jobtree.core.promise import Order, Promise, Rank
@@ -30,6 +32,7 @@ from jobtree.core.runs import FINISHED, Mishap, Progress, RunState
 from jobtree.core.seats import read_seats, reseat
 
 PHASES: dict[str, Phase] = {
+    "Release": "Pending",
     "Start": "Running",
     "Requeue": "Pending",
     "Preempt": "Pending",
@@ -77,7 +80,7 @@ class World:
         self.lottery_key = b""  # secret; whoever runs the world sets it
         self.budgets_edited_at = 0  # since then the family is as it is
         self._pods: dict[str, Pod] = {}
-        self._quotas: dict[RunKey, Account] = {}
+        self.kin = Kinship(self.runs)
 
     # Events: nodes and other people's pods
 
@@ -214,7 +217,9 @@ class World:
         else:
             if state.run.spec != run.spec:
                 self.edited.add(key)
+                self.kin.detach(state)
             state.amend(run)
+            self._join_tree(state)
             self._repost(list(state.leases))
             self._note_wishes(state)
         if state.cancelled:
@@ -228,12 +233,16 @@ class World:
         state = self.runs.get(key)
         if state is None:
             return
+        for child in self.kin.children(state):
+            self.drop_run(child.key)
         if state.leases or state.promise is not None:
             state.cancelled = True
             self.attention.add(key)
             self._enqueue(state)
             return
         self._leave_queue(state)
+        self._notify(key)
+        self.kin.forget(state)
         del self.runs[key]
 
     def finish(self, key: RunKey, *, succeeded: bool, at: int) -> None:
@@ -250,16 +259,35 @@ class World:
             self.attention.add(key)
 
     def _join_tree(self, state: RunState) -> None:
-        quota = state.run.spec.quota
-        if quota is not None and quota != type(quota)():
-            label = f"{state.key[0]}/{state.key[1]}"
-            self._quotas[state.key] = Account(label, quota.max_gpus, quota.max_gpu_hours)
-        above = [
-            (state.key[0], reference.name)
-            for reference in state.run.metadata.owner_references
-            if reference.controller and reference.kind == "Run"
-        ]
-        state.quotas = tuple(self._quotas[key] for key in above if key in self._quotas)
+        """Find the Run's place among others; trees, gangs and quotas change with what arrives."""
+        self.kin.add(state)
+        for one in (state, *self.kin.below(state)):
+            quotas = self.kin.join(one)
+            if quotas != one.quotas:
+                names = list(one.leases)
+                leases = [self.held[name].lease for name in names]
+                for name in names:
+                    self.unopen_lease(name)
+                one.quotas = quotas
+                for lease in leases:
+                    self.open_lease(lease)
+            self._wait_or_queue(one)
+        self._notify(state.key)
+
+    def _wait_or_queue(self, state: RunState) -> None:
+        """Whether a Run that has not begun waits for others first (J1)."""
+        if state.phase in ("Waiting", "Pending") and state.run.status.phase in (None, "Waiting"):
+            state.phase = "Waiting" if any(True for _ in upstreams(self, state)) else "Pending"
+        if state.phase == "Waiting" or state.shape is None:
+            self.attention.add(state.key)
+        self.alarms.watch_run(state)
+        self._enqueue(state)
+
+    def _notify(self, key: RunKey) -> None:
+        """A Run came, ended or went: those that wait for it or sum it up look again."""
+        for other in self.kin.touched_by(key):
+            self.attention.add(other.key)
+            self.alarms.watch_run(other)
 
     # Events: leases. Opening, closing and transition are what a plan is made of
 
@@ -392,6 +420,8 @@ class World:
             phase = "Reserved"
         if phase != state.phase:
             state.phase, state.phase_at = phase, action.at
+            if phase in FINISHED:
+                self._notify(state.key)
         begin_attempt(state, action)
         if action.kind == "Start":
             state.since, state.pod_size, state.provisional = action.at, action.pod_size, action.provisional
@@ -400,10 +430,8 @@ class World:
             state.lost += action.kind == "Preempt"
             if state.promise is not None:
                 state.phase = "Reserved"
-        elif action.kind in PROMISING:
-            self.set_promise(state, action.promise)
-        elif action.kind in UNPROMISING:
-            self.set_promise(state, None)
+        elif action.kind in (*PROMISING, *UNPROMISING):
+            self.set_promise(state, action.promise if action.kind in PROMISING else None)
             if action.kind in ("Activate", "Settle"):
                 self._unsettle(state)
         if state.phase in FINISHED:
@@ -494,8 +522,15 @@ class World:
 
     def commit(self, plan: Plan) -> None:
         """Apply a plan that was made from this very world."""
+        self.attention.clear()
+        asked = [self.fleet.flavor(name) for name in plan.asked]
+        for flavor in asked:
+            flavor.asked = flavor.gains
         for action in plan.actions:
             self.apply(action)
+        for flavor in asked:
+            if flavor.asked >= 0:  # nobody else wants to grow since
+                flavor.asked = flavor.gains
         for key, verdict in plan.verdicts.items():
             if key in self.runs:
                 self.runs[key].verdict = verdict
@@ -507,10 +542,6 @@ class World:
         self.replaced = {
             node: held for node, names in self.replaced.items() if (held := names & self.held.keys())
         }
-        for name in plan.asked:
-            flavor = self.fleet.flavor(name)
-            flavor.asked = flavor.gains
-        self.attention.clear()
         self.ledger.amended.clear()
         self.edited.clear()
         self.shaken = False
@@ -523,7 +554,7 @@ class World:
         for lease in action.opens:
             self.open_lease(lease)
             state.opened += 1
-        if action.closes or action.opens or action.kind == "Restart":
+        if action.closes or action.opens or action.kind in ("Start", "Restart"):
             self._follow_leases(state)
         if action.kind in RESIZES or state.phase != "Running":
             state.mishaps.clear()
@@ -553,6 +584,8 @@ class World:
             account.open(lease.charge, lease.start, held.known_end, sign)
         if sign > 0:  # a lease less never brings an instant nearer
             self.alarms.watch_envelope(envelope)
+            if held.run is not None and held.run.quotas:
+                self.alarms.watch_quotas(held.run.quotas)
 
     def _settle(self, held: Held, at: int, sign: int) -> None:
         """Add what a closed lease used; it was taken off the open ones before."""

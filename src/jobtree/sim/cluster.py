@@ -34,7 +34,7 @@ from jobtree.sim.events import Event, events_of, joined
 from jobtree.sim.objects import Key, Objects, made_up_uid
 from jobtree.sim.reservations import Reservations
 from jobtree.sim.told import verdict_told
-from jobtree.sim.work import DONE, DURATION, Work, read_work, written
+from jobtree.sim.work import DONE, DURATION, Work, pace_of, read_work, written
 
 
 class BrokenInvariantError(AssertionError):
@@ -71,7 +71,7 @@ class Cluster:
             for key in keys:
                 if key[0] == kind:
                     self._take_in(key)
-        self._refuse_family_cycles()
+        self._refuse_cycles()
         for state in self.world.runs.values():
             self._watch_work(state.key)
             state.verdict = verdict_told(state)
@@ -87,7 +87,7 @@ class Cluster:
             keys.append(self.objects.add(Document(document.where, without_status(document.body))))
         for key in keys:
             self._take_in(key)
-        self._refuse_family_cycles()
+        self._refuse_cycles()
         self.settle()
         return keys
 
@@ -95,15 +95,18 @@ class Cluster:
         """Replace an object by another version of itself, then plan."""
         self.objects.put(key, document.body)
         self._take_in(key)
-        self._refuse_family_cycles()
+        self._refuse_cycles()
         self.settle()
 
     def cancel(self, run: RunKey) -> None:
-        """Delete a Run: its leases close and its document goes."""
+        """Delete a Run, and with a tree all of it: leases close and documents go."""
+        gone = [run, *(state.key for state in self.world.kin.below(self.world.runs[run]))]
         self.world.drop_run(run)
+        for key in gone:
+            self.objects.remove(("Run", *key))
         self.settle()
-        self.objects.remove(("Run", *run))
-        self._work.pop(run, None)
+        for key in gone:
+            self._work.pop(key, None)
 
     def complete(self, run: RunKey) -> None:
         """All ranks of a Run succeed, now."""
@@ -194,10 +197,23 @@ class Cluster:
             happened = [event for action in joined(decided.actions) for event in events_of(action)]
             self.events += [*happened, *warnings]
             self._touched.update(decided.verdicts)
-            if not decided.actions:
+            for child in decided.children:
+                self._keep_child(child)
+            if not decided.actions and not decided.children:
                 break
         if self._checked and (broken := self.violations()):
             raise BrokenInvariantError("; ".join(str(violation) for violation in broken))
+
+    def _keep_child(self, child: Run) -> None:
+        """One Run per stage of a tree, as the tree wants it (J2)."""
+        key = ("Run", child.metadata.namespace, child.metadata.name)
+        body = to_document(child)
+        known = self.objects.get(key)
+        if known is not None:
+            known["spec"] = body["spec"]
+        else:
+            self.objects.add(Document(f"stage {child.metadata.name}", body))
+        self._take_in(key)
 
     def _cordon(self, nodes: Iterable[str]) -> None:
         """Nothing new is placed on a node that failed, until somebody heals it (F3)."""
@@ -238,9 +254,9 @@ class Cluster:
         elif state.attempt != work.attempt:
             work.stop(action.at, state.shape.checkpoint if state.shape else None)
             work.attempt = state.attempt
-            work.resize(state.width, max(action.at, state.resume_at))
-        elif state.width != work.width:
-            work.resize(state.width, action.at)
+            work.resize(pace_of(state), max(action.at, state.resume_at))
+        elif pace_of(state) != work.width:
+            work.resize(pace_of(state), action.at)
         else:
             return
         self._note_ending(action.run)
@@ -284,7 +300,6 @@ class Cluster:
         if isinstance(parsed, Budget):
             self.world.put_budget(parsed)
         elif isinstance(parsed, Run):
-            refuse_unready(parsed, where)
             if found := policy_problems(parsed, self.world.policy.max_grace_ms):
                 raise InputError(where, found)
             state = self.world.put_run(parsed)
@@ -309,10 +324,16 @@ class Cluster:
         if lease.status.end is not None:
             self._replay.close(known, parse_time(lease.status.end))
 
-    def _refuse_family_cycles(self) -> None:
+    def _refuse_cycles(self) -> None:
         cycle = self.world.ledger.family.cycle()
         if cycle:
             raise InputError("budgets", [f"spec.parents: {' → '.join(cycle)} is a cycle: a family has none"])
+        circle = self.world.kin.circle()
+        if circle:
+            names = " after ".join("/".join(key) for key in circle)
+            raise InputError(
+                "runs", [f"spec.follow.after: {names} is a cycle: none of them could ever start"]
+            )
 
     def _note_cuts(self) -> None:
         """Budgets may have been cut in the file, or before it was saved: settle what exceeds them (C10).
@@ -351,13 +372,3 @@ class Cluster:
 def without_status(body: dict[str, Any]) -> dict[str, Any]:
     """What a user submits has no status of its own: Jobtree writes it."""
     return {field: value for field, value in body.items() if field != "status" or body.get("kind") == "Node"}
-
-
-def refuse_unready(run: Run, where: str) -> None:
-    """Job trees are read and validated, but not yet carried out."""
-    if run.spec.stages:
-        raise InputError(
-            where, ["spec.stages: job trees are not carried out yet: submit their stages one by one"]
-        )
-    if run.spec.follow is not None:
-        raise InputError(where, ["spec.follow: waiting for other Runs is not carried out yet"])

@@ -56,16 +56,21 @@ def read_work(state: RunState) -> Work:
     annotations = state.run.metadata.annotations
     text = annotations.get(DURATION)
     total = None
-    if text is not None and state.shape is not None:
-        total = parse_duration(text) * state.shape.total
+    if text is not None and not state.is_tree:
+        total = parse_duration(text) * (state.shape.total if state.shape else 1)
     work = Work(total)
     if saved := annotations.get(DONE):
         (work.done, work.at), (work.started_with, work.started_at) = map(point, saved.split(" since ", 1))
     elif state.since is not None:
         work.at = work.started_at = state.since
-    work.width = state.width
+    work.width = pace_of(state)
     work.attempt = state.attempt
     return work
+
+
+def pace_of(state: RunState) -> int:
+    """How fast a Run works: by its width; without GPUs, at one pace."""
+    return state.width if state.shape is not None else int(state.phase == "Running")
 
 
 def point(text: str) -> tuple[int, int]:

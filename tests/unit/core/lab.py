@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from jobtree.api.budget import Budget
 from jobtree.api.lease import ClosureReason
 from jobtree.api.nodes import Node
 from jobtree.api.pods import Pod
 from jobtree.api.policy import Policy
+from jobtree.api.quantities import format_time
 from jobtree.api.run import Run
 from jobtree.core.actions import Action, Plan
 from jobtree.core.books import EnvelopeState
@@ -65,6 +68,13 @@ class Lab:
         for action in made.actions:
             self._record(action)
         self.world.commit(made)
+        if made.children:
+            created = format_time(self.world.now)
+            for child in made.children:
+                uid = f"{child.metadata.name}-uid"
+                meta = msgspec.structs.replace(child.metadata, uid=uid, creation_timestamp=created)
+                self.world.put_run(msgspec.structs.replace(child, metadata=meta))
+            return self.settle()
         broken = check(self.world, self.replay)
         assert broken == [], "\n".join([*map(str, broken), *self.story])
         return made

@@ -184,7 +184,7 @@ def test_a_trees_quota_is_shared_by_all_below_it() -> None:
     spec = {
         "owner": "org",
         "quota": {"maxGPUs": 12},
-        "stages": [{"name": "x", "resources": {"totalGPUs": 0}}],
+        "stages": [{"name": name, "resources": {"gpuType": H100, "totalGPUs": 8}} for name in "ab"],
     }
     metadata = {"name": "tree", "namespace": "ns", "uid": "tree-uid"}
     tree = parse_object(
