@@ -50,6 +50,7 @@ class Pass:
         self.told: dict[RunKey, Verdict] = {}
         self.refused: dict[RunKey, Verdict] = {}
         self.trees: set[RunKey] = set()
+        self.cancelled: set[RunKey] = set()
 
     def plan(self) -> Plan:
         trial, world = self.trial, self.world
@@ -63,8 +64,10 @@ class Pass:
             mend_promises(trial)
             refused, settled = serve_queue(trial)
             self.refused |= refused
+        mark = trial.mark()
         stalled, asked = grow_runs(trial)
         mend_disturbed(trial)
+        moved = trial.causes(mark)
         said = {key: one for key, one in (self.told | self.refused).items() if self._still(key, one)}
         return Plan(
             actions=tuple(trial.actions()),
@@ -72,7 +75,7 @@ class Pass:
             children=missing_children(world, self.trees),
             cordons=tuple(sorted(world.cordons)),
             asked=asked,
-            settled=settled,
+            settled=tuple(key for key in settled if key not in moved),
         )
 
     def _still(self, key: RunKey, verdict: Verdict) -> bool:
@@ -91,7 +94,7 @@ class Pass:
     def note(self, state: RunState) -> None:
         trial, world = self.trial, self.world
         if state.cancelled:
-            end_run(trial, state, "Cancel", world.now)
+            self.cancel(state)
         elif state.phase == "Running":
             note_event(trial, state)
         elif state.phase == "Waiting" and not release(trial, state):
@@ -101,6 +104,14 @@ class Pass:
             finish_tree(trial, state)
         elif state.cpu_only and state.phase == "Pending" and not state.gang:
             trial.act("Start", state, world.now, Why(Reason.NO_GPUS))
+
+
+    def cancel(self, state: RunState) -> None:
+        """A Run goes, and with a tree all of it."""
+        for one in (*self.world.kin.below(state), state):
+            if one.key not in self.cancelled:
+                self.cancelled.add(one.key)
+                end_run(self.trial, one, "Cancel", self.world.now)
 
 
 def release(trial: Trial, state: RunState) -> bool:

@@ -553,7 +553,7 @@ class World:
             self.close_lease(closing.lease, closing.at)
         for lease in action.opens:
             self.open_lease(lease)
-            state.opened += 1
+            state.opened = max(state.opened, number_of(lease))
         if action.closes or action.opens or action.kind in ("Start", "Restart"):
             self._follow_leases(state)
         if action.kind in RESIZES or state.phase != "Running":
