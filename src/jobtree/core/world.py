@@ -384,7 +384,8 @@ class World:
         for name, _ in promise.shares:
             domain = flavor.domains.get(name)
             if domain is not None:
-                domain.horizons.clear()
+                for horizon in domain.horizons.values():
+                    horizon.forget_promises()
                 holders.append(domain.promises)
         for key, _ in promise.funding:
             if key in self.ledger.envelopes:
