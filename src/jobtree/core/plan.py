@@ -13,6 +13,7 @@ from jobtree.core.actions import ActionKind, Plan
 from jobtree.core.activate import activate
 from jobtree.core.admit import consider
 from jobtree.core.alarms import Due
+from jobtree.core.chances import Chances
 from jobtree.core.giveway import requeue
 from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason, Verdict, Why
@@ -168,16 +169,18 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
     seen: dict[RunKey, int] = {}
     changed = True
     while changed:
-        changed = False
+        changed, chances = False, Chances(world)
         for order in list(world.queue):
             state = world.runs[order[1:]]
             flavor = world.fleet.flavor(state.flavor)
             if not state.queued or seen.get(state.key, state.seen) == flavor.gains:
                 continue
-            mark = trial.mark()
-            verdict = consider(trial, state)
+            mark, verdict = trial.mark(), None
+            if not chances.none(state):
+                verdict = consider(trial, state)
             seen[state.key] = flavor.gains
-            changed = changed or trial.mark() != mark
+            if trial.mark() != mark:
+                changed, chances = True, Chances(world)
             if verdict is not None:
                 refused[state.key] = verdict
         mark = trial.mark()
