@@ -142,11 +142,9 @@ def why_not(trial: Trial, state: RunState, shape: Shape, flavor: Flavor | None, 
 
 def placeable_gpus(flavor: Flavor, demand: Demand, shape: Shape) -> int:
     """Free GPUs that the Run's pods could use, in whole groups where it is grouped (P2)."""
-    if flavor.free < demand.size:
-        return 0
-    domains = flavor.domains.values()
+    domains = list(flavor.in_pack_order(demand.size))  # the others are too full for a single pod
     if not shape.spread:
-        return max(domain.placeable(demand) for domain in domains) * demand.size
+        return max((domain.placeable(demand) for domain in domains), default=0) * demand.size
     if not shape.group:
         return total_placeable(domains, demand) * demand.size
     pods = max(1, shape.group // demand.size)

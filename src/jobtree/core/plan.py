@@ -14,6 +14,7 @@ from jobtree.core.actions import ActionKind, Plan
 from jobtree.core.activate import activate
 from jobtree.core.admit import consider
 from jobtree.core.alarms import Due
+from jobtree.core.chances import Chances
 from jobtree.core.elastic import Stalled, grow_runs, shrink_to
 from jobtree.core.follow import gives_up_at, released, waits_for
 from jobtree.core.lease import RunKey
@@ -281,16 +282,20 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
     seen: dict[RunKey, int] = {}
     changed = True
     while changed:
-        changed = False
+        changed, chances = False, Chances(world)
         for order in list(world.queue):
             state = world.runs[order[1:]]
             flavor = world.fleet.flavor(state.flavor)
             if not state.queued or seen.get(state.key, state.seen) == flavor.gains:
                 continue
-            mark = trial.mark()
-            verdict = start_together(trial, state) if in_gang(state) else consider(trial, state)
+            mark, verdict = trial.mark(), None
+            if in_gang(state):
+                verdict = start_together(trial, state)
+            elif not chances.none(state):
+                verdict = consider(trial, state)
             seen[state.key] = flavor.gains
-            changed = changed or trial.mark() != mark
+            if trial.mark() != mark:
+                changed, chances = True, Chances(world)
             if verdict is not None:
                 refused[state.key] = verdict
         mark = trial.mark()

@@ -484,10 +484,12 @@ class World:
         for name, _ in promise.shares:
             domain = flavor.domains.get(name)
             if domain is not None:
-                domain.horizons.clear()
+                for horizon in domain.horizons.values():
+                    horizon.forget_promises()
                 holders.append(domain.promises)
         for key, _ in promise.funding:
             if key in self.ledger.envelopes:
+                self.ledger.envelopes[key].forget(ends=False)
                 holders.append(self.ledger.envelopes[key].promises)
         for holder in holders:
             if present:
@@ -580,6 +582,8 @@ class World:
             envelope.leases[lease.name] = lease
         else:
             del envelope.leases[lease.name]
+        if held.known_end is not None:
+            envelope.forget(ends=True)
         for account in self._accounts(held):
             account.open(lease.charge, lease.start, held.known_end, sign)
         if sign > 0:  # a lease less never brings an instant nearer
