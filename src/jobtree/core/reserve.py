@@ -115,7 +115,9 @@ def broken(world: World, state: RunState) -> Reason | None:
     at = max(promise.at, world.now)
     domains = world.fleet.flavor(promise.flavor).domains
     for name, _ in promise.shares:
-        if name not in domains or not is_kept(world, domains[name], promise):
+        if name not in domains:
             return Reason.NODES_LOST
+        if not is_kept(world, domains[name], promise):
+            return Reason.NODES_LOST if name in world.diminished else Reason.CROWDED_OUT
     _, lacking = funding_at(world, state, promise.width, promise.pod_size, at, promise.rank)
     return Reason.FUNDING_LOST if lacking else None

@@ -67,6 +67,7 @@ class World:
         self.provisional: dict[RunKey, None] = {}  # Runs on promised slots or money
         self.edited: set[RunKey] = set()  # waiting Runs whose spec changed
         self.shaken = False  # nodes or budgets changed: promises must be looked at again
+        self.diminished: set[str] = set()  # domains that lost GPUs since the last plan
         self.lottery_key = b""  # secret; whoever runs the world sets it
         self.budgets_edited_at = 0  # since then the family is as it is
         self._pods: dict[str, Pod] = {}
@@ -96,6 +97,7 @@ class World:
             held = self.held[lease_name]
             self._occupy(held, [name], -1)
             self.attention.add(held.lease.run)
+        self.diminished.add(self.fleet.nodes[name].domain.name)
         self.fleet.remove(name)
         self.shaken = True
 
@@ -106,6 +108,9 @@ class World:
             return
         self._pods[pod.uid] = pod
         self.fleet.load_foreign(pod.node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
+        if pod.gpus and pod.node in self.fleet.nodes:
+            self.diminished.add(self.fleet.nodes[pod.node].domain.name)
+            self.shaken = True
 
     def drop_pod(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
@@ -434,6 +439,7 @@ class World:
         self.attention.clear()
         self.ledger.amended.clear()
         self.edited.clear()
+        self.diminished.clear()
         self.shaken = False
 
     def apply(self, action: Action) -> None:

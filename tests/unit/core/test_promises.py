@@ -339,4 +339,4 @@ def test_a_budget_that_would_keep_a_run_going_changes_when_its_gpus_are_certain_
     lab.put(budget("org", 8))  # now a's family can pay for it when its own window closes
     lab.settle()
     assert lab.promised_at("b") == 2 * HOUR
-    assert [slip.reason for slip in lab.promise("b").slips] == ["NodesLost"]
+    assert [slip.reason for slip in lab.promise("b").slips] == ["CrowdedOut"]
