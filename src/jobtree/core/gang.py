@@ -15,6 +15,7 @@ from jobtree.core.holds import provisional_notice
 from jobtree.core.horizon import all_kept, base_demand, horizon
 from jobtree.core.lease import EnvelopeKey, Slots
 from jobtree.core.pack import pick_apart
+from jobtree.core.reasons import Reason, Why
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Terms, Trial
 
@@ -215,7 +216,12 @@ class Layout:
         """Whether every promise that counts on this domain can still be kept, pod by pod."""
         if self.unpaid or self.state.provisional or not domain.promises:
             return True
-        return all_kept(self.world, domain, self.state)
+        promise, mark = self.state.promise, self.trial.mark()
+        if promise is not None and self.within is None:  # it starts in place of its promise, not besides it
+            self.trial.act("Withdraw", self.state, self.at, Why(Reason.SUPERSEDED, promise.name))
+        kept = all_kept(self.world, domain, self.state)
+        self.trial.rollback(mark)
+        return kept
 
     def unheld_gpus(self, domain: Domain) -> int:
         return min(domain.placeable(self.demand()), self._unheld(domain)) * self.size

@@ -11,7 +11,7 @@ import msgspec
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
 from jobtree.core.lease import RunKey
-from jobtree.core.promise import Rank
+from jobtree.core.promise import Promise, Rank
 from jobtree.core.runs import RunState
 
 if TYPE_CHECKING:
@@ -40,10 +40,14 @@ def claims(envelope: EnvelopeState, run: RunKey, rank: Rank | None) -> list[Clai
             continue
         queues = own is not None and own.at is None and promise.at is None
         if not queues or (own is not None and promise.rank < own.rank):
-            charge = sum(gpus for key, gpus in promise.funding if key == envelope.key) * MILLI
             end = FOREVER if promise.end is None else promise.end
-            found.append(Claim(promise.rank, promise.at, end, charge))
+            found.append(Claim(promise.rank, promise.at, end, _charge(promise, envelope)))
     return found
+
+
+def _charge(promise: Promise, envelope: EnvelopeState) -> int:
+    """What the envelope has promised to pay."""
+    return sum(gpus for key, gpus in promise.funding if key == envelope.key) * MILLI
 
 
 def free_charge(world: "World", envelope: EnvelopeState, at: int, rank: Rank | None) -> int:
@@ -63,9 +67,12 @@ def spare_charge(  # noqa: PLR0913, PLR0917  from when to when, for whom, behind
     """Charge that somebody could take from ``at`` to ``end`` without touching what was promised before."""
     known = claims(envelope, run, rank)
     free = free_charge(world, envelope, at, rank) - _claimed(known, at)
+    own = envelope.promises.get(run) if rank is None else None
     for claim in known:
         if claim.at is not None and at < claim.at < end:
             later = free_charge(world, envelope, claim.at, rank) - _claimed(known, claim.at)
+            if own is not None and own.at is not None and own.at <= claim.at:
+                later = max(later, _charge(own, envelope))  # it will have that by then anyway (R7)
             free = min(free, later)
     undated = next((claim for claim in known if claim.at is None), None)
     return free if undated is None else min(free, free - undated.charge)
