@@ -4,6 +4,7 @@ from jobtree.api import reservation as wire
 from jobtree.api.lease import Payer, RunRef
 from jobtree.api.meta import ObjectMeta
 from jobtree.api.quantities import format_time, parse_time
+from jobtree.core.expect import Expected
 from jobtree.core.forecast import Outcome, forecast
 from jobtree.core.promise import Level, Promise, Slip
 from jobtree.core.runs import RunState
@@ -33,12 +34,14 @@ def usable(domain: object) -> tuple[str, ...]:
     return tuple(sorted(name for name, state in nodes.items() if state.offers))[:MAX_NODES]
 
 
-def status_of(world: World, state: RunState, promise: Promise) -> wire.ReservationStatus:
-    """The status of a Reservation that is still pending."""
+def status_of(
+    world: World, state: RunState, promise: Promise, expected: Expected | None = None
+) -> wire.ReservationStatus:
+    """The status of a Reservation that is still pending; when its Run is expected, where that was asked."""
     return wire.ReservationStatus(
         state="Pending",
         terms=terms_of(world, promise),
-        forecast=forecast_of(forecast(world, state), promise),
+        forecast=forecast_of(forecast(world, state), promise, expected),
         slips=tuple(slip_to_wire(slip) for slip in promise.slips),
     )
 
@@ -61,7 +64,7 @@ def terms_of(world: World, promise: Promise) -> wire.Terms:
     )
 
 
-def forecast_of(outcome: Outcome, promise: Promise) -> wire.Forecast:
+def forecast_of(outcome: Outcome, promise: Promise, expected: Expected | None) -> wire.Forecast:
     confidence = None
     if promise.at is not None:
         confidence = "window-aligned" if promise.window_aligned else "guaranteed"
@@ -80,6 +83,9 @@ def forecast_of(outcome: Outcome, promise: Promise) -> wire.Forecast:
             for remedy in outcome.remedies
         ),
         confidence=confidence,  # type: ignore[arg-type]
+        expected_start=None
+        if expected is None
+        else wire.ExpectedStart(p50=format_time(expected.p50), p90=format_time(expected.p90)),
     )
 
 

@@ -20,6 +20,7 @@ from jobtree.api.run import Phase, Run
 from jobtree.core.actions import Action, Plan
 from jobtree.core.alarms import Alarms
 from jobtree.core.books import Account, EnvelopeState, Tally, reported_amount, use_class
+from jobtree.core.durations import History
 from jobtree.core.fleet import Fleet, NodeState
 from jobtree.core.lease import Lease, RunKey, from_wire, number_of
 from jobtree.core.ledger import Ledger
@@ -56,6 +57,7 @@ class World:
         self.now = now
         self.fleet = Fleet()
         self.ledger = Ledger(self.policy)
+        self.history = History()  # how long Runs ran, from closed leases
         self.runs: dict[RunKey, RunState] = {}
         self.held: dict[str, Held] = {}
         self.by_node: dict[str, dict[str, None]] = {}  # names of open leases
@@ -224,11 +226,13 @@ class World:
         if known.name in self.held:
             if end is not None:
                 self.close_lease(known.name, end)
+                self.history.close(known, end, lease.status.closure_reason)
         elif end is None:
             self.open_lease(known)
         else:
             held = self._holding(known)
             self._settle(held, end, 1)
+            self.history.close(known, end, lease.status.closure_reason)
             self.alarms.watch_envelope(held.envelope)  # what it used is gone: hours may run out sooner
         state = self.runs.get(known.run)
         if state is not None and state.uid == known.uid:
@@ -446,7 +450,8 @@ class World:
         state = self.runs[action.run]
         self.transition(state, action)
         for closing in action.closes:
-            self.close_lease(closing.lease, closing.at)
+            lease = self.close_lease(closing.lease, closing.at).lease
+            self.history.close(lease, closing.at, closing.reason)
         for lease in action.opens:
             self.open_lease(lease)
             state.opened += 1
