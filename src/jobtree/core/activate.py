@@ -8,16 +8,17 @@ from jobtree.core.cover import refusals
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import requeue, surrender
 from jobtree.core.lease import Lease, join_pods, pods_of
-from jobtree.core.lottery import commitment_of, nonce_for
+from jobtree.core.lottery import nonce_for
 from jobtree.core.promise import Promise
 from jobtree.core.reasons import Reason, Why
-from jobtree.core.record import Record, resolve_with
+from jobtree.core.record import Mixed, Record, refuse_with, resolve_with
 from jobtree.core.reserve import promise_start, renew
 from jobtree.core.runs import RunState
 from jobtree.core.settle import disturbs_nobody, find_payers
 from jobtree.core.steps import Step
 from jobtree.core.takings import Docket, Quarry
 from jobtree.core.trial import Terms, Trial
+from jobtree.core.world import World
 
 
 def activate(trial: Trial, state: RunState) -> None:
@@ -30,15 +31,33 @@ def activate(trial: Trial, state: RunState) -> None:
         if stays(trial, state, promise):
             return
         requeue(trial, state, now, Why(Reason.RECLAIMED), "Reclaimed")
-    reason = resolve(trial, state, promise)
-    if reason is None:
+    docket = Docket(trial.world, state, promise)
+    record = draw(trial.world, state, promise, docket)
+    if record.commitment != promise.commitment:
+        trial.rollback(mark)
+        refuse(trial, state, promise, record)
         return
-    trial.rollback(mark)
-    if reason is Reason.KEY_CHANGED:  # nothing may be drawn from what was not committed to: begin anew
-        trial.act("Withdraw", state, now, Why(reason, promise.name), promise=promise)
-        promise_start(trial, state, promise.pod_size)
-    else:
+    reason = resolve(trial, state, promise, docket, record)
+    if reason is not None:
+        trial.rollback(mark)
         renew(trial, state, reason, now + trial.world.policy.max_notice_ms)
+
+
+def draw(world: World, state: RunState, promise: Promise, docket: Docket) -> Record:
+    """Reveal the nonce, mix in the beacon that was fixed with the promise if it is at hand, and decide."""
+    nonce = nonce_for(world.lottery_key, state.uid, promise.number)
+    name, number = promise.beacon or ("", 0)
+    mixed = Mixed(name, number, world.beacon_values.get((name, number), ""))
+    return resolve_with(promise.name, state.uid, promise.number, nonce, docket.case, mixed)
+
+
+def refuse(trial: Trial, state: RunState, promise: Promise, record: Record) -> None:
+    """Nothing may be drawn from what was not committed to: the record says so, and the Run begins anew."""
+    why = Why(Reason.KEY_CHANGED, promise.name)
+    proof = refuse_with(record, promise.commitment)
+    trial.act("Withdraw", state, trial.world.now, why, promise=promise, record=proof)
+    if state.waiting:
+        promise_start(trial, state, promise.pod_size)
 
 
 def stays(trial: Trial, state: RunState, promise: Promise) -> bool:
@@ -54,14 +73,9 @@ def stays(trial: Trial, state: RunState, promise: Promise) -> bool:
     return False
 
 
-def resolve(trial: Trial, state: RunState, promise: Promise) -> Reason | None:
-    """Decide and carry out; the reason why not, where it fails."""
+def resolve(trial: Trial, state: RunState, promise: Promise, docket: Docket, record: Record) -> Reason | None:
+    """Carry out what was decided; the reason why not, where it fails."""
     world = trial.world
-    nonce = nonce_for(world.lottery_key, state.uid, promise.number)
-    if commitment_of(nonce) != promise.commitment:
-        return Reason.KEY_CHANGED
-    docket = Docket(world, state, promise)
-    record = resolve_with(promise.name, state.uid, promise.number, nonce, docket.case)
     if not record.decision.packs:
         return Reason.CROWDED_OUT
     cause = Why(Reason.ACTIVATED, promise.name, promise.width, promise.width)

@@ -60,6 +60,9 @@ def terms_of(world: World, promise: Promise) -> wire.Terms:
             if key in envelopes
         ),
         firm_until=format_time(promise.firm_until) if promise.at is not None else None,
+        beacon=None
+        if promise.beacon is None
+        else wire.BeaconRound(name=promise.beacon[0], round=promise.beacon[1]),
         turn=promise.turn,
     )
 
@@ -133,6 +136,7 @@ def from_wire(reservation: wire.Reservation, state: RunState) -> Promise:
         end=None if at is None or duration is None else at + duration,
         firm_until=parse_time(terms.firm_until) if terms and terms.firm_until else 0,
         turn=terms.turn if terms else 0,
+        beacon=(terms.beacon.name, terms.beacon.round) if terms and terms.beacon else None,
         window_aligned=bool(status.forecast and status.forecast.confidence == "window-aligned"),
         slips=tuple(
             Slip(

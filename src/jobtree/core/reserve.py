@@ -68,7 +68,9 @@ def filled(world: World, state: RunState, promise: Promise, found: Outlook | Non
             end=None,
             firm_until=0,
             window_aligned=False,
+            beacon=None,
         )
+    source = world.policy.beacon
     return msgspec.structs.replace(
         promise,
         at=found.at,
@@ -79,6 +81,7 @@ def filled(world: World, state: RunState, promise: Promise, found: Outlook | Non
         end=None if shape.max_duration is None else found.at + shape.max_duration,
         firm_until=found.at + immunity(world, state),
         window_aligned=found.window_aligned,
+        beacon=None if source is None else (source.name, source.round_at(found.at)),
     )
 
 

@@ -71,6 +71,7 @@ class World:
         self.shaken = False  # nodes or budgets changed: promises must be looked at again
         self.diminished: set[str] = set()  # domains that lost GPUs since the last plan
         self.lottery_key = b""  # secret; whoever runs the world sets it
+        self.beacon_values: dict[tuple[str, int], str] = {}  # public; by beacon and round, in hex
         self.budgets_edited_at = 0  # since then the family is as it is
         self._pods: dict[str, Pod] = {}
         self._quotas: dict[RunKey, Account] = {}

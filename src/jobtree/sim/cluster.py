@@ -55,6 +55,7 @@ class Cluster:
         self._sequence = 0
         self._replay = Replay()
         self.policy_document: dict[str, Any] | None = None
+        self.beacon_documents: list[dict[str, Any]] = []
         self._touched: set[RunKey] = set()
         self._checked = checked
 

@@ -3,7 +3,9 @@
 import pytest
 
 from jobtree.api.quantities import HOUR, MINUTE, SECOND
-from tests.unit.core.build import budget, foreign_pod, node, nodes, run
+from jobtree.core.record import verify
+from jobtree.sim.keys import sign
+from tests.unit.core.build import T0, budget, foreign_pod, node, nodes, run
 from tests.unit.core.lab import Lab
 
 
@@ -81,6 +83,24 @@ def test_a_reservation_whose_envelope_is_removed_a_second_before_takes_nothing(r
     assert (lab.promised_at("b"), reasons(lab, "b")) == (None, ["FundingLost"])
     lab.live(3 * HOUR)
     assert (lab["a"].phase, lab.endings("a"), lab.lotteries) == ("Running", [], [])
+
+
+def test_a_lottery_key_that_changed_draws_nothing_and_its_record_says_so() -> None:
+    lab = a_second_before()
+    first = lab.promise("b")
+    lab.world.lottery_key = b"another key"
+    lab.live(2 * HOUR)
+    assert (lab["a"].phase, lab["b"].phase, lab.endings("a")) == ("Running", "Reserved", [])
+    (record,) = lab.lotteries
+    assert (record.commitment, record.decision.packs, record.decision.draws) == (first.commitment, 0, ())
+    wrong = verify(sign(record, lab.world.lottery_key))
+    assert "the nonce is not the one that was committed to" in wrong
+    second = lab.promise("b")
+    assert (second.number, second.commitment != first.commitment) == (2, True)
+    assert second.at is not None
+    lab.live(second.at - T0)  # the next one is committed with the key that is there, and is drawn once
+    assert (lab["b"].phase, lab["a"].phase, len(lab.lotteries)) == ("Running", "Reserved", 2)
+    assert verify(sign(lab.lotteries[-1], lab.world.lottery_key)) == []
 
 
 def test_a_clock_that_jumps_back_neither_hastens_nor_delays_a_promise() -> None:
