@@ -27,6 +27,7 @@ from jobtree.core.actions import Action
 from jobtree.core.check import Replay, Violation, check
 from jobtree.core.lease import RunKey, from_wire, to_wire
 from jobtree.core.plan import plan
+from jobtree.core.reasons import Reason
 from jobtree.core.runs import FINISHED
 from jobtree.core.status import Warned, budget_status, run_status
 from jobtree.core.world import World
@@ -34,7 +35,7 @@ from jobtree.sim.events import Event, event_of, joined
 from jobtree.sim.objects import Key, Objects, made_up_uid
 from jobtree.sim.reservations import Reservations
 from jobtree.sim.told import verdict_told
-from jobtree.sim.work import DONE, DURATION, Work, read_work, written
+from jobtree.sim.work import DONE, DURATION, LOST, Work, read_work, written
 
 
 class BrokenInvariantError(AssertionError):
@@ -200,12 +201,19 @@ class Cluster:
         """Work goes on at the Run's new width, or stops."""
         state, work = self.world.runs[action.run], self._work[action.run]
         if action.kind in ("Requeue", "Preempt"):
-            work.stop(action.at, state.shape.checkpoint if state.shape else None)
+            saved = state.run.spec.runtime.on_notice == "Checkpoint" and self._had_notice(action)
+            work.stop(action.at, state.shape.checkpoint if state.shape else None, saved=saved)
         elif state.width != work.width:
             work.resize(state.width, action.at)
         else:
             return
         self._note_ending(action.run)
+
+    def _had_notice(self, action: Action) -> bool:
+        """Lotteries and the end of provisional work are announced; that of unpaid work and nodes is not."""
+        leases = [self.objects.get(("Lease", "", closing.lease)) or {} for closing in action.closes]
+        unpaid = any(lease.get("spec", {}).get("role") == "Opportunistic" for lease in leases)
+        return action.kind == "Preempt" or (action.cause.reason is Reason.RECLAIMED and not unpaid)
 
     def _watch_work(self, run: RunKey) -> None:
         state = self.world.runs[run]
@@ -308,6 +316,8 @@ class Cluster:
         work = self._work[run]
         if work.total is not None and work.at:
             body["metadata"].setdefault("annotations", {})[DONE] = written(work)
+        if work.lost:
+            body["metadata"].setdefault("annotations", {})[LOST] = str(work.lost)
 
 
 def without_status(body: dict[str, Any]) -> dict[str, Any]:
