@@ -7,7 +7,7 @@ from msgspec import Meta
 from jobtree.api.lease import Payer, RunRef
 from jobtree.api.meta import ObjectMeta, Wire
 from jobtree.api.rules import Rule, unchanged
-from jobtree.api.scalars import Count, Flavor, GpuHours, Hex, Name, ShortName, Text, Time, Word
+from jobtree.api.scalars import Count, Flavor, GpuHours, Hex, Name, ShortName, Tally, Text, Time, Word
 
 RemedyKind = Literal[
     "Reclaim",
@@ -85,6 +85,13 @@ class FundingPlan(Wire):
     gpus: Count
 
 
+class BeaconRound(Wire):
+    """The round of a public beacon whose value is mixed into the draw: fixed before it is published."""
+
+    name: ShortName
+    round: Tally
+
+
 class Terms(Wire):
     """What the promise counts on: how wide, what it may take, who pays, and how long it then stands."""
 
@@ -93,6 +100,7 @@ class Terms(Wire):
     takes: Literal["Nothing", "Cuts", "Lottery"] = "Nothing"
     funding: Annotated[tuple[FundingPlan, ...], Meta(max_length=256)] = ()
     firm_until: Time | None = None
+    beacon: BeaconRound | None = None
     turn: Count = 0  # of promises made at one instant, those of an earlier planning come first
 
 

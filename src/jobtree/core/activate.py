@@ -8,16 +8,17 @@ from jobtree.core.cover import refusals
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import give_up, requeue, surrender
 from jobtree.core.lease import Lease
-from jobtree.core.lottery import commitment_of, nonce_for
+from jobtree.core.lottery import nonce_for
 from jobtree.core.promise import Promise
 from jobtree.core.reasons import Reason, Why
-from jobtree.core.record import Record, resolve_with
+from jobtree.core.record import Mixed, Record, refuse_with, resolve_with
 from jobtree.core.reserve import promise_start
 from jobtree.core.runs import RunState
 from jobtree.core.settle import disturbs_nobody, find_payers
 from jobtree.core.takings import Docket, Quarry
-from jobtree.core.together import look_again, pod_size, promise_together
+from jobtree.core.together import look_again, promise_together
 from jobtree.core.trial import Trial
+from jobtree.core.world import World
 
 
 def activate(trial: Trial, state: RunState) -> None:
@@ -34,8 +35,8 @@ def activate(trial: Trial, state: RunState) -> None:
     if reason is None:
         return
     trial.rollback(mark)
-    if reason is Reason.KEY_CHANGED:  # nothing may be drawn from what was not committed to: begin anew
-        begin_anew(trial, state)
+    if reason is Reason.KEY_CHANGED:
+        refuse(trial, state)
     else:
         look_again(trial, state, reason, now + trial.world.policy.max_notice_ms)
 
@@ -43,8 +44,13 @@ def activate(trial: Trial, state: RunState) -> None:
 def resolve_all(trial: Trial, state: RunState) -> Reason | None:
     """The Run, or one after the other all that start together with it; why not, where one fails."""
     for member in trial.world.kin.members(state):
-        if member.promise is not None:
-            reason = resolve(trial, member, member.promise)
+        promise = member.promise
+        if promise is not None:
+            docket = Docket(trial.world, member, promise)
+            record = draw(trial.world, member, promise, docket)
+            if record.commitment != promise.commitment:
+                return Reason.KEY_CHANGED
+            reason = resolve(trial, member, promise, docket, record)
             if reason is not None:
                 return reason
         elif member.shape is None:
@@ -52,16 +58,27 @@ def resolve_all(trial: Trial, state: RunState) -> Reason | None:
     return None
 
 
-def begin_anew(trial: Trial, state: RunState) -> None:
-    """Another Reservation in place of one that can never be drawn."""
-    party = [one for one in trial.world.kin.members(state) if one.promise is not None]
-    for member in party:
-        name = member.promise.name if member.promise else ""
-        trial.act("Withdraw", member, trial.world.now, Why(Reason.KEY_CHANGED, name), promise=member.promise)
+def draw(world: World, state: RunState, promise: Promise, docket: Docket) -> Record:
+    """Reveal the nonce, mix in the beacon that was fixed with the promise if it is at hand, and decide."""
+    holder = world.runs.get((state.key[0], promise.holder), state)
+    nonce = nonce_for(world.lottery_key, holder.uid, promise.number)
+    name, number = promise.beacon or ("", 0)
+    mixed = Mixed(name, number, world.beacon_values.get((name, number), ""))
+    return resolve_with(promise.name, holder.uid, promise.number, nonce, docket.case, mixed)
+
+
+def refuse(trial: Trial, state: RunState) -> None:
+    """Nothing may be drawn from what was not committed to: the record says so, and the Run begins anew."""
+    world = trial.world
+    party = [(one, one.promise) for one in world.kin.members(state) if one.promise is not None]
+    for one, promise in party:
+        record = draw(world, one, promise, Docket(world, one, promise))
+        why, proof = Why(Reason.KEY_CHANGED, promise.name), refuse_with(record, promise.commitment)
+        trial.act("Withdraw", one, world.now, why, promise=promise, record=proof)
     if state.gang:
-        promise_together(trial, party)
-    else:
-        promise_start(trial, state, pod_size(trial, state))
+        promise_together(trial, [one for one, _ in party])
+    elif state.waiting:
+        promise_start(trial, state, party[0][1].pod_size)
 
 
 def stays(trial: Trial, state: RunState, promise: Promise) -> bool:
@@ -77,15 +94,9 @@ def stays(trial: Trial, state: RunState, promise: Promise) -> bool:
     return False
 
 
-def resolve(trial: Trial, state: RunState, promise: Promise) -> Reason | None:
-    """Decide and carry out; the reason why not, where it fails."""
+def resolve(trial: Trial, state: RunState, promise: Promise, docket: Docket, record: Record) -> Reason | None:
+    """Carry out what was decided; the reason why not, where it fails."""
     world = trial.world
-    holder = world.runs.get((state.key[0], promise.holder), state)
-    nonce = nonce_for(world.lottery_key, holder.uid, promise.number)
-    if commitment_of(nonce) != promise.commitment:
-        return Reason.KEY_CHANGED
-    docket = Docket(world, state, promise)
-    record = resolve_with(promise.name, holder.uid, promise.number, nonce, docket.case)
     if not record.decision.packs:
         return Reason.CROWDED_OUT
     cause = Why(Reason.ACTIVATED, promise.name, promise.width, promise.width)

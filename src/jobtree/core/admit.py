@@ -105,12 +105,13 @@ def start_provisionally(trial: Trial, state: RunState, shape: Shape, size: int) 
 
 
 def start_unpaid(trial: Trial, state: RunState, width: int, size: int) -> bool:
-    """Start on slots that nobody pays for: free ones, or those of other Runs' spares."""
+    """Start on slots that nobody pays for: free ones, else also those of other Runs' spares (P7)."""
     mark, now = trial.mark(), trial.world.now
-    trial.act("Start", state, now, Why(Reason.OPPORTUNISTIC, "", width, width), pod_size=size)
-    if Layout(trial, state, size, now, "Start", unpaid=True).place(width):
-        return True
-    trial.rollback(mark)
+    for on_spares in (False, True):
+        trial.act("Start", state, now, Why(Reason.OPPORTUNISTIC, "", width, width), pod_size=size)
+        if Layout(trial, state, size, now, "Start", unpaid=True, on_spares=on_spares).place(width):
+            return True
+        trial.rollback(mark)
     return False
 
 

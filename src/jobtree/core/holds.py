@@ -29,12 +29,17 @@ def spare_charge(  # noqa: PLR0913, PLR0917  from when to when, for whom, behind
         change = known.change(at)
         free = now_free + (change if lowest is None else min(change, lowest))
     else:
-        free = now_free + min(
-            known.change(instant)
-            + (0 if dated is None else _own(envelope, dated, instant))
-            + (_yielding(world, envelope, instant, rank) if yielding and rank is not None else 0)
-            for instant in (at, *known.within(at, end))
-        )
+        frees = []
+        for instant in (at, *known.within(at, end)):
+            then = now_free + known.change(instant)
+            if dated is not None:
+                then += _own(envelope, dated, instant)
+                if rank is None and instant > at and dated.at is not None and dated.at <= instant:
+                    then = max(then, charge_on(envelope, dated))  # it will have that by then anyway (R7)
+            if yielding and rank is not None:
+                then += _yielding(world, envelope, instant, rank)
+            frees.append(then)
+        free = min(frees)
     return free if rank is not None else min(free, free - _undated(envelope, own))
 
 

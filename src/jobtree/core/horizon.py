@@ -196,13 +196,19 @@ class Horizon:
     def pods(self, level: Level, at: int, end: int, run: RunKey | None, rank: Rank | None) -> int:
         """Pods for somebody who comes at that instant and is certain to be gone at ``end``.
 
-        Promises made before that begin in between must find as much free as without it (R6).
+        Promises made before that begin in between must find as much free as without it (R6). What is
+        promised to itself by then it may have already now: that takes nothing more from them (R7).
         """
         occupants = self.held_by(run, rank) if self.domain.promises else []
         found = self._count(level, at, occupants)
+        own = self.domain.promises.get(run) if run is not None else None
+        mine = None if own is None or own.at is None or rank is not None else self._occupant(own)
         for occupant in occupants:
             if at < occupant.at < end:
-                found = min(found, self._count(0, occupant.at, occupants))
+                left = self._count(0, occupant.at, occupants)
+                if mine is not None and mine.at <= occupant.at < mine.end:
+                    left = max(left, mine.pods)
+                found = min(found, left)
         return found
 
     def profile(self, level: Level) -> list[tuple[int, int, int]]:

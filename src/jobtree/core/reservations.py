@@ -6,6 +6,7 @@ from jobtree.api import reservation as wire
 from jobtree.api.lease import Payer, RunRef
 from jobtree.api.meta import ObjectMeta
 from jobtree.api.quantities import format_time, parse_time
+from jobtree.core.expect import Expected
 from jobtree.core.forecast import Outcome, forecast
 from jobtree.core.gang_forecast import joint_forecast
 from jobtree.core.promise import Level, Promise, Slip
@@ -52,13 +53,15 @@ def usable(domain: object) -> tuple[str, ...]:
     return tuple(sorted(name for name, state in nodes.items() if state.offers))[:MAX_NODES]
 
 
-def status_of(world: World, state: RunState, promise: Promise) -> wire.ReservationStatus:
-    """The status of a Reservation that is still pending."""
+def status_of(
+    world: World, state: RunState, promise: Promise, expected: Expected | None = None
+) -> wire.ReservationStatus:
+    """The status of a Reservation that is still pending; when its Run is expected, where that was asked."""
     return wire.ReservationStatus(
         state="Pending",
         terms=terms_of(world, promise),
         members=tuple(members_of(world, state, promise)) if state.gang else (),
-        forecast=forecast_of(outcome_of(world, state, promise), promise),
+        forecast=forecast_of(outcome_of(world, state, promise), promise, expected),
         slips=tuple(slip_to_wire(slip) for slip in promise.slips),
     )
 
@@ -94,11 +97,14 @@ def terms_of(world: World, promise: Promise) -> wire.Terms:
             if key in envelopes
         ),
         firm_until=format_time(promise.firm_until) if promise.at is not None else None,
+        beacon=None
+        if promise.beacon is None
+        else wire.BeaconRound(name=promise.beacon[0], round=promise.beacon[1]),
         turn=promise.turn,
     )
 
 
-def forecast_of(outcome: Outcome, promise: Promise) -> wire.Forecast:
+def forecast_of(outcome: Outcome, promise: Promise, expected: Expected | None) -> wire.Forecast:
     confidence = None
     if promise.at is not None:
         confidence = "window-aligned" if promise.window_aligned else "guaranteed"
@@ -117,6 +123,9 @@ def forecast_of(outcome: Outcome, promise: Promise) -> wire.Forecast:
             for remedy in outcome.remedies
         ),
         confidence=confidence,  # type: ignore[arg-type]
+        expected_start=None
+        if expected is None
+        else wire.ExpectedStart(p50=format_time(expected.p50), p90=format_time(expected.p90)),
     )
 
 
@@ -170,6 +179,7 @@ def from_wire(reservation: wire.Reservation, state: RunState, stage: str = "") -
         firm_until=parse_time(terms.firm_until) if terms and terms.firm_until else 0,
         turn=terms.turn if terms else 0,
         holder=spec.run_ref.name,
+        beacon=(terms.beacon.name, terms.beacon.round) if terms and terms.beacon else None,
         window_aligned=bool(status.forecast and status.forecast.confidence == "window-aligned"),
         slips=tuple(slip_from_wire(slip) for slip in status.slips),
     )

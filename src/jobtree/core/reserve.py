@@ -73,7 +73,9 @@ def filled(world: World, state: RunState, promise: Promise, found: Outlook | Non
             end=None,
             firm_until=0,
             window_aligned=False,
+            beacon=None,
         )
+    source = world.policy.beacon
     return msgspec.structs.replace(
         promise,
         at=found.at,
@@ -84,6 +86,7 @@ def filled(world: World, state: RunState, promise: Promise, found: Outlook | Non
         end=None if shape.max_duration is None else found.at + shape.max_duration,
         firm_until=found.at + immunity(world, state),
         window_aligned=found.window_aligned,
+        beacon=None if source is None else (source.name, source.round_at(found.at)),
     )
 
 
@@ -120,7 +123,9 @@ def broken(world: World, state: RunState) -> Reason | None:
     at = max(promise.at, world.now)
     domains = world.fleet.flavor(promise.flavor).domains
     for name, _ in promise.shares:
-        if name not in domains or not is_kept(world, domains[name], promise):
+        if name not in domains:
             return Reason.NODES_LOST
+        if not is_kept(world, domains[name], promise):
+            return Reason.NODES_LOST if name in world.diminished else Reason.CROWDED_OUT
     _, lacking = funding_at(world, state, promise.width, promise.pod_size, at, promise.rank)
     return Reason.FUNDING_LOST if lacking else None

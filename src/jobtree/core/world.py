@@ -22,6 +22,7 @@ from jobtree.core.actions import Action, Plan
 from jobtree.core.alarms import Alarms, ripe_at
 from jobtree.core.attempts import RESIZES, begin_attempt
 from jobtree.core.books import Account, EnvelopeState, Tally, reported_amount, use_class
+from jobtree.core.durations import History
 from jobtree.core.fleet import Fleet, NodeState
 from jobtree.core.follow import upstreams
 from jobtree.core.kinship import Kinship
@@ -62,6 +63,7 @@ class World:
         self.now = now
         self.fleet = Fleet()
         self.ledger = Ledger(self.policy)
+        self.history = History()  # how long Runs ran, from closed leases
         self.runs: dict[RunKey, RunState] = {}
         self.held: dict[str, Held] = {}
         self.by_node: dict[str, dict[str, None]] = {}  # names of open leases
@@ -77,7 +79,9 @@ class World:
         self.doubtful: dict[str, None] = {}  # nodes that are not Ready, and have not failed yet
         self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
         self.shaken = False  # nodes or budgets changed: promises must be looked at again
+        self.diminished: set[str] = set()  # domains that lost GPUs since the last plan
         self.lottery_key = b""  # secret; whoever runs the world sets it
+        self.beacon_values: dict[tuple[str, int], str] = {}  # public; by beacon and round, in hex
         self.budgets_edited_at = 0  # since then the family is as it is
         self._pods: dict[str, Pod] = {}
         self.kin = Kinship(self.runs)
@@ -132,6 +136,7 @@ class World:
             held = self.held[lease_name]
             self._occupy(held, [name], -1)
             self.attention.add(held.lease.run)
+        self.diminished.add(self.fleet.nodes[name].domain.name)
         self.fleet.remove(name)
         self.cordons.pop(name, None)
         self.doubtful.pop(name, None)
@@ -144,6 +149,9 @@ class World:
             return
         self._pods[pod.uid] = pod
         self.fleet.load_foreign(pod.node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
+        if pod.gpus and pod.node in self.fleet.nodes:
+            self.diminished.add(self.fleet.nodes[pod.node].domain.name)
+            self.shaken = True
 
     def drop_pod(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
@@ -298,11 +306,13 @@ class World:
         if known.name in self.held:
             if end is not None:
                 self.close_lease(known.name, end)
+                self.history.close(known, end, lease.status.closure_reason)
         elif end is None:
             self.open_lease(known)
         else:
             held = self._holding(known)
             self._settle(held, end, 1)
+            self.history.close(known, end, lease.status.closure_reason)
             self.alarms.watch_envelope(held.envelope)  # what it used is gone: hours may run out sooner
         state = self.runs.get(known.run)
         if state is not None and state.uid == known.uid:
@@ -546,13 +556,15 @@ class World:
         }
         self.ledger.amended.clear()
         self.edited.clear()
+        self.diminished.clear()
         self.shaken = False
 
     def apply(self, action: Action) -> None:
         state = self.runs[action.run]
         self.transition(state, action)
         for closing in action.closes:
-            self.close_lease(closing.lease, closing.at)
+            lease = self.close_lease(closing.lease, closing.at).lease
+            self.history.close(lease, closing.at, closing.reason)
         for lease in action.opens:
             self.open_lease(lease)
             state.opened = max(state.opened, number_of(lease))

@@ -27,6 +27,7 @@ from jobtree.core.actions import Action
 from jobtree.core.check import Replay, Violation, check
 from jobtree.core.lease import RunKey, from_wire, to_wire
 from jobtree.core.plan import plan
+from jobtree.core.reasons import Reason
 from jobtree.core.runs import FINISHED, Mishap, RunState, Seat
 from jobtree.core.status import Warned, budget_status, run_status
 from jobtree.core.world import World
@@ -34,7 +35,7 @@ from jobtree.sim.events import Event, events_of, joined
 from jobtree.sim.objects import Key, Objects, made_up_uid
 from jobtree.sim.reservations import Reservations
 from jobtree.sim.told import verdict_told
-from jobtree.sim.work import DONE, DURATION, Work, pace_of, read_work, written
+from jobtree.sim.work import DONE, DURATION, LOST, Work, pace_of, read_work, written
 
 
 class BrokenInvariantError(AssertionError):
@@ -55,6 +56,7 @@ class Cluster:
         self._sequence = 0
         self._replay = Replay()
         self.policy_document: dict[str, Any] | None = None
+        self.beacon_documents: list[dict[str, Any]] = []
         self._touched: set[RunKey] = set()
         self._checked = checked
 
@@ -250,9 +252,9 @@ class Cluster:
         """Work goes on at the Run's new width, or stops."""
         state, work = self.world.runs[action.run], self._work[action.run]
         if action.kind in ("Requeue", "Preempt"):
-            work.stop(action.at, state.shape.checkpoint if state.shape else None)
+            self._stop(action, state, work)
         elif state.attempt != work.attempt:
-            work.stop(action.at, state.shape.checkpoint if state.shape else None)
+            self._stop(action, state, work)
             work.attempt = state.attempt
             work.resize(pace_of(state), max(action.at, state.resume_at))
         elif pace_of(state) != work.width:
@@ -260,6 +262,21 @@ class Cluster:
         else:
             return
         self._note_ending(action.run)
+
+    def _stop(self, action: Action, state: RunState, work: Work) -> None:
+        """Work stops, for good or until the next attempt: what was not saved is lost."""
+        saved = state.run.spec.runtime.on_notice == "Checkpoint" and self._had_notice(action)
+        work.stop(action.at, state.shape.checkpoint if state.shape else None, saved=saved)
+
+    def _had_notice(self, action: Action) -> bool:
+        """Lotteries, resizes and the end of provisional work are announced; failures are not."""
+        if action.kind in ("Preempt", "Grow"):
+            return True
+        if action.kind == "Shrink" and action.cause.reason is not Reason.RECLAIMED:
+            return True
+        leases = [self.objects.get(("Lease", "", closing.lease)) or {} for closing in action.closes]
+        unpaid = any(lease.get("spec", {}).get("role") == "Opportunistic" for lease in leases)
+        return action.cause.reason is Reason.RECLAIMED and not unpaid
 
     def _watch_work(self, run: RunKey) -> None:
         state = self.world.runs[run]
@@ -367,6 +384,8 @@ class Cluster:
         work = self._work[run]
         if work.total is not None and work.at:
             body["metadata"].setdefault("annotations", {})[DONE] = written(work)
+        if work.lost:
+            body["metadata"].setdefault("annotations", {})[LOST] = str(work.lost)
 
 
 def without_status(body: dict[str, Any]) -> dict[str, Any]:

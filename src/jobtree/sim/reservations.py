@@ -10,6 +10,7 @@ from jobtree.api.quantities import format_milli, format_time
 from jobtree.api.reservation import Reservation
 from jobtree.api.run import Risk
 from jobtree.core.actions import Action
+from jobtree.core.expect import Expectations
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise
 from jobtree.core.reservations import (
@@ -113,6 +114,7 @@ class Reservations:
     def refresh(self) -> dict[RunKey, Warned]:
         """Bring every pending Reservation up to date; the warnings that follow for other Runs."""
         warned: dict[RunKey, Warned] = {}
+        expectations = Expectations(self._world)
         by_uid = {state.uid: state.key for state in self._world.runs.values()}
         promised = [(state, state.promise) for state in self._world.runs.values() if state.promise]
         for state, promise in sorted(promised, key=lambda pair: pair[1].rank):
@@ -121,7 +123,8 @@ class Reservations:
             body = self._objects.get(("Reservation", state.key[0], promise.name))
             if body is not None:
                 body["spec"] = msgspec.to_builtins(spec_of(self._world, state, promise))
-                body["status"] = msgspec.to_builtins(status_of(self._world, state, promise))
+                expected = expectations.start_of(state)
+                body["status"] = msgspec.to_builtins(status_of(self._world, state, promise, expected))
             for uid, risk in self._risks(state, promise):
                 for other in self._world.kin.members(self._world.runs[by_uid[uid]]):
                     known = warned.get(other.key, Warned(promise.made))
