@@ -1,4 +1,4 @@
-"""A small API server that says what a test tells it to, on a real socket: the tests' double of the other side.
+"""A small API server that says what a test tells it to, on a real socket.
 
 ``answers`` is called with every request and gives a ``Reply``. What a reply does after its last part is the
 point of many tests: end as agreed, drop the connection, or say nothing more and keep it open.
@@ -79,7 +79,7 @@ class FakeServer:
         self.answers = answers
         self.over = threading.Event()
         self.connections: set[socket.socket] = set()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"fake": self}))
         self._http.daemon_threads = False
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,))
         self._thread.start()
@@ -88,10 +88,11 @@ class FakeServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
-    def access(self, directory: Path = Path(), **user: Any) -> Access:
-        """A way to this server, as a user with these fields of a kubeconfig."""
+    def access(self, directory: Path = Path(), *, token: str = "", token_file: str = "") -> Access:
+        """A way to this server, as a user whose kubeconfig says this."""
         cluster = Found(ClusterEntry(server=self.url), "test", directory)
-        return Access(Target("test", "default", cluster, Found(UserEntry(**user), "test", directory)))
+        user = Found(UserEntry(token=token, token_file=token_file), "test", directory)
+        return Access(Target("test", "default", cluster, user))
 
     def cut(self) -> None:
         """Closes every connection, also those that are kept for the next request."""
@@ -122,54 +123,55 @@ def in_turn(*replies: Reply) -> Callable[[Asked], Reply]:
     return lambda _: left.pop(0) if len(left) > 1 else left[0]
 
 
-def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        timeout = HANG_LIMIT_SECONDS
+class _Handler(BaseHTTPRequestHandler):
+    fake: FakeServer
 
-        def setup(self) -> None:
-            super().setup()
-            server.connections.add(self.connection)
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    timeout = HANG_LIMIT_SECONDS
 
-        def finish(self) -> None:
-            with suppress(OSError):
-                super().finish()
-            server.connections.discard(self.connection)
+    def setup(self) -> None:
+        super().setup()
+        self.fake.connections.add(self.connection)
 
-        def _answer(self) -> None:
-            length = int(self.headers.get("Content-Length", 0))
-            body = json.loads(self.rfile.read(length)) if length else None
-            url = urlsplit(self.path)
-            query = {key: values[0] for key, values in parse_qs(url.query).items()}
-            asked = Asked(self.command, url.path, query, dict(self.headers.items()), body)
-            server.asked.append(asked)
-            self._send(server.answers(asked))
+    def finish(self) -> None:
+        with suppress(OSError):
+            super().finish()
+        self.fake.connections.discard(self.connection)
 
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815  as http.server finds them
+    def _answer(self) -> None:
+        length = int(self.headers.get("Content-Length", 0))
+        body = json.loads(self.rfile.read(length)) if length else None
+        url = urlsplit(self.path)
+        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        asked = Asked(self.command, url.path, query, dict(self.headers.items()), body)
+        self.fake.asked.append(asked)
+        self._send(self.fake.answers(asked))
 
-        def _send(self, reply: Reply) -> None:
-            whole = None if reply.parts is not None else json.dumps(reply.document).encode()
-            self.send_response(reply.code)
-            for name, value in reply.headers.items():
-                self.send_header(name, value)
-            if whole is not None:
-                self.send_header("Content-Length", str(len(whole)))
-                self.end_headers()
-                self.wfile.write(whole)
-                return
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            for part in reply.parts or ():
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
-            if reply.then == "hang":
-                server.over.wait(HANG_LIMIT_SECONDS)
-            if reply.then == "end":
-                self.wfile.write(b"0\r\n\r\n")
-            else:
-                self.close_connection = True
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815  as http.server finds them
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as http.server calls it
-            """Nothing: what was asked is in ``asked``."""
+    def _send(self, reply: Reply) -> None:
+        self.send_response(reply.code)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        if reply.parts is not None:
+            self._send_parts(reply.parts, reply.then)
+            return
+        whole = json.dumps(reply.document).encode()
+        self.send_header("Content-Length", str(len(whole)))
+        self.end_headers()
+        self.wfile.write(whole)
 
-    return Handler
+    def _send_parts(self, parts: Iterable[bytes], then: str) -> None:
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for part in parts:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+        if then == "hang":
+            self.fake.over.wait(HANG_LIMIT_SECONDS)
+        if then == "end":
+            self.wfile.write(b"0\r\n\r\n")
+        self.close_connection = then != "end"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as http.server calls it
+        """Nothing: what was asked is in ``asked``."""

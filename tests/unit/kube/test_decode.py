@@ -73,5 +73,5 @@ def test_the_four_kinds_are_read_with_their_rules() -> None:
     assert read_budget(budget).value.spec.owner == "org:ai"
     with pytest.raises(InputError, match="Run team/x"):
         read_run(encode({}, spec={"owner": "org:ai", "colour": "red"}))
-    with pytest.raises(InputError, match="spec.runRef"):
+    with pytest.raises(InputError, match=r"spec\.runRef"):
         read_lease(encode({"namespace": ""}, spec={}))

@@ -19,7 +19,7 @@ V1BETA1 = "client.authentication.k8s.io/v1beta1"
 GOOD = {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "abc"}}
 
 
-def target(directory: Path, **plugin: Any) -> Target:
+def target(directory: Path, **plugin: Any) -> Target:  # noqa: ANN401  fields of an ExecEntry
     fields = {"api_version": V1, "command": sys.executable, "interactive_mode": "Never"} | plugin
     cluster = ClusterEntry(
         server="https://west",
@@ -131,7 +131,8 @@ import json, pathlib, sys
 calls = pathlib.Path(sys.argv[1])
 calls.write_text(calls.read_text() + "x" if calls.exists() else "x")
 status = {"token": calls.read_text(), "expirationTimestamp": sys.argv[2]}
-print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}))
+version = "client.authentication.k8s.io/v1"
+print(json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status}))
 """
 
 

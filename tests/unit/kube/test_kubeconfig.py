@@ -9,7 +9,7 @@ from jobtree.api.problems import InputError
 from jobtree.kube.kubeconfig import Kubeconfig, Target, find_kubeconfig
 
 
-def config(name: str, current: str = "", **more: Any) -> dict[str, Any]:
+def config(name: str, current: str = "", **more: object) -> dict[str, Any]:
     """A kubeconfig whose cluster, user and context are all called ``name``."""
     context = {"cluster": name, "user": name, "namespace": f"{name}-ns"}
     return {

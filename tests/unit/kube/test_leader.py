@@ -15,7 +15,7 @@ from tests.unit.kube.clocks import Clock
 
 
 class LeaseServer:
-    """One Lease, with the server's rule about versions. ``trouble`` comes before an answer, ``loses`` answers after."""
+    """One Lease, with the server's rule about versions. ``trouble`` comes in place of any answer."""
 
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None

@@ -9,8 +9,8 @@ from jobtree.kube.resources import NODES
 from tests.unit.kube.server import Asked, FakeServer, Reply, refusal, serving, thing
 
 
-def page(*names: str, token: str = "") -> Reply:
-    metadata = {"resourceVersion": "9", **({"continue": token} if token else {})}
+def page(*names: str, more: str = "") -> Reply:
+    metadata = {"resourceVersion": "9", **({"continue": more} if more else {})}
     return Reply(document={"metadata": metadata, "items": [thing(name, 1) for name in names]})
 
 
@@ -24,7 +24,7 @@ def names(server: FakeServer) -> list[str]:
 
 def test_pages_are_put_together() -> None:
     def answers(asked: Asked) -> Reply:
-        return page("c") if asked.query.get("continue") == "t" else page("a", "b", token="t")
+        return page("c") if asked.query.get("continue") == "t" else page("a", "b", more="t")
 
     with serving(answers) as server:
         assert names(server) == ["a", "b", "c"]
@@ -48,7 +48,7 @@ def test_a_list_that_the_server_forgot_half_way_begins_anew_and_at_last_is_asked
     def answers(asked: Asked) -> Reply:
         if "continue" in asked.query:
             return refusal(410, "Expired")
-        return page("a", token="t") if "limit" in asked.query else page("a", "b")
+        return page("a", more="t") if "limit" in asked.query else page("a", "b")
 
     with serving(answers) as server:
         assert names(server) == ["a", "b"], "nothing of the broken lists is left"

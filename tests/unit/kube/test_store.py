@@ -1,5 +1,4 @@
 import json
-from typing import Any
 
 import msgspec
 from hypothesis import given
@@ -23,7 +22,7 @@ def read(encoded: Encoded) -> Held[int]:
     )
 
 
-def encoded(name: str, version: int, uid: str = "", size: Any = 0) -> bytes:
+def encoded(name: str, version: int, uid: str = "", size: object = 0) -> bytes:
     return json.dumps(thing(name, version, uid, size=size)).encode()
 
 
@@ -40,7 +39,8 @@ def filled(*objects: bytes) -> Store[int]:
 def told(changes: list[Change[int]]) -> list[tuple[str | None, str | None]]:
     """Each change as the versions before and after."""
     return [
-        (before and before.resource_version, after and after.resource_version) for before, after in changes
+        (before.resource_version if before else None, after.resource_version if after else None)
+        for before, after in changes
     ]
 
 

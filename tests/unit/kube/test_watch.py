@@ -41,6 +41,12 @@ async def at_once(_: float) -> None:
     await asyncio.sleep(0)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not condition():  # noqa: ASYNC110  what is waited for is state, not an event
+            await asyncio.sleep(0.005)
+
+
 class Scene:
     """A watch of pods at work."""
 
@@ -52,11 +58,6 @@ class Scene:
     @property
     def names(self) -> list[str]:
         return sorted(held.name for held in self.store)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while not condition():
-                await asyncio.sleep(0.005)
 
 
 def watching(
@@ -91,7 +92,7 @@ def test_a_watch_that_ends_goes_on_where_it_was(then: str) -> None:
     with serving(in_turn(first, stream(event("ADDED", thing("b", 6))))) as server:
 
         async def play(scene: Scene) -> None:
-            await scene.until(lambda: scene.names == ["a", "b"])
+            await until(lambda: scene.names == ["a", "b"])
 
         watching(server, play)
         assert [asked.query.get("resourceVersion", "") for asked in server.asked] == ["", "5"]
@@ -101,7 +102,7 @@ def test_a_half_open_connection_is_found_by_its_silence() -> None:
     with serving(in_turn(stream(*initial(5, "a")), stream(event("DELETED", thing("a", 6))))) as server:
 
         async def play(scene: Scene) -> None:
-            await scene.until(lambda: scene.store.synced and scene.names == [])
+            await until(lambda: scene.store.synced and scene.names == [])
 
         watching(server, play, silence_seconds=0.2)
 
@@ -111,11 +112,11 @@ def test_deletes_missed_in_a_gap_are_told() -> None:
     with serving(lambda _: stream(*initial(5, "a", "b", "c"))) as server:
 
         async def play(scene: Scene) -> None:
-            await scene.until(lambda: scene.names == ["a", "b", "c"])
+            await until(lambda: scene.names == ["a", "b", "c"])
             scene.store.drain()
             server.answers = in_turn(gone, stream(*initial(9, "b", "d")))
             server.cut()
-            await scene.until(lambda: scene.names == ["b", "d"])
+            await until(lambda: scene.names == ["b", "d"])
             changes = [(c.before and c.before.name, c.after and c.after.name) for c in scene.store.drain()]
             assert changes == [("a", None), ("c", None), (None, "d")]
 
@@ -128,14 +129,14 @@ def test_a_server_that_streams_no_lists_is_asked_for_pages() -> None:
             return refusal(422, "Invalid")
         if "watch" in asked.query:
             return stream(event("ADDED", thing("c", 10)))
-        token = {} if "continue" in asked.query else {"continue": "t"}
+        more = {} if "continue" in asked.query else {"continue": "t"}
         items = [thing("b" if "continue" in asked.query else "a", 1)]
-        return Reply(document={"metadata": {"resourceVersion": "9", **token}, "items": items})
+        return Reply(document={"metadata": {"resourceVersion": "9"} | more, "items": items})
 
     with serving(answers) as server:
 
         async def play(scene: Scene) -> None:
-            await scene.until(lambda: scene.names == ["a", "b", "c"])
+            await until(lambda: scene.names == ["a", "b", "c"])
 
         watching(server, play)
         assert server.asked[-1].query["resourceVersion"] == "9"
@@ -145,13 +146,13 @@ def test_trouble_is_known_and_passes() -> None:
     with serving(lambda _: refusal(403, "Forbidden")) as server:
 
         async def play(scene: Scene) -> None:
-            await scene.until(lambda: scene.watch.trouble is not None)
+            await until(lambda: scene.watch.trouble is not None)
             trouble = scene.watch.trouble
             assert isinstance(trouble, StatusError)
             assert trouble.code == 403
             assert not scene.store.synced
             server.answers = lambda _: stream(*initial(5, "a"))
-            await scene.until(lambda: scene.names == ["a"])
+            await until(lambda: scene.names == ["a"])
             assert scene.watch.trouble is None
 
         watching(server, play)
@@ -167,9 +168,7 @@ def test_silence_is_counted_from_the_last_word() -> None:
         now[0] = 130.0
         assert watch.silent_seconds() == 30
         task = asyncio.create_task(watch.run())
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while not store.synced:
-                await asyncio.sleep(0.005)
+        await until(lambda: store.synced)
         assert watch.silent_seconds() == 0
         now[0] = 200.0
         assert watch.silent_seconds() == 70
@@ -186,7 +185,7 @@ def test_an_unreadable_object_does_not_stop_the_stream() -> None:
     with serving(lambda _: stream(broken, *initial(5, "a"))) as server:
 
         async def play(scene: Scene) -> None:
-            await scene.until(lambda: scene.store.synced)
+            await until(lambda: scene.store.synced)
             assert scene.names == ["a"]
 
         watching(server, play)
