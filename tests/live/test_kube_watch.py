@@ -154,11 +154,12 @@ def test_a_server_that_does_not_stream_lists_is_read_in_pages(old_plane: Control
 
 
 def restart(plane: ControlPlane) -> None:
-    """Ends the API server and starts it again with the same flags; etcd goes on."""
+    """Ends the API server without warning and starts it again with the same flags; etcd goes on."""
     server = next(one for one in plane.servers if one.name == "kube-apiserver" and not one.has_ended)
     command = server._process.args
     assert isinstance(command, list)
-    server.stop()
+    server._process.kill()
+    server._process.wait(LIMIT_SECONDS)
     plane.start("kube-apiserver", *map(str, command[4:]))
 
     def ready() -> bool:
@@ -185,10 +186,14 @@ def test_watches_outlive_the_server_and_learn_what_they_missed(old_plane: Contro
             await scene.remove("gone", "remade")
             await scene.put(remade="second", fresh="f")
             await asyncio.to_thread(restart, old_plane)  # its cache begins now: our version is too old for it
+            scene.transport.sent.clear()
             async with scene.watched():
                 await until(lambda: scene.values.keys() == {"kept", "after", "remade", "fresh"})
                 await until(lambda: scene.values["remade"] == "second")
             after = scene.store.named("remade", "default")
+            watched, listed, *_ = scene.transport.sent
+            assert "resourceVersion=" in watched.target, "it went on from what it knew"
+            assert "watch=true" not in listed.target, "which the server did not remember"
             assert before is not None
             assert after is not None
             assert before.uid != after.uid

@@ -145,5 +145,7 @@ class _Connection(HTTPConnection):
             self.putheader(name, value)
         if request.body is not None:
             self.putheader("Content-Length", str(len(request.body)))
+        if request.guard is not None:
+            request.guard()
         self.endheaders(request.body)
         return self.getresponse()

@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 
 from jobtree.kube.access import Access
-from jobtree.kube.errors import StatusError, UnreachableError
+from jobtree.kube.errors import FencedError, StatusError, UnreachableError
 from jobtree.kube.plain_http import PlainTransport
 from jobtree.kube.pooled_http import PooledTransport
 from jobtree.kube.requests import Request
@@ -130,6 +130,23 @@ def test_a_401_that_stays_is_not_tried_for_ever(connect: Connect, tmp_path: Path
             connect(server.access(token="old")).send(GET)  # noqa: S106  no secret
         assert len(server.asked) == 3
     assert error.value.code == 401
+
+
+def test_a_guard_is_asked_before_the_first_byte_leaves(connect: Connect) -> None:
+    calls: list[str] = []
+
+    def refuse() -> None:
+        calls.append("refused")
+        raise FencedError("paused too long")
+
+    with serving(lambda _: Reply(document={})) as server:
+        caller = connect(server.access())
+        caller.send(POST._replace(guard=lambda: calls.append("let through")))
+        with pytest.raises(FencedError):
+            caller.send(POST._replace(guard=refuse))
+        caller.send(GET)
+        assert [asked.method for asked in server.asked] == ["POST", "GET"]
+    assert calls == ["let through", "refused"]
 
 
 def test_nobody_listening_is_unreachable_and_nothing_happened(connect: Connect) -> None:
