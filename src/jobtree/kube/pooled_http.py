@@ -18,8 +18,9 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import BytesPayload
 from yarl import URL
 
+from jobtree.api.problems import InputError
 from jobtree.kube.access import Access, Grant
-from jobtree.kube.errors import UNAUTHORIZED, Answer, FencedError
+from jobtree.kube.errors import UNAUTHORIZED, Answer, FencedError, UnreachableError
 from jobtree.kube.requests import Request
 from jobtree.kube.transport import CONNECT_SECONDS, REQUEST_SECONDS, headers_for, unreachable
 
@@ -61,7 +62,12 @@ class PooledTransport:
 
     async def _grant(self) -> Grant:
         grant = self._access.current()
-        return grant if grant is not None else await asyncio.to_thread(self._access.grant)
+        if grant is not None:
+            return grant
+        try:
+            return await asyncio.to_thread(self._access.grant)
+        except InputError as broken:  # the manager goes on: a file or a plugin may be mended meanwhile
+            raise UnreachableError(str(broken), may_have_happened=False) from None
 
     async def _open(self, request: Request, limits: ClientTimeout) -> ClientResponse:
         grant = await self._grant()

@@ -22,8 +22,8 @@ def read(encoded: Encoded) -> Held[int]:
     )
 
 
-def encoded(name: str, version: int, uid: str = "", size: object = 0) -> bytes:
-    return json.dumps(thing(name, version, uid, size=size)).encode()
+def encoded(name: str, version: int, uid: str = "", size: object = None) -> bytes:
+    return json.dumps(thing(name, version, uid, size=version if size is None else size)).encode()
 
 
 def filled(*objects: bytes) -> Store[int]:
@@ -73,6 +73,18 @@ def test_changes_are_put_together_for_a_slow_reader() -> None:
     store.delete(encoded("b", 1001))
     assert told(store.drain()) == [("2", None), ("1", "999")]
     assert store.drain() == []
+
+
+def test_what_nobody_reads_is_no_change_but_its_version_is_kept() -> None:
+    store = filled(encoded("a", 1, size=5))
+    store.upsert(encoded("a", 2, size=5))
+    assert store.drain() == []
+    held = store.get("uid-a")
+    assert held is not None
+    assert held.resource_version == "2"
+    store.upsert(encoded("a", 3, size=6))
+    store.upsert(encoded("a", 4, size=5))
+    assert store.drain() == [], "there and back again"
 
 
 def test_the_reader_is_woken_once_for_what_waits() -> None:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pytest
 
+from jobtree.api.problems import InputError
 from jobtree.kube.access import Access
 from jobtree.kube.errors import FencedError, StatusError, UnreachableError
 from jobtree.kube.plain_http import PlainTransport
@@ -130,6 +131,18 @@ def test_a_401_that_stays_is_not_tried_for_ever(connect: Connect, tmp_path: Path
             connect(server.access(token="old")).send(GET)  # noqa: S106  no secret
         assert len(server.asked) == 3
     assert error.value.code == 401
+
+
+def test_credentials_that_cannot_be_had_are_for_a_person_or_for_patience(
+    connect: Connect, tmp_path: Path
+) -> None:
+    """The command line says what to mend; the manager cannot reach the server until it is."""
+    with serving(lambda _: Reply(document={})) as server:
+        caller = connect(server.access(tmp_path, token_file="token"))  # noqa: S106  the name of a file
+        with pytest.raises((InputError, UnreachableError), match="cannot be read"):
+            caller.send(POST)
+        (tmp_path / "token").write_text("abc")
+        assert caller.send(POST) == b"{}"
 
 
 def test_a_guard_is_asked_before_the_first_byte_leaves(connect: Connect) -> None:

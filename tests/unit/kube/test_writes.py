@@ -194,6 +194,22 @@ def test_the_gate_is_asked_before_every_attempt() -> None:
     assert len(script.sent) == 1
 
 
+def test_a_pause_on_the_way_to_the_socket_keeps_a_write_from_leaving() -> None:
+    leads = [True]
+
+    class Pausing(Script):
+        async def send(self, request: Request) -> bytes:
+            leads[0] = False  # a process may be stopped here, for minutes
+            assert request.guard is not None
+            request.guard()
+            return await super().send(request)
+
+    script = Pausing(THERE)
+    with pytest.raises(FencedError):
+        run(script, create, Gate(lambda: leads[0]))
+    assert script.sent == []
+
+
 def test_accepted_writes_are_counted_and_told() -> None:
     told: list[int] = []
     gate = Gate(after_write=told.append)
