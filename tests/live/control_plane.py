@@ -142,9 +142,11 @@ class ControlPlane:
         """Starts another program of the control plane; it is stopped with the rest, before what it needs."""
         return self.launch(name, [find(name), *flags])
 
-    def launch(self, name: str, command: Sequence[str | Path]) -> Server:
+    def launch(
+        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+    ) -> Server:
         """Starts any command as ``start`` does; the log goes to NAME.log."""
-        server = Server(command, self.directory / f"{name}.log")
+        server = Server(command, self.directory / f"{name}.log", environment)
         self.servers.append(server)
         self._stack.callback(server.stop, STOP_SECONDS)
         return server

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 LEASH = Path(__file__).with_name("leash.py")
@@ -18,7 +18,9 @@ class ServerExitedError(RuntimeError):
 class Server:
     """A running program. Only this very process is ever signalled; it ends when the tests do."""
 
-    def __init__(self, command: Sequence[str | Path], log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = Path(command[0]).name
         self.log = log
         with log.open("ab") as output:
@@ -27,6 +29,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env=environment,
                 start_new_session=True,  # an interrupt at the terminal is for the tests, which then stop us
             )
 
