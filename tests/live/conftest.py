@@ -27,6 +27,8 @@ PROGRAMS = {
 def programs(request: pytest.FixtureRequest) -> dict[str, Path]:
     """All programs that the chosen tests need: found, or built, those of one module at once."""
     fixtures = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    if why_no_real_nodes():
+        fixtures.discard("real_nodes")
     names = {name: None for fixture, needed in PROGRAMS.items() if fixture in fixtures for name in needed}
     with _shown(request.session):
         return find_all(list(names))

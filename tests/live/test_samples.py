@@ -18,7 +18,7 @@ def cluster(jobtree_cluster: ControlPlane) -> Iterator[ControlPlane]:
     yield jobtree_cluster
     for file in FILES:
         jobtree_cluster.kubectl("delete", "-f", str(SAMPLES / file), "--timeout=30s")
-    # The namespaces stay: removing one takes a controller, and this cluster has none.
+    # The namespaces stay: removing one takes a controller, and this cluster may have none.
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)
