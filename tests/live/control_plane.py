@@ -27,15 +27,15 @@ from types import TracebackType
 from typing import Self
 
 from tests.live import sweeper
+from tests.live.api_server import ADMIN_GROUP, api_server_flags
 from tests.live.binaries import find
-from tests.live.certificates import Authority, kubeconfig, token_signer
+from tests.live.certificates import Authority, kubeconfig, private_file
 from tests.live.fleet import Fleet
 from tests.live.process import Server, ServerExitedError, wait_until
 from tests.live.real_nodes import RealNodes
 from tests.live.rest import Rest
 
 ADMIN = "admin"
-ADMIN_GROUP = "system:masters"
 START_SECONDS = 90
 PROBE_SECONDS = 3
 STOP_SECONDS = 20
@@ -99,7 +99,8 @@ class ControlPlane:
         """Mints a kubeconfig for ``user``, a member of ``groups``; what they may do is up to RBAC."""
         identity = self.authority.client(user, groups)
         name = re.sub(r"[:/]", "-", "+".join((user, *groups)))  # KUBECONFIG is a list, parted by colons
-        return self._private_file(f"{name}.kubeconfig", kubeconfig(self.url, self.authority, user, identity))
+        text = kubeconfig(self.url, self.authority, user, identity)
+        return private_file(self.directory / f"{name}.kubeconfig", text)
 
     def kubectl(
         self,
@@ -214,7 +215,9 @@ class ControlPlane:
         for attempt in range(1, PORT_ATTEMPTS + 1):
             port = _free_port()
             self.url = f"https://127.0.0.1:{port}"
-            flags = self._api_server_flags(port) | self._extra_flags
+            flags = (
+                api_server_flags(self.directory, self.authority, self._etcd_socket, port) | self._extra_flags
+            )
             server = self.start("kube-apiserver", *(f"--{flag}={value}" for flag, value in flags.items()))
             try:
                 self._await_ready()
@@ -226,36 +229,6 @@ class ControlPlane:
                 raise TimeoutError(f"{late}\n{self.logs()}") from None
             else:
                 return
-
-    def _api_server_flags(self, port: int) -> dict[str, str]:
-        serving = self.authority.server(
-            "kube-apiserver", ["127.0.0.1", "localhost", "kubernetes.default.svc"]
-        )
-        tokens = token_signer()
-        to_kubelets = self.authority.client("kube-apiserver", [ADMIN_GROUP])
-        return {
-            "etcd-servers": f"unix://{self._etcd_socket}",
-            "bind-address": "127.0.0.1",
-            "advertise-address": "127.0.0.1",
-            "secure-port": str(port),
-            "endpoint-reconciler-type": "none",
-            "service-cluster-ip-range": "10.96.0.0/16",
-            "authorization-mode": "Node,RBAC",
-            "enable-admission-plugins": "ValidatingAdmissionPolicy",
-            # It taints every new node until a controller finds it ready. Fake nodes are ready when they come.
-            "disable-admission-plugins": "TaintNodesByCondition",
-            "allow-privileged": "true",
-            "client-ca-file": str(self._private_file("ca.crt", self.authority.certificate)),
-            "tls-cert-file": str(self._private_file("kube-apiserver.crt", serving.public)),
-            "tls-private-key-file": str(self._private_file("kube-apiserver.key", serving.key)),
-            "kubelet-certificate-authority": str(self.directory / "ca.crt"),
-            "kubelet-client-certificate": str(self._private_file("to-kubelets.crt", to_kubelets.public)),
-            "kubelet-client-key": str(self._private_file("to-kubelets.key", to_kubelets.key)),
-            "kubelet-preferred-address-types": "InternalIP",
-            "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
-            "service-account-key-file": str(self._private_file("tokens.pub", tokens.public)),
-            "service-account-signing-key-file": str(self._private_file("tokens.key", tokens.key)),
-        }
 
     def _await_ready(self) -> None:
         # Whoever took the port from us may never answer: this must not wait for them.
@@ -271,12 +244,6 @@ class ControlPlane:
                 return False
 
         wait_until(ready, "the API server says that it is ready", START_SECONDS)
-
-    def _private_file(self, name: str, text: str) -> Path:
-        path = self.directory / name
-        path.touch(mode=0o600)
-        path.write_text(text)
-        return path
 
 
 def _free_port() -> int:
