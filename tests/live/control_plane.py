@@ -61,7 +61,8 @@ class ControlPlane:
                 )
             )
             self._stack = stack
-            self.launch("sweeper", [sys.executable, sweeper.__file__, str(self.directory)])
+            sweep = [sys.executable, sweeper.__file__, str(self.directory)]
+            self.launch("sweeper", sweep, cleans_up=True)
             self._start_etcd()
             self._start_api_server()
             self._stack = stack.pop_all()
@@ -145,10 +146,15 @@ class ControlPlane:
         return self.launch(name, [find(name), *flags])
 
     def launch(
-        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        environment: Mapping[str, str] | None = None,
+        *,
+        cleans_up: bool = False,
     ) -> Server:
         """Starts any command as ``start`` does; the log goes to NAME.log."""
-        server = Server(command, self.directory / f"{name}.log", environment)
+        server = Server(command, self.directory / f"{name}.log", environment, cleans_up=cleans_up)
         self.servers.append(server)
         self._stack.callback(server.stop, STOP_SECONDS)
         return server

@@ -1,6 +1,7 @@
 """A server process of the tests' own: its log, its end, and waiting for what it should do."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,16 +17,26 @@ class ServerExitedError(RuntimeError):
 
 
 class Server:
-    """A running program. Only this very process is ever signalled; it ends when the tests do."""
+    """A running program. Only this very process is ever signalled; it ends when the tests do.
+
+    If the tests are killed, so is the program, unless it ``cleans_up``: then it is asked to end. (An API
+    server that is asked to end after its etcd has gone takes more than a minute over it.)
+    """
 
     def __init__(
-        self, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        cleans_up: bool = False,
     ) -> None:
+        death_signal = signal.SIGTERM if cleans_up else signal.SIGKILL
         self.name = Path(command[0]).name
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, LEASH, str(os.getpid()), *command],
+                [sys.executable, LEASH, str(os.getpid()), str(int(death_signal)), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
