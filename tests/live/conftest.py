@@ -1,19 +1,43 @@
-"""The control plane that the live tests share: started for the first of them, stopped after the last."""
+"""The control planes that the live tests share: started for the first of them, stopped after the last."""
 
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from tests.live.binaries import find
+from tests.live import cluster
+from tests.live.binaries import find_all
 from tests.live.control_plane import ControlPlane
 from tests.live.definitions import apply_definitions, await_definitions
-from tests.live.recipes import RECIPES
+from tests.live.fleet import Fleet
+from tests.live.packages import why_no_real_nodes
+from tests.live.real_nodes import RealNodes
+
+PROGRAMS = {
+    "control_plane": ("etcd", "kube-apiserver", "kubectl"),
+    "fleet": ("kube-controller-manager", "kube-scheduler", "kwok"),
+    "made_cluster": cluster.PROGRAMS,
+    "real_nodes": (*cluster.PROGRAMS, *cluster.REAL_PROGRAMS),
+}
+"""What must be there for each of the fixtures."""
 
 
 @pytest.fixture(scope="session")
-def control_plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
+def programs(request: pytest.FixtureRequest) -> dict[str, Path]:
+    """All programs that the chosen tests need: found, or built, those of one module at once."""
+    fixtures = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    if why_no_real_nodes():
+        fixtures.discard("real_nodes")
+    names = {name: None for fixture, needed in PROGRAMS.items() if fixture in fixtures for name in needed}
+    with _shown(request.session):
+        return find_all(list(names))
+
+
+@pytest.fixture(scope="session")
+def control_plane(programs: dict[str, Path]) -> Iterator[ControlPlane]:
     """A running etcd and API server, which all tests share: what a test makes, it names for itself."""
-    _find_programs(pytestconfig)
+    assert "kube-apiserver" in programs
     with ControlPlane() as plane:
         yield plane
 
@@ -27,12 +51,46 @@ def jobtree_cluster(control_plane: ControlPlane) -> ControlPlane:
     return control_plane
 
 
-def _find_programs(config: pytest.Config) -> None:
-    """Looks for the programs outside pytest's capture: a first build takes minutes and tells how it goes."""
-    capture = config.pluginmanager.getplugin("capturemanager")
+@pytest.fixture(scope="session")
+def fleet(control_plane: ControlPlane) -> Fleet:
+    """kwok, the controllers and the scheduler, for the control plane; the nodes are up to the tests."""
+    control_plane.start_controllers()
+    control_plane.start_scheduler()
+    return control_plane.kwok()
+
+
+@pytest.fixture(scope="session")
+def real_nodes(request: pytest.FixtureRequest) -> Iterator[RealNodes]:
+    """Two real nodes on a control plane of their own, whose controllers soon notice when one is lost."""
+    if why := why_no_real_nodes():
+        pytest.skip(why)
+    request.getfixturevalue("programs")
+    with ControlPlane() as plane:
+        plane.start_controllers(controllers="*", node_monitor_period="1s", node_monitor_grace_period="12s")
+        with _shown(request.session):
+            nodes = plane.real_nodes(2)
+        yield nodes
+
+
+@contextmanager
+def _shown(session: pytest.Session) -> Iterator[None]:
+    """Outside pytest's capture: what takes minutes the first time tells how it goes."""
+    capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        for name in RECIPES:
-            find(name)
+        yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says loudly which tests did not run for want of root: the one thing that is ever skipped."""
+    why = why_no_real_nodes()
+    skipped = [
+        one.nodeid for one in terminalreporter.stats.get("skipped", ()) if why and why in str(one.longrepr)
+    ]
+    if skipped:
+        terminalreporter.section("NOT RUN: tests on real nodes", red=True, bold=True)
+        terminalreporter.line(f"{len(skipped)} tests did not run, for {why}:", red=True)
+        for test in skipped:
+            terminalreporter.line(f"  {test}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -41,7 +99,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Adds the last lines of the servers' logs to the report of a test that failed."""
     report = yield
-    plane = getattr(item, "funcargs", {}).get("control_plane")
+    fixtures = getattr(item, "funcargs", {})
+    plane = fixtures["real_nodes"].plane if "real_nodes" in fixtures else fixtures.get("control_plane")
     if report.failed and plane is not None:
         report.sections.append(("logs of the control plane", plane.logs()))
     return report

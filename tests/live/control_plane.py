@@ -4,17 +4,19 @@ Entering a ``ControlPlane`` starts them and waits until ``/readyz`` says ok; lea
 removes the directory. etcd listens on a socket inside that directory, which only this user can open; the
 API server listens on a free loopback port with a certificate of the cluster's own authority. RBAC is on,
 admission is Kubernetes' default, and there are no controllers: nothing happens in this cluster that a test
-did not ask for. More programs join with ``start``::
+did not ask for. More programs join when asked to::
 
     with ControlPlane() as plane:
-        kubeconfig = plane.kubeconfig("system:kube-scheduler")
-        plane.start("kube-scheduler", f"--kubeconfig={kubeconfig}")
+        plane.start_controllers()
+        plane.start_scheduler()
+        fleet = plane.kwok()
 """
 
 import os
 import re
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -24,14 +26,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.live import sweeper
+from tests.live.api_server import ADMIN_GROUP, api_server_flags
 from tests.live.binaries import find
-from tests.live.certificates import Authority, kubeconfig, token_signer
+from tests.live.certificates import Authority, kubeconfig, private_file
+from tests.live.fleet import Fleet
 from tests.live.process import Server, ServerExitedError, wait_until
+from tests.live.real_nodes import RealNodes
 from tests.live.rest import Rest
 
 ADMIN = "admin"
-ADMIN_GROUP = "system:masters"
 START_SECONDS = 90
+PROBE_SECONDS = 3
 STOP_SECONDS = 20
 KUBECTL_SECONDS = 60
 PORT_ATTEMPTS = 3
@@ -55,6 +61,8 @@ class ControlPlane:
                 )
             )
             self._stack = stack
+            sweep = [sys.executable, sweeper.__file__, str(self.directory)]
+            self.launch("sweeper", sweep, cleans_up=True)
             self._start_etcd()
             self._start_api_server()
             self._stack = stack.pop_all()
@@ -81,7 +89,7 @@ class ControlPlane:
         return self.rest_as(ADMIN, ADMIN_GROUP)
 
     @cached_property
-    def _kubectl(self) -> Path:
+    def kubectl_program(self) -> Path:
         return find("kubectl")
 
     def rest_as(self, user: str, *groups: str) -> Rest:
@@ -92,7 +100,8 @@ class ControlPlane:
         """Mints a kubeconfig for ``user``, a member of ``groups``; what they may do is up to RBAC."""
         identity = self.authority.client(user, groups)
         name = re.sub(r"[:/]", "-", "+".join((user, *groups)))  # KUBECONFIG is a list, parted by colons
-        return self._private_file(f"{name}.kubeconfig", kubeconfig(self.url, self.authority, user, identity))
+        text = kubeconfig(self.url, self.authority, user, identity)
+        return private_file(self.directory / f"{name}.kubeconfig", text)
 
     def kubectl(
         self,
@@ -104,7 +113,7 @@ class ControlPlane:
     ) -> subprocess.CompletedProcess[str]:
         """Runs kubectl, as the administrator unless told otherwise. With ``check``, failing is an error."""
         result = subprocess.run(
-            [self._kubectl, *arguments],
+            [self.kubectl_program, *arguments],
             env=self.environment(kubeconfig),
             input=stdin,
             capture_output=True,
@@ -134,15 +143,65 @@ class ControlPlane:
 
     def start(self, name: str, *flags: str) -> Server:
         """Starts another program of the control plane; it is stopped with the rest, before what it needs."""
-        return self._launch(name, [find(name), *flags])
+        return self.launch(name, [find(name), *flags])
 
-    # --- parts
-
-    def _launch(self, name: str, command: Sequence[str | Path]) -> Server:
-        server = Server(command, self.directory / f"{name}.log")
+    def launch(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        environment: Mapping[str, str] | None = None,
+        *,
+        cleans_up: bool = False,
+    ) -> Server:
+        """Starts any command as ``start`` does; the log goes to NAME.log."""
+        server = Server(command, self.directory / f"{name}.log", environment, cleans_up=cleans_up)
         self.servers.append(server)
         self._stack.callback(server.stop, STOP_SECONDS)
         return server
+
+    def start_controllers(self, **flags: str) -> Server:
+        """Starts kube-controller-manager; ``flags`` add to its flags (``node_monitor_period="1s"``).
+
+        Nodes that send no heartbeats stay as they are: the fake ones have none. Where nodes are real,
+        ``controllers="*"`` has it look after them.
+        """
+        return self._start_component(
+            "kube-controller-manager",
+            {
+                "controllers": "*,-node-lifecycle-controller",
+                "use-service-account-credentials": "true",
+                "service-account-private-key-file": str(self.directory / "tokens.key"),
+                "root-ca-file": str(self.directory / "ca.crt"),
+                **{flag.replace("_", "-"): value for flag, value in flags.items()},
+            },
+        )
+
+    def start_scheduler(self, **flags: str) -> Server:
+        """Starts kube-scheduler; ``flags`` add to its flags."""
+        return self._start_component(
+            "kube-scheduler", {flag.replace("_", "-"): value for flag, value in flags.items()}
+        )
+
+    def kwok(self, node_lease_seconds: int = 0) -> Fleet:
+        """Starts kwok: a fleet of fake nodes, empty as yet.
+
+        Only with node leases do the nodes stay ready where the node-lifecycle-controller runs.
+        """
+        return Fleet(self, node_lease_seconds)
+
+    def real_nodes(
+        self, count: int = 2, *, gpus: int = 8, labels: Mapping[str, str] | None = None
+    ) -> RealNodes:
+        """Starts real kubelets, with their network and DNS, and waits until they are ready. Needs root."""
+        return RealNodes(self, count, gpus, labels or {})
+
+    # --- parts
+
+    def _start_component(self, name: str, flags: Mapping[str, str]) -> Server:
+        """A client of the API server that nobody needs to reach: it opens no port and has no rival."""
+        kubeconfig = self.kubeconfig(f"system:{name}")
+        common = {"kubeconfig": str(kubeconfig), "leader-elect": "false", "secure-port": "0"}
+        return self.start(name, *(f"--{flag}={value}" for flag, value in (common | dict(flags)).items()))
 
     def _start_etcd(self) -> None:
         # No other member is ever told an address, and the data is not worth waiting for the disk.
@@ -162,7 +221,9 @@ class ControlPlane:
         for attempt in range(1, PORT_ATTEMPTS + 1):
             port = _free_port()
             self.url = f"https://127.0.0.1:{port}"
-            flags = self._api_server_flags(port) | self._extra_flags
+            flags = (
+                api_server_flags(self.directory, self.authority, self._etcd_socket, port) | self._extra_flags
+            )
             server = self.start("kube-apiserver", *(f"--{flag}={value}" for flag, value in flags.items()))
             try:
                 self._await_ready()
@@ -175,31 +236,10 @@ class ControlPlane:
             else:
                 return
 
-    def _api_server_flags(self, port: int) -> dict[str, str]:
-        serving = self.authority.server(
-            "kube-apiserver", ["127.0.0.1", "localhost", "kubernetes.default.svc"]
-        )
-        tokens = token_signer()
-        return {
-            "etcd-servers": f"unix://{self._etcd_socket}",
-            "bind-address": "127.0.0.1",
-            "advertise-address": "127.0.0.1",
-            "secure-port": str(port),
-            "endpoint-reconciler-type": "none",
-            "service-cluster-ip-range": "10.96.0.0/16",
-            "authorization-mode": "Node,RBAC",
-            "enable-admission-plugins": "ValidatingAdmissionPolicy",
-            "allow-privileged": "true",
-            "client-ca-file": str(self._private_file("ca.crt", self.authority.certificate)),
-            "tls-cert-file": str(self._private_file("kube-apiserver.crt", serving.public)),
-            "tls-private-key-file": str(self._private_file("kube-apiserver.key", serving.key)),
-            "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
-            "service-account-key-file": str(self._private_file("tokens.pub", tokens.public)),
-            "service-account-signing-key-file": str(self._private_file("tokens.key", tokens.key)),
-        }
-
     def _await_ready(self) -> None:
-        probe = self.rest_as(ADMIN, ADMIN_GROUP)
+        # Whoever took the port from us may never answer: this must not wait for them.
+        identity = self.authority.client(ADMIN, [ADMIN_GROUP])
+        probe = Rest(self.url, self.authority, identity, self.directory, PROBE_SECONDS)
 
         def ready() -> bool:
             for server in self.servers:
@@ -210,12 +250,6 @@ class ControlPlane:
                 return False
 
         wait_until(ready, "the API server says that it is ready", START_SECONDS)
-
-    def _private_file(self, name: str, text: str) -> Path:
-        path = self.directory / name
-        path.touch(mode=0o600)
-        path.write_text(text)
-        return path
 
 
 def _free_port() -> int:
