@@ -48,6 +48,12 @@ def command(
     from jobtree.cli.session import edit
     from jobtree.cli.submitted import submitted
 
+    if settings.live:
+        from jobtree.cli import livework
+
+        documents = following(read_manifests(files, settings), after)
+        livework.submit(settings, documents, dry_run=dry_run, replace=replace)
+        return
     documents = following(read_manifests(files, settings), after)
     with edit(settings, save=not dry_run) as cluster:
         keys = create(cluster, documents, replace=replace)

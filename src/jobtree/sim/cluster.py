@@ -34,7 +34,7 @@ from jobtree.core.world import World
 from jobtree.sim.events import Event, events_of, joined
 from jobtree.sim.objects import Key, Objects, made_up_uid
 from jobtree.sim.reservations import Reservations
-from jobtree.sim.told import verdict_told
+from jobtree.sim.told import verdict_told, verdict_written
 from jobtree.sim.work import DONE, DURATION, LOST, Work, pace_of, read_work, written
 
 
@@ -59,6 +59,7 @@ class Cluster:
         self.beacon_documents: list[dict[str, Any]] = []
         self._touched: set[RunKey] = set()
         self._checked = checked
+        self._as_written = False  # what another planner wrote is left as it is
 
     @property
     def now(self) -> int:
@@ -66,8 +67,8 @@ class Cluster:
 
     # What people do
 
-    def load(self, documents: Iterable[Document]) -> None:
-        """Take in the documents of a state file, then plan."""
+    def load(self, documents: Iterable[Document], *, settle: bool = True) -> None:
+        """Take in the documents of a state file, or of a live cluster; then plan, if asked to."""
         keys = [self.objects.add(document) for document in documents]
         for kind in ("Node", "Pod", "Budget", "Run", "Lease", "Reservation"):
             for key in keys:
@@ -76,9 +77,11 @@ class Cluster:
         self._refuse_cycles()
         for state in self.world.runs.values():
             self._watch_work(state.key)
-            state.verdict = verdict_told(state)
+            state.verdict = verdict_told(state) if settle else verdict_written(state)
         self._note_cuts()
-        self.settle()
+        self._as_written = not settle
+        if settle:
+            self.settle()
 
     def submit(self, documents: Iterable[Document]) -> list[Key]:
         """Create new objects (Runs, Budgets, Nodes, Pods), all of them or none, then plan."""
@@ -226,9 +229,9 @@ class Cluster:
             body.setdefault("metadata", {}).setdefault("annotations", {})[CORDONED] = why
             self._take_in(("Node", "", name))
 
-    def violations(self) -> list[Violation]:
-        """All invariants that do not hold, of the cluster as it stands."""
-        return check(self.world, self._replay)
+    def violations(self, *, planned: bool = True) -> list[Violation]:
+        """All invariants that do not hold, of the cluster as it stands; with ``planned``, one at rest."""
+        return check(self.world, self._replay, planned=planned)
 
     def _carry_out(self, action: Action) -> list[Event]:
         """Write down what an action changes; who is warned by it."""
@@ -366,6 +369,8 @@ class Cluster:
 
     def documents(self) -> list[dict[str, Any]]:
         """All documents with the status as of now."""
+        if self._as_written:
+            return self.objects.all()
         warned = self._reservations.refresh()
         for run, state in self.world.runs.items():
             if run in self._touched or state.phase not in FINISHED:
