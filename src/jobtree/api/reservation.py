@@ -7,7 +7,8 @@ from msgspec import Meta
 from jobtree.api.lease import Payer, RunRef
 from jobtree.api.meta import ObjectMeta, Wire
 from jobtree.api.rules import Rule, unchanged
-from jobtree.api.scalars import Count, Flavor, GpuHours, Hex, Name, ShortName, Text, Time, Word
+from jobtree.api.run import MAX_LEASES, Allocation, Ending, Phase
+from jobtree.api.scalars import Count, Flavor, GpuHours, Hex, Name, ShortName, Tally, Text, Time, Word
 
 RemedyKind = Literal[
     "Reclaim",
@@ -96,8 +97,26 @@ class Terms(Wire):
     turn: Count = 0  # of promises made at one instant, those of an earlier planning come first
 
 
+class Decided(Wire):
+    """What a resolution decided for one Run: carried out from here after a crash, never drawn again.
+
+    It is done once the Run's status has that revision, or a later one.
+    """
+
+    run_ref: RunRef
+    revision: Tally
+    phase: Phase
+    attempt: Tally = 0
+    leases_opened: Tally = 0
+    lotteries_lost: Tally = 0
+    provisional: bool = False
+    allocation: Allocation | None = None
+    closing: Annotated[tuple[Ending, ...], Meta(max_length=MAX_LEASES)] = ()
+
+
 class ReservationStatus(Wire):
     state: ReservationState | None = None
+    decided: Annotated[tuple[Decided, ...], Meta(max_length=1024)] = ()
     terms: Terms | None = None
     forecast: Forecast | None = None
     slips: Annotated[tuple[Slip, ...], Meta(max_length=256)] = ()
