@@ -17,7 +17,6 @@ from jobtree.api.scalars import (
     Name,
     Owner,
     PositiveCount,
-    RankSlots,
     Rate,
     ShortName,
     SlotRange,
@@ -196,15 +195,11 @@ class AllocatedLease(Wire):
 
 
 class Allocation(Wire):
-    """The commit point of a gang: what it holds and since when. Leases and pods follow from it.
-
-    ``ranks`` has the slots of every rank, in rank order; those of one pod on one node, parted by commas.
-    """
+    """The commit point of a gang: what it holds and since when. Leases and pods follow from it."""
 
     since: Time
     gpus_per_pod: Count
     leases: Annotated[tuple[AllocatedLease, ...], Meta(max_length=MAX_LEASES)] = ()
-    ranks: Annotated[tuple[RankSlots, ...], Meta(max_length=MAX_SLOT_RANGES)] = ()
 
 
 class Ending(Wire):
@@ -228,6 +223,9 @@ class Risk(Wire):
     kill_probability: Decimal
 
 
+RankPlace = Annotated[str, Meta(max_length=400)]  # "0/3 gpu-a-01#0-7": group, place in it, slots
+
+
 class RunStatus(Wire):
     phase: Phase | None = None
     conditions: Conditions = ()
@@ -241,6 +239,7 @@ class RunStatus(Wire):
     deficit_gpus: Count = 0
     risk: Annotated[tuple[Risk, ...], Meta(max_length=64)] = ()
     attempt: Tally = 0
+    ranks: Annotated[tuple[RankPlace, ...], Meta(max_length=12_500)] = ()
     leases_opened: Tally = 0
     lotteries_lost: Tally = 0
     reservations_made: Tally = 0

@@ -136,14 +136,6 @@ SlotRange = Annotated[
         description="a slot such as gpu-a-01#3, or a range of one node's slots such as gpu-a-01#0-7",
     ),
 ]
-RankSlots = Annotated[
-    str,
-    Meta(
-        pattern=rf"^{_SUBDOMAIN}#[0-9]{{1,3}}(-[0-9]{{1,3}})?(,[0-9]{{1,3}}(-[0-9]{{1,3}})?)*\Z",
-        max_length=512,
-        description="the slots of one pod, such as gpu-a-01#0-7 or gpu-a-01#0-1,3",
-    ),
-]
 Text = Annotated[str, Meta(max_length=4096)]
 Word = Annotated[str, Meta(max_length=63)]
 Uid = Annotated[str, Meta(max_length=64)]

@@ -6,7 +6,6 @@ from typing import Any, Literal
 from jobtree.api.lease import LeaseClass
 from jobtree.api.quantities import parse_time
 from jobtree.api.run import Phase, Run
-from jobtree.core.allocation import PodSlots, assign_ranks, ranks_of
 from jobtree.core.books import Account, Tally
 from jobtree.core.lease import EnvelopeKey, Lease, RunKey
 from jobtree.core.promise import Order, Promise, Rank
@@ -14,6 +13,10 @@ from jobtree.core.reasons import Verdict
 from jobtree.core.shape import Shape, shape_of
 
 FINISHED = frozenset({"Completed", "Failed"})
+
+Pod = tuple[str, int]  # its node, and the mask of its slots there
+Seat = tuple[int, int]  # a group, and a place in it
+Seats = dict[Seat, Pod]
 
 Progress = tuple[Any, ...]  # values of SAVED
 
@@ -54,10 +57,10 @@ class RunState:
         "provisional",
         "queued",
         "quotas",
-        "ranks",
         "reservations",
         "revision",
         "run",
+        "seats",
         "seen",
         "shape",
         "since",
@@ -85,9 +88,9 @@ class RunState:
         allocation = status.allocation
         self.since = parse_time(allocation.since) if allocation else None
         self.pod_size = allocation.gpus_per_pod if allocation else 0
-        self.ranks: tuple[PodSlots, ...] = ranks_of(allocation)
         self.revision = status.revision  # how many decisions there were about it
         self.attempt = status.attempt
+        self.seats: Seats = {}
         self.opened = status.leases_opened
         self.lost = status.lotteries_lost
         self.provisional = status.provisional  # stands in promised slots, and goes first when they are due
@@ -147,11 +150,6 @@ class RunState:
         if self.since is None or self.shape is None or self.shape.max_duration is None:
             return None
         return self.since + self.shape.max_duration
-
-    def rearrange(self) -> None:
-        """What it holds was decided anew: ranks follow its leases."""
-        self.revision += 1
-        self.ranks = assign_ranks(self.ranks, self.leases.values(), self.pod_size) if self.leases else ()
 
     def progress(self) -> Progress:
         """Everything that an action may change about the Run itself."""

@@ -15,6 +15,7 @@ from jobtree.core.books import FOREVER, Account, EnvelopeState
 from jobtree.core.forecast import forecast
 from jobtree.core.reasons import Verdict
 from jobtree.core.runs import RunState
+from jobtree.core.seats import write_seats
 from jobtree.core.world import World
 
 CONDITIONS = (
@@ -47,6 +48,7 @@ def run_status(world: World, state: RunState, warned: Warned, closing: tuple[End
         deficit_gpus=forecast(world, state).deficit if promise else 0,
         risk=warned.risks[:64],
         attempt=state.attempt,
+        ranks=write_seats(state.seats) if phase == "Running" else (),
         lotteries_lost=state.lost,
         reservations_made=state.reservations,
         provisional=state.provisional,
@@ -90,7 +92,7 @@ def width_of(state: RunState) -> Width | None:
 def allocation_of(state: RunState) -> Allocation | None:
     if state.phase != "Running" or state.since is None:
         return None
-    return allocation.allocation_of(state.leases.values(), state.ranks, state.since, state.pod_size)
+    return allocation.allocation_of(state.leases.values(), state.since, state.pod_size)
 
 
 def funding_of(world: World, state: RunState) -> list[FundingShare]:

@@ -4,8 +4,7 @@ from collections.abc import Container
 
 import msgspec
 
-from jobtree.core.allocation import rank_leases
-from jobtree.core.lease import pods_of
+from jobtree.core.lease import Lease, pods_of
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
@@ -19,6 +18,12 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 Step = tuple[Piece, ...]
+
+
+def ranks(state: RunState) -> list[Lease]:
+    """The leases of the Run's ranks, lowest rank first."""
+    found = [lease for lease in state.leases.values() if lease.role != "Spare"]
+    return sorted(found, key=lambda lease: (lease.group, lease.start, lease.name))
 
 
 def shrink_steps(world: World, state: RunState, domains: Container[str] | None = None) -> list[Step]:
@@ -43,7 +48,7 @@ def chunks(world: World, state: RunState, domains: Container[str] | None) -> lis
     shape, nodes = state.shape, world.fleet.nodes
     pieces = [
         (lease.group, Piece(lease.name, node, mask))
-        for lease in rank_leases(state.leases.values())
+        for lease in ranks(state)
         for node, mask in pods_of(lease.slots, state.pod_size)
     ]
     inside = [

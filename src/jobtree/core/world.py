@@ -25,6 +25,7 @@ from jobtree.core.lease import Lease, RunKey, from_wire, number_of
 from jobtree.core.ledger import Ledger
 from jobtree.core.promise import Order, Promise, Rank
 from jobtree.core.runs import FINISHED, Progress, RunState
+from jobtree.core.seats import read_seats, reseat
 
 PHASES: dict[str, Phase] = {
     "Start": "Running",
@@ -281,6 +282,8 @@ class World:
                 state.pod_size = state.shape.pod_size(biggest)
             self.alarms.watch_run(state)
         self._repost(list(state.leases))
+        state.seats = state.seats or read_seats(state.run.status.ranks)
+        reseat(state)
         self._enqueue(state)
 
     def open_lease(self, lease: Lease) -> None:
@@ -477,7 +480,9 @@ class World:
         for lease in action.opens:
             self.open_lease(lease)
             state.opened += 1
-        state.rearrange()
+        state.revision += 1
+        if action.closes or action.opens:
+            reseat(state)
         if action.kind == "Cancel":
             self.drop_run(action.run)
 
