@@ -57,7 +57,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     failed: bool
 
 
-class _Metadata(msgspec.Struct):
+class NodeMetadata(msgspec.Struct):
     name: Name
     uid: str = ""
     labels: dict[str, str] = {}
@@ -80,15 +80,21 @@ class _Status(msgspec.Struct):
     conditions: tuple[_Condition, ...] = ()
 
 
-class _RawNode(msgspec.Struct):
-    metadata: _Metadata
+class RawNode(msgspec.Struct):
+    """The fields that ``node_of`` needs."""
+
+    metadata: NodeMetadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
 
 def read_node(document: dict[str, Any], where: str) -> Node:
     """The Node of a raw core/v1 document. Raises InputError."""
-    raw = convert(document, _RawNode, where)
+    return node_of(convert(document, RawNode, where), where)
+
+
+def node_of(raw: RawNode, where: str) -> Node:
+    """The same, of a document that has its shape. Raises InputError for quantities that are none."""
     labels, resources = raw.metadata.labels, _resources(raw, where)
     gpu_resource = next((name for name in GPU_RESOURCES if resources.get(name)), GPU_RESOURCES[0])
     ready = next((one for one in raw.status.conditions if one.type == "Ready"), None)
@@ -113,7 +119,7 @@ def read_node(document: dict[str, Any], where: str) -> Node:
     )
 
 
-def _resources(raw: _RawNode, where: str) -> dict[str, int]:
+def _resources(raw: RawNode, where: str) -> dict[str, int]:
     """Allocatable, else capacity: CPU in thousandths, everything else in units."""
     field = "allocatable" if raw.status.allocatable else "capacity"
     quantities = raw.status.allocatable or raw.status.capacity

@@ -85,21 +85,23 @@ class _PodSpec(msgspec.Struct, rename="camel"):
     tolerations: tuple[Toleration, ...] = ()
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
+class PodMetadata(msgspec.Struct, rename="camel"):
     name: Name
     namespace: str = ""
     uid: str = ""
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class _Status(msgspec.Struct):
+class PodStatus(msgspec.Struct):
     phase: str = ""
 
 
-class _RawPod(msgspec.Struct):
-    metadata: _Metadata
+class RawPod(msgspec.Struct):
+    """The fields that ``pod_of`` needs."""
+
+    metadata: PodMetadata
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-    status: _Status = msgspec.field(default_factory=_Status)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
 class _RawTemplate(msgspec.Struct):
@@ -108,7 +110,11 @@ class _RawTemplate(msgspec.Struct):
 
 def read_pod(document: dict[str, Any], where: str) -> Pod:
     """The Pod of a raw core/v1 document. Raises InputError."""
-    raw = convert(document, _RawPod, where)
+    return pod_of(convert(document, RawPod, where), where)
+
+
+def pod_of(raw: RawPod, where: str) -> Pod:
+    """The same, of a document that has its shape. Raises InputError for quantities that are none."""
     amounts = _total(raw.spec, where, "spec")
     return Pod(
         namespace=raw.metadata.namespace,

@@ -1,0 +1,1 @@
+"""Speaks Kubernetes: who to talk to and as whom, requests, watches, what was seen, writes, leadership."""

@@ -1,0 +1,109 @@
+"""From an object's bytes to the part of it that Jobtree keeps.
+
+The four kinds become their structs, a Node what ``api.nodes`` reads of it, a Pod what ``api.pods`` reads of
+it and how it fares. Bytes of other fields are passed over, never built: a fleet's pods fit into memory.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from jobtree.api.budget import Budget
+from jobtree.api.lease import Lease
+from jobtree.api.nodes import Node, NodeMetadata, RawNode, node_of
+from jobtree.api.parse import Object, parse_object
+from jobtree.api.pods import Pod, PodMetadata, PodStatus, RawPod, pod_of
+from jobtree.api.reservation import Reservation
+from jobtree.api.run import Run
+from jobtree.api.shape import convert
+from jobtree.kube.resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
+from jobtree.kube.store import Encoded, Held
+
+T = TypeVar("T", bound=Object)
+
+_decode_document = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def _reader(resource: Resource, kind: type[T]) -> Callable[[Encoded], Held[T]]:
+    typed = {"apiVersion": resource.api_version, "kind": resource.kind}
+
+    def read(encoded: Encoded) -> Held[T]:
+        parsed = parse_object(_decode_document(encoded) | typed, "the cluster")
+        assert isinstance(parsed, kind)
+        metadata = parsed.metadata
+        return Held(metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, parsed)
+
+    return read
+
+
+read_budget: Callable[[Encoded], Held[Budget]] = _reader(BUDGETS, Budget)
+read_run: Callable[[Encoded], Held[Run]] = _reader(RUNS, Run)
+read_reservation: Callable[[Encoded], Held[Reservation]] = _reader(RESERVATIONS, Reservation)
+read_lease: Callable[[Encoded], Held[Lease]] = _reader(LEASES, Lease)
+
+
+class LiveNode(msgspec.Struct, frozen=True, gc=False):
+    node: Node
+    annotations: dict[str, str]
+
+
+class LivePod(msgspec.Struct, frozen=True, gc=False):
+    """``run_uid`` is the Run that controls it, if one does; ``deleted`` when it was asked to go."""
+
+    pod: Pod
+    labels: dict[str, str]
+    run_uid: str
+    phase: str
+    reason: str
+    deleted: str | None
+
+
+class _NodeMetadata(NodeMetadata, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Node(RawNode):
+    metadata: _NodeMetadata
+
+
+class _PodMetadata(PodMetadata, rename="camel"):
+    resource_version: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    deletion_timestamp: str | None = None
+
+
+class _PodStatus(PodStatus):
+    reason: str = ""
+
+
+class _Pod(RawPod):
+    metadata: _PodMetadata
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+_decode_node = msgspec.json.Decoder(_Node).decode
+_decode_pod = msgspec.json.Decoder(_Pod).decode
+
+
+def read_live_node(encoded: Encoded) -> Held[LiveNode]:
+    try:
+        raw = _decode_node(encoded)
+    except msgspec.ValidationError:  # say all that is wrong, or pass over nulls
+        raw = convert(_decode_document(encoded), _Node, "the cluster")
+    node, metadata = node_of(raw, "the cluster"), raw.metadata
+    return Held(node.uid, node.name, "", metadata.resource_version, LiveNode(node, metadata.annotations))
+
+
+def read_live_pod(encoded: Encoded) -> Held[LivePod]:
+    try:
+        raw = _decode_pod(encoded)
+    except msgspec.ValidationError:
+        raw = convert(_decode_document(encoded), _Pod, "the cluster")
+    pod, metadata, status = pod_of(raw, "the cluster"), raw.metadata, raw.status
+    run_uid = (
+        next((one.uid for one in metadata.owner_references if one.controller), "") if pod.jobtree else ""
+    )
+    live = LivePod(pod, metadata.labels, run_uid, status.phase, status.reason, metadata.deletion_timestamp)
+    return Held(pod.uid, pod.name, pod.namespace, metadata.resource_version, live)

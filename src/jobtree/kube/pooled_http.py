@@ -1,0 +1,97 @@
+"""The transport of the manager: aiohttp, many requests at once over kept connections.
+
+Imported by the manager only: loading aiohttp takes longer than a kubectl plugin may take to answer.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from aiohttp import (
+    ClientConnectorError,
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    TCPConnector,
+)
+from yarl import URL
+
+from jobtree.kube.access import Access, Grant
+from jobtree.kube.errors import UNAUTHORIZED, Answer
+from jobtree.kube.requests import Request
+from jobtree.kube.transport import CONNECT_SECONDS, REQUEST_SECONDS, headers_for, unreachable
+
+KEPT_SECONDS = 60.0
+
+
+class PooledTransport:
+    """Made and used inside one event loop. How many requests run at once is for its users to bound."""
+
+    def __init__(self, access: Access, request_seconds: float = REQUEST_SECONDS) -> None:
+        self._access = access
+        self._timeout = ClientTimeout(total=request_seconds, sock_connect=CONNECT_SECONDS)
+        self._session = ClientSession(
+            connector=TCPConnector(limit=0, keepalive_timeout=KEPT_SECONDS), auto_decompress=False
+        )
+
+    async def send(self, request: Request) -> bytes:
+        grant = await self._grant()
+        answer = await self._exchange(request, grant)
+        if answer.code == UNAUTHORIZED and self._access.renew(grant):
+            answer = await self._exchange(request, await self._grant())
+        return answer.accepted()
+
+    async def stream(self, request: Request, silence_seconds: float | None) -> AsyncGenerator[bytes, None]:
+        limits = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence_seconds)
+        try:
+            response = await self._open(request, limits)
+            async with response:
+                if response.status >= 300:  # noqa: PLR2004  as HTTP counts
+                    (await _answer(response)).accepted()
+                yield b""  # the server has agreed
+                async for chunk in response.content.iter_any():
+                    yield chunk
+        except (ClientError, OSError, TimeoutError) as broken:
+            raise unreachable(self._access.endpoint, broken, may_have_happened=False) from None
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def _grant(self) -> Grant:
+        grant = self._access.current()
+        return grant if grant is not None else await asyncio.to_thread(self._access.grant)
+
+    async def _open(self, request: Request, limits: ClientTimeout) -> ClientResponse:
+        grant = await self._grant()
+        response = await self._ask(request, grant, limits)
+        if response.status == UNAUTHORIZED and self._access.renew(grant):
+            response.release()
+            response = await self._ask(request, await self._grant(), limits)
+        return response
+
+    async def _exchange(self, request: Request, grant: Grant) -> Answer:
+        try:
+            async with await self._ask(request, grant, self._timeout) as response:
+                return await _answer(response)
+        except ClientConnectorError as broken:
+            raise unreachable(self._access.endpoint, broken, may_have_happened=False) from None
+        except (ClientError, OSError, TimeoutError) as broken:
+            raise unreachable(self._access.endpoint, broken, may_have_happened=request.writes) from None
+
+    async def _ask(self, request: Request, grant: Grant, limits: ClientTimeout) -> ClientResponse:
+        endpoint = self._access.endpoint
+        return await self._session.request(
+            request.method,
+            URL(endpoint.url + request.target, encoded=True),
+            data=request.body,
+            headers=[*headers_for(request), *grant.headers],
+            ssl=grant.tls if grant.tls is not None else True,
+            server_hostname=endpoint.server_name or None,
+            proxy=endpoint.proxy or None,
+            timeout=limits,
+            allow_redirects=False,
+        )
+
+
+async def _answer(response: ClientResponse) -> Answer:
+    return Answer(response.status, await response.read(), response.headers.get("Retry-After"))

@@ -1,0 +1,214 @@
+"""What was seen of one kind, by UID, and what has changed since the reader last looked.
+
+An object is its UID: one that was deleted and made again under the same name is another one, and a change of
+it never touches the first. Names are an index: the last object to take a name has it.
+
+Changes wait here until ``drain``, one per object: however long the reader takes, and however often an object
+changes meanwhile, it finds what it last saw and what is there now. So the wait is bounded by the number of
+objects, and what came and went unseen is never mentioned.
+
+A full listing is told as ``restart``, ``upsert`` for all there is, ``finish``: what did not come up is gone,
+and its deletion, which no watch told, is a change like any other. What cannot be decoded is reported and left
+out; an object that was readable before stays as it was last read, since forgetting a lease would free what it
+holds.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from jobtree.api.problems import InputError
+
+T = TypeVar("T")
+Encoded = bytes | msgspec.Raw
+REMEMBERED_DELETIONS = 10_000
+
+
+class Held(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """An object as it was last seen; ``value`` is the part of it that Jobtree reads."""
+
+    uid: str
+    name: str
+    namespace: str
+    resource_version: str
+    value: T
+
+
+class Change(NamedTuple, Generic[T]):
+    """``before`` is what the reader saw last, ``after`` what is there now; None: nothing."""
+
+    before: Held[T] | None
+    after: Held[T] | None
+
+
+class Unreadable(NamedTuple):
+    """An object that is left out, and why."""
+
+    uid: str
+    name: str
+    namespace: str
+    why: str
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class Head(msgspec.Struct):
+    """The part of any object that says which one it is."""
+
+    metadata: _Metadata
+
+
+_decode_head = msgspec.json.Decoder(Head).decode
+
+
+def _nothing(*_: object) -> None:
+    """For those who do not want to be told."""
+
+
+class Store(Generic[T]):
+    """One kind. Used from one thread; ``wake`` is called when the first change starts to wait."""
+
+    def __init__(
+        self,
+        decode: Callable[[Encoded], Held[T]],
+        unreadable: Callable[[Unreadable], None] = _nothing,
+        wake: Callable[[], None] = _nothing,
+    ) -> None:
+        self.synced = False
+        self._decode = decode
+        self._report = unreadable
+        self._wake = wake
+        self._held: dict[str, Held[T]] = {}
+        self._names: dict[tuple[str, str], str] = {}
+        self._changes: dict[str, Change[T]] = {}
+        self._unseen: set[str] = set()
+        self._learned: set[str] = set()
+        self._deleted: OrderedDict[str, None] = OrderedDict()
+
+    # --- reading
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[Held[T]]:
+        return iter(self._held.values())
+
+    def get(self, uid: str) -> Held[T] | None:
+        return self._held.get(uid)
+
+    def named(self, name: str, namespace: str = "") -> Held[T] | None:
+        return self._held.get(self._names.get((namespace, name), ""))
+
+    def drain(self) -> list[Change[T]]:
+        """All changes that wait, what is gone first: a name is free before it is taken again."""
+        changes, self._changes = list(self._changes.values()), {}
+        return sorted(changes, key=lambda change: change.after is not None)
+
+    # --- what a watch tells
+
+    def restart(self) -> None:
+        """A full listing begins."""
+        self._unseen = set(self._held)
+        self._learned.clear()
+
+    def upsert(self, encoded: Encoded) -> str:
+        """An object is there, like this. Gives its resourceVersion."""
+        try:
+            held = self._decode(encoded)
+        except Exception as broken:  # noqa: BLE001  whatever a decoder trips over must not stop the stream
+            return self._leave_out(encoded, broken)
+        self._unseen.discard(held.uid)
+        if self._is_news(held):
+            self._put(held)
+        return held.resource_version
+
+    def delete(self, encoded: Encoded) -> str:
+        """An object is gone. Gives the resourceVersion of its end."""
+        metadata = _decode_head(encoded).metadata
+        self._unseen.discard(metadata.uid)
+        self._remove(metadata.uid)
+        return metadata.resource_version
+
+    def finish(self) -> None:
+        """The full listing is complete."""
+        for uid in sorted(self._unseen):
+            self._remove(uid)
+        self._unseen.clear()
+        self.synced = True
+
+    # --- what our own writes tell
+
+    def learn(self, encoded: Encoded) -> None:
+        """The server's answer to a write, which the watch will bring too. Ignored unless it is news."""
+        held = self._decode(encoded)
+        known = self._held.get(held.uid) or self.named(held.name, held.namespace)
+        if held.uid in self._deleted or (known is not None and not _newer(held, known)):
+            return
+        self._learned.add(held.uid)
+        self._unseen.discard(held.uid)
+        self._put(held)
+
+    # --- parts
+
+    def _is_news(self, held: Held[T]) -> bool:
+        """Neither what is held already, nor what a write of our own has overtaken."""
+        known = self._held.get(held.uid)
+        if known is None:
+            return True
+        if held.uid in self._learned:
+            if _newer(known, held):
+                return False
+            self._learned.discard(held.uid)
+        return held.resource_version != known.resource_version
+
+    def _put(self, held: Held[T]) -> None:
+        key = (held.namespace, held.name)
+        other = self._names.get(key, held.uid)
+        if other != held.uid:
+            self._remove(other)
+        self._names[key] = held.uid
+        self._note(held.uid, self._held.get(held.uid), held)
+        self._held[held.uid] = held
+
+    def _remove(self, uid: str) -> None:
+        self._learned.discard(uid)
+        self._deleted[uid] = None
+        if len(self._deleted) > REMEMBERED_DELETIONS:
+            self._deleted.popitem(last=False)
+        held = self._held.pop(uid, None)
+        if held is None:
+            return
+        key = (held.namespace, held.name)
+        if self._names.get(key) == uid:
+            del self._names[key]
+        self._note(uid, held, None)
+
+    def _note(self, uid: str, before: Held[T] | None, after: Held[T] | None) -> None:
+        waiting = self._changes.get(uid)
+        if waiting is not None:
+            before = waiting.before
+        if before is None and after is None:
+            del self._changes[uid]
+            return
+        if not self._changes:
+            self._wake()
+        self._changes[uid] = Change(before, after)
+
+    def _leave_out(self, encoded: Encoded, broken: Exception) -> str:
+        metadata = _decode_head(encoded).metadata
+        self._unseen.discard(metadata.uid)
+        why = str(broken) if isinstance(broken, (InputError, msgspec.MsgspecError)) else repr(broken)
+        self._report(Unreadable(metadata.uid, metadata.name, metadata.namespace, why))
+        return metadata.resource_version
+
+
+def _newer(one: Held[T], other: Held[T]) -> bool:
+    """Versions of one cluster are the counter of its database."""
+    return int(one.resource_version) > int(other.resource_version)

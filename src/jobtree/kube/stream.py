@@ -1,0 +1,36 @@
+"""Following a kind from a program that waits: ``kubectl runs watch`` streams, it does not poll."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+from jobtree.kube.client import converse
+from jobtree.kube.errors import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, KubeError, StatusError
+from jobtree.kube.follow import SILENCE_SECONDS, Follow
+from jobtree.kube.lines import LineCutter
+from jobtree.kube.transport import Transport
+
+
+def follow_changes(
+    transport: Transport, follow: Follow, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[None]:
+    """Comes back whenever the sink has been told something. What waiting does not mend is raised."""
+    while True:
+        trouble: KubeError | None = None
+        try:
+            if follow.must_list:
+                converse(transport, follow.list_pages())
+                yield
+            cutter = LineCutter()
+            with closing(transport.stream(follow.next_watch(), SILENCE_SECONDS)) as stream:
+                for chunk in stream:
+                    lines = cutter.feed(chunk)
+                    for line in lines:
+                        follow.take(line)
+                    if lines:
+                        yield
+        except KubeError as broken:
+            if isinstance(broken, StatusError) and broken.code in (UNAUTHORIZED, FORBIDDEN, NOT_FOUND):
+                raise
+            trouble = broken
+        sleep(follow.pause(trouble))
