@@ -6,46 +6,62 @@ programs and gets them whatever their version; one that merely happens to be on 
 within one minor version of the pinned one, the skew that Kubernetes supports.
 
 A build is made once per machine: a lock lets one process build while the others wait, and a program
-appears in the cache by a rename, so nobody ever runs half of one. Nothing is skipped: where a program
-can be neither found nor built, ``find`` raises and says what to install.
+appears in the cache by a rename, so nobody ever runs half of one. Whoever needs several programs asks for
+them at once: those of one module are then built together. Nothing is skipped: where a program can be
+neither found nor built, ``find`` raises and says what to install.
 
 ``python -m tests.live.binaries`` builds all of them ahead of time and prints where they are.
 """
 
 import fcntl
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.live.recipes import GO_VERSION, RECIPES, Module, Recipe, wrapper_go_mod
+from tests.live.build import MissingProgramError, build
+from tests.live.progress import say
+from tests.live.recipes import RECIPES, Module, Recipe
 
-PROGRESS_SECONDS = 15
+__all__ = ["MissingProgramError", "cache_directory", "find", "find_all"]
+
 _VERSION = re.compile(r"\bv?(\d+)\.(\d+)\.\d+")
-
-
-class MissingProgramError(RuntimeError):
-    """A program of the control plane is neither there nor can it be built."""
 
 
 def find(name: str) -> Path:
     """The program called ``name``, built first if need be. Raises MissingProgramError if that fails."""
-    recipe = RECIPES[name]
-    cached = cache_directory() / recipe.module.label / name
-    return _from_assets(name) or _from_path(name, recipe) or _executable(cached) or _built(cached, recipe)
+    return find_all([name])[name]
+
+
+def find_all(names: Collection[str]) -> dict[str, Path]:
+    """All these programs; what is missing is built, that of one module at once."""
+    found = {name: path for name in names if (path := _found(name))}
+    missing: dict[Module, list[str]] = {}
+    for name in names:
+        if name not in found:
+            missing.setdefault(RECIPES[name].module, []).append(name)
+    for module, together in missing.items():
+        found |= _built(module, together)
+    return found
 
 
 def cache_directory() -> Path:
     """``$JOBTREE_CACHE/control-plane``; ``JOBTREE_CACHE`` is ``jobtree`` in the user's cache unless set."""
     user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("JOBTREE_CACHE") or Path(user_cache) / "jobtree") / "control-plane"
+
+
+def _found(name: str) -> Path | None:
+    return _from_assets(name) or _from_path(name) or _executable(_cached(name))
+
+
+def _cached(name: str) -> Path:
+    recipe = RECIPES[name]
+    return cache_directory() / recipe.module.label / recipe.file_name(name)
 
 
 def _executable(path: Path) -> Path | None:
@@ -57,16 +73,16 @@ def _from_assets(name: str) -> Path | None:
     return _executable(Path(assets) / name) if assets else None
 
 
-def _from_path(name: str, recipe: Recipe) -> Path | None:
-    found = shutil.which(name)
-    if found is None:
+def _from_path(name: str) -> Path | None:
+    recipe, found = RECIPES[name], shutil.which(name)
+    if found is None or not recipe.tell_version:
         return None
     program = Path(found)
     version, pinned = _version_of(program, recipe), _minor_version(recipe.module.version)
     assert pinned is not None, f"{recipe.module.version} is not a version"
     if version is None or version[0] != pinned[0] or abs(version[1] - pinned[1]) > 1:
         told = "does not tell its version" if version is None else f"is version {version[0]}.{version[1]}"
-        _say(f"{program} {told}: not used, {pinned[0]}.{pinned[1]} is wanted")
+        say(f"{program} {told}: not used, {pinned[0]}.{pinned[1]} is wanted")
         return None
     return program
 
@@ -86,14 +102,16 @@ def _minor_version(text: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def _built(target: Path, recipe: Recipe) -> Path:
-    """Builds ``target``, unless another process did while this one waited for the lock."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(target.parent / ".lock"):
-        if _executable(target) is None:
-            _require_go(target.name)
-            _build(target, recipe)
-    return target
+def _built(module: Module, names: list[str]) -> dict[str, Path]:
+    """Builds these programs, except those that another process built while this one waited for the lock."""
+    targets = {name: _cached(name) for name in names}
+    directory = cache_directory() / module.label
+    directory.mkdir(parents=True, exist_ok=True)
+    with _lock(directory / ".lock"):
+        missing = {name: target for name, target in targets.items() if _executable(target) is None}
+        if missing:
+            build(module, missing, directory)
+    return targets
 
 
 @contextmanager
@@ -103,105 +121,11 @@ def _lock(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say(f"waiting for another process that is building {path.parent.name}")
+            say(f"waiting for another process that is building {path.parent.name}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _require_go(name: str) -> None:
-    wanted = ".".join(map(str, GO_VERSION))
-    advice = (
-        f"{name} has to be built, and that takes Go {wanted} or newer (https://go.dev/dl). Install it, or "
-        f"set KUBEBUILDER_ASSETS to a directory that holds {', '.join(RECIPES)}."
-    )
-    if shutil.which("go") is None:
-        raise MissingProgramError(f"There is no `go` on PATH. {advice}")
-    told = subprocess.run(
-        ["go", "env", "GOVERSION", "GOTOOLCHAIN"], capture_output=True, text=True, timeout=60, check=False
-    )
-    if told.returncode != 0:
-        raise MissingProgramError(f"`go env` failed: {told.stderr.strip()}. {advice}")
-    version, toolchain = (*told.stdout.splitlines(), "")[:2]
-    match = re.match(r"go(\d+)\.(\d+)", version)
-    new_enough = match is not None and (int(match[1]), int(match[2])) >= GO_VERSION
-    fetches_newer = toolchain not in {"", "local"}
-    if not new_enough and not fetches_newer:
-        raise MissingProgramError(f"Go is too old: {version or 'of an unknown version'}. {advice}")
-
-
-def _build(target: Path, recipe: Recipe) -> None:
-    wrapper = _wrapper(target.parent / "src", recipe.module)
-    flags = " ".join(["-s -w", *(f"-X {variable}={value}" for variable, value in recipe.module.stamps)])
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
-        out = Path(scratch) / target.name
-        # -mod=mod lets Go fill in the wrapper's go.mod and go.sum as it resolves the module's imports.
-        _go(
-            [
-                "build",
-                "-mod=mod",
-                "-trimpath",
-                "-buildvcs=false",
-                "-ldflags",
-                flags,
-                "-o",
-                str(out),
-                recipe.package,
-            ],
-            directory=wrapper,
-            doing=f"building {target.name} {recipe.module.version}",
-        )
-        out.rename(target)
-
-
-def _wrapper(directory: Path, module: Module) -> Path:
-    directory.mkdir(exist_ok=True)
-    answer = _go(
-        ["mod", "download", "-json", f"{module.path}@{module.version}"],
-        directory=directory,
-        doing=f"fetching {module.path} {module.version}",
-    )
-    own_go_mod = Path(json.loads(answer)["GoMod"]).read_text()
-    (directory / "go.mod").write_text(wrapper_go_mod(module, own_go_mod))
-    return directory
-
-
-def _go(arguments: list[str], *, directory: Path, doing: str) -> str:
-    """Runs ``go``, telling on stderr every few seconds that it still does; returns its stdout."""
-    environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
-    begun = time.monotonic()
-    _say(f"{doing} …")
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(
-            ["go", *arguments],
-            cwd=directory,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        ) as go,
-    ):
-        while True:
-            try:
-                output, _ = go.communicate(timeout=PROGRESS_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                _say(f"{doing} … {time.monotonic() - begun:.0f} s")
-        errors.seek(0)
-        if go.returncode != 0:
-            last = "".join(errors.readlines()[-40:])
-            raise MissingProgramError(
-                f"{doing} failed: `go {' '.join(arguments)}` said:\n{last}{output[-4000:]}"
-            )
-    _say(f"{doing}: done in {time.monotonic() - begun:.0f} s")
-    return output
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"[control plane] {text}\n")
-    sys.stderr.flush()
-
-
 if __name__ == "__main__":
-    for program in sys.argv[1:] or RECIPES:
-        sys.stdout.write(f"{find(program)}\n")
+    for program in find_all(sys.argv[1:] or RECIPES).values():
+        sys.stdout.write(f"{program}\n")

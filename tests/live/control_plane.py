@@ -4,11 +4,12 @@ Entering a ``ControlPlane`` starts them and waits until ``/readyz`` says ok; lea
 removes the directory. etcd listens on a socket inside that directory, which only this user can open; the
 API server listens on a free loopback port with a certificate of the cluster's own authority. RBAC is on,
 admission is Kubernetes' default, and there are no controllers: nothing happens in this cluster that a test
-did not ask for. More programs join with ``start``::
+did not ask for. More programs join when asked to::
 
     with ControlPlane() as plane:
-        kubeconfig = plane.kubeconfig("system:kube-scheduler")
-        plane.start("kube-scheduler", f"--kubeconfig={kubeconfig}")
+        plane.start_controllers()
+        plane.start_scheduler()
+        fleet = plane.kwok()
 """
 
 import os
@@ -26,6 +27,7 @@ from typing import Self
 
 from tests.live.binaries import find
 from tests.live.certificates import Authority, kubeconfig, token_signer
+from tests.live.fleet import Fleet
 from tests.live.process import Server, ServerExitedError, wait_until
 from tests.live.rest import Rest
 
@@ -136,7 +138,43 @@ class ControlPlane:
         """Starts another program of the control plane; it is stopped with the rest, before what it needs."""
         return self._launch(name, [find(name), *flags])
 
+    def start_controllers(self, **flags: str) -> Server:
+        """Starts kube-controller-manager; ``flags`` add to its flags (``node_monitor_period="1s"``).
+
+        Nodes that send no heartbeats stay as they are: the fake ones have none. Where nodes are real,
+        ``controllers="*"`` has it look after them.
+        """
+        return self._start_component(
+            "kube-controller-manager",
+            {
+                "controllers": "*,-node-lifecycle-controller",
+                "use-service-account-credentials": "true",
+                "service-account-private-key-file": str(self.directory / "tokens.key"),
+                "root-ca-file": str(self.directory / "ca.crt"),
+                **{flag.replace("_", "-"): value for flag, value in flags.items()},
+            },
+        )
+
+    def start_scheduler(self, **flags: str) -> Server:
+        """Starts kube-scheduler; ``flags`` add to its flags."""
+        return self._start_component(
+            "kube-scheduler", {flag.replace("_", "-"): value for flag, value in flags.items()}
+        )
+
+    def kwok(self, node_lease_seconds: int = 0) -> Fleet:
+        """Starts kwok: a fleet of fake nodes, empty as yet.
+
+        Only with node leases do the nodes stay ready where the node-lifecycle-controller runs.
+        """
+        return Fleet(self, node_lease_seconds)
+
     # --- parts
+
+    def _start_component(self, name: str, flags: Mapping[str, str]) -> Server:
+        """A client of the API server that nobody needs to reach: it opens no port and has no rival."""
+        kubeconfig = self.kubeconfig(f"system:{name}")
+        common = {"kubeconfig": str(kubeconfig), "leader-elect": "false", "secure-port": "0"}
+        return self.start(name, *(f"--{flag}={value}" for flag, value in (common | dict(flags)).items()))
 
     def _launch(self, name: str, command: Sequence[str | Path]) -> Server:
         server = Server(command, self.directory / f"{name}.log")
@@ -189,6 +227,8 @@ class ControlPlane:
             "service-cluster-ip-range": "10.96.0.0/16",
             "authorization-mode": "Node,RBAC",
             "enable-admission-plugins": "ValidatingAdmissionPolicy",
+            # It taints every new node until a controller finds it ready. Fake nodes are ready when they come.
+            "disable-admission-plugins": "TaintNodesByCondition",
             "allow-privileged": "true",
             "client-ca-file": str(self._private_file("ca.crt", self.authority.certificate)),
             "tls-cert-file": str(self._private_file("kube-apiserver.crt", serving.public)),

@@ -5,13 +5,21 @@ the program's module and nothing else. Kubernetes needs one thing more. Its own 
 staging modules (``k8s.io/api`` and so on) at ``v0.0.0`` and replaces them by directories of its
 repository, and a dependency's replacements do not count; so the wrapper replaces each of them by the
 version published along with the release: ``v1.36.3`` of Kubernetes is ``v0.36.3`` of its staging modules.
+
+Some programs are the tests' own: a ``main.go`` in ``go/NAME``, which is copied into the wrapper of the
+module that it needs. Their name in the cache ends with a digest of that source: one edited is one to build.
 """
 
+import hashlib
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 GO_VERSION = (1, 26)
 """The oldest Go that compiles these modules."""
+
+OWN_SOURCES = Path(__file__).with_name("go")
+WRAPPER = "wrapper"
 
 _STAGING = re.compile(r"^\s+(k8s\.io/\S+) v0\.0\.0(?:\s|$)", re.MULTILINE)
 
@@ -38,6 +46,19 @@ class Recipe:
     module: Module
     package: str
     tell_version: tuple[str, ...] = ("--version",)
+    source: Path | None = None
+    """The program's main.go, if it is the tests' own."""
+
+    @property
+    def made_as(self) -> str:
+        """What Go calls the program that it builds: the package's last name that is no major version."""
+        return re.sub(r"/v\d+$", "", self.package).rpartition("/")[2]
+
+    def file_name(self, name: str) -> str:
+        """What the program called ``name`` is called in the cache."""
+        if self.source is None:
+            return name
+        return f"{name}-{hashlib.sha256(self.source.read_bytes()).hexdigest()[:12]}"
 
 
 def _kubernetes(version: str) -> Module:
@@ -54,13 +75,32 @@ def _kubernetes(version: str) -> Module:
     )
 
 
+def _of_kubernetes(name: str, *tell_version: str) -> Recipe:
+    return Recipe(KUBERNETES, f"k8s.io/kubernetes/cmd/{name}", tell_version or ("--version",))
+
+
+def _own(name: str, module: Module, *tell_version: str) -> Recipe:
+    return Recipe(module, f"{WRAPPER}/{name}", tell_version, OWN_SOURCES / name / "main.go")
+
+
 KUBERNETES = _kubernetes("v1.36.3")
 ETCD = Module("go.etcd.io/etcd/server/v3", "v3.6.16")
+KWOK = Module("sigs.k8s.io/kwok", "v0.7.0")
+COREDNS = Module("github.com/coredns/coredns", "v1.12.4")
+HELM = Module("helm.sh/helm/v3", "v3.20.2")
 
 RECIPES = {
     "etcd": Recipe(ETCD, ETCD.path),
-    "kube-apiserver": Recipe(KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver"),
-    "kubectl": Recipe(KUBERNETES, "k8s.io/kubernetes/cmd/kubectl", ("version", "--client")),
+    "kube-apiserver": _of_kubernetes("kube-apiserver"),
+    "kubectl": _of_kubernetes("kubectl", "version", "--client"),
+    "kube-controller-manager": _of_kubernetes("kube-controller-manager"),
+    "kube-scheduler": _of_kubernetes("kube-scheduler"),
+    "kubelet": _of_kubernetes("kubelet"),
+    "kwok": Recipe(KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
+    "coredns": _own("coredns", COREDNS, "-version"),
+    "helm": Recipe(HELM, "helm.sh/helm/v3/cmd/helm", ("version",)),
+    "gpu-device-plugin": _own("gpu-device-plugin", KUBERNETES),
+    "pause": _own("pause", KUBERNETES),
 }
 
 
@@ -68,7 +108,7 @@ def wrapper_go_mod(module: Module, own_go_mod: str) -> str:
     """The ``go.mod`` in which ``module`` is built, given the one that the module itself carries."""
     staging_version = "v0." + module.version.split(".", 1)[1]
     lines = [
-        "module wrapper",
+        f"module {WRAPPER}",
         "",
         f"go {GO_VERSION[0]}.{GO_VERSION[1]}.0",
         "",

@@ -6,7 +6,8 @@ tests of what a person sees use kubectl.
 
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPSConnection
@@ -18,6 +19,7 @@ from tests.live.certificates import Authority, KeyPair
 
 MERGE_PATCH = "application/merge-patch+json"
 TIMEOUT_SECONDS = 30
+CONNECTIONS = 4
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,20 @@ class Rest:
     def post(self, path: str, manifest: Mapping[str, Any]) -> Answer:
         return self._send("POST", path, manifest)
 
+    def post_all(self, path: str, manifests: Sequence[Mapping[str, Any]]) -> list[Answer]:
+        """Posts many manifests over a few connections, in no order; the answers are in theirs."""
+        shares = [range(start, len(manifests), CONNECTIONS) for start in range(CONNECTIONS)]
+        answers: dict[int, Answer] = {}
+
+        def post_share(share: range) -> None:
+            with self._connect() as connection:
+                for index in share:
+                    answers[index] = _exchange(connection, "POST", path, manifests[index])
+
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            list(pool.map(post_share, shares))
+        return [answers[index] for index in range(len(manifests))]
+
     def put(self, path: str, manifest: Mapping[str, Any]) -> Answer:
         return self._send("PUT", path, manifest)
 
@@ -74,16 +90,29 @@ class Rest:
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> Answer:
-        url = urlsplit(self._url)
-        with closing(HTTPSConnection(url.netloc, context=self._tls, timeout=TIMEOUT_SECONDS)) as connection:
-            connection.request(
-                method,
-                path,
-                body=None if body is None else json.dumps(body).encode(),
-                headers={"Accept": "application/json", "Content-Type": content_type},
-            )
-            response = connection.getresponse()
-            return _answer(response.status, response.read(), response.headers.get_all("Warning"))
+        with self._connect() as connection:
+            return _exchange(connection, method, path, body, content_type)
+
+    def _connect(self) -> closing[HTTPSConnection]:
+        netloc = urlsplit(self._url).netloc
+        return closing(HTTPSConnection(netloc, context=self._tls, timeout=TIMEOUT_SECONDS))
+
+
+def _exchange(
+    connection: HTTPSConnection,
+    method: str,
+    path: str,
+    body: Mapping[str, Any] | None = None,
+    content_type: str = "application/json",
+) -> Answer:
+    connection.request(
+        method,
+        path,
+        body=None if body is None else json.dumps(body).encode(),
+        headers={"Accept": "application/json", "Content-Type": content_type},
+    )
+    response = connection.getresponse()
+    return _answer(response.status, response.read(), response.headers.get_all("Warning"))
 
 
 def _answer(status: int, raw: bytes, warnings: list[str] | None) -> Answer:

@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.live.binaries import MissingProgramError, cache_directory, find
-from tests.live.recipes import ETCD, KUBERNETES, Module, wrapper_go_mod
+from tests.live.binaries import MissingProgramError, cache_directory, find, find_all
+from tests.live.recipes import ETCD, KUBERNETES, RECIPES, Module, wrapper_go_mod
 
 ROOT = Path(__file__).parents[2]
 TOOLS = "/usr/bin:/bin"
@@ -24,8 +25,11 @@ case "$1" in
   mod) echo '{{"GoMod": "{go_mod}"}}' ;;
   build)
     while [ "$1" != -o ]; do shift; done
-    sleep 0.3
-    printf '#!/bin/sh\\necho built\\n' > "$2"; chmod +x "$2" ;;
+    into="$2"; shift 2; sleep 0.3
+    for package; do
+      package="${{package%/v[0-9]}}"; out="$into${{package##*/}}"
+      printf '#!/bin/sh\\necho built\\n' > "$out"; chmod +x "$out"
+    done ;;
 esac
 """
 
@@ -87,6 +91,37 @@ def test_what_is_missing_is_built_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert log.read_text() == calls
     assert "build -mod=mod -trimpath" in calls
     assert f"-X k8s.io/component-base/version.gitVersion={KUBERNETES.version}" in calls
+
+
+def test_what_is_missing_of_a_module_is_built_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = stand_in_go(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{TOOLS}")
+    there = program(cache_directory() / KUBERNETES.label / "kubectl", KUBERNETES.version)
+    found = find_all(["kubectl", "kwok", "kubelet", "kube-scheduler"])
+    assert found["kubectl"] == there
+    assert all(path.is_file() for path in found.values())
+    builds = [line.partition(" -o ")[2] for line in log.read_text().splitlines() if line.startswith("build")]
+    assert [line.split()[1:] for line in builds] == [
+        ["sigs.k8s.io/kwok/cmd/kwok"],
+        ["k8s.io/kubernetes/cmd/kubelet", "k8s.io/kubernetes/cmd/kube-scheduler"],
+    ]
+
+
+def test_an_own_program_is_built_again_when_its_source_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in_go(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{TOOLS}")
+    source = tmp_path / "main.go"
+    source.write_text("package main")
+    monkeypatch.setitem(RECIPES, "pause", replace(RECIPES["pause"], source=source))
+    first = find("pause")
+    assert (cache_directory() / KUBERNETES.label / "src" / "pause" / "main.go").read_text() == "package main"
+    assert find("pause") == first
+    source.write_text("package main // edited")
+    assert find("pause") != first
 
 
 def test_two_processes_build_it_once(tmp_path: Path) -> None:
