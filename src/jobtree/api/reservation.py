@@ -94,6 +94,7 @@ class Terms(Wire):
     takes: Literal["Nothing", "Cuts", "Lottery"] = "Nothing"
     funding: Annotated[tuple[FundingPlan, ...], Meta(max_length=256)] = ()
     firm_until: Time | None = None
+    made: Time | None = None  # finer than creationTimestamp: promises hold in the order of their making
     turn: Count = 0  # of promises made at one instant, those of an earlier planning come first
 
 

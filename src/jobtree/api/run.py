@@ -203,11 +203,15 @@ class Allocation(Wire):
 
 
 class Ending(Wire):
-    """A lease that the Run holds no longer: what its Lease object must come to say."""
+    """A lease that the Run holds no longer: what its Lease object must come to say.
+
+    ``whole`` is there as long as the object may not be: a lease that ended before it was ever written.
+    """
 
     lease: Name
     end: Time
     reason: ClosureReason
+    whole: AllocatedLease | None = None
 
 
 class FundingShare(Wire):

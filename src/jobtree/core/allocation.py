@@ -23,17 +23,17 @@ def allocation_of(leases: Iterable[Lease], since: int, pod_size: int) -> Allocat
     return Allocation(
         since=format_time(since),
         gpus_per_pod=pod_size,
-        leases=tuple(_to_wire(lease) for lease in sorted(leases, key=lambda lease: lease.name)),
+        leases=tuple(allocated(lease) for lease in sorted(leases, key=lambda lease: lease.name)),
     )
 
 
 def leases_of(run: Run) -> list[Lease]:
     """The open leases that a Run's allocation holds."""
     allocation = run.status.allocation
-    return [] if allocation is None else [_from_wire(run, lease) for lease in allocation.leases]
+    return [] if allocation is None else [lease_of(run, lease) for lease in allocation.leases]
 
 
-def _to_wire(lease: Lease) -> AllocatedLease:
+def allocated(lease: Lease) -> AllocatedLease:
     budget, envelope = lease.payer
     return AllocatedLease(
         name=lease.name,
@@ -48,7 +48,7 @@ def _to_wire(lease: Lease) -> AllocatedLease:
     )
 
 
-def _from_wire(run: Run, lease: AllocatedLease) -> Lease:
+def lease_of(run: Run, lease: AllocatedLease) -> Lease:
     slots = tuple(parse_slots(lease.slots).items())
     resources = run.spec.resources
     return Lease(

@@ -57,6 +57,7 @@ def terms_of(world: World, promise: Promise) -> wire.Terms:
             if key in envelopes
         ),
         firm_until=format_time(promise.firm_until) if promise.at is not None else None,
+        made=format_time(promise.made),
         turn=promise.turn,
     )
 
@@ -108,12 +109,13 @@ def from_wire(reservation: wire.Reservation, state: RunState) -> Promise:
     at = parse_time(spec.earliest_start) if spec.earliest_start else None
     shape = state.shape
     duration = shape.max_duration if shape else None
+    made = (terms and terms.made) or reservation.metadata.creation_timestamp or "1970-01-01T00:00:00Z"
     level: Level = TAKES.index(terms.takes) if terms else 0  # type: ignore[assignment]
     return Promise(
         run=state.key,
         flavor=spec.flavor,
         number=number,
-        made=parse_time(reservation.metadata.creation_timestamp or "1970-01-01T00:00:00Z"),
+        made=parse_time(made),
         order=state.order,
         commitment=spec.commitment,
         at=at,

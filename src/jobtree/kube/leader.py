@@ -20,7 +20,6 @@ from jobtree.kube.client import Client
 from jobtree.kube.errors import NOT_FOUND, KubeError, StatusError
 from jobtree.kube.resources import ELECTIONS
 
-
 News = Literal["elected", "lost"]
 
 

@@ -15,6 +15,7 @@ from jobtree.api.meta import API_VERSION
 from jobtree.api.quantities import SECOND
 from jobtree.api.run import Risk, Run
 from jobtree.api.validate_template import DEFAULT_GRACE_SECONDS
+from jobtree.kube.decode import RISK
 from jobtree.manager.pods import names
 from jobtree.manager.pods.environment import environment, needs_service
 from jobtree.manager.pods.places import Cast, Place
@@ -42,7 +43,7 @@ def pod_document(
     """The pod for one place."""
     template = deepcopy(setting.template)
     metadata, spec = template.get("metadata") or {}, template["spec"]
-    annotations = {**(metadata.get("annotations") or {}), names.RISK_ANNOTATION: risk_text(risks)}
+    annotations = {**(metadata.get("annotations") or {}), RISK: risk_text(risks)}
     chosen = (metadata.get("annotations") or {}).get(names.GPU_CONTAINER_ANNOTATION, "")
     spec["nodeName"] = place.node
     spec.pop("schedulingGates", None)
@@ -139,7 +140,7 @@ def become_rank(run: Run, cast: Cast, place: Place, spec: Document) -> None:
     if needs_service(run, cast):
         spec["subdomain"] = names.service_name(run.metadata.name, run.metadata.uid)
     told = environment(run, cast, place)
-    risk = {"path": "risk", "fieldRef": {"fieldPath": f"metadata.annotations['{names.RISK_ANNOTATION}']"}}
+    risk = {"path": "risk", "fieldRef": {"fieldPath": f"metadata.annotations['{RISK}']"}}
     volumes = [one for one in spec.get("volumes") or () if one.get("name") != RISK_VOLUME]
     spec["volumes"] = [*volumes, {"name": RISK_VOLUME, "downwardAPI": {"items": [risk]}}]
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):

@@ -16,7 +16,6 @@ RANK_LABEL = f"{GROUP}/rank"
 GROUP_LABEL = f"{GROUP}/group"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 ROLE_LABEL = f"{GROUP}/role"
-RISK_ANNOTATION = f"{GROUP}/risk"
 GPU_CONTAINER_ANNOTATION = f"{GROUP}/gpu-container"
 
 MAX_LABEL = 63
