@@ -1,6 +1,7 @@
-"""The control plane that the live tests share: started for the first of them, stopped after the last."""
+"""The control planes that the live tests share: started for the first of them, stopped after the last."""
 
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -8,10 +9,13 @@ from tests.live.binaries import find_all
 from tests.live.control_plane import ControlPlane
 from tests.live.definitions import apply_definitions, await_definitions
 from tests.live.fleet import Fleet
+from tests.live.packages import why_no_real_nodes
+from tests.live.real_nodes import RealNodes
 
 PROGRAMS = {
     "control_plane": ("etcd", "kube-apiserver", "kubectl"),
     "fleet": ("kube-controller-manager", "kube-scheduler", "kwok"),
+    "real_nodes": ("kube-controller-manager", "kubelet", "gpu-device-plugin", "pause", "coredns"),
 }
 """What must be there for each of the fixtures."""
 
@@ -41,16 +45,46 @@ def fleet(control_plane: ControlPlane) -> Fleet:
     return control_plane.kwok()
 
 
-def _find_programs(session: pytest.Session) -> None:
-    """Finds the programs that the chosen tests need, those of one module at once.
+@pytest.fixture(scope="session")
+def real_nodes(request: pytest.FixtureRequest) -> Iterator[RealNodes]:
+    """Two real nodes on a control plane of their own, whose controllers soon notice when one is lost."""
+    if why := why_no_real_nodes():
+        pytest.skip(why)
+    _find_programs(request.session)
+    with ControlPlane() as plane:
+        plane.start_controllers(controllers="*", node_monitor_period="1s", node_monitor_grace_period="12s")
+        with _shown(request.session):
+            nodes = plane.real_nodes(2)
+        yield nodes
 
-    Outside pytest's capture, for a first build takes minutes and tells how it goes.
-    """
+
+def _find_programs(session: pytest.Session) -> None:
+    """Finds the programs that the chosen tests need, those of one module at once."""
     fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     names = [name for fixture, needed in PROGRAMS.items() if fixture in fixtures for name in needed]
+    with _shown(session):
+        find_all(names)
+
+
+@contextmanager
+def _shown(session: pytest.Session) -> Iterator[None]:
+    """Outside pytest's capture: what takes minutes the first time tells how it goes."""
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        find_all(names)
+        yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says loudly which tests did not run for want of root: the one thing that is ever skipped."""
+    why = why_no_real_nodes()
+    skipped = [
+        one.nodeid for one in terminalreporter.stats.get("skipped", ()) if why and why in str(one.longrepr)
+    ]
+    if skipped:
+        terminalreporter.section("NOT RUN: tests on real nodes", red=True, bold=True)
+        terminalreporter.line(f"{len(skipped)} tests did not run, for {why}:", red=True)
+        for test in skipped:
+            terminalreporter.line(f"  {test}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -59,7 +93,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Adds the last lines of the servers' logs to the report of a test that failed."""
     report = yield
-    plane = getattr(item, "funcargs", {}).get("control_plane")
+    fixtures = getattr(item, "funcargs", {})
+    plane = fixtures["real_nodes"].plane if "real_nodes" in fixtures else fixtures.get("control_plane")
     if report.failed and plane is not None:
         report.sections.append(("logs of the control plane", plane.logs()))
     return report

@@ -16,6 +16,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -25,10 +26,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.live import sweeper
 from tests.live.binaries import find
 from tests.live.certificates import Authority, kubeconfig, token_signer
 from tests.live.fleet import Fleet
 from tests.live.process import Server, ServerExitedError, wait_until
+from tests.live.real_nodes import RealNodes
 from tests.live.rest import Rest
 
 ADMIN = "admin"
@@ -57,6 +60,7 @@ class ControlPlane:
                 )
             )
             self._stack = stack
+            self.launch("sweeper", [sys.executable, sweeper.__file__, str(self.directory)])
             self._start_etcd()
             self._start_api_server()
             self._stack = stack.pop_all()
@@ -83,7 +87,7 @@ class ControlPlane:
         return self.rest_as(ADMIN, ADMIN_GROUP)
 
     @cached_property
-    def _kubectl(self) -> Path:
+    def kubectl_program(self) -> Path:
         return find("kubectl")
 
     def rest_as(self, user: str, *groups: str) -> Rest:
@@ -106,7 +110,7 @@ class ControlPlane:
     ) -> subprocess.CompletedProcess[str]:
         """Runs kubectl, as the administrator unless told otherwise. With ``check``, failing is an error."""
         result = subprocess.run(
-            [self._kubectl, *arguments],
+            [self.kubectl_program, *arguments],
             env=self.environment(kubeconfig),
             input=stdin,
             capture_output=True,
@@ -136,7 +140,14 @@ class ControlPlane:
 
     def start(self, name: str, *flags: str) -> Server:
         """Starts another program of the control plane; it is stopped with the rest, before what it needs."""
-        return self._launch(name, [find(name), *flags])
+        return self.launch(name, [find(name), *flags])
+
+    def launch(self, name: str, command: Sequence[str | Path]) -> Server:
+        """Starts any command as ``start`` does; the log goes to NAME.log."""
+        server = Server(command, self.directory / f"{name}.log")
+        self.servers.append(server)
+        self._stack.callback(server.stop, STOP_SECONDS)
+        return server
 
     def start_controllers(self, **flags: str) -> Server:
         """Starts kube-controller-manager; ``flags`` add to its flags (``node_monitor_period="1s"``).
@@ -168,6 +179,12 @@ class ControlPlane:
         """
         return Fleet(self, node_lease_seconds)
 
+    def real_nodes(
+        self, count: int = 2, *, gpus: int = 8, labels: Mapping[str, str] | None = None
+    ) -> RealNodes:
+        """Starts real kubelets, with their network and DNS, and waits until they are ready. Needs root."""
+        return RealNodes(self, count, gpus, labels or {})
+
     # --- parts
 
     def _start_component(self, name: str, flags: Mapping[str, str]) -> Server:
@@ -175,12 +192,6 @@ class ControlPlane:
         kubeconfig = self.kubeconfig(f"system:{name}")
         common = {"kubeconfig": str(kubeconfig), "leader-elect": "false", "secure-port": "0"}
         return self.start(name, *(f"--{flag}={value}" for flag, value in (common | dict(flags)).items()))
-
-    def _launch(self, name: str, command: Sequence[str | Path]) -> Server:
-        server = Server(command, self.directory / f"{name}.log")
-        self.servers.append(server)
-        self._stack.callback(server.stop, STOP_SECONDS)
-        return server
 
     def _start_etcd(self) -> None:
         # No other member is ever told an address, and the data is not worth waiting for the disk.
@@ -218,6 +229,7 @@ class ControlPlane:
             "kube-apiserver", ["127.0.0.1", "localhost", "kubernetes.default.svc"]
         )
         tokens = token_signer()
+        to_kubelets = self.authority.client("kube-apiserver", [ADMIN_GROUP])
         return {
             "etcd-servers": f"unix://{self._etcd_socket}",
             "bind-address": "127.0.0.1",
@@ -233,6 +245,10 @@ class ControlPlane:
             "client-ca-file": str(self._private_file("ca.crt", self.authority.certificate)),
             "tls-cert-file": str(self._private_file("kube-apiserver.crt", serving.public)),
             "tls-private-key-file": str(self._private_file("kube-apiserver.key", serving.key)),
+            "kubelet-certificate-authority": str(self.directory / "ca.crt"),
+            "kubelet-client-certificate": str(self._private_file("to-kubelets.crt", to_kubelets.public)),
+            "kubelet-client-key": str(self._private_file("to-kubelets.key", to_kubelets.key)),
+            "kubelet-preferred-address-types": "InternalIP",
             "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
             "service-account-key-file": str(self._private_file("tokens.pub", tokens.public)),
             "service-account-signing-key-file": str(self._private_file("tokens.key", tokens.key)),

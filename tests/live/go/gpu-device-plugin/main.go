@@ -20,7 +20,10 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-const socket = "jobtree-gpu.sock"
+const (
+	socket   = "jobtree-gpu.sock"
+	patience = 2 * time.Minute
+)
 
 type plugin struct {
 	pluginapi.UnimplementedDevicePluginServer
@@ -64,6 +67,9 @@ func main() {
 }
 
 func serve(p *plugin, resource string) error {
+	if err := awaitKubelet(); err != nil {
+		return err
+	}
 	path := filepath.Join(pluginapi.DevicePluginPath, socket)
 	if err := os.RemoveAll(path); err != nil {
 		return err
@@ -83,7 +89,19 @@ func serve(p *plugin, resource string) error {
 	return <-ended
 }
 
-// The kubelet may not be up yet: the call waits until it is.
+// A kubelet that starts removes every socket it finds: ours must not be there before it listens.
+func awaitKubelet() error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		connection, err := net.Dial("unix", pluginapi.KubeletSocket)
+		if err == nil {
+			return connection.Close()
+		}
+		if time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 func register(resource string) error {
 	kubelet, err := grpc.NewClient("unix://"+pluginapi.KubeletSocket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -91,10 +109,10 @@ func register(resource string) error {
 		return err
 	}
 	defer kubelet.Close()
-	limited, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	limited, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_, err = pluginapi.NewRegistrationClient(kubelet).Register(limited, &pluginapi.RegisterRequest{
 		Version: pluginapi.Version, Endpoint: socket, ResourceName: resource,
-	}, grpc.WaitForReady(true))
+	})
 	return err
 }

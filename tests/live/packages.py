@@ -1,0 +1,64 @@
+"""The system programs that real nodes need: a container runtime and network plugins, from Debian's packages.
+
+Only root can run real nodes, so only root gets this far: what is missing is then installed with apt-get.
+Where there is no apt-get, the error says what to install by hand.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from tests.live.progress import CommandFailedError, run
+
+INSTALL_SECONDS = 600
+CNI_DIRECTORIES = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
+COMMANDS = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "ip": "iproute2",
+    "mount": "mount",
+}
+"""Each command, and the package it is in."""
+_CNI_PACKAGE = "containernetworking-plugins"
+
+
+def why_no_real_nodes() -> str | None:
+    """Why real nodes cannot run here, if they cannot."""
+    if os.geteuid() != 0:
+        return "real nodes need root (mounts, network and containers of their own): run this as root"
+    return None
+
+
+def install_packages() -> None:
+    """Installs what is missing. Raises CommandFailedError if that cannot be done."""
+    missing = {package for command, package in COMMANDS.items() if shutil.which(command) is None}
+    if not _cni_installed():
+        missing.add(_CNI_PACKAGE)
+    if missing:
+        _install(sorted(missing))
+
+
+def cni_directory() -> Path:
+    """Where the network plugins are."""
+    return next(directory for directory in CNI_DIRECTORIES if (directory / "bridge").exists())
+
+
+def _cni_installed() -> bool:
+    return any((directory / "bridge").exists() for directory in CNI_DIRECTORIES)
+
+
+def _install(packages: list[str]) -> None:
+    if shutil.which("apt-get") is None:
+        raise CommandFailedError(
+            f"Real nodes need {', '.join(packages)} (so Debian calls them), and there is no apt-get "
+            f"here: install them by hand; the network plugins belong in {CNI_DIRECTORIES[1]}."
+        )
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for arguments in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+        run(
+            ["apt-get", "-q", *arguments],
+            f"apt-get {' '.join(arguments)}",
+            within_seconds=INSTALL_SECONDS,
+            environment=environment,
+        )
