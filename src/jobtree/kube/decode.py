@@ -75,6 +75,7 @@ class _Node(RawNode):
 class _PodMetadata(PodMetadata, rename="camel"):
     resource_version: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
     deletion_timestamp: str | None = None
 
 
