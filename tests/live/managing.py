@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -75,7 +75,7 @@ class Manager:
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
             )
 
-    def __enter__(self) -> "Manager":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from jobtree.api.kube_quantities import EXAMPLES, Quantity, milli, whole
+from jobtree.api.meta import GROUP
 from jobtree.api.problems import InputError, Problem
 from jobtree.api.quantities import parse_time
 from jobtree.api.scalars import Name, Time
@@ -17,6 +18,7 @@ FLAVOR_LABEL = "gpu.flavor"
 DOMAIN_LABELS = ("region", "cluster", "fabric.domain")
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+CORDONED = f"{GROUP}/cordoned"  # annotation: why Jobtree cordoned the node; without it somebody else did
 DEFAULT_MAX_PODS = 110
 
 

@@ -108,6 +108,7 @@ class Decided(Wire):
     revision: Tally
     phase: Phase
     attempt: Tally = 0
+    changed_at: Time | None = None
     leases_opened: Tally = 0
     lotteries_lost: Tally = 0
     provisional: bool = False

@@ -244,6 +244,9 @@ class RunStatus(Wire):
     risk: Annotated[tuple[Risk, ...], Meta(max_length=64)] = ()
     attempt: Tally = 0
     ranks: Annotated[tuple[RankPlace, ...], Meta(max_length=12_500)] = ()
+    changed_at: Time | None = None  # the last start, resize, swap or restart
+    restarts: Tally = 0  # that failed pods caused
+    resume_at: Time | None = None  # pods of the next attempt start then
     leases_opened: Tally = 0
     lotteries_lost: Tally = 0
     reservations_made: Tally = 0

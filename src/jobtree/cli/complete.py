@@ -1,20 +1,32 @@
 """``kubectl runs complete``: the work of a Run is done."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from jobtree.cli.errors import CommandError, Exit
 from jobtree.cli.names import run_names
 from jobtree.cli.settings import Settings, verb
 
+if TYPE_CHECKING:
+    from jobtree.core.lease import RunKey
+    from jobtree.core.runs import RunState
+    from jobtree.sim.cluster import Cluster
+
 EXAMPLES = """
 kubectl runs --state cluster.yaml complete train
+kubectl runs --state cluster.yaml complete train --rank 3 --exit-code 1    # that rank fails
 """
 
 
 @verb("complete", examples=EXAMPLES)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=run_names)
-def command(settings: Settings, runs: tuple[str, ...]) -> None:
-    """Let all ranks of Runs succeed now, and show what follows. Only in a simulation."""
+@click.option("--rank", type=click.IntRange(min=0), default=0, help="The rank that fails. [default: 0]")
+@click.option(
+    "--exit-code", "code", type=click.IntRange(0, 255), default=0, help="Let one rank fail with this code."
+)
+def command(settings: Settings, runs: tuple[str, ...], *, rank: int, code: int) -> None:
+    """Let all ranks of Runs succeed now, or one of them fail. Only in a simulation."""
     from jobtree.cli.eventlines import event_lines
     from jobtree.cli.output import print_objects
     from jobtree.cli.session import edit, find_run
@@ -22,16 +34,11 @@ def command(settings: Settings, runs: tuple[str, ...]) -> None:
     with edit(settings) as cluster:
         keys = list(dict.fromkeys(find_run(cluster, run, settings) for run in runs))
         for key in keys:
-            phase = cluster.world.runs[key].phase
-            if phase != "Running":
-                name = "/".join(key)
-                hint = (
-                    f"'kubectl runs plan {name}' says why"
-                    if cluster.world.runs[key].waiting
-                    else "it is finished"
-                )
-                raise CommandError(Exit.CONFLICT, f"{name} is {phase}, not Running: {hint}")
-            cluster.complete(key)
+            refuse_idle(cluster.world.runs[key])
+            if code:
+                fail_rank(cluster, key, rank, code)
+            else:
+                cluster.complete(key)
         cluster.documents()
         bodies = [body for key in keys if (body := cluster.objects.get(("Run", *key)))]
     if not settings.human:
@@ -39,3 +46,17 @@ def command(settings: Settings, runs: tuple[str, ...]) -> None:
         return
     for line in event_lines(cluster.events):
         click.echo(line)
+
+
+def refuse_idle(state: "RunState") -> None:
+    if state.phase != "Running":
+        name = "/".join(state.key)
+        hint = f"'kubectl runs plan {name}' says why" if state.waiting else "it is finished"
+        raise CommandError(Exit.CONFLICT, f"{name} is {state.phase}, not Running: {hint}")
+
+
+def fail_rank(cluster: "Cluster", key: "RunKey", rank: int, code: int) -> None:
+    ranks = len(cluster.world.runs[key].seats)
+    if rank >= ranks:
+        raise CommandError(Exit.USAGE, f"{'/'.join(key)} has no rank {rank}: its ranks are 0 to {ranks - 1}")
+    cluster.crash(key, rank, code)

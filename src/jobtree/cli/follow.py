@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from jobtree.api.quantities import format_time
+from jobtree.api.quantities import format_duration, format_time
 from jobtree.cli.errors import Exit
 from jobtree.cli.output import print_objects
 from jobtree.cli.places import Places
@@ -17,6 +17,7 @@ from jobtree.cli.runview import classes, reason, title, width
 from jobtree.cli.session import find_run, read
 from jobtree.cli.settings import Settings
 from jobtree.cli.table import painted
+from jobtree.core.reasons import Reason
 from jobtree.core.runs import FINISHED, RunState
 from jobtree.sim.cluster import Cluster
 
@@ -75,8 +76,20 @@ def _looks(cluster: Cluster, state: RunState) -> str:
     if state.shape is not None:
         parts.append(f"{width(state)} GPUs")
     parts += [classes(state), places.domains(state.leases.values()), reason(state)]
-    parts += [_promised(places, state), _threatened(cluster, state)]
+    parts += [_pause(cluster, state), *_wishes(state), _promised(places, state), _threatened(cluster, state)]
     return "  ".join(part for part in parts if part)
+
+
+def _pause(cluster: Cluster, state: RunState) -> str:
+    """``attempt 2 starts in 10s``, while a Run whose rank failed waits to start again."""
+    wait = state.resume_at - cluster.now
+    return f"attempt {state.attempt} starts in {format_duration(wait)}" if wait > 0 and state.leases else ""
+
+
+def _wishes(state: RunState) -> list[str]:
+    """Why it is narrower than it wants to be, or lacks spares."""
+    whys = state.verdict.whys if state.verdict and state.phase == "Running" else ()
+    return [str(why) for why in whys if why.reason in (Reason.NOT_GROWING, Reason.SPARE_MISSING)]
 
 
 def _promised(places: Places, state: RunState) -> str:

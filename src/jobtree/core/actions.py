@@ -18,6 +18,10 @@ ActionKind = Literal[
     "Start",  # open the leases, then start all pods; the Run is admitted
     "Repay",  # the same slots have another payer; no pod is touched
     "Demote",  # nobody pays for these slots any more; no pod is touched
+    "Grow",  # open the leases, start pods on them; the Run goes on wider
+    "AddSpare",  # start standby pods on the opened slots
+    "Recover",  # ranks were lost: start them on the opened slots, stop what is left of them elsewhere
+    "Restart",  # stop all pods and start them again on the same slots, once the Run may resume
     "Shrink",  # stop the pods on the closed slots; the Run goes on narrower
     "DropSpare",  # stop the standby pods on the closed slots
     "Requeue",  # stop all pods; the Run waits again with its old creation time
@@ -49,6 +53,7 @@ class Action(msgspec.Struct, frozen=True):
     cause: Why
     closes: tuple[Closing, ...] = ()
     opens: tuple[Lease, ...] = ()
+    counts: bool = False  # of a Restart: against maxRestarts
     pod_size: int = 0  # of a Start: fixed while the Run is admitted
     provisional: bool = False  # of a Start: on promised slots, until they are due
     promise: Promise | None = None  # that is made, moved or ended
@@ -60,4 +65,6 @@ class Plan(msgspec.Struct, frozen=True):
 
     actions: tuple[Action, ...] = ()
     verdicts: dict[RunKey, Verdict] = {}
+    cordons: tuple[str, ...] = ()  # nodes that failed: nothing new is placed there until somebody heals them
+    asked: tuple[str, ...] = ()  # flavors in which nobody can grow until something changes
     settled: tuple[RunKey, ...] = ()  # considered; need not be asked again until something changes

@@ -6,8 +6,8 @@ All is decided before anything is carried out, and nothing is kept unless the Ru
 from jobtree.api.lease import ClosureReason
 from jobtree.core.cover import refusals
 from jobtree.core.gang import Layout
-from jobtree.core.giveway import requeue, surrender
-from jobtree.core.lease import Lease, join_pods, pods_of
+from jobtree.core.giveway import give_up, requeue, surrender
+from jobtree.core.lease import Lease
 from jobtree.core.lottery import commitment_of, nonce_for
 from jobtree.core.promise import Promise
 from jobtree.core.reasons import Reason, Why
@@ -15,9 +15,8 @@ from jobtree.core.record import Record, resolve_with
 from jobtree.core.reserve import promise_start, renew
 from jobtree.core.runs import RunState
 from jobtree.core.settle import disturbs_nobody, find_payers
-from jobtree.core.steps import Step
 from jobtree.core.takings import Docket, Quarry
-from jobtree.core.trial import Terms, Trial
+from jobtree.core.trial import Trial
 
 
 def activate(trial: Trial, state: RunState) -> None:
@@ -90,7 +89,9 @@ def carry_out(trial: Trial, docket: Docket, record: Record, cause: Why) -> None:
     for uid, quarries in steps.items():
         if uid not in whole:
             reason: ClosureReason = "Shrink" if quarries[0].taking.kind == "Shrink" else "Reclaimed"
-            shrink(trial, quarries[0].state, [quarry.step for quarry in quarries], reason, cause)
+            trial.act("Shrink", quarries[0].state, now, cause)
+            pieces = [piece for quarry in quarries for piece in quarry.step]
+            give_up(trial, quarries[0].state, pieces, now, reason)
     by_uid = {state.uid: state for state in docket.holders}
     for uid in record.decision.losers:
         preempt(trial, by_uid[uid], now, record)
@@ -140,32 +141,6 @@ def clear_spare(trial: Trial, spare: Lease, at: int) -> None:
             other = world.held[name].lease if name in world.held else spare
             if other.role == "Opportunistic" and any(n == node and m & mask for n, m in other.slots):
                 surrender(trial, other, at, "Reclaimed")
-
-
-def shrink(trial: Trial, state: RunState, steps: list[Step], reason: ClosureReason, cause: Why) -> None:
-    """Give up these pods; what a lease keeps goes on as a new one."""
-    at = trial.world.now
-    trial.act("Shrink", state, at, cause)
-    gone: dict[str, set[tuple[str, int]]] = {}
-    for step in steps:
-        for piece in step:
-            gone.setdefault(piece.lease, set()).add((piece.node, piece.mask))
-    for name in sorted(gone):
-        lease = trial.close(name, at, reason)
-        keep = [pod for pod in pods_of(lease.slots, state.pod_size) if pod not in gone[name]]
-        if keep:
-            envelope = trial.world.ledger.envelopes[lease.payer]
-            terms = Terms(envelope, lease.class_, lease.role, lease.group)
-            trial.open(state, terms, join_pods(keep), at, "Continue")
-    drop_orphans(trial, state, at)
-
-
-def drop_orphans(trial: Trial, state: RunState, at: int) -> None:
-    """Spares of groups that are gone go with them."""
-    groups = {lease.group for lease in state.leases.values() if lease.role != "Spare"}
-    for name in sorted(state.leases):
-        if state.leases[name].role == "Spare" and state.leases[name].group not in groups:
-            trial.close(name, at, "Shrink")
 
 
 def preempt(trial: Trial, state: RunState, at: int, record: Record) -> None:

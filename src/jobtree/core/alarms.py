@@ -10,6 +10,7 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from jobtree.api.quantities import MINUTE
 from jobtree.core.books import FOREVER, EnvelopeState, credits_run_out
 from jobtree.core.lease import EnvelopeKey, RunKey
 from jobtree.core.runs import FINISHED, RunState
@@ -22,8 +23,10 @@ class Due(IntEnum):
     """What may be due, in the order in which things due at one instant happen."""
 
     RUN = 0
-    ENVELOPE = 1
-    PROMISE = 2
+    NODE = 1
+    ENVELOPE = 2
+    PROMISE = 3
+    GROWTH = 4
 
 
 Subject = tuple[Due, str, str]  # what, and its key
@@ -46,6 +49,10 @@ class Alarms:
     def watch_run(self, state: RunState) -> None:
         self._watch((Due.RUN, *state.key))
         self._watch((Due.PROMISE, *state.key))
+        self._watch((Due.GROWTH, *state.key))
+
+    def watch_node(self, name: str) -> None:
+        self._watch((Due.NODE, name, ""))
 
     def _watch(self, subject: Subject) -> None:
         at = self._instant(subject)
@@ -83,6 +90,10 @@ class Alarms:
             return self._run_instant((first, second))
         if kind is Due.PROMISE:
             return self._promise_instant((first, second))
+        if kind is Due.GROWTH:
+            return self._growth_instant((first, second))
+        if kind is Due.NODE:
+            return self._node_instant(first)
         return self._envelope_instant((first, second))
 
     def _run_instant(self, key: RunKey) -> int | None:
@@ -95,6 +106,23 @@ class Alarms:
             return None
         return max(state.promise.at, self._world.now)  # nothing starts in the past: it comes after all else
 
+    def _growth_instant(self, key: RunKey) -> int | None:
+        """When a Run that wants to may grow or get missing spares; asked when the clock moves."""
+        state = self._world.runs.get(key)
+        if state is None or not state.wants_more:
+            return None
+        at = ripe_at(state)
+        return at if at > self._world.now else None
+
+    def _node_instant(self, name: str) -> int | None:
+        """When a node that is not Ready will have failed (F2); that is noticed when the clock moves."""
+        state = self._world.fleet.nodes.get(name)
+        since = None if state is None else state.node.not_ready_since_ms
+        if since is None:
+            return None
+        at = since + self._world.policy.node_grace_ms
+        return at if at > self._world.now else None
+
     def _envelope_instant(self, key: EnvelopeKey) -> int | None:
         envelope = self._world.ledger.envelopes.get(key)
         if envelope is None:
@@ -102,6 +130,12 @@ class Alarms:
         if self._world.now < envelope.start:
             return envelope.start
         return closing_instant(envelope)
+
+
+def ripe_at(state: RunState) -> int:
+    """A Run grows at most once in a checkpoint interval, or in a minute without one (E1)."""
+    checkpoint = state.shape.checkpoint if state.shape else None
+    return state.changed_at + (MINUTE if checkpoint is None else checkpoint)
 
 
 def closing_instant(envelope: EnvelopeState) -> int | None:

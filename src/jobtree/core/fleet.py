@@ -245,8 +245,10 @@ class Flavor:
     __slots__ = (
         "_largest",
         "_sizes",
+        "asked",
         "biggest_node",
         "domains",
+        "eager",
         "free",
         "gains",
         "name",
@@ -264,6 +266,8 @@ class Flavor:
         self.spare_slots = 0  # under Spare leases
         self.unpaid_slots = 0  # under Opportunistic leases
         self.gains = 0  # counts every event that could let a waiting Run start
+        self.eager: dict[tuple[str, str], None] = {}  # Runs that may grow as soon as there is room and money
+        self.asked = -1  # the gains at which all of them were last asked
         self._largest: dict[Demand, int] = {}
         self._sizes: dict[int, int] = {}  # nodes by their GPUs
 

@@ -155,6 +155,21 @@ class Layout:
                         return domain
         return None
 
+    def place_spares(self, group: int, pods: int, domain: Domain) -> bool:
+        """Place standby pods of a group that stands already; nothing is opened where they cannot be."""
+        mark = self.trial.mark()
+        ranks = frozenset(
+            node
+            for lease in self.state.leases.values()
+            if lease.group == group and lease.role != "Spare"
+            for node, _ in lease.slots
+        )
+        for payers in self.tiers:
+            if self._take(domain, group, pods, payers, "Spare", ranks=ranks) and self._harmless(domain):
+                return True
+            self._take_back(mark)
+        return False
+
     def _domains(self, pods: int, only: list[Domain] | None = None) -> Iterator[Domain]:
         """Domains in which that many pods fit, in pack order."""
         demand = self.demand()
@@ -180,7 +195,6 @@ class Layout:
 
     def _unpromised(self, domain: Domain) -> int:
         """Pods that stand in no promise's way; provisional work may, if enough time remains (R6)."""
-        shape = self.shape
         if self.state.provisional and all(
             promise.run == self.state.key
             or promise.at is None
@@ -188,7 +202,7 @@ class Layout:
             for promise in domain.promises.values()
         ):
             return FOREVER
-        end = FOREVER if shape.max_duration is None else self.at + shape.max_duration
+        end = FOREVER if self.state.known_end is None else self.state.known_end
         one = horizon(self.world, domain, base_demand(self.state, self.size), self.state.standing(self.at))
         return one.pods(0, self.at, end, self.state.key, self.state.standing(self.at))
 

@@ -4,15 +4,16 @@ As much as needed, newest first; then whatever turned out not to be needed is gi
 taken unless the start it is taken for succeeds.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 from jobtree.api.lease import ClosureReason, Role
 from jobtree.core.books import EnvelopeState
 from jobtree.core.lease import Lease, RunKey, join_pods, number_of, pods_of
 from jobtree.core.reasons import Reason, Why
-from jobtree.core.runs import RunState
+from jobtree.core.runs import Pod, RunState
 from jobtree.core.settle import move, newest_first
+from jobtree.core.steps import Piece
 from jobtree.core.trial import Terms, Trial
 from jobtree.core.world import World
 
@@ -147,8 +148,7 @@ def surrender_pods(trial: Trial, state: RunState, width: int, at: int) -> None:
     trial.act("Shrink", state, at, cause)
     owed = trim(trial, state, "Opportunistic", excess, at)
     trim(trial, state, "Active", owed, at)
-    groups = {lease.group for lease in state.leases.values() if lease.role != "Spare"}
-    close_all(trial, [lease for lease in state.leases.values() if lease.group not in groups], at, "Shrink")
+    drop_orphans(trial, state, at)
 
 
 def requeue(trial: Trial, state: RunState, at: int, cause: Why, reason: ClosureReason) -> None:
@@ -162,6 +162,35 @@ def close_all(trial: Trial, leases: Sequence[Lease], at: int, reason: ClosureRea
         trial.close(lease.name, at, reason)
 
 
+def part_with(  # noqa: PLR0913, PLR0917  which pods of whose lease, when and why
+    trial: Trial, state: RunState, name: str, pods: Collection[Pod], at: int, reason: ClosureReason
+) -> Lease:
+    """End these pods of a lease; the others go on from the same instant, with the same payer."""
+    lease = trial.close(name, at, reason)
+    keep = [pod for pod in pods_of(lease.slots, state.pod_size) if pod not in pods]
+    if keep:
+        envelope = trial.world.ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
+        terms = Terms(envelope, lease.class_, lease.role, lease.group)
+        trial.open(state, terms, join_pods(keep), at, "Continue")
+    return lease
+
+
+def give_up(trial: Trial, state: RunState, pieces: Iterable[Piece], at: int, reason: ClosureReason) -> None:
+    """End these pods; spares of groups that are gone go with them. The action they belong to has begun."""
+    gone: dict[str, set[Pod]] = {}
+    for piece in pieces:
+        gone.setdefault(piece.lease, set()).add((piece.node, piece.mask))
+    for name in sorted(gone):
+        part_with(trial, state, name, gone[name], at, reason)
+    drop_orphans(trial, state, at)
+
+
+def drop_orphans(trial: Trial, state: RunState, at: int) -> None:
+    """Spares of groups that are gone go with them."""
+    groups = {lease.group for lease in state.leases.values() if lease.role != "Spare"}
+    close_all(trial, [lease for lease in state.leases.values() if lease.group not in groups], at, "Shrink")
+
+
 def trim(trial: Trial, state: RunState, role: Role, gpus: int, at: int) -> int:
     """Give up so many GPUs held in that role, pod by pod, highest rank first; how many it still owes."""
     reason: ClosureReason = "Reclaimed" if role == "Opportunistic" else "Shrink"
@@ -172,11 +201,7 @@ def trim(trial: Trial, state: RunState, role: Role, gpus: int, at: int) -> int:
     while gpus > 0 and ranks:
         lease = ranks.pop()
         pods = list(pods_of(lease.slots, state.pod_size))
-        keep = pods[: max(0, len(pods) - gpus // state.pod_size)]
-        trial.close(lease.name, at, reason)
-        gpus -= (len(pods) - len(keep)) * state.pod_size
-        if keep:
-            envelope = trial.world.ledger.envelopes[lease.payer]
-            terms = Terms(envelope, lease.class_, lease.role, lease.group)
-            trial.open(state, terms, join_pods(keep), at, "Continue")
+        going = pods[max(0, len(pods) - gpus // state.pod_size) :]
+        part_with(trial, state, lease.name, going, at, reason)
+        gpus -= len(going) * state.pod_size
     return gpus

@@ -3,7 +3,7 @@
 The world is the same after a plan as before it: everything is tried on it and taken back. The order is
 fixed. First what has happened (Runs that ended, were cancelled or lost a node) and what time has brought
 (windows, hours, maxDuration), in the order of their instants; then edited budgets; then the queue, in
-creation order, again and again until a pass changes nothing.
+creation order, again and again until a pass changes nothing; then growth, with what is left.
 """
 
 from operator import itemgetter
@@ -13,10 +13,12 @@ from jobtree.core.actions import ActionKind, Plan
 from jobtree.core.activate import activate
 from jobtree.core.admit import consider
 from jobtree.core.alarms import Due
-from jobtree.core.giveway import requeue
+from jobtree.core.elastic import Stalled, grow_runs, shrink_to
 from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason, Verdict, Why
+from jobtree.core.recover import on_failed_nodes, recover
 from jobtree.core.reserve import broken, renew
+from jobtree.core.restart import restart
 from jobtree.core.runs import FINISHED, RunState
 from jobtree.core.settle import settle_cuts, settle_envelope
 from jobtree.core.trial import Trial
@@ -33,41 +35,44 @@ def plan(world: World) -> Plan:
         settle_cuts(trial)
         mend_promises(trial)
         refused, settled = serve_queue(trial)
+        stalled, asked = grow_runs(trial)
         mend_disturbed(trial)
-        verdicts = changed_verdicts(world, trial.causes(), refused)
-        return Plan(tuple(trial.actions()), verdicts, settled)
+        verdicts = changed_verdicts(world, trial.causes(), refused, stalled)
+        return Plan(tuple(trial.actions()), verdicts, tuple(sorted(world.cordons)), asked, settled)
     finally:
         trial.rollback()
 
 
 def note_events(trial: Trial) -> None:
-    """Close what ended, was cancelled, or stands on a node that failed, after all that was due before."""
+    """Deal with what happened to Runs, after all that was due before it."""
     world = trial.world
     noted = [world.runs[key] for key in world.attention if key in world.runs]
     for state in sorted(noted, key=lambda state: (noted_at(world, state), state.order)):
         pass_time(trial, noted_at(world, state) - 1)
         if state.cancelled:
             end_run(trial, state, "Cancel", world.now)
-        elif state.outcome is not None and state.phase == "Running":
-            end_run(trial, state, *state.outcome)
         elif state.phase == "Running":
-            lost = sorted(node for node in nodes_of(state) if has_failed(world, node))
-            if lost:
-                requeue(trial, state, world.now, Why(Reason.CAPACITY_LOST, ", ".join(lost)), "CapacityLost")
+            note_event(trial, state)
+
+
+def note_event(trial: Trial, state: RunState) -> None:
+    """A running Run ended, lost nodes or pods, or was asked to be narrower."""
+    world, shape = trial.world, state.shape
+    if state.outcome is not None:
+        end_run(trial, state, *state.outcome)
+        return
+    lost = on_failed_nodes(world, state)
+    if lost:
+        nodes = ", ".join(sorted({node for pods in lost.values() for node, _ in pods}))
+        recover(trial, state, lost, Why(Reason.NODE_FAILURE, nodes), "NodeFailure")
+    elif state.mishaps:
+        restart(trial, state)
+    if shape is not None and shape.malleable and state.phase == "Running" and state.width > shape.desired:
+        shrink_to(trial, state, shape.desired)
 
 
 def noted_at(world: World, state: RunState) -> int:
     return state.outcome[1] if state.outcome is not None and not state.cancelled else world.now
-
-
-def nodes_of(state: RunState) -> set[str]:
-    return {node for lease in state.leases.values() for node, _ in lease.slots}
-
-
-def has_failed(world: World, node: str) -> bool:
-    """Deleted or out of service (F2)."""
-    state = world.fleet.nodes.get(node)
-    return state is None or state.node.failed
 
 
 ENDINGS: dict[ActionKind, tuple[Reason, ClosureReason]] = {
@@ -188,13 +193,13 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
 
 
 def changed_verdicts(
-    world: World, causes: dict[RunKey, Why], refused: dict[RunKey, Verdict]
+    world: World, causes: dict[RunKey, Why], refused: dict[RunKey, Verdict], stalled: Stalled
 ) -> dict[RunKey, Verdict]:
     """Verdicts that differ from what each Run was told before."""
     verdicts: dict[RunKey, Verdict] = {}
-    for key in sorted(causes.keys() | refused.keys()):
+    for key in sorted(causes.keys() | refused.keys() | stalled.keys()):
         state = world.runs[key]
-        verdict = refused.get(key) or verdict_on(state, causes[key])
+        verdict = refused.get(key) or verdict_on(state, causes.get(key), stalled.get(key, ()))
         if verdict != state.verdict:
             verdicts[key] = verdict
     return verdicts

@@ -31,6 +31,15 @@ class Reason(StrEnum):
     DEMOTED = "Demoted"
     RECLAIMED = "Reclaimed"
     CAPACITY_LOST = "CapacityLost"
+    NODE_FAILURE = "NodeFailure"
+    EVICTED = "Evicted"
+    RESTARTED = "Restarted"
+    RESTARTS_EXHAUSTED = "RestartsExhausted"
+    RESIZED = "Resized"
+    GROWN = "Grown"
+    NOT_GROWING = "NotGrowing"
+    SPARE_ADDED = "SpareAdded"
+    SPARE_MISSING = "SpareMissing"
     COMPLETED = "Completed"
     FAILED = "Failed"
     CANCELLED = "Cancelled"
@@ -67,6 +76,15 @@ SENTENCES: dict[Reason, str] = {
     Reason.DEMOTED: "nobody can pay for {need} of its GPUs: it keeps them until someone funded needs them",
     Reason.RECLAIMED: "its GPUs, unpaid or provisional, went to work with a right to them",
     Reason.CAPACITY_LOST: "it lost node {where}",
+    Reason.NODE_FAILURE: "node {where} failed",
+    Reason.EVICTED: "pods of rank {where} were evicted or deleted",
+    Reason.RESTARTED: "rank {where} failed: it starts again from its last checkpoint",
+    Reason.RESTARTS_EXHAUSTED: "rank {where} failed and its maxRestarts are used up",
+    Reason.RESIZED: "asked to be {need} GPUs wide",
+    Reason.GROWN: "{need} GPUs more",
+    Reason.NOT_GROWING: "it has {have} of the {need} GPUs it wants: {where}",
+    Reason.SPARE_ADDED: "{need} spare GPUs that were missing",
+    Reason.SPARE_MISSING: "{need} spare GPUs are missing: {where}",
     Reason.COMPLETED: "all its work is done",
     Reason.FAILED: "its work failed",
     Reason.CANCELLED: "it was cancelled",

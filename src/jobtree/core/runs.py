@@ -3,6 +3,8 @@
 from operator import attrgetter
 from typing import Any, Literal
 
+import msgspec
+
 from jobtree.api.lease import LeaseClass
 from jobtree.api.quantities import parse_time
 from jobtree.api.run import Phase, Run
@@ -18,6 +20,17 @@ Pod = tuple[str, int]  # its node, and the mask of its slots there
 Seat = tuple[int, int]  # a group, and a place in it
 Seats = dict[Seat, Pod]
 
+
+class Mishap(msgspec.Struct, frozen=True, order=True):
+    """A pod of one attempt failed, or somebody evicted or deleted it."""
+
+    at: int
+    seat: Seat
+    attempt: int
+    failed: bool
+    message: str = ""
+
+
 Progress = tuple[Any, ...]  # values of SAVED
 
 SAVED = (
@@ -26,6 +39,9 @@ SAVED = (
     "since",
     "pod_size",
     "attempt",
+    "changed_at",
+    "restarts",
+    "resume_at",
     "opened",
     "lost",
     "provisional",
@@ -42,11 +58,13 @@ class RunState:
         "attempt",
         "borrowed",
         "cancelled",
+        "changed_at",
         "created",
         "funding",
         "key",
         "leases",
         "lost",
+        "mishaps",
         "opened",
         "order",
         "outcome",
@@ -58,6 +76,8 @@ class RunState:
         "queued",
         "quotas",
         "reservations",
+        "restarts",
+        "resume_at",
         "revision",
         "run",
         "seats",
@@ -90,7 +110,11 @@ class RunState:
         self.pod_size = allocation.gpus_per_pod if allocation else 0
         self.revision = status.revision  # how many decisions there were about it
         self.attempt = status.attempt
+        self.changed_at = parse_time(status.changed_at) if status.changed_at else self.since or 0
+        self.restarts = status.restarts
+        self.resume_at = parse_time(status.resume_at) if status.resume_at else 0
         self.seats: Seats = {}
+        self.mishaps: list[Mishap] = []
         self.opened = status.leases_opened
         self.lost = status.lotteries_lost
         self.provisional = status.provisional  # stands in promised slots, and goes first when they are due
@@ -143,6 +167,24 @@ class RunState:
     def undated(self) -> bool:
         """Promised a start as soon as the money kept for it suffices, whenever that is (C12)."""
         return self.promise is not None and self.promise.at is None and bool(self.promise.funding)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether it runs, is paid for, and lacks GPUs or spares that it wants (E1, P5)."""
+        shape = self.shape
+        if shape is None or self.phase != "Running" or self.cancelled or self.unpaid or self.provisional:
+            return False
+        return (shape.may_grow and self.width < shape.desired) or bool(self.missing_spares())
+
+    def missing_spares(self) -> dict[int, int]:
+        """Standby pods that each group lacks."""
+        if self.shape is None or not self.shape.spares or not self.pod_size:
+            return {}
+        lacking: dict[int, int] = {}
+        for lease in self.leases.values():
+            pods = lease.gpus // self.pod_size if lease.role == "Spare" else 0
+            lacking[lease.group] = lacking.get(lease.group, self.shape.spares) - pods
+        return {group: pods for group, pods in sorted(lacking.items()) if pods > 0}
 
     @property
     def known_end(self) -> int | None:

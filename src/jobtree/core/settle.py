@@ -6,7 +6,7 @@ funded needs them.
 
 from collections.abc import Collection
 
-from jobtree.api.lease import ClosureReason, Role
+from jobtree.api.lease import ClosureReason, OpenReason, Role
 from jobtree.core.alarms import exhaustions
 from jobtree.core.books import Account, EnvelopeState
 from jobtree.core.cover import candidates, payable
@@ -97,7 +97,14 @@ def cause_of(reason: ClosureReason) -> Reason:
     return CAUSES[reason]
 
 
-def repay(trial: Trial, state: RunState, lease: Lease, at: int, without: Collection[EnvelopeKey]) -> bool:
+def repay(  # noqa: PLR0913, PLR0917  whose slots, from when, by whom not, and why
+    trial: Trial,
+    state: RunState,
+    lease: Lease,
+    at: int,
+    without: Collection[EnvelopeKey],
+    reason: OpenReason = "Repay",
+) -> bool:
     """Cover exactly these slots from the remaining candidates, all of them or none (C6)."""
     mark = trial.mark()
     role: Role = "Spare" if lease.role == "Spare" else "Active"
@@ -112,7 +119,7 @@ def repay(trial: Trial, state: RunState, lease: Lease, at: int, without: Collect
         if paid:
             slots = join_pods(paid)
             terms = Terms(candidate.envelope, candidate.class_, role, lease.group)
-            trial.open(state, terms, slots, at, "Repay")
+            trial.open(state, terms, slots, at, reason)
             pods = [pod for pod in pods if pod not in paid]
     if pods:
         trial.rollback(mark)

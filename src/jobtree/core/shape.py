@@ -21,6 +21,7 @@ class Shape(msgspec.Struct, frozen=True):
     spares: int  # standby pods per group
     gpus_per_pod: int  # 0: not declared
     checkpoint: int | None
+    rendezvous: bool  # running ranks stay as they are when others come and go
     max_duration: int | None
     allow_borrow: bool
     max_borrow: int | None
@@ -35,11 +36,16 @@ class Shape(msgspec.Struct, frozen=True):
     def malleable(self) -> bool:
         return self.step > 0
 
+    @property
+    def may_grow(self) -> bool:
+        """Whether a resize does not cost it all its work (E1)."""
+        return self.malleable and (self.rendezvous or self.checkpoint is not None)
+
     def widths(self) -> range:
         """The widths it may start at, widest first (P7)."""
         if not self.step:
             return range(self.total, self.total - 1, -1)
-        return range(self.total, self.min - 1, -self.step)
+        return range(min(self.total, self.desired), self.min - 1, -self.step)
 
     def groups(self, width: int) -> list[int]:
         """GPUs of each group at that width; the last may be smaller (P4)."""
@@ -82,6 +88,7 @@ def shape_of(spec: RunSpec) -> Shape | None:
         spares=spec.spares if spec.spares is not None else spec.spares_per_group or 0,
         gpus_per_pod=resources.gpus_per_pod or 0,
         checkpoint=parse_duration(runtime.checkpoint) if runtime.checkpoint else None,
+        rendezvous=runtime.on_resize == "Rendezvous",
         max_duration=parse_duration(runtime.max_duration) if runtime.max_duration else None,
         allow_borrow=funding.allow_borrow,
         max_borrow=funding.max_borrow_gpus,

@@ -49,6 +49,11 @@ def run_status(world: World, state: RunState, warned: Warned, closing: tuple[End
         risk=warned.risks[:64],
         attempt=state.attempt,
         ranks=write_seats(state.seats) if phase == "Running" else (),
+        changed_at=format_time(state.changed_at) if phase == "Running" else None,
+        restarts=state.restarts,
+        resume_at=format_time(state.resume_at)
+        if state.resume_at > world.now and phase == "Running"
+        else None,
         lotteries_lost=state.lost,
         reservations_made=state.reservations,
         provisional=state.provisional,

@@ -4,10 +4,10 @@ from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.runs import RunState
 
 
-def verdict_on(state: RunState, cause: Why) -> Verdict:
-    """The verdict on a Run as it stands, running or finished, and what brought it there."""
+def verdict_on(state: RunState, cause: Why | None, stalled: tuple[Why, ...] = ()) -> Verdict:
+    """The verdict on a Run as it stands, running or finished, what brought it there and what it lacks."""
     if state.phase != "Running":
-        return Verdict(state.phase, (cause,))
+        return Verdict(state.phase, (cause,) if cause else ())
     payers: dict[str, int] = {}
     for lease in state.leases.values():
         if lease.role == "Active":
@@ -19,4 +19,4 @@ def verdict_on(state: RunState, cause: Why) -> Verdict:
     if state.unpaid:
         demoted = any(lease.reason == "Demote" for lease in state.leases.values())
         whys.append(Why(Reason.DEMOTED if demoted else Reason.OPPORTUNISTIC, "", 0, state.unpaid))
-    return Verdict("Running", tuple(whys))
+    return Verdict("Running", (*stalled, *whys))

@@ -7,6 +7,7 @@ Closed leases leave nothing behind but their sums in the books.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from heapq import heappop, heappush
 
 import msgspec
 
@@ -18,13 +19,14 @@ from jobtree.api.policy import Policy
 from jobtree.api.quantities import parse_time
 from jobtree.api.run import Phase, Run
 from jobtree.core.actions import Action, Plan
-from jobtree.core.alarms import Alarms
+from jobtree.core.alarms import Alarms, ripe_at
+from jobtree.core.attempts import RESIZES, begin_attempt
 from jobtree.core.books import Account, EnvelopeState, Tally, reported_amount, use_class
 from jobtree.core.fleet import Fleet, NodeState
 from jobtree.core.lease import Lease, RunKey, from_wire, number_of
 from jobtree.core.ledger import Ledger
 from jobtree.core.promise import Order, Promise, Rank
-from jobtree.core.runs import FINISHED, Progress, RunState
+from jobtree.core.runs import FINISHED, Mishap, Progress, RunState
 from jobtree.core.seats import read_seats, reseat
 
 PHASES: dict[str, Phase] = {
@@ -67,6 +69,10 @@ class World:
         self.ranks: list[Rank] = []  # of all promises, in the order in which they hold
         self.provisional: dict[RunKey, None] = {}  # Runs on promised slots or money
         self.edited: set[RunKey] = set()  # waiting Runs whose spec changed
+        self.replaced: dict[str, set[str]] = {}  # leases that stood on a node which came anew under its name
+        self.cordons: dict[str, None] = {}  # failed nodes that are not cordoned yet
+        self.doubtful: dict[str, None] = {}  # nodes that are not Ready, and have not failed yet
+        self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
         self.shaken = False  # nodes or budgets changed: promises must be looked at again
         self.lottery_key = b""  # secret; whoever runs the world sets it
         self.budgets_edited_at = 0  # since then the family is as it is
@@ -78,6 +84,15 @@ class World:
     # Events: nodes and other people's pods
 
     def put_node(self, node: Node) -> None:
+        """A node came or changed. Under its name, but with another UID, it is another node."""
+        known = self.fleet.nodes.get(node.name)
+        leases = self.by_node.get(node.name, {})
+        if known is not None and known.node.uid != node.uid and leases:
+            self.replaced.setdefault(node.name, set()).update(leases)
+        elif (
+            known is not None and not node.gpus and leases
+        ):  # its plugin is silent: that is not yet a failure
+            node = msgspec.structs.replace(node, gpus=known.node.gpus, cordoned=True)
         self.drop_node(node.name)
         if not node.gpus:
             return
@@ -88,9 +103,26 @@ class World:
                 self.fleet.load_foreign(node.name, pod.gpus, pod.cpu_milli, pod.memory_bytes)
         for name in self.by_node.get(node.name, ()):
             self._occupy(self.held[name], [node.name], 1)
-            if node.failed:
-                self.attention.add(self.held[name].lease.run)
+        if self.has_failed(node.name):
+            self._note_failure(node.name)
+        elif node.not_ready_since_ms is not None:
+            self.doubtful[node.name] = None
+            self.alarms.watch_node(node.name)
         self._gain(state)
+
+    def has_failed(self, name: str, lease: str = "") -> bool:
+        """Deleted, out of service, or not Ready for too long (F2); or not the node this lease stood on."""
+        state = self.fleet.nodes.get(name)
+        if state is None or state.node.failed or lease in self.replaced.get(name, ()):
+            return True
+        since = state.node.not_ready_since_ms
+        return since is not None and since + self.policy.node_grace_ms <= self.now
+
+    def _note_failure(self, name: str) -> None:
+        """Runs on this node must go on elsewhere; nothing new is placed there until it is healed (F3)."""
+        self.attention.update(self.held[lease].lease.run for lease in self.by_node.get(name, ()))
+        if name in self.fleet.nodes and not self.fleet.nodes[name].node.cordoned:
+            self.cordons[name] = None
 
     def drop_node(self, name: str, uid: str = "") -> None:
         """The node is gone; with a UID, only if that very node is the one that is known."""
@@ -102,6 +134,8 @@ class World:
             self._occupy(held, [name], -1)
             self.attention.add(held.lease.run)
         self.fleet.remove(name)
+        self.cordons.pop(name, None)
+        self.doubtful.pop(name, None)
         self.shaken = True
 
     def put_pod(self, pod: Pod) -> None:
@@ -159,6 +193,14 @@ class World:
         before, self.now = self.now, max(now, self.now)
         for envelope in self.ledger.opening(before, self.now):
             self.fleet.flavor(envelope.spec.flavor).gains += 1
+        for name in [name for name in self.doubtful if self.has_failed(name)]:
+            del self.doubtful[name]
+            self._note_failure(name)
+            self.shaken = True
+        while self._ripening and self._ripening[0][0] <= self.now:
+            _, key = heappop(self._ripening)
+            if key in self.runs:
+                self._note_wishes(self.runs[key])
 
     # Events: Runs that come, change and go
 
@@ -181,6 +223,7 @@ class World:
                 self.edited.add(key)
             state.amend(run)
             self._repost(list(state.leases))
+            self._note_wishes(state)
         if state.cancelled:
             self.attention.add(key)
         self.alarms.watch_run(state)
@@ -207,6 +250,13 @@ class World:
         """All ranks ended. The next plan closes the Run's leases at that instant."""
         if self.runs[key].phase == "Running":  # else they are those of an earlier life
             self.runs[key].outcome = ("Complete" if succeeded else "Fail", at)
+            self.attention.add(key)
+
+    def lose_rank(self, key: RunKey, mishap: Mishap) -> None:
+        """A pod failed, or somebody evicted or deleted it (F5). Pods of earlier attempts do not count."""
+        state = self.runs[key]
+        if state.phase == "Running" and mishap.attempt == state.attempt and mishap.seat in state.seats:
+            state.mishaps.append(mishap)
             self.attention.add(key)
 
     def _join_tree(self, state: RunState) -> None:
@@ -277,6 +327,7 @@ class World:
             state.attempt = max(state.attempt, 1)
             if state.since is None:
                 state.since = min(lease.start for lease in state.leases.values())
+            state.changed_at = max(state.changed_at, state.since)
             if not state.pod_size and state.shape:
                 biggest = self.fleet.flavor(state.shape.flavor).biggest_node
                 state.pod_size = state.shape.pod_size(biggest)
@@ -284,7 +335,25 @@ class World:
         self._repost(list(state.leases))
         state.seats = state.seats or read_seats(state.run.status.ranks)
         reseat(state)
+        self._note_wishes(state)
         self._enqueue(state)
+
+    def _note_wishes(self, state: RunState) -> None:
+        """A running Run may be wider than it wants to be now, or want more than it has (E1, E2)."""
+        shape = state.shape
+        if state.phase != "Running" or shape is None:
+            return
+        if shape.malleable and state.width > shape.desired:
+            self.attention.add(state.key)
+        flavor, at = self.fleet.flavor(shape.flavor), ripe_at(state)
+        if not state.wants_more or at > self.now:
+            flavor.eager.pop(state.key, None)
+        else:
+            flavor.eager[state.key] = None
+            flavor.asked = -1
+        if state.wants_more and at > self.now:
+            heappush(self._ripening, (at, state.key))
+            self.alarms.watch_run(state)
 
     def open_lease(self, lease: Lease) -> None:
         self._hold(self._holding(lease))
@@ -355,9 +424,9 @@ class World:
             phase = "Reserved"
         if phase != state.phase:
             state.phase, state.phase_at = phase, action.at
+        begin_attempt(state, action)
         if action.kind == "Start":
             state.since, state.pod_size, state.provisional = action.at, action.pod_size, action.provisional
-            state.attempt += 1
         elif action.kind in ("Requeue", "Preempt"):
             state.since, state.pod_size, state.provisional = None, 0, False
             state.lost += action.kind == "Preempt"
@@ -466,6 +535,13 @@ class World:
             state = self.runs.get(key)
             if state is not None and state.shape is not None:
                 state.seen = self.fleet.flavor(state.shape.flavor).gains
+        self.cordons.clear()
+        self.replaced = {
+            node: held for node, names in self.replaced.items() if (held := names & self.held.keys())
+        }
+        for name in plan.asked:
+            flavor = self.fleet.flavor(name)
+            flavor.asked = flavor.gains
         self.attention.clear()
         self.ledger.amended.clear()
         self.edited.clear()
@@ -481,10 +557,20 @@ class World:
             self.open_lease(lease)
             state.opened += 1
         state.revision += 1
-        if action.closes or action.opens:
-            reseat(state)
+        if action.closes or action.opens or action.kind == "Restart":
+            self._follow_leases(state)
+        if action.kind in RESIZES or state.phase != "Running":
+            state.mishaps.clear()
         if action.kind == "Cancel":
             self.drop_run(action.run)
+
+    def _follow_leases(self, state: RunState) -> None:
+        if state.phase == "Running":
+            reseat(state)
+            self._note_wishes(state)
+        else:
+            state.seats = {}
+            self.fleet.flavor(state.flavor).eager.pop(state.key, None)
 
     # Bookkeeping
 

@@ -48,7 +48,7 @@ class Casting:
 
     def _company(self, state: RunState, warned: dict[RunKey, Warned]) -> Company:
         risks = warned[state.key].risks if state.key in warned else ()
-        return Company(state.run, cast_of(state, self._lent), getattr(state, "resume_at", 0), risks)
+        return Company(state.run, cast_of(state, self._lent), state.resume_at, risks)
 
     def _lent(self, node: str, mask: int) -> bool:
         """Whether unpaid work uses slots of a spare."""

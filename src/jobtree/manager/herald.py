@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from hashlib import sha256
 
-from jobtree.api.meta import API_VERSION, GROUP
+from jobtree.api.meta import API_VERSION
+from jobtree.api.nodes import CORDONED
 from jobtree.api.quantities import SECOND, format_time
 from jobtree.kube import requests
 from jobtree.kube.errors import FencedError, KubeError, StatusError
@@ -15,7 +16,6 @@ from jobtree.manager.log import Log
 from jobtree.manager.steps import Note
 from jobtree.manager.view import View
 
-CORDONED = f"{GROUP}/cordoned"  # annotation: why Jobtree cordoned the node
 SOURCE = "jobtree"
 MAX_MESSAGE = 1024
 

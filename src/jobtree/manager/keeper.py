@@ -52,6 +52,8 @@ class Keeper:
     def take(self, companies: dict[str, Company]) -> None:
         self._companies.update(companies)
         self._touched |= companies.keys()
+        for uid in companies:
+            self.roster.answered(uid)
 
     def see(self, changes: Iterable[Change[LivePod]]) -> None:
         changed = list(changes)

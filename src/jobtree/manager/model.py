@@ -81,7 +81,7 @@ class Model:
             notes += notes_of(self.world, self.intake, decided.actions)
             batches += self._commit(decided)
             lines += lines_of(decided.actions)
-            cordons.update(getattr(decided, "cordons", ()))
+            cordons.update(decided.cordons)
             if not decided.actions:
                 break
             acted = True
@@ -135,6 +135,8 @@ class Model:
         states: dict[RunKey, RunState] = {}
         for action in actions:
             states[action.run] = self.world.runs[action.run]
+            if action.kind == "Restart":  # no lease changes, yet the next attempt must not be forgotten
+                lost[action.run] = gained[action.run] = None
             for closing in action.closes:
                 lease = self.world.held[closing.lease].lease
                 self.book.close(lease, closing)

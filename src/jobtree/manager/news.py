@@ -5,6 +5,7 @@ from typing import Protocol
 import msgspec
 
 from jobtree.core.lease import RunKey
+from jobtree.core.runs import Mishap, Seat
 from jobtree.core.world import World
 
 
@@ -33,11 +34,12 @@ class Lost(msgspec.Struct, frozen=True):
     uid: str
     attempt: int
     at: int
-    seat: tuple[int, int]
+    seat: Seat
     failed: bool
     message: str = ""
 
     def tell(self, world: World) -> None:
         state = world.runs.get(self.run)
-        if state is not None and state.uid == self.uid and state.attempt == self.attempt:
-            world.finish(self.run, succeeded=False, at=max(self.at, state.since or 0))
+        if state is not None and state.uid == self.uid:
+            mishap = Mishap(self.at, self.seat, self.attempt, self.failed, self.message)
+            world.lose_rank(self.run, mishap)

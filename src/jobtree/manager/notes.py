@@ -6,7 +6,7 @@ from jobtree.core.actions import Action
 from jobtree.core.world import World
 from jobtree.manager.intake import Intake
 from jobtree.manager.steps import Note
-from jobtree.sim.events import event_of, joined
+from jobtree.sim.events import events_of, joined
 
 WARNINGS = frozenset(
     {"RandomPreempt", "Reclaimed", "Demoted", "Failed", "NodeFailed", "AtRisk", "CapacityLost"}
@@ -20,9 +20,9 @@ def notes_of(world: World, intake: Intake, actions: Iterable[Action]) -> Iterato
         state = world.runs.get(action.run)
         if state is None:
             continue
-        event = event_of(action)
         run = intake.runs.get(state.uid, state.run)
-        yield Note(run, event.name, event.message, event.at, event.name in WARNINGS)
+        for event in events_of(action):
+            yield Note(run, event.name, event.message, event.at, event.name in WARNINGS)
 
 
 def lines_of(actions: Iterable[Action]) -> Iterator[tuple[str, dict[str, object]]]:

@@ -27,8 +27,8 @@ class Roster:
         self._pending: dict[PodName, tuple[str, int]] = {}  # asked for and not seen yet: node, GPUs
         self._used: dict[str, int] = {}  # GPUs by node
         self._counted: dict[str, tuple[str, int]] = {}  # by UID of the pod
-        self._seen: dict[str, set[str]] = {}  # names of ranks, by UID of the Run
-        self._told: set[tuple[str, int]] = set()
+        self._seen: dict[str, set[tuple[str, str]]] = {}  # ranks and their nodes, by UID of the Run
+        self._told: set[str] = set()  # Runs whose pods told something that nobody has answered yet
 
     # What is there
 
@@ -90,15 +90,15 @@ class Roster:
     # What it tells
 
     def news(self, uid: str, company: Company, now: int, asked: set[str]) -> list[News]:
-        """What the ranks of a Run tell, once for each attempt; ``asked``: pods that Jobtree itself ends."""
+        """What the ranks of a Run tell, until it is answered; ``asked``: pods that Jobtree itself ends."""
         cast, metadata = company.cast, company.run.metadata
-        if not cast.ranks or (uid, cast.attempt) in self._told:
+        if not cast.ranks or uid in self._told:
             return []
         pods = self.by_run.get(uid, {})
-        seen = self._seen.setdefault(uid, set())
         places = {pod_name(metadata.name, uid, place.part): place for place in cast.places if place.is_rank}
-        seen &= places.keys()
-        seen |= {name for name in places if name in pods and pods[name].value.pod.node == places[name].node}
+        now_seen = {(name, pods[name].value.pod.node) for name in places if name in pods}
+        wanted = {(name, place.node) for name, place in places.items()}
+        seen = self._seen[uid] = (self._seen.get(uid, set()) | now_seen) & wanted
         run = (metadata.namespace, metadata.name)
         lost = [
             Lost(run, uid, cast.attempt, now, (place.group, place.group_rank), *why)
@@ -108,15 +108,19 @@ class Roster:
         done = all(name in pods and pods[name].value.phase == "Succeeded" for name in places)
         news: list[News] = [Succeeded(run, uid, cast.attempt, now)] if done else list(lost)
         if news:
-            self._told.add((uid, cast.attempt))
+            self._told.add(uid)
         return news
 
+    def answered(self, uid: str) -> None:
+        """Something was decided for the Run: its pods may tell again."""
+        self._told.discard(uid)
+
     def _why_lost(
-        self, name: str, place: Place, held: Held[LivePod] | None, asked: set[str], seen: set[str]
+        self, name: str, place: Place, held: Held[LivePod] | None, asked: set[str], seen: set[tuple[str, str]]
     ) -> tuple[bool, str] | None:
         """Whether the rank's pod failed of itself, and what it said; None: it is not lost."""
         if held is None or held.value.pod.node != place.node:
-            return (False, "its pod was deleted") if name in seen else None
+            return (False, "its pod was deleted") if (name, place.node) in seen else None
         live = held.value
         if live.phase == "Failed":
             excused = live.reason in EVICTED or live.reason.startswith(REJECTED)
@@ -127,4 +131,4 @@ class Roster:
 
     def forget_run(self, uid: str) -> None:
         self._seen.pop(uid, None)
-        self._told = {told for told in self._told if told[0] != uid}
+        self._told.discard(uid)

@@ -13,7 +13,7 @@ import msgspec
 from jobtree.api.budget import Budget
 from jobtree.api.documents import Document
 from jobtree.api.lease import Lease as WireLease
-from jobtree.api.nodes import OUT_OF_SERVICE, read_node
+from jobtree.api.nodes import CORDONED, OUT_OF_SERVICE, read_node
 from jobtree.api.parse import parse_object, to_document
 from jobtree.api.pods import read_pod
 from jobtree.api.policy import Policy
@@ -27,10 +27,10 @@ from jobtree.core.actions import Action
 from jobtree.core.check import Replay, Violation, check
 from jobtree.core.lease import RunKey, from_wire, to_wire
 from jobtree.core.plan import plan
-from jobtree.core.runs import FINISHED
+from jobtree.core.runs import FINISHED, Mishap, RunState, Seat
 from jobtree.core.status import Warned, budget_status, run_status
 from jobtree.core.world import World
-from jobtree.sim.events import Event, event_of, joined
+from jobtree.sim.events import Event, events_of, joined
 from jobtree.sim.objects import Key, Objects, made_up_uid
 from jobtree.sim.reservations import Reservations
 from jobtree.sim.told import verdict_told
@@ -110,6 +110,28 @@ class Cluster:
         self.world.finish(run, succeeded=True, at=self.now)
         self.settle()
 
+    def crash(self, run: RunKey, rank: int, code: int) -> None:
+        """One rank of a Run fails, now."""
+        state = self.world.runs[run]
+        self._lose_rank(state, list(state.seats)[rank], failed=True, message=f"exit code {code}")
+        self.settle()
+
+    def drain(self, nodes: Iterable[str]) -> None:
+        """Nodes are cordoned and all pods on them evicted, at once, together."""
+        names = set(nodes)
+        for name in sorted(names):
+            body = self.objects.get(("Node", "", name)) or {}
+            body.setdefault("spec", {})["unschedulable"] = True
+            self._take_in(("Node", "", name))
+        for state in self.world.runs.values():
+            for seat, (node, _) in state.seats.items():
+                if node in names:
+                    self._lose_rank(state, seat, failed=False)
+        self.settle()
+
+    def _lose_rank(self, state: RunState, seat: Seat, *, failed: bool, message: str = "") -> None:
+        self.world.lose_rank(state.key, Mishap(self.now, seat, state.attempt, failed, message))
+
     def fail(self, nodes: Iterable[str]) -> None:
         """Nodes go out of service at once, together."""
         for name in nodes:
@@ -128,6 +150,8 @@ class Cluster:
             spec["taints"] = [taint for taint in spec.get("taints", []) if taint.get("key") != OUT_OF_SERVICE]
             if not spec["taints"]:
                 del spec["taints"]
+            if body.get("metadata", {}).get("annotations", {}).pop(CORDONED, None) is not None:
+                spec.pop("unschedulable", None)
             self._take_in(("Node", "", name))
         self.settle()
 
@@ -165,13 +189,24 @@ class Cluster:
         while True:
             decided = plan(self.world)
             self.world.commit(decided)
+            self._cordon(decided.cordons)
             warnings = [warning for action in decided.actions for warning in self._carry_out(action)]
-            self.events += [*(event_of(action) for action in joined(decided.actions)), *warnings]
+            happened = [event for action in joined(decided.actions) for event in events_of(action)]
+            self.events += [*happened, *warnings]
             self._touched.update(decided.verdicts)
             if not decided.actions:
                 break
         if self._checked and (broken := self.violations()):
             raise BrokenInvariantError("; ".join(str(violation) for violation in broken))
+
+    def _cordon(self, nodes: Iterable[str]) -> None:
+        """Nothing new is placed on a node that failed, until somebody heals it (F3)."""
+        for name in nodes:
+            body = self.objects.get(("Node", "", name)) or {}
+            body.setdefault("spec", {})["unschedulable"] = True
+            why = f"the node failed by {format_time(self.now)}"
+            body.setdefault("metadata", {}).setdefault("annotations", {})[CORDONED] = why
+            self._take_in(("Node", "", name))
 
     def violations(self) -> list[Violation]:
         """All invariants that do not hold, of the cluster as it stands."""
@@ -200,6 +235,10 @@ class Cluster:
         state, work = self.world.runs[action.run], self._work[action.run]
         if action.kind in ("Requeue", "Preempt"):
             work.stop(action.at, state.shape.checkpoint if state.shape else None)
+        elif state.attempt != work.attempt:
+            work.stop(action.at, state.shape.checkpoint if state.shape else None)
+            work.attempt = state.attempt
+            work.resize(state.width, max(action.at, state.resume_at))
         elif state.width != work.width:
             work.resize(state.width, action.at)
         else:

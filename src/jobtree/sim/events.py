@@ -4,8 +4,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from jobtree.api.quantities import format_slots
 from jobtree.core.actions import Action
 from jobtree.core.lease import RunKey
+from jobtree.core.reasons import Reason
 
 NAMES = {
     "Start": "Admitted",
@@ -16,6 +18,9 @@ NAMES = {
     "Supersede": "Superseded",
     "Repay": "Repaid",
     "Demote": "Demoted",
+    "Grow": "Grown",
+    "AddSpare": "SpareAdded",
+    "Restart": "Restarted",
     "Shrink": "Shrunk",
     "DropSpare": "SpareDropped",
     "Complete": "Completed",
@@ -51,10 +56,31 @@ def joined(actions: Iterable[Action]) -> Iterator[Action]:
         yield together
 
 
-def event_of(action: Action) -> Event:
+RECOVERIES = {"Swap": "Swapped", "Recover": "Recovered"}
+
+
+def events_of(action: Action) -> Iterator[Event]:
     """An event named after the action; a Run that queues again is named after the cause."""
+    if action.kind == "Recover":
+        yield from recovery_events(action)
+        return
     name = NAMES.get(action.kind, str(action.cause.reason))
-    return Event(action.at, name, action.run, message_of(action))
+    yield Event(action.at, name, action.run, message_of(action))
+
+
+def recovery_events(action: Action) -> Iterator[Event]:
+    """What was lost, then where its ranks went, or that it goes on narrower."""
+    lost = "NodeFailed" if action.cause.reason is Reason.NODE_FAILURE else "Evicted"
+    yield Event(action.at, lost, action.run, str(action.cause))
+    gone = True
+    for reason, name in RECOVERIES.items():
+        slots = [slot for lease in action.opens if lease.reason == reason for slot in lease.slots]
+        if slots:
+            where = ", ".join(text for node, mask in slots for text in format_slots(node, mask))
+            yield Event(action.at, name, action.run, f"its ranks go on at {where}")
+            gone = False
+    if gone:
+        yield Event(action.at, "Shrunk", action.run, "it goes on narrower")
 
 
 def message_of(action: Action) -> str:

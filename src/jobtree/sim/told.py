@@ -1,6 +1,8 @@
 """What a Run was told before its cluster was saved, so that reading a file and saving it changes nothing."""
 
-from jobtree.core.reasons import Reason, Verdict, Why
+import re
+
+from jobtree.core.reasons import SENTENCES, Reason, Verdict, Why
 from jobtree.core.runs import FINISHED, RunState
 from jobtree.core.verdicts import verdict_on
 
@@ -8,10 +10,18 @@ from jobtree.core.verdicts import verdict_on
 def verdict_told(state: RunState) -> Verdict | None:
     """The verdict on a Run that runs or is finished; one that waits is told again by the next plan."""
     if state.phase == "Running":
-        return verdict_on(state, Why(Reason.ADMITTED))
-    reason = state.run.status.reason
-    if state.phase not in FINISHED or reason not in list(Reason):
+        return verdict_on(state, None)
+    status = state.run.status
+    if state.phase not in FINISHED or status.reason not in list(Reason):
         return None
-    exceeded = reason == Reason.DURATION_EXCEEDED
-    where = state.run.spec.runtime.max_duration or "" if exceeded else ""
-    return Verdict(state.phase, (Why(Reason(reason), where),))
+    return Verdict(state.phase, (heard(Reason(status.reason), status.message),))
+
+
+def heard(reason: Reason, message: str) -> Why:
+    """The reason with its figures, read out of its own sentence."""
+    pattern = re.escape(f"{reason}: {SENTENCES[reason]}")
+    for name in ("where", "have", "need"):
+        pattern = pattern.replace(re.escape(f"{{{name}}}"), f"(?P<{name}>.*)")
+    found = re.fullmatch(pattern, message, re.DOTALL)
+    said = found.groupdict() if found else {}
+    return Why(reason, said.get("where", ""), int(said.get("have") or 0), int(said.get("need") or 0))

@@ -24,9 +24,10 @@ class Work(msgspec.Struct):
     width: int = 0
     started_with: int = 0  # what was done when this admission began
     started_at: int = 0
+    attempt: int = 0
 
     def progress(self, now: int) -> int:
-        return self.done + self.width * (now - self.at)
+        return self.done + self.width * max(0, now - self.at)
 
     def ends_at(self) -> int | None:
         """The instant at which the work is done if the width stays as it is."""
@@ -63,6 +64,7 @@ def read_work(state: RunState) -> Work:
     elif state.since is not None:
         work.at = work.started_at = state.since
     work.width = state.width
+    work.attempt = state.attempt
     return work
 
 

@@ -1,0 +1,167 @@
+"""Elastic width: Runs grow by steps towards what they want, and shrink when asked to (SPEC section 7).
+
+Growth comes last in a pass: it takes only what is free and paid for, and nothing that a waiting Run needs.
+Spares that a group lacks are added in the same manner (P5).
+"""
+
+from collections.abc import Iterable
+
+from jobtree.core.admit import placeable_gpus
+from jobtree.core.cover import refusals
+from jobtree.core.fleet import Domain, Flavor
+from jobtree.core.gang import Layout
+from jobtree.core.giveway import close_all, give_up, reclaims, take_least
+from jobtree.core.lease import RunKey
+from jobtree.core.reasons import Reason, Why
+from jobtree.core.runs import RunState
+from jobtree.core.seats import seated
+from jobtree.core.steps import Piece
+from jobtree.core.trial import Trial
+
+Stalled = dict[RunKey, tuple[Why, ...]]
+
+
+def grow_runs(trial: Trial) -> tuple[Stalled, tuple[str, ...]]:
+    """Let every Run that may grow take one step; why the others cannot, and the flavors that were asked."""
+    world = trial.world
+    stalled: Stalled = {}
+    asked: list[str] = []
+    for name, flavor in sorted(world.fleet.flavors.items()):
+        if not flavor.eager or flavor.asked == flavor.gains:
+            continue
+        states = [world.runs[key] for key in flavor.eager if key in world.runs]
+        for state in sorted(states, key=lambda state: state.order):
+            if state.wants_more and state.changed_at < world.now:
+                whys = (*grow(trial, state, flavor), *add_spares(trial, state))
+                if whys:
+                    stalled[state.key] = whys
+        asked.append(name)
+    return stalled, tuple(asked)
+
+
+def grow(trial: Trial, state: RunState, flavor: Flavor) -> list[Why]:
+    """One step wider; where that cannot be, why not."""
+    shape, now = state.shape, trial.world.now
+    assert shape is not None
+    if not shape.may_grow or state.width >= shape.desired:
+        return []
+    step = shape.step
+
+    def attempt() -> bool:
+        mark = trial.mark()
+        trial.act("Grow", state, now, Why(Reason.GROWN, "", step, step))
+        if widen(trial, state, step):
+            return True
+        trial.rollback(mark)
+        return False
+
+    if flavor.free >= step and attempt():
+        return []
+    if flavor.free + flavor.unpaid_slots >= step:
+        takings = reclaims(trial, state, now)
+        if take_least(trial, takings, lambda: flavor.free >= step, attempt):
+            return []
+    return [Why(Reason.NOT_GROWING, obstacle(trial, state, flavor, step), state.width, shape.desired)]
+
+
+def widen(trial: Trial, state: RunState, step: int) -> bool:
+    """Place one step: whole groups where grouped, else pods beside those that are there, else a new part."""
+    shape = state.shape
+    assert shape is not None
+    layout = Layout(trial, state, state.pod_size, trial.world.now, "Grow")
+    homes = group_domains(trial, state)
+    only = None if shape.spread else list(homes.values())[:1]
+    if shape.group:
+        return all(
+            layout.place_group(free_group(state), gpus // state.pod_size, shape.spares, only)
+            for gpus in shape.groups(step)
+        )
+    pods = step // state.pod_size
+    for group, domain in homes.items():
+        if layout.place_group(group, pods, 0, [domain]):
+            return True
+    return shape.spread and layout.place_group(free_group(state), pods, shape.spares) is not None
+
+
+def group_domains(trial: Trial, state: RunState) -> dict[int, Domain]:
+    """Where each group sits, in the order of groups."""
+    nodes = trial.world.fleet.nodes
+    found: dict[int, Domain] = {}
+    for lease in sorted(state.leases.values(), key=lambda lease: (lease.group, lease.name)):
+        for node, _ in lease.slots:
+            if node in nodes:
+                found.setdefault(lease.group, nodes[node].domain)
+    return found
+
+
+def free_group(state: RunState) -> int:
+    """The first number that no group of the Run has."""
+    used = {lease.group for lease in state.leases.values()}
+    return next(number for number in range(len(used) + 1) if number not in used)
+
+
+def obstacle(trial: Trial, state: RunState, flavor: Flavor, step: int) -> str:
+    """Why a step cannot be taken, in words."""
+    shape = state.shape
+    assert shape is not None
+    world = trial.world
+    whys = refusals(world, state, step, state.pod_size, world.now)
+    if not whys:
+        layout = Layout(trial, state, state.pod_size, world.now, "Grow")
+        have = min(step, placeable_gpus(flavor, layout.demand(), shape))
+        reason = Reason.NO_FREE_SLOTS if have < step else Reason.HELD
+        whys = [Why(reason, f"flavor {flavor.name}", have if have < step else 0, step)]
+    return "; ".join(str(why) for why in whys)
+
+
+def add_spares(trial: Trial, state: RunState) -> list[Why]:
+    """Standby pods that groups lack, each group by itself (P5)."""
+    now, size = trial.world.now, state.pod_size
+    lacking = state.missing_spares()
+    homes = group_domains(trial, state) if lacking else {}
+    for group, pods in lacking.items():
+        mark = trial.mark()
+        trial.act("AddSpare", state, now, Why(Reason.SPARE_ADDED, "", pods * size, pods * size))
+        layout = Layout(trial, state, size, now, "Grow")
+        if group not in homes or not layout.place_spares(group, pods, homes[group]):
+            trial.rollback(mark)
+    missing = sum(state.missing_spares().values()) * size
+    return [Why(Reason.SPARE_MISSING, "no room or no money", 0, missing)] if missing else []
+
+
+# Narrower
+
+
+def shrink_to(trial: Trial, state: RunState, width: int) -> None:
+    """The Run wants to be narrower: whole groups, those that others pay for first; else its highest ranks."""
+    shape, now = state.shape, trial.world.now
+    assert shape is not None
+    trial.act("Shrink", state, now, Why(Reason.RESIZED, "", width, width))
+    shed(trial, state, state.width - width, now)
+
+
+def shed(trial: Trial, state: RunState, gpus: int, at: int) -> None:
+    """Give up so many GPUs of a malleable Run (E2). The action they belong to has begun."""
+    shape = state.shape
+    assert shape is not None
+    if not shape.group:
+        highest = reversed(seated(state).values())
+        pieces = [Piece(lease, *pod) for lease, pod in highest][: gpus // state.pod_size]
+        give_up(trial, state, pieces, at, "Shrink")
+        return
+    owned: dict[int, int] = {}
+    held: dict[int, int] = {}
+    for lease in state.leases.values():
+        if lease.role != "Spare":
+            held[lease.group] = held.get(lease.group, 0) + lease.gpus
+            owned[lease.group] = owned.get(lease.group, 0) + lease.gpus * (lease.class_ == "Owned")
+    going: list[int] = []
+    for group in sorted(held, key=lambda group: (owned[group], -group)):
+        if gpus > 0:
+            going.append(group)
+            gpus -= held[group]
+    close_groups(trial, state, going, at)
+
+
+def close_groups(trial: Trial, state: RunState, groups: Iterable[int], at: int) -> None:
+    close_all(trial, [lease for lease in state.leases.values() if lease.group in set(groups)], at, "Shrink")

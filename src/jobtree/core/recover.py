@@ -1,0 +1,260 @@
+"""Recovery: ranks that were lost go on elsewhere (SPEC section 8).
+
+Group by group: on the group's spares; else on free slots of its domain, promised ones and those of unpaid
+work included; else a malleable Run goes on narrower, as long as it stays within its widths; else the Run
+gives up everything and queues again with its old creation time.
+The payer of a lost pod pays for its replacement: that takes nothing from anybody.
+"""
+
+import msgspec
+
+from jobtree.api.lease import ClosureReason, OpenReason
+from jobtree.core.elastic import close_groups, shed
+from jobtree.core.fleet import Demand, Domain
+from jobtree.core.giveway import (
+    Taking,
+    drop_orphans,
+    part_with,
+    requeue,
+    surrender,
+    surrenders,
+    take_least,
+)
+from jobtree.core.lease import Lease, RunKey, join_pods, number_of, pods_of
+from jobtree.core.pack import pick
+from jobtree.core.reasons import Reason, Why
+from jobtree.core.reserve import broken, renew
+from jobtree.core.runs import Pod, RunState
+from jobtree.core.settle import demote, newest_first, pays_on, repay
+from jobtree.core.trial import Terms, Trial
+from jobtree.core.world import World
+
+Losses = dict[str, list[Pod]]  # by lease
+
+
+def on_failed_nodes(world: World, state: RunState) -> Losses:
+    """The Run's pods on nodes that have failed."""
+    lost: Losses = {}
+    for lease in sorted(state.leases.values(), key=number_of):
+        pods = [pod for pod in pods_of(lease.slots, state.pod_size) if world.has_failed(pod[0], lease.name)]
+        if pods:
+            lost[lease.name] = pods
+    return lost
+
+
+def recover(trial: Trial, state: RunState, lost: Losses, cause: Why, closure: ClosureReason) -> None:
+    """Save the Run if that can be, else let it queue again."""
+    mark = trial.mark()
+    if Recovery(trial, state, cause, closure).save(lost):
+        return
+    trial.rollback(mark)
+    gone = Why(Reason.CAPACITY_LOST, cause.where)
+    requeue(trial, state, trial.world.now, gone, "CapacityLost")
+
+
+class Orphans(msgspec.Struct):
+    """Ranks of one group that need a place: whose lease, and the pods of it that are lost."""
+
+    group: int
+    lost: list[tuple[Lease, list[Pod]]]
+    domain: Domain | None
+    spares: list[tuple[Lease, list[Pod]]]  # that still stand
+
+    @property
+    def pods(self) -> int:
+        return sum(len(pods) for _, pods in self.lost)
+
+
+class Recovery:
+    """One attempt to save a Run that lost pods. Others make room first, then the Run changes as a whole."""
+
+    def __init__(self, trial: Trial, state: RunState, cause: Why, closure: ClosureReason) -> None:
+        self.trial = trial
+        self.world = trial.world
+        self.state = state
+        self.cause = cause
+        self.closure = closure
+        self.at = trial.world.now
+
+    def save(self, lost: Losses) -> bool:
+        orphans = self._orphans(lost)
+        doomed = [one for one in orphans if not self._make_room(one)]
+        saved = [one for one in orphans if one not in doomed]
+        intact = self._broken_promises(saved)
+        self.trial.act("Recover", self.state, self.at, self.cause)
+        for name, pods in lost.items():
+            part_with(self.trial, self.state, name, pods, self.at, self.closure)
+        if not all(self._seat(one) for one in saved):
+            return False
+        if doomed and not self._go_on_without([one.group for one in doomed]):
+            return False
+        for key in sorted(self._broken_promises(saved) - intact):
+            renew(self.trial, self.world.runs[key], Reason.NODE_FAILURE)
+        return True
+
+    def _orphans(self, lost: Losses) -> list[Orphans]:
+        state, groups = self.state, dict[int, Orphans]()
+        for name, pods in lost.items():
+            lease = state.leases[name]
+            if lease.role == "Spare":
+                continue
+            if lease.group not in groups:
+                domain, spares = self._domain_of(lease.group, lost), self._standby(lease.group, lost)
+                groups[lease.group] = Orphans(lease.group, [], domain, spares)
+            groups[lease.group].lost.append((lease, pods))
+        return [groups[group] for group in sorted(groups)]
+
+    def _domain_of(self, group: int, lost: Losses) -> Domain | None:
+        """Where the group sits: as its living pods tell, else the nodes it lost."""
+        nodes = self.world.fleet.nodes
+        leases = [lease for lease in self.state.leases.values() if lease.group == group]
+        standing = [
+            node
+            for lease in leases
+            for node, _ in lease.slots
+            if node in nodes and not self.world.has_failed(node, lease.name)
+        ]
+        failed = [node for lease in leases for node, _ in lost.get(lease.name, ()) if node in nodes]
+        return next((nodes[node].domain for node in (*standing, *failed)), None)
+
+    def _standby(self, group: int, lost: Losses) -> list[tuple[Lease, list[Pod]]]:
+        """The group's spares that were not lost themselves."""
+        spares = [one for one in self.state.leases.values() if one.role == "Spare" and one.group == group]
+        return [
+            (
+                spare,
+                [
+                    pod
+                    for pod in pods_of(spare.slots, self.state.pod_size)
+                    if pod not in lost.get(spare.name, ())
+                ],
+            )
+            for spare in sorted(spares, key=number_of)
+        ]
+
+    # Others make room
+
+    def _make_room(self, orphans: Orphans) -> bool:
+        """Whether every lost rank of the group has a place, once unpaid work has left it."""
+        if any(lease.role == "Opportunistic" for lease, _ in orphans.lost):
+            return False  # unpaid work has no claim to another place
+        standby = [pod for _, pods in orphans.spares for pod in pods][: orphans.pods]
+        missing = orphans.pods - len(standby)
+        if missing and not self._clear(orphans, missing):
+            return False
+        for node, mask in standby:
+            self._evict_guests(node, mask)
+        return True
+
+    def _clear(self, orphans: Orphans, pods: int) -> bool:
+        """Room for so many pods in the group's domain: free slots, else those of unpaid work there."""
+        domain = orphans.domain
+        if domain is None:
+            return False
+        demand = self._demand(orphans.lost[-1][0])
+
+        def fits() -> bool:
+            return pick(domain, pods, demand) is not None
+
+        return fits() or take_least(self.trial, self._guests(domain), lambda: True, fits)
+
+    def _guests(self, domain: Domain) -> list[Taking]:
+        """Unpaid work in the domain, newest first."""
+        names = {name: None for node in sorted(domain.nodes) for name in self.world.by_node.get(node, ())}
+        leases = [self.world.held[name].lease for name in names]
+        unpaid = [one for one in leases if one.role == "Opportunistic" and one.run != self.state.key]
+        widths: dict[RunKey, int] = {}
+        return [
+            one for lease in newest_first(unpaid) for one in surrenders(self.trial, lease, self.at, widths)
+        ]
+
+    def _evict_guests(self, node: str, mask: int) -> None:
+        """Unpaid work on a spare's slots ends when the spare is needed (F3)."""
+        for name in sorted(self.world.by_node.get(node, ())):
+            guest = self.world.held[name].lease if name in self.world.held else None
+            if guest and guest.role == "Opportunistic" and dict(guest.slots).get(node, 0) & mask:
+                surrender(self.trial, guest, self.at, "ReclaimedBySpare")
+
+    def _demand(self, lease: Lease) -> Demand:
+        shape = self.state.shape
+        assert shape is not None
+        envelope = self.world.ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
+        return Demand(
+            size=self.state.pod_size,
+            cpu_milli=shape.cpu_milli,
+            memory_bytes=shape.memory_bytes,
+            tolerations=shape.tolerations,
+            node_selector=shape.node_selector,
+            paid_on=envelope.selector,
+        )
+
+    def _broken_promises(self, orphans: list[Orphans]) -> set[RunKey]:
+        """Promises in these groups' domains that can no longer be kept."""
+        runs = self.world.runs
+        keys = {key for one in orphans if one.domain for key in one.domain.promises}
+        return {key for key in keys if key in runs and broken(self.world, runs[key])}
+
+    # The Run changes
+
+    def _seat(self, orphans: Orphans) -> bool:
+        """Lost ranks go on: on the group's spares, then on free slots of its domain."""
+        waiting = self._swap(orphans)
+        for lease, pods in waiting:
+            assert orphans.domain is not None
+            slots = pick(orphans.domain, len(pods), self._demand(lease))
+            if slots is None:
+                return False
+            self._open(lease, list(pods_of(slots, self.state.pod_size)), "Recover")
+        return True
+
+    def _swap(self, orphans: Orphans) -> list[tuple[Lease, list[Pod]]]:
+        """Put lost ranks on the group's spares; those for which there is none."""
+        waiting = [(lease, list(pods)) for lease, pods in orphans.lost]
+        by_spare = self._reread(orphans)
+        for spare, standby in by_spare:
+            chosen = standby[: sum(len(pods) for _, pods in waiting)]
+            if not chosen:
+                break
+            part_with(self.trial, self.state, spare, chosen, self.at, "Swap")
+            for lease, pods in waiting:
+                taken, chosen = chosen[: len(pods)], chosen[len(pods) :]
+                del pods[: len(taken)]
+                self._open(lease, taken, "Swap")
+        return [(lease, pods) for lease, pods in waiting if pods]
+
+    def _reread(self, orphans: Orphans) -> list[tuple[str, list[Pod]]]:
+        """The spares by the leases that hold them now: one that lost a part goes on as another."""
+        spares = [
+            one for one in self.state.leases.values() if one.role == "Spare" and one.group == orphans.group
+        ]
+        return [
+            (one.name, list(pods_of(one.slots, self.state.pod_size))) for one in sorted(spares, key=number_of)
+        ]
+
+    def _open(self, lease: Lease, pods: list[Pod], reason: OpenReason) -> None:
+        """The payer of the lost pods pays for these; where it does not pay there, another, or nobody."""
+        envelope = self.world.ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
+        mine = [pod for pod in pods if pays_on(self.trial, envelope, pod[0])]
+        others = [pod for pod in pods if pod not in mine]
+        if mine:
+            terms = Terms(envelope, lease.class_, "Active", lease.group)
+            self.trial.open(self.state, terms, join_pods(mine), self.at, reason)
+        if others:
+            elsewhere = msgspec.structs.replace(lease, slots=join_pods(others))
+            if not repay(self.trial, self.state, elsewhere, self.at, (), reason):
+                demote(self.trial, self.state, elsewhere, self.at)
+
+    def _go_on_without(self, groups: list[int]) -> bool:
+        """A malleable Run goes on without what could not be saved, at a width that it may have (F4)."""
+        state, shape = self.state, self.state.shape
+        if shape is None or not shape.malleable:
+            return False
+        if shape.group:
+            close_groups(self.trial, state, groups, self.at)
+        excess = (state.width - shape.min) % shape.step
+        if state.width - excess < shape.min:
+            return False
+        if excess:
+            shed(self.trial, state, excess, self.at)
+        drop_orphans(self.trial, state, self.at)
+        return True

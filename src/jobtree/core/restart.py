@@ -1,0 +1,50 @@
+"""Restarts: a pod failed, or somebody evicted or deleted it (F5)."""
+
+from jobtree.core.reasons import Reason, Why
+from jobtree.core.recover import Losses, recover
+from jobtree.core.runs import Mishap, RunState
+from jobtree.core.seats import rank_of, seated
+from jobtree.core.trial import Trial
+from jobtree.core.world import World
+
+
+def restart(trial: Trial, state: RunState) -> None:
+    """Begin the next attempt: a failure counts, an eviction does not. Too many failures end the Run."""
+    first = min(state.mishaps, key=lambda mishap: (not mishap.failed, mishap))
+    if first.failed:
+        fail_or_restart(trial, state, first)
+        return
+    homeless = without_home(trial.world, state)
+    cause = Why(Reason.EVICTED, said(state, first))
+    if homeless:
+        recover(trial, state, homeless, cause, "CapacityLost")
+    else:
+        trial.act("Restart", state, trial.world.now, cause)
+
+
+def fail_or_restart(trial: Trial, state: RunState, first: Mishap) -> None:
+    if state.restarts < state.run.spec.runtime.max_restarts:
+        trial.act("Restart", state, first.at, Why(Reason.RESTARTED, said(state, first)), counts=True)
+        return
+    trial.act("Fail", state, first.at, Why(Reason.RESTARTS_EXHAUSTED, said(state, first)))
+    for name in sorted(state.leases):
+        trial.close(name, max(first.at, state.leases[name].start), "Failed")
+
+
+def without_home(world: World, state: RunState) -> Losses:
+    """Evicted pods that cannot start again where they were: their node takes no pods now."""
+    lost: Losses = {}
+    places = seated(state)
+    for seat in sorted({mishap.seat for mishap in state.mishaps}):
+        if seat in places:
+            lease, pod = places[seat]
+            node = world.fleet.nodes.get(pod[0])
+            if node is None or node.node.cordoned or not node.node.ready:
+                lost.setdefault(lease, []).append(pod)
+    return lost
+
+
+def said(state: RunState, mishap: Mishap) -> str:
+    """``3 (exit code 1)``: the rank that failed first, and how."""
+    rank = str(rank_of(state, mishap.seat))
+    return f"{rank} ({mishap.message})" if mishap.message else rank
