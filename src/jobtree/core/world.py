@@ -556,8 +556,8 @@ class World:
         for lease in action.opens:
             self.open_lease(lease)
             state.opened += 1
-        state.revision += 1
         if action.closes or action.opens or action.kind == "Restart":
+            state.revision += 1
             self._follow_leases(state)
         if action.kind in RESIZES or state.phase != "Running":
             state.mishaps.clear()
