@@ -13,7 +13,7 @@ from uuid import UUID
 
 from jobtree.api.quantities import format_time
 from jobtree.core.check import check
-from jobtree.kube.errors import StatusError
+from jobtree.kube.errors import FencedError, StatusError
 from jobtree.kube.gate import Gate
 from jobtree.kube.requests import MERGE_PATCH, Request
 from jobtree.kube.resources import (
@@ -199,7 +199,7 @@ class Manager:
     def __init__(self, server: Server, stop_after: int = 0) -> None:
         self.server = server
         self.said: list[str] = []
-        self.gate = Gate(after_write=self._after_write)
+        self.gate = Gate(lambda: not self.dead, self._after_write)
         self._stop_after = stop_after
         self.dead = False
         self.view = View("jobtree-system", lambda *_: None, lambda: None)
@@ -264,7 +264,10 @@ class Manager:
         """Turn until nothing is written any more."""
         for _ in range(100):
             before = self.server.version
-            asyncio.run(self._turn())
+            try:
+                asyncio.run(self._turn())
+            except FencedError:
+                raise StoppedError from None
             kubelets(self.server)
             if self.server.version == before:
                 return

@@ -54,7 +54,7 @@ def play(acts: tuple[Act, ...], stop_after: int = 0) -> tuple[Server, int]:
     acts[0](server)
     manager = Manager(server, stop_after)
     writes = 0
-    for act in (*acts[1:], lambda _: None):
+    for act in (*acts[1:], later(0)):
         try:
             manager.settle()
         except StoppedError:
