@@ -15,7 +15,8 @@ from typing import Any, Self
 import yaml
 
 from tests.live.control_plane import ControlPlane
-from tests.live.definitions import address, apply_definitions, await_definitions, collection
+from tests.live.definitions import apply_definitions, await_definitions, collection
+from tests.live.fleet import Fleet
 from tests.live.manifests import API_VERSION, Manifest
 from tests.live.process import wait_until
 
@@ -45,6 +46,16 @@ def install(plane: ControlPlane) -> Path:
     path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(config))
     return path
+
+
+def set_policy(plane: ControlPlane, text: str) -> None:
+    policy = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "jobtree-policy", "namespace": NAMESPACE},
+        "data": {"policy.yaml": text},
+    }
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(policy))
 
 
 def await_account(plane: ControlPlane, namespace: str = "default") -> None:
@@ -112,58 +123,93 @@ class Manager:
         return text in self.log.read_text(errors="replace")
 
 
-class Desk:
-    """What a user and an administrator do and see."""
+class Scene:
+    """A corner of the cluster that one test has to itself: a namespace, a flavor and teams of its own."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: ControlPlane, fleet: Fleet, name: str) -> None:
         self.plane = plane
+        self.fleet = fleet
+        self.name = name
+        self.flavor = f"GPU-{name}"
+        answer = plane.rest.post(
+            "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        )
+        assert answer.accepted, answer.message
+        await_account(plane, name)
 
-    def create(self, *manifests: Manifest) -> None:
-        for manifest in manifests:
-            answer = self.plane.rest.post(collection(manifest), manifest)
-            assert answer.accepted, answer.message
+    # What people do
 
-    def delete(self, manifest: Manifest) -> None:
-        answer = self.plane.rest.delete(address(manifest))
+    def nodes(self, domain: str, count: int) -> list[str]:
+        prefix = f"{self.name}-{domain}"
+        return self.fleet.add_nodes(f"r/c/{prefix}", count, flavor=self.flavor, prefix=prefix)
+
+    def owner(self, team: str) -> str:
+        return f"{self.name}:{team}"
+
+    def budget(self, team: str, gpus: int, **fields: object) -> None:
+        envelopes = [{"name": "main", "flavor": self.flavor, "concurrency": gpus, **fields}]
+        spec = {"owner": self.owner(team), "envelopes": envelopes}
+        self.create("Budget", f"{self.name}-{team}", spec)
+
+    def run(self, name: str, team: str, gpus: int, **fields: object) -> None:
+        resources = {"gpuType": self.flavor, "totalGPUs": gpus}
+        self.create("Run", name, {"owner": self.owner(team), "resources": resources, **fields})
+
+    def create(self, kind: str, name: str, spec: Manifest) -> None:
+        metadata = {"name": name} if kind == "Budget" else {"name": name, "namespace": self.name}
+        manifest = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+        answer = self.plane.rest.post(collection(manifest), manifest)
         assert answer.accepted, answer.message
 
-    def run(self, name: str, namespace: str = "default") -> dict[str, Any]:
-        body: dict[str, Any] = self.plane.rest.get(
-            f"/apis/{API_VERSION}/namespaces/{namespace}/runs/{name}"
-        ).body
-        return body
+    def cancel(self, run: str) -> None:
+        answer = self.plane.rest.delete(self.path(run))
+        assert answer.accepted, answer.message
 
-    def phase(self, name: str, namespace: str = "default") -> str:
-        return str(self.run(name, namespace).get("status", {}).get("phase", ""))
+    # What they see
 
-    def await_phase(self, phase: str, *names: str, namespace: str = "default", within: float = 30) -> None:
-        wait_until(
-            lambda: all(self.phase(name, namespace) == phase for name in names),
-            f"{', '.join(names)} {phase}",
-            within,
-        )
+    def path(self, run: str) -> str:
+        return f"/apis/{API_VERSION}/namespaces/{self.name}/runs/{run}"
+
+    def status(self, run: str) -> dict[str, Any]:
+        status: dict[str, Any] = self.plane.rest.get(self.path(run)).body.get("status", {})
+        return status
+
+    def phase(self, run: str) -> str:
+        return str(self.status(run).get("phase", ""))
+
+    def await_phase(self, phase: str, *runs: str, within: float = 30) -> None:
+        what = f"{', '.join(runs)} {phase}"
+        wait_until(lambda: all(self.phase(run) == phase for run in runs), what, within)
 
     def items(self, path: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = self.plane.rest.get(path).body["items"]
         return items
 
     def leases(self, run: str) -> list[dict[str, Any]]:
-        return [
-            lease
-            for lease in self.items(f"/apis/{API_VERSION}/gpuleases")
-            if lease["spec"]["runRef"]["name"] == run
-        ]
+        found = self.items(f"/apis/{API_VERSION}/gpuleases")
+        mine = [lease for lease in found if lease["spec"]["runRef"]["namespace"] == self.name]
+        return [lease for lease in mine if lease["spec"]["runRef"]["name"] == run]
 
-    def reservations(self, namespace: str = "default") -> list[dict[str, Any]]:
-        return self.items(f"/apis/{API_VERSION}/namespaces/{namespace}/reservations")
+    def endings(self, run: str) -> list[str]:
+        return [lease.get("status", {}).get("closureReason", "open") for lease in self.leases(run)]
 
-    def pods(self, run: str, namespace: str = "default") -> list[dict[str, Any]]:
+    def reservations(self) -> list[dict[str, Any]]:
+        return self.items(f"/apis/{API_VERSION}/namespaces/{self.name}/reservations")
+
+    def events(self, run: str) -> list[str]:
+        events = self.items(f"/api/v1/namespaces/{self.name}/events")
+        return [event["reason"] for event in events if event["involvedObject"]["name"] == run]
+
+    def pods(self, run: str) -> list[dict[str, Any]]:
         label = f"rq.davidlangworthy.io%2Frun%3D{run}"
-        return self.items(f"/api/v1/namespaces/{namespace}/pods?labelSelector={label}")
+        return self.items(f"/api/v1/namespaces/{self.name}/pods?labelSelector={label}")
 
-    def await_pods(self, run: str, count: int, phase: str = "Running", namespace: str = "default") -> None:
-        def there() -> bool:
-            pods = self.pods(run, namespace)
-            return len(pods) == count and all(pod.get("status", {}).get("phase") == phase for pod in pods)
+    def running(self, run: str) -> list[dict[str, Any]]:
+        return [pod for pod in self.pods(run) if pod.get("status", {}).get("phase") == "Running"]
 
-        wait_until(there, f"{count} pods of {run} {phase}")
+    def await_running(self, run: str, count: int, within: float = 30) -> None:
+        wait_until(lambda: len(self.running(run)) == count, f"{count} pods of {run} run", within)
+
+    def finish(self, run: str) -> None:
+        for pod in self.running(run):
+            self.fleet.finish(self.name, pod["metadata"]["name"])
