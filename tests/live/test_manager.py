@@ -59,7 +59,9 @@ def test_first_run(scene: Scene) -> None:
     scene.finish("resnet-small")
     scene.await_phase("Completed", "resnet-small")
     wait_until(lambda: scene.endings("resnet-small") == ["Completed"], "its lease is ended")
-    wait_until(lambda: sorted(scene.events("resnet-small")) == ["Admitted", "Completed"], "both events are there")
+    wait_until(
+        lambda: sorted(scene.events("resnet-small")) == ["Admitted", "Completed"], "both events are there"
+    )
 
 
 def test_co_funded(scene: Scene) -> None:

@@ -335,6 +335,9 @@ class World:
         self._repost(list(state.leases))
         state.seats = state.seats or read_seats(state.run.status.ranks)
         reseat(state)
+        held = state.leases.values()
+        if any(self.has_failed(node, lease.name) for lease in held for node, _ in lease.slots):
+            self.attention.add(state.key)  # it failed, or comes later than its leases
         self._note_wishes(state)
         self._enqueue(state)
 

@@ -41,7 +41,8 @@ class Keeper:
         self._wake = wake
         self.roster = Roster()
         self._companies: dict[str, Company] = {}
-        self._touched: set[str] = set()
+        self._touched: set[str] = set()  # Runs whose pods are to be looked at
+        self._unheard: set[str] = set()  # Runs whose pods may have something to tell
         self._asked: set[str] = set()  # pods that we have asked to go
         self._served: set[str] = set()  # Runs whose Service is there
         self._retry_at: dict[str, int] = {}  # Runs whose pods could not be made
@@ -52,12 +53,21 @@ class Keeper:
     def take(self, companies: dict[str, Company]) -> None:
         self._companies.update(companies)
         self._touched |= companies.keys()
+        self._unheard |= companies.keys()
         for uid in companies:
             self.roster.answered(uid)
 
+    def restart(self) -> None:
+        """The model is built anew: what it does not name again is wanted no more."""
+        self._companies.clear()
+        self._touched |= self.roster.by_run.keys()
+        self.roster.answered(*self.roster.by_run)
+
     def see(self, changes: Iterable[Change[LivePod]]) -> None:
         changed = list(changes)
-        self._touched |= self.roster.see(changed)
+        runs = self.roster.see(changed)
+        self._touched |= runs
+        self._unheard |= runs
         for change in changed:
             if change.after is None and change.before is not None:
                 self._asked.discard(change.before.uid)
@@ -65,11 +75,17 @@ class Keeper:
             self._touched |= self._waiting
 
     def news(self) -> list[News]:
-        """What the pods tell, of Runs whose pods changed."""
+        """What the pods tell, of Runs whose pods changed or should have."""
         told, self._told = self._told, []
-        for uid in sorted(self._touched & self._companies.keys()):
+        for uid in sorted(self._unheard & self._companies.keys()):
             told += self.roster.news(uid, self._companies[uid], self._clock(), self._asked)
+        self._unheard = set()
         return told
+
+    @property
+    def has_news(self) -> bool:
+        """Whether pods may have something to tell that nobody has heard yet."""
+        return bool(self._told or self._unheard & self.roster.by_run.keys())
 
     def alarm(self) -> int | None:
         return min(self._retry_at.values(), default=None)
@@ -174,6 +190,8 @@ class Keeper:
     def _make(
         self, uid: str, company: Company, missing: list[tuple[str, Place]], now: int, *, drains: bool
     ) -> None:
+        if self._view.runs.get(uid) is None:
+            return  # it is gone, and what it had goes with it
         if company.resume_at > now:
             self._retry_at[uid] = company.resume_at
             return

@@ -57,6 +57,7 @@ class Loop:
     async def _load(self) -> None:
         everything = self._view.everything()
         self._keeper.see(everything.pods)
+        self._keeper.restart()
         self._count(await asyncio.to_thread(self._model.load, everything, now_ms()))
         self._log.say(
             "binder",
@@ -91,6 +92,8 @@ class Loop:
             self._model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
         self._keeper.take(step.companies)
         self._keeper.work()
+        if self._keeper.has_news:
+            self.woken.set()
         self._herald.tell(step.notes)
         self._herald.cordon(step.cordons, now_ms())
         return step

@@ -111,9 +111,9 @@ class Roster:
             self._told.add(uid)
         return news
 
-    def answered(self, uid: str) -> None:
-        """Something was decided for the Run: its pods may tell again."""
-        self._told.discard(uid)
+    def answered(self, *uids: str) -> None:
+        """Something was decided for these Runs, or what their pods told was lost: they may tell again."""
+        self._told.difference_update(uids)
 
     def _why_lost(
         self, name: str, place: Place, held: Held[LivePod] | None, asked: set[str], seen: set[tuple[str, str]]

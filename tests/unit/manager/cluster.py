@@ -8,12 +8,12 @@ import asyncio
 import json
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from jobtree.api.quantities import format_time
 from jobtree.core.check import check
-from jobtree.kube.errors import FencedError, StatusError
+from jobtree.kube.errors import FencedError, KubeError, StatusError
 from jobtree.kube.gate import Gate
 from jobtree.kube.requests import MERGE_PATCH, Request
 from jobtree.kube.resources import (
@@ -46,6 +46,14 @@ class StoppedError(BaseException):
     """The process is dead: nothing in it goes on."""
 
 
+class Fault(NamedTuple):
+    """What happens to one write, counted from 1."""
+
+    number: int
+    error: KubeError
+    after: bool = False  # it takes effect all the same
+
+
 class Silent:
     def write(self, _: str) -> int:
         return 0
@@ -63,12 +71,22 @@ class Server:
         self.made: dict[str, int] = {}  # how often there was an object at a path
         self.now = T0
         self.watchers: list[Callable[[str, Body, bool], None]] = []
-        self.refuse: Callable[[Request], StatusError | None] = lambda _: None
+        self.writes = 0  # that were asked for
+        self.fault: Fault | None = None
 
     async def send(self, request: Request) -> bytes:
-        refused = self.refuse(request)
-        if refused is not None:
-            raise refused
+        """Answers, unless a fault is due: before the write takes effect, or after it."""
+        self.writes += request.writes
+        fault = self.fault
+        due = fault is not None and request.writes and self.writes == fault.number
+        if fault is not None and due and not fault.after:
+            raise fault.error
+        answer = self._answer(request)
+        if fault is not None and due:
+            raise fault.error
+        return answer
+
+    def _answer(self, request: Request) -> bytes:
         path = request.target.partition("?")[0]
         body = json.loads(request.body) if request.body else {}
         if request.method == "GET":
@@ -237,18 +255,22 @@ class Manager:
     def load(self) -> None:
         everything = self.view.everything()
         self.keeper.see(everything.pods)
+        self.keeper.restart()
         self.violations += map(str, self.model.load(everything, self.server.now))
 
-    async def _turn(self) -> None:
+    async def _turn(self) -> bool:
+        """One turn of the loop; whether its decisions could be written."""
         changes = self.view.drain()
         self.keeper.see(changes.pods)
         step = self.model.advance(changes, self.keeper.news(), self.server.now)
         self.violations += map(str, step.violations)
         try:
             await self.carrier.carry_out(step)
-        except RefusedError:
+        except FencedError:
+            raise
+        except (RefusedError, KubeError):
             self.load()
-            return
+            return False
         for run in self.carrier.untold:
             self.model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
         self.keeper.take(step.companies)
@@ -259,17 +281,19 @@ class Manager:
         await self.herald.settle()
         if self.dead:
             raise StoppedError
+        return not (self.carrier.untold or self.keeper.has_news)
 
     def settle(self) -> None:
         """Turn until nothing is written any more."""
         for _ in range(100):
             before = self.server.version
             try:
-                asyncio.run(self._turn())
+                written = asyncio.run(self._turn())
             except FencedError:
                 raise StoppedError from None
             kubelets(self.server)
-            if self.server.version == before:
+            again = self.keeper.alarm()
+            if written and self.server.version == before and (again is None or again > self.server.now):
                 return
         raise AssertionError("it never comes to rest")
 

@@ -152,3 +152,16 @@ def test_a_promise_comes_due_the_loser_goes_and_the_winner_runs() -> None:
         "second"
     ] * 2
     assert manager.violations == []
+
+
+def test_what_happened_while_no_manager_was_there_is_not_missed() -> None:
+    server = fleet()
+    put_run(server, "done", "org", 8)
+    put_run(server, "hit", "org", 8)
+    Manager(server).settle()
+    finish_pods(server, "done")
+    (pod,) = pods_of(server, "hit")
+    server.delete(f"/api/v1/nodes/{pod['spec']['nodeName']}")
+    Manager(server).settle()
+    assert (phase(server, "done"), endings(server, "done")) == ("Completed", ["Completed"])
+    assert (phase(server, "hit"), endings(server, "hit")) == ("Running", ["CapacityLost", "open"])
