@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from jobtree.api.lease import LeaseClass, Payer
+from jobtree.api.lease import ClosureReason, LeaseClass, OpenReason, Payer, Role
 from jobtree.api.meta import Conditions, ObjectMeta, PodTemplate, Wire
 from jobtree.api.rules import Rule, if_has
 from jobtree.api.run_rules import BRANCH_RULES, LEAF_RULES, RUN_RULES, STAGE_RULES, TREE_RULES
@@ -17,7 +17,9 @@ from jobtree.api.scalars import (
     Name,
     Owner,
     PositiveCount,
+    Rate,
     ShortName,
+    SlotRange,
     Tally,
     Text,
     Time,
@@ -25,6 +27,8 @@ from jobtree.api.scalars import (
 )
 
 MAX_STAGES = 64
+MAX_LEASES = 4096
+MAX_SLOT_RANGES = 12_500
 
 Phase = Literal["Pending", "Waiting", "Reserved", "Running", "Completed", "Failed"]
 
@@ -173,12 +177,41 @@ class Width(Wire):
     allocated: Count = 0
 
 
+SlotRanges = Annotated[tuple[SlotRange, ...], Meta(max_length=MAX_SLOT_RANGES)]
+
+
+class AllocatedLease(Wire):
+    """An open lease, whole: what its Lease object says, apart from what the Run itself says."""
+
+    name: Name
+    group: Annotated[int, Meta(ge=0, le=100_000)]
+    role: Role
+    class_: LeaseClass
+    payer: Payer
+    slots: SlotRanges
+    start: Time
+    rate: Rate
+    reason: OpenReason
+
+
 class Allocation(Wire):
-    """The commit point of a gang: what it holds and since when. Leases follow from it."""
+    """The commit point of a gang: what it holds and since when. Leases and pods follow from it."""
 
     since: Time
     gpus_per_pod: Count
-    leases: Annotated[tuple[Name, ...], Meta(max_length=4096)] = ()
+    leases: Annotated[tuple[AllocatedLease, ...], Meta(max_length=MAX_LEASES)] = ()
+
+
+class Ending(Wire):
+    """A lease that the Run holds no longer: what its Lease object must come to say.
+
+    ``whole`` is there as long as the object may not be: a lease that ended before it was ever written.
+    """
+
+    lease: Name
+    end: Time
+    reason: ClosureReason
+    whole: AllocatedLease | None = None
 
 
 class FundingShare(Wire):
@@ -212,6 +245,8 @@ class RunStatus(Wire):
     width: Width | None = None
     stages: Annotated[tuple[StageStatus, ...], Meta(max_length=MAX_STAGES)] = ()
     allocation: Allocation | None = None
+    closing: Annotated[tuple[Ending, ...], Meta(max_length=MAX_LEASES)] = ()
+    revision: Tally = 0
     funding: Annotated[tuple[FundingShare, ...], Meta(max_length=256)] = ()
     reservation: Name | None = None
     earliest_start: Time | None = None

@@ -100,6 +100,7 @@ def terms_of(world: World, promise: Promise) -> wire.Terms:
         beacon=None
         if promise.beacon is None
         else wire.BeaconRound(name=promise.beacon[0], round=promise.beacon[1]),
+        made=format_time(promise.made),
         turn=promise.turn,
     )
 
@@ -159,12 +160,13 @@ def from_wire(reservation: wire.Reservation, state: RunState, stage: str = "") -
     at = parse_time(spec.earliest_start) if spec.earliest_start else None
     shape = state.shape
     duration = shape.max_duration if shape else None
+    made = (terms and terms.made) or reservation.metadata.creation_timestamp or "1970-01-01T00:00:00Z"
     level: Level = TAKES.index(terms.takes) if terms else 0  # type: ignore[assignment]
     return Promise(
         run=state.key,
         flavor=part.flavor if part else spec.flavor,
         number=int(reservation.metadata.name.rpartition("-")[2]),
-        made=parse_time(reservation.metadata.creation_timestamp or "1970-01-01T00:00:00Z"),
+        made=parse_time(made),
         order=state.order,
         commitment=spec.commitment,
         at=at,

@@ -80,6 +80,7 @@ class RunState:
         "reservations",
         "restarts",
         "resume_at",
+        "revision",
         "run",
         "seats",
         "seen",
@@ -111,6 +112,7 @@ class RunState:
         allocation = status.allocation
         self.since = parse_time(allocation.since) if allocation else None
         self.pod_size = allocation.gpus_per_pod if allocation else 0
+        self.revision = status.revision  # how many decisions there were about it
         self.attempt = status.attempt
         self.changed_at = parse_time(status.changed_at) if status.changed_at else self.since or 0
         self.restarts = status.restarts

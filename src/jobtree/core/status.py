@@ -9,7 +9,8 @@ from jobtree.api.budget import BudgetStatus, ClassUse, Usage
 from jobtree.api.lease import LeaseClass, Payer
 from jobtree.api.meta import Condition
 from jobtree.api.quantities import HOUR, MILLI, format_milli, format_time
-from jobtree.api.run import Allocation, FundingShare, Phase, Risk, RunStatus, Width
+from jobtree.api.run import Allocation, Ending, FundingShare, Phase, Risk, RunStatus, Width
+from jobtree.core import allocation
 from jobtree.core.books import FOREVER, Account, EnvelopeState
 from jobtree.core.forecast import forecast
 from jobtree.core.lease import EnvelopeKey
@@ -32,8 +33,8 @@ class Warned(msgspec.Struct, frozen=True):
     risks: tuple[Risk, ...] = ()
 
 
-def run_status(world: World, state: RunState, warned: Warned) -> RunStatus:
-    """The whole status of a Run, as of now."""
+def run_status(world: World, state: RunState, warned: Warned, closing: tuple[Ending, ...] = ()) -> RunStatus:
+    """The whole status of a Run, as of now; ``closing``: leases whose end is not yet known to be written."""
     if state.is_tree:
         return status_of_tree(world, state, warned)
     verdict = state.verdict or Verdict(state.phase)
@@ -43,6 +44,8 @@ def run_status(world: World, state: RunState, warned: Warned) -> RunStatus:
         conditions=conditions(state, phase, verdict, warned),
         width=width_of(state),
         allocation=allocation_of(state),
+        closing=closing,
+        revision=state.revision,
         funding=tuple(funding_of(world, state)),
         reservation=promise.name if promise else None,
         earliest_start=format_time(promise.at) if promise and promise.at is not None else None,
@@ -113,9 +116,7 @@ def width_of(state: RunState) -> Width | None:
 def allocation_of(state: RunState) -> Allocation | None:
     if state.phase != "Running" or state.since is None:
         return None
-    return Allocation(
-        since=format_time(state.since), gpus_per_pod=state.pod_size, leases=tuple(sorted(state.leases))
-    )
+    return allocation.allocation_of(state.leases.values(), state.since, state.pod_size)
 
 
 def funding_of(world: World, state: RunState) -> list[FundingShare]:

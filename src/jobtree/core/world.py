@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 import msgspec
 
 from jobtree.api.budget import Budget
+from jobtree.api.lease import ClosureReason
 from jobtree.api.lease import Lease as WireLease
 from jobtree.api.nodes import Node
 from jobtree.api.pods import Pod
@@ -67,7 +68,7 @@ class World:
         self.runs: dict[RunKey, RunState] = {}
         self.held: dict[str, Held] = {}
         self.by_node: dict[str, dict[str, None]] = {}  # names of open leases
-        self.orphans: dict[RunKey, dict[str, None]] = {}  # leases that came before their Run
+        self.orphans: dict[RunKey, dict[str, Lease]] = {}  # without their Run: they hold nothing
         self.queue: list[Order] = []  # Runs that wait, or hold GPUs that nobody pays for
         self.attention: set[RunKey] = set()  # finished, cancelled, or on a failed node
         self.alarms = Alarms(self)
@@ -83,7 +84,9 @@ class World:
         self.lottery_key = b""  # secret; whoever runs the world sets it
         self.beacon_values: dict[tuple[str, int], str] = {}  # public; by beacon and round, in hex
         self.budgets_edited_at = 0  # since then the family is as it is
+        self._closed: set[str] = set()  # names of leases whose use is in the sums
         self._pods: dict[str, Pod] = {}
+        self._successors: dict[RunKey, Run] = {}  # made anew under a name whose leases are still open
         self.kin = Kinship(self.runs)
 
     # Events: nodes and other people's pods
@@ -129,8 +132,10 @@ class World:
         if name in self.fleet.nodes and not self.fleet.nodes[name].node.cordoned:
             self.cordons[name] = None
 
-    def drop_node(self, name: str) -> None:
-        if name not in self.fleet.nodes:
+    def drop_node(self, name: str, uid: str = "") -> None:
+        """The node is gone; with a UID, only if that very node is the one that is known."""
+        known = self.fleet.nodes.get(name)
+        if known is None or (uid and known.node.uid != uid):
             return
         for lease_name in self.by_node.get(name, ()):
             held = self.held[lease_name]
@@ -216,11 +221,14 @@ class World:
         state = self.runs.get(key)
         if state is not None and state.uid != run.metadata.uid:
             self.drop_run(key)
+            if key in self.runs:  # the next plan ends the one that is gone; then this one comes
+                self._successors[key] = run
+                return state
             state = None
         if state is None:
             state = self.runs[key] = RunState(run, self.now)
             self._join_tree(state)
-            self._repost(list(self.orphans.get(key, ())))
+            self._take_orphans(state)
             self._adopt(state)
         else:
             if state.run.spec != run.spec:
@@ -252,6 +260,9 @@ class World:
         self._notify(key)
         self.kin.forget(state)
         del self.runs[key]
+        successor = self._successors.pop(key, None)
+        if successor is not None:
+            self.put_run(successor)
 
     def finish(self, key: RunKey, *, succeeded: bool, at: int) -> None:
         """All ranks ended. The next plan closes the Run's leases at that instant."""
@@ -303,21 +314,47 @@ class World:
         """A lease as the ledger has it. A closed one only adds to the sums: others may have its slots."""
         known = from_wire(lease)
         end = None if lease.status.end is None else parse_time(lease.status.end)
-        if known.name in self.held:
-            if end is not None:
-                self.close_lease(known.name, end)
-                self.history.close(known, end, lease.status.closure_reason)
-        elif end is None:
-            self.open_lease(known)
-        else:
-            held = self._holding(known)
-            self._settle(held, end, 1)
-            self.history.close(known, end, lease.status.closure_reason)
-            self.alarms.watch_envelope(held.envelope)  # what it used is gone: hours may run out sooner
+        if end is not None:
+            self._take_in_closed(known, end, lease.status.closure_reason)
+        elif known.name not in self.held and known.name not in self._closed:
+            self.take_in_open(known)
         state = self.runs.get(known.run)
         if state is not None and state.uid == known.uid:
             state.opened = max(state.opened, number_of(known))
             self._adopt(state)
+
+    def take_in_open(self, lease: Lease) -> None:
+        """An open lease counts once its Run is there: without one nobody holds it, and it is to be closed."""
+        state = self.runs.get(lease.run)
+        if state is None or state.uid != lease.uid:
+            self.orphans.setdefault(lease.run, {})[lease.name] = lease
+        else:
+            self.open_lease(lease)
+            self._adopt(state)
+
+    def _take_orphans(self, state: RunState) -> None:
+        waiting = self.orphans.get(state.key, {})
+        for lease in [lease for lease in waiting.values() if lease.uid == state.uid]:
+            del waiting[lease.name]
+            self.open_lease(lease)
+        if not waiting:
+            self.orphans.pop(state.key, None)
+
+    def _take_in_closed(self, lease: Lease, end: int, reason: ClosureReason | None) -> None:
+        """What it used is in the sums once, however often it is told."""
+        if lease.name in self._closed:
+            return
+        self._closed.add(lease.name)
+        self.history.close(lease, end, reason)
+        waiting = self.orphans.get(lease.run, {})
+        if waiting.pop(lease.name, None) is not None and not waiting:
+            del self.orphans[lease.run]
+        if lease.name in self.held:
+            self.close_lease(lease.name, end)
+            return
+        held = self._holding(lease)
+        self._settle(held, end, 1)
+        self.alarms.watch_envelope(held.envelope)  # what it used is gone: hours may run out sooner
 
     def _adopt(self, state: RunState) -> None:
         """A Run that holds leases is running, whatever its status says yet."""
@@ -337,6 +374,9 @@ class World:
         self._repost(list(state.leases))
         state.seats = state.seats or read_seats(state.run.status.ranks)
         reseat(state)
+        held = state.leases.values()
+        if any(self.has_failed(node, lease.name) for lease in held for node, _ in lease.slots):
+            self.attention.add(state.key)  # it failed, or comes later than its leases
         self._note_wishes(state)
         self._enqueue(state)
 
@@ -387,8 +427,6 @@ class World:
         if held.run is not None:
             held.run.leases[lease.name] = lease
             self._weigh(held, 1)
-        else:
-            self.orphans.setdefault(lease.run, {})[lease.name] = None
 
     def close_lease(self, name: str, at: int) -> Held:
         held = self.held[name]
@@ -420,8 +458,6 @@ class World:
         if held.run is not None:
             del held.run.leases[lease.name]
             self._weigh(held, -1)
-        else:
-            del self.orphans[lease.run][lease.name]
 
     def transition(self, state: RunState, action: Action) -> None:
         """What an action does to the Run itself."""
@@ -565,10 +601,12 @@ class World:
         for closing in action.closes:
             lease = self.close_lease(closing.lease, closing.at).lease
             self.history.close(lease, closing.at, closing.reason)
+            self._closed.add(closing.lease)
         for lease in action.opens:
             self.open_lease(lease)
             state.opened = max(state.opened, number_of(lease))
         if action.closes or action.opens or action.kind in ("Start", "Restart"):
+            state.revision += 1
             self._follow_leases(state)
         if action.kind in RESIZES or state.phase != "Running":
             state.mishaps.clear()

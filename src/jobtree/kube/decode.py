@@ -11,6 +11,7 @@ import msgspec
 
 from jobtree.api.budget import Budget
 from jobtree.api.lease import Lease
+from jobtree.api.meta import GROUP
 from jobtree.api.nodes import Node, NodeMetadata, RawNode, node_of
 from jobtree.api.parse import Object, parse_object
 from jobtree.api.pods import Pod, PodMetadata, PodStatus, RawPod, pod_of
@@ -21,6 +22,8 @@ from jobtree.kube.resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
 from jobtree.kube.store import Encoded, Held
 
 T = TypeVar("T", bound=Object)
+
+RISK = f"{GROUP}/risk"  # annotation: what a job reads in /etc/jobtree/risk
 
 _decode_document = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -57,6 +60,7 @@ class LivePod(msgspec.Struct, frozen=True, gc=False):
     phase: str
     reason: str
     deleted: str | None
+    risk: str
 
 
 class _NodeMetadata(NodeMetadata, rename="camel"):
@@ -71,6 +75,7 @@ class _Node(RawNode):
 class _PodMetadata(PodMetadata, rename="camel"):
     resource_version: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
     deletion_timestamp: str | None = None
 
 
@@ -105,5 +110,13 @@ def read_live_pod(encoded: Encoded) -> Held[LivePod]:
     run_uid = (
         next((one.uid for one in metadata.owner_references if one.controller), "") if pod.jobtree else ""
     )
-    live = LivePod(pod, metadata.labels, run_uid, status.phase, status.reason, metadata.deletion_timestamp)
+    live = LivePod(
+        pod,
+        metadata.labels,
+        run_uid,
+        status.phase,
+        status.reason,
+        metadata.deletion_timestamp,
+        metadata.annotations.get(RISK, ""),
+    )
     return Held(pod.uid, pod.name, pod.namespace, metadata.resource_version, live)

@@ -65,6 +65,10 @@ class Writer:
                 raise trouble
             await self._sleep(wait)
 
+    async def read(self, request: Request) -> bytes:
+        """The object as it is now, past any cache of ours. Raises StatusError, UnreachableError."""
+        return await self._transport.send(request)
+
     async def create(self, resource: Resource, document: Document) -> bytes:
         """The object, made now or found to be there already with all that is in ``document``."""
         try:

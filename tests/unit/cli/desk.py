@@ -63,7 +63,7 @@ class Desk:
 
     def double_lease(self, name: str) -> None:
         """Write a second lease on the same slots into the file: what must never be."""
-        lease = self.saved("Lease", self.saved("Run", name)["status"]["allocation"]["leases"][0])
+        lease = self.saved("Lease", self.saved("Run", name)["status"]["allocation"]["leases"][0]["name"])
         lease["metadata"] = {"name": "another-1"}
         self.state.write_text(self.state.read_text() + "---\n" + dump_yaml([lease]))
 

@@ -105,7 +105,7 @@ def test_nulls_count_as_absent(desk: Desk) -> None:
     metadata = desk.saved("Run", "train")["metadata"]
     assert metadata["creationTimestamp"] == "2026-01-05T09:00:00Z"
     assert metadata["uid"]
-    lease = desk.saved("Run", "train")["status"]["allocation"]["leases"][0]
+    lease = desk.saved("Run", "train")["status"]["allocation"]["leases"][0]["name"]
     uid = desk.saved("Lease", lease)["metadata"]["uid"]
     desk.state.write_text(desk.state.read_text().replace(uid, "null"))
     assert desk.runs("complete", "train").code == 0
@@ -150,7 +150,7 @@ def test_objects_are_replaced_like_with_apply(desk: Desk) -> None:
 
 def test_a_lease_is_not_replaced(desk: Desk) -> None:
     desk.submit(run("train"))
-    lease = desk.saved("Run", "train")["status"]["allocation"]["leases"][0]
+    lease = desk.saved("Run", "train")["status"]["allocation"]["leases"][0]["name"]
     path = desk.file("lease.yaml", desk.saved("Lease", lease))
     answer = desk.runs("submit", "-f", path, "--replace")
     assert answer.code == 2

@@ -61,11 +61,50 @@ def test_a_closed_lease_only_adds_to_the_sums_whoever_has_its_slots_now() -> Non
     world = World(now=lab.world.now)
     world.put_node(node("n"))
     world.put_budget(ORG)
+    world.put_run(run("next", "org", 8, at=HOUR))
     world.put_lease(to_wire(new))
-    world.put_lease(closed(to_wire(old), T0 + HOUR, "Completed"))
+    for _ in range(2):  # however often it is told
+        world.put_lease(closed(to_wire(old), T0 + HOUR, "Completed"))
     assert world.fleet.nodes["n"].free == 0
     account = world.ledger.envelopes["org", "main"].account
     assert (account.charge, account.used(world.now)) == (8_000, 8_000 * HOUR)
+
+
+def test_a_lease_whose_run_never_comes_holds_nothing_until_it_is_closed() -> None:
+    lab = admitted()
+    lab.advance(HOUR)
+    (lease,) = lab.leases("r")
+    world = World(now=lab.world.now)
+    world.put_node(node("n"))
+    world.put_budget(ORG)
+    world.put_lease(to_wire(lease))
+    assert (plan(world).actions, world.fleet.nodes["n"].free) == ((), 8)
+    assert world.orphans == {lease.run: {lease.name: lease}}
+    world.put_lease(closed(to_wire(lease), T0 + HOUR, "Cancelled"))
+    assert world.orphans == {}
+    assert world.ledger.envelopes["org", "main"].account.used(world.now) == 8_000 * HOUR
+
+
+def test_a_run_made_anew_under_its_name_waits_until_the_old_ones_leases_are_closed() -> None:
+    lab = admitted()
+    lab.advance(HOUR)
+    anew = msgspec.structs.replace(
+        RUN, metadata=msgspec.structs.replace(RUN.metadata, uid="another-uid", creation_timestamp=None)
+    )
+    lab.put(anew)
+    (cancel,) = plan(lab.world).actions
+    assert [(closing.at, closing.reason) for closing in cancel.closes] == [(T0 + HOUR, "Cancelled")]
+    lab.world.apply(cancel)
+    lab.replay.close(lab.records["r-r-uid-1"].lease, T0 + HOUR)
+    lab.settle()
+    (lease,) = lab["r"].leases.values()
+    assert (lease.uid, lease.slots) == ("another-uid", (("n", 255),))
+
+
+def test_a_node_is_dropped_by_its_uid() -> None:
+    lab = admitted()
+    lab.world.drop_node("n", "the uid of an earlier one")
+    assert lab.settle().actions == ()
 
 
 def test_a_lease_that_is_told_closed_closes() -> None:

@@ -1,0 +1,31 @@
+"""``python -m jobtree.manager``: Jobtree's controller manager."""
+
+import asyncio
+import sys
+
+import click
+
+from jobtree.api.problems import InputError
+from jobtree.manager.log import Log
+from jobtree.manager.process import Process
+from jobtree.manager.settings import Settings, read_settings
+
+
+def main() -> int:
+    try:
+        settings = read_settings(sys.argv[1:])
+        return asyncio.run(start(settings))
+    except click.ClickException as wrong:
+        wrong.show()
+        return wrong.exit_code
+    except InputError as wrong:
+        click.echo(f"error: {wrong}", err=True)
+        return 2
+
+
+async def start(settings: Settings) -> int:
+    return await Process(settings, Log()).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""Carrying out a step: every write, in the order that a crash between any two must survive.
+
+Commit points first, one decision after another; then Lease objects, made before any is ended; then what
+only tells. A commit point that is refused ends the step: what was decided builds on something that has
+changed. What only tells may fail without harm, and is told again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import Any
+
+import msgspec
+
+from jobtree.api.meta import API_VERSION, GROUP
+from jobtree.api.parse import to_document
+from jobtree.api.run import Ending, Run
+from jobtree.core.lease import Lease, to_wire
+from jobtree.kube import requests
+from jobtree.kube.errors import FORBIDDEN, NOT_FOUND, StatusError
+from jobtree.kube.requests import Seen
+from jobtree.kube.resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
+from jobtree.kube.store import Store
+from jobtree.kube.writes import Writer
+from jobtree.manager.log import Log
+from jobtree.manager.pods.documents import owned
+from jobtree.manager.steps import Batch, ReservationWrite, RunWrite, Step
+from jobtree.manager.view import View
+
+FINALIZER = f"{GROUP}/leases"
+
+
+class RefusedError(Exception):
+    """A decision could not be written: the world is not what it was decided from."""
+
+
+class Carrier:
+    def __init__(self, writer: Writer, view: View, log: Log) -> None:
+        self._writer = writer
+        self._view = view
+        self._log = log
+        self._versions: dict[str, str] = {}  # of Runs, as written in this step
+        self.untold: list[Run] = []  # whose status was not written
+
+    async def carry_out(self, step: Step) -> None:
+        """Raises RefusedError where a decision was refused."""
+        self._versions, self.untold = {}, []
+        try:
+            for batch in step.batches:
+                await self._commit(batch)
+        except StatusError as refused:
+            raise RefusedError(str(refused)) from refused
+        await self._make_leases(step.leases.opens)
+        await self._end_leases(step.leases.ends)
+        await self._tell(step)
+
+    # Decisions
+
+    async def _commit(self, batch: Batch) -> None:
+        if batch.resolution is not None:
+            await self._write_reservation(batch.resolution)
+        await together(self._write_run(write) for write in batch.gives)
+        for write in batch.moves:
+            await self._write_run(write)
+        await together(self._write_run(write) for write in batch.gets)
+
+    async def _write_run(self, write: RunWrite) -> None:
+        run = write.run
+        if write.starts and FINALIZER not in run.metadata.finalizers and not run.metadata.deletion_timestamp:
+            await self._keep(run)
+        metadata = {
+            "name": run.metadata.name,
+            "namespace": run.metadata.namespace,
+            "uid": write.uid,
+            "resourceVersion": self._versions.get(write.uid, run.metadata.resource_version),
+        }
+        document = {
+            "apiVersion": API_VERSION,
+            "kind": "Run",
+            "metadata": metadata,
+            "status": plain(write.status),
+        }
+        try:
+            answer = await self._writer.write(requests.replace(RUNS, document, "status"))
+        except StatusError:
+            await self._look(RUNS, self._view.runs, run.metadata.name, run.metadata.namespace)
+            raise
+        self._learn_run(write.uid, answer)
+
+    async def _keep(self, run: Run) -> None:
+        """A Run that holds leases is not gone before they are ended."""
+        version = self._versions.get(run.metadata.uid, run.metadata.resource_version)
+        seen = Seen(run.metadata.name, run.metadata.namespace, run.metadata.uid, version)
+        finalizers = [*run.metadata.finalizers, FINALIZER]
+        patch = {"metadata": {"finalizers": finalizers}}
+        try:
+            answer = await self._writer.write(requests.merge_patch(RUNS, seen, patch))
+        except StatusError:
+            await self._look(RUNS, self._view.runs, run.metadata.name, run.metadata.namespace)
+            raise
+        self._learn_run(run.metadata.uid, answer)
+
+    def _learn_run(self, uid: str, answer: bytes) -> None:
+        self._view.runs.learn(answer)
+        held = self._view.runs.get(uid)
+        if held is not None:
+            self._versions[uid] = held.resource_version
+
+    async def _look(self, resource: Resource, store: Store[Any], name: str, namespace: str = "") -> None:
+        """A write was refused: see what is there now, before deciding again."""
+        try:
+            answer = await self._writer.read(requests.get(resource, name, namespace))
+        except StatusError as refused:
+            if refused.code != NOT_FOUND:
+                raise
+            return  # its end is on its way
+        store.learn(answer)
+
+    # Leases
+
+    async def _make_leases(self, leases: Iterable[Lease]) -> None:
+        await together(self._make_lease(lease) for lease in leases)
+
+    async def _make_lease(self, lease: Lease) -> None:
+        self._view.leases.learn(await self._writer.create(LEASES, to_document(to_wire(lease))))
+
+    async def _end_leases(self, endings: Iterable[Ending]) -> None:
+        await together(self._end_lease(ending) for ending in endings)
+
+    async def _end_lease(self, ending: Ending) -> None:
+        held = self._view.leases.named(ending.lease)
+        if held is None:
+            return  # it will be seen, and ended then
+        seen = Seen(held.name, uid=held.uid)
+        patch = {"status": {"end": ending.end, "closureReason": ending.reason}}
+        try:
+            self._view.leases.learn(
+                await self._writer.write(requests.merge_patch(LEASES, seen, patch, "status"))
+            )
+        except StatusError as refused:
+            self._log.say("binder", "a lease could not be ended", lease=ending.lease, why=str(refused))
+            await self._look(LEASES, self._view.leases, ending.lease)
+
+    # What only tells
+
+    async def _tell(self, step: Step) -> None:
+        told: list[Awaitable[None]] = [
+            *(self._harmless("reservation", self._abandon(*key)) for key in step.abandoned),
+            *(self._harmless("reservation", self._write_reservation(write)) for write in step.reservations),
+        ]
+        await together(told)
+        await together(
+            [
+                *(self._tell_run(write) for write in step.statuses),
+                *(
+                    self._harmless("budget", self._write_budget(name, plain(status)))
+                    for name, status in step.budgets
+                ),
+                *(self._harmless("finalizer", self._let_go(run)) for run in step.released),
+            ]
+        )
+
+    async def _tell_run(self, write: RunWrite) -> None:
+        try:
+            await self._write_run(write)
+        except StatusError as refused:
+            self.untold.append(write.run)
+            if not refused.is_conflict and refused.code != NOT_FOUND:
+                self._log.say("binder", "a status was refused", run=title(write.run), why=str(refused))
+
+    async def _harmless(self, what: str, doing: Awaitable[None]) -> None:
+        try:
+            await doing
+        except StatusError as refused:
+            if refused.code == FORBIDDEN or not (refused.is_conflict or refused.code == NOT_FOUND):
+                self._log.say("binder", f"a {what} was refused", why=str(refused))
+
+    async def _write_reservation(self, write: ReservationWrite) -> None:
+        namespace, name = write.key
+        held = self._view.reservations.named(name, namespace)
+        kind = {"apiVersion": API_VERSION, "kind": "Reservation"}
+        if held is None:
+            if write.spec is None:
+                return
+            document = {**kind, "metadata": owned(write.run, name), "spec": plain(write.spec)}
+            self._view.reservations.learn(await self._writer.create(RESERVATIONS, document))
+        elif write.spec is not None and held.value.spec != write.spec:
+            seen = Seen(name, namespace, held.uid, held.resource_version)
+            patch = {"spec": {"earliestStart": None, "intendedSlice": None, **plain(write.spec)}}
+            self._view.reservations.learn(
+                await self._writer.write(requests.merge_patch(RESERVATIONS, seen, patch))
+            )
+        held = self._view.reservations.named(name, namespace)
+        if held is None or held.value.status == write.status:
+            return
+        metadata = {
+            "name": name,
+            "namespace": namespace,
+            "uid": held.uid,
+            "resourceVersion": held.resource_version,
+        }
+        document = {**kind, "metadata": metadata, "status": plain(write.status)}
+        try:
+            answer = await self._writer.write(requests.replace(RESERVATIONS, document, "status"))
+        except StatusError:
+            await self._look(RESERVATIONS, self._view.reservations, name, namespace)
+            raise
+        self._view.reservations.learn(answer)
+
+    async def _abandon(self, namespace: str, name: str) -> None:
+        held = self._view.reservations.named(name, namespace)
+        if held is not None and held.value.status.state is None:
+            await self._writer.delete(RESERVATIONS, Seen(name, namespace, held.uid, held.resource_version))
+
+    async def _write_budget(self, name: str, status: object) -> None:
+        held = self._view.budgets.named(name)
+        if held is None:
+            return
+        metadata = {"name": name, "uid": held.uid, "resourceVersion": held.resource_version}
+        document = {"apiVersion": API_VERSION, "kind": "Budget", "metadata": metadata, "status": status}
+        try:
+            self._view.budgets.learn(await self._writer.write(requests.replace(BUDGETS, document, "status")))
+        except StatusError:
+            await self._look(BUDGETS, self._view.budgets, name)
+            raise
+
+    async def _let_go(self, run: Run) -> None:
+        """All its leases are ended: the Run may go."""
+        held = self._view.runs.get(run.metadata.uid)
+        if held is None or FINALIZER not in held.value.metadata.finalizers:
+            return
+        rest = [name for name in held.value.metadata.finalizers if name != FINALIZER]
+        seen = Seen(held.name, held.namespace, held.uid, held.resource_version)
+        await self._writer.write(requests.merge_patch(RUNS, seen, {"metadata": {"finalizers": rest}}))
+
+
+def plain(value: msgspec.Struct) -> Any:  # noqa: ANN401  whatever JSON it is
+    return msgspec.to_builtins(value)
+
+
+def title(run: Run) -> str:
+    return f"{run.metadata.namespace}/{run.metadata.name}"
+
+
+async def together(doings: Iterable[Awaitable[None]]) -> None:
+    """All at once; the first that fails is told when all have ended, so nothing is left half-way unseen."""
+    for outcome in await asyncio.gather(*doings, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome

@@ -1,0 +1,69 @@
+"""Whether this process lives, and whether it can be relied upon.
+
+It is alive while its loop turns. It is ready when it has seen all that planning needs, its news is not old,
+and, if it leads, its last step could be written. A standby that follows the cluster is ready to take over.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+
+from aiohttp import web
+
+from jobtree.kube.watch import Watch
+from jobtree.manager.view import NEEDED, View
+
+STALE_SECONDS = 90.0
+STUCK_SECONDS = 60.0
+
+
+class Health:
+    def __init__(self, view: View, clock: Callable[[], float] = time.monotonic) -> None:
+        self.watches: list[Watch] = []
+        self.trouble = ""  # why the last step was not written
+        self._view = view
+        self._clock = clock
+        self._turned_at = clock()
+
+    def turned(self) -> None:
+        """The loop is about to wait for something to happen, or has begun to."""
+        self._turned_at = self._clock()
+
+    def illness(self) -> list[str]:
+        """Why this process is not alive; empty if it is."""
+        stuck = self._clock() - self._turned_at
+        return [f"the loop has not turned for {stuck:.0f} s"] if stuck > STUCK_SECONDS else []
+
+    def unreadiness(self) -> list[str]:
+        """Everything that keeps this process from being ready."""
+        found = [f"{resource.plural} have not been seen yet" for resource in self._view.unseen]
+        for watch in self.watches:
+            if watch.resource not in NEEDED:
+                continue
+            if watch.trouble is not None:
+                found.append(f"{watch.resource.plural}: {watch.trouble}")
+            elif watch.silent_seconds() > STALE_SECONDS:
+                found.append(f"{watch.resource.plural}: silent for {watch.silent_seconds():.0f} s")
+        return [*found, self.trouble] if self.trouble else found
+
+    async def serve(self, address: str) -> web.AppRunner:
+        app = web.Application()
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        host, _, port = address.rpartition(":")
+        await web.TCPSite(runner, host or None, int(port)).start()
+        return runner
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return answer(self.illness())
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        return answer([*self.illness(), *self.unreadiness()])
+
+
+def answer(problems: Iterable[str]) -> web.Response:
+    found = list(problems)
+    if not found:
+        return web.Response(text="ok\n")
+    return web.Response(status=503, text="".join(f"{problem}\n" for problem in found))

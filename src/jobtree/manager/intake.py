@@ -1,0 +1,207 @@
+"""Intake: what the cluster shows becomes what the world holds.
+
+Most of what changes on a cluster changes nothing for a plan (heartbeats, and everything that Jobtree wrote
+itself): it stops here. An object is its UID. A Run that is seen for the first time brings what its
+allocation holds; if a Reservation holds a decision about it that was not carried out, that decision is what
+counts.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from jobtree.api.budget import Budget
+from jobtree.api.lease import RunRef
+from jobtree.api.policy import Policy
+from jobtree.api.reservation import Decided, Reservation
+from jobtree.api.run import Run, RunStatus
+from jobtree.core.allocation import leases_of
+from jobtree.core.check import Violation
+from jobtree.core.lease import RunKey
+from jobtree.core.reservations import from_wire
+from jobtree.core.runs import RunState
+from jobtree.core.world import World
+from jobtree.kube.decode import LiveNode, LivePod
+from jobtree.kube.store import Change
+from jobtree.manager.leasebook import LeaseBook
+from jobtree.manager.view import Changes
+from jobtree.sim.told import verdict_told
+
+
+class Intake:
+    """Keeps a world in step with the cluster; remembers the versions that it was kept in step with."""
+
+    def __init__(self, world: World, book: LeaseBook) -> None:
+        self.world = world
+        self.book = book
+        self.runs: dict[str, Run] = {}  # by UID, as last seen
+        self.leaving: dict[str, Run] = {}  # being deleted, and not in the world any more
+        self.fresh: set[RunKey] = set()  # seen for the first time, or changed
+        self.redo: list[RunKey] = []  # a Reservation decided about them, and they do not say so yet
+        self.budgets: set[str] = set()  # that came or changed
+        self.reservations: dict[RunKey, Reservation] = {}  # as last seen
+        self._decided: dict[str, Decided] = {}
+
+    def take_in(self, changes: Changes) -> list[Violation]:
+        for policy in changes.policy:
+            self._see_policy(policy)
+        for node in changes.nodes:
+            self._see_node(node)
+        for pod in changes.pods:
+            self._see_pod(pod)
+        for budget in changes.budgets:
+            self._see_budget(budget)
+        self._note_decisions(changes.reservations)
+        for run in changes.runs:
+            self._see_run(run)
+        found = self.book.see(changes.leases)
+        for reservation in changes.reservations:
+            self._see_reservation(reservation)
+        return found
+
+    def _see_policy(self, change: Change[Policy]) -> None:
+        policy = change.after.value if change.after else Policy()
+        if policy != self.world.policy:
+            self.world.set_policy(policy)
+
+    def _see_node(self, change: Change[LiveNode]) -> None:
+        before, after = change.before, change.after
+        if after is None:
+            assert before is not None
+            self.world.drop_node(before.name, before.uid)
+        elif before is None or before.value.node != after.value.node:
+            self.world.put_node(after.value.node)
+
+    def _see_pod(self, change: Change[LivePod]) -> None:
+        before, after = change.before, change.after
+        if after is None:
+            assert before is not None
+            self.world.drop_pod(before.uid)
+        elif before is None or before.value.pod != after.value.pod:
+            self.world.put_pod(after.value.pod)
+
+    def _see_budget(self, change: Change[Budget]) -> None:
+        before, after = change.before, change.after
+        if after is None:
+            assert before is not None
+            known = self.world.ledger.budgets.get(before.name)
+            if known is not None and known.metadata.uid == before.uid:
+                self.world.drop_budget(before.name)
+        elif before is None or before.value.spec != after.value.spec:
+            self.world.put_budget(after.value)
+            self.budgets.add(after.name)
+
+    # Runs
+
+    def _note_decisions(self, changes: Iterable[Change[Reservation]]) -> None:
+        for change in changes:
+            for decided in change.after.value.status.decided if change.after and not change.before else ():
+                known = self._decided.get(decided.run_ref.uid)
+                if known is None or known.revision < decided.revision:
+                    self._decided[decided.run_ref.uid] = decided
+
+    def _see_run(self, change: Change[Run]) -> None:
+        if change.after is None:
+            assert change.before is not None
+            self._see_gone(change.before.value)
+            return
+        run = change.after.value
+        uid, known = run.metadata.uid, self.runs.get(run.metadata.uid)
+        self.runs[uid] = run
+        if uid in self.leaving:
+            self.leaving[uid] = run
+        elif known is None:
+            self._see_first(run)
+        elif known.spec != run.spec or known.metadata.deletion_timestamp != run.metadata.deletion_timestamp:
+            self.world.put_run(run)
+            self.fresh.add(key_of(run))
+        else:
+            state = self.world.runs.get(key_of(run))
+            if state is not None and state.uid == uid:
+                state.run = run
+
+    def _see_first(self, run: Run) -> None:
+        decided = self._decided.pop(run.metadata.uid, None)
+        if decided is not None and decided.revision > run.status.revision:
+            run = msgspec.structs.replace(run, status=with_decision(run.status, decided))
+            self.redo.append(key_of(run))
+        state = self.world.put_run(run)
+        self.book.see_run(run)
+        for lease in leases_of(run):
+            self.world.take_in_open(lease)
+            self.book.open(lease)
+        if state.uid == run.metadata.uid:
+            state.verdict = verdict_told(state)
+        self.fresh.add(key_of(run))
+
+    def _see_gone(self, run: Run) -> None:
+        uid = run.metadata.uid
+        self.runs.pop(uid, None)
+        self.leaving.pop(uid, None)
+        self.book.forget_run(uid)
+        state = self.world.runs.get(key_of(run))
+        if state is not None and state.uid == uid:
+            self.world.drop_run(state.key)
+
+    def leave(self, state: RunState) -> None:
+        """The world has let this Run go."""
+        run = self.runs.get(state.uid)
+        if run is not None:
+            self.leaving[state.uid] = run
+
+    # Reservations
+
+    def _see_reservation(self, change: Change[Reservation]) -> None:
+        if change.after is None:
+            assert change.before is not None
+            self.reservations.pop((change.before.namespace, change.before.name), None)
+            return
+        reservation = change.after.value
+        self.reservations[change.after.namespace, change.after.name] = reservation
+        state = self.world.runs.get((change.after.namespace, reservation.spec.run_ref.name))
+        if change.before is not None or state is None or state.uid != reservation.spec.run_ref.uid:
+            return
+        number = reservation.metadata.name.rpartition("-")[2]
+        if not number.isdecimal() or reservation.status.state is None:
+            return  # it was begun and never promised anything
+        if reservation.status.state != "Pending":
+            state.reservations = max(state.reservations, int(number))
+        elif state.promise is None and state.phase in ("Pending", "Running"):
+            self.world.put_promise(state, from_wire(reservation, state))
+
+
+def key_of(run: Run) -> RunKey:
+    return run.metadata.namespace, run.metadata.name
+
+
+def with_decision(status: RunStatus, decided: Decided) -> RunStatus:
+    """The status that a decision gives a Run."""
+    return msgspec.structs.replace(
+        status,
+        phase=decided.phase,
+        attempt=decided.attempt,
+        changed_at=decided.changed_at,
+        leases_opened=decided.leases_opened,
+        lotteries_lost=decided.lotteries_lost,
+        provisional=decided.provisional,
+        allocation=decided.allocation,
+        closing=decided.closing,
+        revision=decided.revision,
+    )
+
+
+def decision_of(run: Run, status: RunStatus) -> Decided:
+    """The part of a status that was decided."""
+    metadata = run.metadata
+    return Decided(
+        run_ref=RunRef(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
+        revision=status.revision,
+        phase=status.phase or "Pending",
+        attempt=status.attempt,
+        changed_at=status.changed_at,
+        leases_opened=status.leases_opened,
+        lotteries_lost=status.lotteries_lost,
+        provisional=status.provisional,
+        allocation=status.allocation,
+        closing=status.closing,
+    )

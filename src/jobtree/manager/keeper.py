@@ -1,0 +1,277 @@
+"""Keeping pods as decided: what must be there is made, what must not is ended.
+
+Pods are made on their node once its GPUs are physically free: those that were there before get their grace
+period, and are waited for. A new attempt begins when the last of the old one is gone, so a hostname never
+has two pods. A pod on a node that has failed is waited for by nobody.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+from jobtree.api.policy import Policy
+from jobtree.api.run import Run
+from jobtree.kube import requests
+from jobtree.kube.decode import RISK, LivePod
+from jobtree.kube.errors import INVALID, FencedError, KubeError, StatusError
+from jobtree.kube.requests import Seen
+from jobtree.kube.resources import PODS, SERVICES
+from jobtree.kube.store import Change, Held
+from jobtree.kube.writes import Writer
+from jobtree.manager.log import Log
+from jobtree.manager.news import Lost, News
+from jobtree.manager.pods.documents import HOLD, Setting, pod_document, risk_text, service_document
+from jobtree.manager.pods.environment import needs_service
+from jobtree.manager.pods.names import pod_name
+from jobtree.manager.pods.places import NOBODY, Place
+from jobtree.manager.roster import FINISHED, Roster
+from jobtree.manager.steps import Company
+from jobtree.manager.view import View
+
+RETRY_MS = 5_000
+
+
+class Keeper:
+    def __init__(
+        self, writer: Writer, view: View, log: Log, clock: Callable[[], int], wake: Callable[[], None]
+    ) -> None:
+        self._writer = writer
+        self._view = view
+        self._log = log
+        self._clock = clock
+        self._wake = wake
+        self.roster = Roster()
+        self._companies: dict[str, Company] = {}
+        self._touched: set[str] = set()  # Runs whose pods are to be looked at
+        self._unheard: set[str] = set()  # Runs whose pods may have something to tell
+        self._asked: set[str] = set()  # pods that we have asked to go
+        self._served: set[str] = set()  # Runs whose Service is there
+        self._retry_at: dict[str, int] = {}  # Runs whose pods could not be made
+        self._waiting: set[str] = set()  # Runs whose pods wait for room
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._told: list[News] = []
+
+    def take(self, companies: dict[str, Company]) -> None:
+        self._companies.update(companies)
+        self._touched |= companies.keys()
+        self._unheard |= companies.keys()
+        for uid in companies:
+            self.roster.answered(uid)
+
+    def restart(self) -> None:
+        """The model is built anew: what it does not name again is wanted no more."""
+        self._companies.clear()
+        self._touched |= self.roster.by_run.keys()
+        self.roster.answered(*self.roster.by_run)
+
+    def see(self, changes: Iterable[Change[LivePod]]) -> None:
+        changed = list(changes)
+        runs = self.roster.see(changed)
+        self._touched |= runs
+        self._unheard |= runs
+        for change in changed:
+            if change.after is None and change.before is not None:
+                self._asked.discard(change.before.uid)
+        if changed:
+            self._touched |= self._waiting
+
+    def news(self) -> list[News]:
+        """What the pods tell, of Runs whose pods changed or should have."""
+        told, self._told = self._told, []
+        for uid in sorted(self._unheard & self._companies.keys()):
+            told += self.roster.news(uid, self._companies[uid], self._clock(), self._asked)
+        self._unheard = set()
+        return told
+
+    @property
+    def has_news(self) -> bool:
+        """Whether pods may have something to tell that nobody has heard yet."""
+        return bool(self._told or self._unheard & self.roster.by_run.keys())
+
+    def alarm(self) -> int | None:
+        return min(self._retry_at.values(), default=None)
+
+    def work(self) -> None:
+        """Begin all that is to be done for the pods of Runs that changed; it goes on by itself."""
+        now = self._clock()
+        due = {uid for uid, at in self._retry_at.items() if at <= now}
+        for uid in due:
+            del self._retry_at[uid]
+        touched, self._touched = self._touched | due, set()
+        for uid in sorted(touched):
+            self._waiting.discard(uid)
+            company = self._companies.get(uid)
+            if company is None:
+                company = self._stranger(uid)
+            if company is not None:
+                self._mend(uid, company, now)
+
+    async def settle(self) -> None:
+        """Until everything that was begun has ended."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _stranger(self, uid: str) -> Company | None:
+        """Pods of a Run that holds nothing: whoever made them, they go, if the Run is there to say so."""
+        held = self._view.runs.get(uid)
+        return Company(held.value, NOBODY) if held is not None else None
+
+    # One Run
+
+    def _mend(self, uid: str, company: Company, now: int) -> None:
+        name = company.run.metadata.name
+        wanted = {pod_name(name, uid, place.part): place for place in company.cast.places}
+        pods = self.roster.by_run.get(uid, {})
+        stale = [held for held in pods.values() if not self._belongs(held, wanted)]
+        blocking = [held for held in stale if not self._may_stay(held, company)]
+        for held in blocking:
+            self._end(held)
+        self._warn(company, [held for held in pods.values() if held not in stale])
+        missing = [(pod, place) for pod, place in wanted.items() if pod not in pods]
+        if missing:
+            waits_for = [held for held in blocking if not self._is_lost(held.value.pod.node)]
+            self._make(uid, company, missing, now, drains=bool(waits_for))
+        elif not wanted and not pods:
+            self._forget(uid)
+
+    def _belongs(self, held: Held[LivePod], wanted: dict[str, Place]) -> bool:
+        place = wanted.get(held.name)
+        if place is None or place.node != held.value.pod.node:
+            return False
+        return place.is_rank or held.value.phase not in FINISHED
+
+    def _may_stay(self, held: Held[LivePod], company: Company) -> bool:
+        """A rank that has ended stays to be looked at, as long as the next attempt does not need its name."""
+        return held.value.phase in FINISHED and held.name not in {
+            pod_name(company.run.metadata.name, company.run.metadata.uid, place.part)
+            for place in company.cast.places
+        }
+
+    def _end(self, held: Held[LivePod]) -> None:
+        lost = self._is_lost(held.value.pod.node)
+        if held.value.deleted is not None and (held.uid in self._asked or not lost):
+            return
+        if held.uid in self._asked:
+            return
+        self._asked.add(held.uid)
+        self._begin(self._delete(held, 0 if lost else None))
+
+    async def _delete(self, held: Held[LivePod], grace_seconds: int | None) -> None:
+        try:
+            await self._writer.delete(PODS, Seen(held.name, held.namespace, held.uid), grace_seconds)
+        except KubeError as refused:
+            self._asked.discard(held.uid)
+            self._later(held.value.run_uid, "a pod could not be ended", held.name, refused)
+
+    def _is_lost(self, node: str) -> bool:
+        """Whether nobody on that node will ever end a pod."""
+        held = self._view.nodes.named(node)
+        if held is None or held.value.node.failed:
+            return True
+        since = held.value.node.not_ready_since_ms
+        return since is not None and since + self._policy().node_grace_ms <= self._clock()
+
+    def _warn(self, company: Company, pods: list[Held[LivePod]]) -> None:
+        """Tell running ranks of their risk (R11)."""
+        text = risk_text(company.risks)
+        for held in pods:
+            if held.value.phase == "Running" and held.value.risk not in ("", text):
+                self._begin(self._annotate(held, text))
+
+    async def _annotate(self, held: Held[LivePod], text: str) -> None:
+        patch = {"metadata": {"annotations": {RISK: text}}}
+        try:
+            seen = Seen(held.name, held.namespace, held.uid)
+            self._view.pods.learn(await self._writer.write(requests.merge_patch(PODS, seen, patch)))
+        except StatusError as refused:
+            self._log.say("binder", "a pod could not be warned", pod=held.name, why=str(refused))
+
+    # New pods
+
+    def _make(
+        self, uid: str, company: Company, missing: list[tuple[str, Place]], now: int, *, drains: bool
+    ) -> None:
+        if self._view.runs.get(uid) is None:
+            return  # it is gone, and what it had goes with it
+        if company.resume_at > now:
+            self._retry_at[uid] = company.resume_at
+            return
+        ready = [] if drains or uid in self._retry_at else list(self._fitting(company.run, missing))
+        if len(ready) < len(missing):
+            self._waiting.add(uid)
+        if ready:
+            self._begin(self._create_all(uid, company, ready))
+
+    def _fitting(self, run: Run, missing: list[tuple[str, Place]]) -> Iterator[tuple[str, Place]]:
+        """Those for which there is room; the room is theirs from now on."""
+        for name, place in missing:
+            key = (run.metadata.namespace, name)
+            held = self._view.nodes.named(place.node)
+            if self.roster.is_asked_for(key) or held is None:
+                continue
+            if self.roster.used(place.node) + place.gpus <= held.value.node.gpus:
+                self.roster.ask_for(key, place.node, place.gpus)
+                yield name, place
+
+    async def _create_all(self, uid: str, company: Company, ready: list[tuple[str, Place]]) -> None:
+        try:
+            if uid not in self._served and needs_service(company.run, company.cast):
+                await self._writer.create(SERVICES, service_document(company.run))
+            self._served.add(uid)
+        except KubeError as refused:
+            for name, _ in ready:
+                self.roster.give_up((company.run.metadata.namespace, name))
+            self._later(uid, "a Service could not be made", company.run.metadata.name, refused)
+            return
+        await asyncio.gather(*(self._create(uid, company, name, place) for name, place in ready))
+
+    async def _create(self, uid: str, company: Company, name: str, place: Place) -> None:
+        run, key = company.run, (company.run.metadata.namespace, name)
+        document = pod_document(run, company.cast, place, self._setting(run, place), company.risks)
+        try:
+            self._view.pods.learn(await self._writer.create(PODS, document))
+        except KubeError as refused:
+            self.roster.give_up(key)
+            if isinstance(refused, StatusError) and refused.code == INVALID and place.is_rank:
+                seat = (place.group, place.group_rank)
+                self._told.append(
+                    Lost(
+                        (run.metadata.namespace, run.metadata.name),
+                        uid,
+                        company.cast.attempt,
+                        self._clock(),
+                        seat,
+                        failed=True,
+                        message=str(refused)[:400],
+                    )
+                )
+            self._later(uid, "a pod could not be made", name, refused)
+
+    def _setting(self, run: Run, place: Place) -> Setting:
+        policy = self._policy()
+        held = self._view.nodes.named(place.node)
+        resource = held.value.node.gpu_resource if held is not None else "nvidia.com/gpu"
+        template = run.spec.template or policy.default_template or HOLD
+        return Setting(template, resource, policy.max_grace_ms)
+
+    # Parts
+
+    def _policy(self) -> Policy:
+        return next((held.value for held in self._view.policy), Policy())
+
+    def _later(self, uid: str, what: str, name: str, refused: KubeError) -> None:
+        if not isinstance(refused, FencedError):
+            self._log.say("binder", what, name=name, why=str(refused))
+        self._retry_at[uid] = self._clock() + RETRY_MS
+        self._touched.add(uid)
+        self._wake()
+
+    def _forget(self, uid: str) -> None:
+        if self._view.runs.get(uid) is None:
+            self._companies.pop(uid, None)
+            self._served.discard(uid)
+            self.roster.forget_run(uid)
+
+    def _begin(self, doing: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

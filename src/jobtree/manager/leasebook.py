@@ -1,0 +1,131 @@
+"""Which Lease objects are there, and which are still to be made or ended.
+
+The allocations of Runs are what holds; Lease objects follow. One that is missing is made (again); one whose
+end was decided is ended; one that nobody holds is ended too, and was not Jobtree's doing.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from jobtree.api.lease import Lease as WireLease
+from jobtree.api.quantities import format_time, parse_time
+from jobtree.api.run import Ending, Run
+from jobtree.core.actions import Closing
+from jobtree.core.allocation import allocated, lease_of
+from jobtree.core.check import Replay, Violation
+from jobtree.core.lease import Lease, closed, from_wire, to_wire
+from jobtree.core.world import World
+from jobtree.kube.store import Change
+
+
+class Unsettled(msgspec.Struct, frozen=True):
+    """Lease objects to make and to end, after the Runs' allocations say so."""
+
+    opens: tuple[Lease, ...] = ()
+    ends: tuple[Ending, ...] = ()
+
+
+class LeaseBook:
+    def __init__(self, world: World) -> None:
+        self.replay = Replay()
+        self._world = world
+        self._there: set[str] = set()
+        self._opens: dict[str, Lease] = {}
+        self._ends: dict[str, Ending] = {}
+        self._closing: dict[str, dict[str, Ending]] = {}  # by UID of the Run: ends not known to be written
+        self._settled: set[str] = set()
+
+    def closing(self, uid: str) -> tuple[Ending, ...]:
+        return tuple(self._closing.get(uid, {}).values())
+
+    def unsettled(self) -> Unsettled:
+        return Unsettled(tuple(self._opens.values()), tuple(self._ends.values()))
+
+    # What was decided
+
+    def open(self, lease: Lease) -> None:
+        if lease.name not in self._there:
+            self._opens[lease.name] = lease
+
+    def close(self, lease: Lease, closing: Closing) -> None:
+        whole = None if lease.name in self._there else allocated(lease)
+        ending = Ending(lease=lease.name, end=format_time(closing.at), reason=closing.reason, whole=whole)
+        self._closing.setdefault(lease.uid, {})[lease.name] = ending
+        self._ends[lease.name] = ending
+        self._settle(lease, closing.at)
+
+    # What is seen
+
+    def see_run(self, run: Run) -> None:
+        """A Run of an earlier life of this process: what it was about to end."""
+        if run.status.closing:
+            self._closing[run.metadata.uid] = {ending.lease: ending for ending in run.status.closing}
+        for ending in run.status.closing:
+            if ending.whole is not None and ending.lease not in self._there:
+                lease = lease_of(run, ending.whole)
+                self._opens[lease.name], self._ends[lease.name] = lease, ending
+                self._world.put_lease(closed(to_wire(lease), parse_time(ending.end), ending.reason))
+                self._settle(lease, parse_time(ending.end))
+
+    def forget_run(self, uid: str) -> None:
+        self._closing.pop(uid, None)
+
+    def see(self, changes: Iterable[Change[WireLease]]) -> list[Violation]:
+        """Lease objects as they are now; what is not as it should be is put right, and told."""
+        return [violation for change in changes for violation in self._see(change)]
+
+    def _see(self, change: Change[WireLease]) -> list[Violation]:
+        if change.after is None:
+            assert change.before is not None
+            return self._see_gone(change.before.value)
+        lease = change.after.value
+        name = lease.metadata.name
+        self._there.add(name)
+        self._opens.pop(name, None)
+        if lease.status.end is None:
+            return self._see_open(lease)
+        return self._see_closed(lease)
+
+    def _see_gone(self, lease: WireLease) -> list[Violation]:
+        name = lease.metadata.name
+        self._there.discard(name)
+        self._ends.pop(name, None)
+        if name not in self._world.held:
+            return []
+        self._opens[name] = self._world.held[name].lease
+        return [Violation("I6", f"{name} was deleted while it counted: it is put back")]
+
+    def _see_open(self, lease: WireLease) -> list[Violation]:
+        name = lease.metadata.name
+        if name in self._world.held or name in self._ends:
+            return []
+        known = from_wire(lease)
+        ending = self._closing.get(known.uid, {}).get(name)
+        found = []
+        if ending is None:
+            at = format_time(max(self._world.now, known.start))
+            ending = Ending(lease=name, end=at, reason="Cancelled")
+            found = [Violation("I6", f"{name} belongs to no Run that holds it: it is ended")]
+        self._ends[name] = ending
+        self._world.put_lease(closed(lease, parse_time(ending.end), ending.reason))
+        self._settle(known, parse_time(ending.end))
+        return found
+
+    def _see_closed(self, lease: WireLease) -> list[Violation]:
+        name, end = lease.metadata.name, lease.status.end
+        assert end is not None
+        self._ends.pop(name, None)
+        endings = self._closing.get(lease.spec.run_ref.uid)
+        if endings is not None and endings.pop(name, None) is not None and not endings:
+            del self._closing[lease.spec.run_ref.uid]
+        if name in self._world.held:
+            return [Violation("I6", f"{name} was ended by somebody else while its Run holds it")]
+        self._world.put_lease(lease)
+        self._settle(from_wire(lease), parse_time(end))
+        return []
+
+    def _settle(self, lease: Lease, end: int) -> None:
+        if lease.name not in self._settled:
+            self._settled.add(lease.name)
+            self.replay.close(lease, end)

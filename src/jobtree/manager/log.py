@@ -1,0 +1,18 @@
+"""One line for every thing that happened: JSON, with the part that speaks first."""
+
+import sys
+import time
+from typing import IO
+
+import msgspec
+
+
+class Log:
+    def __init__(self, out: IO[str] | None = None) -> None:
+        self._out = out or sys.stderr
+
+    def say(self, part: str, message: str, **details: object) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+        line = {"at": f"{now}Z", "part": part, "message": message, **details}
+        self._out.write(msgspec.json.encode(line, enc_hook=str).decode() + "\n")
+        self._out.flush()

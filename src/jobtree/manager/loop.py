@@ -1,0 +1,115 @@
+"""The loop: what changed is taken in, what follows is decided in a thread, and carried out.
+
+Nothing is decided from half a step: the next look at the world comes when the last decision is written, or
+was refused. Then the model is built anew from what the cluster says. Pods, events and cordons go on beside
+it.
+"""
+
+import asyncio
+import time
+
+from jobtree.core.check import Violation
+from jobtree.kube.errors import FencedError, KubeError
+from jobtree.kube.writes import Writer
+from jobtree.manager.carry import Carrier, RefusedError
+from jobtree.manager.health import Health
+from jobtree.manager.herald import Herald
+from jobtree.manager.keeper import Keeper
+from jobtree.manager.log import Log
+from jobtree.manager.model import Model
+from jobtree.manager.steps import Step
+from jobtree.manager.view import View
+
+LEAST_WAIT_SECONDS = 0.02
+MOST_WAIT_SECONDS = 20.0
+TROUBLE_WAIT_SECONDS = 1.0
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Loop:
+    def __init__(self, model: Model, view: View, writer: Writer, health: Health, log: Log) -> None:
+        self.violations: dict[str, int] = {}  # by invariant
+        self.woken = asyncio.Event()
+        self._model = model
+        self._view = view
+        self._health = health
+        self._log = log
+        self._carrier = Carrier(writer, view, log)
+        self._keeper = Keeper(writer, view, log, now_ms, self.woken.set)
+        self._herald = Herald(writer, view, log)
+
+    async def run(self) -> None:
+        """Until it may not write any more. Raises FencedError."""
+        await self._load()
+        while True:
+            self._health.turned()
+            step = await self._once()
+            await self._wait(step)
+
+    async def finish(self) -> None:
+        """Let what was begun end."""
+        await self._keeper.settle()
+        await self._herald.settle()
+
+    async def _load(self) -> None:
+        everything = self._view.everything()
+        self._keeper.see(everything.pods)
+        self._keeper.restart()
+        self._count(await asyncio.to_thread(self._model.load, everything, now_ms()))
+        self._log.say(
+            "binder",
+            "the cluster is read",
+            nodes=len(self._view.nodes),
+            runs=len(self._view.runs),
+            leases=len(self._view.leases),
+        )
+
+    async def _once(self) -> Step | None:
+        self.woken.clear()
+        changes = self._view.drain()
+        self._keeper.see(changes.pods)
+        news = self._keeper.news()
+        step = await asyncio.to_thread(self._model.advance, changes, news, now_ms())
+        self._count(step.violations)
+        for part, line in step.lines:
+            self._log.say(part, str(line.pop("event", line["action"])), **line)
+        try:
+            await self._carrier.carry_out(step)
+        except FencedError:
+            raise
+        except (RefusedError, KubeError) as refused:
+            self._health.trouble = f"the last decision could not be written: {refused}"
+            self._log.say("binder", "a decision was refused: planning again", why=str(refused))
+            await asyncio.sleep(TROUBLE_WAIT_SECONDS if isinstance(refused, KubeError) else 0)
+            await self._load()
+            self.woken.set()
+            return None
+        self._health.trouble = ""
+        for run in self._carrier.untold:
+            self._model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
+        self._keeper.take(step.companies)
+        self._keeper.work()
+        if self._keeper.has_news:
+            self.woken.set()
+        self._herald.tell(step.notes)
+        self._herald.cordon(step.cordons, now_ms())
+        return step
+
+    async def _wait(self, step: Step | None) -> None:
+        """Until something changes or is due."""
+        alarms = [at for at in (step.alarm if step else None, self._keeper.alarm()) if at is not None]
+        until = (min(alarms) - now_ms()) / 1000 if alarms else MOST_WAIT_SECONDS
+        try:
+            await asyncio.wait_for(self.woken.wait(), min(max(until, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS))
+        except TimeoutError:
+            return
+
+    def _count(self, violations: "tuple[Violation, ...] | list[Violation]") -> None:
+        for violation in violations:
+            self.violations[violation.invariant] = self.violations.get(violation.invariant, 0) + 1
+            self._log.say(
+                "check", "an invariant is broken", invariant=violation.invariant, why=violation.message
+            )

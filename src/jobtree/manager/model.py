@@ -1,0 +1,189 @@
+"""The model: the world of this cluster, and the steps that follow from it.
+
+Used by one thread at a time, and never by one that talks to the server: it takes in what changed, plans
+until nothing is left to do, and answers with a step. If any of that cannot be written, the model is built
+anew from the cluster and plans again.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from jobtree.api.run import RunStatus
+from jobtree.core.actions import Action, Plan
+from jobtree.core.check import Violation, check
+from jobtree.core.lease import RunKey
+from jobtree.core.plan import plan
+from jobtree.core.runs import RunState
+from jobtree.core.status import run_status
+from jobtree.core.world import World
+from jobtree.manager.casting import Casting
+from jobtree.manager.intake import Intake, decision_of
+from jobtree.manager.leasebook import LeaseBook
+from jobtree.manager.news import News
+from jobtree.manager.notes import lines_of, notes_of
+from jobtree.manager.steps import Batch, Note, RunWrite, Step
+from jobtree.manager.telling import Telling
+from jobtree.manager.view import Changes
+
+MAX_ROUNDS = 64  # of planning in one step; what is then still to do is done in the next
+CHECK_EVERY_MS = 30_000
+
+
+class Model:
+    def __init__(self, lottery_key: bytes, check_every_ms: int = CHECK_EVERY_MS) -> None:
+        self._key = lottery_key
+        self._check_every_ms = check_every_ms
+        self._checked_at = 0
+        self._build(0)
+
+    def _build(self, now: int) -> None:
+        self.world = World(now=now)
+        self.world.lottery_key = self._key
+        self.book = LeaseBook(self.world)
+        self.intake = Intake(self.world, self.book)
+        self.telling = Telling(self.world, self.intake)
+        self.casting = Casting(self.world)
+
+    def load(self, everything: Changes, now: int) -> list[Violation]:
+        """Build the world anew from all there is."""
+        self._build(now)
+        for budget in everything.budgets:
+            if budget.after is not None:
+                self.telling.knows_budget(budget.after.name, budget.after.value.status)
+        violations = self.intake.take_in(everything)
+        self._note_cuts()
+        self.casting.touch_all()
+        return violations
+
+    def _note_cuts(self) -> None:
+        """Budgets may have been cut while nobody watched: settle what exceeds them (C10)."""
+        ledger = self.world.ledger
+        ledger.amended.update(ledger.envelopes)
+        for envelope in ledger.envelopes.values():
+            accounts = (envelope.account, envelope.lent, *(cap.account for cap in envelope.caps))
+            if any(account.max_use is not None and account.settled > account.max_use for account in accounts):
+                envelope.amended_at = self.world.now
+
+    def advance(self, changes: Changes, news: Iterable[News], now: int) -> Step:
+        """Take in what happened, and decide all that follows."""
+        self.world.tick(now)
+        violations = self.intake.take_in(changes)
+        for one in news:
+            one.tell(self.world)
+        batches = self._redo()
+        notes: list[Note] = []
+        lines: list[tuple[str, dict[str, object]]] = []
+        cordons: set[str] = set()
+        acted = bool(batches)
+        for _ in range(MAX_ROUNDS):
+            decided = plan(self.world)
+            notes += notes_of(self.world, self.intake, decided.actions)
+            batches += self._commit(decided)
+            lines += lines_of(decided.actions)
+            cordons.update(decided.cordons)
+            if not decided.actions:
+                break
+            acted = True
+        told = self.telling.refresh()
+        return Step(
+            batches=tuple(batches),
+            leases=self.book.unsettled(),
+            reservations=told.reservations,
+            abandoned=told.abandoned,
+            statuses=told.statuses,
+            budgets=told.budgets,
+            notes=(*notes, *told.notes),
+            cordons=tuple(sorted(cordons)),
+            companies=self.casting.refresh(self.intake.runs, self.telling.warned),
+            released=tuple(self.intake.leaving.values()),
+            violations=(*violations, *self._check(acted)),
+            lines=tuple(lines),
+            alarm=self.world.alarms.first(),
+        )
+
+    def _check(self, acted: bool) -> list[Violation]:  # noqa: FBT001
+        """The invariants, of a world at rest, now and then."""
+        if not acted or self.world.now < self._checked_at + self._check_every_ms:
+            return []
+        self._checked_at = self.world.now
+        return check(self.world, self.book.replay)
+
+    # Carrying out a plan, as far as the world goes
+
+    def _redo(self) -> list[Batch]:
+        """Decisions that a Reservation holds and the Runs do not say yet: as they were decided."""
+        keys, self.intake.redo = self.intake.redo, []
+        states = [self.world.runs[key] for key in keys if key in self.world.runs]
+        writes = [self._write_of(state) for state in states]
+        gives = tuple(write for write in writes if write.status.allocation is None)
+        gets = tuple(write for write in writes if write.status.allocation is not None)
+        return [Batch(moves=(*gives, *gets))] if writes else []
+
+    def _commit(self, decided: Plan) -> list[Batch]:
+        for key, verdict in decided.verdicts.items():
+            if key in self.world.runs:
+                self.world.runs[key].verdict = verdict
+                self.telling.touch(key)
+        batches = [self._carry_out(segment) for segment in segments(decided.actions)]
+        self.world.commit(msgspec.structs.replace(decided, actions=()))
+        return [batch for batch in batches if batch != Batch()]
+
+    def _carry_out(self, actions: list[Action]) -> Batch:
+        lost: dict[RunKey, None] = {}
+        gained: dict[RunKey, None] = {}
+        states: dict[RunKey, RunState] = {}
+        for action in actions:
+            states[action.run] = self.world.runs[action.run]
+            if action.kind == "Restart":  # no lease changes, yet the next attempt must not be forgotten
+                lost[action.run] = gained[action.run] = None
+            for closing in action.closes:
+                lease = self.world.held[closing.lease].lease
+                self.book.close(lease, closing)
+                self.telling.touch_budget(lease.payer[0])
+                lost[action.run] = None
+            self.world.apply(action)
+            for lease in action.opens:
+                self.book.open(lease)
+                self.telling.touch_budget(lease.payer[0])
+                gained.pop(action.run, None)
+                gained[action.run] = None
+            self.telling.touch(action.run)
+            self.telling.note_promise(action)
+            self.casting.touch(action)
+            if self.world.runs.get(action.run) is not states[action.run]:
+                self.intake.leave(states[action.run])
+        writes = {key: self._write_of(states[key]) for key in (*lost, *gained)}
+        return Batch(
+            resolution=self.telling.resolution(
+                actions[-1], [decision_of(write.run, write.status) for write in writes.values()]
+            ),
+            gives=tuple(writes[key] for key in lost if key not in gained),
+            moves=tuple(writes[key] for key in gained if key in lost),
+            gets=tuple(writes[key] for key in gained if key not in lost),
+        )
+
+    def _write_of(self, state: RunState) -> RunWrite:
+        run = self.intake.runs.get(state.uid, state.run)
+        status = self._status_of(state)
+        self.telling.knows_run(state.uid, status)
+        return RunWrite(run, status, starts=bool(state.leases))
+
+    def _status_of(self, state: RunState) -> RunStatus:
+        closing = self.book.closing(state.uid)
+        known = self.world.runs.get(state.key)
+        if known is state:
+            return run_status(self.world, state, self.telling.warned_of(state), closing)
+        return msgspec.structs.replace(  # it is going: what it held is all that changes
+            state.run.status, allocation=None, closing=closing, revision=state.revision
+        )
+
+
+def segments(actions: Iterable[Action]) -> list[list[Action]]:
+    """A plan cut after every resolution: each is a decision of its own, with a commit point of its own."""
+    found: list[list[Action]] = [[]]
+    for action in actions:
+        found[-1].append(action)
+        if action.record is not None:
+            found.append([])
+    return [segment for segment in found if segment]

@@ -1,0 +1,165 @@
+"""Pod and Service documents, made from a Run's template and what was decided for it.
+
+Everything in the template stays: sidecars, volumes, init containers, tolerations, selectors. Jobtree adds
+what it alone knows (node, GPUs, names, environment) and what it answers for (who owns the pod, how long it
+may take to stop, and that a rank which ends is not started again behind its back: that is the next
+attempt's business).
+"""
+
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+
+from jobtree.api.meta import API_VERSION
+from jobtree.api.quantities import SECOND
+from jobtree.api.run import Risk, Run
+from jobtree.api.validate_template import DEFAULT_GRACE_SECONDS
+from jobtree.kube.decode import RISK
+from jobtree.manager.pods import names
+from jobtree.manager.pods.environment import environment, needs_service
+from jobtree.manager.pods.places import Cast, Place
+
+Document = dict[str, Any]
+
+# Without a template of its own or the administrator's, a Run holds its GPUs and does nothing.
+HOLD: Document = {"spec": {"containers": [{"name": "hold", "image": "registry.k8s.io/pause:3.10"}]}}
+STANDBY = ["sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"]
+RISK_VOLUME = "jobtree-risk"
+RISK_DIRECTORY = "/etc/jobtree"
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What the cluster adds to a Run's own wishes."""
+
+    template: Document
+    gpu_resource: str
+    max_grace_ms: int
+
+
+def pod_document(
+    run: Run, cast: Cast, place: Place, setting: Setting, risks: tuple[Risk, ...] = ()
+) -> Document:
+    """The pod for one place."""
+    template = deepcopy(setting.template)
+    metadata, spec = template.get("metadata") or {}, template["spec"]
+    annotations = {**(metadata.get("annotations") or {}), RISK: risk_text(risks)}
+    chosen = (metadata.get("annotations") or {}).get(names.GPU_CONTAINER_ANNOTATION, "")
+    spec["nodeName"] = place.node
+    spec.pop("schedulingGates", None)
+    spec["terminationGracePeriodSeconds"] = grace_seconds(spec, setting.max_grace_ms)
+    give_gpus(spec, chosen, setting.gpu_resource, place.gpus)
+    if place.is_rank:
+        become_rank(run, cast, place, spec)
+    else:
+        become_standby(spec, chosen)
+    name = names.pod_name(run.metadata.name, run.metadata.uid, place.part)
+    labels = {**(metadata.get("labels") or {}), **pod_labels(run, cast, place)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**owned(run, name), "labels": labels, "annotations": annotations},
+        "spec": spec,
+    }
+
+
+def service_document(run: Run) -> Document:
+    """A headless Service: every rank has a name that survives a swap, from before it is ready."""
+    name = names.service_name(run.metadata.name, run.metadata.uid)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {**owned(run, name), "labels": run_labels(run)},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {names.UID_LABEL: run.metadata.uid, names.ROLE_LABEL: "rank"},
+        },
+    }
+
+
+def owned(run: Run, name: str) -> Document:
+    return {
+        "name": name,
+        "namespace": run.metadata.namespace,
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": "Run",
+                "name": run.metadata.name,
+                "uid": run.metadata.uid,
+                "controller": True,
+            }
+        ],
+    }
+
+
+def run_labels(run: Run) -> dict[str, str]:
+    return {names.RUN_LABEL: names.label_value(run.metadata.name), names.UID_LABEL: run.metadata.uid}
+
+
+def pod_labels(run: Run, cast: Cast, place: Place) -> dict[str, str]:
+    labels = {**run_labels(run), names.GROUP_LABEL: str(place.group)}
+    if not place.is_rank:
+        return {**labels, names.ROLE_LABEL: "standby"}
+    return {
+        **labels,
+        names.ROLE_LABEL: "rank",
+        names.RANK_LABEL: str(place.rank),
+        names.ATTEMPT_LABEL: str(cast.attempt),
+    }
+
+
+def risk_text(risks: tuple[Risk, ...]) -> str:
+    """What a job reads in /etc/jobtree/risk: the same as its Run's ``status.risk``, as JSON."""
+    return msgspec.json.encode(risks).decode()
+
+
+def grace_seconds(spec: Document, max_grace_ms: int) -> int:
+    asked = spec.get("terminationGracePeriodSeconds")
+    return min(DEFAULT_GRACE_SECONDS if asked is None else int(asked), max_grace_ms // SECOND)
+
+
+def give_gpus(spec: Document, chosen: str, resource: str, gpus: int) -> None:
+    """One container has the GPUs: the one that an annotation names, else the first."""
+    if not gpus:
+        return
+    resources = gpu_container(spec, chosen).setdefault("resources", {})
+    for kind in ("requests", "limits"):
+        resources[kind] = {**(resources.get(kind) or {}), resource: str(gpus)}
+
+
+def gpu_container(spec: Document, chosen: str) -> Document:
+    containers: list[Document] = spec["containers"]
+    return next((one for one in containers if one.get("name") == chosen), containers[0])
+
+
+def become_rank(run: Run, cast: Cast, place: Place, spec: Document) -> None:
+    spec["restartPolicy"] = "Never"
+    spec["hostname"] = names.hostname(run.metadata.name, place.host)
+    if needs_service(run, cast):
+        spec["subdomain"] = names.service_name(run.metadata.name, run.metadata.uid)
+    told = environment(run, cast, place)
+    risk = {"path": "risk", "fieldRef": {"fieldPath": f"metadata.annotations['{RISK}']"}}
+    volumes = [one for one in spec.get("volumes") or () if one.get("name") != RISK_VOLUME]
+    spec["volumes"] = [*volumes, {"name": RISK_VOLUME, "downwardAPI": {"items": [risk]}}]
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        own = [one for one in container.get("env") or () if one.get("name") not in told]
+        container["env"] = [*({"name": name, "value": value} for name, value in told.items()), *own]
+        mounts = [one for one in container.get("volumeMounts") or () if one.get("name") != RISK_VOLUME]
+        container["volumeMounts"] = [
+            *mounts,
+            {"name": RISK_VOLUME, "mountPath": RISK_DIRECTORY, "readOnly": True},
+        ]
+
+
+def become_standby(spec: Document, chosen: str) -> None:
+    """Keeps the image warm and the GPUs in hand; starts nothing of the template's."""
+    container = gpu_container(spec, chosen)
+    kept = {
+        key: container[key] for key in ("name", "image", "imagePullPolicy", "resources") if key in container
+    }
+    spec["containers"] = [{**kept, "command": STANDBY}]
+    spec["restartPolicy"] = "Always"
+    for part in ("initContainers", "volumes", "hostname", "subdomain"):
+        spec.pop(part, None)

@@ -1,0 +1,157 @@
+"""The process: finds its cluster, follows it, stands for election, and leads if elected.
+
+What is missing at the start (the four kinds, a permission) is told once, by name, and waited for. A process
+that has lost the election ends: another one begins anew from what the cluster says.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+from jobtree.kube.access import Access, find_access
+from jobtree.kube.async_client import AsyncClient
+from jobtree.kube.client import Client
+from jobtree.kube.errors import FORBIDDEN, NOT_FOUND, FencedError, KubeError, StatusError
+from jobtree.kube.follow import Follow
+from jobtree.kube.gate import Gate
+from jobtree.kube.leader import Leader, News, Post
+from jobtree.kube.plain_http import PlainTransport
+from jobtree.kube.pooled_http import PooledTransport
+from jobtree.kube.store import Unreadable
+from jobtree.kube.watch import Watch
+from jobtree.kube.writes import Writer
+from jobtree.manager.health import Health
+from jobtree.manager.log import Log
+from jobtree.manager.loop import Loop
+from jobtree.manager.lotterykey import BrokenKeyError, lottery_key
+from jobtree.manager.model import Model
+from jobtree.manager.settings import Settings
+from jobtree.manager.view import View
+
+LOOK_SECONDS = 0.1
+RETRY_SECONDS = 5.0
+LOST = 1
+
+
+class Process:
+    def __init__(self, settings: Settings, log: Log) -> None:
+        self._settings = settings
+        self._log = log
+        self._access: Access = find_access(settings.context, settings.kubeconfig)
+        self._wake = asyncio.Event()
+        self._elected = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._code = 0
+        self._complained: dict[str, str] = {}
+
+    async def run(self) -> int:
+        """Until a signal comes or the election is lost; the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._ending.set)
+        transport = PooledTransport(self._access)
+        view = View(self._settings.namespace, self._report, self._woken)
+        health = Health(view)
+        server = await health.serve(self._settings.health_address) if self._settings.health_address else None
+        leader = Leader(Client(PlainTransport(self._access)), self._post(), self._hear(loop))
+        gate = Gate(leader.may_write, self._after_write)
+        watching = [asyncio.ensure_future(watch.run()) for watch in self._watches(transport, view, health)]
+        leading = asyncio.ensure_future(self._lead(transport, view, health, gate))
+        leader.start()
+        ending = asyncio.ensure_future(self._ending.wait())
+        await asyncio.wait((leading, ending), return_when=asyncio.FIRST_COMPLETED)
+        gate.close()
+        if leading.done():
+            self._code = LOST
+            self._log.say("leader", "this process does not lead any more", why=str(leading.exception()))
+        for task in (leading, ending, *watching):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+        await asyncio.to_thread(leader.stop)
+        if server is not None:
+            await server.cleanup()
+        await transport.close()
+        return self._code
+
+    # Leading
+
+    async def _lead(self, transport: PooledTransport, view: View, health: Health, gate: Gate) -> None:
+        await self._await_view(view, health)
+        while not self._elected.is_set():
+            health.turned()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._elected.wait(), RETRY_SECONDS)
+        self._log.say("leader", "this process leads", identity=self._settings.identity)
+        writer = Writer(transport, gate)
+        key = await self._key(transport, writer, health)
+        model = Model(key, self._settings.check_seconds * 1000)
+        loop = Loop(model, view, writer, health, self._log)
+        self._wake = loop.woken
+        await loop.run()
+
+    async def _await_view(self, view: View, health: Health) -> None:
+        """Until all that planning needs has been listed; what stands in the way is told once."""
+        while view.unseen:
+            health.turned()
+            for watch in health.watches:
+                self._complain(watch)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _complain(self, watch: Watch) -> None:
+        trouble, plural = watch.trouble, watch.resource.plural
+        said = str(trouble) if trouble is not None else ""
+        if not said or self._complained.get(plural) == said:
+            return
+        self._complained[plural] = said
+        if isinstance(trouble, StatusError) and trouble.code == NOT_FOUND:
+            said = f"the cluster does not know {plural}: apply config/crd; waiting for it"
+        elif isinstance(trouble, StatusError) and trouble.code == FORBIDDEN:
+            said = f"no permission to list and watch {plural}: {said}"
+        self._log.say("manager", said, resource=plural)
+
+    async def _key(self, transport: PooledTransport, writer: Writer, health: Health) -> bytes:
+        while True:
+            health.turned()
+            try:
+                return await lottery_key(AsyncClient(transport), writer, self._settings.namespace)
+            except FencedError:
+                raise
+            except (KubeError, BrokenKeyError) as refused:
+                health.trouble = f"no lottery key: {refused}"
+                self._log.say("manager", "there is no lottery key: waiting for one", why=str(refused))
+            await asyncio.sleep(RETRY_SECONDS)
+
+    # Parts
+
+    def _watches(self, transport: PooledTransport, view: View, health: Health) -> list[Watch]:
+        health.watches = [
+            Watch(transport, Follow(resource, store, selector))
+            for resource, (store, selector) in view.by_resource().items()
+        ]
+        return health.watches
+
+    def _post(self) -> Post:
+        return Post(self._settings.namespace, self._settings.election, self._settings.identity)
+
+    def _hear(self, loop: asyncio.AbstractEventLoop) -> Callable[[News], None]:
+        def heard(news: News) -> None:
+            event = self._elected if news == "elected" else self._ending
+            if news == "lost":
+                self._code = LOST
+            loop.call_soon_threadsafe(event.set)
+
+        return heard
+
+    def _woken(self) -> None:
+        self._wake.set()
+
+    def _report(self, kind: str, unreadable: Unreadable) -> None:
+        name = f"{unreadable.namespace}/{unreadable.name}".lstrip("/")
+        self._log.say("manager", f"a {kind} cannot be read and is left out", name=name, why=unreadable.why)
+
+    def _after_write(self, count: int) -> None:
+        if self._settings.stop_after_writes and count >= self._settings.stop_after_writes:
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,69 @@
+"""Settings of the process: flags, each with an environment variable of the same name (``JOBTREE_…``)."""
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from uuid import uuid4
+
+import click
+import msgspec
+
+SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+DEFAULT_NAMESPACE = "jobtree-system"
+
+
+class Settings(msgspec.Struct, frozen=True):
+    kubeconfig: str = ""  # empty: KUBECONFIG, ~/.kube/config, or the service account of this pod
+    context: str = ""
+    namespace: str = DEFAULT_NAMESPACE  # of the policy, the lottery key and the election
+    election: str = "jobtree-controller-manager"
+    identity: str = ""
+    health_address: str = "0.0.0.0:8081"
+    check_seconds: int = 30
+    stop_after_writes: int = 0  # for the tests of crash safety: SIGKILL after so many writes
+
+
+def own_namespace(path: str = SERVICE_ACCOUNT_NAMESPACE) -> str:
+    """The namespace of the pod that this process runs in, if it runs in one."""
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123
+            return file.read().strip()
+    except OSError:
+        return DEFAULT_NAMESPACE
+
+
+def own_identity() -> str:
+    """A name that no other process has, not even a later one of the same pod."""
+    return f"{socket.gethostname()}_{uuid4()}"
+
+
+@click.command(context_settings={"auto_envvar_prefix": "JOBTREE"})
+@click.option(
+    "--kubeconfig",
+    default="",
+    help="The kubeconfig to use; by default as kubectl finds it, or in a pod its service account.",
+)
+@click.option("--context", default="", help="The context of the kubeconfig.")
+@click.option(
+    "--namespace", default=own_namespace, help="Where the policy, the lottery key and the election are."
+)
+@click.option("--election", default="jobtree-controller-manager", help="The name of the election's Lease.")
+@click.option("--identity", default=own_identity, help="Who this process is in the election.")
+@click.option(
+    "--health-address", default="0.0.0.0:8081", help="Where /healthz and /readyz are served; empty: nowhere."
+)
+@click.option("--check-seconds", default=30, help="How often, at most, all invariants are checked.")
+@click.option("--stop-after-writes", default=0, hidden=True)
+def parse(**given: object) -> Settings:
+    """Jobtree's controller manager."""
+    return msgspec.convert(given, Settings)
+
+
+def read_settings(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings; ends the process with a message where they are wrong."""
+    if environment is not None:
+        os.environ.update(environment)
+    settings = parse.main(args=list(arguments), prog_name="jobtree.manager", standalone_mode=False)
+    if not isinstance(settings, Settings):  # --help was asked for
+        raise SystemExit(0)
+    return settings

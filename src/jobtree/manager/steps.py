@@ -1,0 +1,86 @@
+"""A step: everything that one look at the world asks to be written, in the order in which it must be.
+
+A batch is one decision. Its commit points are written first: of a resolution the Reservation, which holds
+all that was decided, then the Runs. Those that give something up come before those that get it, so no slot
+and no money is ever held twice. Lease objects follow, then everything that only tells: statuses, budgets,
+events.
+"""
+
+import msgspec
+
+from jobtree.api.budget import BudgetStatus
+from jobtree.api.reservation import ReservationSpec, ReservationStatus
+from jobtree.api.run import Risk, Run, RunStatus
+from jobtree.core.check import Violation
+from jobtree.core.lease import RunKey
+from jobtree.manager.leasebook import Unsettled
+from jobtree.manager.pods.places import Cast
+
+
+class RunWrite(msgspec.Struct, frozen=True):
+    """The status of a Run, as decided from that version of it."""
+
+    run: Run
+    status: RunStatus
+    starts: bool = False  # it gets leases: its end must wait for theirs
+
+    @property
+    def uid(self) -> str:
+        return self.run.metadata.uid
+
+
+class ReservationWrite(msgspec.Struct, frozen=True):
+    """A Reservation as it must be. ``spec`` is None where only its status changes."""
+
+    run: Run
+    name: str
+    status: ReservationStatus
+    spec: ReservationSpec | None = None
+
+    @property
+    def key(self) -> RunKey:
+        return self.run.metadata.namespace, self.name
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """One decision: its commit points, in order."""
+
+    resolution: ReservationWrite | None = None
+    gives: tuple[RunWrite, ...] = ()  # these only lose leases: at once
+    moves: tuple[RunWrite, ...] = ()  # these lose some and get others: one after another
+    gets: tuple[RunWrite, ...] = ()  # these only get leases: at once
+
+
+class Note(msgspec.Struct, frozen=True):
+    """An Event on a Run."""
+
+    run: Run
+    reason: str
+    message: str
+    at: int
+    warning: bool = False
+
+
+class Company(msgspec.Struct, frozen=True):
+    """The pods that a Run must have, and what they are told."""
+
+    run: Run
+    cast: Cast
+    resume_at: int = 0
+    risks: tuple[Risk, ...] = ()
+
+
+class Step(msgspec.Struct, frozen=True):
+    batches: tuple[Batch, ...] = ()
+    leases: Unsettled = Unsettled()
+    reservations: tuple[ReservationWrite, ...] = ()
+    abandoned: tuple[RunKey, ...] = ()  # Reservations that were begun and never promised anything
+    statuses: tuple[RunWrite, ...] = ()
+    budgets: tuple[tuple[str, BudgetStatus], ...] = ()
+    notes: tuple[Note, ...] = ()
+    cordons: tuple[str, ...] = ()
+    companies: dict[str, Company] = {}  # by UID of the Run: those that changed
+    released: tuple[Run, ...] = ()  # being deleted, and hold nothing any more
+    violations: tuple[Violation, ...] = ()
+    lines: tuple[tuple[str, dict[str, object]], ...] = ()  # for the log: the part, and what it did
+    alarm: int | None = None  # when to look again, if nothing happens before

@@ -1,0 +1,231 @@
+"""Telling: what Runs, Reservations and Budgets say of themselves, written only where it changed.
+
+GPU-hours grow while nothing happens. They are brought up to date with every other change, and never make
+one by themselves: a quiet cluster costs no writes.
+"""
+
+import msgspec
+
+from jobtree.api.budget import BudgetStatus, ClassUse
+from jobtree.api.quantities import format_milli, format_time
+from jobtree.api.reservation import Decided, ReservationSpec, ReservationStatus
+from jobtree.api.run import Risk, RunStatus
+from jobtree.core.actions import Action
+from jobtree.core.forecast import forecast
+from jobtree.core.lease import RunKey
+from jobtree.core.promise import Promise
+from jobtree.core.reservations import spec_of, status_of
+from jobtree.core.runs import RunState
+from jobtree.core.status import Warned, budget_status, run_status
+from jobtree.core.world import World
+from jobtree.manager.intake import Intake
+from jobtree.manager.steps import Note, ReservationWrite, RunWrite
+from jobtree.sim.keys import sign
+from jobtree.sim.reservations import ENDS
+
+
+class Told(msgspec.Struct, frozen=True):
+    statuses: tuple[RunWrite, ...]
+    reservations: tuple[ReservationWrite, ...]
+    abandoned: tuple[RunKey, ...]
+    budgets: tuple[tuple[str, BudgetStatus], ...]
+    notes: tuple[Note, ...]
+
+
+class Telling:
+    def __init__(self, world: World, intake: Intake) -> None:
+        self.warned: dict[RunKey, Warned] = {}
+        self._world = world
+        self._intake = intake
+        self._runs: dict[str, RunStatus] = {}  # by UID, as last told
+        self._budgets: dict[str, BudgetStatus] = {}
+        self._touched: set[RunKey] = set()
+        self._touched_budgets: set[str] = set()
+        self._ended: list[ReservationWrite] = []
+
+    # What others know already
+
+    def knows_run(self, uid: str, status: RunStatus) -> None:
+        self._runs[uid] = status
+
+    def knows_budget(self, name: str, status: BudgetStatus) -> None:
+        self._budgets[name] = status
+
+    def touch(self, run: RunKey) -> None:
+        self._touched.add(run)
+
+    def touch_budget(self, name: str) -> None:
+        self._touched_budgets.add(name)
+
+    def untell(self, uid: str, run: RunKey) -> None:
+        """What was to be written was not: say it again."""
+        self._runs.pop(uid, None)
+        self._touched.add(run)
+
+    def warned_of(self, state: RunState) -> Warned:
+        return self.warned.get(state.key, Warned(state.phase_at))
+
+    # Promises that end
+
+    def note_promise(self, action: Action) -> None:
+        """A promise ended without a record: its Reservation says how."""
+        promise = action.promise
+        if promise is None or action.kind not in ENDS or action.record is not None:
+            return
+        written = self._ending(action, promise)
+        if written is not None:
+            self._ended.append(written)
+
+    def resolution(self, action: Action, decided: list[Decided]) -> ReservationWrite | None:
+        """The commit point of a resolution: the record, and what it decides for every Run concerned."""
+        if action.record is None or action.promise is None:
+            return None
+        written = self._ending(action, action.promise)
+        if written is None:
+            return None
+        record = msgspec.to_builtins(sign(action.record, self._world.lottery_key))
+        status = msgspec.structs.replace(written.status, lottery=record, decided=tuple(decided))
+        return msgspec.structs.replace(written, status=status)
+
+    def _ending(self, action: Action, promise: Promise) -> ReservationWrite | None:
+        known = self._intake.reservations.get((action.run[0], promise.name))
+        if known is None:
+            return None
+        run = self._intake.runs.get(known.spec.run_ref.uid)
+        status = msgspec.structs.replace(known.status, state=ENDS[action.kind], forecast=None)
+        return None if run is None else ReservationWrite(run, promise.name, status)
+
+    # What is to be told now
+
+    def refresh(self) -> Told:
+        self._touched |= self._intake.fresh
+        self._touched_budgets |= self._intake.budgets
+        ended, self._ended = self._ended, []
+        reservations = [*ended, *self._promises()]
+        notes = self._warn()
+        statuses = self._statuses()
+        budgets = self._usage()
+        self._touched, self._touched_budgets = set(), set()
+        self._intake.fresh, self._intake.budgets = set(), set()
+        return Told(statuses, tuple(reservations), self._abandoned(), budgets, notes)
+
+    def _promises(self) -> list[ReservationWrite]:
+        """Pending Reservations that do not say what is promised now; who is warned is found on the way."""
+        writes: list[ReservationWrite] = []
+        before, self.warned = self.warned, {}
+        by_uid = {state.uid: state for state in self._world.runs.values()}
+        promised = [(state, state.promise) for state in self._world.runs.values() if state.promise]
+        for state, promise in sorted(promised, key=lambda pair: pair[1].rank):
+            spec = spec_of(self._world, state, promise)
+            status = status_of(self._world, state, promise)
+            if not self._says(state, promise, spec, status):
+                run = self._intake.runs.get(state.uid, state.run)
+                writes.append(ReservationWrite(run, promise.name, status, spec))
+            self._touched.add(state.key)
+            for uid, risk in risks_of(self._world, state, promise):
+                other = by_uid[uid].key
+                known = self.warned.get(other, Warned(promise.made))
+                self.warned[other] = Warned(known.since, (*known.risks, risk))
+        self._touched.update(
+            key for key in before.keys() | self.warned.keys() if before.get(key) != self.warned.get(key)
+        )
+        return writes
+
+    def _says(
+        self, state: RunState, promise: Promise, spec: ReservationSpec, status: ReservationStatus
+    ) -> bool:
+        known = self._intake.reservations.get((state.key[0], promise.name))
+        return known is not None and known.spec == spec and known.status == status
+
+    def _abandoned(self) -> tuple[RunKey, ...]:
+        """Reservations that a crash left without a status: they promise nothing, and their name is free."""
+        promised = {
+            (state.key[0], state.promise.name) for state in self._world.runs.values() if state.promise
+        }
+        return tuple(
+            key
+            for key, known in self._intake.reservations.items()
+            if known.status.state is None and key not in promised
+        )
+
+    def _warn(self) -> tuple[Note, ...]:
+        """Runs in a conflict set see it at once (R11)."""
+        notes: list[Note] = []
+        for key, warned in sorted(self.warned.items()):
+            state = self._world.runs[key]
+            told = self._runs.get(state.uid) or state.run.status
+            known = {risk.reservation for risk in told.risk}
+            notes += [
+                Note(
+                    self._intake.runs.get(state.uid, state.run),
+                    "AtRisk",
+                    f"reservation {risk.reservation} is due at {risk.at}; "
+                    f"probability of being stopped: {risk.kill_probability}",
+                    self._world.now,
+                    warning=True,
+                )
+                for risk in warned.risks
+                if risk.reservation not in known
+            ]
+        return tuple(notes)
+
+    def _statuses(self) -> tuple[RunWrite, ...]:
+        writes: list[RunWrite] = []
+        for key in sorted(self._touched):
+            state = self._world.runs.get(key)
+            if state is None or state.uid not in self._intake.runs or state.cancelled:
+                continue
+            run = self._intake.runs[state.uid]
+            closing = self._intake.book.closing(state.uid)
+            status = run_status(self._world, state, self.warned_of(state), closing)
+            told = self._runs.get(state.uid) or run.status
+            if timeless(status) != timeless(told):
+                self._runs[state.uid] = status
+                writes.append(RunWrite(run, status))
+        return tuple(writes)
+
+    def _usage(self) -> tuple[tuple[str, BudgetStatus], ...]:
+        found: list[tuple[str, BudgetStatus]] = []
+        for name in sorted(self._touched_budgets & self._world.ledger.budgets.keys()):
+            status = budget_status(self._world, name)
+            known = self._budgets.get(name)
+            if known is None or timeless_usage(known) != timeless_usage(status):
+                self._budgets[name] = status
+                found.append((name, status))
+        return tuple(found)
+
+
+def risks_of(world: World, state: RunState, promise: Promise) -> list[tuple[str, Risk]]:
+    """Who might have to go for a promise, by UID, and with what probability."""
+    if promise.at is None:
+        return []
+    at = format_time(promise.at)
+    return [
+        (uid, Risk(reservation=promise.name, at=at, kill_probability=format_milli(odds)))
+        for uid, odds in sorted(forecast(world, state).odds.items())
+    ]
+
+
+def timeless(status: RunStatus) -> RunStatus:
+    """A status without what time alone changes, or only says which endings were written."""
+    funding = tuple(msgspec.structs.replace(share, gpu_hours="0") for share in status.funding)
+    return msgspec.structs.replace(status, funding=funding, closing=())
+
+
+def timeless_usage(status: BudgetStatus) -> BudgetStatus:
+    def without(usage: tuple[msgspec.Struct, ...]) -> tuple[msgspec.Struct, ...]:
+        still = {
+            "used_gpu_hours": "0",
+            "left_gpu_hours": None,
+            "used_credits": "0",
+            "left_credits": None,
+            "gpu_hours_by_class": ClassUse(),
+        }
+        known = [field for field in still if usage and hasattr(usage[0], field)]
+        return tuple(
+            msgspec.structs.replace(one, **{field: still[field] for field in known}) for one in usage
+        )
+
+    return msgspec.structs.replace(
+        status, envelopes=without(status.envelopes), aggregate_caps=without(status.aggregate_caps)
+    )

@@ -1,0 +1,117 @@
+"""What the manager sees of the cluster: one store for each kind, and what changed since it last looked.
+
+Planning needs all of ``NEEDED``; the policy may be missing, or not be ours to read: then the defaults hold.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from jobtree.api.budget import Budget
+from jobtree.api.documents import read_documents
+from jobtree.api.lease import Lease
+from jobtree.api.policy import Policy, PolicySpec, build_policy
+from jobtree.api.reservation import Reservation
+from jobtree.api.run import Run
+from jobtree.api.shape import convert
+from jobtree.kube import decode
+from jobtree.kube.decode import LiveNode, LivePod
+from jobtree.kube.requests import EVERYTHING, Selector
+from jobtree.kube.resources import BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS, Resource
+from jobtree.kube.store import Change, Encoded, Held, Store, Unreadable
+
+POLICY_NAME = "jobtree-policy"
+POLICY_KEY = "policy.yaml"
+NEEDED = (NODES, PODS, BUDGETS, RUNS, LEASES, RESERVATIONS)
+
+
+class Changes(NamedTuple):
+    """What changed, kind by kind."""
+
+    policy: list[Change[Policy]]
+    nodes: list[Change[LiveNode]]
+    pods: list[Change[LivePod]]
+    budgets: list[Change[Budget]]
+    runs: list[Change[Run]]
+    leases: list[Change[Lease]]
+    reservations: list[Change[Reservation]]
+
+
+class View:
+    def __init__(
+        self, namespace: str, report: Callable[[str, Unreadable], None], wake: Callable[[], None]
+    ) -> None:
+        def told(kind: str) -> Callable[[Unreadable], None]:
+            return lambda unreadable: report(kind, unreadable)
+
+        self.policy = Store(read_policy, told("ConfigMap"), wake)
+        self.nodes = Store(decode.read_live_node, told("Node"), wake)
+        self.pods = Store(decode.read_live_pod, told("Pod"), wake)
+        self.budgets = Store(decode.read_budget, told("Budget"), wake)
+        self.runs = Store(decode.read_run, told("Run"), wake)
+        self.leases = Store(decode.read_lease, told("Lease"), wake)
+        self.reservations = Store(decode.read_reservation, told("Reservation"), wake)
+        self._policy_selector = Selector(namespace, fields=f"metadata.name={POLICY_NAME}")
+
+    def by_resource(self) -> dict[Resource, tuple[Store[Any], Selector]]:
+        return {
+            NODES: (self.nodes, EVERYTHING),
+            PODS: (self.pods, EVERYTHING),
+            BUDGETS: (self.budgets, EVERYTHING),
+            RUNS: (self.runs, EVERYTHING),
+            LEASES: (self.leases, EVERYTHING),
+            RESERVATIONS: (self.reservations, EVERYTHING),
+            CONFIG_MAPS: (self.policy, self._policy_selector),
+        }
+
+    @property
+    def unseen(self) -> list[Resource]:
+        """Kinds that planning needs and that have not been listed yet."""
+        stores = self.by_resource()
+        return [resource for resource in NEEDED if not stores[resource][0].synced]
+
+    def drain(self) -> Changes:
+        return Changes(
+            self.policy.drain(),
+            self.nodes.drain(),
+            self.pods.drain(),
+            self.budgets.drain(),
+            self.runs.drain(),
+            self.leases.drain(),
+            self.reservations.drain(),
+        )
+
+    def everything(self) -> Changes:
+        """All that there is, as if it had just come: what a world is built from anew."""
+        self.drain()
+
+        def came(store: Store[Any]) -> list[Change[Any]]:
+            return [Change(None, held) for held in store]
+
+        return Changes(*(came(getattr(self, kind)) for kind in Changes._fields))
+
+
+class _ConfigMeta(msgspec.Struct, rename="camel"):
+    uid: str
+    name: str
+    namespace: str
+    resource_version: str
+
+
+class _ConfigMap(msgspec.Struct):
+    metadata: _ConfigMeta
+    data: dict[str, str] = {}
+
+
+_decode_config_map = msgspec.json.Decoder(_ConfigMap).decode
+
+
+def read_policy(encoded: Encoded) -> Held[Policy]:
+    """The policy in a ConfigMap: section 14, as YAML under ``policy.yaml``. Raises InputError."""
+    raw = _decode_config_map(encoded)
+    where = f"ConfigMap {raw.metadata.namespace}/{raw.metadata.name}, {POLICY_KEY}"
+    written = [document.body for document in read_documents(raw.data.get(POLICY_KEY, ""), where)]
+    policy = build_policy(convert(written[0] if written else {}, PolicySpec, where), where)
+    metadata = raw.metadata
+    return Held(metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, policy)

@@ -1,0 +1,202 @@
+"""The manager on a real API server, with fake nodes: what was decided really happens."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import msgspec
+import pytest
+
+from jobtree.core.record import Record, verify
+from tests.live.control_plane import ControlPlane
+from tests.live.managing import Manager, Scene, install, set_policy
+from tests.live.manifests import API_VERSION
+from tests.live.process import wait_until
+
+HASTY = "structuralNotice: 1s\nminNotice: 1s\nmaxNotice: 2s\nminRuntime: 0s\nnodeGrace: 1s\n"
+MakeScene = Callable[[], Scene]
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[Manager]:
+    with ControlPlane() as plane:
+        kubeconfig = install(plane)
+        set_policy(plane, HASTY)
+        plane.start_controllers()
+        with Manager(plane, kubeconfig) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def make_scene(manager: Manager) -> MakeScene:
+    fleet = manager.plane.kwok()
+    numbers = count(1)
+    return lambda: Scene(manager.plane, fleet, f"s{next(numbers)}")
+
+
+@pytest.fixture
+def scene(make_scene: MakeScene, manager: Manager) -> Iterator[Scene]:
+    yield make_scene()
+    assert not manager.has_ended, manager.log.read_text()
+    assert not manager.said("Traceback"), manager.log.read_text()
+
+
+def test_first_run(scene: Scene) -> None:
+    """SCENARIOS 1."""
+    scene.nodes("nv-a", 16)
+    scene.nodes("nv-b", 16)
+    scene.budget("sys", 128)
+    scene.run("resnet-small", "sys", 8)
+    scene.await_phase("Running", "resnet-small")
+    scene.await_running("resnet-small", 1)
+    (lease,) = scene.leases("resnet-small")
+    assert (lease["spec"]["class"], len(lease["spec"]["slots"])) == ("Owned", 1)
+    assert scene.reservations() == []
+    scene.run("second", "sys", 8)
+    scene.await_running("second", 1)
+    nodes = [pod["spec"]["nodeName"] for run in ("resnet-small", "second") for pod in scene.pods(run)]
+    assert len({node.rpartition("-")[0] for node in nodes}) == 1
+    scene.finish("resnet-small")
+    scene.await_phase("Completed", "resnet-small")
+    wait_until(lambda: scene.endings("resnet-small") == ["Completed"], "its lease is ended")
+    wait_until(
+        lambda: sorted(scene.events("resnet-small")) == ["Admitted", "Completed"], "both events are there"
+    )
+
+
+def test_co_funded(scene: Scene) -> None:
+    """SCENARIOS 4."""
+    scene.nodes("nv-a", 16)
+    scene.budget("rai", 96)
+    lending = {"allow": True, "to": [f"{scene.name}:*"], "maxConcurrency": 64}
+    scene.budget("vision", 64, sharing="none", lending=lending)
+    borrow = {"allowBorrow": True, "maxBorrowGPUs": 32, "sponsors": [scene.owner("vision")]}
+    scene.run("cofunded", "rai", 128, locality={"groupGPUs": 32}, funding=borrow)
+    scene.await_running("cofunded", 16)
+    by_class: dict[str, int] = {}
+    for lease in scene.leases("cofunded"):
+        by_class[lease["spec"]["class"]] = by_class.get(lease["spec"]["class"], 0) + 8 * len(
+            lease["spec"]["slots"]
+        )
+    assert by_class == {"Owned": 96, "Borrowed": 32}
+    scene.cancel("cofunded")
+    wait_until(lambda: scene.pods("cofunded") == [], "its pods are gone")
+    envelope = {"name": "main", "flavor": scene.flavor, "concurrency": 64}
+    path = f"/apis/{API_VERSION}/budgets/{scene.name}-rai"
+    assert scene.plane.rest.merge(path, {"spec": {"envelopes": [envelope]}}).accepted
+    scene.run("limited", "rai", 128, locality={"groupGPUs": 32}, funding={**borrow, "maxBorrowGPUs": 8})
+    scene.await_phase("Reserved", "limited")
+    wait_until(lambda: bool(scene.reservations()), "there is a Reservation")
+    (reservation,) = scene.reservations()
+    assert "earliestStart" not in reservation["spec"]
+    wait_until(lambda: reservation_status(scene).get("state") == "Pending", "its status is written")
+    assert reservation_status(scene)["forecast"]["fundingDeficitGPUs"] == 56
+    assert scene.status("limited")["reason"] == "BorrowLimit"
+
+
+def reservation_status(scene: Scene) -> dict[str, Any]:
+    (reservation,) = scene.reservations()
+    status: dict[str, Any] = reservation.get("status", {})
+    return status
+
+
+def test_a_lottery_is_held_proved_and_carried_out(scene: Scene, manager: Manager) -> None:
+    scene.nodes("nv-a", 4)
+    scene.budget("a", 64)
+    scene.budget("b", 64)
+    scene.run("one", "a", 16)
+    scene.run("two", "a", 16)
+    scene.await_running("one", 2)
+    scene.await_running("two", 2)
+    scene.run("newcomer", "b", 16)
+    scene.await_phase("Running", "newcomer")
+    scene.await_running("newcomer", 2)
+    (lost,) = [run for run in ("one", "two") if scene.endings(run)[0] == "RandomPreempt"]
+    won = next(
+        reservation for reservation in scene.reservations() if reservation["metadata"]["name"] == "newcomer-1"
+    )
+    record = msgspec.convert(won["status"]["lottery"], Record)
+    assert (won["status"]["state"], verify(record)) == ("Activated", [])
+    assert any(line.get("seed") == record.seed and line["part"] == "resolver" for line in manager.lines())
+    assert manager.said("RandomPreempt")
+    wait_until(lambda: "RandomPreempt" in scene.events(lost), "the loser is told")
+
+
+def test_a_node_dies_and_its_rank_goes_on_at_the_spare(scene: Scene) -> None:
+    """SCENARIOS 10, its first part."""
+    scene.nodes("nv-a", 10)
+    scene.budget("a", 96)
+    scene.run("j1", "a", 64, spares=1)
+    scene.await_running("j1", 9)
+    scene.run("j2", "other", 16, funding={"allowOpportunistic": True})
+    scene.budget("other", 1)
+    scene.await_running("j2", 2)
+    (standby,) = [pod for pod in scene.pods("j1") if pod["metadata"]["name"].endswith("-idle")]
+    assert (
+        "resources" not in standby["spec"]["containers"][0]
+        or not standby["spec"]["containers"][0]["resources"]
+    )
+    victim = next(pod for pod in scene.pods("j1") if pod["spec"].get("hostname") == "j1-0-3")
+    scene.fleet.fail(victim["spec"]["nodeName"])
+    wait_until(
+        lambda: sorted(scene.endings("j1")) == ["NodeFailure", "Swap", "open", "open"], "it is swapped", 40
+    )
+    wait_until(lambda: "ReclaimedBySpare" in scene.endings("j2"), "the guest is gone")
+    wait_until(lambda: attempt_of(scene, "j1") == ["2"] * 8, "the next attempt runs", 40)
+    again = next(pod for pod in scene.running("j1") if pod["spec"].get("hostname") == "j1-0-3")
+    assert again["spec"]["nodeName"] == standby["spec"]["nodeName"]
+    assert scene.phase("j1") == "Running"
+    node = scene.plane.rest.get(f"/api/v1/nodes/{victim['spec']['nodeName']}").body
+    wait_until(
+        lambda: bool(
+            scene.plane.rest.get(f"/api/v1/nodes/{node['metadata']['name']}")
+            .body["spec"]
+            .get("unschedulable")
+        ),
+        "the node is cordoned",
+    )
+
+
+def attempt_of(scene: Scene, run: str) -> list[str]:
+    """The attempts of its running ranks."""
+    label = "rq.davidlangworthy.io/attempt"
+    return [pod["metadata"]["labels"].get(label, "") for pod in scene.running(run)]
+
+
+def test_a_pod_deleted_by_hand_is_replaced(scene: Scene) -> None:
+    scene.nodes("nv-a", 2)
+    scene.budget("a", 16)
+    scene.run("r", "a", 16)
+    scene.await_running("r", 2)
+    name = scene.pods("r")[0]["metadata"]["name"]
+    assert scene.plane.rest.delete(f"/api/v1/namespaces/{scene.name}/pods/{name}").accepted
+    wait_until(lambda: scene.status("r")["attempt"] == 2, "the next attempt begins")
+    scene.await_running("r", 2)
+    assert scene.status("r").get("restarts", 0) == 0
+
+
+def test_a_lease_deleted_by_hand_is_put_back_and_counted(scene: Scene, manager: Manager) -> None:
+    scene.nodes("nv-a", 1)
+    scene.budget("a", 8)
+    scene.run("r", "a", 8)
+    scene.await_running("r", 1)
+    (lease,) = scene.leases("r")
+    name = lease["metadata"]["name"]
+    assert scene.plane.rest.delete(f"/apis/{API_VERSION}/gpuleases/{name}").accepted
+    wait_until(
+        lambda: [one["metadata"]["uid"] for one in scene.leases("r")] not in ([], [lease["metadata"]["uid"]]),
+        "there is another",
+    )
+    assert scene.leases("r")[0]["spec"] == lease["spec"]
+    wait_until(lambda: manager.said(f"{name} was deleted while it counted"), "it is counted")
+
+
+def test_a_run_that_is_cancelled_leaves_nothing_behind(scene: Scene) -> None:
+    scene.nodes("nv-a", 2)
+    scene.budget("a", 16)
+    scene.run("r", "a", 16)
+    scene.await_running("r", 2)
+    scene.cancel("r")
+    wait_until(lambda: not scene.plane.rest.get(scene.path("r")).accepted, "the Run is gone")
+    assert scene.endings("r") == ["Cancelled"]
+    wait_until(lambda: scene.pods("r") == [], "its pods are gone")

@@ -1,0 +1,84 @@
+"""What a test puts on the cluster in memory, and what it looks at."""
+
+from typing import Any
+
+from jobtree.api.parse import to_document
+from jobtree.api.run import Run
+from jobtree.kube.resources import BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS
+from tests.unit.core.build import H100, budget, envelope, run
+from tests.unit.manager.cluster import Body, Server
+
+POLICY = "structuralNotice: 1s\nminNotice: 1s\nmaxNotice: 2s\nminRuntime: 0s\n"
+
+
+def put_nodes(server: Server, domain: str, count: int) -> list[str]:
+    names = [f"{domain}-{number:02}" for number in range(count)]
+    for name in names:
+        labels = {"region": "r", "cluster": "c", "fabric.domain": domain, "gpu.flavor": H100}
+        capacity = {"cpu": "96", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
+        server.create(
+            NODES.path(),
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": labels},
+                "status": {"allocatable": capacity, "conditions": [{"type": "Ready", "status": "True"}]},
+            },
+        )
+    return names
+
+
+def put_budget(server: Server, name: str, gpus: int, **fields: Any) -> None:  # noqa: ANN401
+    server.create(BUDGETS.path(), stripped(to_document(budget(name, envelope(gpus, **fields)))))
+
+
+def put_run(server: Server, name: str, owner: str, gpus: int, **fields: Any) -> None:  # noqa: ANN401
+    asked: Run = run(name, owner, gpus, **fields)
+    server.create(RUNS.path("ns"), stripped(to_document(asked)))
+
+
+def put_policy(server: Server, text: str = POLICY) -> None:
+    server.create(
+        CONFIG_MAPS.path("jobtree-system"),
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "jobtree-policy", "namespace": "jobtree-system"},
+            "data": {"policy.yaml": text},
+        },
+    )
+
+
+def stripped(body: Body) -> Body:
+    """As a user would send it."""
+    metadata = {key: body["metadata"][key] for key in ("name", "namespace") if key in body["metadata"]}
+    return {**body, "metadata": metadata}
+
+
+def finish_pods(server: Server, run: str, phase: str = "Succeeded", ranks: int = 0) -> None:
+    """The pods of a Run end; of the first so many ranks only, if that is said."""
+    pods = [pod for pod in pods_of(server, run) if pod["status"]["phase"] == "Running"]
+    for pod in pods[: ranks or None]:
+        path = PODS.path("ns", pod["metadata"]["name"])
+        server.change(path, {"status": {"phase": phase}}, "status", merge=True)
+
+
+def pods_of(server: Server, run: str) -> list[Body]:
+    return [pod for pod in server.all(PODS) if pod["metadata"]["labels"]["rq.davidlangworthy.io/run"] == run]
+
+
+def leases_of(server: Server, run: str) -> list[Body]:
+    return [lease for lease in server.all(LEASES) if lease["spec"]["runRef"]["name"] == run]
+
+
+def endings(server: Server, run: str) -> list[str]:
+    """How each lease of a Run ended; ``open`` where it has not."""
+    return [lease.get("status", {}).get("closureReason", "open") for lease in leases_of(server, run)]
+
+
+def phase(server: Server, run: str) -> str:
+    return str(server.run(run).get("status", {}).get("phase", ""))
+
+
+def states(server: Server) -> dict[str, str]:
+    return {one["metadata"]["name"]: one["status"]["state"] for one in server.all(RESERVATIONS)}

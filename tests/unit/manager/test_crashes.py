@@ -1,0 +1,102 @@
+"""A manager that is stopped dead after any of its writes: the next one goes on as if nothing had happened."""
+
+from collections.abc import Callable
+
+import pytest
+
+from jobtree.kube.resources import LEASES, PODS, RESERVATIONS, RUNS
+from tests.unit.manager.cluster import Body, Manager, Server, StoppedError
+from tests.unit.manager.stage import finish_pods, put_budget, put_nodes, put_policy, put_run
+
+Act = Callable[[Server], None]
+MANY = 400
+
+
+def later(milliseconds: int) -> Act:
+    def act(server: Server) -> None:
+        server.now += milliseconds
+
+    return act
+
+
+def begin(server: Server) -> None:
+    put_policy(server)
+    put_nodes(server, "nv-a", 4)
+    put_budget(server, "org", 64)
+    put_budget(server, "other", 64)
+    put_run(server, "first", "org", 16, spares=1)
+    put_run(server, "small", "org", 8)
+
+
+def submit_second(server: Server) -> None:
+    put_run(server, "second", "other", 24)
+
+
+def delete_first(server: Server) -> None:
+    server.delete(RUNS.path("ns", "first"))
+
+
+def lose_node(server: Server) -> None:
+    server.delete("/api/v1/nodes/nv-a-00")
+
+
+def complete_second(server: Server) -> None:
+    finish_pods(server, "second")
+
+
+RESOLUTION = (begin, later(60_000), submit_second, later(60_000), delete_first, complete_second)
+FAILURE = (begin, later(60_000), lose_node, later(60_000), delete_first)
+
+
+def play(acts: tuple[Act, ...], stop_after: int = 0) -> tuple[Server, int]:
+    """The server at the end, and how many writes there were; the manager dies once, after so many."""
+    server = Server()
+    acts[0](server)
+    manager = Manager(server, stop_after)
+    writes = 0
+    for act in (*acts[1:], later(0)):
+        try:
+            manager.settle()
+        except StoppedError:
+            writes += manager.gate.writes
+            manager = Manager(server)
+            manager.settle()
+        assert manager.broken() == []
+        act(server)
+    manager.settle()
+    return server, writes + manager.gate.writes
+
+
+def remains(server: Server) -> dict[str, list[Body]]:
+    """All that must not depend on whether a manager died: no versions, no UIDs of what it made."""
+    return {
+        "runs": [without_versions(one) for one in server.all(RUNS)],
+        "leases": [
+            {"spec": one["spec"], "status": one.get("status"), "name": one["metadata"]["name"]}
+            for one in server.all(LEASES)
+        ],
+        "reservations": [
+            {"spec": one["spec"], "status": one["status"], "name": one["metadata"]["name"]}
+            for one in server.all(RESERVATIONS)
+        ],
+        "pods": [
+            {"spec": one["spec"], "phase": one["status"]["phase"], "name": one["metadata"]["name"]}
+            for one in server.all(PODS)
+        ],
+    }
+
+
+def without_versions(run: Body) -> Body:
+    status = {key: value for key, value in run["status"].items() if key != "closing"}
+    finalizers = run["metadata"].get("finalizers")
+    return {"name": run["metadata"]["name"], "status": status, "finalizers": finalizers}
+
+
+@pytest.mark.parametrize("acts", [RESOLUTION, FAILURE], ids=["resolution", "failure"])
+def test_whatever_write_was_the_last_the_outcome_is_the_same(acts: tuple[Act, ...]) -> None:
+    undisturbed, writes = play(acts)
+    expected = remains(undisturbed)
+    assert 20 < writes < MANY
+    for number in range(1, writes + 1):
+        server, _ = play(acts, stop_after=number)
+        assert remains(server) == expected, f"after write {number} of {writes}"

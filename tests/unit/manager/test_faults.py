@@ -1,0 +1,49 @@
+"""A server that refuses, stumbles, or does what it was asked and does not say so: the outcome is the same."""
+
+import pytest
+
+from jobtree.kube.errors import KubeError, StatusError, UnreachableError
+from jobtree.manager import keeper
+from tests.unit.manager.cluster import Fault, Manager, Server
+from tests.unit.manager.test_crashes import FAILURE, RESOLUTION, Act, later, remains
+
+FAULTS = {
+    "conflict": (StatusError(409, "Conflict", "somebody was faster"), False),
+    "busy": (StatusError(429, "TooManyRequests", "later", retry_after_seconds=0), False),
+    "unwell": (StatusError(500, "InternalError", "ouch"), False),
+    "unheard": (UnreachableError("no answer came", may_have_happened=True), True),
+}
+
+
+STRIDES = {"busy": 7, "unwell": 7}  # the same write is simply sent again: one here and there will do
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be done for pods is tried again at once: no time passes here by itself."""
+    monkeypatch.setattr(keeper, "RETRY_MS", 0)
+
+
+def play(acts: tuple[Act, ...], fault: Fault | None = None) -> Server:
+    server = Server()
+    acts[0](server)
+    server.fault = fault
+    manager = Manager(server)
+    for act in (*acts[1:], later(0)):
+        manager.settle()
+        assert manager.broken() == []
+        act(server)
+    assert manager.violations == []
+    return server
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("acts", [RESOLUTION, FAILURE], ids=["resolution", "failure"])
+def test_whatever_write_meets_a_fault_the_outcome_is_the_same(acts: tuple[Act, ...], kind: str) -> None:
+    undisturbed = play(acts)
+    expected = remains(undisturbed)
+    error: KubeError
+    error, after = FAULTS[kind]
+    for number in range(1, undisturbed.writes + 1, STRIDES.get(kind, 1)):
+        server = play(acts, Fault(number, error, after))
+        assert remains(server) == expected, f"{kind} at write {number} of {undisturbed.writes}"

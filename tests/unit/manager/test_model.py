@@ -1,0 +1,167 @@
+"""From submit to the end, on a cluster in memory."""
+
+from jobtree.kube.resources import LEASES, PODS, RUNS
+from tests.unit.manager.cluster import Manager, Server
+from tests.unit.manager.stage import (
+    endings,
+    finish_pods,
+    leases_of,
+    phase,
+    pods_of,
+    put_budget,
+    put_nodes,
+    put_policy,
+    put_run,
+    states,
+)
+
+
+def fleet(nodes: int = 4, gpus: int = 64, *, hasty: bool = True) -> Server:
+    server = Server()
+    if hasty:
+        put_policy(server)
+    put_nodes(server, "nv-a", nodes)
+    put_budget(server, "org", gpus)
+    return server
+
+
+def test_a_run_starts_runs_and_completes() -> None:
+    server = fleet()
+    put_run(server, "r", "org", 16)
+    manager = Manager(server)
+    manager.settle()
+    assert phase(server, "r") == "Running"
+    assert [pod["status"]["phase"] for pod in pods_of(server, "r")] == ["Running", "Running"]
+    assert endings(server, "r") == ["open"]
+    finish_pods(server, "r")
+    manager.settle()
+    assert (phase(server, "r"), endings(server, "r")) == ("Completed", ["Completed"])
+    assert manager.violations == []
+
+
+def test_a_cluster_at_rest_costs_no_writes_whatever_time_it_is() -> None:
+    server = fleet(hasty=False)
+    put_run(server, "r", "org", 32)
+    put_run(server, "waits", "org", 16)
+    manager = Manager(server)
+    manager.settle()
+    before = manager.gate.writes
+    server.now += 60_000
+    server.change(
+        "/api/v1/nodes/nv-a-00",
+        {"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "x"}]}},
+        "",
+        merge=True,
+    )
+    manager.settle()
+    assert manager.gate.writes == before
+    again = Manager(server)
+    again.settle()
+    assert again.gate.writes == 0
+
+
+def test_a_run_that_is_deleted_ends_its_leases_and_its_pods_before_it_goes() -> None:
+    server = fleet()
+    put_run(server, "r", "org", 16)
+    manager = Manager(server)
+    manager.settle()
+    server.delete(RUNS.path("ns", "r"))
+    assert RUNS.path("ns", "r") in server.objects
+    manager.settle()
+    assert server.all(RUNS) == []
+    assert server.all(PODS) == []
+    assert [lease["status"]["closureReason"] for lease in server.all(LEASES)] == ["Cancelled"]
+
+
+def test_a_lease_deleted_by_hand_is_put_back_and_counted() -> None:
+    server = fleet()
+    put_run(server, "r", "org", 16)
+    manager = Manager(server)
+    manager.settle()
+    (lease,) = leases_of(server, "r")
+    server.delete(LEASES.path(name=lease["metadata"]["name"]))
+    manager.settle()
+    (again,) = leases_of(server, "r")
+    assert again["spec"] == lease["spec"]
+    assert [text for text in manager.violations if text.startswith("I6")] != []
+
+
+def test_a_lease_that_nobody_holds_is_ended() -> None:
+    server = fleet()
+    put_run(server, "r", "org", 16)
+    manager = Manager(server)
+    manager.settle()
+    (lease,) = leases_of(server, "r")
+    spec = {
+        **lease["spec"],
+        "runRef": {**lease["spec"]["runRef"], "uid": "another"},
+        "slots": ["nv-a-03#0-7"],
+    }
+    server.create(LEASES.path(), {"kind": "Lease", "metadata": {"name": "minted"}, "spec": spec})
+    manager.settle()
+    assert server.find(LEASES.path(name="minted"))["status"]["closureReason"] == "Cancelled"
+    assert endings(server, "r") == ["Cancelled", "open"]
+
+
+def test_a_failed_pod_begins_the_next_attempt_and_counts() -> None:
+    server = fleet()
+    put_run(server, "r", "org", 16)
+    manager = Manager(server)
+    manager.settle()
+    finish_pods(server, "r", "Failed", ranks=1)
+    manager.settle()
+    status = server.run("r")["status"]
+    assert (status["attempt"], status["restarts"], phase(server, "r")) == (2, 1, "Running")
+    running = [pod for pod in pods_of(server, "r") if pod["status"]["phase"] == "Running"]
+    assert running == []
+    server.now += 10_000
+    manager.settle()
+    running = [pod for pod in pods_of(server, "r") if pod["status"]["phase"] == "Running"]
+    assert [pod["metadata"]["labels"]["rq.davidlangworthy.io/attempt"] for pod in running] == ["2", "2"]
+
+
+def test_a_pod_deleted_by_hand_is_replaced_and_does_not_count() -> None:
+    server = fleet()
+    put_run(server, "r", "org", 16)
+    manager = Manager(server)
+    manager.settle()
+    server.delete(PODS.path("ns", pods_of(server, "r")[0]["metadata"]["name"]))
+    manager.settle()
+    status = server.run("r")["status"]
+    assert (status["attempt"], status.get("restarts", 0)) == (2, 0)
+    assert len(pods_of(server, "r")) == 2
+
+
+def test_a_promise_comes_due_the_loser_goes_and_the_winner_runs() -> None:
+    server = fleet(nodes=2)
+    put_budget(server, "other", 64)
+    put_run(server, "first", "org", 16)
+    manager = Manager(server)
+    manager.settle()
+    server.now += 60_000
+    put_run(server, "second", "other", 16)
+    manager.settle()
+    assert (phase(server, "second"), states(server)) == ("Reserved", {"second-1": "Pending"})
+    assert server.run("first")["status"]["risk"][0]["killProbability"] == "1"
+    server.now += 60_000
+    manager.settle()
+    assert (phase(server, "first"), phase(server, "second")) == ("Reserved", "Running")
+    assert endings(server, "first") == ["RandomPreempt"]
+    assert states(server)["second-1"] == "Activated"
+    assert [pod["metadata"]["labels"]["rq.davidlangworthy.io/run"] for pod in server.all(PODS)] == [
+        "second"
+    ] * 2
+    assert manager.violations == []
+
+
+def test_what_happened_while_no_manager_was_there_is_not_missed() -> None:
+    server = fleet()
+    put_run(server, "done", "org", 8)
+    put_run(server, "hit", "org", 8)
+    Manager(server).settle()
+    finish_pods(server, "done")
+    (pod,) = pods_of(server, "hit")
+    server.delete(f"/api/v1/nodes/{pod['spec']['nodeName']}")
+    Manager(server).settle()
+    assert (phase(server, "done"), endings(server, "done")) == ("Completed", ["Completed"])
+    assert (phase(server, "hit"), endings(server, "hit")) == ("Running", ["CapacityLost", "open"])
