@@ -25,6 +25,7 @@ PROGRAMS = ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kub
 REAL_PROGRAMS = ("kubelet", "gpu-device-plugin", "pause", "coredns")
 NODE_LEASE_SECONDS = 40
 MANAGER = "jobtree.manager"
+MANAGER_NAMESPACE = "jobtree-system"
 
 FIRST_STEPS = """
 The cluster is up. In another terminal:
@@ -35,7 +36,7 @@ The cluster is up. In another terminal:
   kubectl get nodes -L fabric.domain,gpu.flavor
   kubectl apply -f config/samples/budgets/
   kubectl apply -f config/samples/runs/resnet-small.yaml
-  kubectl get runs,gpuleases,pods
+  kubectl get runs,gpuleases,pods -A
 
 {remarks}
 Logs are in {directory}. Interrupt this (Ctrl-C) to stop the cluster and remove all of it.
@@ -82,7 +83,7 @@ def _fill(plane: ControlPlane, *, real: bool) -> None:
         say("starting two real nodes")
         plane.real_nodes(2)
     if _manager_is_there():
-        plane.launch("manager", [sys.executable, "-m", MANAGER], plane.environment())
+        _start_manager(plane)
 
 
 def _manager_is_there() -> bool:
@@ -90,6 +91,16 @@ def _manager_is_there() -> bool:
         return importlib.util.find_spec(f"{MANAGER}.__main__") is not None
     except ModuleNotFoundError:
         return False
+
+
+def _start_manager(plane: ControlPlane) -> None:
+    plane.kubectl("create", "namespace", MANAGER_NAMESPACE)
+    flags = [
+        f"--kubeconfig={plane.admin_kubeconfig}",
+        f"--namespace={MANAGER_NAMESPACE}",
+        "--health-address=",
+    ]
+    plane.launch("manager", [sys.executable, "-m", MANAGER, *flags])
 
 
 def _first_steps(plane: ControlPlane, *, real: bool) -> str:
