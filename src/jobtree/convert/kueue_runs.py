@@ -1,0 +1,168 @@
+"""Sets of pods as Runs: one set is one gang, several are a tree whose stages start together.
+
+A job's flavor is the one that Kueue admitted it to; before that, the first of its queue that its node selector allows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jobtree.api.meta import API_VERSION
+from jobtree.api.nodes import GPU_RESOURCES
+from jobtree.api.problems import InputError
+from jobtree.api.quantities import SECOND, format_duration
+from jobtree.convert.kueue_budgets import Team
+from jobtree.convert.kueue_flavors import Flavors
+from jobtree.convert.kueue_jobs import PodSet, Work
+from jobtree.convert.kueue_kinds import PRIORITY_LABEL, Admission, LocalQueue
+from jobtree.convert.kueue_pods import clean, gpus_of, node_selector
+from jobtree.convert.names import short_name
+from jobtree.convert.remarks import Body, Converted
+
+MAX_RESTARTS = 1000
+
+
+@dataclass(frozen=True)
+class Site:
+    """All that is known besides the jobs."""
+
+    teams: Mapping[str, Team]
+    local: Mapping[tuple[str, str], LocalQueue]
+    flavors: Flavors
+    admissions: Mapping[tuple[str, str, str], Admission]
+    checkpoint: str | None
+
+
+def run_of(work: Work, site: Site, out: Converted) -> Body | None:
+    """The Run of a job; None, with a remark, where nobody would pay. Raises InputError."""
+    admission = site.admissions.get((work.kind, work.metadata.namespace, work.metadata.name))
+    team = _team(work, admission, site, out)
+    if team is None:
+        return None
+    if not work.sets:
+        raise InputError(work.where, ["has no pods: there is nothing to run"])
+    if priority := work.metadata.labels.get(PRIORITY_LABEL):
+        out.remark(work.where, f"priority class {priority}", "there are no priorities: the oldest funded Run goes first")
+    spec: dict[str, Any] = {"owner": team.owner}
+    gangs = [_gang(one, work, team, admission, site, out) for one in work.sets]
+    funding = _funding(team, [gang for gang in gangs if "gpuType" in gang["resources"]], site)
+    runtime = _runtime(work, site, len(gangs) == 1)
+    if runtime:
+        spec["runtime"] = runtime
+    if funding:
+        spec["funding"] = funding
+    spec |= gangs[0] if len(gangs) == 1 else {"stages": _stages(work, gangs, funding)}
+    metadata = {"name": short_name(work.metadata.name), "namespace": work.metadata.namespace}
+    return {"apiVersion": API_VERSION, "kind": "Run", "metadata": metadata, "spec": spec}
+
+
+def _team(work: Work, admission: Admission | None, site: Site, out: Converted) -> Team | None:
+    name = admission.cluster_queue if admission else ""
+    if not name:
+        if not work.queue:
+            out.remark(work.where, "no queue", "nobody would pay: it was left out; name one with the label queue-name")
+            return None
+        local = site.local.get((work.metadata.namespace, work.queue))
+        name = local.spec.cluster_queue if local else ""
+        if local is None:
+            hint = "it was left out: convert the queue together with its jobs"
+            out.remark(work.where, f"LocalQueue {work.metadata.namespace}/{work.queue} is not here", hint)
+            return None
+    team = site.teams.get(name)
+    if team is None:
+        out.remark(work.where, f"ClusterQueue {name} is not here", "it was left out: convert the queue with its jobs")
+    return team
+
+
+def _gang(
+    one: PodSet, work: Work, team: Team, admission: Admission | None, site: Site, out: Converted
+) -> dict[str, Any]:
+    gpus, count = gpus_of(one.template, work.where), _count(one, admission)
+    if not gpus or not count:
+        if not gpus:
+            out.remark(work.where, f"{one.name} asks for no GPUs", "it has no payer and is placed by the cluster itself")
+        return {
+            "resources": {"totalGPUs": 0, "pods": max(count, 1)},
+            "template": clean(one.template, (), work.where, out),
+        }
+    flavor = _flavor(one, work, team, admission, site, out)
+    known = site.flavors.by_name.get(flavor)
+    gang: dict[str, Any] = {
+        "resources": {"gpuType": site.flavors.name(flavor), "totalGPUs": gpus * count, "gpusPerPod": gpus}
+    }
+    if one.together:
+        gang["locality"] = {"groupGPUs": min(one.together, count) * gpus}
+    if one.least is not None and 0 < one.least < count:
+        gang["malleable"] = {"minTotalGPUs": one.least * gpus, "maxTotalGPUs": count * gpus, "stepGPUs": gpus}
+        gang["locality"] = {}
+    gang["template"] = clean(one.template, known.spec.tolerations if known else (), work.where, out)
+    return {field: value for field, value in gang.items() if value}
+
+
+def _count(one: PodSet, admission: Admission | None) -> int:
+    """The pods of a set; as many as were admitted, where that was less."""
+    for assigned in admission.pod_set_assignments if admission else ():
+        if assigned.name == one.name and assigned.count is not None:
+            return assigned.count
+    return one.count
+
+
+def _flavor(
+    one: PodSet, work: Work, team: Team, admission: Admission | None, site: Site, out: Converted
+) -> str:
+    for assigned in admission.pod_set_assignments if admission else ():
+        found = next((assigned.flavors[name] for name in GPU_RESOURCES if name in assigned.flavors), None)
+        if found and assigned.name in (one.name, "main"):
+            return found
+    wanted = node_selector(one.template, work.where)
+    fitting = [share.flavor for share in team.shares if site.flavors.matches(share.flavor, wanted)]
+    relatives = [share.flavor for other in site.teams.values() if other.cohort == team.cohort for share in other.shares]
+    fitting = fitting or [name for name in relatives if site.flavors.matches(name, wanted)]
+    if not fitting:
+        raise InputError(work.where, [f"asks for GPUs, but {team.where} has no flavor for them: add it to the queue"])
+    others = {site.flavors.name(name) for name in fitting} - {site.flavors.name(fitting[0])}
+    if others:
+        instead = f"{site.flavors.name(fitting[0])} was taken, the first of its queue: set gpuType for another"
+        out.remark(work.where, f"{', '.join(sorted(others))} would do as well", instead)
+    return fitting[0]
+
+
+def _runtime(work: Work, site: Site, single: bool) -> dict[str, Any]:  # noqa: FBT001  of a gang, or of a tree
+    runtime: dict[str, Any] = {}
+    if site.checkpoint:
+        runtime["checkpoint"] = site.checkpoint
+    if work.seconds:
+        runtime["maxDuration"] = format_duration(work.seconds * SECOND)
+    if work.restarts is not None:
+        runtime["maxRestarts"] = min(work.restarts, MAX_RESTARTS)
+    if work.rendezvous and single:
+        runtime["onResize"] = "Rendezvous"
+    return runtime
+
+
+def _funding(team: Team, gangs: list[dict[str, Any]], site: Site) -> dict[str, Any]:
+    """Borrowing from sponsors: of those that stand apart, or as one that does."""
+    limits = {
+        share.borrowing
+        for share in team.shares
+        if any(site.flavors.name(share.flavor) == gang["resources"]["gpuType"] for gang in gangs)
+    } - {None}
+    if not team.sponsors or limits == {0}:
+        return {}
+    limit = {"maxBorrowGPUs": min(one for one in limits if one is not None)} if limits else {}
+    return {"allowBorrow": True, **limit, "sponsors": list(team.sponsors)}
+
+
+def _stages(work: Work, gangs: list[dict[str, Any]], funding: dict[str, Any]) -> list[dict[str, Any]]:
+    """Sets that wait for no other start with the first of their kind."""
+    stages: list[dict[str, Any]] = []
+    borrowed = {"funding": {key: value for key, value in funding.items() if key != "sponsors"}} if funding else {}
+    first = next((one.name for one in work.sets if not one.after), "")
+    for one, gang in zip(work.sets, gangs, strict=True):
+        stage = {"name": short_name(one.name), **borrowed, **gang}
+        if one.after:
+            stage["after"] = [short_name(name) for name in one.after]
+        elif one.name != first:
+            stage["with"] = [short_name(first)]
+        stages.append(stage)
+    return stages

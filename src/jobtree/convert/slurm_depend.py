@@ -1,0 +1,77 @@
+"""--dependency: what must have ended before a job starts, as ``follow``.
+
+A dependency names jobs by number. Where the numbers are known (the mapping's ``jobs``), or where a job is named by
+its name and its script is converted together with this one, it becomes ``follow.after``. Jobtree knows one kind of
+waiting, for success, and says so where Slurm knows another.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from jobtree.convert.remarks import Converted
+from jobtree.convert.sbatch import Setting
+
+MAX_AFTER = 64
+SUCCESS = ("afterok", "aftercorr")
+INSTEAD = {
+    "after": "a Run waits for the end of another, not for its start: it was left out",
+    "afterany": "a Run waits for success: if what it follows fails, it fails too, after upstreamFailureGrace",
+    "afternotok": "nothing waits for a failure: it was left out; watch the Run and submit this one by hand",
+    "afterburstbuffer": "there are no burst buffers: it was left out",
+    "expand": "a Run is not joined to another: see malleable for Runs that grow",
+}
+
+
+class Upstream(NamedTuple):
+    """The Runs that a name or number stands for: one, several (a job array), or a tree."""
+
+    runs: tuple[str, ...]
+
+
+class Known(NamedTuple):
+    """What can be waited for: by number or name, and the last job of each name so far (singleton)."""
+
+    jobs: Mapping[str, Upstream]
+    earlier: Mapping[str, Upstream]
+
+
+def follow_of(
+    setting: Setting, name: str, known: Known, element: int | None, out: Converted
+) -> dict[str, Any] | None:
+    """The ``follow`` of a job of this name; ``element``: its place in a job array."""
+    if "?" in setting.value:
+        out.remark(setting.where, str(setting), "any one of several: a Run waits for all that it names")
+    after: list[str] = []
+    for part in setting.value.replace("?", ",").split(","):
+        kind, *jobs = part.split(":")
+        if kind == "singleton":
+            after += known.earlier[name].runs if name in known.earlier else ()
+        elif kind in SUCCESS or kind == "afterany":
+            for job in jobs:
+                after += _runs(kind, job, setting, known, element, out)
+        if kind not in (*SUCCESS, "singleton", ""):
+            out.remark(
+                setting.where, f"--dependency={part}", INSTEAD.get(kind, "is unknown: it was left out")
+            )
+    after = list(dict.fromkeys(after))
+    if len(after) > MAX_AFTER:
+        out.remark(
+            setting.where,
+            str(setting),
+            f"a Run follows {MAX_AFTER} others at most: it follows the last of {len(after)}",
+        )
+    return {"after": after[-MAX_AFTER:]} if after else None
+
+
+def _runs(
+    kind: str, job: str, setting: Setting, known: Known, element: int | None, out: Converted
+) -> tuple[str, ...]:
+    job = job.partition("+")[0]
+    upstream = known.jobs.get(job)
+    if upstream is None:
+        hint = "give its script together with this one, or name its Run under jobs: in the mapping"
+        out.remark(setting.where, f"--dependency={kind}:{job}", f"which Run is {job}? {hint}")
+        return ()
+    if kind == "aftercorr" and element is not None and element < len(upstream.runs):
+        return (upstream.runs[element],)
+    return upstream.runs
