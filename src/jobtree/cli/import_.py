@@ -13,8 +13,8 @@ command = Verbs(
     "import",
     help="""Turn batch scripts of Slurm, or objects of Kueue, into Runs and Budgets.
 
-    Nothing is submitted: the objects are printed, and 'kubectl runs submit -f' takes them. What has no equivalent
-    is listed on stderr, with what happens instead.
+    Nothing is submitted: the objects are printed, and 'kubectl runs submit -f' takes them. What has no
+    equivalent is listed on stderr, with what happens instead.
     """,
     examples=EXAMPLES,
     verbs=[slurm, kueue],

@@ -6,8 +6,8 @@ from jobtree.cli.settings import Settings, verb
 
 EXAMPLES = """
 kubectl runs import kueue -f kueue.yaml -f jobs.yaml --to converted
-kubectl runs import kueue -f kueue.yaml --flavor h100=H100-80GB | kubectl runs --state cluster.yaml submit -f -
-kubectl get resourceflavors,clusterqueues,localqueues,workloads,jobs -A -o yaml | kubectl runs import kueue -f -
+kubectl runs import kueue -f kueue.yaml --flavor h100=H100-80GB | kubectl runs submit -f -
+kubectl get resourceflavors,clusterqueues,localqueues,workloads,jobs -A -o yaml > all.yaml
 """
 
 
@@ -32,7 +32,7 @@ kubectl get resourceflavors,clusterqueues,localqueues,workloads,jobs -A -o yaml 
 @click.option("--checkpoint", metavar="DURATION", help="How often the jobs save their state, such as 30m.")
 @click.option("--to", metavar="DIR", type=click.Path(), help="Write a file for each object, not to stdout.")
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
-def kueue(
+def kueue(  # noqa: PLR0913  one for each option
     settings: Settings,
     files: tuple[str, ...],
     flavors: tuple[str, ...],
@@ -43,8 +43,8 @@ def kueue(
 ) -> None:
     """Turn Kueue's queues into Budgets, and jobs into Runs.
 
-    Reads ResourceFlavors, ClusterQueues, Cohorts, LocalQueues, Topologies, Workloads, Jobs, JobSets and PyTorchJobs
-    (and Nodes, for the labels that they need). What has no equivalent is listed on stderr.
+    Reads ResourceFlavors, ClusterQueues, Cohorts, LocalQueues, Topologies, Workloads, Jobs, JobSets and
+    PyTorchJobs (and Nodes, for the labels that they need). What has no equivalent is listed on stderr.
     """
     from jobtree.api.documents import read_documents
     from jobtree.cli.imported import Outlet

@@ -10,9 +10,9 @@ from jobtree.cli.settings import Settings, verb
 EXAMPLES = """
 kubectl runs import slurm train.sh --image registry.example.com/train:1 --owner org:lab --gpu-type H100-80GB
 kubectl runs import slurm prepare.sh train.sh --map site.yaml --to converted
-kubectl runs import slurm train.sh --map site.yaml | kubectl runs --state cluster.yaml submit -f - --dry-run
+kubectl runs import slurm train.sh --map site.yaml | kubectl runs --state cluster.yaml submit -f -
 sacctmgr show assoc -p | kubectl runs import slurm --accounts - --gpu-type H100-80GB
-sacct -a -p -o JobID,User,Account,Submit,Elapsed,AllocTRES,State > jobs; kubectl runs import slurm --sacct jobs
+sacct -a -p -o JobID,Account,Submit,Elapsed,AllocTRES,State | kubectl runs import slurm --sacct -
 
 # site.yaml says what names of the site are here; every part is optional:
 image: registry.example.com/train:1
@@ -51,22 +51,22 @@ volumes:
 @click.option("--sacct", metavar="FILE", type=click.Path(), help="A trace for 'simulate' from 'sacct -p'.")
 @click.option("--to", metavar="DIR", type=click.Path(), help="Write a file for each object, not to stdout.")
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
-def slurm(
+def slurm(  # noqa: PLR0913  one for each option
     settings: Settings,
+    *,
     scripts: tuple[str, ...],
     map_file: str | None,
     env_file: str | None,
     accounts: str | None,
     sacct: str | None,
     to: str | None,
-    *,
     force: bool,
     **wishes: str | None,
 ) -> None:
     """Turn batch scripts into Runs, accounts into Budgets, or past jobs into a trace.
 
-    Directives are read as sbatch reads them. A script runs unchanged, in every pod, in an image that you name: srun
-    and the SLURM_ variables have stand-ins. What has no equivalent is listed on stderr.
+    Directives are read as sbatch reads them. A script runs unchanged, in every pod, in an image that you
+    name: srun and the SLURM_ variables have stand-ins. What has no equivalent is listed on stderr.
     """
     from jobtree.api.shape import convert
     from jobtree.cli.imported import Outlet
@@ -74,7 +74,7 @@ def slurm(
     from jobtree.convert.slurm import convert_slurm
     from jobtree.convert.slurm_accounts import convert_accounts
     from jobtree.convert.slurm_map import SlurmMap, read_map
-    from jobtree.convert.slurm_run import Wishes, read_environment
+    from jobtree.convert.slurm_order import Wishes, read_environment
     from jobtree.convert.slurm_trace import convert_sacct
 
     if sum(map(bool, (scripts, accounts, sacct))) != 1:
@@ -83,17 +83,13 @@ def slurm(
         )
     said = {"owner": wishes["owner"], "gpuType": wishes["gpu_type"]}
     convert(said, SlurmMap, "the command line")
-    mapping = SlurmMap() if map_file is None else read_map(*reversed(read_file(map_file)))
+    mapping = SlurmMap() if map_file is None else read_map(*read_file(map_file))
     outlet = Outlet(settings, to, replace=force)
     if accounts:
-        name, raw = read_file(accounts)
-        outlet.give(convert_accounts(raw, name, mapping, wishes["gpu_type"]))
+        outlet.give(convert_accounts(*read_file(accounts), mapping, wishes["gpu_type"]))
     elif sacct:
-        name, raw = read_file(sacct)
-        outlet.give_trace(*convert_sacct(raw, name, mapping, wishes["gpu_type"]))
+        outlet.give_trace(*convert_sacct(*read_file(sacct), mapping, wishes["gpu_type"]))
     else:
-        environment = (
-            dict(os.environ) if env_file is None else read_environment(*reversed(read_file(env_file)))
-        )
+        environment = dict(os.environ) if env_file is None else read_environment(*read_file(env_file))
         wanted = Wishes(mapping, namespace=settings.namespace, environment=environment, **wishes)
         outlet.give(convert_slurm((read_file(path) for path in scripts), wanted))

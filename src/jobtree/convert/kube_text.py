@@ -1,7 +1,7 @@
 """Text in a container's args and environment, written so that the kubelet leaves it as it is.
 
-The kubelet reads ``$$`` as ``$`` and ``$(NAME)`` as the value of a variable that the container has. A shell means
-other things by both.
+The kubelet reads ``$$`` as ``$`` and ``$(NAME)`` as the value of a variable that the container has. A shell
+means other things by both.
 """
 
 import re

@@ -113,4 +113,3 @@ def _owner(workload: Workload, known: set[tuple[str, str, str]]) -> tuple[str, s
         if owner in known:
             return owner
     return None
-

@@ -1,10 +1,11 @@
 """ClusterQueues and Cohorts as Budgets.
 
-A cohort is a family, and its members are siblings: what one does not use the others may, and it comes back to the one
-who owns it. The owner of a queue is the path of its cohorts, then its own name.
+A cohort is a family, and its members are siblings: what one does not use the others may, and it comes back
+to the one who owns it. The owner of a queue is the path of its cohorts, then its own name.
 
-``nominalQuota`` is an envelope. ``lendingLimit`` splits it in two, of which the family sees one. ``borrowingLimit`` has
-no equal in a family: a queue that has one stands outside, and borrows from the others as sponsors, up to the limit.
+``nominalQuota`` is an envelope. ``lendingLimit`` splits it in two, of which the family sees one.
+``borrowingLimit`` has no equal in a family: a queue that has one stands outside, and borrows from the
+others as sponsors, up to the limit.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,7 @@ MAX_LENDEES = 64
 
 @dataclass(frozen=True)
 class Share:
-    """GPUs of one ResourceFlavor in one queue: its own, of them lendable, and how many it may borrow (None: any)."""
+    """GPUs of a ResourceFlavor in a queue: its own, of them lendable, and how many it borrows (None: any)."""
 
     flavor: str
     nominal: int
@@ -101,7 +102,9 @@ def _shares(queue: Queue, where: str, out: Converted) -> Iterator[Share]:
                     hint = "only GPUs have budgets; pods still need room for what they request"
                     out.remark(where, f"quota of {quota.name}", hint)
     if queue.spec.resource_groups and not covered:
-        out.remark(where, "no quota of GPUs", "its Budget has no envelopes: Runs of it are paid by its relatives")
+        out.remark(
+            where, "no quota of GPUs", "its Budget has no envelopes: Runs of it are paid by its relatives"
+        )
 
 
 def _gpus(quantity: Quantity, where: str, field_name: str) -> int:
@@ -114,7 +117,9 @@ def _gpus(quantity: Quantity, where: str, field_name: str) -> int:
 def _find_sponsors(teams: Mapping[str, Team]) -> None:
     """Who stands apart borrows from all that lend in its cohort, and they from it."""
     for team in teams.values():
-        others = (one for one in teams.values() if one is not team and one.cohort == team.cohort and team.cohort)
+        others = (
+            one for one in teams.values() if one is not team and one.cohort == team.cohort and team.cohort
+        )
         team.sponsors = sorted(
             one.owner
             for one in others
@@ -136,7 +141,7 @@ def budgets(teams: Mapping[str, Team], flavors: Flavors, out: Converted) -> list
             out.remark(
                 team.where,
                 "borrowingLimit",
-                "it borrows from sponsors (funding.maxBorrowGPUs): the limit holds for each Run, not for the queue",
+                "it borrows from sponsors: the limit (maxBorrowGPUs) holds for each Run, not for the queue",
             )
         spec["envelopes"] = [
             envelope for share in team.shares for envelope in _envelopes(share, flavors, lendees)
@@ -156,7 +161,11 @@ def _envelopes(share: Share, flavors: Flavors, lendees: list[str]) -> Iterator[B
     if kept > 0:
         yield {"name": name, **common, "concurrency": kept, "sharing": "none"}
     if share.lendable > 0:
-        shared: Body = {"name": f"{name}-shared" if kept > 0 else name, **common, "concurrency": share.lendable}
+        shared: Body = {
+            "name": f"{name}-shared" if kept > 0 else name,
+            **common,
+            "concurrency": share.lendable,
+        }
         if lendees:
             shared["lending"] = {"allow": True, "to": lendees[:MAX_LENDEES]}
         yield shared

@@ -1,8 +1,9 @@
 """ResourceFlavors and Topologies as node labels.
 
-Jobtree knows a node by its labels: ``gpu.flavor`` is the kind of GPU; ``region``, ``cluster`` and ``fabric.domain``
-together are its island. Two ResourceFlavors with the same GPU (spot and on demand, two zones) become one flavor and
-are told apart by the selectors of the envelopes: so a Run may be paid from either, as flavor fungibility has it.
+Jobtree knows a node by its labels: ``gpu.flavor`` is the kind of GPU; ``region``, ``cluster`` and
+``fabric.domain`` together are its island. Two ResourceFlavors with the same GPU (spot and on demand, two
+zones) become one flavor and are told apart by the selectors of the envelopes: so a Run may be paid from
+either, as flavor fungibility has it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -54,7 +55,10 @@ class Flavors:
 
 
 def read_flavors(
-    flavors: Iterable[ResourceFlavor], topologies: Iterable[Topology], names: Mapping[str, str], out: Converted
+    flavors: Iterable[ResourceFlavor],
+    topologies: Iterable[Topology],
+    names: Mapping[str, str],
+    out: Converted,
 ) -> Flavors:
     found = Flavors()
     for flavor in flavors:
@@ -71,11 +75,13 @@ def read_flavors(
 
 
 def _islands(topology: Topology, out: Converted) -> dict[str, str]:
-    """The lowest level above the node is the island; the two above it say which cluster and region it is in."""
+    """The lowest level above the node is the island; the two above it are its cluster and region."""
     levels = [level.node_label for level in topology.spec.levels if level.node_label != HOSTNAME]
     where = f"Topology {topology.metadata.name}"
     if not levels:
-        out.remark(where, "no level above the node", "an island has nodes in common: label them with fabric.domain")
+        out.remark(
+            where, "no level above the node", "an island has nodes in common: label them with fabric.domain"
+        )
     if len(levels) > len(DOMAIN_LABELS):
         out.remark(where, f"the level {levels[0]}", "three levels are read: region, cluster, fabric.domain")
     return dict(zip(reversed(DOMAIN_LABELS), reversed(levels), strict=False))

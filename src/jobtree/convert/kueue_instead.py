@@ -1,4 +1,4 @@
-"""What Kueue has and Jobtree has not: who goes first, who is evicted, which queue is stopped; and what happens instead."""
+"""What Kueue has and Jobtree has not (priorities, evictions, stopped queues), and what happens instead."""
 
 from collections.abc import Mapping
 
@@ -7,12 +7,12 @@ from jobtree.convert.remarks import Converted
 
 PREEMPTION = {
     "withinClusterQueue": (
-        "there are no priorities: the oldest funded Run goes first; when funded work collides, spares are dropped, "
-        "elastic Runs shrink, then a lottery decides"
+        "there are no priorities: the oldest funded Run goes first; when funded work collides, spares are "
+        "dropped, elastic Runs shrink, then a lottery decides"
     ),
     "reclaimWithinCohort": (
-        "always, and softer: an owner whose start needs it takes its money back from relatives; their Runs go on "
-        "unpaid until somebody funded needs the GPUs"
+        "always, and softer: an owner whose start needs it takes its money back from relatives; their Runs "
+        "go on unpaid until somebody funded needs the GPUs"
     ),
     "borrowWithinCohort": "a Run that borrows ends nobody's work: it waits with a promised start",
 }
@@ -20,13 +20,13 @@ KINDS = {
     "WorkloadPriorityClass": "there are no priorities: the oldest Run that is funded goes first",
     "PriorityClass": "there are no priorities: the oldest Run that is funded goes first",
     "AdmissionCheck": "a Run is admitted when it is paid for and fits: nothing else is asked",
-    "ProvisioningRequestConfig": "nodes are taken as they are: 'AddCapacity' in a forecast says what is missing",
+    "ProvisioningRequestConfig": "nodes are taken as they are: a forecast says what is missing (AddCapacity)",
     "MultiKueueCluster": "one cluster is planned at a time",
     "MultiKueueConfig": "one cluster is planned at a time",
 }
 FUNGIBILITY = (
-    "a Run asks for one kind of GPU: ResourceFlavors with the same GPU are one flavor, and any of them pays; between "
-    "different GPUs the Run has to choose"
+    "a Run asks for one kind of GPU: ResourceFlavors with the same GPU are one flavor, and any of them pays; "
+    "between different GPUs the Run has to choose"
 )
 
 
@@ -54,9 +54,13 @@ def note_policies(teams: Mapping[str, Team], out: Converted) -> None:
         if spec.admission_checks or spec.admission_checks_strategy:
             out.remark(where, "admissionChecks", KINDS["AdmissionCheck"])
         if spec.fair_sharing:
-            out.remark(where, "fairSharing", "there are no weights: what a team may hold is written in its envelopes")
+            out.remark(
+                where, "fairSharing", "there are no weights: what a team may hold is written in its envelopes"
+            )
         if spec.namespace_selector and not team.is_cohort:
-            hint = f"who may charge {team.owner} is RBAC: the verb spend on budgets, resource name {team.owner}"
+            hint = (
+                f"who may charge {team.owner} is RBAC: the verb spend on budgets, resource name {team.owner}"
+            )
             out.remark(where, "namespaceSelector", hint)
     _note_depth(teams, out)
 
@@ -65,5 +69,5 @@ def _note_depth(teams: Mapping[str, Team], out: Converted) -> None:
     nested = {team.cohort for team in teams.values() if team.is_cohort and team.cohort}
     for name in sorted(nested):
         if sum(team.cohort == name for team in teams.values()) > 1:
-            hint = "teams below different members are cousins, who do not pay for each other: name them as sponsors"
+            hint = "teams below different members are cousins: they do not pay for each other unless named as sponsors"
             out.remark(f"Cohort {name}", "borrowing across cohorts", hint)

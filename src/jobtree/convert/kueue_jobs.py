@@ -29,7 +29,7 @@ MASTER: Final = "Master"
 
 @dataclass(frozen=True)
 class PodSet:
-    """``least``: the fewest pods it can work with; ``together``: how many of them share an island (0: any number)."""
+    """``least``: the fewest pods it can work with; ``together``: how many share an island (0: any number)."""
 
     name: str
     count: int
@@ -77,7 +77,9 @@ def _job(job: Job, islands: dict[str, str], out: Converted) -> Work:
             hint = "all pods of a Run work at the same time: submit several Runs for the rest"
             out.remark(where, f"completions: {spec.completions}, {pods} at a time", hint)
     if spec.completion_mode == "Indexed":
-        out.remark(where, "JOB_COMPLETION_INDEX", "a pod's number is in NODE_RANK here, the first pod in MASTER_ADDR")
+        out.remark(
+            where, "JOB_COMPLETION_INDEX", "a pod's number is in NODE_RANK here, the first pod in MASTER_ADDR"
+        )
     least = _number(job.metadata, MIN_PARALLELISM, where)
     together = _together(spec.template, pods, islands, where, out)
     return Work(
@@ -103,10 +105,16 @@ def _jobset(jobset: JobSet, islands: dict[str, str], out: Converted) -> Work:
         sets.append(PodSet(one.name, pods, spec.template, None, together, after))
     if jobset.spec.success_policy:
         out.remark(where, "successPolicy", "a Run is Completed when all of its pods have succeeded")
-    out.remark(where, "host names of a JobSet", "a pod finds the first one in MASTER_ADDR, its own number in NODE_RANK")
+    out.remark(
+        where,
+        "host names of a JobSet",
+        "a pod finds the first one in MASTER_ADDR, its own number in NODE_RANK",
+    )
     queue = jobset.metadata.labels.get(QUEUE_LABEL, "")
     deadline = _number(jobset.metadata, DEADLINE, where) or 0
-    return Work("JobSet", jobset.metadata, queue, tuple(sets), deadline, jobset.spec.failure_policy.max_restarts)
+    return Work(
+        "JobSet", jobset.metadata, queue, tuple(sets), deadline, jobset.spec.failure_policy.max_restarts
+    )
 
 
 def _pytorch(job: PyTorchJob, islands: dict[str, str], out: Converted) -> Work:
@@ -114,7 +122,13 @@ def _pytorch(job: PyTorchJob, islands: dict[str, str], out: Converted) -> Work:
     where = f"PyTorchJob {job.metadata.namespace}/{job.metadata.name}"
     replicas = job.spec.pytorch_replica_specs
     sets = [
-        PodSet(name.lower(), one.replicas, one.template, None, _together(one.template, one.replicas, islands, where, out))
+        PodSet(
+            name.lower(),
+            one.replicas,
+            one.template,
+            None,
+            _together(one.template, one.replicas, islands, where, out),
+        )
         for name, one in sorted(replicas.items(), key=lambda item: (item[0] != MASTER, item[0]))
         if one.replicas
     ]
@@ -124,10 +138,16 @@ def _pytorch(job: PyTorchJob, islands: dict[str, str], out: Converted) -> Work:
         least = min(elastic.min_replicas + pods - sets[-1].count, pods) if elastic else None
         sets = [PodSet("main", pods, sets[0].template, least, pods if sets[0].together else 0)]
     elif elastic:
-        out.remark(where, "elasticPolicy", "master and workers differ, so the Run is a tree, and its stages are fixed")
+        out.remark(
+            where,
+            "elasticPolicy",
+            "master and workers differ, so the Run is a tree, and its stages are fixed",
+        )
     policy, queue = job.spec.run_policy, job.metadata.labels.get(QUEUE_LABEL, "")
     seconds = _number(job.metadata, DEADLINE, where) or policy.active_deadline_seconds
-    return Work("PyTorchJob", job.metadata, queue, tuple(sets), seconds, policy.backoff_limit, elastic is not None)
+    return Work(
+        "PyTorchJob", job.metadata, queue, tuple(sets), seconds, policy.backoff_limit, elastic is not None
+    )
 
 
 def _workload(workload: Workload, islands: dict[str, str], out: Converted) -> Work:
@@ -141,7 +161,9 @@ def _workload(workload: Workload, islands: dict[str, str], out: Converted) -> Wo
 
 def _pod_set(one: PodSetSpec, islands: dict[str, str], where: str, out: Converted) -> PodSet:
     asked = one.topology_request
-    together = _grouped(asked, one.count, islands, where, out) or _together(one.template, one.count, islands, where, out)
+    together = _grouped(asked, one.count, islands, where, out) or _together(
+        one.template, one.count, islands, where, out
+    )
     return PodSet(one.name, one.count, one.template, one.min_count, together)
 
 
@@ -159,14 +181,18 @@ def _together(template: Template, pods: int, islands: dict[str, str], where: str
 
 
 def _grouped(asked: TopologyRequest, pods: int, islands: dict[str, str], where: str, out: Converted) -> int:
-    """Whole sets or slices that must be in one island. A preference needs no word: gangs are packed together."""
+    """Whole sets or slices that must be in one island. A mere preference needs no word: gangs are packed."""
     wanted = [(asked.required, pods), (asked.pod_set_slice_required_topology, asked.pod_set_slice_size)]
     island = islands.get("fabric.domain", "")
     for level, size in reversed(wanted):
         if level == HOSTNAME:
             out.remark(where, f"required topology {level}", "make it one pod with all the GPUs (gpusPerPod)")
         elif level and island and level != island:
-            out.remark(where, f"required topology {level}", f"groups are kept in one {island}, the island, or not at all")
+            out.remark(
+                where,
+                f"required topology {level}",
+                f"groups are kept in one {island}, the island, or not at all",
+            )
         elif level and size:
             return size
     return 0

@@ -1,6 +1,6 @@
 """What is read of Kueue's kinds, of all their versions; any other field passes unseen."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, dataclass_transform
 
 import msgspec
 from msgspec import Meta, field
@@ -16,6 +16,7 @@ Strings = dict[str, str]
 Template = dict[str, Any]
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Read(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A part of a document of which some fields are read."""
 

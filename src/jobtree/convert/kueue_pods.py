@@ -10,7 +10,14 @@ from jobtree.convert.kueue_kinds import KUEUE_GROUP, Template
 from jobtree.convert.remarks import Converted
 
 MAX_GRACE_SECONDS: Final = 300  # the policy's maxGrace, unless an administrator has changed it
-DECIDED_HERE: Final = ("nodeName", "schedulerName", "schedulingGates", "priorityClassName", "priority", "preemptionPolicy")
+DECIDED_HERE: Final = (
+    "nodeName",
+    "schedulerName",
+    "schedulingGates",
+    "priorityClassName",
+    "priority",
+    "preemptionPolicy",
+)
 
 
 def gpus_of(template: Template, where: str) -> int:
@@ -27,7 +34,9 @@ def annotations_of(template: Template) -> dict[str, str]:
     return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
-def clean(template: Template, tolerations: tuple[dict[str, Any], ...], where: str, out: Converted) -> Template:
+def clean(
+    template: Template, tolerations: tuple[dict[str, Any], ...], where: str, out: Converted
+) -> Template:
     """The template that a Run may have. Call after its shape was read."""
     cleaned = copy.deepcopy(template)
     metadata, spec = _part(cleaned, "metadata"), _part(cleaned, "spec")
@@ -61,7 +70,11 @@ def _take_gpus(container: dict[str, Any], where: str, out: Converted) -> None:
             amounts.pop(name, None)
         for name in amounts:
             if "/mig-" in name or name.endswith(".shared"):
-                out.remark(where, name, "whole GPUs are shared, not slices of them: the cluster places these by itself")
+                out.remark(
+                    where,
+                    name,
+                    "whole GPUs are shared, not slices of them: the cluster places these by itself",
+                )
         if kind in resources and not amounts:
             del resources[kind]
     if "resources" in container and not resources:

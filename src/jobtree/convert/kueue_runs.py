@@ -1,6 +1,7 @@
 """Sets of pods as Runs: one set is one gang, several are a tree whose stages start together.
 
-A job's flavor is the one that Kueue admitted it to; before that, the first of its queue that its node selector allows.
+A job's flavor is the one that Kueue admitted it to; before that, the first of its queue that its node
+selector allows.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from jobtree.api.quantities import SECOND, format_duration
 from jobtree.convert.kueue_budgets import Team
 from jobtree.convert.kueue_flavors import Flavors
 from jobtree.convert.kueue_jobs import PodSet, Work
-from jobtree.convert.kueue_kinds import PRIORITY_LABEL, Admission, LocalQueue
+from jobtree.convert.kueue_kinds import PRIORITY_LABEL, Admission, Assignment, LocalQueue
 from jobtree.convert.kueue_pods import clean, gpus_of, node_selector
 from jobtree.convert.names import short_name
 from jobtree.convert.remarks import Body, Converted
@@ -33,6 +34,24 @@ class Site:
     checkpoint: str | None
 
 
+@dataclass(frozen=True)
+class _Case:
+    """One job, who pays for it, and what Kueue has given it."""
+
+    work: Work
+    team: Team
+    admission: Admission | None
+    site: Site
+    out: Converted
+
+    @property
+    def assignments(self) -> tuple[Assignment, ...]:
+        return self.admission.pod_set_assignments if self.admission else ()
+
+    def note(self, what: str, instead: str) -> None:
+        self.out.remark(self.work.where, what, instead)
+
+
 def run_of(work: Work, site: Site, out: Converted) -> Body | None:
     """The Run of a job; None, with a remark, where nobody would pay. Raises InputError."""
     admission = site.admissions.get((work.kind, work.metadata.namespace, work.metadata.name))
@@ -42,11 +61,16 @@ def run_of(work: Work, site: Site, out: Converted) -> Body | None:
     if not work.sets:
         raise InputError(work.where, ["has no pods: there is nothing to run"])
     if priority := work.metadata.labels.get(PRIORITY_LABEL):
-        out.remark(work.where, f"priority class {priority}", "there are no priorities: the oldest funded Run goes first")
+        out.remark(
+            work.where,
+            f"priority class {priority}",
+            "there are no priorities: the oldest funded Run goes first",
+        )
     spec: dict[str, Any] = {"owner": team.owner}
-    gangs = [_gang(one, work, team, admission, site, out) for one in work.sets]
+    case = _Case(work, team, admission, site, out)
+    gangs = [_gang(one, case) for one in work.sets]
     funding = _funding(team, [gang for gang in gangs if "gpuType" in gang["resources"]], site)
-    runtime = _runtime(work, site, len(gangs) == 1)
+    runtime = _runtime(work, site, single=len(gangs) == 1)
     if runtime:
         spec["runtime"] = runtime
     if funding:
@@ -60,7 +84,11 @@ def _team(work: Work, admission: Admission | None, site: Site, out: Converted) -
     name = admission.cluster_queue if admission else ""
     if not name:
         if not work.queue:
-            out.remark(work.where, "no queue", "nobody would pay: it was left out; name one with the label queue-name")
+            out.remark(
+                work.where,
+                "no queue",
+                "nobody would pay: it was left out; name one with the label queue-name",
+            )
             return None
         local = site.local.get((work.metadata.namespace, work.queue))
         name = local.spec.cluster_queue if local else ""
@@ -70,64 +98,62 @@ def _team(work: Work, admission: Admission | None, site: Site, out: Converted) -
             return None
     team = site.teams.get(name)
     if team is None:
-        out.remark(work.where, f"ClusterQueue {name} is not here", "it was left out: convert the queue with its jobs")
+        out.remark(
+            work.where, f"ClusterQueue {name} is not here", "it was left out: convert the queue with its jobs"
+        )
     return team
 
 
-def _gang(
-    one: PodSet, work: Work, team: Team, admission: Admission | None, site: Site, out: Converted
-) -> dict[str, Any]:
-    gpus, count = gpus_of(one.template, work.where), _count(one, admission)
+def _gang(one: PodSet, case: _Case) -> dict[str, Any]:
+    gpus, count = gpus_of(one.template, case.work.where), _count(one, case)
     if not gpus or not count:
         if not gpus:
-            out.remark(work.where, f"{one.name} asks for no GPUs", "it has no payer and is placed by the cluster itself")
-        return {
-            "resources": {"totalGPUs": 0, "pods": max(count, 1)},
-            "template": clean(one.template, (), work.where, out),
-        }
-    flavor = _flavor(one, work, team, admission, site, out)
-    known = site.flavors.by_name.get(flavor)
-    gang: dict[str, Any] = {
-        "resources": {"gpuType": site.flavors.name(flavor), "totalGPUs": gpus * count, "gpusPerPod": gpus}
-    }
-    if one.together:
-        gang["locality"] = {"groupGPUs": min(one.together, count) * gpus}
+            case.note(
+                f"{one.name} asks for no GPUs", "it has no payer: the cluster's own scheduler places it"
+            )
+        template = clean(one.template, (), case.work.where, case.out)
+        return {"resources": {"totalGPUs": 0, "pods": max(count, 1)}, "template": template}
+    flavor = _flavor(one, case)
+    known = case.site.flavors.by_name.get(flavor)
+    called = case.site.flavors.name(flavor)
+    gang: dict[str, Any] = {"resources": {"gpuType": called, "totalGPUs": gpus * count, "gpusPerPod": gpus}}
     if one.least is not None and 0 < one.least < count:
-        gang["malleable"] = {"minTotalGPUs": one.least * gpus, "maxTotalGPUs": count * gpus, "stepGPUs": gpus}
-        gang["locality"] = {}
-    gang["template"] = clean(one.template, known.spec.tolerations if known else (), work.where, out)
-    return {field: value for field, value in gang.items() if value}
+        least, most = one.least * gpus, count * gpus
+        gang["malleable"] = {"minTotalGPUs": least, "maxTotalGPUs": most, "stepGPUs": gpus}
+    elif one.together:
+        gang["locality"] = {"groupGPUs": min(one.together, count) * gpus}
+    tolerations = known.spec.tolerations if known else ()
+    gang["template"] = clean(one.template, tolerations, case.work.where, case.out)
+    return gang
 
 
-def _count(one: PodSet, admission: Admission | None) -> int:
+def _count(one: PodSet, case: _Case) -> int:
     """The pods of a set; as many as were admitted, where that was less."""
-    for assigned in admission.pod_set_assignments if admission else ():
-        if assigned.name == one.name and assigned.count is not None:
-            return assigned.count
-    return one.count
+    admitted = (assigned.count for assigned in case.assignments if assigned.name == one.name)
+    return next((count for count in admitted if count is not None), one.count)
 
 
-def _flavor(
-    one: PodSet, work: Work, team: Team, admission: Admission | None, site: Site, out: Converted
-) -> str:
-    for assigned in admission.pod_set_assignments if admission else ():
+def _flavor(one: PodSet, case: _Case) -> str:
+    for assigned in case.assignments:
         found = next((assigned.flavors[name] for name in GPU_RESOURCES if name in assigned.flavors), None)
         if found and assigned.name in (one.name, "main"):
             return found
-    wanted = node_selector(one.template, work.where)
-    fitting = [share.flavor for share in team.shares if site.flavors.matches(share.flavor, wanted)]
-    relatives = [share.flavor for other in site.teams.values() if other.cohort == team.cohort for share in other.shares]
-    fitting = fitting or [name for name in relatives if site.flavors.matches(name, wanted)]
+    wanted, flavors = node_selector(one.template, case.work.where), case.site.flavors
+    relatives = (team for team in case.site.teams.values() if team.cohort == case.team.cohort)
+    shares = [share for team in (case.team, *relatives) for share in team.shares]
+    fitting = [share.flavor for share in shares if flavors.matches(share.flavor, wanted)]
     if not fitting:
-        raise InputError(work.where, [f"asks for GPUs, but {team.where} has no flavor for them: add it to the queue"])
-    others = {site.flavors.name(name) for name in fitting} - {site.flavors.name(fitting[0])}
+        rule = f"asks for GPUs, but {case.team.where} has no flavor for them: add it to the queue"
+        raise InputError(case.work.where, [rule])
+    taken, own = flavors.name(fitting[0]), {share.flavor for share in case.team.shares}
+    others = {flavors.name(name) for name in fitting if name in own} - {taken}
     if others:
-        instead = f"{site.flavors.name(fitting[0])} was taken, the first of its queue: set gpuType for another"
-        out.remark(work.where, f"{', '.join(sorted(others))} would do as well", instead)
+        instead = f"{taken} was taken, the first of its queue: set gpuType for another"
+        case.note(f"{', '.join(sorted(others))} would do as well", instead)
     return fitting[0]
 
 
-def _runtime(work: Work, site: Site, single: bool) -> dict[str, Any]:  # noqa: FBT001  of a gang, or of a tree
+def _runtime(work: Work, site: Site, *, single: bool) -> dict[str, Any]:
     runtime: dict[str, Any] = {}
     if site.checkpoint:
         runtime["checkpoint"] = site.checkpoint
@@ -156,7 +182,9 @@ def _funding(team: Team, gangs: list[dict[str, Any]], site: Site) -> dict[str, A
 def _stages(work: Work, gangs: list[dict[str, Any]], funding: dict[str, Any]) -> list[dict[str, Any]]:
     """Sets that wait for no other start with the first of their kind."""
     stages: list[dict[str, Any]] = []
-    borrowed = {"funding": {key: value for key, value in funding.items() if key != "sponsors"}} if funding else {}
+    borrowed = (
+        {"funding": {key: value for key, value in funding.items() if key != "sponsors"}} if funding else {}
+    )
     first = next((one.name for one in work.sets if not one.after), "")
     for one, gang in zip(work.sets, gangs, strict=True):
         stage = {"name": short_name(one.name), **borrowed, **gang}

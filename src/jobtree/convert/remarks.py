@@ -22,7 +22,7 @@ class Remark(NamedTuple):
 
 @dataclass
 class Converted:
-    """Objects to submit, commands that label the nodes, and remarks, each in the order in which they came up."""
+    """Objects to submit, commands that label the nodes, and remarks, all in the order they came up."""
 
     documents: list[Body] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)

@@ -1,8 +1,9 @@
 """Reading a batch script as sbatch does: its directives, its interpreter, its body.
 
-Directives are the lines that begin with ``#SBATCH``, up to the first line that is neither blank nor a comment.
-Of an option given twice the last one counts. The environment overrides the script, and what stands on sbatch's own
-command line overrides both. A file without directives that feeds here-documents to sbatch holds those scripts.
+Directives are the lines that begin with ``#SBATCH``, up to the first line that is neither blank nor a
+comment. Of an option given twice the last one counts. The environment overrides the script, and what stands
+on sbatch's own command line overrides both. A file without directives that feeds here-documents to sbatch
+holds those scripts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -194,7 +195,7 @@ def _parsed_short(letters: str, rest: list[str], where: str, out: Converted) -> 
 
 
 def _note_unknown(word: str, name: str, where: str, out: Converted) -> None:
-    """A slip of the pen is refused, since it could change everything; an option of some plugin is only noted."""
+    """A slip of the pen is refused, since it could change all; an option of some plugin is only noted."""
     near = near_option(name)
     if near:
         raise InputError(where, [f"{word}: there is no option --{name}; did you mean --{near}?"])

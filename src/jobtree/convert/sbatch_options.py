@@ -15,34 +15,34 @@ class Option(NamedTuple):
     short: str = ""
 
 
-_WITH_VALUE: Final = {
-    "account": "A", "array": "a", "batch": "", "bb": "", "bbf": "", "begin": "b", "chdir": "D", "cluster-constraint": "",
-    "clusters": "M", "comment": "", "constraint": "C", "container": "", "container-id": "", "container-image": "",
-    "container-mounts": "", "container-name": "", "container-workdir": "", "core-spec": "S", "cores-per-socket": "",
-    "cpu-freq": "", "cpus-per-gpu": "", "cpus-per-task": "c", "deadline": "", "delay-boot": "", "dependency": "d",
-    "distribution": "m", "error": "e", "exclude": "x", "export": "", "export-file": "", "extra": "",
-    "extra-node-info": "B", "gid": "", "gpu-bind": "", "gpu-freq": "", "gpus": "G", "gpus-per-node": "",
-    "gpus-per-socket": "", "gpus-per-task": "", "gres": "", "gres-flags": "", "hint": "", "input": "i",
-    "job-name": "J", "kill-on-invalid-dep": "", "licenses": "L", "mail-type": "", "mail-user": "", "mcs-label": "",
-    "mem": "", "mem-bind": "", "mem-per-cpu": "", "mem-per-gpu": "", "mincpus": "", "network": "", "nodefile": "F",
-    "nodelist": "w", "nodes": "N", "ntasks": "n", "ntasks-per-core": "", "ntasks-per-gpu": "", "ntasks-per-node": "",
-    "ntasks-per-socket": "", "open-mode": "", "output": "o", "partition": "p", "power": "", "prefer": "",
-    "priority": "", "profile": "", "qos": "q", "reservation": "", "signal": "", "sockets-per-node": "",
-    "switches": "", "thread-spec": "", "threads-per-core": "", "time": "t", "time-min": "", "tmp": "", "tres-bind": "",
-    "tres-per-task": "", "uid": "", "wait-all-nodes": "", "wckey": "", "wrap": "",
-}  # fmt: skip
-_FLAGS: Final = {
-    "contiguous": "", "hold": "H", "ignore-pbs": "", "no-requeue": "", "overcommit": "O", "oversubscribe": "s",
-    "parsable": "", "quiet": "Q", "reboot": "", "requeue": "", "spread-job": "", "stepmgr": "", "test-only": "",
-    "use-min-nodes": "", "verbose": "v", "wait": "W", "container-mount-home": "", "no-container-mount-home": "",
-    "container-writable": "",
-}  # fmt: skip
-_MAYBE: Final = {"exclusive": "", "get-user-env": "", "nice": "", "no-kill": "k", "propagate": ""}
+# Options that must have a value, with their letters; then those that have none, and those that may have one.
+_WITH_VALUE: Final = """
+    account:A array:a batch bb bbf begin:b chdir:D cluster-constraint clusters:M comment constraint:C
+    container container-id container-image container-mounts container-name container-workdir core-spec:S
+    cores-per-socket cpu-freq cpus-per-gpu cpus-per-task:c deadline delay-boot dependency:d
+    distribution:m error:e exclude:x export export-file extra extra-node-info:B gid gpu-bind gpu-freq
+    gpus:G gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input:i job-name:J
+    kill-on-invalid-dep licenses:L mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu
+    mincpus network nodefile:F nodelist:w nodes:N ntasks:n ntasks-per-core ntasks-per-gpu
+    ntasks-per-node ntasks-per-socket open-mode output:o partition:p power prefer priority profile qos:q
+    reservation signal sockets-per-node switches thread-spec threads-per-core time:t time-min tmp
+    tres-bind tres-per-task uid wait-all-nodes wckey wrap
+"""
+_FLAGS: Final = """
+    contiguous hold:H ignore-pbs no-requeue overcommit:O oversubscribe:s parsable quiet:Q reboot requeue
+    spread-job stepmgr test-only use-min-nodes verbose:v wait:W container-mount-home
+    no-container-mount-home container-writable
+"""
+_MAYBE: Final = """
+    exclusive get-user-env nice no-kill:k propagate
+"""
+
+_TABLES: Final[tuple[tuple[Value, str], ...]] = (("must", _WITH_VALUE), ("none", _FLAGS), ("may", _MAYBE))
 
 OPTIONS: Final = {
     name: Option(name, value, short)
-    for value, table in (("must", _WITH_VALUE), ("none", _FLAGS), ("may", _MAYBE))
-    for name, short in table.items()
+    for value, table in _TABLES
+    for name, _, short in (word.partition(":") for word in table.split())
 }
 SHORT: Final = {option.short: option for option in OPTIONS.values() if option.short}
 
@@ -53,16 +53,15 @@ _VARIABLES: Final = {
     "SBATCH_REQ_SWITCH": "switches",
     "SBATCH_TIMELIMIT": "time",
 }
-_PLAIN: Final = (
-    "account", "acctg-freq", "batch", "clusters", "constraint", "container", "core-spec", "cpus-per-gpu", "delay-boot",
-    "distribution", "error", "exclusive", "export", "get-user-env", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
-    "gpus-per-task", "gres", "gres-flags", "hint", "input", "job-name", "mem-bind", "mem-per-cpu", "mem-per-gpu",
-    "network", "no-kill", "no-requeue", "open-mode", "output", "overcommit", "partition", "power", "profile", "qos",
-    "requeue", "reservation", "signal", "spread-job", "thread-spec", "threads-per-core", "use-min-nodes", "wait",
-    "wckey",
-)  # fmt: skip
+_PLAIN: Final = """
+    account batch clusters constraint container core-spec cpus-per-gpu delay-boot distribution error
+    exclusive export get-user-env gpu-bind gpu-freq gpus gpus-per-node gpus-per-task gres gres-flags
+    hint input job-name mem-bind mem-per-cpu mem-per-gpu network no-kill no-requeue open-mode output
+    overcommit partition power profile qos requeue reservation signal spread-job thread-spec
+    threads-per-core use-min-nodes wait wckey
+"""
 VARIABLES: Final = {
-    **{f"SBATCH_{name.upper().replace('-', '_')}": name for name in _PLAIN if name in OPTIONS},
+    **{f"SBATCH_{name.upper().replace('-', '_')}": name for name in _PLAIN.split()},
     **_VARIABLES,
 }
 

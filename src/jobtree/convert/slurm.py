@@ -1,12 +1,12 @@
 """Batch scripts as Runs: one script, one Run; a job array, several Runs, or a tree where it limits itself.
 
-``--array=0-15`` is sixteen Runs that have nothing to do with each other. ``--array=0-15%4`` is a tree of sixteen
-stages whose quota lets four of them hold GPUs at a time.
+``--array=0-15`` is sixteen Runs that have nothing to do with each other. ``--array=0-15%4`` is a tree of
+sixteen stages whose quota lets four of them hold GPUs at a time.
 """
 
 import copy
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jobtree.api.meta import API_VERSION
 from jobtree.api.problems import InputError
@@ -16,12 +16,21 @@ from jobtree.convert.remarks import Body, Converted
 from jobtree.convert.sbatch import Script, decode, read_scripts
 from jobtree.convert.slurm_depend import Known, Upstream, follow_of
 from jobtree.convert.slurm_instead import note_rest
+from jobtree.convert.slurm_order import Wishes
 from jobtree.convert.slurm_prologue import job_number
-from jobtree.convert.slurm_run import Wishes, note_quality, spec_of
+from jobtree.convert.slurm_run import spec_of
 from jobtree.convert.slurm_scan import note_body
-from jobtree.convert.slurm_values import Array, array
+from jobtree.convert.slurm_values import array
 
 MAX_STAGES: Final = 64
+
+
+class Elements(NamedTuple):
+    """A job array: its numbers, how many may run at once (0: all), and the number of the whole job."""
+
+    numbers: list[int]
+    at_once: int
+    job: str
 
 
 def convert_slurm(files: Iterable[tuple[str, bytes]], wishes: Wishes) -> Converted:
@@ -51,61 +60,57 @@ def _called(script: Script) -> str:
 
 def _runs(script: Script, name: str, wishes: Wishes, known: Known, out: Converted) -> list[Body]:
     spec = spec_of(script, wishes, out)
-    note_quality(script, wishes.mapping, out)
     note_rest(script, out)
     note_body(script, spec, out)
-    if "array" not in script.settings:
-        return [_run(script, name, spec, wishes, known, None, out)]
-    elements = array(script.settings["array"])
-    if elements.at_once and elements.at_once < len(elements.numbers):
-        return [_run(script, name, _tree(script, name, spec, elements, wishes), wishes, known, None, out)]
+    namespace = wishes.namespace or wishes.mapping.namespace
+    specs = {name: spec}
+    if "array" in script.settings:
+        elements = array(script.settings["array"])
+        number = str(job_number(f"{namespace or 'default'}/{name}"))
+        specs = _array(script, name, spec, Elements(elements.numbers, elements.at_once, number))
     runs = []
-    for position, number in enumerate(elements.numbers):
-        element = _with_variables(spec, _array_variables(name, elements, number, wishes))
-        runs.append(_run(script, f"{name}-{number}", element, wishes, known, position, out))
+    for position, (called, one) in enumerate(specs.items()):
+        metadata = {"name": called, **({"namespace": namespace} if namespace else {})}
+        body = {"apiVersion": API_VERSION, "kind": "Run", "metadata": metadata}
+        runs.append({**body, "spec": _following(script, one, known, position, out)})
     return runs
 
 
-def _run(
-    script: Script,
-    name: str,
-    spec: dict[str, Any],
-    wishes: Wishes,
-    known: Known,
-    element: int | None,
-    out: Converted,
-) -> Body:
-    metadata = {"name": name}
-    namespace = wishes.namespace or wishes.mapping.namespace
-    if namespace:
-        metadata["namespace"] = namespace
-    setting = script.settings.get("dependency")
+def _following(
+    script: Script, spec: dict[str, Any], known: Known, element: int, out: Converted
+) -> dict[str, Any]:
+    """The spec with what it waits for, before the template."""
+    setting, kill = script.settings.get("dependency"), script.settings.get("kill-on-invalid-dep")
     follow = follow_of(setting, _called(script), known, element, out) if setting else None
-    if follow:
-        kill = script.settings.get("kill-on-invalid-dep")
-        if kill and kill.value == "yes":
-            follow["onUpstreamFailure"] = "fail"
-        template = spec.pop("template", None)
-        spec = {**spec, "follow": follow, **({"template": template} if template else {})}
-    return {"apiVersion": API_VERSION, "kind": "Run", "metadata": metadata, "spec": spec}
+    if not follow:
+        return spec
+    if kill and kill.value == "yes":
+        follow["onUpstreamFailure"] = "fail"
+    return {
+        **{field: value for field, value in spec.items() if field != "template"},
+        "follow": follow,
+        **({"template": spec["template"]} if "template" in spec else {}),
+    }
 
 
-def _tree(script: Script, name: str, spec: dict[str, Any], elements: Array, wishes: Wishes) -> dict[str, Any]:
+def _array(script: Script, name: str, spec: dict[str, Any], elements: Elements) -> dict[str, dict[str, Any]]:
+    """The specs of a job array by the names of their Runs."""
+    if elements.at_once and elements.at_once < len(elements.numbers):
+        return {name: _tree(script, spec, elements)}
+    return {f"{name}-{number}": _with_variables(spec, elements, number) for number in elements.numbers}
+
+
+def _tree(script: Script, spec: dict[str, Any], elements: Elements) -> dict[str, Any]:
     """A stage for each element, under a quota; two levels where one holds too few."""
-    gpus = spec["resources"]["totalGPUs"]
+    gpus, funding = spec["resources"]["totalGPUs"], spec.get("funding", {})
     if not gpus:
         rule = f"an array without GPUs cannot be limited to {elements.at_once} at a time: leave the % out"
         raise InputError(script.settings["array"].where, [rule])
     gang = {field: value for field, value in spec.items() if field not in ("owner", "funding")}
-    funding = spec.get("funding", {})
     if funding:
         gang["funding"] = {field: value for field, value in funding.items() if field != "sponsors"}
-    stages = [
-        {
-            "name": str(number),
-            **_with_variables(gang, _array_variables(name, elements, number, wishes)),
-        }
-        for number in elements.numbers
+    stages: list[dict[str, Any]] = [
+        {"name": str(number), **_with_variables(gang, elements, number)} for number in elements.numbers
     ]
     if len(stages) > MAX_STAGES:
         parts = range(0, len(stages), MAX_STAGES)
@@ -113,30 +118,27 @@ def _tree(script: Script, name: str, spec: dict[str, Any], elements: Array, wish
             {"name": f"part-{number}", "stages": stages[at : at + MAX_STAGES]}
             for number, at in enumerate(parts)
         ]
-    tree: dict[str, Any] = {
-        "owner": spec["owner"],
-        "quota": {"maxGPUs": min(elements.at_once * gpus, MAX_GPUS)},
-    }
-    if funding:
-        tree["funding"] = funding
-    return {**tree, "stages": stages}
-
-
-def _array_variables(name: str, elements: Array, number: int, wishes: Wishes) -> dict[str, str]:
-    numbers = elements.numbers
-    namespace = wishes.namespace or wishes.mapping.namespace or "default"
+    quota = {"maxGPUs": min(elements.at_once * gpus, MAX_GPUS)}
     return {
-        "SLURM_ARRAY_JOB_ID": str(job_number(f"{namespace}/{name}")),
-        "SLURM_ARRAY_TASK_ID": str(number),
-        "SLURM_ARRAY_TASK_COUNT": str(len(numbers)),
-        "SLURM_ARRAY_TASK_MIN": str(numbers[0]),
-        "SLURM_ARRAY_TASK_MAX": str(numbers[-1]),
-        "SLURM_ARRAY_TASK_STEP": str(numbers[1] - numbers[0] if len(numbers) > 1 else 1),
+        "owner": spec["owner"],
+        "quota": quota,
+        **({"funding": funding} if funding else {}),
+        "stages": stages,
     }
 
 
-def _with_variables(spec: dict[str, Any], variables: dict[str, str]) -> dict[str, Any]:
+def _with_variables(spec: dict[str, Any], elements: Elements, number: int) -> dict[str, Any]:
+    """The same for one element of the array, which knows its number."""
+    numbers = elements.numbers
+    variables = {
+        "SLURM_ARRAY_JOB_ID": elements.job,
+        "SLURM_ARRAY_TASK_ID": number,
+        "SLURM_ARRAY_TASK_COUNT": len(numbers),
+        "SLURM_ARRAY_TASK_MIN": numbers[0],
+        "SLURM_ARRAY_TASK_MAX": numbers[-1],
+        "SLURM_ARRAY_TASK_STEP": numbers[1] - numbers[0] if len(numbers) > 1 else 1,
+    }
     changed = copy.deepcopy(spec)
     (container,) = changed["template"]["spec"]["containers"]
-    container["env"] += [{"name": name, "value": value} for name, value in variables.items()]
+    container["env"] += [{"name": name, "value": str(value)} for name, value in variables.items()]
     return changed

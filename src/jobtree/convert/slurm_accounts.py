@@ -3,8 +3,8 @@
 An account is an owner, and its place in the tree of accounts is its family: ``root``, ``root:physics``,
 ``root:physics:ml``, or what the mapping says. GrpTRES is GPUs at once, GrpTRESMins is GPU-hours.
 
-In Slurm the limits of an account hold for all below it; in Jobtree a family adds up. So a parent's envelope holds what
-its children's limits leave of its own. Where they leave nothing, or less, that is said.
+In Slurm the limits of an account hold for all below it; in Jobtree a family adds up. So a parent's envelope
+holds what its children's limits leave of its own. Where they leave nothing, or less, that is said.
 """
 
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Account:
     children: list["Account"] = field(default_factory=list)
 
 
-def convert_accounts(raw: bytes, source: str, mapping: SlurmMap, gpu_type: str | None) -> Converted:
+def convert_accounts(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str | None) -> Converted:
     """A Budget for every account. Raises InputError."""
     out = Converted()
     accounts = _accounts(raw, source, out)
@@ -58,7 +58,7 @@ def convert_accounts(raw: bytes, source: str, mapping: SlurmMap, gpu_type: str |
     for account in accounts.values():
         owner = _owner(account, accounts, mapping)
         budget = budgets.setdefault(owner, _budget(account, owner, budgets))
-        budget["spec"]["envelopes"] += _envelopes(account, mapping, gpu_type, many, out)
+        budget["spec"]["envelopes"] += _envelopes(account, mapping, gpu_type, out, many=many)
     if len(budgets) > 1:
         hint = "'sharing: none' on an envelope keeps it for its team alone"
         out.remark(
@@ -139,11 +139,7 @@ def _budget(account: Account, owner: str, budgets: dict[str, Body]) -> Body:
 
 
 def _envelopes(
-    account: Account,
-    mapping: SlurmMap,
-    gpu_type: str | None,
-    many: bool,
-    out: Converted,  # noqa: FBT001  one of two namings
+    account: Account, mapping: SlurmMap, gpu_type: str | None, out: Converted, *, many: bool
 ) -> list[Body]:
     typed = [kind for kind in account.gpus if kind]
     if typed and "" in account.gpus:

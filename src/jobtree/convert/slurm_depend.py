@@ -1,8 +1,8 @@
 """--dependency: what must have ended before a job starts, as ``follow``.
 
-A dependency names jobs by number. Where the numbers are known (the mapping's ``jobs``), or where a job is named by
-its name and its script is converted together with this one, it becomes ``follow.after``. Jobtree knows one kind of
-waiting, for success, and says so where Slurm knows another.
+A dependency names jobs by number. Where the numbers are known (the mapping's ``jobs``), or where a job is
+named by its name and its script is converted together with this one, it becomes ``follow.after``. Jobtree
+knows one kind of waiting, for success, and says so where Slurm knows another.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,9 @@ INSTEAD = {
 }
 
 
+UNKNOWN = "Give its script together with this one, or name its Run under jobs: in the mapping"
+
+
 class Upstream(NamedTuple):
     """The Runs that a name or number stands for: one, several (a job array), or a tree."""
 
@@ -34,9 +37,18 @@ class Known(NamedTuple):
     jobs: Mapping[str, Upstream]
     earlier: Mapping[str, Upstream]
 
+    def runs(self, kind: str, job: str, element: int) -> tuple[str, ...] | None:
+        """The Runs that a job stands for; of an array, for aftercorr, the one with the same place."""
+        upstream = self.jobs.get(job.partition("+")[0])
+        if upstream is None:
+            return None
+        if kind == "aftercorr" and element < len(upstream.runs):
+            return (upstream.runs[element],)
+        return upstream.runs
+
 
 def follow_of(
-    setting: Setting, name: str, known: Known, element: int | None, out: Converted
+    setting: Setting, name: str, known: Known, element: int, out: Converted
 ) -> dict[str, Any] | None:
     """The ``follow`` of a job of this name; ``element``: its place in a job array."""
     if "?" in setting.value:
@@ -48,7 +60,10 @@ def follow_of(
             after += known.earlier[name].runs if name in known.earlier else ()
         elif kind in SUCCESS or kind == "afterany":
             for job in jobs:
-                after += _runs(kind, job, setting, known, element, out)
+                found = known.runs(kind, job, element)
+                after += found or ()
+                if found is None:
+                    out.remark(setting.where, f"--dependency={kind}:{job}", f"which Run is {job}? {UNKNOWN}")
         if kind not in (*SUCCESS, "singleton", ""):
             out.remark(
                 setting.where, f"--dependency={part}", INSTEAD.get(kind, "is unknown: it was left out")
@@ -61,17 +76,3 @@ def follow_of(
             f"a Run follows {MAX_AFTER} others at most: it follows the last of {len(after)}",
         )
     return {"after": after[-MAX_AFTER:]} if after else None
-
-
-def _runs(
-    kind: str, job: str, setting: Setting, known: Known, element: int | None, out: Converted
-) -> tuple[str, ...]:
-    job = job.partition("+")[0]
-    upstream = known.jobs.get(job)
-    if upstream is None:
-        hint = "give its script together with this one, or name its Run under jobs: in the mapping"
-        out.remark(setting.where, f"--dependency={kind}:{job}", f"which Run is {job}? {hint}")
-        return ()
-    if kind == "aftercorr" and element is not None and element < len(upstream.runs):
-        return (upstream.runs[element],)
-    return upstream.runs

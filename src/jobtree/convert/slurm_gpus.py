@@ -4,8 +4,9 @@ Slurm has many ways to say it. All that a script says is brought into three equa
 
     GPUs = --gpus = nodes × GPUs a node = tasks × GPUs a task
 
-and they must agree: a script that says two things at once is refused, with the arithmetic. A node of the script
-becomes a pod of the Run. Where the script says nothing about nodes, Jobtree chooses the size of the pods.
+and they must agree: a script that says two things at once is refused, with the arithmetic. A node of the
+script becomes a pod of the Run. Where the script says nothing about nodes, Jobtree chooses the size of the
+pods.
 """
 
 from collections.abc import Mapping
@@ -111,7 +112,7 @@ def _same_per_node(first: int | None, second: int | None, source: str) -> int | 
 
 
 def _nodes_without_word(total: int | None, per_node: int | None, per_task: int | None) -> int | None:
-    """sbatch takes the fewest nodes that do; that is for Jobtree to find out where only the sum is known."""
+    """Sbatch takes the fewest nodes that do; that is for Jobtree to find out where only the sum is known."""
     if per_node:
         return total // per_node if total and total % per_node == 0 else 1
     return None if total or per_task else 1
@@ -143,7 +144,7 @@ def _size_of_pods(known: Shape, gpus: int, source: str) -> int | None:
     if known.per_node is not None or not known.nodes:
         return known.per_node
     if gpus % known.nodes:
-        rule = f"{gpus} GPUs over {known.nodes} nodes are not the same number on each: all pods of a Run are alike"
+        rule = f"{gpus} GPUs over {known.nodes} nodes are not as many on each: all pods of a Run are alike"
         raise InputError(source, [rule])
     return gpus // known.nodes
 

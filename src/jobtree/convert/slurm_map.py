@@ -1,7 +1,7 @@
 """The mapping file: what names of a Slurm site are here.
 
-Partitions, features and GPU types are flavors and node labels; accounts and QOS are owners and funding; job numbers
-are names of Runs. The file is YAML, and every part of it is optional:
+Partitions, features and GPU types are flavors and node labels; accounts and QOS are owners and funding; job
+numbers are names of Runs. The file is YAML, and every part of it is optional:
 
     image: registry.example.com/lab/train:1
     owner: org:lab                       # where no account says otherwise
@@ -82,7 +82,7 @@ class SlurmMap(Wire):
     namespace: ShortName | None = None
 
 
-def read_map(text: bytes, source: str) -> SlurmMap:
+def read_map(source: str, text: bytes) -> SlurmMap:
     """The mapping of a file. Raises InputError with all that is wrong."""
     documents = read_documents(text, source)
     if len(documents) != 1:

@@ -1,13 +1,16 @@
 r"""What runs in a pod before the body of a batch script, so that the body runs unchanged.
 
-``bash -c PROLOGUE NAME BODY INTERPRETER…``: under Slurm the body runs once, on the first node, and ``srun`` starts
-tasks on all of them. Here the body runs in every pod, and ``srun`` starts the tasks of its own pod: together the pods
-start the same tasks with the same numbers. The prologue
+``bash -c PROLOGUE NAME BODY INTERPRETER…``: under Slurm the body runs once, on the first node, and ``srun``
+starts tasks on all of them. Here the body runs in every pod, and ``srun`` starts the tasks of its own pod:
+together the pods start the same tasks with the same numbers. The prologue
 
-- exports the ``SLURM_*`` names from what Jobtree sets (NODE_RANK, NNODES, NPROC_PER_NODE, MASTER_ADDR, JOBTREE_RUN,
-  JOBTREE_ATTEMPT); what is known beforehand (SLURM_NTASKS, SLURM_JOB_NAME, …) is in the container's environment;
-- stands in for ``srun``, ``scontrol`` and ``module``, for bash as functions, for other programs as files on the PATH;
-- passes SIGTERM on, as the signal that ``--signal`` asked for (SLURM_JOBTREE_SIGNAL, with ``B:`` to the shell alone).
+- exports the ``SLURM_*`` names from what Jobtree sets (NODE_RANK, NNODES, NPROC_PER_NODE, MASTER_ADDR,
+  JOBTREE_RUN, JOBTREE_ATTEMPT); what is known beforehand (SLURM_NTASKS, SLURM_JOB_NAME, …) is in the
+  container's environment;
+- stands in for ``srun``, ``scontrol`` and ``module``, for bash as functions, for other programs as files on
+  the PATH;
+- passes SIGTERM on, as the signal that ``--signal`` asked for (SLURM_JOBTREE_SIGNAL, with ``B:`` to the
+  shell alone).
 
 The number of a job is made from the Run's name: the same in all pods and all attempts, as it is under Slurm.
 """
@@ -22,8 +25,8 @@ while (($#)); do
     --) break ;;
     --*=*) value=${word#*=} word=${word%%=*} ;;
     --multi-prog) echo "srun: --multi-prog has no stand-in under Jobtree" >&2; exit 1 ;;
-    --exclusive | --exact | --overlap | --label | --unbuffered | --pty | --quiet | --verbose | --overcommit) ;;
-    --oversubscribe | --no-* | --preserve-env | --disable-status | --contiguous | --kill-on-bad-exit) ;;
+    --exclusive | --exact | --overlap | --label | --unbuffered | --pty | --quiet | --verbose) ;;
+    --overcommit | --oversubscribe | --no-* | --preserve-env | --disable-status | --contiguous | --kill-on-bad-exit) ;;
     --test-only | --immediate | --spread-job | --use-min-nodes | --resv-ports | --reboot | --x11 | --whole) ;;
     --container-mount-home | --container-remap-root | --container-writable | --container-readonly) ;;
     --*) value=${1:-}; shift ;;
@@ -169,8 +172,8 @@ for ((i = 0; i < ${#JOBTREE_RUN}; i++)); do
   printf -v code %d "'${JOBTREE_RUN:i:1}"
   number=$(((number * 31 + code) % 900000))
 done
-export SLURM_JOB_ID=$((number + 100000)) SLURM_CLUSTER_NAME=jobtree SLURM_RESTART_COUNT=$((JOBTREE_ATTEMPT - 1))
-export SLURM_JOBID=$SLURM_JOB_ID SLURM_NNODES=$NNODES SLURM_JOB_NUM_NODES=$NNODES SLURM_NODEID=$NODE_RANK
+export SLURM_JOB_ID=$((number + 100000)) SLURM_CLUSTER_NAME=jobtree
+export SLURM_RESTART_COUNT=$((JOBTREE_ATTEMPT - 1)) SLURM_JOBID=$SLURM_JOB_ID SLURM_NNODES=$NNODES SLURM_JOB_NUM_NODES=$NNODES SLURM_NODEID=$NODE_RANK
 export SLURM_GPUS_ON_NODE=$NPROC_PER_NODE SLURM_GPUS=$((NNODES * NPROC_PER_NODE)) SLURM_LOCALID=0
 export SLURM_LAUNCH_NODE_IPADDR=$MASTER_ADDR SLURM_SUBMIT_HOST=$MASTER_ADDR
 export SLURM_NTASKS=${SLURM_NTASKS:-$((NNODES * ${SLURM_NTASKS_PER_NODE:-1}))}
@@ -192,8 +195,8 @@ export JOBTREE_SRUN JOBTREE_SCONTROL JOBTREE_MODULE
 export -f srun scontrol module ml
 JOBTREE_SLURM_DIR=$(mktemp -d) || exit 1
 export JOBTREE_SLURM_DIR
-for name in SRUN SCONTROL; do
-  printf '#!/bin/bash\nexec bash -c "$JOBTREE_%s" %s "$@"\n' "$name" "${name,,}" >"$JOBTREE_SLURM_DIR/${name,,}"
+for name in srun scontrol; do
+  printf '#!/bin/bash\nexec bash -c "$JOBTREE_%s" %s "$@"\n' "${name^^}" "$name" >"$JOBTREE_SLURM_DIR/$name"
 done
 chmod +x "$JOBTREE_SLURM_DIR"/*
 export PATH=$JOBTREE_SLURM_DIR:$PATH

@@ -1,171 +1,96 @@
-"""One batch script as one Run: who pays, for what, where, for how long, and what its pods do."""
+"""One batch script as the spec of one Run: for what it asks, where, for how long, and what its pods do."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 from jobtree.api.problems import InputError
 from jobtree.api.quantities import SECOND, format_duration
-from jobtree.convert.kube_text import escaped
-from jobtree.convert.remarks import Body, Converted
-from jobtree.convert.sbatch import Script, decode
+from jobtree.convert.remarks import Converted
+from jobtree.convert.sbatch import Script, Setting
 from jobtree.convert.slurm_gpus import Shape, shape_of
-from jobtree.convert.slurm_map import Partition, Quality, SlurmMap
-from jobtree.convert.slurm_template import MAX_GRACE_SECONDS, exported, signal_of, template_of
+from jobtree.convert.slurm_map import Partition
+from jobtree.convert.slurm_order import Order, Wishes
+from jobtree.convert.slurm_pay import funding_of, owner_of
+from jobtree.convert.slurm_template import MAX_GRACE_SECONDS, signal_of, template_of
 from jobtree.convert.slurm_values import count, duration_ms, refuse, time_limit
 
 _FEATURES = re.compile(r"[&*]")
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What the caller adds to the scripts."""
-
-    mapping: SlurmMap = field(default_factory=SlurmMap)
-    image: str | None = None
-    owner: str | None = None
-    gpu_type: str | None = None
-    namespace: str | None = None
-    checkpoint: str | None = None
-    environment: dict[str, str] = field(default_factory=dict)
-
-
 def spec_of(script: Script, wishes: Wishes, out: Converted) -> dict[str, Any]:
     """The spec of the script's Run. Raises InputError."""
-    partition = _partition(script, wishes.mapping, out)
-    shape = _whole_nodes(script, shape_of(script.settings, script.source, out), partition, out)
-    flavor, selector = _place(script, shape, partition, wishes, out)
-    spec: dict[str, Any] = {"owner": _owner(script, wishes), "resources": _resources(shape, flavor)}
-    locality = _locality(script, shape, out)
-    if locality:
-        spec["locality"] = locality
-    runtime = _runtime(script, partition, wishes, out)
-    if runtime:
-        spec["runtime"] = runtime
-    if shape.gpus and shape.least_nodes != shape.nodes and shape.least_nodes and shape.per_node:
-        spec["malleable"] = _malleable(script, shape, out)
-    funding = _funding(script, partition, wishes.mapping)
-    if funding:
-        spec["funding"] = funding
-    spec["template"] = template_of(script, shape, _image(script, wishes), wishes.mapping, selector, out)
-    _add_exports(spec["template"], exported(script, wishes.environment, out))
-    return spec
+    order = Order(script, wishes, Partition(), Shape(), out)
+    order = replace(order, partition=_partition(order))
+    order = replace(order, shape=_whole_nodes(order, shape_of(script.settings, script.source, out)))
+    flavor, selector = _place(order)
+    malleable = _malleable(order)
+    parts = {
+        "owner": owner_of(order),
+        "resources": _resources(order.shape, flavor),
+        "locality": _locality(order, fixed=not malleable),
+        "runtime": _runtime(order),
+        "malleable": malleable,
+        "funding": funding_of(order),
+        "template": template_of(order, selector),
+    }
+    return {field: value for field, value in parts.items() if value}
 
 
-def _add_exports(template: Body, variables: dict[str, str]) -> None:
-    (container,) = template["spec"]["containers"]
-    container["env"] += [{"name": name, "value": escaped(value)} for name, value in variables.items()]
+def _partition(order: Order) -> Partition:
+    setting, known = order.setting("partition"), order.mapping.partitions
+    if setting is None:
+        return Partition()
+    names = setting.value.split(",")
+    found = next((name for name in names if name in known), None)
+    if found is None and known:
+        order.note(setting, "is not under partitions: in the mapping: it was left out")
+    elif found is None:
+        order.note(setting, "there are no partitions: say in a mapping (--map) what it stands for")
+    elif len(names) > 1:
+        order.note(setting, f"a Run asks for one kind of GPU: {found} was taken")
+    return known[found] if found else Partition()
 
 
-def _partition(script: Script, mapping: SlurmMap, out: Converted) -> Partition:
-    setting = script.settings.get("partition")
-    names = setting.value.split(",") if setting else []
-    known = [name for name in names if name in mapping.partitions]
-    if setting and not known and mapping.partitions:
-        out.remark(setting.where, str(setting), "is not under partitions: in the mapping: it was left out")
-    elif setting and not known:
-        out.remark(
-            setting.where,
-            str(setting),
-            "there are no partitions: name what it stands for in a mapping (--map)",
-        )
-    elif setting and len(names) > 1:
-        out.remark(setting.where, str(setting), f"a Run asks for one kind of GPU: {known[0]} was taken")
-    return mapping.partitions[known[0]] if known else Partition()
-
-
-def _whole_nodes(script: Script, shape: Shape, partition: Partition, out: Converted) -> Shape:
-    """--exclusive takes all GPUs of a node."""
-    setting = script.settings.get("exclusive")
+def _whole_nodes(order: Order, shape: Shape) -> Shape:
+    """--exclusive takes all GPUs of a node, where the mapping says how many that is."""
+    setting, all_gpus = order.setting("exclusive"), order.partition.gpus_per_node
     if setting is None:
         return shape
-    if not shape.gpus and partition.gpus_per_node and shape.nodes:
-        per_node = partition.gpus_per_node
-        return Shape(
-            shape.nodes * per_node,
-            shape.least_nodes,
-            shape.nodes,
-            per_node,
-            shape.type,
-            shape.tasks,
-            shape.tasks_per_node,
-        )
-    if not partition.gpus_per_node or partition.gpus_per_node != shape.per_node:
-        hint = "ask for all of its GPUs to have a node alone"
-        out.remark(setting.where, str(setting), f"a pod has its GPUs to itself, not its node: {hint}")
+    if not shape.gpus and all_gpus and shape.nodes:
+        return replace(shape, gpus=shape.nodes * all_gpus, per_node=all_gpus)
+    if all_gpus is None or all_gpus != shape.per_node:
+        order.note(setting, "a pod has its GPUs to itself, not its node: ask for all of a node's GPUs")
     return shape
 
 
-def _place(
-    script: Script, shape: Shape, partition: Partition, wishes: Wishes, out: Converted
-) -> tuple[str | None, dict[str, str]]:
+def _place(order: Order) -> tuple[str | None, dict[str, str]]:
     """The flavor (None without GPUs) and the node labels that the script asks for."""
-    selector, flavors = dict(partition.node_selector), list[str]()
-    setting = script.settings.get("constraint")
+    selector, flavors = dict(order.partition.node_selector), list[str]()
+    setting = order.setting("constraint")
     for name in _FEATURES.split(setting.value) if setting else ():
-        feature = wishes.mapping.constraints.get(name.strip("[]()\"' "))
-        if feature is None and setting:
-            why = "one of several" if "|" in name else "is not under constraints: in the mapping"
-            out.remark(setting.where, f"--constraint={name}", f"{why}: it was left out")
-        elif feature:
+        feature = order.mapping.constraints.get(name.strip("[]()\"' "))
+        if feature:
             selector |= feature.node_selector
             flavors += [feature.gpu_type] if feature.gpu_type else []
-    if not shape.gpus:
-        return None, selector
-    return _flavor(script, shape, flavors, partition, wishes, out), selector
+        elif setting:
+            why = "one of several" if "|" in name else "is not under constraints: in the mapping"
+            order.note(setting, f"{why}: it was left out", f"--constraint={name}")
+    return _flavor(order, flavors) if order.shape.gpus else None, selector
 
 
-def _flavor(
-    script: Script, shape: Shape, flavors: list[str], partition: Partition, wishes: Wishes, out: Converted
-) -> str:
-    named = wishes.mapping.gpus.get(shape.type)
-    others = [named, *flavors, partition.gpu_type, wishes.gpu_type, wishes.mapping.gpu_type]
-    found = next((flavor for flavor in others if flavor), None)
+def _flavor(order: Order, flavors: list[str]) -> str:
+    kind, wishes = order.shape.type, order.wishes
+    others = [order.mapping.gpus.get(kind), *flavors, order.partition.gpu_type]
+    found = next((name for name in (*others, wishes.gpu_type, order.mapping.gpu_type) if name), None)
     if found:
         return found
-    if not shape.type:
+    if not kind:
         rule = "which kind of GPU? Name the flavor: --gpu-type, or gpuType of its partition in the mapping"
-        raise InputError(script.source, [rule])
-    out.remark(
-        script.source,
-        f"GPUs of type {shape.type}",
-        "the name is taken for the flavor (node label gpu.flavor): say under gpus: in the mapping what it is here",
-    )
-    return shape.type
-
-
-def _owner(script: Script, wishes: Wishes) -> str:
-    mapping, account = wishes.mapping, script.settings.get("account")
-    quality = _quality(script, mapping)
-    found = (
-        quality.owner
-        or (mapping.accounts.get(account.value) if account else None)
-        or wishes.owner
-        or mapping.owner
-    )
-    if not found:
-        who = (
-            f"the account {account.value} is not under accounts: in the mapping"
-            if account
-            else "it names no account"
-        )
-        raise InputError(script.source, [f"which team pays? {who}: add it there, or say --owner"])
-    return found
-
-
-def _quality(script: Script, mapping: SlurmMap) -> Quality:
-    setting = script.settings.get("qos")
-    return mapping.qos.get(setting.value, Quality()) if setting else Quality()
-
-
-def _image(script: Script, wishes: Wishes) -> str:
-    asked = script.settings.get("container-image")
-    found = wishes.image or (
-        asked.value.removeprefix("docker://").replace("#", "/") if asked else wishes.mapping.image
-    )
-    if not found:
-        raise InputError(script.source, ["which image runs it? Say --image, or image: in the mapping"])
-    return found
+        raise InputError(order.script.source, [rule])
+    hint = "the name is taken for the flavor (node label gpu.flavor): map it under gpus: if it has another"
+    order.out.remark(order.script.source, f"GPUs of type {kind}", hint)
+    return kind
 
 
 def _resources(shape: Shape, flavor: str | None) -> dict[str, Any]:
@@ -175,111 +100,81 @@ def _resources(shape: Shape, flavor: str | None) -> dict[str, Any]:
     return {"gpuType": flavor, "totalGPUs": shape.gpus, **sized}
 
 
-def _locality(script: Script, shape: Shape, out: Converted) -> dict[str, Any]:
+def _locality(order: Order, *, fixed: bool) -> dict[str, Any]:
     """--switches: how many islands the job may be spread over."""
-    setting = script.settings.get("switches")
+    setting, shape = order.setting("switches"), order.shape
     if setting is None or not shape.gpus:
         return {}
     number, at, wait = setting.value.partition("@")
     switches = count(setting._replace(value=number))
     if at:
-        out.remark(
-            setting.where,
-            f"--switches=…@{wait}",
-            "the islands are a rule, not a wish that ends: plan says when",
-        )
+        hint = "islands are a rule here, not a wish that ends: 'kubectl runs plan' says when it can start"
+        order.note(setting, hint, f"--switches={number}@{wait}")
     group, rest = divmod(shape.gpus, switches)
-    if rest or (shape.per_node and group % shape.per_node):
-        out.remark(
-            setting.where,
-            str(setting),
-            f"{shape.gpus} GPUs do not divide into {switches} groups of whole pods",
-        )
+    if not fixed or rest or (shape.per_node and group % shape.per_node):
+        order.note(setting, f"{shape.gpus} GPUs cannot be kept in {switches} groups of whole pods")
         return {}
     return {"groupGPUs": group}
 
 
-def _runtime(script: Script, partition: Partition, wishes: Wishes, out: Converted) -> dict[str, Any]:
-    settings, runtime = script.settings, dict[str, Any]()
-    signal = signal_of(settings.get("signal"))
-    checkpoint = wishes.checkpoint
-    if signal:
-        checkpoint = checkpoint or format_duration(max(signal.seconds, 1) * SECOND)
-        runtime["onNotice"] = "Checkpoint"
-        if signal.seconds > signal.grace:
-            rule = f"a pod has {MAX_GRACE_SECONDS} seconds at most between the signal and its end (maxGrace)"
-            out.remark(settings["signal"].where, str(settings["signal"]), rule)
+def _malleable(order: Order) -> dict[str, int]:
+    """``--nodes=2-4`` is a Run that can work at several widths."""
+    shape, setting = order.shape, order.setting("nodes")
+    if not setting or not shape.per_node or not shape.nodes or not shape.least_nodes:
+        return {}
+    if shape.least_nodes == shape.nodes:
+        return {}
+    order.note(setting, "the Run may shrink and grow in this range while it runs, not only at its start")
+    least, most = shape.least_nodes * shape.per_node, shape.nodes * shape.per_node
+    return {"minTotalGPUs": least, "maxTotalGPUs": most, "stepGPUs": shape.per_node}
+
+
+def _runtime(order: Order) -> dict[str, Any]:
+    runtime: dict[str, Any] = {}
+    checkpoint = _checkpoint(order)
     if checkpoint:
         runtime["checkpoint"] = checkpoint
-    limit = _limit(script, partition, out)
+    if order.setting("signal"):
+        runtime["onNotice"] = "Checkpoint"
+    limit = _limit(order)
     if limit:
         runtime["maxDuration"] = format_duration(limit)
-    if "no-requeue" in settings:
+    if order.setting("no-requeue"):
         runtime["requeue"] = False
-    elif not checkpoint and ("requeue" in settings or _appends(script)):
-        setting = settings.get("requeue") or settings["open-mode"]
-        hint = "say how often it saves its state, --checkpoint 30m: then it may also start in GPUs promised to others"
-        out.remark(setting.where, str(setting), hint)
-    return dict(sorted(runtime.items()))
+    return runtime
 
 
-def _appends(script: Script) -> bool:
-    setting = script.settings.get("open-mode")
-    if setting and setting.value not in ("append", "truncate"):
-        raise refuse(setting, "must be append or truncate")
-    return setting is not None and setting.value == "append"
-
-
-def _limit(script: Script, partition: Partition, out: Converted) -> int | None:
-    setting = script.settings.get("time")
-    if setting:
-        return time_limit(setting)
-    if partition.default_time is not None:
-        return duration_ms(str(partition.default_time))
-    hint = "with one (runtime.maxDuration) it could also use GPUs that are promised to others later"
-    out.remark(script.source, "no --time", f"the Run has no limit: {hint}")
+def _checkpoint(order: Order) -> str | None:
+    """As the caller says; else a job that asks for a signal can save its state in the time before the end."""
+    setting = order.setting("signal")
+    signal = signal_of(setting)
+    if setting and signal and signal.seconds > signal.grace:
+        rule = f"between the signal and its end a pod has {MAX_GRACE_SECONDS} seconds at most (maxGrace)"
+        order.note(setting, rule)
+    if order.wishes.checkpoint:
+        return order.wishes.checkpoint
+    if signal:
+        return format_duration(max(signal.seconds, 1) * SECOND)
+    again = order.setting("requeue") or _appending(order)
+    if again and not order.setting("no-requeue"):
+        hint = "say how often it saves its state (--checkpoint 30m): then it can also start in promised GPUs"
+        order.note(again, hint)
     return None
 
 
-def _malleable(script: Script, shape: Shape, out: Converted) -> dict[str, int]:
-    per_node, least, most = shape.per_node or 0, shape.least_nodes or 0, shape.nodes or 0
-    setting = script.settings["nodes"]
-    out.remark(
-        setting.where,
-        str(setting),
-        "the Run may shrink and grow in this range while it runs, not only at its start",
-    )
-    return {"minTotalGPUs": least * per_node, "maxTotalGPUs": most * per_node, "stepGPUs": per_node}
+def _appending(order: Order) -> Setting | None:
+    setting = order.setting("open-mode")
+    if setting and setting.value not in ("append", "truncate"):
+        raise refuse(setting, "must be append or truncate")
+    return setting if setting and setting.value == "append" else None
 
 
-def _funding(script: Script, partition: Partition, mapping: SlurmMap) -> dict[str, Any]:
-    quality = _quality(script, mapping)
-    funding: dict[str, Any] = {}
-    if quality.allow_borrow:
-        funding["allowBorrow"] = True
-        if quality.max_borrow_gpus is not None:
-            funding["maxBorrowGPUs"] = quality.max_borrow_gpus
-        funding["sponsors"] = list(quality.sponsors)
-    if quality.allow_opportunistic or partition.allow_opportunistic:
-        funding["allowOpportunistic"] = True
-    return funding
-
-
-def note_quality(script: Script, mapping: SlurmMap, out: Converted) -> None:
-    setting = script.settings.get("qos")
-    if setting and setting.value not in mapping.qos:
-        hint = "name under qos: in the mapping who pays for it, or that it may run opportunistically"
-        out.remark(setting.where, str(setting), f"there are no priorities: {hint}")
-
-
-def read_environment(raw: bytes, source: str) -> dict[str, str]:
-    """Variables from lines ``NAME=VALUE``, as ``env`` prints them. Raises InputError."""
-    found: dict[str, str] = {}
-    for number, line in enumerate(decode(raw, source).splitlines(), start=1):
-        name, equals, value = line.removeprefix("export ").partition("=")
-        if not line.strip() or line.startswith("#"):
-            continue
-        if not equals or not name.strip():
-            raise InputError(f"{source}, line {number}", [f"{line!r} must be NAME=VALUE"])
-        found[name.strip()] = value.strip().strip("\"'")
-    return found
+def _limit(order: Order) -> int | None:
+    setting, default = order.setting("time"), order.partition.default_time
+    if setting:
+        return time_limit(setting)
+    if default is not None:
+        return duration_ms(str(default))
+    hint = "the Run has no limit (maxDuration): with one it could also use GPUs promised to others later"
+    order.out.remark(order.script.source, "no --time", hint)
+    return None

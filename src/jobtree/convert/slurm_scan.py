@@ -1,4 +1,4 @@
-"""What the body of a batch script does that will be different in pods. Here-documents are data and not looked at."""
+"""What the body of a batch script does that will be different in pods. Here-documents are only data."""
 
 import re
 from typing import Any, Final
@@ -53,5 +53,5 @@ def note_body(script: Script, spec: dict[str, Any], out: Converted) -> None:
         out.remark(
             script.source,
             f"{pods} nodes without srun",
-            "Slurm runs the script on the first node only, Jobtree in all pods: test NODE_RANK where that matters",
+            "Slurm runs the script on the first node, Jobtree in all pods: test NODE_RANK where that matters",
         )

@@ -29,7 +29,7 @@ def read_table(raw: bytes, source: str, needed: tuple[str, ...], command: str) -
 
 
 def gpus_in(tres: str) -> dict[str, int]:
-    """GPUs of a TRES list by type (empty: of any type): ``cpu=8,gres/gpu=4,gres/gpu:a100=4``. Raises ValueError."""
+    """GPUs in ``cpu=8,gres/gpu=4,gres/gpu:a100=4``, by type (empty: any). Raises ValueError."""
     found: dict[str, int] = {}
     for part in tres.split(","):
         name, _, amount = part.partition("=")

@@ -1,15 +1,17 @@
-"""The pods of a batch script: an image, the prologue, the body, and what Slurm knew about the job beforehand."""
+"""The pods of a batch script: an image, the prologue, the body, and what is known of the job beforehand."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
 from jobtree.api.problems import InputError
 from jobtree.convert.kube_text import escaped
 from jobtree.convert.names import short_name
-from jobtree.convert.remarks import Body, Converted
+from jobtree.convert.remarks import Body
 from jobtree.convert.sbatch import Script, Setting
 from jobtree.convert.slurm_gpus import Shape
 from jobtree.convert.slurm_map import SlurmMap
+from jobtree.convert.slurm_order import Order
 from jobtree.convert.slurm_prologue import PROLOGUE
 from jobtree.convert.slurm_values import count, refuse, size
 
@@ -26,6 +28,16 @@ NUMBERS: Final = {
     "12": "USR2",
     "14": "ALRM",
     "15": "TERM",
+}
+
+
+VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OPTION_OF: Final = {
+    "SLURM_CPUS_PER_TASK": "cpus-per-task",
+    "SLURM_JOB_PARTITION": "partition",
+    "SLURM_JOB_ACCOUNT": "account",
+    "SLURM_JOB_QOS": "qos",
+    "SLURM_SUBMIT_DIR": "chdir",
 }
 
 
@@ -54,25 +66,22 @@ def signal_of(setting: Setting | None) -> Signal | None:
     return Signal(name, "B" in flags, count(setting._replace(value=seconds), least=0) if at else 60)
 
 
-def template_of(
-    script: Script, shape: Shape, image: str, mapping: SlurmMap, selector: dict[str, str], out: Converted
-) -> Body:
-    """The pod template of a script."""
+def template_of(order: Order, selector: dict[str, str]) -> Body:
+    """The pod template of a script. Raises InputError."""
+    script = order.script
+    variables = {**_environment(order), **_exported(order)}
+    arguments = (PROLOGUE, _script_name(script), script.body, *script.interpreter)
     container: dict[str, Any] = {
         "name": "worker",
-        "image": image,
+        "image": _image(order),
         "command": ["/bin/bash", "-c"],
-        "args": [
-            escaped(text) for text in (PROLOGUE, _script_name(script), script.body, *script.interpreter)
-        ],
-        "env": [
-            {"name": name, "value": escaped(value)} for name, value in _environment(script, shape).items()
-        ],
+        "args": [escaped(text) for text in arguments],
+        "env": [{"name": name, "value": escaped(value)} for name, value in variables.items()],
     }
-    directory = script.settings.get("chdir") or script.settings.get("container-workdir")
+    directory = order.setting("chdir") or order.setting("container-workdir")
     if directory:
         container["workingDir"] = directory.value
-    requests = _requests(script, shape, out)
+    requests = _requests(order)
     if requests:
         container["resources"] = {"requests": requests}
         if "memory" in requests:
@@ -80,11 +89,20 @@ def template_of(
     spec: dict[str, Any] = {"containers": [container]}
     if selector:
         spec["nodeSelector"] = dict(sorted(selector.items()))
-    _mount(spec, container, mapping)
-    signal = signal_of(script.settings.get("signal"))
+    _mount(spec, container, order.mapping)
+    signal = signal_of(order.setting("signal"))
     if signal:
         spec["terminationGracePeriodSeconds"] = signal.grace
     return {"spec": spec}
+
+
+def _image(order: Order) -> str:
+    asked = order.setting("container-image")
+    plugin = asked.value.removeprefix("docker://").replace("#", "/") if asked else None
+    found = order.wishes.image or plugin or order.mapping.image
+    if not found:
+        raise InputError(order.script.source, ["which image runs it? Say --image, or image: in the mapping"])
+    return found
 
 
 def _script_name(script: Script) -> str:
@@ -104,28 +122,23 @@ def _mount(spec: dict[str, Any], container: dict[str, Any], mapping: SlurmMap) -
     ]
 
 
-def _environment(script: Script, shape: Shape) -> dict[str, str]:
+def _environment(order: Order) -> dict[str, str]:
     """What Slurm tells a job that is known before it starts."""
-    settings = script.settings
-    known = {
-        "SLURM_JOB_NAME": settings["job-name"].value if "job-name" in settings else _script_name(script),
+    shape, name = order.shape, order.setting("job-name")
+    known: dict[str, Any] = {
+        "SLURM_JOB_NAME": name.value if name else _script_name(order.script),
         "SLURM_NTASKS": shape.tasks,
         "SLURM_NTASKS_PER_NODE": shape.tasks_per_node or _even(shape),
         "SLURM_GPUS_PER_TASK": shape.per_task,
         "SLURM_GPUS_PER_NODE": shape.per_node,
     }
-    for name, option in (
-        ("SLURM_CPUS_PER_TASK", "cpus-per-task"),
-        ("SLURM_JOB_PARTITION", "partition"),
-        ("SLURM_JOB_ACCOUNT", "account"),
-        ("SLURM_JOB_QOS", "qos"),
-        ("SLURM_SUBMIT_DIR", "chdir"),
-    ):
-        known[name] = settings[option].value if option in settings else None
-    signal = signal_of(settings.get("signal"))
+    for variable, option in OPTION_OF.items():
+        setting = order.setting(option)
+        known[variable] = setting.value if setting else None
+    signal = signal_of(order.setting("signal"))
     if signal and (signal.name != "TERM" or signal.shell_only):
         known["SLURM_JOBTREE_SIGNAL"] = f"B:{signal.name}" if signal.shell_only else signal.name
-    return {name: str(value) for name, value in known.items() if value is not None}
+    return {variable: str(value) for variable, value in known.items() if value is not None}
 
 
 def _even(shape: Shape) -> int | None:
@@ -134,76 +147,62 @@ def _even(shape: Shape) -> int | None:
     return None
 
 
-def exported(script: Script, environment: dict[str, str], out: Converted) -> dict[str, str]:
+def _exported(order: Order) -> dict[str, str]:
     """The variables that --export names, with their values."""
-    setting = script.settings.get("export")
+    setting = order.setting("export")
     found: dict[str, str] = {}
-    for part in setting.value.split(",") if setting else ():
-        name, equals, value = part.partition("=")
-        if setting and name.upper() in ("ALL", "NIL") and not equals:
-            out.remark(
-                setting.where,
-                f"--export={name}",
-                "the submitting shell's environment stays behind: name variables",
-            )
-        elif name.upper() == "NONE" or not name:
+    if setting is None:
+        return found
+    for part in setting.value.split(","):
+        name, equals, value = part.strip().partition("=")
+        known = value if equals else order.wishes.environment.get(name)
+        if name in ("", "NONE"):
             continue
-        elif equals:
-            found[name] = value
-        elif name in environment:
-            found[name] = environment[name]
-        elif setting:
-            out.remark(
-                setting.where, f"--export={name}", "its value is not known here: write --export=NAME=VALUE"
-            )
-    for name in found:
-        if setting and not name.replace("_", "a").replace("-", "a").replace(".", "a").isalnum():
-            raise InputError(setting.where, [f"--export: {name!r} is no name of a variable"])
+        if name in ("ALL", "NIL"):
+            order.note(setting, "the submitting shell's environment stays behind: name the variables", part)
+        elif not VARIABLE.fullmatch(name):
+            raise refuse(setting, f"{name!r} is no name of a variable")
+        elif known is None:
+            order.note(setting, "its value is not known here: write NAME=VALUE", f"--export={name}")
+        else:
+            found[name] = known
     return found
 
 
-def _requests(script: Script, shape: Shape, out: Converted) -> dict[str, str]:
+def _requests(order: Order) -> dict[str, str]:
     """CPU, memory and scratch space of one pod."""
-    settings, found = script.settings, dict[str, str]()
-    cpus = _cpus(script, shape, out)
+    found: dict[str, str] = {}
+    cpus = _cpus(order)
     if cpus:
         found["cpu"] = str(cpus)
-    for option, factor in (("mem", 1), ("mem-per-cpu", cpus or 1), ("mem-per-gpu", shape.per_node)):
-        if option in settings:
-            number, unit = size(settings[option])
-            if factor is None:
-                out.remark(
-                    settings[option].where,
-                    str(settings[option]),
-                    "the size of a pod is not known: say --nodes",
-                )
-            elif number:
-                found["memory"] = f"{number * factor}{unit}"
-            else:
-                out.remark(
-                    settings[option].where,
-                    str(settings[option]),
-                    "all memory of a node: say how much is needed",
-                )
-    if "tmp" in settings:
-        number, unit = size(settings["tmp"])
+    for option, factor in (("mem", 1), ("mem-per-cpu", cpus or 1), ("mem-per-gpu", order.shape.per_node)):
+        setting = order.setting(option)
+        if setting is None:
+            continue
+        number, unit = size(setting)
+        if factor is None:
+            order.note(setting, "the size of a pod is not known: say --nodes")
+        elif number:
+            found["memory"] = f"{number * factor}{unit}"
+        else:
+            order.note(setting, "all memory of a node: say how much is needed")
+    scratch = order.setting("tmp")
+    if scratch:
+        number, unit = size(scratch)
         found["ephemeral-storage"] = f"{number}{unit}"
     return found
 
 
-def _cpus(script: Script, shape: Shape, out: Converted) -> int | None:
-    settings = script.settings
-    if "cpus-per-gpu" in settings and shape.per_node:
-        return count(settings["cpus-per-gpu"]) * shape.per_node
-    if "cpus-per-task" not in settings:
+def _cpus(order: Order) -> int | None:
+    shape, per_gpu, per_task = order.shape, order.setting("cpus-per-gpu"), order.setting("cpus-per-task")
+    if per_gpu and shape.per_node:
+        return count(per_gpu) * shape.per_node
+    if not per_task:
         return None
-    setting = settings["cpus-per-task"]
-    each, tasks = count(setting), shape.tasks_per_node
+    each, tasks = count(per_task), shape.tasks_per_node
     if tasks is None and shape.nodes:
         tasks = -(-(shape.tasks or shape.nodes) // shape.nodes)
     if tasks is None and shape.tasks not in (None, 1):
-        out.remark(
-            setting.where, str(setting), "the size of a pod is not known: say --nodes, or set resources"
-        )
+        order.note(per_task, "the size of a pod is not known: say --nodes, or set resources in the template")
         return None
     return each * (tasks or 1)

@@ -1,7 +1,7 @@
 """Past jobs (``sacct -p``) as a trace: a CSV line for each job that had GPUs.
 
-``submit_s`` counts from the first submission. A job that still runs has the duration so far. Steps of a job are part
-of it and left out.
+``submit_s`` counts from the first submission. A job that still runs has the duration so far. Steps of a job
+are part of it and left out.
 """
 
 import csv
@@ -32,7 +32,7 @@ class Job(NamedTuple):
     status: str
 
 
-def convert_sacct(raw: bytes, source: str, mapping: SlurmMap, gpu_type: str | None) -> tuple[str, Converted]:
+def convert_sacct(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str | None) -> tuple[str, Converted]:
     """The trace as CSV, and remarks. Raises InputError."""
     out = Converted()
     jobs: list[Job] = []

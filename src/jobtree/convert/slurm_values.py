@@ -14,6 +14,7 @@ _DAYS: Final = re.compile(
     r"(?P<d>[0-9]{1,5})-(?P<h>[0-9]{1,6})(?::(?P<m>[0-9]{1,6})(?::(?P<s>[0-9]{1,6}))?)?"
 )
 _CLOCK: Final = re.compile(r"(?:(?:(?P<h>[0-9]{1,6}):)?(?P<m>[0-9]{1,8}):)?(?P<last>[0-9]{1,8})")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _UNLIMITED: Final = ("infinite", "unlimited", "-1")
 _SIZE: Final = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[kmgt]?)b?", re.IGNORECASE)
 _UNITS: Final = {"": "Mi", "k": "Ki", "m": "Mi", "g": "Gi", "t": "Ti"}
@@ -44,10 +45,10 @@ def duration_ms(text: str) -> int | None:
     found = _CLOCK.fullmatch(text.strip())
     if not found:
         raise ValueError(f"must be {TIMES}")
-    hours, minutes, last = found.group("h", "m", "last")
-    if minutes is None:
-        return int(last) * MINUTE or None
-    return (int(hours or 0) * HOUR + int(minutes) * MINUTE + int(last) * SECOND) or None
+    if found["m"] is None:
+        return int(found["last"]) * MINUTE or None
+    hours, minutes, seconds = (int(part or 0) for part in found.group("h", "m", "last"))
+    return (hours * HOUR + minutes * MINUTE + seconds * SECOND) or None
 
 
 def time_limit(setting: Setting) -> int | None:
@@ -61,7 +62,7 @@ def time_limit(setting: Setting) -> int | None:
 def count(setting: Setting, *, least: int = 1) -> int:
     """A whole number. Raises InputError."""
     text = setting.value.strip()
-    if not text.isascii() or not text.isdecimal() or not least <= int(text[:9]) <= MAX_COUNT or len(text) > 9:
+    if not _NUMBER.fullmatch(text) or not least <= int(text) <= MAX_COUNT:
         raise refuse(setting, f"must be a whole number from {least} to {MAX_COUNT}")
     return int(text)
 
