@@ -57,4 +57,4 @@ def kueue(  # noqa: PLR0913  one for each option
         name, raw = read_file(path)
         documents += read_documents(raw, name)
     outlet = Outlet(settings, to, replace=force)
-    outlet.give(convert_kueue(documents, names, checkpoint, namespace=settings.namespace))
+    outlet.give(convert_kueue(documents, names, checkpoint))

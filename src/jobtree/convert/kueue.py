@@ -17,7 +17,7 @@ from jobtree.convert.kueue_instead import note_kind, note_policies
 from jobtree.convert.kueue_jobs import Work, names_of, work_of
 from jobtree.convert.kueue_kinds import KINDS, Admission, Read, Workload
 from jobtree.convert.kueue_runs import Site, run_of
-from jobtree.convert.names import flavor_name
+from jobtree.convert.names import flavor_name, unused
 from jobtree.convert.remarks import Converted
 
 WORK = ("Job", "JobSet", "PyTorchJob", "Workload")
@@ -47,8 +47,6 @@ def convert_kueue(
     documents: Iterable[Document],
     names: Mapping[str, str],
     checkpoint: str | None = None,
-    *,
-    namespace: str | None = None,
 ) -> Converted:
     """All objects of Kueue among the documents. Raises InputError."""
     out = Converted()
@@ -59,12 +57,11 @@ def convert_kueue(
         {cohort.metadata.name: cohort for cohort in found.of["Cohort"]},
         out,
     )
-    out.labels += label_lines(flavors, found.nodes)
+    used = {share.flavor for team in teams.values() for share in team.shares}
+    out.labels += label_lines(flavors, used, found.nodes)
     out.add(budgets(teams, flavors, out), "Kueue")
     note_policies(teams, out)
     for work, run in _runs(found, teams, flavors, checkpoint, out):
-        if namespace:
-            run["metadata"]["namespace"] = namespace
         out.add([run], work.where)
     return out
 
@@ -101,9 +98,14 @@ def _runs(
             works.append(work)
     local = {(one.metadata.namespace, one.metadata.name): one for one in found.of["LocalQueue"]}
     site = Site(teams, local, flavors, admissions, checkpoint)
+    taken: set[tuple[str, str]] = set()
     for work in works:
         run = run_of(work, site, out)
         if run:
+            metadata = run["metadata"]
+            others = {name for namespace, name in taken if namespace == metadata["namespace"]}
+            metadata["name"] = unused(metadata["name"], others)
+            taken.add((metadata["namespace"], metadata["name"]))
             yield work, run
 
 

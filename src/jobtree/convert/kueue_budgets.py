@@ -123,8 +123,14 @@ def _find_sponsors(teams: Mapping[str, Team]) -> None:
         team.sponsors = sorted(
             one.owner
             for one in others
-            if (one.apart or team.apart) and any(share.lendable for share in one.shares)
+            if (team.apart or (one.apart and not one.is_cohort))
+            and any(share.lendable for share in one.shares)
         )[:16]
+
+
+def _lends(key: str, lender: Team, team: Team) -> bool:
+    """Whether Kueue would let the team use what the lender leaves: a member of its cohort, or the cohort itself."""
+    return bool(team.cohort) and (lender.cohort == team.cohort or key == f"cohort/{team.cohort}")
 
 
 def budgets(teams: Mapping[str, Team], flavors: Flavors, out: Converted) -> list[Body]:

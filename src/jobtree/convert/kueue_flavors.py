@@ -6,7 +6,7 @@ zones) become one flavor and are told apart by the selectors of the envelopes: s
 either, as flavor fungibility has it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -87,25 +87,28 @@ def _islands(topology: Topology, out: Converted) -> dict[str, str]:
     return dict(zip(reversed(DOMAIN_LABELS), reversed(levels), strict=False))
 
 
-def label_lines(flavors: Flavors, nodes: Iterable[Node]) -> list[str]:
-    """The commands that label the nodes: by name where the nodes are known, else by the labels they have."""
+def label_lines(flavors: Flavors, used: Collection[str], nodes: Iterable[Node]) -> list[str]:
+    """The commands that label the nodes: by name where the nodes are known, else by the labels they have.
+
+    Only ResourceFlavors of which some queue has GPUs are ``used``.
+    """
     known = sorted((node for node in nodes if node.gpus), key=lambda node: node.name)
     if not known:
-        return [*_by_selector(flavors), *_islands_by_template(flavors)]
+        return [*_by_selector(flavors, used), *_islands_by_template(flavors)]
     lines: dict[str, list[str]] = {}
     for node in known:
-        labels = _labels(flavors, node)
+        labels = _labels(flavors, used, node)
         if labels:
             lines.setdefault(" ".join(labels), []).append(node.name)
     return [f"kubectl label nodes {' '.join(names)} {labels}" for labels, names in lines.items()]
 
 
-def _labels(flavors: Flavors, node: Node) -> list[str]:
+def _labels(flavors: Flavors, used: Collection[str], node: Node) -> list[str]:
     labels = []
     fitting = [
         name
         for name, flavor in flavors.by_name.items()
-        if flavor.spec.node_labels.items() <= node.labels.items()
+        if name in used and flavor.spec.node_labels.items() <= node.labels.items()
     ]
     if fitting:
         most = max(fitting, key=lambda name: (len(flavors.by_name[name].spec.node_labels), name))
@@ -116,8 +119,10 @@ def _labels(flavors: Flavors, node: Node) -> list[str]:
     return labels
 
 
-def _by_selector(flavors: Flavors) -> Iterable[str]:
+def _by_selector(flavors: Flavors, used: Collection[str]) -> Iterable[str]:
     for name, flavor in flavors.by_name.items():
+        if name not in used:
+            continue
         labels = ",".join(f"{key}={value}" for key, value in sorted(flavor.spec.node_labels.items()))
         chosen = f"-l '{labels}'" if labels else "--all"
         yield f"kubectl label nodes {chosen} {FLAVOR_LABEL}={flavors.name(name)}"

@@ -69,5 +69,5 @@ def _note_depth(teams: Mapping[str, Team], out: Converted) -> None:
     nested = {team.cohort for team in teams.values() if team.is_cohort and team.cohort}
     for name in sorted(nested):
         if sum(team.cohort == name for team in teams.values()) > 1:
-            hint = "teams below different members are cousins: they do not pay for each other unless named as sponsors"
+            hint = "teams below different members are cousins: they pay for each other only as sponsors"
             out.remark(f"Cohort {name}", "borrowing across cohorts", hint)

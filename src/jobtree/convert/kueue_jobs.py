@@ -29,13 +29,14 @@ MASTER: Final = "Master"
 
 @dataclass(frozen=True)
 class PodSet:
-    """``least``: the fewest pods it can work with; ``together``: how many share an island (0: any number)."""
+    """``least`` and ``most`` pods it can work with; ``together``: how many share an island (0: any number)."""
 
     name: str
     count: int
     template: Template
     least: int | None = None
     together: int = 0
+    most: int = 0
     after: tuple[str, ...] = ()
 
 
@@ -102,7 +103,7 @@ def _jobset(jobset: JobSet, islands: dict[str, str], out: Converted) -> Work:
         if EXCLUSIVE in {**jobset.metadata.annotations, **annotations_of(spec.template)}:
             together = spec.parallelism
         after = tuple(other.name for other in one.depends_on if other.status == "Complete")
-        sets.append(PodSet(one.name, pods, spec.template, None, together, after))
+        sets.append(PodSet(one.name, pods, spec.template, together=together, after=after))
     if jobset.spec.success_policy:
         out.remark(where, "successPolicy", "a Run is Completed when all of its pods have succeeded")
     out.remark(
@@ -135,8 +136,11 @@ def _pytorch(job: PyTorchJob, islands: dict[str, str], out: Converted) -> Work:
     elastic = job.spec.elastic_policy
     if len({str(one.template) for one in sets}) == 1 and sets:
         pods = sum(one.count for one in sets)
-        least = min(elastic.min_replicas + pods - sets[-1].count, pods) if elastic else None
-        sets = [PodSet("main", pods, sets[0].template, least, pods if sets[0].together else 0)]
+        fixed = pods - sets[-1].count
+        least = min(elastic.min_replicas + fixed, pods) if elastic else None
+        most = elastic.max_replicas + fixed if elastic else 0
+        together = pods if sets[0].together else 0
+        sets = [PodSet("main", pods, sets[0].template, least, together, most)]
     elif elastic:
         out.remark(
             where,
@@ -153,6 +157,9 @@ def _pytorch(job: PyTorchJob, islands: dict[str, str], out: Converted) -> Work:
 def _workload(workload: Workload, islands: dict[str, str], out: Converted) -> Work:
     where = f"Workload {workload.metadata.namespace}/{workload.metadata.name}"
     sets = tuple(_pod_set(one, islands, where, out) for one in workload.spec.pod_sets)
+    if workload.spec.priority_class_name:
+        instead = "there are no priorities: the oldest funded Run goes first"
+        out.remark(where, f"priority class {workload.spec.priority_class_name}", instead)
     if not workload.spec.active:
         out.remark(where, "active: false", "a Run is planned at once: submit it when it may start")
     seconds = workload.spec.maximum_execution_time_seconds

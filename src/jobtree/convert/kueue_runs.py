@@ -71,8 +71,7 @@ def run_of(work: Work, site: Site, out: Converted) -> Body | None:
     gangs = [_gang(one, case) for one in work.sets]
     funding = _funding(team, [gang for gang in gangs if "gpuType" in gang["resources"]], site)
     runtime = _runtime(work, site, single=len(gangs) == 1)
-    if runtime:
-        spec["runtime"] = runtime
+    gangs = [{**({"runtime": runtime} if runtime else {}), **gang} for gang in gangs]
     if funding:
         spec["funding"] = funding
     spec |= gangs[0] if len(gangs) == 1 else {"stages": _stages(work, gangs, funding)}
@@ -114,17 +113,28 @@ def _gang(one: PodSet, case: _Case) -> dict[str, Any]:
         template = clean(one.template, (), case.work.where, case.out)
         return {"resources": {"totalGPUs": 0, "pods": max(count, 1)}, "template": template}
     flavor = _flavor(one, case)
-    known = case.site.flavors.by_name.get(flavor)
     called = case.site.flavors.name(flavor)
     gang: dict[str, Any] = {"resources": {"gpuType": called, "totalGPUs": gpus * count, "gpusPerPod": gpus}}
-    if one.least is not None and 0 < one.least < count:
-        least, most = one.least * gpus, count * gpus
+    if one.least is not None and 0 < one.least < max(count, one.most):
+        least, most = min(one.least, count) * gpus, max(count, one.most) * gpus
         gang["malleable"] = {"minTotalGPUs": least, "maxTotalGPUs": most, "stepGPUs": gpus}
     elif one.together:
         gang["locality"] = {"groupGPUs": min(one.together, count) * gpus}
-    tolerations = known.spec.tolerations if known else ()
-    gang["template"] = clean(one.template, tolerations, case.work.where, case.out)
+    gang["template"] = clean(one.template, _tolerations(one, called, case), case.work.where, case.out)
     return gang
+
+
+def _tolerations(one: PodSet, called: str, case: _Case) -> tuple[dict[str, Any], ...]:
+    """What lets the pods onto the nodes of every ResourceFlavor that could carry and pay for them."""
+    flavors, wanted = case.site.flavors, node_selector(one.template, case.work.where)
+    fitting = dict.fromkeys(share.flavor for team in case.site.teams.values() for share in team.shares)
+    found = [
+        toleration
+        for name in fitting
+        if name in flavors.by_name and flavors.name(name) == called and flavors.matches(name, wanted)
+        for toleration in flavors.by_name[name].spec.tolerations
+    ]
+    return tuple(one for position, one in enumerate(found) if one not in found[:position])
 
 
 def _count(one: PodSet, case: _Case) -> int:

@@ -46,6 +46,9 @@ OPTIONS: Final = {
 }
 SHORT: Final = {option.short: option for option in OPTIONS.values() if option.short}
 
+# Older spellings that sbatch still takes.
+ALIASES: Final = {"tasks-per-node": "ntasks-per-node", "workdir": "chdir", "share": "oversubscribe"}
+
 # Where the variable is not simply SBATCH_ and the option's name.
 _VARIABLES: Final = {
     "SBATCH_ARRAY_INX": "array",
@@ -68,6 +71,7 @@ VARIABLES: Final = {
 
 def find_option(name: str) -> Option | None:
     """The option of this name, or the only one that begins so: getopt takes abbreviations."""
+    name = ALIASES.get(name, name)
     if name in OPTIONS:
         return OPTIONS[name]
     found = [option for known, option in OPTIONS.items() if known.startswith(name)]

@@ -32,7 +32,7 @@ INSTEAD: Final = {
     "delay-boot": "nodes are not booted for a Run",
     "distribution": "ranks are numbered node by node (block)",
     "error": "stderr is in the pod's log, with stdout: kubectl logs",
-    "exclude": "Jobtree chooses the nodes: cordon a bad one, or select others by label (constraints: in the mapping)",
+    "exclude": "Jobtree chooses the nodes: cordon a bad one, or select others by label (constraints:)",
     "export-file": "name the variables: --export=NAME=VALUE",
     "extra": "it was left out",
     "extra-node-info": _PLACED,

@@ -18,7 +18,7 @@ The number of a job is made from the Run's name: the same in all pods and all at
 from typing import Final
 
 SRUN: Final = r"""
-nodes= tasks= per_node= hosts= first=0 output= error= gpus=${SLURM_GPUS_PER_TASK:-}
+nodes= tasks= per_node= hosts= first=0 output= error= gpus=${SLURM_GPUS_PER_TASK:-0}
 while (($#)); do
   word=$1 value=; shift
   case $word in
@@ -26,8 +26,9 @@ while (($#)); do
     --*=*) value=${word#*=} word=${word%%=*} ;;
     --multi-prog) echo "srun: --multi-prog has no stand-in under Jobtree" >&2; exit 1 ;;
     --exclusive | --exact | --overlap | --label | --unbuffered | --pty | --quiet | --verbose) ;;
-    --overcommit | --oversubscribe | --no-* | --preserve-env | --disable-status | --contiguous | --kill-on-bad-exit) ;;
-    --test-only | --immediate | --spread-job | --use-min-nodes | --resv-ports | --reboot | --x11 | --whole) ;;
+    --overcommit | --oversubscribe | --no-* | --preserve-env | --disable-status | --contiguous) ;;
+    --kill-on-bad-exit | --test-only | --immediate | --spread-job | --use-min-nodes | --resv-ports) ;;
+    --reboot | --x11 | --whole) ;;
     --container-mount-home | --container-remap-root | --container-writable | --container-readonly) ;;
     --*) value=${1:-}; shift ;;
     -[EIkKlOQsuvXZH]*) ;;
@@ -80,8 +81,8 @@ task() {
   export SLURM_LOCALID=$1 SLURM_PROCID=$((before + $1)) SLURM_NTASKS=$tasks SLURM_NPROCS=$tasks
   export SLURM_NODEID=$index SLURM_NNODES=$nodes SLURM_STEP_NUM_TASKS=$tasks SLURM_STEP_NUM_NODES=$nodes
   export SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_TASK_PID=$BASHPID
-  if [[ -n $gpus ]] && ((gpus > 0)); then
-    CUDA_VISIBLE_DEVICES=$(seq -s, $(($1 * gpus)) $(($1 * gpus + gpus - 1)))
+  if ((gpus > 0)); then
+    CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${claimed[*]:$1 * gpus:gpus}")
     export CUDA_VISIBLE_DEVICES
   fi
   shift
@@ -97,11 +98,29 @@ path() {
   text=${text//%N/${SLURMD_NODENAME%%.*}} text=${text//%n/$SLURM_NODEID} text=${text//%t/$SLURM_PROCID}
   printf %s "${text//%s/0}"
 }
-if ((mine == 1)); then task 0 "$@"; fi
+claim() {  # as many GPUs as its tasks need, of those that no other step of this pod has
+  local i need=$((mine * gpus)) held=$JOBTREE_SLURM_DIR/gpu
+  if ((need > SLURM_GPUS_ON_NODE)); then
+    echo "srun: $need GPUs are asked for, but the pod has $SLURM_GPUS_ON_NODE" >&2; exit 1
+  fi
+  while :; do
+    until mkdir "$held-lock" 2>/dev/null; do sleep 0.1; done
+    claimed=()
+    for ((i = 0; i < SLURM_GPUS_ON_NODE && ${#claimed[@]} < need; i++)); do
+      if [[ ! -d $held-$i ]]; then claimed+=("$i"); fi
+    done
+    if ((${#claimed[@]} == need)); then break; fi
+    rmdir "$held-lock"; sleep 0.2
+  done
+  mkdir "${claimed[@]/#/$held-}"; rmdir "$held-lock"
+  trap 'rmdir "${claimed[@]/#/$JOBTREE_SLURM_DIR/gpu-}" 2>/dev/null' EXIT
+}
+if ((gpus > 0)); then claim
+elif ((mine == 1)); then task 0 "$@"; fi
 
 pids=() worst=0
 for ((i = 0; i < mine; i++)); do
-  (task "$i" "$@") <&0 &
+  (trap - EXIT; task "$i" "$@") <&0 &
   pids+=($!)
 done
 trap : USR1 USR2 HUP CONT
@@ -173,7 +192,8 @@ for ((i = 0; i < ${#JOBTREE_RUN}; i++)); do
   number=$(((number * 31 + code) % 900000))
 done
 export SLURM_JOB_ID=$((number + 100000)) SLURM_CLUSTER_NAME=jobtree
-export SLURM_RESTART_COUNT=$((JOBTREE_ATTEMPT - 1)) SLURM_JOBID=$SLURM_JOB_ID SLURM_NNODES=$NNODES SLURM_JOB_NUM_NODES=$NNODES SLURM_NODEID=$NODE_RANK
+export SLURM_RESTART_COUNT=$((JOBTREE_ATTEMPT - 1)) SLURM_JOBID=$SLURM_JOB_ID
+export SLURM_NNODES=$NNODES SLURM_JOB_NUM_NODES=$NNODES SLURM_NODEID=$NODE_RANK
 export SLURM_GPUS_ON_NODE=$NPROC_PER_NODE SLURM_GPUS=$((NNODES * NPROC_PER_NODE)) SLURM_LOCALID=0
 export SLURM_LAUNCH_NODE_IPADDR=$MASTER_ADDR SLURM_SUBMIT_HOST=$MASTER_ADDR
 export SLURM_NTASKS=${SLURM_NTASKS:-$((NNODES * ${SLURM_NTASKS_PER_NODE:-1}))}

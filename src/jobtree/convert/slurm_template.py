@@ -31,6 +31,7 @@ NUMBERS: Final = {
 }
 
 
+UNKNOWN_SIZE: Final = "the size of a pod is not known: say --nodes, or set resources in the template"
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OPTION_OF: Final = {
     "SLURM_CPUS_PER_TASK": "cpus-per-task",
@@ -181,7 +182,7 @@ def _requests(order: Order) -> dict[str, str]:
             continue
         number, unit = size(setting)
         if factor is None:
-            order.note(setting, "the size of a pod is not known: say --nodes")
+            order.note(setting, UNKNOWN_SIZE)
         elif number:
             found["memory"] = f"{number * factor}{unit}"
         else:
@@ -197,12 +198,14 @@ def _cpus(order: Order) -> int | None:
     shape, per_gpu, per_task = order.shape, order.setting("cpus-per-gpu"), order.setting("cpus-per-task")
     if per_gpu and shape.per_node:
         return count(per_gpu) * shape.per_node
+    if per_gpu:
+        order.note(per_gpu, UNKNOWN_SIZE)
     if not per_task:
         return None
     each, tasks = count(per_task), shape.tasks_per_node
     if tasks is None and shape.nodes:
         tasks = -(-(shape.tasks or shape.nodes) // shape.nodes)
     if tasks is None and shape.tasks not in (None, 1):
-        order.note(per_task, "the size of a pod is not known: say --nodes, or set resources in the template")
+        order.note(per_task, UNKNOWN_SIZE)
         return None
     return each * (tasks or 1)
