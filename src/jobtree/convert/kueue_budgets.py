@@ -22,6 +22,7 @@ from jobtree.convert.names import short_name, unused
 from jobtree.convert.remarks import Body, Converted
 
 MAX_LENDEES = 64
+MAX_SPONSORS = 16
 
 
 @dataclass(frozen=True)
@@ -115,22 +116,17 @@ def _gpus(quantity: Quantity, where: str, field_name: str) -> int:
 
 
 def _find_sponsors(teams: Mapping[str, Team]) -> None:
-    """Who stands apart borrows from all that lend in its cohort, and they from it."""
+    """Who stands apart borrows from all that lend to it, and they from it."""
     for team in teams.values():
-        others = (
-            one for one in teams.values() if one is not team and one.cohort == team.cohort and team.cohort
-        )
-        team.sponsors = sorted(
-            one.owner
-            for one in others
-            if (team.apart or (one.apart and not one.is_cohort))
-            and any(share.lendable for share in one.shares)
-        )[:16]
+        lenders = [one for key, one in teams.items() if one is not team and _lends(key, one, team)]
+        asked = [one.owner for one in lenders if team.apart or (one.apart and not one.is_cohort)]
+        team.sponsors = sorted(asked)[:MAX_SPONSORS]
 
 
 def _lends(key: str, lender: Team, team: Team) -> bool:
-    """Whether Kueue would let the team use what the lender leaves: a member of its cohort, or the cohort itself."""
-    return bool(team.cohort) and (lender.cohort == team.cohort or key == f"cohort/{team.cohort}")
+    """Whether Kueue lets the team use what the lender leaves: a member of its cohort, or the cohort itself."""
+    related = lender.cohort == team.cohort or key == f"cohort/{team.cohort}"
+    return bool(team.cohort) and related and any(share.lendable for share in lender.shares)
 
 
 def budgets(teams: Mapping[str, Team], flavors: Flavors, out: Converted) -> list[Body]:

@@ -29,7 +29,7 @@ MASTER: Final = "Master"
 
 @dataclass(frozen=True)
 class PodSet:
-    """``least`` and ``most`` pods it can work with; ``together``: how many share an island (0: any number)."""
+    """``least`` and ``most`` pods it can work with; ``together``: how many share an island (0: any)."""
 
     name: str
     count: int
