@@ -124,7 +124,7 @@ def _find_sponsors(teams: Mapping[str, Team]) -> None:
 
 
 def _lends(key: str, lender: Team, team: Team) -> bool:
-    """Whether Kueue lets the team use what the lender leaves: a member of its cohort, or the cohort itself."""
+    """Whether Kueue lets the team use what the lender leaves: one of its cohort, or the cohort itself."""
     related = lender.cohort == team.cohort or key == f"cohort/{team.cohort}"
     return bool(team.cohort) and related and any(share.lendable for share in lender.shares)
 

@@ -13,7 +13,7 @@ _BITE = re.compile(r"\$(\$|\(([^)]*)\))")
 
 
 def kubelet(text: str, variables: dict[str, str]) -> str:
-    """What the kubelet makes of an argument: ``$$`` is ``$``, ``$(NAME)`` a variable that the container has."""
+    """What the kubelet makes of an argument: ``$$`` is ``$``, ``$(NAME)`` a variable of the container."""
 
     def bite(found: re.Match[str]) -> str:
         return "$" if found[1] == "$" else variables.get(found[2], found[0])
@@ -44,7 +44,9 @@ def container(script: str, wishes: Wishes | None = None) -> dict[str, Any]:
     return found
 
 
-def process(script: str, rank: int = 0, nodes: int = 1, gpus: int = 8, **more: str) -> "subprocess.Popen[str]":
+def process(
+    script: str, rank: int = 0, nodes: int = 1, gpus: int = 8, **more: str
+) -> "subprocess.Popen[str]":
     """The process of one pod, started."""
     made = container(script)
     own = {entry["name"]: entry["value"] for entry in made["env"]}

@@ -31,7 +31,7 @@ def values(text: str, **environment: str) -> dict[str, str]:
         ("--exclusive -N2", {"exclusive": "", "nodes": "2"}),
         ("--job-n=x", {"job-name": "x"}),
         ("--tasks-per-node=4", {"ntasks-per-node": "4"}),
-        ('-J "a b" --comment=\'c d\'', {"job-name": "a b", "comment": "c d"}),
+        ("-J \"a b\" --comment='c d'", {"job-name": "a b", "comment": "c d"}),
         ("--gres=gpu:1 --gres=gpu:2", {"gres": "gpu:2"}),
         ("--gpus=1 # --gpus=2", {"gpus": "1"}),
     ],
@@ -88,7 +88,10 @@ def test_interpreters(first: str, interpreter: list[str]) -> None:
     [
         ("--nodes", "--nodes needs a value, as in --nodes=VALUE"),
         ("--requeue=yes", "--requeue takes no value, but has 'yes'"),
-        ("--gpu-per-node=8", "--gpu-per-node=8: there is no option --gpu-per-node; did you mean --gpus-per-node?"),
+        (
+            "--gpu-per-node=8",
+            "--gpu-per-node=8: there is no option --gpu-per-node; did you mean --gpus-per-node?",
+        ),
         ("--comment='x", "a quote (') is not closed"),
     ],
 )

@@ -5,7 +5,9 @@ import pytest
 
 from jobtree.api.problems import InputError
 from jobtree.convert.remarks import Converted
+from jobtree.convert.sbatch_options import OPTIONS
 from jobtree.convert.slurm import convert_slurm
+from jobtree.convert.slurm_instead import INSTEAD, SILENT
 from jobtree.convert.slurm_map import read_map
 from jobtree.convert.slurm_order import Wishes, read_environment
 from jobtree.convert.slurm_prologue import job_number
@@ -44,6 +46,43 @@ def names(converted: Converted) -> list[str]:
 
 def remarks(converted: Converted) -> str:
     return "\n".join(map(str, converted.remarks))
+
+
+# The options of which something is made.
+CONVERTED = {
+    "account",
+    "array",
+    "chdir",
+    "constraint",
+    "container-image",
+    "container-workdir",
+    "cpus-per-gpu",
+    "cpus-per-task",
+    "dependency",
+    "exclusive",
+    "export",
+    "gpus",
+    "gpus-per-node",
+    "gpus-per-task",
+    "gres",
+    "job-name",
+    "mem",
+    "mem-per-cpu",
+    "mem-per-gpu",
+    "no-requeue",
+    "nodes",
+    "ntasks",
+    "ntasks-per-gpu",
+    "ntasks-per-node",
+    "open-mode",
+    "partition",
+    "qos",
+    "requeue",
+    "signal",
+    "switches",
+    "time",
+    "tmp",
+}
 
 
 # Arrays
@@ -171,7 +210,10 @@ def test_partitions_constraints_accounts_and_qos_are_mapped() -> None:
     [
         ("acounts: {a: b}", "acounts: is not a known field; did you mean accounts?"),
         ("accounts: {a: 'Org Lab'}", "must be a team as a path of lower-case names"),
-        ("partitions: {p: {defaultTime: soon}}", r"partitions\['p'\].defaultTime: \"soon\" is not allowed: must be M"),
+        (
+            "partitions: {p: {defaultTime: soon}}",
+            r"partitions\['p'\].defaultTime: \"soon\" is not allowed: must be M",
+        ),
         ("partitions: {p: {gpusPerNode: 0}}", "must be at least 1"),
         ("volumes: [{claim: x, mountPath: data}]", "must be a path such as /home"),
         ("", "must hold one mapping, but holds 0 documents"),
@@ -252,13 +294,5 @@ def test_an_environment_file_is_read() -> None:
 
 def test_every_option_is_converted_or_remarked_on() -> None:
     """What nothing reads must at least be said."""
-    from jobtree.convert.sbatch_options import OPTIONS  # noqa: PLC0415
-    from jobtree.convert.slurm_instead import INSTEAD, SILENT  # noqa: PLC0415
-
-    read = set(
-        "account array chdir constraint container-image container-workdir cpus-per-gpu cpus-per-task dependency "
-        "exclusive export gpus gpus-per-node gpus-per-task gres job-name mem mem-per-cpu mem-per-gpu no-requeue "
-        "nodes ntasks ntasks-per-gpu ntasks-per-node open-mode partition qos requeue signal switches time tmp".split()
-    )
-    assert set(OPTIONS) - set(INSTEAD) - SILENT == read
-    assert not set(INSTEAD) & read
+    assert set(OPTIONS) - set(INSTEAD) - SILENT == CONVERTED
+    assert not set(INSTEAD) & CONVERTED

@@ -63,7 +63,10 @@ def test_the_mapping_names_owners_and_what_is_below_follows() -> None:
 
 
 def test_users_fair_shares_and_limits_of_jobs_are_remarked_on() -> None:
-    rows = (row("a", Share="50", MaxTRES="gres/gpu=4", gpus="gres/gpu=8"), row("a", User="eva", gpus="gres/gpu=2"))
+    rows = (
+        row("a", Share="50", MaxTRES="gres/gpu=4", gpus="gres/gpu=8"),
+        row("a", User="eva", gpus="gres/gpu=2"),
+    )
     said = "\n".join(map(str, convert(ROOT, *rows).remarks))
     for word in ("limits of user eva", "there is no fair share", "MaxTRES: a job's own limit"):
         assert word in said

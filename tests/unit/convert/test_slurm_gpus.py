@@ -46,7 +46,10 @@ def test_all_the_ways_to_say_it(options: str, gpus: int, nodes: int | None, per_
     ("options", "message"),
     [
         ("-N2 --gpus-per-node=8 --gpus=32", "--gpus = 32, but 2 nodes × 8 GPUs a node = 16"),
-        ("-N2 --gres=gpu:8 -n8 --gpus-per-task=1", "2 nodes × 8 GPUs a node = 16, but 8 tasks × 1 GPUs a task = 8"),
+        (
+            "-N2 --gres=gpu:8 -n8 --gpus-per-task=1",
+            "2 nodes × 8 GPUs a node = 16, but 8 tasks × 1 GPUs a task = 8",
+        ),
         ("--gres=gpu:4 --gpus-per-node=8", "--gpus-per-node says 8 GPUs a node, but --gres says 4"),
         ("-N4 --gpus=6", "6 GPUs over 4 nodes"),
         ("--gpus=16 --gpus-per-node=6", "--gpus = 16, but 1 nodes × 6 GPUs a node = 6"),

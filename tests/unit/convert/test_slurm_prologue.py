@@ -1,6 +1,5 @@
 """The prologue, for real: bash runs converted scripts with the environment of a rank."""
 
-import os
 import signal
 import subprocess
 from pathlib import Path
@@ -38,8 +37,8 @@ def test_srun_python_sees_what_a_training_script_reads(tmp_path: Path) -> None:
     train = tmp_path / "train.py"
     train.write_text(
         "import os\n"
-        "names = 'SLURM_PROCID SLURM_LOCALID SLURM_NTASKS SLURM_NNODES SLURM_JOB_ID SLURM_JOB_NAME MASTER_ADDR'\n"
-        "print(*(os.environ[name] for name in names.split()))\n"
+        "names = 'PROCID LOCALID NTASKS NNODES JOB_ID JOB_NAME'\n"
+        "print(*(os.environ['SLURM_' + name] for name in names.split()), os.environ['MASTER_ADDR'])\n"
     )
     code, out, _ = pod(ONE_TASK + f"srun python3 {train}\n", rank=1, nodes=2)
     number = job_number("lab/train")
@@ -112,7 +111,8 @@ def test_steps_side_by_side_have_gpus_of_their_own(tmp_path: Path) -> None:
 
 def test_tasks_of_a_step_have_gpus_of_their_own() -> None:
     script = SINGLE.replace("--gpus=8", "--ntasks=4 --gpus-per-task=2") + (
-        "srun bash -c 'echo $SLURM_LOCALID: $CUDA_VISIBLE_DEVICES'\nsrun -n1 bash -c 'echo then $CUDA_VISIBLE_DEVICES'\n"
+        "srun bash -c 'echo $SLURM_LOCALID: $CUDA_VISIBLE_DEVICES'\n"
+        "srun -n1 bash -c 'echo then $CUDA_VISIBLE_DEVICES'\n"
     )
     assert pod(script)[1] == ["0: 0,1", "1: 2,3", "2: 4,5", "3: 6,7", "then 0,1"]
 
@@ -125,19 +125,26 @@ def test_a_step_that_asks_for_too_many_gpus_says_so() -> None:
 
 @pytest.mark.parametrize("options", ["", "set -euo pipefail\n"])
 def test_a_failing_task_fails_the_script(options: str) -> None:
-    code, out, _ = pod(HEAD + options + "srun bash -c 'exit $((SLURM_PROCID == 3 ? 7 : 0))' || exit $?\necho on\n", 0, 2)
+    code, out, _ = pod(
+        HEAD + options + "srun bash -c 'exit $((SLURM_PROCID == 3 ? 7 : 0))' || exit $?\necho on\n", 0, 2
+    )
     assert (code, out) == (7, [])
 
 
 def test_strict_scripts_run() -> None:
-    script = HEAD + "set -euo pipefail\nmodule purge\nml cuda/12\nsrun true\necho ok $(echo $SLURM_JOB_NUM_NODES)\n"
+    script = (
+        HEAD
+        + "set -euo pipefail\nmodule purge\nml cuda/12\nsrun true\necho ok $(echo $SLURM_JOB_NUM_NODES)\n"
+    )
     code, out, err = pod(script, 0, 2)
     assert (code, out) == (0, ["ok 2"])
     assert "module cuda/12: the image has to bring this along" in err
 
 
 def test_here_documents_and_process_numbers_arrive_unharmed() -> None:
-    script = SINGLE + 'cat <<EOF | srun -n1 cat\n$$ $(echo nested $$) $(NODE_RANK) "quoted"\nEOF\necho "$$" >&2\n'
+    script = (
+        SINGLE + 'cat <<EOF | srun -n1 cat\n$$ $(echo nested $$) $(NODE_RANK) "quoted"\nEOF\necho "$$" >&2\n'
+    )
     _, (line,), err = pod(script)
     number = err.splitlines()[-1]
     assert number.isdecimal()
@@ -161,8 +168,10 @@ def test_a_job_that_requeues_itself_is_started_again() -> None:
         ),
         (
             "--signal=USR2@30",
-            "srun -n2 bash -c 'trap \"echo task got it; exit 0\" USR2; touch {ready}-$SLURM_LOCALID; "
-            "while :; do sleep 0.05; done'\necho shell went on",
+            (
+                'srun -n2 bash -c \'trap "echo task got it; exit 0" USR2; touch {ready}-$SLURM_LOCALID; '
+                "while :; do sleep 0.05; done'\necho shell went on"
+            ),
             ["shell went on", "task got it", "task got it"],
         ),
         (
@@ -187,7 +196,7 @@ def test_the_end_of_a_pod_is_the_signal_that_was_asked_for(
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     pod(HEAD + "srun true\n", 0, 2, TMPDIR=str(tmp_path))
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_prologue_is_valid_bash() -> None:

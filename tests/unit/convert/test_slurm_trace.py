@@ -52,7 +52,8 @@ def test_the_header_is_as_promised() -> None:
 
 
 def test_raw_seconds_and_requested_gpus_will_do() -> None:
-    text = "JobIDRaw|JobID|Submit|ElapsedRaw|AllocTRES|ReqTRES|State\n5|5|2026-01-05T09:00:00|77||gres/gpu=2|PENDING\n"
+    header = "JobID|Submit|ElapsedRaw|AllocTRES|ReqTRES|State\n"
+    text = f"{header}5|2026-01-05T09:00:00|77||gres/gpu=2|PENDING\n"
     (job,) = trace(text)
     assert (job["duration_s"], job["gpus"], job["user_or_team"]) == ("77", "2", "unknown")
 

@@ -33,7 +33,9 @@ def test_times(text: str, expected: int | None) -> None:
     assert duration_ms(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "tomorrow", "1h", "1:2:3:4", "-5", "1-", "1.5", "٣", "2-12:30:15:9", "9" * 40])
+@pytest.mark.parametrize(
+    "text", ["", "tomorrow", "1h", "1:2:3:4", "-5", "1-", "1.5", "٣", "2-12:30:15:9", "9" * 40]
+)
 def test_no_times(text: str) -> None:
     with pytest.raises(ValueError, match="must be M, M:S, H:M:S"):
         duration_ms(text)
@@ -55,7 +57,8 @@ def test_arrays(text: str, expected: Array) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "3-1", "1-5:0", "1%0", "1%x", "1,,2", "0-4096", "0-999999999", "1-2-3", "0-4000,5000-9000"]
+    "text",
+    ["", "a", "3-1", "1-5:0", "1%0", "1%x", "1,,2", "0-4096", "0-999999999", "1-2-3", "0-4000,5000-9000"],
 )
 def test_no_arrays(text: str) -> None:
     with pytest.raises(InputError, match=r"^job\.sh, line 2: --array"):
