@@ -7,7 +7,7 @@ from jobtree.cli.settings import Settings, verb
 EXAMPLES = """
 kubectl runs import kueue -f kueue.yaml -f jobs.yaml --to converted
 kubectl runs import kueue -f kueue.yaml --flavor h100=H100-80GB | kubectl runs submit -f -
-kubectl get resourceflavors,clusterqueues,localqueues,workloads,jobs -A -o yaml > all.yaml
+kubectl runs import kueue --to converted     # of the live cluster, as kubectl shows it
 """
 
 
@@ -18,9 +18,8 @@ kubectl get resourceflavors,clusterqueues,localqueues,workloads,jobs -A -o yaml 
     "files",
     metavar="FILE",
     multiple=True,
-    required=True,
     type=click.Path(),
-    help="YAML or JSON, any number of objects; - is stdin. Can be given several times.",
+    help="YAML or JSON, any number of objects; - is stdin. Without a file: the live cluster.",
 )
 @click.option(
     "--flavor",
@@ -48,11 +47,12 @@ def kueue(  # noqa: PLR0913  one for each option
     """
     from jobtree.api.documents import read_documents
     from jobtree.cli.imported import Outlet
+    from jobtree.cli.kubectl import objects
     from jobtree.cli.manifests import read_file
-    from jobtree.convert.kueue import convert_kueue, flavor_names
+    from jobtree.convert.kueue import RESOURCES, convert_kueue, flavor_names
 
     names = flavor_names(flavors)
-    documents = []
+    documents = [] if files else list(objects(RESOURCES))
     for path in files:
         name, raw = read_file(path)
         documents += read_documents(raw, name)

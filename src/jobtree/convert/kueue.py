@@ -20,6 +20,15 @@ from jobtree.convert.kueue_runs import Site, run_of
 from jobtree.convert.names import flavor_name, unused
 from jobtree.convert.remarks import Converted
 
+# What to ask a live cluster for, by the names that the API server has for them.
+RESOURCES = (
+    "nodes",
+    *(f"{name}.kueue.x-k8s.io" for name in ("resourceflavors", "topologies", "cohorts", "clusterqueues")),
+    *(f"{name}.kueue.x-k8s.io" for name in ("localqueues", "workloads", "workloadpriorityclasses")),
+    "jobs.batch",
+    "jobsets.jobset.x-k8s.io",
+    "pytorchjobs.kubeflow.org",
+)
 WORK = ("Job", "JobSet", "PyTorchJob", "Workload")
 
 

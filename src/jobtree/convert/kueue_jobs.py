@@ -157,9 +157,10 @@ def _pytorch(job: PyTorchJob, islands: dict[str, str], out: Converted) -> Work:
 def _workload(workload: Workload, islands: dict[str, str], out: Converted) -> Work:
     where = f"Workload {workload.metadata.namespace}/{workload.metadata.name}"
     sets = tuple(_pod_set(one, islands, where, out) for one in workload.spec.pod_sets)
-    if workload.spec.priority_class_name:
+    priority = workload.spec.priority_class_name or workload.spec.priority_class_ref.name
+    if priority:
         instead = "there are no priorities: the oldest funded Run goes first"
-        out.remark(where, f"priority class {workload.spec.priority_class_name}", instead)
+        out.remark(where, f"priority class {priority}", instead)
     if not workload.spec.active:
         out.remark(where, "active: false", "a Run is planned at once: submit it when it may start")
     seconds = workload.spec.maximum_execution_time_seconds

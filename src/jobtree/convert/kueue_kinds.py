@@ -132,6 +132,7 @@ class WorkloadSpec(Read):
     pod_sets: tuple[PodSetSpec, ...] = ()
     queue_name: str = ""
     priority_class_name: str = ""
+    priority_class_ref: Reference = field(default_factory=Reference)
     maximum_execution_time_seconds: Number = 0
     active: bool = True
 

@@ -58,8 +58,9 @@ def run_of(work: Work, site: Site, out: Converted) -> Body | None:
     team = _team(work, admission, site, out)
     if team is None:
         return None
-    if not work.sets:
-        raise InputError(work.where, ["has no pods: there is nothing to run"])
+    if not any(one.count for one in work.sets):
+        out.remark(work.where, "no pods", "there is nothing to run: it was left out")
+        return None
     if priority := work.metadata.labels.get(PRIORITY_LABEL):
         out.remark(
             work.where,

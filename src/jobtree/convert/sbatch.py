@@ -16,6 +16,8 @@ from jobtree.convert.sbatch_options import OPTIONS, SHORT, VARIABLES, Option, fi
 from jobtree.convert.shell_text import HereDocument, here_documents, lines, words
 
 DIRECTIVE = "#SBATCH"
+HETEROGENEOUS = ("hetjob", "packjob")
+SPLIT = "the parts of a heterogeneous job are stages of a tree here (with): convert a script for each part"
 MAX_BYTES = 512 * 1024  # what a Kubernetes object can carry, with room for the rest of it
 
 
@@ -162,6 +164,8 @@ def _parsed(given: list[str], where: str, out: Converted) -> Iterator[tuple[str,
             yield option.name, Setting(_value(option, value, equals, rest, where), where, option.name)
         elif word.startswith("-") and len(word) > 1 and word != "--":
             yield from _parsed_short(word[1:], rest, where, out)
+        elif word in HETEROGENEOUS:
+            raise InputError(where, [f"{word}: {SPLIT}"])
         else:
             out.remark(where, word, "is no option: sbatch ignores what follows on the line")
             return

@@ -44,9 +44,12 @@ def convert_slurm(files: Iterable[tuple[str, bytes]], wishes: Wishes) -> Convert
             called = _called(script)
             name = unused(short_name(called), taken)
             runs = _runs(script, name, wishes, Known(jobs, earlier), out)
+            names = [run["metadata"]["name"] for run in runs]
+            for twice in taken.intersection(names):
+                raise InputError(script.source, [f"another Run is named {twice}: choose another --job-name"])
             out.add(runs, script.source)
-            taken.update(run["metadata"]["name"] for run in runs)
-            jobs[called] = earlier[called] = Upstream(tuple(run["metadata"]["name"] for run in runs))
+            taken.update(names)
+            jobs[called] = earlier[called] = Upstream(tuple(names))
     return out
 
 

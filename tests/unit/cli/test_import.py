@@ -107,6 +107,32 @@ def test_kueue_is_converted_and_taken(desk: Desk) -> None:
     assert "lab/train runs: 16 GPUs" in submitted.out
 
 
+KUBECTL = """#!/bin/sh
+case "$*" in
+  "api-resources --verbs=list -o name") echo "nodes clusterqueues.kueue.x-k8s.io jobs.batch" ;;
+  "get nodes -A -o json") echo '{"kind": "List", "items": []}' ;;
+  "get clusterqueues.kueue.x-k8s.io -A -o json") cat queues.json ;;
+  *) echo "the server is having a bad day" >&2; exit 1 ;;
+esac
+"""
+
+
+def test_a_live_cluster_is_read_through_kubectl(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubectl = desk.directory / "bin" / "kubectl"
+    kubectl.parent.mkdir()
+    kubectl.write_text(KUBECTL.replace(" jobs.batch", ""))
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{kubectl.parent}:/usr/bin:/bin")
+    (queue,) = (one.body for one in read_documents(KUEUE, "k.yaml") if one.body["kind"] == "ClusterQueue")
+    write(desk, "queues.json", json.dumps({"kind": "List", "items": [queue]}))
+    answer = desk.bare("import", "kueue", "-o", "name")
+    assert (answer.code, answer.out) == (0, "budget.rq.davidlangworthy.io/lab\n"), answer.err
+    kubectl.write_text(KUBECTL)
+    answer = desk.bare("import", "kueue")
+    assert answer.code == 74
+    assert "'kubectl get jobs.batch -A -o json' failed: the server is having a bad day" in answer.err
+
+
 def test_accounts_become_budgets_and_past_jobs_a_trace(desk: Desk) -> None:
     answer = desk.bare(
         "import", "slurm", "--accounts", write(desk, "assoc", ASSOC), "--gpu-type", "H100-80GB"
@@ -142,7 +168,7 @@ def test_the_environment_overrides_directives_unless_a_file_is_given(
         (["slurm", "train.sh", *SLURM, "--owner", "Not A Team"], 2, 'owner: "Not A Team" is not allowed'),
         (["slurm", "train.sh", *SLURM, "--checkpoint", "soon"], 2, "checkpoint"),
         (["slurm", "train.sh", *SLURM, "--map", "empty"], 2, "must hold one mapping"),
-        (["kueue"], 2, "missing option"),
+        (["kueue"], 3, "kubectl was not found"),
         (["kueue", "-f", "empty"], 2, "there is nothing to convert"),
         (["kueue", "-f", "binary"], 2, "binary"),
         (["kueue", "-f", "train.sh", "--flavor", "x"], 2, "must be OLD=NEW"),
@@ -150,10 +176,13 @@ def test_the_environment_overrides_directives_unless_a_file_is_given(
         (["torque"], 2, "no such command"),
     ],
 )
-def test_mistakes_have_messages_and_codes(desk: Desk, words: list[str], code: int, said: str) -> None:
+def test_mistakes_have_messages_and_codes(
+    desk: Desk, words: list[str], code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(desk, "train.sh", SCRIPT)
     write(desk, "empty", "")
     (desk.directory / "binary").write_bytes(b"\x7fELF\x00\x01\x02")
+    monkeypatch.setenv("PATH", str(desk.directory))
     answer = desk.bare("import", *words)
     assert (answer.code, answer.out) == (code, "")
     assert said in answer.err

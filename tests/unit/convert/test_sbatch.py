@@ -2,7 +2,7 @@ import pytest
 
 from jobtree.api.problems import InputError
 from jobtree.convert.remarks import Converted
-from jobtree.convert.sbatch import Script, decode, read_scripts
+from jobtree.convert.sbatch import SPLIT, Script, decode, read_scripts
 from jobtree.convert.sbatch_options import OPTIONS, SHORT, VARIABLES, find_option
 
 
@@ -91,6 +91,10 @@ def test_interpreters(first: str, interpreter: list[str]) -> None:
         (
             "--gpu-per-node=8",
             "--gpu-per-node=8: there is no option --gpu-per-node; did you mean --gpus-per-node?",
+        ),
+        (
+            "hetjob",
+            "hetjob: the parts of a heterogeneous job are stages of a tree here (with): convert a script for each part",
         ),
         ("--comment='x", "a quote (') is not closed"),
     ],

@@ -119,6 +119,11 @@ def test_an_array_without_gpus_cannot_be_limited() -> None:
         one("--array=0-15%4")
 
 
+def test_names_that_would_come_twice_are_refused() -> None:
+    with pytest.raises(InputError, match="another Run is named a-1: choose another --job-name"):
+        convert(("x.sh", "-J a-1 -G1"), ("y.sh", "-J a --array=0-2 -G1"))
+
+
 # Dependencies
 
 
