@@ -152,15 +152,24 @@ def test_a_cohorts_own_quota_is_its_members() -> None:
     assert paid(cluster_of(NODES, converted), "wide") == {("a/h100", "Owned"): 8, ("c/h100", "Shared"): 16}
 
 
-def test_flavors_of_the_same_gpu_pay_for_one_run() -> None:
-    nodes = [node(f"n{number}", cap="spot" if number % 2 else "demand") for number in range(4)]
+def spot_and_demand(*caps: str) -> Cluster:
+    """A Run of four nodes in a queue with 16 GPUs of each of two flavors, on nodes of these flavors."""
+    nodes = [node(f"n{number}", cap=cap) for number, cap in enumerate(caps)]
     flavors = [flavor(name, **{PRODUCT: "H100"}, cap=name) for name in ("demand", "spot")]
-    both = queue("a", 16, flavor_name="demand")
-    both["spec"]["resourceGroups"][0]["flavors"] += queue("a", 16, flavor_name="spot")["spec"][
-        "resourceGroups"
-    ][0]["flavors"]
-    converted = convert(*nodes, *flavors, both, local("a"), job("wide", "a", 4))
-    assert paid(cluster_of(nodes, converted), "wide") == {("a/demand", "Owned"): 16, ("a/spot", "Owned"): 16}
+    both, spot = (queue("a", 16, flavor_name=name) for name in ("demand", "spot"))
+    both["spec"]["resourceGroups"] += spot["spec"]["resourceGroups"]
+    return cluster_of(nodes, convert(*nodes, *flavors, both, local("a"), job("wide", "a", 4)))
+
+
+def test_flavors_of_the_same_gpu_pay_for_one_run() -> None:
+    cluster = spot_and_demand("demand", "demand", "spot", "spot")
+    assert paid(cluster, "wide") == {("a/demand", "Owned"): 16, ("a/spot", "Owned"): 16}
+
+
+def test_each_of_them_pays_on_its_own_nodes_only() -> None:
+    cluster = spot_and_demand("demand", "demand", "demand", "spot")
+    (wide,) = cluster.world.runs.values()
+    assert wide.phase == "Reserved"
 
 
 def test_flavors_can_be_named() -> None:
