@@ -104,7 +104,7 @@ def test_steps_side_by_side_have_gpus_of_their_own(tmp_path: Path) -> None:
     script = SINGLE.replace("--gpus=8", "--ntasks=4 --gpus-per-task=2") + (
         "for part in 0 1 2 3; do\n"
         "  srun --ntasks=1 --exact bash -c 'echo $CUDA_VISIBLE_DEVICES; touch $HERE/$$; "
-        "for i in {1..900}; do if (($(ls $HERE | wc -l) == 4)); then break; fi; sleep 0.05; done' &\ndone\nwait\n"
+        "for i in {1..900}; do (($(ls $HERE | wc -l) < 4)) || break; sleep 0.05; done' &\ndone\nwait\n"
     )
     assert pod(script, HERE=str(tmp_path))[1] == ["0,1", "2,3", "4,5", "6,7"]
 
@@ -163,7 +163,7 @@ def test_a_job_that_requeues_itself_is_started_again() -> None:
     [
         (
             "--signal=B:USR1@30",
-            "trap 'echo shell got it; exit 0' USR1\ntouch {ready}-0\nfor i in {{1..900}}; do sleep 0.05; done",
+            "trap 'echo shell got it; exit' USR1\ntouch {ready}-0\nfor i in {{1..900}}; do sleep 0.05; done",
             ["shell got it"],
         ),
         (
