@@ -9,11 +9,13 @@ from jobtree.convert.kueue_flavors import HOSTNAME
 from jobtree.convert.kueue_kinds import (
     KUEUE_GROUP,
     QUEUE_LABEL,
+    ElasticPolicy,
     Job,
     JobSet,
     Metadata,
     PodSetSpec,
     PyTorchJob,
+    Replicas,
     Template,
     TopologyRequest,
     Workload,
@@ -119,39 +121,35 @@ def _jobset(jobset: JobSet, islands: dict[str, str], out: Converted) -> Work:
 
 
 def _pytorch(job: PyTorchJob, islands: dict[str, str], out: Converted) -> Work:
-    """Master and workers that run the same are one gang; the first pod is the master."""
     where = f"PyTorchJob {job.metadata.namespace}/{job.metadata.name}"
-    replicas = job.spec.pytorch_replica_specs
-    sets = [
-        PodSet(
-            name.lower(),
-            one.replicas,
-            one.template,
-            None,
-            _together(one.template, one.replicas, islands, where, out),
-        )
-        for name, one in sorted(replicas.items(), key=lambda item: (item[0] != MASTER, item[0]))
-        if one.replicas
-    ]
-    elastic = job.spec.elastic_policy
-    if len({str(one.template) for one in sets}) == 1 and sets:
-        pods = sum(one.count for one in sets)
-        fixed = pods - sets[-1].count
-        least = min(elastic.min_replicas + fixed, pods) if elastic else None
-        most = elastic.max_replicas + fixed if elastic else 0
-        together = pods if sets[0].together else 0
-        sets = [PodSet("main", pods, sets[0].template, least, together, most)]
+    sets, elastic, policy = [], job.spec.elastic_policy, job.spec.run_policy
+    for name, one in sorted(job.spec.pytorch_replica_specs.items(), key=_master_first):
+        together = _together(one.template, one.replicas, islands, where, out)
+        sets += [PodSet(name.lower(), one.replicas, one.template, None, together)] if one.replicas else []
+    if sets and all(one.template == sets[0].template for one in sets):
+        sets = [_joined(sets, elastic)]
     elif elastic:
-        out.remark(
-            where,
-            "elasticPolicy",
-            "master and workers differ, so the Run is a tree, and its stages are fixed",
-        )
-    policy, queue = job.spec.run_policy, job.metadata.labels.get(QUEUE_LABEL, "")
+        instead = "master and workers differ, so the Run is a tree, and its stages are fixed"
+        out.remark(where, "elasticPolicy", instead)
+    queue = job.metadata.labels.get(QUEUE_LABEL, "")
     seconds = _number(job.metadata, DEADLINE, where) or policy.active_deadline_seconds
-    return Work(
-        "PyTorchJob", job.metadata, queue, tuple(sets), seconds, policy.backoff_limit, elastic is not None
-    )
+    restarts, rendezvous = policy.backoff_limit, elastic is not None
+    return Work("PyTorchJob", job.metadata, queue, tuple(sets), seconds, restarts, rendezvous)
+
+
+def _master_first(item: tuple[str, Replicas]) -> tuple[bool, str]:
+    return item[0] != MASTER, item[0]
+
+
+def _joined(sets: list[PodSet], elastic: ElasticPolicy | None) -> PodSet:
+    """A master and workers that run the same are one gang, whose first pod is the master."""
+    pods = sum(one.count for one in sets)
+    together = pods if sets[0].together else 0
+    if elastic is None:
+        return PodSet("main", pods, sets[0].template, None, together)
+    fixed = pods - sets[-1].count
+    least = min(elastic.min_replicas + fixed, pods)
+    return PodSet("main", pods, sets[0].template, least, together, elastic.max_replicas + fixed)
 
 
 def _workload(workload: Workload, islands: dict[str, str], out: Converted) -> Work:

@@ -7,6 +7,7 @@ In Slurm the limits of an account hold for all below it; in Jobtree a family add
 holds what its children's limits leave of its own. Where they leave nothing, or less, that is said.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -143,42 +144,51 @@ def _envelopes(
 ) -> list[Body]:
     typed = [kind for kind in account.gpus if kind]
     if typed and "" in account.gpus:
-        out.remark(
-            account.where, "gres/gpu beside a type", "GPUs of all types together are not counted: types are"
-        )
+        instead = "GPUs of all types together are not counted: types are"
+        out.remark(account.where, "gres/gpu beside a type", instead)
+    if account.minutes and not account.gpus:
+        instead = "hours go with GPUs at once: set GrpTRES, or concurrency"
+        out.remark(account.where, f"GrpTRESMins of {account.name}", instead)
     envelopes = []
     for kind in typed or [kind for kind in account.gpus if not kind]:
         flavor = mapping.gpus.get(kind) or (flavor_name(kind) if kind else gpu_type or mapping.gpu_type)
         if not flavor:
             raise InputError(account.where, ["GrpTRES: gres/gpu of which kind? Name the flavor: --gpu-type"])
         rest = _rest(account, kind, out)
-        if rest <= 0:
-            continue
-        name = short_name(f"{account.cluster}-{flavor}" if many else flavor, "gpus")
-        envelope: Body = {"name": name, "flavor": flavor, "concurrency": rest}
-        if many:
-            envelope["selector"] = {"cluster": flavor_name(account.cluster)}
-        if kind in account.minutes:
-            spent = sum(child.minutes.get(kind, 0) for child in account.children)
-            envelope["maxGPUHours"] = max(account.minutes[kind] - spent, 0) // MINUTES
-        envelopes.append(envelope)
-    if account.minutes and not account.gpus:
-        out.remark(
-            account.where,
-            f"GrpTRESMins of {account.name}",
-            "hours go with GPUs at once: set GrpTRES, or concurrency",
-        )
+        if rest > 0:
+            envelopes.append(_envelope(account, kind, flavor, rest, many=many))
     return envelopes
 
 
+def _envelope(account: Account, kind: str, flavor: str, gpus: int, *, many: bool) -> Body:
+    """One of the account's envelopes. Of several clusters each has its own, told apart by the label."""
+    name = short_name(f"{account.cluster}-{flavor}" if many else flavor, "gpus")
+    envelope: Body = {"name": name, "flavor": flavor, "concurrency": gpus}
+    if many:
+        envelope["selector"] = {"cluster": flavor_name(account.cluster)}
+    if kind in account.minutes:
+        given = sum(_given(account, lambda one: one.minutes.get(kind)).values())
+        envelope["maxGPUHours"] = max(account.minutes[kind] - given, 0) // MINUTES
+    return envelope
+
+
 def _rest(account: Account, kind: str, out: Converted) -> int:
-    """What the children's limits leave of an account's own."""
-    given = {child.name: child.gpus[kind] for child in account.children if kind in child.gpus}
+    """What the limits below an account leave of its own."""
+    given = _given(account, lambda one: one.gpus.get(kind))
     rest = account.gpus[kind] - sum(given.values())
     if given:
         sums = " − ".join(map(str, [account.gpus[kind], *given.values()]))
         left = f"{rest} GPUs are left for {account.name} itself ({sums})"
         if rest < 0:
-            left = f"its children together may hold {-rest} GPUs more than it ({sums}): lower their envelopes"
+            left = f"those below it may hold {-rest} GPUs more than it ({sums}): lower their envelopes"
         out.remark(account.where, f"GrpTRES of {account.name}", f"limits of a family add up: {left}")
     return rest
+
+
+def _given(account: Account, limit: Callable[[Account], int | None]) -> dict[str, int]:
+    """The limits next below an account, by name: a child without one passes the question on."""
+    found: dict[str, int] = {}
+    for child in account.children:
+        own = limit(child)
+        found |= _given(child, limit) if own is None else {child.name: own}
+    return found

@@ -53,26 +53,20 @@ def follow_of(
     """The ``follow`` of a job of this name; ``element``: its place in a job array."""
     if "?" in setting.value:
         out.remark(setting.where, str(setting), "any one of several: a Run waits for all that it names")
-    after: list[str] = []
+    after: dict[str, None] = {}
     for part in setting.value.replace("?", ",").split(","):
         kind, *jobs = part.split(":")
-        if kind == "singleton":
-            after += known.earlier[name].runs if name in known.earlier else ()
-        elif kind in SUCCESS or kind == "afterany":
-            for job in jobs:
-                found = known.runs(kind, job, element)
-                after += found or ()
-                if found is None:
-                    out.remark(setting.where, f"--dependency={kind}:{job}", f"which Run is {job}? {UNKNOWN}")
+        if kind == "singleton" and name in known.earlier:
+            after |= dict.fromkeys(known.earlier[name].runs)
+        for job in jobs if kind in (*SUCCESS, "afterany") else ():
+            found = known.runs(kind, job, element)
+            after |= dict.fromkeys(found or ())
+            if found is None:
+                out.remark(setting.where, f"--dependency={kind}:{job}", f"which Run is {job}? {UNKNOWN}")
         if kind not in (*SUCCESS, "singleton", ""):
-            out.remark(
-                setting.where, f"--dependency={part}", INSTEAD.get(kind, "is unknown: it was left out")
-            )
-    after = list(dict.fromkeys(after))
+            instead = INSTEAD.get(kind, "is unknown: it was left out")
+            out.remark(setting.where, f"--dependency={part}", instead)
     if len(after) > MAX_AFTER:
-        out.remark(
-            setting.where,
-            str(setting),
-            f"a Run follows {MAX_AFTER} others at most: it follows the last of {len(after)}",
-        )
-    return {"after": after[-MAX_AFTER:]} if after else None
+        most = f"a Run follows {MAX_AFTER} others at most: of {len(after)} it follows the last"
+        out.remark(setting.where, str(setting), most)
+    return {"after": list(after)[-MAX_AFTER:]} if after else None

@@ -57,6 +57,18 @@ def test_a_parent_keeps_what_its_children_leave() -> None:
     assert "may hold 16 GPUs more than it (64 − 32 − 48)" in "\n".join(map(str, converted.remarks))
 
 
+def test_limits_further_below_count_as_well() -> None:
+    rows = [
+        row("p", gpus="gres/gpu=64", minutes="gres/gpu=6000"),
+        row("x", "p"),
+        row("y", "x", "gres/gpu=16", "gres/gpu=1200"),
+    ]
+    ((envelope,),) = [
+        envelopes for owner, envelopes in owners(convert(ROOT, *rows)).items() if owner == "root:p"
+    ]
+    assert (envelope["concurrency"], envelope["maxGPUHours"]) == (48, 80)
+
+
 def test_the_mapping_names_owners_and_what_is_below_follows() -> None:
     found = owners(convert(ROOT, row("physics"), row("ml", "physics"), accounts={"physics": "org:science"}))
     assert list(found) == ["root", "org:science", "org:science:ml"]
