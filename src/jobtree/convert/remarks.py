@@ -1,12 +1,16 @@
 """What a conversion answers: documents, and a remark for everything that does not carry over by itself."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from jobtree.api.parse import parse_object
+from jobtree.api.problems import InputError
 
 Body = dict[str, Any]
+
+MAX_BYTES = 1_000_000  # below what etcd takes, with room for the status
 
 
 class Remark(NamedTuple):
@@ -38,4 +42,9 @@ class Converted:
         """Take in objects that Jobtree accepts. Raises InputError for any that it would refuse."""
         for document in documents:
             parse_object(document, where)
+            size = len(json.dumps(document))
+            if size > MAX_BYTES:
+                name = document["metadata"]["name"]
+                rule = f"{name} would have {size} bytes: {MAX_BYTES} are the most that a cluster stores"
+                raise InputError(where, [f"{rule}; split it (an array without % is a Run for each element)"])
             self.documents.append(document)

@@ -110,6 +110,11 @@ def test_a_long_array_that_limits_itself_has_two_levels() -> None:
     assert [len(part["stages"]) for part in spec["stages"]] == [64, 36]
 
 
+def test_a_tree_that_no_cluster_could_store_is_refused() -> None:
+    with pytest.raises(InputError, match="1000000 are the most that a cluster stores; split it"):
+        one("--array=1-1000%10 -G1 -t5")
+
+
 def test_a_limit_that_limits_nothing_is_none() -> None:
     assert len(convert(("job.sh", "--array=0-3%4 -G1")).documents) == 4
 
