@@ -114,8 +114,11 @@ def sentence(refused: StatusError) -> str:
         UNAUTHORIZED: "the cluster does not know you: log in again, or choose another --context",
         FORBIDDEN: "ask an administrator for the ClusterRole jobtree-planner (to read and plan), or for the "
         "right to do this in your namespace",
-        NOT_FOUND: "if Jobtree is not installed here, an administrator can do so: see the admin guide",
     }
+    if "could not find the requested resource" in refused.message:
+        hints[NOT_FOUND] = "Jobtree is not installed on this cluster: an administrator can do so"
+    elif refused.code == NOT_FOUND:
+        hints[NOT_FOUND] = "'kubectl runs state --all' lists all Runs of the cluster"
     causes = [f"  {cause.field}: {cause.message}" for cause in refused.causes if cause.field]
     hint = hints.get(refused.code)
     return "\n".join([refused.message, *causes, *([f"  {hint}"] if hint else [])])
