@@ -24,6 +24,7 @@ from jobtree.api.run import Run
 from jobtree.api.shape import convert
 from jobtree.api.validate import policy_problems
 from jobtree.core.actions import Action
+from jobtree.core.admit import retell
 from jobtree.core.check import Replay, Violation, check
 from jobtree.core.lease import RunKey, from_wire, to_wire
 from jobtree.core.plan import plan
@@ -289,6 +290,7 @@ class Cluster:
 
     def documents(self) -> list[dict[str, Any]]:
         """All documents with the status as of now."""
+        retell(self.world)
         warned = self._reservations.refresh()
         for run, state in self.world.runs.items():
             if run in self._touched or state.phase not in FINISHED:
