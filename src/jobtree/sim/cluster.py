@@ -88,7 +88,8 @@ class Cluster:
             keys.append(self.objects.add(Document(document.where, without_status(document.body))))
         for key in keys:
             self._take_in(key)
-        self._refuse_family_cycles()
+        if any(key[0] == "Budget" for key in keys):
+            self._refuse_family_cycles()
         self.settle()
         return keys
 
