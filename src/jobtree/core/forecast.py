@@ -17,7 +17,7 @@ from jobtree.core.runs import RunState
 from jobtree.core.takings import Docket
 from jobtree.core.world import World
 
-remembered_odds = lru_cache(maxsize=512)(kill_odds)
+remembered_odds = lru_cache(maxsize=4_096)(kill_odds)  # computed when tickets or need change
 
 
 class Remedy(msgspec.Struct, frozen=True):

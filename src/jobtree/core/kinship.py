@@ -101,11 +101,10 @@ class Kinship:
 
     def circle(self) -> list[RunKey]:
         """Runs that wait for each other in a cycle; empty where there is none."""
-        waits = {
-            follower: {key for key, known in self._followers.items() if follower in known}
-            for followers in self._followers.values()
-            for follower in followers
-        }
+        waits: dict[RunKey, list[RunKey]] = {}
+        for key, followers in self._followers.items():
+            for follower in followers:
+                waits.setdefault(follower, []).append(key)
         try:
             TopologicalSorter(waits).prepare()
         except CycleError as found:
