@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from jobtree.api.quantities import MILLI
-from jobtree.core.books import FOREVER, Account, credits_used
+from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
 from jobtree.core.cover import Candidate, candidates, commitment
 from jobtree.core.holds import spare_charge
 from jobtree.core.lease import EnvelopeKey
@@ -104,6 +104,7 @@ def money_instants(world: World, state: RunState, after: int) -> list[int]:
     for candidate in candidates(world, state):
         envelope = candidate.envelope
         found.add(envelope.start)
+        found.update(_late_enough(state, envelope, after))
         for one in envelope.kin:
             for name in one.leases:
                 end = world.held[name].known_end
@@ -113,6 +114,20 @@ def money_instants(world: World, state: RunState, after: int) -> list[int]:
                 if promise.end is not None:
                     found.add(promise.end)
     return sorted(at for at in found if after < at < FOREVER)
+
+
+def _late_enough(state: RunState, envelope: EnvelopeState, after: int) -> Iterator[int]:
+    """When so little is left of the window that hours suffice: no Run commits beyond its end (C5)."""
+    shape = state.shape
+    if shape is None or shape.max_duration is None or envelope.end >= FOREVER:
+        return
+    for account in (envelope.account, *(cap.account for cap in envelope.caps)):
+        left = account.free_use(after)
+        if left is not None and left > 0:
+            open_ended = account.charge - account.declared  # goes on using hours meanwhile
+            flow = shape.min * MILLI - open_ended
+            if flow > 0:
+                yield after - (left - shape.min * MILLI * (envelope.end - after)) // flow
 
 
 def opens_then(world: World, state: RunState, split: Split, at: int) -> bool:

@@ -233,3 +233,12 @@ def test_gpus_that_a_cap_gets_back_by_then_can_be_promised() -> None:
     assert lab.promised_at("next") == HOUR
     lab.live(HOUR)
     assert lab["next"].phase == "Running"
+
+
+def test_a_run_that_commits_less_the_later_it_starts_is_promised_the_instant_when_the_hours_suffice() -> None:
+    """8 GPU-hours for 8 GPUs, in a window that closes after three hours: it can be paid for the last one."""
+    lab = Lab(nodes("nv-a", 1), budget("org", envelope(8, maxGPUHours=8, end=3 * HOUR)))
+    lab.submit(run("r", "org", 8, max_duration="3h"))
+    assert (lab.reasons("r"), lab.promised_at("r")) == (["HoursExhausted"], 2 * HOUR)
+    lab.live(2 * HOUR)
+    assert (lab["r"].phase, lab.admissions["ns", "r"]) == ("Running", [T0 + 2 * HOUR])
