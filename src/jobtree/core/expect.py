@@ -275,7 +275,10 @@ def first_behind(  # noqa: PLR0913, PLR0917  one question with its circumstances
 ) -> int | None:
     """The first instant at which so many pods fit beside all stays that have not ended."""
     times, pods = room
-    step, gone = bisect_right(times, at) - 1, bisect_right(stays, (at, FOREVER))
+    step = max(bisect_right(times, at) - 1, bisect_left(pods, needed))
+    if step == len(pods) or (at := max(at, times[step])) >= before:
+        return None
+    gone = bisect_right(stays, (at, FOREVER))
     taken = sum(-(-one.gpus // size) for one in stays[gone:])
     while pods[step] - taken < needed:
         end = stays[gone].end if gone < len(stays) else FOREVER
