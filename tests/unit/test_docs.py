@@ -9,66 +9,26 @@ that start with `$ ` are commands:
 - A ```yaml block that begins with `# NAME.yaml` is written to that file.
 - `make TARGET` must be a target of the Makefile; setting the PATH is for the reader alone.
 
+A page that has ```shell-session blocks is about a live cluster: `tests/live/test_guides.py` runs those.
+
 `pytest tests/unit/test_docs.py --rewrite` writes what was printed into the pages, for a human to review.
 """
 
 import importlib
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from pages.hooks import REFERENCE
+from tests.live.test_guides import LIVE_GUIDES
 from tests.scenarios.runner import Command, Main, Scenario, run
+from tests.shown import LIVE, REPOSITORY, Manifest, Shown, agrees, complaint, rewritten, shown
 
-REPOSITORY = Path(__file__).parents[2]
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-ANY_LINES = "…"
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 TARGETS = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 PATH = 'PATH="$PWD/.venv/bin:$PATH"'
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A command of a page: its text, the lines shown below it, and the number of the first of these."""
-
-    text: str
-    printed: tuple[str, ...]
-    at: int
-
-
-@dataclass(frozen=True)
-class Manifest:
-    name: str
-    text: str
-
-
-def shown(page: str) -> Iterator[Shown | Manifest]:
-    """All commands and named manifests of a page, in order."""
-    lines = page.splitlines()
-    inside = ""
-    for number, line in enumerate(lines):
-        below = number + 1
-        if line.startswith("```"):
-            inside = "" if inside else line
-        elif inside == "```console" and line.startswith("$ "):
-            end = next(at for at in range(below, len(lines)) if lines[at].startswith(("$ ", "```")))
-            yield Shown(without_comment(line[2:]), tuple(without_blanks(lines[below:end])), below)
-        elif inside == "```yaml" and (name := re.fullmatch(r"# ([a-z0-9-]+\.yaml)", line)):
-            end = lines.index("```", below)
-            yield Manifest(name[1], "".join(f"{one}\n" for one in lines[below:end]))
-
-
-def without_comment(command: str) -> str:
-    return re.split(r"\s+# ", command, maxsplit=1)[0].strip()
-
-
-def without_blanks(lines: list[str]) -> list[str]:
-    while lines and not lines[-1].strip():
-        lines = lines[:-1]
-    return lines
 
 
 class Session:
@@ -110,17 +70,6 @@ class Session:
         return self._main([*self._state, *arguments])
 
 
-def agrees(expected: tuple[str, ...], printed: list[str]) -> bool:
-    """Whether the output is as shown; without anything shown, whether all went well."""
-    output = [line for line in printed if not line.startswith("[exit ")]
-    if not expected:
-        return output == printed
-    pattern = "".join(
-        r"(?:.*\n)*?" if line.strip() == ANY_LINES else re.escape(f"{line}\n") for line in expected
-    )
-    return re.fullmatch(pattern, "".join(f"{line}\n" for line in output)) is not None
-
-
 @pytest.fixture(name="main", scope="session")
 def _main() -> Main:
     main: Main = importlib.import_module("jobtree.cli.main").main
@@ -146,29 +95,24 @@ def test_a_page_shows_what_happens(
         pytest.fail("\n\n".join(complaint(path, *each) for each in wrong), pytrace=False)
 
 
-def rewritten(page: str, wrong: list[tuple[Shown, list[str]]]) -> str:
-    lines = page.splitlines()
-    for command, printed in reversed(wrong):
-        output = [line for line in printed if not line.startswith("[exit ")]
-        lines[command.at : command.at + len(command.printed)] = output
-    return "".join(f"{line}\n" for line in lines)
-
-
-def complaint(path: Path, command: Shown, printed: list[str]) -> str:
-    where = f"{path.relative_to(REPOSITORY)}, line {command.at}: $ {command.text}"
-    return "\n".join([where, "shown:", *command.printed, "printed:", *printed])
-
-
 @pytest.mark.parametrize("path", [pytest.param(page, id=page.name) for page in PAGES])
 def test_links_lead_somewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
-    assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
+    local = [path.parent / link for link in links if "://" not in link]
+    written = [(REPOSITORY / "docs" / page).resolve() for page in REFERENCE]  # when the site is built
+    assert [link for link in local if not link.exists() and link.resolve() not in written] == []
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
+def test_every_guide_is_reached_from_the_readme() -> None:
     readme = PAGES[0].read_text(encoding="utf-8")
-    assert [page.name for page in PAGES[1:] if f"docs/{page.name}" not in readme] == []
+    guides = [page.name for page in (REPOSITORY / "docs").glob("*.md") if page.name != "index.md"]
+    assert [name for name in sorted(guides) if f"docs/{name}" not in readme] == []
+
+
+def test_only_guides_that_a_live_test_runs_show_live_commands() -> None:
+    live = [page.name for page in PAGES if LIVE in page.read_text(encoding="utf-8")]
+    assert live == list(LIVE_GUIDES)
 
 
 def test_the_directory_tree_names_every_room_and_every_file_of_the_core() -> None:

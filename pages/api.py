@@ -1,0 +1,175 @@
+"""The API reference: every field of the four kinds and of the policy, read off the structs.
+
+Names, types, bounds, defaults and rules are those that the API server enforces; only the sentence about each
+field stands elsewhere. A struct is described once, below the first kind that uses it.
+"""
+
+import sys
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta, structs
+
+from jobtree.api import scalars
+from jobtree.api.budget import Budget
+from jobtree.api.crd import DEFINITIONS, Definition
+from jobtree.api.meta import API_VERSION
+from jobtree.api.policy import PolicySpec
+from pages.tables import field_sentences, table
+
+Struct = type[msgspec.Struct]
+POLICY = "What administrators set for the whole cluster: ConfigMap `jobtree-policy`, key `policy.yaml`."
+SCALARS = {
+    meta.description: name
+    for name, alias in vars(scalars).items()
+    if get_origin(alias) is Annotated
+    for meta in get_args(alias)[1:]
+    if isinstance(meta, Meta) and meta.description
+}
+NAMES = {str: "string", int: "integer", bool: "boolean"}
+
+
+def page() -> str:
+    """The whole page, in Markdown."""
+    lines = [
+        "# API",
+        "",
+        f"The four kinds of `{API_VERSION}`, and the policy. Unknown fields are refused. A field without a default",
+        "that is not marked *required* may be absent.",
+    ]
+    told: set[Struct] = set()
+    for definition in DEFINITIONS:
+        lines += ["", f"## {definition.kind.KIND}", "", _about(definition)]
+        lines += _roots(definition.kind, told)
+    lines += ["", "## Policy", "", POLICY, *_structs(PolicySpec, "policy.yaml", told)]
+    lines += _scalars()
+    return "\n".join(lines) + "\n"
+
+
+def described() -> Iterator[Struct]:
+    """Every struct of the page, in its order."""
+    told: set[Struct] = set()
+    for definition in DEFINITIONS:
+        for root in _parts(definition.kind):
+            yield from _below(root, told)
+    yield from _below(PolicySpec, told)
+
+
+def sentence(kind: Struct, field: str) -> str:
+    """What the field means. Fields that a struct inherits are described where they are declared."""
+    for base in kind.__mro__:
+        found = field_sentences().get(base.__name__, {}).get(field)
+        if found is not None:
+            return found
+    raise KeyError(f"pages/sentences.yaml says nothing of {kind.__name__}.{field}: add a sentence there")
+
+
+def _about(definition: Definition) -> str:
+    scope = "namespaced" if definition.namespaced else "cluster-scoped"
+    names = " or ".join(f"`kubectl get {name}`" for name in (definition.plural, *definition.short_names))
+    doc = (sys.modules[definition.kind.__module__].__doc__ or "").partition(": ")[2].strip()
+    return f"{doc[:1].upper()}{doc[1:]} It is {scope}: {names}."
+
+
+def _parts(kind: Any) -> list[Struct]:  # noqa: ANN401  one of four classes that share no base of their own
+    fields = {field.name: field.type for field in structs.fields(kind)}
+    return [fields["spec"], fields["status"]]
+
+
+def _roots(kind: type[Budget] | Any, told: set[Struct]) -> list[str]:  # noqa: ANN401
+    lines = list(_rules("", getattr(kind, "RULES", ())))
+    for root, part in zip(_parts(kind), ("spec", "status"), strict=True):
+        lines += _structs(root, f"{kind.KIND}.{part}", told)
+    return lines
+
+
+def _structs(root: Struct, title: str, told: set[Struct]) -> list[str]:
+    lines: list[str] = []
+    for kind in _below(root, told):
+        heading = f"`{title}`" if kind is root else f"`{kind.__name__}`"
+        anchor = kind.__name__.lower()
+        lines += ["", f"### {heading} {{ #{anchor} }}", ""]
+        doc = kind.__dict__.get("__doc__")
+        if doc:
+            lines += [" ".join(doc.split()), ""]
+        lines += table(("field", "type", "default", "meaning"), (_row(kind, one) for one in structs.fields(kind)))
+        lines += _rules("\n", getattr(kind, "RULES", ()))
+    return lines
+
+
+def _below(root: Struct, told: set[Struct]) -> Iterator[Struct]:
+    if root in told:
+        return
+    told.add(root)
+    yield root
+    for field in structs.fields(root):
+        bare = _bare(field.type)[0]
+        if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
+            yield from _below(bare, told)
+
+
+def _rules(before: str, rules: Any) -> Iterator[str]:  # noqa: ANN401
+    if rules:
+        yield f"{before}Rules:"
+        yield ""
+        yield from (f"- {rule.message}" for rule in rules)
+
+
+def _row(kind: Struct, field: structs.FieldInfo) -> tuple[str, str, str, str]:
+    name = f"`{field.encode_name}`"
+    return name, _type(field.type), _default(field), sentence(kind, field.encode_name)
+
+
+def _default(field: structs.FieldInfo) -> str:
+    if field.required:
+        return "*required*"
+    if isinstance(field.default, bool):
+        return f"`{str(field.default).lower()}`"
+    if isinstance(field.default, (int, str)) and field.default != "":
+        return f"`{field.default}`"
+    return ""
+
+
+def _bare(annotation: Any) -> tuple[Any, str, list[Meta]]:  # noqa: ANN401  annotations have no common type
+    """The innermost type, what it is a list or map of, and all that is said about it on the way."""
+    metas: list[Meta] = []
+    around = ""
+    while True:
+        origin, arguments = get_origin(annotation), get_args(annotation)
+        if origin is Annotated:
+            annotation, metas = arguments[0], [*metas, *(one for one in arguments[1:] if isinstance(one, Meta))]
+        elif origin in (Union, UnionType):
+            annotation = next(one for one in reversed(arguments) if one is not NoneType)
+        elif origin is tuple:
+            annotation, around = arguments[0], "list of "
+        elif origin is dict:
+            annotation, around = arguments[1], "map to "
+        else:
+            return annotation, around, metas
+
+
+def _type(annotation: Any) -> str:  # noqa: ANN401
+    bare, around, metas = _bare(annotation)
+    if get_origin(bare) is Literal:
+        return around + " · ".join(f"`{value}`" for value in get_args(bare))
+    if bare is Any:
+        return "object"
+    if issubclass(bare, msgspec.Struct):
+        return f"{around}[{bare.__name__}](#{bare.__name__.lower()})"
+    said = next((meta.description for meta in metas if meta.description), None)
+    if said in SCALARS:
+        return f"{around}[{SCALARS[said]}](#{SCALARS[said].lower()})"
+    low = next((meta.ge for meta in metas if meta.ge is not None), None)
+    high = next((meta.le for meta in metas if meta.le is not None), None)
+    bounds = f", {low} to {high:,}" if low is not None and high is not None else ""
+    return f"{around}{NAMES[bare]}{bounds}"
+
+
+def _scalars() -> list[str]:
+    """The words that stand for a kind of string, and how such a string is written."""
+    lines = ["", "## Scalars", "", "Strings that are written in a certain way."]
+    for said, name in SCALARS.items():
+        lines += ["", f"### {name}", "", f"{said[:1].upper()}{said[1:]}".replace("*", r"\*")]
+    return lines

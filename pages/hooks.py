@@ -1,0 +1,64 @@
+"""What mkdocs is told: the reference pages, and files outside ``docs/`` that pages link to.
+
+In the repository a page links to ``../config/samples/…`` and readers find the file there. A site holds only what is
+below ``docs/``: so each such file is copied to ``files/…``, and the link is turned there.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from pages import api, verbs, words
+
+REFERENCE: dict[str, Callable[[], str]] = {
+    "reference/api.md": api.page,
+    "reference/command-line.md": verbs.page,
+    "reference/events.md": words.events_page,
+    "reference/reasons.md": words.reasons_page,
+}
+COPIES = "files"
+LINK = re.compile(r"(?<=\]\()([^)#\s:]+)")
+NAMED = re.compile(r"^```yaml\n# ([a-z0-9-]+\.yaml)\n", re.MULTILINE)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages that are written from the code, and the copies."""
+    for name, write in REFERENCE.items():
+        files.append(File.generated(config, name, content=write()))
+    for source in sorted(outside(Path(config.docs_dir))):
+        text = source.read_bytes()
+        files.append(File.generated(config, f"{COPIES}/{_below_root(source, config)}", content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001  mkdocs'
+    """Turns links that leave ``docs/`` to the copies, and shows the names of manifests as titles."""
+    here = Path(config.docs_dir, page.file.src_uri).parent
+
+    def turned(link: re.Match[str]) -> str:
+        target = (here / link[1]).resolve()
+        if target.is_relative_to(config.docs_dir) or not target.is_file():
+            return link[1]
+        return os.path.relpath(Path(config.docs_dir, COPIES, _below_root(target, config)), here)
+
+    return NAMED.sub(r'```yaml title="\1"' + "\n", LINK.sub(turned, markdown))
+
+
+def outside(docs: Path) -> set[Path]:
+    """The files outside ``docs/`` that its pages link to."""
+    found = set()
+    for page in docs.rglob("*.md"):
+        for link in LINK.findall(page.read_text(encoding="utf-8")):
+            target = (page.parent / link).resolve()
+            if target.is_file() and not target.is_relative_to(docs):
+                found.add(target)
+    return found
+
+
+def _below_root(path: Path, config: MkDocsConfig) -> str:
+    return path.relative_to(Path(config.config_file_path).parent).as_posix()

@@ -1,0 +1,28 @@
+"""Markdown tables and the sentences that stand in them."""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+SENTENCES = Path(__file__).with_name("sentences.yaml")
+
+
+@cache
+def field_sentences() -> dict[str, dict[str, str]]:
+    """What each field of each struct means."""
+    found: dict[str, dict[str, str]] = yaml.safe_load(SENTENCES.read_text(encoding="utf-8"))["fields"]
+    return found
+
+
+@cache
+def event_sentences() -> dict[str, str]:
+    found: dict[str, str] = yaml.safe_load(SENTENCES.read_text(encoding="utf-8"))["events"]
+    return found
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table. A bar inside a cell is escaped, for it would end the cell."""
+    lines = [header, ["---"] * len(header), *rows]
+    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]

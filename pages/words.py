@@ -1,0 +1,75 @@
+"""The reasons, events and exit codes that people search for, read off the code."""
+
+from itertools import takewhile
+from typing import get_args
+
+from jobtree.api.lease import ClosureReason, OpenReason
+from jobtree.cli.errors import MEANINGS
+from jobtree.cli.story import CLOSED, OPENED
+from jobtree.core.actions import ActionKind
+from jobtree.core.reasons import SENTENCES, Reason
+from jobtree.manager.notes import WARNINGS
+from jobtree.sim.events import NAMES, RECOVERIES
+from pages.tables import event_sentences, table
+
+COVER = (Reason.NO_ENVELOPE, Reason.NO_SUCH_FLAVOR)
+PACK = (Reason.NO_SUCH_FLAVOR, Reason.ADMITTED)
+MOVES = (Reason.EDITED, Reason.NODES_LOST, Reason.FUNDING_LOST, Reason.CROWDED_OUT, Reason.KEY_CHANGED)
+"""Why a promise is looked at again: what it then says is an Event of that name."""
+BLANKS = {"where": "…", "have": "*h*", "need": "*n*"}
+
+
+def reasons_page() -> str:
+    """Why a Run waits, what became of it, and why leases open and close."""
+    lines = [
+        "# Reasons",
+        "",
+        "Every reason Jobtree gives. The word is the reason of a Run's condition and stands in `status.reason`; the",
+        "sentence stands in `status.message` and in what `kubectl runs explain` prints. *h* is what there is, *n* what is",
+        "needed.",
+    ]
+    parts = (("Nobody pays", COVER), ("No place", PACK), ("What became of a Run or a promise", (Reason.ADMITTED, None)))
+    for title, (first, after) in parts:
+        lines += ["", f"## {title}", "", *table(("reason", "sentence"), _sentences(first, after))]
+    lines += ["", "## Why Leases open", "", *table(("reason", "meaning"), _meanings(get_args(OpenReason), OPENED))]
+    lines += ["", "## Why Leases close", "", *table(("reason", "meaning"), _meanings(get_args(ClosureReason), CLOSED))]
+    return "\n".join(lines) + "\n"
+
+
+def events_page() -> str:
+    """The Events that are written about Runs."""
+    lines = [
+        "# Events",
+        "",
+        "Jobtree writes these Events about Runs: `kubectl describe run RUN` shows them on a live cluster, and every",
+        "command that lets something happen on a simulated one prints them.",
+        "",
+    ]
+    rows = [(f"`{name}`", "Warning" if name in WARNINGS else "Normal", text) for name, text in event_sentences().items()]
+    lines += table(("event", "type", "meaning"), rows)
+    return "\n".join(lines) + "\n"
+
+
+def event_names() -> set[str]:
+    """Every name that the code gives an Event, those after a cause included."""
+    named = set(NAMES.values()) | set(RECOVERIES.values()) | {"NodeFailed", "Evicted", "AtRisk"}
+    return named | WARNINGS | {str(reason) for reason in (Reason.RELEASED, *MOVES)}
+
+
+def unnamed_actions() -> set[str]:
+    """Actions whose Event is named after the cause."""
+    return set(get_args(ActionKind)) - NAMES.keys() - {"Recover"}
+
+
+def exit_codes() -> list[str]:
+    return table(("code", "meaning"), ((f"`{int(code)}`", meaning) for code, meaning in MEANINGS.items()))
+
+
+def _sentences(first: Reason, after: Reason | None) -> list[tuple[str, str]]:
+    reasons = list(Reason)[list(Reason).index(first) :]
+    chosen = takewhile(lambda reason: reason is not after, reasons)
+    return [(f"`{reason}`", SENTENCES[reason].format(**BLANKS)) for reason in chosen]
+
+
+def _meanings(reasons: tuple[str, ...], meanings: dict[str, str]) -> list[tuple[str, str]]:
+    return [(f"`{reason}`", meanings[reason]) for reason in reasons]
