@@ -10,11 +10,12 @@ LOCK_VENV   := .venv-lock
 UV_VERSION  := 0.13.7
 
 LIVE        := tests/live
+SITE        := tests/site
 PYTEST      := $(BIN)/python -m pytest --hypothesis-profile=$(PROFILE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint format unit suite live cluster bench crds scenarios-rewrite lock clean python-is-usable
+.PHONY: help venv demo test lint format unit suite site live cluster docs bench crds scenarios-rewrite lock clean python-is-usable
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +45,7 @@ demo: venv ## Show jobtree at work on a simulated fleet
 test: venv ## Lint, then run all tests, the live ones last
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory suite
+	@$(MAKE) --no-print-directory site
 	@$(MAKE) --no-print-directory live
 
 lint: venv ## Check style, types and the direction of imports
@@ -60,8 +62,11 @@ format: venv ## Format the code and apply the safe fixes
 unit: venv ## Run only the fast tests (unit and scenarios)
 	$(PYTEST) -n $(WORKERS) tests/unit tests/scenarios
 
-suite: venv ## Run every test except the live ones (PROFILE=explore for fresh random examples)
-	$(PYTEST) -n $(WORKERS) --ignore=$(LIVE) tests
+suite: venv ## Run every test except the live ones and the site's (PROFILE=explore for fresh random examples)
+	$(PYTEST) -n $(WORKERS) --ignore=$(LIVE) --ignore=$(SITE) tests
+
+site: venv ## Build the documentation and walk through it in a real browser
+	$(PYTEST) $(SITE)
 
 live: venv ## Run the tests that need a real control plane, one at a time
 	@if find $(LIVE) -name 'test_*.py' 2>/dev/null | grep -q .; then \
@@ -72,6 +77,10 @@ live: venv ## Run the tests that need a real control plane, one at a time
 
 cluster: venv ## Start a cluster to try Jobtree on (as root, REAL=1 adds two real nodes); Ctrl-C removes it
 	$(BIN)/python -m tests.live.cluster $(if $(REAL),--real)
+
+docs: venv ## Build the documentation into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "To read it, with search: $(BIN)/python -m http.server --directory build/site, then http://localhost:8000"
 
 bench: venv ## Measure, and compare with the recorded bounds
 	$(BIN)/python -m benchmarks

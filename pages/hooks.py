@@ -26,6 +26,23 @@ LINK = re.compile(r"(?<=\]\()([^)#\s:]+)")
 NAMED = re.compile(r"^```yaml\n# ([a-z0-9-]+\.yaml)\n", re.MULTILINE)
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Adds the decisions to the navigation, newest first, and below "More" any page that nobody put there."""
+    docs = Path(config.docs_dir)
+    decisions = sorted((page.relative_to(docs).as_posix() for page in docs.glob("decisions/*.md")), reverse=True)
+    known = {*_leaves(config.nav), *decisions, *REFERENCE}
+    others = sorted(page.name for page in docs.glob("*.md") if page.name not in known)
+    config.nav = [*(config.nav or []), *([{"More": others}] if others else []), {"Decisions": decisions}]
+    return config
+
+
+def _leaves(nav: object) -> set[str]:
+    if isinstance(nav, str):
+        return {nav}
+    inside = nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ()
+    return {leaf for one in inside for leaf in _leaves(one)}
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are written from the code, and the copies."""
     for name, write in REFERENCE.items():

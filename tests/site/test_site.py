@@ -1,0 +1,73 @@
+"""The documentation as a reader finds it: in a browser, on a narrow and on a wide screen."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from pages.hooks import REFERENCE
+from tests.site.conftest import REPOSITORY, served
+from tests.site.walk import walk
+
+
+def test_every_page_is_reached_and_nothing_is_wrong_with_any(site: str, browser: Browser) -> None:
+    seen = walk(browser, site)
+    assert seen.complaints == []
+    written = {page.relative_to(REPOSITORY / "docs").as_posix() for page in (REPOSITORY / "docs").rglob("*.md")}
+    expected = {page.removesuffix(".md") + ".html" for page in (written | REFERENCE.keys())}
+    reached = {urlsplit(url).path.removeprefix("/") for url in seen.ids}
+    assert expected - reached == set()
+    assert any(urlsplit(url).path.endswith("resnet-small.yaml") for url in seen.files)
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("demoted", "reference/events.html"),
+        ("fabric.domain", "administrator-guide.html"),
+        ("maxBorrowGPUs", "reference/api.html"),
+        ("lottery", "concepts/lottery.html"),
+    ],
+)
+def test_search_finds_the_page(site: str, browser: Browser, words: str, page: str) -> None:
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    tab.goto(f"{site}/index.html")
+    tab.locator("input.md-search__input").click()
+    tab.keyboard.type(words)
+    expect(tab.locator(f'.md-search-result__link[href*="{page}"]').first).to_be_visible()
+    tab.close()
+
+
+@pytest.mark.parametrize(("preference", "scheme"), [("light", "default"), ("dark", "slate")])
+def test_it_is_light_or_dark_as_the_reader_prefers(
+    site: str, browser: Browser, preference: str, scheme: str
+) -> None:
+    context = browser.new_context(color_scheme="dark" if preference == "dark" else "light")
+    tab = context.new_page()
+    tab.goto(f"{site}/overview.html")
+    assert tab.locator("body").get_attribute("data-md-color-scheme") == scheme
+    assert tab.locator('img[src$="architecture.svg"]').evaluate("image => image.naturalWidth") > 0
+    context.close()
+
+
+FAULTY = """<!doctype html><title>x</title><link rel="icon" href="data:,">
+<a href="other.html#nowhere">an anchor</a> <a href="gone.html">a page</a> <a href="gone.yaml">a file</a>
+<div style="width: 900px">wide</div><script src="http://localhost:9/x.js"></script>
+<script>console.error("an error")</script>"""
+
+
+def test_the_walk_complains_of_all_that_can_be_wrong(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text(FAULTY)
+    (tmp_path / "other.html").write_text('<!doctype html><title>y</title><link rel="icon" href="data:,">')
+    with served(tmp_path) as address:
+        said = "\n".join(walk(browser, address).complaints)
+    for expected in (
+        "other.html#nowhere, which is not there",
+        "gone.html is 404",
+        "gone.yaml: is linked to and cannot be read",
+        "pixels wider than a window of 400",
+        "asks another host for http://localhost:9/x.js",
+        "the console says an error",
+    ):
+        assert expected in said
