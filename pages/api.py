@@ -36,8 +36,8 @@ def page() -> str:
     lines = [
         "# API",
         "",
-        f"The four kinds of `{API_VERSION}`, and the policy. Unknown fields are refused. A field without a default",
-        "that is not marked *required* may be absent.",
+        f"The four kinds of `{API_VERSION}`, and the policy. Unknown fields are refused.",
+        "A field without a default that is not marked *required* may be absent.",
     ]
     told: set[Struct] = set()
     for definition in DEFINITIONS:
@@ -94,7 +94,9 @@ def _structs(root: Struct, title: str, told: set[Struct]) -> list[str]:
         doc = kind.__dict__.get("__doc__")
         if doc:
             lines += [" ".join(doc.split()), ""]
-        lines += table(("field", "type", "default", "meaning"), (_row(kind, one) for one in structs.fields(kind)))
+        lines += table(
+            ("field", "type", "default", "meaning"), (_row(kind, one) for one in structs.fields(kind))
+        )
         lines += _rules("\n", getattr(kind, "RULES", ()))
     return lines
 
@@ -139,7 +141,10 @@ def _bare(annotation: Any) -> tuple[Any, str, list[Meta]]:  # noqa: ANN401  anno
     while True:
         origin, arguments = get_origin(annotation), get_args(annotation)
         if origin is Annotated:
-            annotation, metas = arguments[0], [*metas, *(one for one in arguments[1:] if isinstance(one, Meta))]
+            annotation, metas = (
+                arguments[0],
+                [*metas, *(one for one in arguments[1:] if isinstance(one, Meta))],
+            )
         elif origin in (Union, UnionType):
             annotation = next(one for one in reversed(arguments) if one is not NoneType)
         elif origin is tuple:

@@ -1,7 +1,7 @@
 """What mkdocs is told: the reference pages, and files outside ``docs/`` that pages link to.
 
-In the repository a page links to ``../config/samples/…`` and readers find the file there. A site holds only what is
-below ``docs/``: so each such file is copied to ``files/…``, and the link is turned there.
+In the repository a page links to ``../config/samples/…`` and readers find the file there. A site holds only
+what is below ``docs/``: so each such file is copied to ``files/…``, and the link is turned there.
 """
 
 import os
@@ -29,7 +29,9 @@ NAMED = re.compile(r"^```yaml\n# ([a-z0-9-]+\.yaml)\n", re.MULTILINE)
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Adds the decisions to the navigation, newest first, and below "More" any page that nobody put there."""
     docs = Path(config.docs_dir)
-    decisions = sorted((page.relative_to(docs).as_posix() for page in docs.glob("decisions/*.md")), reverse=True)
+    decisions = sorted(
+        (page.relative_to(docs).as_posix() for page in docs.glob("decisions/*.md")), reverse=True
+    )
     known = {*_leaves(config.nav), *decisions, *REFERENCE}
     others = sorted(page.name for page in docs.glob("*.md") if page.name not in known)
     config.nav = [*(config.nav or []), *([{"More": others}] if others else []), {"Decisions": decisions}]

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import click
 
-from jobtree.cli.main import CONTEXT, PROGRAM, SUMMARIES, root
+from jobtree.cli.main import PROGRAM, SUMMARIES, root
 from jobtree.cli.settings import Settings
 from pages.words import exit_codes
 
 COLUMNS = 96
+HELP_OPTIONS = ("-h", "--help")
 EVERY_VERB = "Options of every verb:"
 
 
@@ -51,5 +52,11 @@ def _help(name: str, command: click.Command, parent: click.Context | None) -> li
 
 
 def _context(name: str, command: click.Command, parent: click.Context | None) -> click.Context:
-    settings = {**CONTEXT, "terminal_width": COLUMNS, "obj": Settings()}
-    return click.Context(command, info_name=name, parent=parent, **settings)
+    return click.Context(
+        command,
+        info_name=name,
+        parent=parent,
+        obj=Settings(),
+        terminal_width=COLUMNS,
+        help_option_names=list(HELP_OPTIONS),
+    )

@@ -12,6 +12,11 @@ from jobtree.manager.notes import WARNINGS
 from jobtree.sim.events import NAMES, RECOVERIES
 from pages.tables import event_sentences, table
 
+REASONS = (
+    "Every reason Jobtree gives. The word is the reason of a Run's condition and stands in `status.reason`;",
+    "the sentence stands in `status.message` and in what `kubectl runs explain` prints.",
+    "*h* is what there is, *n* what is needed.",
+)
 COVER = (Reason.NO_ENVELOPE, Reason.NO_SUCH_FLAVOR)
 PACK = (Reason.NO_SUCH_FLAVOR, Reason.ADMITTED)
 MOVES = (Reason.EDITED, Reason.NODES_LOST, Reason.FUNDING_LOST, Reason.CROWDED_OUT, Reason.KEY_CHANGED)
@@ -21,18 +26,16 @@ BLANKS = {"where": "…", "have": "*h*", "need": "*n*"}
 
 def reasons_page() -> str:
     """Why a Run waits, what became of it, and why leases open and close."""
-    lines = [
-        "# Reasons",
-        "",
-        "Every reason Jobtree gives. The word is the reason of a Run's condition and stands in `status.reason`; the",
-        "sentence stands in `status.message` and in what `kubectl runs explain` prints. *h* is what there is, *n* what is",
-        "needed.",
-    ]
-    parts = (("Nobody pays", COVER), ("No place", PACK), ("What became of a Run or a promise", (Reason.ADMITTED, None)))
-    for title, (first, after) in parts:
-        lines += ["", f"## {title}", "", *table(("reason", "sentence"), _sentences(first, after))]
-    lines += ["", "## Why Leases open", "", *table(("reason", "meaning"), _meanings(get_args(OpenReason), OPENED))]
-    lines += ["", "## Why Leases close", "", *table(("reason", "meaning"), _meanings(get_args(ClosureReason), CLOSED))]
+    parts = {
+        "Nobody pays": _sentences(*COVER),
+        "No place": _sentences(*PACK),
+        "What became of a Run or a promise": _sentences(Reason.ADMITTED, None),
+        "Why Leases open": _meanings(get_args(OpenReason), OPENED),
+        "Why Leases close": _meanings(get_args(ClosureReason), CLOSED),
+    }
+    lines = ["# Reasons", "", *REASONS]
+    for title, rows in parts.items():
+        lines += ["", f"## {title}", "", *table(("reason", "sentence"), rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -41,11 +44,14 @@ def events_page() -> str:
     lines = [
         "# Events",
         "",
-        "Jobtree writes these Events about Runs: `kubectl describe run RUN` shows them on a live cluster, and every",
-        "command that lets something happen on a simulated one prints them.",
+        "Jobtree writes these Events about Runs. `kubectl describe run RUN` shows them on a live cluster;",
+        "on a simulated one, every command that lets something happen prints them.",
         "",
     ]
-    rows = [(f"`{name}`", "Warning" if name in WARNINGS else "Normal", text) for name, text in event_sentences().items()]
+    rows = [
+        (f"`{name}`", "Warning" if name in WARNINGS else "Normal", text)
+        for name, text in event_sentences().items()
+    ]
     lines += table(("event", "type", "meaning"), rows)
     return "\n".join(lines) + "\n"
 

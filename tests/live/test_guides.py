@@ -111,7 +111,9 @@ def as_shown(step: Shown, printed: list[str]) -> bool:
 def patiently(session: LiveSession, step: Shown) -> list[str]:
     """What a command prints, asked again while that is not yet what is shown and asking changes nothing."""
     printed = session.run(step.text)
-    asks = re.match(r"kubectl (get|runs (state|leases|budgets|audit|topology|plan|reservations|explain)) ", step.text)
+    asks = re.match(
+        r"kubectl (get|runs (state|leases|budgets|audit|topology|plan|reservations|explain)) ", step.text
+    )
     until = time.monotonic() + PATIENCE_SECONDS
     while asks and not as_shown(step, printed) and time.monotonic() < until:
         printed = session.run(step.text)

@@ -1,4 +1,4 @@
-"""The browser of the tests: the system's Chromium, which root installs from Debian's packages where it is missing."""
+"""The browser of the tests: the system's Chromium. Where it is missing, root installs Debian's package."""
 
 import os
 import shutil

@@ -69,7 +69,9 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Says loudly that the site was not looked at, where there is no browser and none can be installed."""
     why = why_no_browser()
-    skipped = [one.nodeid for one in terminalreporter.stats.get("skipped", ()) if why and why in str(one.longrepr)]
+    skipped = [
+        one.nodeid for one in terminalreporter.stats.get("skipped", ()) if why and why in str(one.longrepr)
+    ]
     if skipped:
         terminalreporter.section("NOT RUN: the documentation in a browser", red=True, bold=True)
         terminalreporter.line(f"{len(skipped)} tests did not run, for {why}", red=True)

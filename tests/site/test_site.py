@@ -14,7 +14,9 @@ from tests.site.walk import walk
 def test_every_page_is_reached_and_nothing_is_wrong_with_any(site: str, browser: Browser) -> None:
     seen = walk(browser, site)
     assert seen.complaints == []
-    written = {page.relative_to(REPOSITORY / "docs").as_posix() for page in (REPOSITORY / "docs").rglob("*.md")}
+    written = {
+        page.relative_to(REPOSITORY / "docs").as_posix() for page in (REPOSITORY / "docs").rglob("*.md")
+    }
     expected = {page.removesuffix(".md") + ".html" for page in (written | REFERENCE.keys())}
     reached = {urlsplit(url).path.removeprefix("/") for url in seen.ids}
     assert expected - reached == set()

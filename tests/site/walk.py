@@ -1,7 +1,7 @@
 """Walks through a site in a browser: every page, at every width, and every link to a place in it.
 
-A complaint is a sentence that names the page. Nothing may be asked of another host, nothing may be missing, the
-console stays silent, and no page is wider than its window.
+A complaint is a sentence that names the page. Nothing may be asked of another host, nothing may be missing,
+the console stays silent, and no page is wider than its window.
 """
 
 from collections.abc import Iterator
@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urldefrag, urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 WIDTHS = (400, 1280)
 LINKS = "nodes => nodes.map(node => node.href)"
 IDS = "nodes => nodes.map(node => node.id)"
 WIDER = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 BAD_REQUEST = 400
+SETTLE_MS = 3000
 
 
 @dataclass
@@ -46,15 +48,21 @@ class Walk:
         if response.status >= BAD_REQUEST:
             self.complaints.append(f"{page.url}: {response.url} is {response.status}")
 
+    def _fits(self, page: Page, url: str, width: int) -> None:
+        """A page that was just resized may take a moment to fit."""
+        try:
+            page.wait_for_function(f"({WIDER})() <= 0", timeout=SETTLE_MS)
+        except PlaywrightTimeout:
+            wider = page.evaluate(WIDER)
+            self.complaints.append(f"{url}: {wider} pixels wider than a window of {width}")
+
     def look(self, page: Page, url: str) -> Iterator[str]:
         """Opens a page at every width; the addresses of this site that it links to."""
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             if width == WIDTHS[0]:
                 page.goto(url)
-            wider = page.evaluate(WIDER)
-            if wider > 0:
-                self.complaints.append(f"{url}: {wider} pixels wider than a window of {width}")
+            self._fits(page, url, width)
         self.ids[url] = set(page.locator("[id]").evaluate_all(IDS))
         for link in page.locator("a[href]").evaluate_all(LINKS):
             target, fragment = urldefrag(link)

@@ -124,6 +124,13 @@ def test_the_directory_tree_names_every_room_and_every_file_of_the_core() -> Non
     assert [name for name in sorted(files) if f"`{name}`" not in tree] == []
 
 
+def test_the_evidence_of_readiness_is_there() -> None:
+    page = (REPOSITORY / "docs" / "readiness.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:tests|benchmarks|deploy|docs)/[^`]+)`", page)
+    assert len(named) > 20
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+
+
 def test_decisions_are_short_and_dated() -> None:
     for path in (REPOSITORY / "docs" / "decisions").glob("*.md"):
         lines = path.read_text(encoding="utf-8").splitlines()

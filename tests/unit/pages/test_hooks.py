@@ -1,0 +1,53 @@
+"""What the site adds to docs/: pages nobody listed, and copies of files outside."""
+
+from pathlib import Path
+
+import pytest
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from pages import hooks
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> MkDocsConfig:
+    (tmp_path / "docs" / "decisions").mkdir(parents=True)
+    (tmp_path / "sample.yaml").write_text("kind: Run\n")
+    (tmp_path / "docs" / "a.md").write_text("[x](../sample.yaml) [y](b.md#part) [z](https://example.com/)\n")
+    for page in ("b.md", "decisions/2026-01-01-one.md", "decisions/2026-01-02-two.md"):
+        (tmp_path / "docs" / page).write_text("# title\n")
+    found = MkDocsConfig(config_file_path=str(tmp_path / "mkdocs.yml"))
+    found.load_dict(
+        {"docs_dir": "docs", "site_dir": "site", "site_name": "x", "nav": [{"A": [{"a": "a.md"}]}]}
+    )
+    assert found.validate() == ([], [])
+    found.plugins._current_plugin = "hooks"  # as while mkdocs calls them
+    return found
+
+
+def test_pages_that_nobody_listed_are_found_all_the_same(config: MkDocsConfig) -> None:
+    assert hooks.on_config(config).nav == [
+        {"A": [{"a": "a.md"}]},
+        {"More": ["b.md"]},
+        {"Decisions": ["decisions/2026-01-02-two.md", "decisions/2026-01-01-one.md"]},
+    ]
+
+
+def test_files_outside_are_copied_and_links_lead_to_the_copies(config: MkDocsConfig) -> None:
+    files = hooks.on_files(Files([]), config)
+    copy = files.get_file_from_path("files/sample.yaml")
+    assert copy is not None
+    assert copy.content_bytes == b"kind: Run\n"
+    assert files.get_file_from_path("reference/api.md") is not None
+    page = Page("a", File("a.md", config.docs_dir, config.site_dir, use_directory_urls=False), config)
+    turned = hooks.on_page_markdown((Path(config.docs_dir) / "a.md").read_text(), page, config, files)
+    assert turned == "[x](files/sample.yaml) [y](b.md#part) [z](https://example.com/)\n"
+
+
+def test_the_name_of_a_manifest_becomes_its_title(config: MkDocsConfig) -> None:
+    page = Page("a", File("a.md", config.docs_dir, config.site_dir, use_directory_urls=False), config)
+    text = "```yaml\n# run.yaml\nkind: Run\n```\n"
+    assert (
+        hooks.on_page_markdown(text, page, config, Files([])) == '```yaml title="run.yaml"\nkind: Run\n```\n'
+    )
