@@ -22,9 +22,19 @@ from tests.live.control_plane import ControlPlane
 from tests.live.managing import Manager, await_account
 from tests.live.process import wait_until
 from tests.live.samples import sample_namespaces
-from tests.shown import ANY_LINES, LIVE, REPOSITORY, Manifest, Shown, agrees, complaint, rewritten, shown
+from tests.shown import (
+    ANY_LINES,
+    LIVE,
+    LIVE_GUIDES,
+    REPOSITORY,
+    Manifest,
+    Shown,
+    agrees,
+    complaint,
+    rewritten,
+    shown,
+)
 
-LIVE_GUIDES = ("administrator-guide.md",)
 PATIENCE_SECONDS = 30
 COMMAND_SECONDS = 60
 TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")

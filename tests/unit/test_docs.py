@@ -19,12 +19,17 @@ import re
 import shutil
 from pathlib import Path
 
+import click
+import msgspec
 import pytest
+import yaml
 
+from jobtree.api.budget import Envelope
+from jobtree.api.run import RunSpec
+from jobtree.cli.main import root
 from pages.hooks import REFERENCE
-from tests.live.test_guides import LIVE_GUIDES
 from tests.scenarios.runner import Command, Main, Scenario, run
-from tests.shown import LIVE, REPOSITORY, Manifest, Shown, agrees, complaint, rewritten, shown
+from tests.shown import LIVE, LIVE_GUIDES, REPOSITORY, Manifest, Shown, agrees, complaint, rewritten, shown
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 TARGETS = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
@@ -93,6 +98,56 @@ def test_a_page_shows_what_happens(
         path.write_text(rewritten(text, wrong), encoding="utf-8")
     elif wrong:
         pytest.fail("\n\n".join(complaint(path, *each) for each in wrong), pytrace=False)
+
+
+@pytest.mark.parametrize("path", [pytest.param(page, id=page.name) for page in PAGES])
+def test_parts_of_manifests_are_right(path: Path) -> None:
+    """A ```yaml block without a name shows some fields of a Run or of an envelope."""
+    for text in re.findall(
+        r"^```yaml\n(?!# [a-z0-9-]+\.yaml\n)(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL
+    ):
+        part = yaml.safe_load(text)
+        run = {"owner": "org:team", "resources": {"gpuType": "H100", "totalGPUs": 1}}
+        envelope = {"name": "one", "flavor": "H100", "concurrency": 1}
+        kind, least = (RunSpec, run) if part.keys() <= names_of(RunSpec) else (Envelope, envelope)
+        msgspec.convert(least | part, kind)
+
+
+def names_of(kind: type[msgspec.Struct]) -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(kind)}
+
+
+@pytest.mark.parametrize("path", [pytest.param(page, id=page.name) for page in PAGES])
+def test_verbs_and_options_that_are_mentioned_exist(path: Path) -> None:
+    mentioned = re.findall(r"`kubectl runs ([^`]+)`", path.read_text(encoding="utf-8"))
+    wrong = [words for words in mentioned if not exists(words.split())]
+    assert wrong == []
+
+
+def exists(words: list[str]) -> bool:
+    """Whether there is such a verb and whether it, or the verb below it, takes these options."""
+    command: click.Command | None = root
+    known = {"--help", *(flag for option in root.params for flag in option.opts)}
+    for word in words:
+        if isinstance(command, click.Group) and not word.startswith("-") and word.islower():
+            command = command.get_command(click.Context(command), word)
+            if command is None:
+                return False
+            known |= {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+    return {word.partition("=")[0] for word in words if word.startswith("-")} <= known
+
+
+@pytest.mark.parametrize(
+    ("words", "there"),
+    [
+        ("explain RUN --verify", True),
+        ("explian RUN", False),
+        ("explain --prove", False),
+        ("import slurm x.sh", True),
+    ],
+)
+def test_what_exists(words: str, there: bool) -> None:
+    assert exists(words.split()) is there
 
 
 @pytest.mark.parametrize("path", [pytest.param(page, id=page.name) for page in PAGES])
