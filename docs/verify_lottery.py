@@ -10,7 +10,9 @@ is nothing to check. Needs Python 3.9 and the package ``cryptography``; it share
 follows the rules as they are published:
 
 - commitment = SHA-256(nonce); it stood in the Reservation from the beginning, before anything was drawn.
-- seed = SHA-256(nonce, SHA-256(canonical case)).
+- seed = SHA-256(nonce, SHA-256(canonical case), value of the beacon). The beacon's round was fixed with the
+  promise (``status.terms.beacon``); without a beacon, or where its value was not at hand, the value is empty:
+  then compare with what the beacon published.
 - Draw i is SHA-256(seed, i as 8 bytes, big-endian) as an integer, i counting every hash from 0. Values at or
   above the largest multiple of the remaining tickets are skipped. A GPU is a ticket; Runs are sorted by UID.
 - Cuts are made in the order of the case until the gang fits; if they are not enough, Runs are drawn until it
@@ -43,6 +45,7 @@ FIELDS = {
     "seed",
     "case",
     "decision",
+    "beacon",
     *UNSIGNED,
 }
 HEX = ("commitment", "nonce", "seed", *UNSIGNED)
@@ -169,6 +172,11 @@ def objections(reservation: Map, published: str) -> Iterator[str]:
         yield "the record is that of another Reservation"
     if published and record["publicKey"] != published:
         yield "it was not signed with the published key"
+    fixed = (reservation["status"].get("terms") or {}).get("beacon") or {"name": "", "round": 0}
+    if {"name": fixed["name"], "round": fixed["round"], "value": record["beacon"]["value"]} != record[
+        "beacon"
+    ]:
+        yield "the beacon is not of the round that was fixed with the promise"
     yield from contradictions(record, spec)
 
 
@@ -176,9 +184,9 @@ def contradictions(record: Map, spec: Map) -> Iterator[str]:
     nonce = bytes.fromhex(record["nonce"])
     if not sha256(nonce).hex() == record["commitment"] == spec["commitment"]:
         yield "the nonce is not the one that was committed to"
-    seed = sha256(nonce, sha256(canonical(record["case"])))
+    seed = sha256(nonce, sha256(canonical(record["case"])), bytes.fromhex(record["beacon"]["value"]))
     if seed.hex() != record["seed"]:
-        yield "the seed does not follow from the nonce and the case"
+        yield "the seed does not follow from the nonce, the case and the beacon"
     runs = [ticket["run"] for ticket in record["case"]["tickets"]]
     if runs != sorted(set(runs)):
         yield "the tickets are not sorted by UID"

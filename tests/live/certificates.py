@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -63,6 +64,13 @@ def token_signer() -> KeyPair:
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return KeyPair(_key_pem(key), public.decode())
+
+
+def private_file(path: Path, text: str) -> Path:
+    """Writes a file that only this user can read: most of these hold keys."""
+    path.touch(mode=0o600)
+    path.write_text(text)
+    return path
 
 
 def kubeconfig(server_url: str, authority: Authority, user: str, identity: KeyPair) -> str:

@@ -2,9 +2,11 @@
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from tests.live import cluster
 from tests.live.binaries import find_all
 from tests.live.control_plane import ControlPlane
 from tests.live.definitions import apply_definitions, await_definitions
@@ -15,15 +17,27 @@ from tests.live.real_nodes import RealNodes
 PROGRAMS = {
     "control_plane": ("etcd", "kube-apiserver", "kubectl"),
     "fleet": ("kube-controller-manager", "kube-scheduler", "kwok"),
-    "real_nodes": ("kube-controller-manager", "kubelet", "gpu-device-plugin", "pause", "coredns"),
+    "made_cluster": cluster.PROGRAMS,
+    "real_nodes": (*cluster.PROGRAMS, *cluster.REAL_PROGRAMS),
 }
 """What must be there for each of the fixtures."""
 
 
 @pytest.fixture(scope="session")
-def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+def programs(request: pytest.FixtureRequest) -> dict[str, Path]:
+    """All programs that the chosen tests need: found, or built, those of one module at once."""
+    fixtures = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    if why_no_real_nodes():
+        fixtures.discard("real_nodes")
+    names = {name: None for fixture, needed in PROGRAMS.items() if fixture in fixtures for name in needed}
+    with _shown(request.session):
+        return find_all(list(names))
+
+
+@pytest.fixture(scope="session")
+def control_plane(programs: dict[str, Path]) -> Iterator[ControlPlane]:
     """A running etcd and API server, which all tests share: what a test makes, it names for itself."""
-    _find_programs(request.session)
+    assert "kube-apiserver" in programs
     with ControlPlane() as plane:
         yield plane
 
@@ -50,20 +64,12 @@ def real_nodes(request: pytest.FixtureRequest) -> Iterator[RealNodes]:
     """Two real nodes on a control plane of their own, whose controllers soon notice when one is lost."""
     if why := why_no_real_nodes():
         pytest.skip(why)
-    _find_programs(request.session)
+    request.getfixturevalue("programs")
     with ControlPlane() as plane:
         plane.start_controllers(controllers="*", node_monitor_period="1s", node_monitor_grace_period="12s")
         with _shown(request.session):
             nodes = plane.real_nodes(2)
         yield nodes
-
-
-def _find_programs(session: pytest.Session) -> None:
-    """Finds the programs that the chosen tests need, those of one module at once."""
-    fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    names = [name for fixture, needed in PROGRAMS.items() if fixture in fixtures for name in needed]
-    with _shown(session):
-        find_all(names)
 
 
 @contextmanager

@@ -27,16 +27,17 @@ from types import TracebackType
 from typing import Self
 
 from tests.live import sweeper
+from tests.live.api_server import ADMIN_GROUP, api_server_flags
 from tests.live.binaries import find
-from tests.live.certificates import Authority, kubeconfig, token_signer
+from tests.live.certificates import Authority, kubeconfig, private_file
 from tests.live.fleet import Fleet
 from tests.live.process import Server, ServerExitedError, wait_until
 from tests.live.real_nodes import RealNodes
 from tests.live.rest import Rest
 
 ADMIN = "admin"
-ADMIN_GROUP = "system:masters"
 START_SECONDS = 90
+PROBE_SECONDS = 3
 STOP_SECONDS = 20
 KUBECTL_SECONDS = 60
 PORT_ATTEMPTS = 3
@@ -60,7 +61,8 @@ class ControlPlane:
                 )
             )
             self._stack = stack
-            self.launch("sweeper", [sys.executable, sweeper.__file__, str(self.directory)])
+            sweep = [sys.executable, sweeper.__file__, str(self.directory)]
+            self.launch("sweeper", sweep, cleans_up=True)
             self._start_etcd()
             self._start_api_server()
             self._stack = stack.pop_all()
@@ -98,7 +100,8 @@ class ControlPlane:
         """Mints a kubeconfig for ``user``, a member of ``groups``; what they may do is up to RBAC."""
         identity = self.authority.client(user, groups)
         name = re.sub(r"[:/]", "-", "+".join((user, *groups)))  # KUBECONFIG is a list, parted by colons
-        return self._private_file(f"{name}.kubeconfig", kubeconfig(self.url, self.authority, user, identity))
+        text = kubeconfig(self.url, self.authority, user, identity)
+        return private_file(self.directory / f"{name}.kubeconfig", text)
 
     def kubectl(
         self,
@@ -142,9 +145,16 @@ class ControlPlane:
         """Starts another program of the control plane; it is stopped with the rest, before what it needs."""
         return self.launch(name, [find(name), *flags])
 
-    def launch(self, name: str, command: Sequence[str | Path]) -> Server:
+    def launch(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        environment: Mapping[str, str] | None = None,
+        *,
+        cleans_up: bool = False,
+    ) -> Server:
         """Starts any command as ``start`` does; the log goes to NAME.log."""
-        server = Server(command, self.directory / f"{name}.log")
+        server = Server(command, self.directory / f"{name}.log", environment, cleans_up=cleans_up)
         self.servers.append(server)
         self._stack.callback(server.stop, STOP_SECONDS)
         return server
@@ -211,7 +221,9 @@ class ControlPlane:
         for attempt in range(1, PORT_ATTEMPTS + 1):
             port = _free_port()
             self.url = f"https://127.0.0.1:{port}"
-            flags = self._api_server_flags(port) | self._extra_flags
+            flags = (
+                api_server_flags(self.directory, self.authority, self._etcd_socket, port) | self._extra_flags
+            )
             server = self.start("kube-apiserver", *(f"--{flag}={value}" for flag, value in flags.items()))
             try:
                 self._await_ready()
@@ -224,38 +236,10 @@ class ControlPlane:
             else:
                 return
 
-    def _api_server_flags(self, port: int) -> dict[str, str]:
-        serving = self.authority.server(
-            "kube-apiserver", ["127.0.0.1", "localhost", "kubernetes.default.svc"]
-        )
-        tokens = token_signer()
-        to_kubelets = self.authority.client("kube-apiserver", [ADMIN_GROUP])
-        return {
-            "etcd-servers": f"unix://{self._etcd_socket}",
-            "bind-address": "127.0.0.1",
-            "advertise-address": "127.0.0.1",
-            "secure-port": str(port),
-            "endpoint-reconciler-type": "none",
-            "service-cluster-ip-range": "10.96.0.0/16",
-            "authorization-mode": "Node,RBAC",
-            "enable-admission-plugins": "ValidatingAdmissionPolicy",
-            # It taints every new node until a controller finds it ready. Fake nodes are ready when they come.
-            "disable-admission-plugins": "TaintNodesByCondition",
-            "allow-privileged": "true",
-            "client-ca-file": str(self._private_file("ca.crt", self.authority.certificate)),
-            "tls-cert-file": str(self._private_file("kube-apiserver.crt", serving.public)),
-            "tls-private-key-file": str(self._private_file("kube-apiserver.key", serving.key)),
-            "kubelet-certificate-authority": str(self.directory / "ca.crt"),
-            "kubelet-client-certificate": str(self._private_file("to-kubelets.crt", to_kubelets.public)),
-            "kubelet-client-key": str(self._private_file("to-kubelets.key", to_kubelets.key)),
-            "kubelet-preferred-address-types": "InternalIP",
-            "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
-            "service-account-key-file": str(self._private_file("tokens.pub", tokens.public)),
-            "service-account-signing-key-file": str(self._private_file("tokens.key", tokens.key)),
-        }
-
     def _await_ready(self) -> None:
-        probe = self.rest_as(ADMIN, ADMIN_GROUP)
+        # Whoever took the port from us may never answer: this must not wait for them.
+        identity = self.authority.client(ADMIN, [ADMIN_GROUP])
+        probe = Rest(self.url, self.authority, identity, self.directory, PROBE_SECONDS)
 
         def ready() -> bool:
             for server in self.servers:
@@ -266,12 +250,6 @@ class ControlPlane:
                 return False
 
         wait_until(ready, "the API server says that it is ready", START_SECONDS)
-
-    def _private_file(self, name: str, text: str) -> Path:
-        path = self.directory / name
-        path.touch(mode=0o600)
-        path.write_text(text)
-        return path
 
 
 def _free_port() -> int:

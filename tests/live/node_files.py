@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.live.binaries import find
+from tests.live.certificates import private_file
 from tests.live.images import PAUSE
 from tests.live.machine import RUNTIME_SOCKET
 from tests.live.packages import cni_directory
@@ -79,10 +80,7 @@ def write_files(plane: "ControlPlane", place: Place) -> Path:
 
 
 def _write(place: Place, name: str, text: str) -> Path:
-    path = place.directory / name
-    path.touch(mode=0o600)
-    path.write_text(text)
-    return path
+    return private_file(place.directory / name, text)
 
 
 def _containerd(place: Place) -> str:

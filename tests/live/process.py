@@ -1,10 +1,11 @@
 """A server process of the tests' own: its log, its end, and waiting for what it should do."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 LEASH = Path(__file__).with_name("leash.py")
@@ -16,17 +17,30 @@ class ServerExitedError(RuntimeError):
 
 
 class Server:
-    """A running program. Only this very process is ever signalled; it ends when the tests do."""
+    """A running program. Only this very process is ever signalled; it ends when the tests do.
 
-    def __init__(self, command: Sequence[str | Path], log: Path) -> None:
+    If the tests are killed, so is the program, unless it ``cleans_up``: then it is asked to end. (An API
+    server that is asked to end after its etcd has gone takes more than a minute over it.)
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        cleans_up: bool = False,
+    ) -> None:
+        death_signal = signal.SIGTERM if cleans_up else signal.SIGKILL
         self.name = Path(command[0]).name
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, LEASH, str(os.getpid()), *command],
+                [sys.executable, LEASH, str(os.getpid()), str(int(death_signal)), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env=environment,
                 start_new_session=True,  # an interrupt at the terminal is for the tests, which then stop us
             )
 

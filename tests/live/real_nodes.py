@@ -61,7 +61,8 @@ class RealNode:
     def start(self) -> None:
         """Switches the machine on. Its disk holds what it held before; nothing runs yet."""
         assert self._server is None or self._server.has_ended, f"{self.name} is running"
-        self._server = self._plane.launch(self.name, [sys.executable, machine.__file__, self._settings])
+        run = [sys.executable, machine.__file__, str(self._settings)]
+        self._server = self._plane.launch(self.name, run, cleans_up=True)
 
     def kill(self) -> None:
         """The machine loses power: the kubelet and all containers are gone when this returns."""
@@ -125,7 +126,8 @@ class RealNodes:
             addresses = [f"10.{network}.0.{number + 1}/16" for number in range(count + 1)]
             if re.search(rf"^10\.{network}\.", routes, re.MULTILINE):
                 continue
-            server = self.plane.launch(name, [sys.executable, bridge.__file__, name, *addresses])
+            make = [sys.executable, bridge.__file__, name, *addresses]
+            server = self.plane.launch(name, make, cleans_up=True)
             if _came_up(server, name, addresses[-1]):
                 return network, name
         raise RuntimeError(f"10.{NETWORKS[0]}.0.0/16 to 10.{NETWORKS[-1]}.0.0/16 are all in use here")

@@ -43,8 +43,16 @@ class Answer:
 class Rest:
     """Requests to one API server as one user."""
 
-    def __init__(self, url: str, authority: Authority, identity: KeyPair, scratch: Path) -> None:
+    def __init__(
+        self,
+        url: str,
+        authority: Authority,
+        identity: KeyPair,
+        scratch: Path,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
         self._url = url
+        self._timeout_seconds = timeout_seconds
         self._tls = ssl.create_default_context(cadata=authority.certificate)
         # The ssl module reads a client's certificate from a file only.
         pem = scratch / "rest-client.pem"
@@ -95,7 +103,7 @@ class Rest:
 
     def _connect(self) -> closing[HTTPSConnection]:
         netloc = urlsplit(self._url).netloc
-        return closing(HTTPSConnection(netloc, context=self._tls, timeout=TIMEOUT_SECONDS))
+        return closing(HTTPSConnection(netloc, context=self._tls, timeout=self._timeout_seconds))
 
 
 def _exchange(

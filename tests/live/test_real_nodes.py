@@ -194,10 +194,12 @@ def test_a_pod_that_will_not_end_is_given_its_grace_period(cluster: RealNodes, r
 def test_a_node_that_loses_power_is_noticed_and_comes_back(cluster: RealNodes, run: Run) -> None:
     marker = f"jobtree-marker-{time.monotonic_ns()}"
     lost = run(f"{WAIT}# {marker}", 1, gpus=8)
-    await_phase(cluster, lost, "Running")
+    container = await_phase(cluster, lost, "Running")["containerStatuses"][0]["containerID"]
     assert processes_with(marker)
+    assert cgroups_of(container)
     cluster.nodes[1].kill()
     assert not processes_with(marker)
+    assert not cgroups_of(container)
     wait_until(lambda: not node_is_ready(cluster, 1), "the loss is noticed", POD_SECONDS)
     assert node_is_ready(cluster, 0)
     cluster.nodes[1].start()
@@ -217,6 +219,11 @@ def processes_with(marker: str) -> list[str]:
         except OSError:  # it has just ended
             continue
     return found
+
+
+def cgroups_of(container: str) -> list[Path]:
+    name = container.removeprefix("containerd://")
+    return [path for depth in ("*", "*/*") for path in Path("/sys/fs/cgroup").glob(f"{depth}/{name}")]
 
 
 START_A_NODE = """

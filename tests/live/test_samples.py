@@ -7,25 +7,18 @@ import pytest
 
 from jobtree.api.documents import read_documents
 from tests.live.control_plane import ControlPlane
-from tests.live.definitions import DIRECTORY
-
-SAMPLES = DIRECTORY.with_name("samples")
-FILES = sorted(  # reservations/ and cluster.yaml are state files, for --state
-    path.relative_to(SAMPLES) for folder in ("budgets", "runs") for path in (SAMPLES / folder).glob("*.yaml")
-)
+from tests.live.samples import FILES, SAMPLES, sample_namespaces
 
 
 @pytest.fixture(scope="module")
 def cluster(jobtree_cluster: ControlPlane) -> Iterator[ControlPlane]:
     """The cluster, with the namespaces that the samples live in; what was applied is removed in the end."""
-    documents = [one for file in FILES for one in read_documents((SAMPLES / file).read_text(), str(file))]
-    namespaces = {one.body["metadata"].get("namespace", "default") for one in documents} - {"default"}
-    for namespace in sorted(namespaces):
+    for namespace in sample_namespaces():
         jobtree_cluster.kubectl("create", "namespace", namespace)
     yield jobtree_cluster
     for file in FILES:
         jobtree_cluster.kubectl("delete", "-f", str(SAMPLES / file), "--timeout=30s")
-    # The namespaces stay: removing one takes a controller, and this cluster has none.
+    # The namespaces stay: removing one takes a controller, and this cluster may have none.
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)

@@ -8,9 +8,19 @@ from jobtree.api.policy import Policy
 from jobtree.api.quantities import format_time
 from jobtree.api.run import Run
 from jobtree.core.lease import RunKey
-from jobtree.core.runs import RunState
+from jobtree.core.runs import Mishap, RunState
 from tests.property.ledger_oracle import Oracle
-from tests.property.scenes import A100, OWNERS, WAITS, NodeSketch, Scene, Step, some_budget, some_run
+from tests.property.scenes import (
+    A100,
+    OWNERS,
+    WAITS,
+    NodeSketch,
+    Scene,
+    Step,
+    some_budget,
+    some_run,
+    some_tree,
+)
 from tests.unit.core.build import NAMESPACE, foreign_pod
 from tests.unit.core.lab import Lab, Record
 
@@ -87,7 +97,9 @@ class Drive:
         happening(step)
 
     def _submit(self, step: Step) -> None:
-        run = some_run(step.dice, f"r{len(self.runs)}")
+        self._create(some_run(step.dice, f"r{len(self.runs)}"))
+
+    def _create(self, run: Run) -> None:
         created = format_time(self.world_now)
         metadata = msgspec.structs.replace(run.metadata, creation_timestamp=created)
         run = msgspec.structs.replace(run, metadata=metadata)
@@ -135,6 +147,44 @@ class Drive:
 
     def _heal(self, step: Step) -> None:
         self.lab.put(step.dice.choice(self.fleet).node())
+
+    def _blackout(self, step: Step) -> None:
+        """A whole domain fails at once."""
+        domain = step.dice.choice(self.fleet).domain
+        for sketch in self.fleet:
+            if sketch.domain == domain:
+                self.lab.put(sketch.node(failed=True))
+
+    def _tree(self, step: Step) -> None:
+        self._create(some_tree(step.dice, f"t{len(self.runs)}"))
+
+    def _resize(self, step: Step) -> None:
+        """The user wants another width."""
+        state = self._pick(step, running=True)
+        if (
+            state is None
+            or state.shape is None
+            or not state.shape.malleable
+            or state.run.spec.malleable is None
+        ):
+            return
+        shape = state.shape
+        desired = shape.min + shape.step * step.dice.randint(0, (shape.max - shape.min) // shape.step)
+        malleable = msgspec.structs.replace(state.run.spec.malleable, desired_total_gpus=desired)
+        spec = msgspec.structs.replace(state.run.spec, malleable=malleable)
+        self.lab.put(msgspec.structs.replace(state.run, spec=spec))
+
+    def _crash(self, step: Step) -> None:
+        self._lose_rank(step, failed=True)
+
+    def _evict(self, step: Step) -> None:
+        self._lose_rank(step, failed=False)
+
+    def _lose_rank(self, step: Step, *, failed: bool) -> None:
+        state = self._pick(step, running=True)
+        if state is not None and state.seats:
+            seat = step.dice.choice(list(state.seats))
+            self.lab.world.lose_rank(state.key, Mishap(self.world_now, seat, state.attempt, failed))
 
     def _cordon(self, step: Step) -> None:
         self.lab.put(step.dice.choice(self.fleet)._replace(cordoned=True).node())

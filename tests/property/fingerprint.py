@@ -33,6 +33,11 @@ def fingerprint(world: World) -> Print:
         "provisional": set(world.provisional),
         "edited": set(world.edited),
         "ranks": list(world.ranks),
+        "history": {
+            uid: (past.starts, past.ends)
+            for pasts in world.history.by_owner.values()
+            for uid, past in pasts.items()
+        },
         "shaken": world.shaken,
         "next": world.alarms.first(),
     }

@@ -15,7 +15,7 @@ from jobtree.api.budget import Budget
 from jobtree.api.nodes import Node
 from jobtree.api.quantities import HOUR, MINUTE
 from jobtree.api.run import Run
-from tests.unit.core.build import H100, budget, cap, envelope, node, run, template
+from tests.unit.core.build import H100, budget, cap, envelope, node, run, template, tree
 
 A100 = "A100-40GB"
 FLAVORS = (H100,) * 9 + (A100,)
@@ -133,9 +133,30 @@ def some_run(dice: Random, name: str) -> Run:
         spares=dice.choice((0, 0, 0, 1, 2)),
         max_duration=dice.choice((None, None, "1h", "3h")),
         checkpoint=dice.choice((None, None, "10m", "1h")),
+        rendezvous=dice.random() < 0.3,
         opportunistic=dice.random() < 0.4,
         **fields,
     )
+
+
+def some_tree(dice: Random, name: str) -> Run:
+    """A few stages, some after others, some together, some without GPUs, perhaps under one quota."""
+    stages: list[dict[str, Any]] = []
+    for number in range(dice.randint(2, 4)):
+        stage: dict[str, Any] = {"name": f"s{number}"}
+        if dice.random() < 0.25:
+            stage["resources"] = {"totalGPUs": 0, "pods": dice.randint(1, 2)}
+        else:
+            stage["resources"] = {"gpuType": H100, "totalGPUs": dice.choice((1, 2, 2, 4))}
+        earlier = [f"s{other}" for other in range(number)]
+        if earlier and dice.random() < 0.7:
+            stage[dice.choice(("after", "after", "with"))] = [dice.choice(earlier)]
+        if dice.random() < 0.3:
+            stage["runtime"] = {"maxDuration": "2h"}
+        stage["onUpstreamFailure"] = dice.choice(("wait", "fail"))
+        stages.append(stage)
+    quota = {"maxGPUs": dice.choice((16, 20))} if dice.random() < 0.3 else None
+    return tree(name, dice.choice(OWNERS), stages, quota=quota)
 
 
 class Step(NamedTuple):
@@ -151,7 +172,19 @@ class Step(NamedTuple):
 
 WAITS = (1, MINUTE, 20 * MINUTE, HOUR - 1, HOUR, 2 * HOUR, 7 * HOUR)
 HAPPENINGS: tuple[str, ...] = ("submit",) * 8 + ("advance",) * 4 + ("finish",) * 3 + ("edit",) * 2
-HAPPENINGS += ("wait", "cancel", "drop", "fail", "heal", "cordon")
+HAPPENINGS += (
+    "wait",
+    "cancel",
+    "drop",
+    "fail",
+    "heal",
+    "cordon",
+    "resize",
+    "crash",
+    "evict",
+    "blackout",
+    "tree",
+)
 
 
 class Scene(NamedTuple):

@@ -31,6 +31,7 @@ LASTING = (
     "queue",
     "provisional",
     "ranks",
+    "history",
 )
 Thing = Node | Pod | Budget | Run | WireLease
 

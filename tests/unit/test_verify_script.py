@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobtree.cli.proof import prove
+from jobtree.cli.proof import lines, prove
 from jobtree.core.lottery import nonce_for
-from jobtree.core.record import Record, resolve_with
+from jobtree.core.record import NOTHING, Mixed, Record, resolve_with
 from jobtree.core.resolve import Case, NodeRoom, Taking, TakingKind, Ticket
 from jobtree.sim.keys import public_key, sign
 
@@ -43,16 +43,17 @@ def a_case(draw: random.Random) -> Case:
     )
 
 
-def a_reservation(case: Case, number: int) -> Body:
+def a_reservation(case: Case, number: int, beacon: Mixed = NOTHING) -> Body:
     """A Reservation of the Run ``starter`` that was activated with this case."""
-    name = f"starter-{number}"
-    record = resolve_with(name, "uid-of-starter", number, nonce_for(KEY, "uid-of-starter", number), case)
+    name, nonce = f"starter-{number}", nonce_for(KEY, "uid-of-starter", number)
+    record = resolve_with(name, "uid-of-starter", number, nonce, case, beacon)
+    terms = {"beacon": {"name": beacon.name, "round": beacon.round}} if beacon.name else {}
     return {
         "apiVersion": "rq.davidlangworthy.io/v1",
         "kind": "Reservation",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"runRef": {"name": "starter", "uid": record.run}, "commitment": record.commitment},
-        "status": {"state": "Activated", "lottery": written(sign(record, KEY))},
+        "status": {"state": "Activated", "terms": terms, "lottery": written(sign(record, KEY))},
     }
 
 
@@ -144,6 +145,29 @@ def test_it_refuses_any_change_and_so_does_the_package(reservation: Body) -> Non
     assert code == 1
     assert [prove(body, None).accepted for body in changed] == [False] * len(changed)
     assert prove(reservation, KEY).wrong == []
+
+
+MIXED = Mixed("drand", 7, "00ff")
+
+
+@pytest.mark.parametrize("beacon", [MIXED, Mixed("drand", 7)], ids=["at hand", "missing"])
+def test_a_beacon_is_mixed_in_and_its_round_is_the_one_that_was_fixed(beacon: Mixed) -> None:
+    body = a_reservation(a_case(random.Random(3)), 1, beacon)
+    assert (script(body)[0], prove(body, KEY).wrong) == (0, [])
+    assert f"round {beacon.round} of beacon drand" in next(lines(prove(body, KEY)))
+    for other in ({"name": "drand", "round": 8}, {"name": "other", "round": 7}, None):
+        body["status"]["terms"]["beacon"] = other
+        assert script(body)[0] == 1
+        assert any("round of the beacon" in reason for reason in prove(body, None).wrong)
+
+
+def test_another_value_of_the_beacon_is_another_seed() -> None:
+    case = a_case(random.Random(3))
+    seeds = {
+        a_reservation(case, 1, beacon)["status"]["lottery"]["seed"]
+        for beacon in (NOTHING, Mixed("drand", 7), MIXED, Mixed("drand", 7, "00fe"))
+    }
+    assert len(seeds) == 3  # without a value it is as without a beacon
 
 
 @pytest.mark.parametrize("path", ["metadata.name", "spec.commitment", "spec.runRef.uid"])

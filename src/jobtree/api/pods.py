@@ -59,7 +59,9 @@ class _Amounts(NamedTuple):
     gpus: int = 0
 
     def plus(self, other: "_Amounts") -> "_Amounts":
-        return _Amounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return _Amounts(
+            self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes, self.gpus + other.gpus
+        )
 
     def at_least(self, other: "_Amounts") -> "_Amounts":
         return _Amounts(*map(max, self, other))

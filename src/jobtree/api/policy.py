@@ -1,4 +1,4 @@
-"""Policy and Clock, the two documents that only a state file holds.
+"""Policy, Clock and BeaconValues, the documents that only a state file holds.
 
 Administrators write the policy in words (``minNotice: 5m``); everything that decides reads it in integers.
 """
@@ -21,11 +21,23 @@ from jobtree.api.quantities import (
     parse_milli,
     parse_time,
 )
-from jobtree.api.scalars import Duration, Flavor, Rate, Time
+from jobtree.api.scalars import Duration, Flavor, Hex, Rate, ShortName, Time
 from jobtree.api.shape import convert
 from jobtree.api.validate_template import grace_problems, template_problems
 
 SIM_API_VERSION = f"{SIM_GROUP}/{VERSION}"
+
+
+class Beacon(msgspec.Struct, frozen=True):
+    """A public source of random values: round 1 at its genesis, then one after each period."""
+
+    name: str
+    period_ms: int
+    genesis_ms: int
+
+    def round_at(self, at: int) -> int:
+        """The last round that is published at that instant; 0 before the first."""
+        return max(0, (at - self.genesis_ms) // self.period_ms + 1)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +54,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     node_grace_ms: int = 2 * MINUTE
     default_template: PodTemplate | None = None
     lease_retention_ms: int = 30 * DAY
+    beacon: Beacon | None = None
 
     def price_milli(self, flavor: str) -> int:
         """Credits for a GPU-hour of this flavor, in thousandths."""
@@ -52,6 +65,14 @@ Price = Annotated[
     Annotated[int, Meta(ge=0, le=999_999)] | Rate,
     Meta(description='credits for a GPU-hour, such as 3 or "2.5"'),
 ]
+
+
+class BeaconSpec(Wire):
+    """A beacon as administrators name it."""
+
+    name: ShortName
+    period: Duration
+    genesis: Time
 
 
 class PolicySpec(Wire):
@@ -68,10 +89,16 @@ class PolicySpec(Wire):
     node_grace: Duration = "2m"
     default_template: PodTemplate | None = None
     lease_retention: Duration = "30d"
+    beacon: BeaconSpec | None = None
 
 
 class _ClockSpec(Wire):
     now: Time
+
+
+class _BeaconValuesSpec(Wire):
+    name: ShortName
+    values: dict[str, Hex] = msgspec.field(default_factory=dict)  # by number of the round
 
 
 class _SimDocument(Wire):
@@ -88,8 +115,12 @@ class _ClockDocument(_SimDocument, kw_only=True):
     spec: _ClockSpec
 
 
+class _BeaconValuesDocument(_SimDocument, kw_only=True):
+    spec: _BeaconValuesSpec
+
+
 def is_sim_document(document: dict[str, Any]) -> bool:
-    """Whether this is a Policy or a Clock, and not one of the kinds of a cluster."""
+    """Whether this is a Policy, a Clock or BeaconValues, and not one of the kinds of a cluster."""
     version = document.get("apiVersion")
     return isinstance(version, str) and version.partition("/")[0] == SIM_GROUP
 
@@ -114,6 +145,7 @@ def build_policy(spec: PolicySpec, where: str) -> Policy:
         node_grace_ms=parse_duration(spec.node_grace),
         default_template=spec.default_template,
         lease_retention_ms=parse_duration(spec.lease_retention),
+        beacon=None if spec.beacon is None else _beacon(spec.beacon),
     )
     found = list(_problems(policy, spec))
     if found:
@@ -121,10 +153,30 @@ def build_policy(spec: PolicySpec, where: str) -> Policy:
     return policy
 
 
+def _beacon(spec: BeaconSpec) -> Beacon:
+    return Beacon(spec.name, parse_duration(spec.period), parse_time(spec.genesis))
+
+
 def parse_clock(document: dict[str, Any], where: str) -> int:
     """The instant of a document ``kind: Clock``, in milliseconds. Raises InputError."""
     _check_kind(document, "Clock", where)
     return parse_time(convert(document, _ClockDocument, f"{where}, Clock").spec.now)
+
+
+def parse_beacon_values(document: dict[str, Any], where: str) -> dict[tuple[str, int], str]:
+    """The published values of a document ``kind: BeaconValues``, by beacon and round. Raises InputError."""
+    _check_kind(document, "BeaconValues", where)
+    spec = convert(document, _BeaconValuesDocument, f"{where}, BeaconValues").spec
+    wrong = [
+        Problem(
+            f"spec.values[{number}]", value, "must be a round, counted from 1, and its value in whole bytes"
+        )
+        for number, value in spec.values.items()
+        if not number.isdecimal() or not int(number) or not value or len(value) % 2
+    ]
+    if wrong:
+        raise InputError(f"{where}, BeaconValues", wrong)
+    return {(spec.name, int(number)): value for number, value in spec.values.items()}
 
 
 def clock_document(now_ms: int) -> dict[str, Any]:
@@ -148,6 +200,8 @@ def _problems(policy: Policy, spec: PolicySpec) -> Iterator[Problem]:
             yield Problem(field, written, "must be at most 1, the rate of an active GPU")
     if policy.min_notice_ms > policy.max_notice_ms:
         yield Problem("spec.minNotice", spec.min_notice, f"must be at most maxNotice ({spec.max_notice})")
+    if policy.beacon is not None and policy.beacon.period_ms <= 0 and spec.beacon is not None:
+        yield Problem("spec.beacon.period", spec.beacon.period, "must be longer than nothing")
     if spec.default_template is not None:
         yield from template_problems("spec.defaultTemplate", spec.default_template)
         yield from grace_problems("spec.defaultTemplate", spec.default_template, policy.max_grace_ms)

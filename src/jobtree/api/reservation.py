@@ -86,6 +86,13 @@ class FundingPlan(Wire):
     gpus: Count
 
 
+class BeaconRound(Wire):
+    """The round of a public beacon whose value is mixed into the draw: fixed before it is published."""
+
+    name: ShortName
+    round: Tally
+
+
 class Terms(Wire):
     """What the promise counts on: how wide, what it may take, who pays, and how long it then stands."""
 
@@ -95,7 +102,17 @@ class Terms(Wire):
     funding: Annotated[tuple[FundingPlan, ...], Meta(max_length=256)] = ()
     firm_until: Time | None = None
     made: Time | None = None  # finer than creationTimestamp: promises hold in the order of their making
+    beacon: BeaconRound | None = None
     turn: Count = 0  # of promises made at one instant, those of an earlier planning come first
+
+
+class MemberTerms(Wire):
+    """One of the stages that start together: its own part of the promise."""
+
+    stage: ShortName
+    flavor: Flavor
+    terms: Terms
+    intended_slice: IntendedSlice = IntendedSlice()
 
 
 class Decided(Wire):
@@ -120,9 +137,11 @@ class ReservationStatus(Wire):
     state: ReservationState | None = None
     decided: Annotated[tuple[Decided, ...], Meta(max_length=1024)] = ()
     terms: Terms | None = None
+    members: Annotated[tuple[MemberTerms, ...], Meta(max_length=64)] = ()
     forecast: Forecast | None = None
     slips: Annotated[tuple[Slip, ...], Meta(max_length=256)] = ()
     lottery: dict[str, Any] | None = None
+    lotteries: Annotated[tuple[dict[str, Any], ...], Meta(max_length=64)] = ()  # of further stages
 
 
 class Reservation(Wire):

@@ -227,6 +227,15 @@ class Risk(Wire):
     kill_probability: Decimal
 
 
+class StageStatus(Wire):
+    """A stage of a tree: where it stands, when it started or may, and when it is done at the latest."""
+
+    name: ShortName
+    phase: Phase
+    earliest_start: Time | None = None
+    done_by: Time | None = None
+
+
 RankPlace = Annotated[str, Meta(max_length=400)]  # "0/3 gpu-a-01#0-7": group, place in it, slots
 
 
@@ -234,6 +243,7 @@ class RunStatus(Wire):
     phase: Phase | None = None
     conditions: Conditions = ()
     width: Width | None = None
+    stages: Annotated[tuple[StageStatus, ...], Meta(max_length=MAX_STAGES)] = ()
     allocation: Allocation | None = None
     closing: Annotated[tuple[Ending, ...], Meta(max_length=MAX_LEASES)] = ()
     revision: Tally = 0

@@ -19,6 +19,11 @@ def command(settings: Settings, runs: tuple[str, ...]) -> None:
     from jobtree.cli.output import print_objects
     from jobtree.cli.session import edit, find_run
 
+    if settings.live:
+        from jobtree.cli import livework
+
+        livework.cancel(settings, runs)
+        return
     with edit(settings) as cluster:
         cluster.documents()
         keys = list(dict.fromkeys(find_run(cluster, run, settings) for run in runs))

@@ -1,4 +1,4 @@
-"""Following a Run through its state file, which is read again whenever it was replaced."""
+"""Following a Run: its state file, read again whenever it was replaced, or as a live cluster tells."""
 
 import time
 from collections.abc import Iterator
@@ -27,7 +27,8 @@ POLL_SECONDS = 0.5
 def follow(settings: Settings, run: str, *, once: bool) -> int:
     """Print what the Run looks like now and after every change; the exit code says how it ended."""
     key, shown = None, ""
-    for cluster in chain([read(settings)], () if once else _changes(settings)):
+    changes = _told(settings, run) if settings.live else _changes(settings)
+    for cluster in chain([read(settings)], () if once else changes):
         if key is None:
             key = find_run(cluster, run, settings)
         state = cluster.world.runs.get(key)
@@ -52,6 +53,17 @@ def _changes(settings: Settings) -> Iterator[Cluster]:
         if stamp != seen:
             seen = stamp
             yield read(settings)
+
+
+def _told(settings: Settings, run: str) -> Iterator[Cluster]:
+    """The cluster again, each time the server says that the Run changed: it streams, it does not poll."""
+    from jobtree.cli.live import Live
+    from jobtree.cli.livework import find, stirrings
+
+    live = Live(settings)
+    metadata = find(live, run)["metadata"]
+    for _ in stirrings(live, metadata["namespace"], metadata["name"]):
+        yield live.cluster(plan=False)
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from jobtree.cli.records import Resolution
 from jobtree.cli.words import count, listing
+from jobtree.core.lottery import commitment_of
 from jobtree.core.resolve import Case, Taking
 
 CUTS = {"Reclaim": "{} of {} reclaimed", "DropSpares": "{} dropped by {}", "Shrink": "{} given up by {}"}
@@ -19,8 +20,14 @@ def lottery_story(told: Resolution, uid: str) -> Iterator[str]:
         yield "  its record contradicts itself: whoever wrote it, it was not Jobtree"
         return
     yield f"  needed   {needed(case)}"
+    if commitment_of(bytes.fromhex(record.nonce)) != record.commitment:
+        yield "  drawn    nobody: the lottery key is not the one that was committed with"
+        return
     if case.takings:
         yield f"  cut      {', '.join(cuts(told, considered(told)))}"
+    if record.beacon.name:
+        value = record.beacon.value or "was not at hand: drawn without it"
+        yield f"  beacon   {record.beacon.name}, round {record.beacon.round}: {value}"
     if record.decision.draws:
         yield f"  tickets  {', '.join(tickets(told))}: {total(case)} in all, one for each GPU"
         for line in drawn(told):

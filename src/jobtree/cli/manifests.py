@@ -55,6 +55,18 @@ def _place(document: Document, namespace: str | None) -> None:
         raise InputError(document.where, [f"metadata.namespace: {metadata['namespace']} is there, {rule}"])
 
 
+def following(documents: list[Document], after: Iterable[str]) -> list[Document]:
+    """Runs that wait for others besides those that their manifests name."""
+    names = list(after)
+    for document in documents:
+        spec = document.body.get("spec")
+        if names and document.body.get("kind") == "Run" and isinstance(spec, dict):
+            follow = spec.setdefault("follow", {})
+            if isinstance(follow, dict):
+                follow["after"] = [*dict.fromkeys([*follow.get("after", ()), *names])]
+    return documents
+
+
 def create(cluster: Cluster, documents: list[Document], *, replace: bool) -> list[Key]:
     """Create what is new; with ``replace``, put the rest in place of what is there."""
     keys = [key_of(document) for document in documents]

@@ -17,6 +17,7 @@ from jobtree.cli.table import Column, print_table
 from jobtree.cli.words import count
 from jobtree.core.lease import Lease, RunKey
 from jobtree.core.runs import RunState
+from jobtree.core.tree_status import phase_of
 from jobtree.sim.cluster import Cluster
 from jobtree.sim.events import Event
 from jobtree.sim.objects import Key
@@ -45,7 +46,7 @@ class Planned:
     @property
     def starts(self) -> bool:
         """Whether all of them run or would start now."""
-        return all(state.phase == "Running" for state in self.states)
+        return all(phase_of(self.cluster.world, state) == "Running" for state in self.states)
 
     def objects(self) -> list[dict[str, Any]]:
         """The Runs as they would be, each with its Reservation and the leases that it would hold."""
@@ -64,7 +65,7 @@ class Planned:
 
     def show(self, settings: Settings) -> None:
         for state in self.states:
-            if state.phase == "Running":
+            if state.phase == "Running" and state.shape is not None:
                 self._show_slots(settings, state)
             else:
                 for line in self._waiting(state):

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from jobtree.api.quantities import format_milli, format_time
 from jobtree.cli.places import Places
 from jobtree.cli.words import age, count, listing
-from jobtree.core.forecast import Outcome, Remedy, forecast
+from jobtree.core.expect import Expectations, Expected
+from jobtree.core.forecast import Outcome, Remedy
 from jobtree.core.promise import Promise
-from jobtree.core.reservations import usable
+from jobtree.core.reservations import outcome_of, usable
 from jobtree.core.runs import RunState
 
 ROOM = 17
@@ -18,15 +19,20 @@ def promised(places: Places, state: RunState, indent: str = "  ") -> Iterator[st
     promise = state.promise
     if promise is None:
         return
-    outcome = forecast(places.world, state)
+    outcome = outcome_of(places.world, state, promise)
     yield f"{indent}Reservation {promise.name}:"
-    for name, text in facts(places, promise, outcome):
+    expected = Expectations(places.world).start_of(state)
+    for name, text in facts(places, promise, outcome, expected):
         yield f"{indent}  {name:<{ROOM}}{text}"
 
 
-def facts(places: Places, promise: Promise, outcome: Outcome) -> Iterator[tuple[str, str]]:
+def facts(
+    places: Places, promise: Promise, outcome: Outcome, expected: Expected | None
+) -> Iterator[tuple[str, str]]:
     """Name and value of all that is worth saying, in order."""
     yield "earliestStart", earliest_start(places, promise)
+    if expected is not None and (promise.at is None or expected.p50 < promise.at):
+        yield "expectedStart", f"p50 {format_time(expected.p50)}, p90 {format_time(expected.p90)}"
     if promise.shares:
         yield "slice", "; ".join(slice_of(places, promise))
         yield "width", f"{count(promise.width, 'GPU')} in pods of {promise.pod_size}"

@@ -13,7 +13,7 @@ import msgspec
 from jobtree.cli.output import api_status
 from jobtree.cli.records import Body
 from jobtree.core.lottery import nonce_for
-from jobtree.core.record import Record, verify
+from jobtree.core.record import Mixed, Record, verify
 from jobtree.sim.keys import key_path, load_key, public_key
 
 HEX = re.compile(r"[0-9a-f]*")
@@ -28,6 +28,7 @@ class Proof(NamedTuple):
     reservation: str
     wrong: list[str]
     compared: bool
+    beacon: str
 
     @property
     def accepted(self) -> bool:
@@ -48,11 +49,22 @@ def prove(body: Body, key: bytes | None) -> Proof:
     try:
         record = msgspec.convert(raw, Record)
         wrong = [*misspelled(raw, record), *verify(record), *misplaced(body, record)]
+        beacon = said_of(record.beacon)
     except (msgspec.ValidationError, ValueError, IndexError, KeyError) as broken:
-        return Proof(title, [UNREADABLE.format(broken)], compared=False)
+        return Proof(title, [UNREADABLE.format(broken)], compared=False, beacon="")
     if key is not None:
         wrong += foreign(record, key)
-    return Proof(title, wrong, compared=key is not None)
+    return Proof(title, wrong, compared=key is not None, beacon=beacon)
+
+
+def said_of(beacon: Mixed) -> str:
+    """What was mixed in besides; that it was not at hand is for everybody to see."""
+    if not beacon.name:
+        return ""
+    about = f"round {beacon.round} of beacon {beacon.name}"
+    if not beacon.value:
+        return f"; drawn without {about}, whose value was not at hand: compare it with what was published"
+    return f"; {about} was {beacon.value}"
 
 
 def misspelled(raw: Any, record: Record) -> Iterator[str]:  # noqa: ANN401  whatever stands in the document
@@ -69,6 +81,9 @@ def misplaced(body: Body, record: Record) -> Iterator[str]:
     spec, name = body["spec"], body["metadata"]["name"]
     if record.commitment != spec.get("commitment"):
         yield "the commitment is not the one that the Reservation published"
+    committed = ((body["status"].get("terms") or {}).get("beacon")) or {"name": "", "round": 0}
+    if (record.beacon.name, record.beacon.round) != (committed["name"], committed["round"]):
+        yield "the round of the beacon is not the one that was fixed with the promise"
     if record.run != spec["runRef"]["uid"]:
         yield "the record is about another Run than the Reservation"
     if record.reservation != name or name.rpartition("-")[2] != str(record.number):
@@ -87,7 +102,8 @@ def lines(proof: Proof) -> Iterator[str]:
     """``accepted: default/j4-1 …``, or ``refused`` and every reason."""
     if proof.accepted:
         key = "signed with the key of this machine" if proof.compared else "no key here to compare with"
-        yield f"accepted: {proof.reservation}: commitment, seed, draws, decision, signature ({key})"
+        what = f"commitment, seed, draws, decision, signature ({key}){proof.beacon}"
+        yield f"accepted: {proof.reservation}: {what}"
         return
     yield f"refused: {proof.reservation}"
     for reason in proof.wrong:

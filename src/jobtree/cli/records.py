@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from jobtree.core.record import Record
+from jobtree.core.record import Record, is_hex
 
 Body = dict[str, Any]
 
@@ -40,6 +40,7 @@ class Resolution:
         holders = {ticket.run for ticket in case.tickets}
         return (
             case.pod_size > 0
+            and is_hex(self.record.nonce)
             and all(0 <= index < len(case.takings) for index in decision.takings)
             and len(set(decision.draws)) == len(decision.draws)
             and holders.issuperset(decision.draws)

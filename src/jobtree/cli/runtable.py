@@ -12,6 +12,7 @@ from jobtree.cli.runview import classes, payers, reason, since, title, width
 from jobtree.cli.settings import Settings
 from jobtree.cli.table import WIDE_ONLY, Column, print_table
 from jobtree.core.runs import RunState
+from jobtree.core.tree_status import phase_of
 from jobtree.core.world import World
 from jobtree.sim.cluster import Cluster
 
@@ -54,7 +55,7 @@ def _row(places: Places, state: RunState) -> list[str]:
     return [
         title(state),
         state.owner,
-        state.phase,
+        phase_of(places.world, state),
         width(state),
         classes(state),
         places.domains(state.leases.values()),

@@ -6,6 +6,7 @@ from jobtree.cli.places import Places
 from jobtree.cli.promised import promised
 from jobtree.cli.words import age, count, listing
 from jobtree.core.runs import RunState
+from jobtree.core.tree_status import phase_of
 
 
 def title(state: RunState) -> str:
@@ -51,7 +52,9 @@ def asks(state: RunState) -> str:
     """What its spec asks for, in a line."""
     shape = state.shape
     if shape is None:
-        return "no GPUs"
+        resources = state.run.spec.resources
+        stages = len(state.run.spec.stages)
+        return f"{count(resources.pods or 1, 'pod')} without GPUs" if resources else count(stages, "stage")
     parts = [f"{count(shape.total, 'GPU')} of {shape.flavor}"]
     if shape.group:
         parts.append(f"groups of {shape.group}" + ("" if shape.spread else " in one domain"))
@@ -66,8 +69,13 @@ def asks(state: RunState) -> str:
 
 def outcome(places: Places, state: RunState) -> Iterator[str]:
     """What became of a Run: where it runs and who pays, or every reason why it waits."""
-    if state.shape is None:
-        yield f"{title(state)} asks for no GPUs: there is nothing to plan"
+    if state.is_tree:
+        yield from tree(places, state)
+    elif state.phase == "Waiting":
+        yield f"{title(state)} waits for other Runs:"
+        yield from reasons(state)
+    elif state.shape is None:
+        yield f"{title(state)} is {state.phase}: {asks(state)}"
     elif state.phase == "Running":
         yield from running(places, state)
     elif state.waiting:
@@ -76,6 +84,16 @@ def outcome(places: Places, state: RunState) -> Iterator[str]:
         yield from promised(places, state)
     else:
         yield f"{title(state)} is {state.phase}: {state.verdict.message if state.verdict else ''}"
+
+
+def tree(places: Places, state: RunState) -> Iterator[str]:
+    """A tree, and what became of each of its stages."""
+    children = places.world.kin.children(state)
+    phase = phase_of(places.world, state)
+    yield f"{title(state)} is {phase}: a tree of {count(len(state.run.spec.stages), 'stage')}"
+    for child in children:
+        for line in outcome(places, child):
+            yield f"  {line}"
 
 
 def running(places: Places, state: RunState) -> Iterator[str]:

@@ -27,6 +27,10 @@ LISTS = {
 
 def read(settings: Settings, *, checked: bool = True) -> Cluster:
     """The cluster, to look at."""
+    if settings.live:
+        from jobtree.cli.live import Live
+
+        return Live(settings).cluster(plan=False, checked=checked)
     path = settings.state_path
     with translated(path):
         return StateFile(path).read(checked=checked)
@@ -35,6 +39,11 @@ def read(settings: Settings, *, checked: bool = True) -> Cluster:
 @contextmanager
 def edit(settings: Settings, *, save: bool = True) -> Iterator[Cluster]:
     """The cluster, to change. Without ``save`` all changes are what-if and the file stays as it is."""
+    if settings.live and not save:
+        from jobtree.cli.live import Live
+
+        yield Live(settings).cluster(plan=True)
+        return
     path = settings.state_path
     with translated(path):
         if save:

@@ -12,9 +12,9 @@ from jobtree.cli.errors import CommandError, Exit
 
 STATE_VARIABLE = "JOBTREE_STATE"
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
-NO_CLUSTER = (
-    "which cluster? Name a state file: --state FILE, or export JOBTREE_STATE=FILE.\n"
-    "  'kubectl runs init cluster.yaml' writes one to start from. (Live clusters come in a later version.)"
+ONLY_SIMULATED = (
+    "this works on a simulated cluster only: name a state file with --state FILE, or export "
+    "JOBTREE_STATE=FILE.\n  'kubectl runs init cluster.yaml' writes one to start from."
 )
 
 
@@ -23,15 +23,22 @@ class Settings:
     """What the options and the environment say together."""
 
     state: str | None = None
+    context: str | None = None
+    kubeconfig: str | None = None
     namespace: str | None = None
     output: str = "table"
     no_color: bool = False
 
     @property
+    def live(self) -> bool:
+        """Whether the cluster is a real one: no state file was named."""
+        return not (self.state or os.environ.get(STATE_VARIABLE))
+
+    @property
     def state_path(self) -> str:
         path = self.state or os.environ.get(STATE_VARIABLE)
         if not path:
-            raise CommandError(Exit.USAGE, NO_CLUSTER)
+            raise CommandError(Exit.USAGE, ONLY_SIMULATED)
         return path
 
     @property
@@ -56,7 +63,12 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> No
 
 _OPTIONS: Mapping[tuple[str, ...], dict[str, Any]] = MappingProxyType(
     {
-        ("--state",): {"metavar": "FILE", "help": "Work on the cluster in this file. [env: JOBTREE_STATE]"},
+        ("--state",): {
+            "metavar": "FILE",
+            "help": "Work on the simulated cluster in this file, not on a live one. [env: JOBTREE_STATE]",
+        },
+        ("--context",): {"metavar": "NAME", "help": "The kubeconfig's context. [default: the current one]"},
+        ("--kubeconfig",): {"metavar": "FILE", "help": "The kubeconfig. [env: KUBECONFIG]"},
         ("-n", "--namespace"): {
             "metavar": "NAME",
             "help": "Only Runs of this namespace; where new ones go. [default: all; new ones: default]",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from jobtree.api.quantities import format_time
+from jobtree.api.quantities import HOUR, MILLI, format_milli, format_time
 from jobtree.cli.ledgerview import Entry, entries
 from jobtree.cli.lotterystory import lottery_story
 from jobtree.cli.places import Places, slots_of
@@ -18,6 +18,7 @@ from jobtree.core.lease import Lease
 from jobtree.core.runs import RunState
 from jobtree.core.status import funding_of
 from jobtree.sim.cluster import Cluster
+from jobtree.sim.work import LOST
 
 OPENED = {
     "Start": "it started",
@@ -87,6 +88,10 @@ class Story:
         yield f"  asks     {asks(state)}"
         yield f"  width    {width(state)}, attempt {state.attempt}"
         yield f"  created  {format_time(state.created)}"
+        lost = int(self.body["metadata"].get("annotations", {}).get(LOST, "0"))
+        if lost:
+            hours = count(format_milli(lost * MILLI // HOUR), "GPU-hour")
+            yield f"  lost     {hours} of work that had to be done again"
         yield "Why:"
         yield from reasons(state)
         if state.promise is not None:

@@ -7,6 +7,7 @@ from jobtree.cli.settings import Settings, verb
 EXAMPLES = """
 kubectl runs --state cluster.yaml submit -f run.yaml
 kubectl runs --state cluster.yaml submit -f budgets.yaml -f run.yaml --dry-run
+kubectl runs --state cluster.yaml submit -f eval.yaml --after train
 cat <<END | kubectl runs --state cluster.yaml submit -f -
 apiVersion: rq.davidlangworthy.io/v1
 kind: Run
@@ -30,19 +31,30 @@ END
     type=click.Path(),
     help="YAML or JSON, any number of objects; - is stdin. Can be given several times.",
 )
+@click.option(
+    "--after", metavar="RUN", multiple=True, help="Start only when this Run is Completed. Can be repeated."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would become of them, and save nothing.")
 @click.option("--replace", is_flag=True, help="Replace objects that exist already, as kubectl apply does.")
-def command(settings: Settings, files: tuple[str, ...], *, dry_run: bool, replace: bool) -> None:
+def command(
+    settings: Settings, files: tuple[str, ...], after: tuple[str, ...], *, dry_run: bool, replace: bool
+) -> None:
     """Create Runs and Budgets (and Nodes) from manifests, all of them or none.
 
     Of every Run it says what became of it: where it runs and who pays, or why it waits.
     """
-    from jobtree.cli.manifests import create, read_manifests
+    from jobtree.cli.manifests import create, following, read_manifests
     from jobtree.cli.output import print_objects
     from jobtree.cli.session import edit
     from jobtree.cli.submitted import submitted
 
-    documents = read_manifests(files, settings)
+    if settings.live:
+        from jobtree.cli import livework
+
+        documents = following(read_manifests(files, settings), after)
+        livework.submit(settings, documents, dry_run=dry_run, replace=replace)
+        return
+    documents = following(read_manifests(files, settings), after)
     with edit(settings, save=not dry_run) as cluster:
         keys = create(cluster, documents, replace=replace)
         lines = list(submitted(cluster, keys))

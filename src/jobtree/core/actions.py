@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from jobtree.api.lease import ClosureReason
+from jobtree.api.run import Run
 from jobtree.core.lease import Lease, RunKey
 from jobtree.core.promise import Promise
 from jobtree.core.reasons import Verdict, Why
@@ -25,6 +26,7 @@ ActionKind = Literal[
     "Shrink",  # stop the pods on the closed slots; the Run goes on narrower
     "DropSpare",  # stop the standby pods on the closed slots
     "Requeue",  # stop all pods; the Run waits again with its old creation time
+    "Release",  # what it waited for is done: the Run queues
     "Complete",  # all ranks succeeded; close the leases
     "Fail",  # stop what still runs; the Run is finished
     "Cancel",  # the Run is going: stop its pods, close its leases, let it go
@@ -65,6 +67,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     actions: tuple[Action, ...] = ()
     verdicts: dict[RunKey, Verdict] = {}
+    children: tuple[Run, ...] = ()  # of job trees: create them, or bring their spec up to date
     cordons: tuple[str, ...] = ()  # nodes that failed: nothing new is placed there until somebody heals them
     asked: tuple[str, ...] = ()  # flavors in which nobody can grow until something changes
     settled: tuple[RunKey, ...] = ()  # considered; need not be asked again until something changes

@@ -8,15 +8,17 @@ from jobtree.core.cover import refusals
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import give_up, requeue, surrender
 from jobtree.core.lease import Lease
-from jobtree.core.lottery import commitment_of, nonce_for
+from jobtree.core.lottery import nonce_for
 from jobtree.core.promise import Promise
 from jobtree.core.reasons import Reason, Why
-from jobtree.core.record import Record, resolve_with
-from jobtree.core.reserve import promise_start, renew
+from jobtree.core.record import Mixed, Record, refuse_with, resolve_with
+from jobtree.core.reserve import promise_start
 from jobtree.core.runs import RunState
 from jobtree.core.settle import disturbs_nobody, find_payers
 from jobtree.core.takings import Docket, Quarry
+from jobtree.core.together import look_again, promise_together
 from jobtree.core.trial import Trial
+from jobtree.core.world import World
 
 
 def activate(trial: Trial, state: RunState) -> None:
@@ -29,15 +31,54 @@ def activate(trial: Trial, state: RunState) -> None:
         if stays(trial, state, promise):
             return
         requeue(trial, state, now, Why(Reason.RECLAIMED), "Reclaimed")
-    reason = resolve(trial, state, promise)
+    reason = resolve_all(trial, state)
     if reason is None:
         return
     trial.rollback(mark)
-    if reason is Reason.KEY_CHANGED:  # nothing may be drawn from what was not committed to: begin anew
-        trial.act("Withdraw", state, now, Why(reason, promise.name), promise=promise)
-        promise_start(trial, state, promise.pod_size)
+    if reason is Reason.KEY_CHANGED:
+        refuse(trial, state)
     else:
-        renew(trial, state, reason, now + trial.world.policy.max_notice_ms)
+        look_again(trial, state, reason, now + trial.world.policy.max_notice_ms)
+
+
+def resolve_all(trial: Trial, state: RunState) -> Reason | None:
+    """The Run, or one after the other all that start together with it; why not, where one fails."""
+    for member in trial.world.kin.members(state):
+        promise = member.promise
+        if promise is not None:
+            docket = Docket(trial.world, member, promise)
+            record = draw(trial.world, member, promise, docket)
+            if record.commitment != promise.commitment:
+                return Reason.KEY_CHANGED
+            reason = resolve(trial, member, promise, docket, record)
+            if reason is not None:
+                return reason
+        elif member.shape is None:
+            trial.act("Start", member, trial.world.now, Why(Reason.NO_GPUS))
+    return None
+
+
+def draw(world: World, state: RunState, promise: Promise, docket: Docket) -> Record:
+    """Reveal the nonce, mix in the beacon that was fixed with the promise if it is at hand, and decide."""
+    holder = world.runs.get((state.key[0], promise.holder), state)
+    nonce = nonce_for(world.lottery_key, holder.uid, promise.number)
+    name, number = promise.beacon or ("", 0)
+    mixed = Mixed(name, number, world.beacon_values.get((name, number), ""))
+    return resolve_with(promise.name, holder.uid, promise.number, nonce, docket.case, mixed)
+
+
+def refuse(trial: Trial, state: RunState) -> None:
+    """Nothing may be drawn from what was not committed to: the record says so, and the Run begins anew."""
+    world = trial.world
+    party = [(one, one.promise) for one in world.kin.members(state) if one.promise is not None]
+    for one, promise in party:
+        record = draw(world, one, promise, Docket(world, one, promise))
+        why, proof = Why(Reason.KEY_CHANGED, promise.name), refuse_with(record, promise.commitment)
+        trial.act("Withdraw", one, world.now, why, promise=promise, record=proof)
+    if state.gang:
+        promise_together(trial, [one for one, _ in party])
+    elif state.waiting:
+        promise_start(trial, state, party[0][1].pod_size)
 
 
 def stays(trial: Trial, state: RunState, promise: Promise) -> bool:
@@ -53,14 +94,9 @@ def stays(trial: Trial, state: RunState, promise: Promise) -> bool:
     return False
 
 
-def resolve(trial: Trial, state: RunState, promise: Promise) -> Reason | None:
-    """Decide and carry out; the reason why not, where it fails."""
+def resolve(trial: Trial, state: RunState, promise: Promise, docket: Docket, record: Record) -> Reason | None:
+    """Carry out what was decided; the reason why not, where it fails."""
     world = trial.world
-    nonce = nonce_for(world.lottery_key, state.uid, promise.number)
-    if commitment_of(nonce) != promise.commitment:
-        return Reason.KEY_CHANGED
-    docket = Docket(world, state, promise)
-    record = resolve_with(promise.name, state.uid, promise.number, nonce, docket.case)
     if not record.decision.packs:
         return Reason.CROWDED_OUT
     cause = Why(Reason.ACTIVATED, promise.name, promise.width, promise.width)
@@ -83,18 +119,18 @@ def carry_out(trial: Trial, docket: Docket, record: Record, cause: Why) -> None:
     steps: dict[str, list[Quarry]] = {}
     for quarry in kept:
         if quarry.step:
-            steps.setdefault(quarry.taking.run, []).append(quarry)
+            steps.setdefault(quarry.state.uid, []).append(quarry)
         else:
             take(trial, quarry, now, cause)
-    for uid, quarries in steps.items():
-        if uid not in whole:
+    for quarries in steps.values():
+        if quarries[0].taking.run not in whole:
             reason: ClosureReason = "Shrink" if quarries[0].taking.kind == "Shrink" else "Reclaimed"
             trial.act("Shrink", quarries[0].state, now, cause)
             pieces = [piece for quarry in quarries for piece in quarry.step]
             give_up(trial, quarries[0].state, pieces, now, reason)
-    by_uid = {state.uid: state for state in docket.holders}
     for uid in record.decision.losers:
-        preempt(trial, by_uid[uid], now, record)
+        for member in trial.world.kin.members(docket.by_ticket[uid]):
+            preempt(trial, member, now, record)
 
 
 def release_money(trial: Trial, state: RunState, promise: Promise) -> None:
@@ -145,6 +181,8 @@ def clear_spare(trial: Trial, spare: Lease, at: int) -> None:
 
 def preempt(trial: Trial, state: RunState, at: int, record: Record) -> None:
     """A Run lost the lottery: it queues again, or is Failed where it does not want to (X6)."""
+    if state.phase != "Running":
+        return
     clear_spares(trial, state, at)
     cause = Why(Reason.RANDOM_PREEMPT, f"{record.reservation}, seed {record.seed}")
     trial.act("Preempt" if state.run.spec.runtime.requeue else "Fail", state, at, cause)

@@ -105,12 +105,13 @@ def start_provisionally(trial: Trial, state: RunState, shape: Shape, size: int) 
 
 
 def start_unpaid(trial: Trial, state: RunState, width: int, size: int) -> bool:
-    """Start on slots that nobody pays for: free ones, or those of other Runs' spares."""
+    """Start on slots that nobody pays for: free ones, else also those of other Runs' spares (P7)."""
     mark, now = trial.mark(), trial.world.now
-    trial.act("Start", state, now, Why(Reason.OPPORTUNISTIC, "", width, width), pod_size=size)
-    if Layout(trial, state, size, now, "Start", unpaid=True).place(width):
-        return True
-    trial.rollback(mark)
+    for on_spares in (False, True):
+        trial.act("Start", state, now, Why(Reason.OPPORTUNISTIC, "", width, width), pod_size=size)
+        if Layout(trial, state, size, now, "Start", unpaid=True, on_spares=on_spares).place(width):
+            return True
+        trial.rollback(mark)
     return False
 
 
@@ -142,11 +143,9 @@ def why_not(trial: Trial, state: RunState, shape: Shape, flavor: Flavor | None, 
 
 def placeable_gpus(flavor: Flavor, demand: Demand, shape: Shape) -> int:
     """Free GPUs that the Run's pods could use, in whole groups where it is grouped (P2)."""
-    if flavor.free < demand.size:
-        return 0
-    domains = flavor.domains.values()
+    domains = list(flavor.in_pack_order(demand.size))  # the others are too full for a single pod
     if not shape.spread:
-        return max(domain.placeable(demand) for domain in domains) * demand.size
+        return max((domain.placeable(demand) for domain in domains), default=0) * demand.size
     if not shape.group:
         return total_placeable(domains, demand) * demand.size
     pods = max(1, shape.group // demand.size)

@@ -5,13 +5,14 @@ such an instant nearer sets an alarm; whether it still holds is asked when it co
 alarm is never late, and nothing is searched.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from jobtree.api.quantities import MINUTE
-from jobtree.core.books import FOREVER, EnvelopeState, credits_run_out
+from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_run_out
+from jobtree.core.follow import gives_up_at
 from jobtree.core.lease import EnvelopeKey, RunKey
 from jobtree.core.runs import FINISHED, RunState
 
@@ -25,8 +26,10 @@ class Due(IntEnum):
     RUN = 0
     NODE = 1
     ENVELOPE = 2
-    PROMISE = 3
-    GROWTH = 4
+    QUOTA = 3
+    PROMISE = 4
+    FOLLOW = 5
+    GROWTH = 6
 
 
 Subject = tuple[Due, str, str]  # what, and its key
@@ -37,6 +40,15 @@ class Alarms:
         self._world = world
         self._heap: list[tuple[int, Subject]] = []
         self._set: dict[Subject, int] = {}
+        self._instants: dict[Due, Callable[[tuple[str, str]], int | None]] = {
+            Due.RUN: self._run_instant,
+            Due.NODE: self._node_instant,
+            Due.ENVELOPE: self._envelope_instant,
+            Due.QUOTA: self._quota_instant,
+            Due.PROMISE: self._promise_instant,
+            Due.FOLLOW: self._follow_instant,
+            Due.GROWTH: self._growth_instant,
+        }
 
     def watch_envelope(self, envelope: EnvelopeState) -> None:
         """Its totals changed, and with them those of the caps above it and of all that share them."""
@@ -49,7 +61,13 @@ class Alarms:
     def watch_run(self, state: RunState) -> None:
         self._watch((Due.RUN, *state.key))
         self._watch((Due.PROMISE, *state.key))
+        self._watch((Due.FOLLOW, *state.key))
         self._watch((Due.GROWTH, *state.key))
+
+    def watch_quotas(self, quotas: tuple[Account, ...]) -> None:
+        for account in quotas:
+            namespace, _, name = account.label.partition("/")
+            self._watch((Due.QUOTA, namespace, name))
 
     def watch_node(self, name: str) -> None:
         self._watch((Due.NODE, name, ""))
@@ -86,15 +104,7 @@ class Alarms:
 
     def _instant(self, subject: Subject) -> int | None:
         kind, first, second = subject
-        if kind is Due.RUN:
-            return self._run_instant((first, second))
-        if kind is Due.PROMISE:
-            return self._promise_instant((first, second))
-        if kind is Due.GROWTH:
-            return self._growth_instant((first, second))
-        if kind is Due.NODE:
-            return self._node_instant(first)
-        return self._envelope_instant((first, second))
+        return self._instants[kind]((first, second))
 
     def _run_instant(self, key: RunKey) -> int | None:
         state = self._world.runs.get(key)
@@ -114,9 +124,21 @@ class Alarms:
         at = ripe_at(state)
         return at if at > self._world.now else None
 
-    def _node_instant(self, name: str) -> int | None:
+    def _follow_instant(self, key: RunKey) -> int | None:
+        """When a Run that waits for others fails because one of them did."""
+        state = self._world.runs.get(key)
+        if state is None or state.phase != "Waiting" or state.cancelled:
+            return None
+        failure = gives_up_at(self._world, state)
+        return failure[0] if failure else None
+
+    def _quota_instant(self, key: RunKey) -> int | None:
+        account = self._world.kin.quota(key)
+        return account.runs_out() if account else None
+
+    def _node_instant(self, key: tuple[str, str]) -> int | None:
         """When a node that is not Ready will have failed (F2); that is noticed when the clock moves."""
-        state = self._world.fleet.nodes.get(name)
+        state = self._world.fleet.nodes.get(key[0])
         since = None if state is None else state.node.not_ready_since_ms
         if since is None:
             return None

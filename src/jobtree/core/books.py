@@ -7,11 +7,12 @@ A declared Run (``maxDuration``) commits what it has not used yet: Σ charge·en
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 from jobtree.api.budget import AggregateCap, Envelope
 from jobtree.api.quantities import HOUR, MILLI, parse_time
 from jobtree.core.lease import EnvelopeKey, Lease, RunKey
-from jobtree.core.promise import Promise
+from jobtree.core.promise import Promise, Rank
 
 FOREVER = 1 << 60
 GPU_HOUR = MILLI * HOUR
@@ -140,6 +141,7 @@ class EnvelopeState:
         "amended_at",
         "by_class",
         "caps",
+        "claims",
         "end",
         "key",
         "leases",
@@ -149,6 +151,7 @@ class EnvelopeState:
         "price",
         "promises",
         "retired_at",
+        "returns",
         "selector",
         "spec",
         "start",
@@ -161,6 +164,8 @@ class EnvelopeState:
         self.by_class = {name: Tally() for name in CLASSES}
         self.leases: dict[str, Lease] = {}  # open and funded
         self.promises: dict[RunKey, Promise] = {}  # that it will pay for
+        self.claims: dict[Rank | None, Any] = {}  # remembered by flow
+        self.returns: Any = None  # likewise
         self.amend(owner, spec, price, 0)
 
     def amend(self, owner: str, spec: Envelope, price: int, now: int) -> None:
@@ -196,6 +201,12 @@ class EnvelopeState:
     def lends_to(self, owner: str) -> bool:
         lending = self.spec.lending
         return lending is not None and lending.allow and any(lends(to, owner) for to in lending.to)
+
+    def forget(self, *, ends: bool) -> None:
+        """A promise changed, or (with ``ends``) a lease of which the end is known."""
+        self.claims.clear()
+        if ends:
+            self.returns = None
 
     def accounts(self, lease: Lease) -> list[Account]:
         """All limits of this envelope that a funded lease counts against."""

@@ -130,6 +130,7 @@ class Domain:
         "name",
         "nodes",
         "promises",
+        "unpaid_slots",
     )
 
     def __init__(self, name: str, flavor: str) -> None:
@@ -140,6 +141,7 @@ class Domain:
         self.free = 0
         self.capacity = 0  # GPUs of nodes that are not failed
         self.in_use = 0  # slots under lease
+        self.unpaid_slots = 0  # of them under Opportunistic leases
         self.promises: dict[RunKey, Promise] = {}  # that count on this domain
         self.horizons: dict[tuple[object, ...], Any] = {}  # remembered by horizon
         self._placeable: dict[Demand, int] = {}
@@ -439,6 +441,7 @@ class Fleet:
                 flavor.spare_slots += sign * mask.bit_count()
             else:
                 flavor.unpaid_slots += sign * mask.bit_count()
+                state.domain.unpaid_slots += sign * mask.bit_count()
 
     def _entry(self, domain: Domain) -> tuple[int, int, str]:
         return (0 if domain.in_use else 1, domain.free, domain.name)

@@ -4,13 +4,14 @@ Place and money are asked in turn until both say yes. The earliest slice wins, e
 lottery is preferred if it comes within ``maxNotice`` of it.
 """
 
+from collections.abc import Iterator
 from heapq import heappush, heapreplace
 
 import msgspec
 
 from jobtree.core.books import FOREVER
 from jobtree.core.cover import candidates
-from jobtree.core.fleet import Domain, Flavor, matches
+from jobtree.core.fleet import Domain, Flavor, Selector, matches
 from jobtree.core.horizon import LEVELS, Horizon, base_demand, horizon
 from jobtree.core.promise import FREE, LOTTERY, STRUCTURAL, Level, Rank
 from jobtree.core.purse import Split, funding_at, money_instants, opens_then
@@ -97,10 +98,13 @@ class Foresight:
         return Outlook(at, level, width, shares, funding, aligned)
 
     def _first_money(self, width: int, at: int) -> int | None:
-        for instant in (at, *money_instants(self.world, self.state, at)):
-            if not funding_at(self.world, self.state, width, self.size, instant, self.rank)[1]:
-                return instant
-        return None
+        if self._paid(width, at):
+            return at
+        later = money_instants(self.world, self.state, at)
+        return next((instant for instant in later if self._paid(width, instant)), None)
+
+    def _paid(self, width: int, at: int) -> bool:
+        return not funding_at(self.world, self.state, width, self.size, at, self.rank)[1]
 
     # Places
 
@@ -108,29 +112,22 @@ class Foresight:
     def horizons(self) -> list[Horizon]:
         """Of all domains that could carry a pod, in pack order."""
         if self._horizons is None:
-            domains = self.flavor.domains
+            domains, payers = self.flavor.domains, candidates(self.world, self.state)
+            selectors = {candidate.envelope.selector for candidate in payers}
+            anywhere = not selectors or () in selectors
             self._horizons = [
                 horizon(self.world, domains[name], self.demand, self.rank)
                 for _, _, name in self.flavor.order
-                if domains[name].capacity >= self.size and self._paid_in(domains[name])
+                if domains[name].capacity >= self.size and (anywhere or pays_in(domains[name], selectors))
             ]
         return self._horizons
-
-    def _paid_in(self, domain: Domain) -> bool:
-        """Whether any payer of the Run pays anywhere in this domain (C3)."""
-        selectors = {candidate.envelope.selector for candidate in candidates(self.world, self.state)}
-        return (
-            not selectors
-            or () in selectors
-            or any(matches(one.node.labels, only) for one in domain.nodes.values() for only in selectors)
-        )
 
     def _end(self, at: int) -> int:
         return FOREVER if self.shape.max_duration is None else at + self.shape.max_duration
 
     def _pods(self, one: Horizon, level: Level, at: int) -> int:
         """Pods that this domain could give then; for a lottery, only if all have had notice."""
-        if level == LOTTERY and at < self.world.now + one.notice(at):
+        if level == LOTTERY and not one.noticed(self.world.now, at):
             return 0
         return one.pods(level, at, self._end(at), self.state.key, self.rank)
 
@@ -179,7 +176,7 @@ class Foresight:
             instant = max(start, at)
             if level == LOTTERY:
                 instant = max(instant, now + one.notice(instant))
-                if instant >= end or instant < now + one.notice(instant):
+                if instant >= end or not one.noticed(now, instant):
                     continue
             return instant if instant < before else None
         return None
@@ -199,10 +196,10 @@ class Foresight:
         if sum(one.capacity // chunk for one in self.horizons) < needed:
             return None
         last = self._nth_chunk(level, needed, chunk, at)
-        if last is None:
-            return None
-        later = (instant for one in self.horizons for instant in self._instants(one, level, last))
-        for instant in dict.fromkeys((last, *sorted({*later})[:MAX_TURNS])):
+        if last is None or self._share_together(level, pods, last) is not None:
+            return last
+        later = {instant for one in self.horizons for instant in self._instants(one, level, last)} - {last}
+        for instant in sorted(later)[:MAX_TURNS]:
             if self._share_together(level, pods, instant) is not None:
                 return instant
         return None
@@ -211,16 +208,31 @@ class Foresight:
         """When so many chunks have been free once, each in its domain: no earlier can all of them be."""
         soonest: list[int] = []  # a heap of the needed earliest instants, the latest on top
         for one in self.horizons:
-            for count in range(1, min(one.capacity // chunk, needed) + 1):
-                before = -soonest[0] if len(soonest) == needed else None
-                found = self._first_in(one, level, count * chunk, at, before)
-                if found is None:
+            reached = 0
+            for instant, pods in self._rises(one, level, at):
+                if len(soonest) == needed and instant >= -soonest[0]:
                     break
-                if before is None:
-                    heappush(soonest, -found)
-                else:
-                    heapreplace(soonest, -found)
+                chunks = min(pods // chunk, needed)
+                for _ in range(reached, chunks):
+                    if len(soonest) < needed:
+                        heappush(soonest, -instant)
+                    elif instant < -soonest[0]:
+                        heapreplace(soonest, -instant)
+                reached = max(reached, chunks)
         return -soonest[0] if len(soonest) == needed else None
+
+    def _rises(self, one: Horizon, level: Level, at: int) -> Iterator[tuple[int, int]]:
+        """Instants from ``at`` on, and the pods that the domain gives then, as long as that may rise."""
+        if level != LOTTERY and not one.domain.promises:
+            return one.steps(level, at)
+        if not self._newcomer or self.state.key in one.domain.promises:
+            return ((instant, self._pods(one, level, instant)) for instant in self._instants(one, level, at))
+        later = ((max(start, at), end, pods) for start, end, pods in one.profile(level) if end > at)
+        if level != LOTTERY:
+            return ((instant, pods) for instant, _, pods in later)
+        now = self.world.now
+        told = ((max(instant, now + one.notice(instant)), end, pods) for instant, end, pods in later)
+        return ((instant, pods) for instant, end, pods in told if instant < end and one.noticed(now, instant))
 
     def _shares(self, level: Level, pods: int, at: int) -> Shares | None:
         """GPUs per domain for so many pods: least lottery, then least cuts, one domain before several."""
@@ -233,7 +245,8 @@ class Foresight:
         best: tuple[int, int, int] | None = None
         name = ""
         for position, one in enumerate(self.horizons):
-            if one.capacity >= pods and self._pods(one, level, at) >= pods:
+            first = one.first(level, pods)
+            if first is not None and first <= at and self._pods(one, level, at) >= pods:
                 drawn = max(0, pods - self._pods(one, STRUCTURAL, at)) if level == LOTTERY else 0
                 option = (drawn, max(0, pods - self._pods(one, FREE, at)), position)
                 if best is None or option < best:
@@ -263,3 +276,8 @@ class Foresight:
         if self.shape.group:
             return self.horizons
         return sorted(self.horizons, key=lambda one: (-self._pods(one, level, at), one.domain.name))
+
+
+def pays_in(domain: Domain, selectors: set[Selector]) -> bool:
+    """Whether an envelope with one of these selectors pays anywhere in this domain (C3)."""
+    return any(matches(one.node.labels, only) for one in domain.nodes.values() for only in selectors)

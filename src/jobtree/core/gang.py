@@ -13,8 +13,9 @@ from jobtree.core.cover import Candidate, Candidates, Means, Purses, candidates
 from jobtree.core.fleet import Demand, Domain, Selector
 from jobtree.core.holds import provisional_notice
 from jobtree.core.horizon import all_kept, base_demand, horizon
-from jobtree.core.lease import Slots
+from jobtree.core.lease import EnvelopeKey, Slots
 from jobtree.core.pack import pick_apart
+from jobtree.core.reasons import Reason, Why
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Terms, Trial
 
@@ -31,6 +32,7 @@ class Layout:
         reason: OpenReason,
         *,
         unpaid: bool = False,
+        on_spares: bool = False,
         within: dict[str, int] | None = None,
     ) -> None:
         assert state.shape is not None
@@ -42,6 +44,7 @@ class Layout:
         self.at = at
         self.reason = reason
         self.unpaid = unpaid
+        self.on_spares = on_spares  # unpaid work may also stand on the slots of others' spares
         self.within = within  # a promised slice: GPUs per domain
         self.flavor = self.world.fleet.flavor(self.shape.flavor)
         self.candidates = candidates(self.world, state)
@@ -63,7 +66,7 @@ class Layout:
                 tolerations=shape.tolerations,
                 node_selector=shape.node_selector,
                 paid_on=paid_on,
-                on_spares=self.unpaid,
+                on_spares=self.on_spares,
             )
         return found
 
@@ -129,14 +132,31 @@ class Layout:
         return 0
 
     def _place_together(self, sizes: list[int], spares: int) -> bool:
-        """All groups in one domain (P4)."""
-        pods = sum(sizes) // self.size
-        for domain in self._domains(pods):
-            mark = self.trial.mark()
-            if all(self.place_group(n, gpus // self.size, spares, [domain]) for n, gpus in enumerate(sizes)):
+        """All groups in one domain (P4): where nearer payers pay for the first groups, then in pack order."""
+        mark, best = self.trial.mark(), None
+        for domain in self._domains(sum(sizes) // self.size):
+            tiers = self._place_in(domain, sizes, spares)
+            if tiers is not None and not any(tiers):
                 return True
             self._take_back(mark)
-        return False
+            if tiers is not None and (best is None or tiers < best[0]):
+                best = (tiers, domain)
+        return best is not None and self._place_in(best[1], sizes, spares) is not None
+
+    def _place_in(self, domain: Domain, sizes: list[int], spares: int) -> list[int] | None:
+        """Place all groups in that domain; the furthest tier that pays for each."""
+        ranks: dict[EnvelopeKey, int] = {}
+        for number, payers in enumerate(self.tiers):
+            for one in payers:
+                ranks.setdefault(one.envelope.key, number)
+        for group, gpus in enumerate(sizes):
+            if not self.place_group(group, gpus // self.size, spares, [domain]):
+                return None
+        furthest = [0] * len(sizes)
+        for lease in self.state.leases.values():
+            if lease.role != "Spare":
+                furthest[lease.group] = max(furthest[lease.group], ranks[lease.payer])
+        return furthest
 
     def place_group(
         self, group: int, pods: int, spares: int, only: list[Domain] | None = None
@@ -175,7 +195,7 @@ class Layout:
         demand = self.demand()
         domains: Iterable[Domain] = only or ()
         if only is None:
-            domains = self._on_spares() if self.unpaid else self.flavor.in_pack_order(pods * self.size)
+            domains = self._by_lendable() if self.on_spares else self.flavor.in_pack_order(pods * self.size)
         return (
             domain for domain in domains if domain.placeable(demand) >= pods and self._unheld(domain) >= pods
         )
@@ -210,12 +230,17 @@ class Layout:
         """Whether every promise that counts on this domain can still be kept, pod by pod."""
         if self.unpaid or self.state.provisional or not domain.promises:
             return True
-        return all_kept(self.world, domain, self.state)
+        promise, mark = self.state.promise, self.trial.mark()
+        if promise is not None and self.within is None:  # it starts in place of its promise, not besides it
+            self.trial.act("Withdraw", self.state, self.at, Why(Reason.SUPERSEDED, promise.name))
+        kept = all_kept(self.world, domain, self.state)
+        self.trial.rollback(mark)
+        return kept
 
     def unheld_gpus(self, domain: Domain) -> int:
         return min(domain.placeable(self.demand()), self._unheld(domain)) * self.size
 
-    def _on_spares(self) -> list[Domain]:
+    def _by_lendable(self) -> list[Domain]:
         """Pack order where the slots of spares count as free."""
         demand = self.demand()
         return sorted(

@@ -152,9 +152,11 @@ def surrender_pods(trial: Trial, state: RunState, width: int, at: int) -> None:
 
 
 def requeue(trial: Trial, state: RunState, at: int, cause: Why, reason: ClosureReason) -> None:
-    """Give up everything; the Run waits again with its old creation time."""
-    trial.act("Requeue", state, at, cause)
-    close_all(trial, list(state.leases.values()), at, reason)
+    """Give up everything; the Run, and all that started with it, wait again with their old creation time."""
+    for member in trial.world.kin.members(state):
+        if member.phase == "Running":
+            trial.act("Requeue", member, at, cause)
+            close_all(trial, list(member.leases.values()), at, reason)
 
 
 def close_all(trial: Trial, leases: Sequence[Lease], at: int, reason: ClosureReason) -> None:

@@ -6,73 +6,77 @@ waits without a date because open-ended Runs hold the money keeps what comes bac
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
+from jobtree.core.flow import charge_on, claims_on
 from jobtree.core.lease import RunKey
-from jobtree.core.promise import Rank
+from jobtree.core.promise import Promise, Rank
 from jobtree.core.runs import RunState
 
 if TYPE_CHECKING:
     from jobtree.core.world import World
 
 
-class Claim(msgspec.Struct, frozen=True):
-    """A promise as it counts in one envelope."""
-
-    rank: Rank
-    at: int | None
-    end: int
-    charge: int
-
-
-def claims(envelope: EnvelopeState, run: RunKey, rank: Rank | None) -> list[Claim]:
-    """Others' promises on this envelope made before that rank (all, without one), oldest first.
-
-    Promises without a date are served in the order of their making: a later one keeps nothing from an
-    earlier one, and none of them keeps anything from a promise with a date that was made.
-    """
-    own = envelope.promises.get(run)
-    found = []
-    for promise in sorted(envelope.promises.values(), key=lambda promise: promise.rank):
-        if promise.run == run or (rank is not None and (promise.at is None or promise.rank > rank)):
-            continue
-        queues = own is not None and own.at is None and promise.at is None
-        if not queues or (own is not None and promise.rank < own.rank):
-            charge = sum(gpus for key, gpus in promise.funding if key == envelope.key) * MILLI
-            end = FOREVER if promise.end is None else promise.end
-            found.append(Claim(promise.rank, promise.at, end, charge))
-    return found
-
-
-def free_charge(world: "World", envelope: EnvelopeState, at: int, rank: Rank | None) -> int:
-    """What the envelope has free at that instant, by known ends and by provisional work that yields."""
-    free = envelope.account.free_charge()
-    for name, lease in envelope.leases.items():
-        held = world.held[name]
-        ended = held.known_end is not None and held.known_end <= at
-        if ended or (rank is not None and held.run is not None and held.run.yields_to(rank)):
-            free += lease.charge
-    return free
-
-
 def spare_charge(  # noqa: PLR0913, PLR0917  from when to when, for whom, behind whom
     world: "World", envelope: EnvelopeState, at: int, end: int, run: RunKey, rank: Rank | None
 ) -> int:
     """Charge that somebody could take from ``at`` to ``end`` without touching what was promised before."""
-    known = claims(envelope, run, rank)
-    free = free_charge(world, envelope, at, rank) - _claimed(known, at)
-    for claim in known:
-        if claim.at is not None and at < claim.at < end:
-            later = free_charge(world, envelope, claim.at, rank) - _claimed(known, claim.at)
-            free = min(free, later)
-    undated = next((claim for claim in known if claim.at is None), None)
-    return free if undated is None else min(free, free - undated.charge)
+    known, own = claims_on(world, envelope, rank), envelope.promises.get(run)
+    now_free = envelope.account.free_charge()
+    dated = own if own is not None and own.at is not None and (rank is None or own.rank <= rank) else None
+    yielding = rank is not None and bool(world.provisional)
+    if dated is None and not yielding and end >= FOREVER:
+        lowest = known.lowest_after(at)
+        change = known.change(at)
+        free = now_free + (change if lowest is None else min(change, lowest))
+    else:
+        frees = []
+        for instant in (at, *known.within(at, end)):
+            then = now_free + known.change(instant)
+            if dated is not None:
+                then += _own(envelope, dated, instant)
+                if rank is None and instant > at and dated.at is not None and dated.at <= instant:
+                    then = max(then, charge_on(envelope, dated))  # it will have that by then anyway (R7)
+            if yielding and rank is not None:
+                then += _yielding(world, envelope, instant, rank)
+            frees.append(then)
+        free = min(frees)
+    return free if rank is not None else min(free, free - _undated(envelope, own))
 
 
-def _claimed(known: list[Claim], at: int) -> int:
-    return sum(claim.charge for claim in known if claim.at is not None and claim.at <= at < claim.end)
+def _own(envelope: EnvelopeState, promise: Promise, at: int) -> int:
+    """What its own promise would take then: it does not stand in its own way."""
+    assert promise.at is not None
+    end = FOREVER if promise.end is None else promise.end
+    return charge_on(envelope, promise) if promise.at <= at < end else 0
+
+
+def _yielding(world: "World", envelope: EnvelopeState, at: int, rank: Rank) -> int:
+    """What provisional work gives back to a promise of that rank and would not have given by then."""
+    found = 0
+    for key in world.provisional:
+        state = world.runs[key]
+        for name in state.leases if state.yields_to(rank) else ():
+            if name in envelope.leases:
+                end = world.held[name].known_end
+                found += 0 if end is not None and end <= at else envelope.leases[name].charge
+    return found
+
+
+def _undated(envelope: EnvelopeState, own: Promise | None) -> int:
+    """What is kept for the first of those promised money without a date.
+
+    They are served in the order of their making: a later one keeps nothing from an earlier one, and none of
+    them keeps anything from a promise with a date that was made.
+    """
+    queues = own is not None and own.at is None
+    found = [
+        promise
+        for promise in envelope.promises.values()
+        if promise.at is None
+        and promise is not own
+        and (not queues or (own is not None and promise.rank < own.rank))
+    ]
+    return charge_on(envelope, min(found, key=lambda promise: promise.rank)) if found else 0
 
 
 def kept_back(world: "World", state: RunState, envelope: EnvelopeState, at: int) -> int | None:

@@ -81,8 +81,14 @@ class Horizon:
             times, pods = self._sweep(usable, stays, level)
             self._times.append(times)
             self._pods.append(pods)
+        self.longest_notice = max((notice for _, _, notice in self.notices), default=0)
         self._profiles: dict[Level, list[tuple[int, int, int]]] = {}
         self._promised: dict[tuple[Rank | None, RunKey | None], list[Occupant]] = {}
+
+    def forget_promises(self) -> None:
+        """A promise that counts on this domain changed; who stands there did not."""
+        self._profiles.clear()
+        self._promised.clear()
 
     def _stays(self, world: World, usable: frozenset[str]) -> Iterator[Stay]:
         names = {name: None for node in sorted(usable) for name in world.by_node.get(node, ())}
@@ -183,16 +189,26 @@ class Horizon:
                 pods -= occupant.pods
         return pods
 
+    def free_pods(self, at: int) -> int:
+        """Pods that fit at that instant with nothing taken, promises apart."""
+        return self._count(0, at, [])
+
     def pods(self, level: Level, at: int, end: int, run: RunKey | None, rank: Rank | None) -> int:
         """Pods for somebody who comes at that instant and is certain to be gone at ``end``.
 
-        Promises made before that begin in between must find as much free as without it (R6).
+        Promises made before that begin in between must find as much free as without it (R6). What is
+        promised to itself by then it may have already now: that takes nothing more from them (R7).
         """
         occupants = self.held_by(run, rank) if self.domain.promises else []
         found = self._count(level, at, occupants)
+        own = self.domain.promises.get(run) if run is not None else None
+        mine = None if own is None or own.at is None or rank is not None else self._occupant(own)
         for occupant in occupants:
             if at < occupant.at < end:
-                found = min(found, self._count(0, occupant.at, occupants))
+                left = self._count(0, occupant.at, occupants)
+                if mine is not None and mine.at <= occupant.at < mine.end:
+                    left = max(left, mine.pods)
+                found = min(found, left)
         return found
 
     def profile(self, level: Level) -> list[tuple[int, int, int]]:
@@ -212,6 +228,13 @@ class Horizon:
         found = bisect_left(self._pods[level], pods)
         return self._times[level][found] if found < len(self._times[level]) else None
 
+    def steps(self, level: Level, at: int) -> Iterator[tuple[int, int]]:
+        """From that instant on, the pods that fit and from when, promises apart."""
+        times, pods = self._times[level], self._pods[level]
+        now = bisect_right(times, at) - 1
+        yield at, pods[now]
+        yield from zip(times[now + 1 :], pods[now + 1 :], strict=True)
+
     def instants(self, level: Level, run: RunKey | None, rank: Rank | None) -> list[int]:
         """Instants at which more may fit than before, in order."""
         found = set(self._times[level])
@@ -222,7 +245,11 @@ class Horizon:
 
     def notice(self, at: int) -> int:
         """How much notice those need who could be drawn here at that instant."""
-        return max((notice for immune, end, notice in self.notices if immune <= at < end), default=0)
+        return max([notice for immune, end, notice in self.notices if immune <= at < end], default=0)
+
+    def noticed(self, now: int, at: int) -> bool:
+        """Whether all who could be drawn here at that instant have had notice, if told now."""
+        return at >= now + self.longest_notice or at >= now + self.notice(at)
 
 
 class Occupant(msgspec.Struct, frozen=True):

@@ -3,8 +3,10 @@
 When a Reservation is made, ``commitment = SHA-256(nonce)`` is published, with nonce = HMAC-SHA-256(lottery
 key, "<Run UID>/<n>"). At activation the nonce is revealed, and the seed is
 
-    SHA-256(nonce ‖ SHA-256(canonical case))
+    SHA-256(nonce ‖ SHA-256(canonical case) ‖ beacon)
 
+where beacon is the value of a public round that was fixed with the promise, if the policy names a beacon and
+the value is at hand; else nothing.
 Draw i takes SHA-256(seed ‖ i as 8 bytes, big-endian) as an integer, i counting every hash from 0. Values at
 or above the largest multiple of the remaining weight are rejected, so that no ticket is favoured.
 """
@@ -33,8 +35,8 @@ def canonical(value: object) -> bytes:
     return msgspec.json.encode(msgspec.to_builtins(value), order="deterministic")
 
 
-def seed_of(nonce: bytes, case: Case) -> bytes:
-    return hashlib.sha256(nonce + hashlib.sha256(canonical(case)).digest()).digest()
+def seed_of(nonce: bytes, case: Case, beacon: bytes = b"") -> bytes:
+    return hashlib.sha256(nonce + hashlib.sha256(canonical(case)).digest() + beacon).digest()
 
 
 def drawing(seed: bytes, tickets: Sequence[Ticket]) -> Iterator[int]:
@@ -55,7 +57,7 @@ def drawing(seed: bytes, tickets: Sequence[Ticket]) -> Iterator[int]:
         yield remaining.pop(position)[0]
 
 
-def hold(case: Case, nonce: bytes) -> tuple[bytes, Decision]:
-    """The seed and the decision that follow from a case and its revealed nonce."""
-    seed = seed_of(nonce, case)
+def hold(case: Case, nonce: bytes, beacon: bytes = b"") -> tuple[bytes, Decision]:
+    """The seed and the decision that follow from a case, its revealed nonce and the beacon's value."""
+    seed = seed_of(nonce, case, beacon)
     return seed, Board(case).decide(drawing(seed, case.tickets))

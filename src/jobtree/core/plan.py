@@ -1,7 +1,7 @@
 """One planning pass: from the world as it is to what must be done now.
 
 The world is the same after a plan as before it: everything is tried on it and taken back. The order is
-fixed. First what has happened (Runs that ended, were cancelled or lost a node) and what time has brought
+fixed. First what has happened (Runs that ended, were cancelled, lost a node) and what time has brought
 (windows, hours, maxDuration), in the order of their instants; then edited budgets; then the queue, in
 creation order, again and again until a pass changes nothing; then growth, with what is left.
 """
@@ -9,18 +9,23 @@ creation order, again and again until a pass changes nothing; then growth, with 
 from operator import itemgetter
 
 from jobtree.api.lease import ClosureReason
+from jobtree.api.run import Run
 from jobtree.core.actions import ActionKind, Plan
 from jobtree.core.activate import activate
 from jobtree.core.admit import consider
 from jobtree.core.alarms import Due
+from jobtree.core.chances import Chances
 from jobtree.core.elastic import Stalled, grow_runs, shrink_to
+from jobtree.core.follow import gives_up_at, released, waits_for
 from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.recover import on_failed_nodes, recover
-from jobtree.core.reserve import broken, renew
+from jobtree.core.reserve import broken
 from jobtree.core.restart import restart
 from jobtree.core.runs import FINISHED, RunState
-from jobtree.core.settle import settle_cuts, settle_envelope
+from jobtree.core.settle import settle_cuts, settle_envelope, settle_quota
+from jobtree.core.together import in_gang, look_again, start_together
+from jobtree.core.tree import children_of
 from jobtree.core.trial import Trial
 from jobtree.core.verdicts import verdict_on
 from jobtree.core.world import World
@@ -29,30 +34,122 @@ from jobtree.core.world import World
 def plan(world: World) -> Plan:
     """What to do now. Pure: the same world gives the same plan, and is left as it was."""
     trial = Trial(world)
+    attention = set(world.attention)
     try:
-        note_events(trial)
-        pass_time(trial, world.now)
-        settle_cuts(trial)
-        mend_promises(trial)
-        refused, settled = serve_queue(trial)
-        stalled, asked = grow_runs(trial)
-        mend_disturbed(trial)
-        verdicts = changed_verdicts(world, trial.causes(), refused, stalled)
-        return Plan(tuple(trial.actions()), verdicts, tuple(sorted(world.cordons)), asked, settled)
+        return Pass(trial).plan()
     finally:
         trial.rollback()
+        world.attention = attention
 
 
-def note_events(trial: Trial) -> None:
-    """Deal with what happened to Runs, after all that was due before it."""
-    world = trial.world
-    noted = [world.runs[key] for key in world.attention if key in world.runs]
-    for state in sorted(noted, key=lambda state: (noted_at(world, state), state.order)):
-        pass_time(trial, noted_at(world, state) - 1)
+class Pass:
+    """One pass: what happened, what is due and who waits, until nothing new has happened on the way."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.world = trial.world
+        self.told: dict[RunKey, Verdict] = {}
+        self.refused: dict[RunKey, Verdict] = {}
+        self.trees: set[RunKey] = set()
+        self.cancelled: set[RunKey] = set()
+
+    def plan(self) -> Plan:
+        trial, world = self.trial, self.world
+        settled: tuple[RunKey, ...] = ()
+        begun = False
+        while world.attention or not begun:
+            begun = True
+            self.note_events()
+            pass_time(trial, world.now)
+            settle_cuts(trial)
+            mend_promises(trial)
+            refused, settled = serve_queue(trial)
+            self.refused |= refused
+        mark = trial.mark()
+        stalled, asked = grow_runs(trial)
+        mend_disturbed(trial)
+        moved = trial.causes(mark)
+        said = {key: one for key, one in (self.told | self.refused).items() if self._still(key, one)}
+        return Plan(
+            actions=tuple(trial.actions()),
+            verdicts=changed_verdicts(world, trial.causes(), said, stalled),
+            children=missing_children(world, self.trees),
+            cordons=tuple(sorted(world.cordons)),
+            asked=asked,
+            settled=tuple(key for key in settled if key not in moved),
+        )
+
+    def _still(self, key: RunKey, verdict: Verdict) -> bool:
+        """Whether the Run is still where it was when it was told so."""
+        return self.world.runs[key].phase == verdict.phase
+
+    def note_events(self) -> None:
+        """Deal with what happened to Runs, after all that was due before it."""
+        trial, world = self.trial, self.world
+        noted = [world.runs[key] for key in world.attention if key in world.runs]
+        world.attention = set()
+        for state in sorted(noted, key=lambda state: (noted_at(world, state), state.order)):
+            pass_time(trial, noted_at(world, state) - 1)
+            self.note(state)
+
+    def note(self, state: RunState) -> None:
+        trial, world = self.trial, self.world
         if state.cancelled:
-            end_run(trial, state, "Cancel", world.now)
+            self.cancel(state)
         elif state.phase == "Running":
             note_event(trial, state)
+        elif state.phase == "Waiting" and not release(trial, state):
+            self.told[state.key] = waits_for(world, state)
+        if state.is_tree:
+            self.trees.add(state.key)
+            finish_tree(trial, state)
+        elif state.cpu_only and state.phase == "Pending" and not state.gang:
+            trial.act("Start", state, world.now, Why(Reason.NO_GPUS))
+
+    def cancel(self, state: RunState) -> None:
+        """A Run goes, and with a tree all of it."""
+        for one in (*self.world.kin.below(state), state):
+            if one.key not in self.cancelled:
+                self.cancelled.add(one.key)
+                end_run(self.trial, one, "Cancel", self.world.now)
+
+
+def release(trial: Trial, state: RunState) -> bool:
+    """Let a Run queue once all that it waits for is done."""
+    if not released(trial.world, state):
+        return False
+    trial.act("Release", state, trial.world.now, Why(Reason.RELEASED))
+    return True
+
+
+def finish_tree(trial: Trial, state: RunState) -> None:
+    """A tree ends with its last stage: Completed if all of them are."""
+    children = trial.world.kin.children(state)
+    if state.phase in FINISHED or len(children) < len(state.run.spec.stages):
+        return
+    if all(child.phase in FINISHED for child in children):
+        failed = next((child.key[1] for child in children if child.phase == "Failed"), None)
+        cause = Why(Reason.COMPLETED) if failed is None else Why(Reason.STAGE_FAILED, failed)
+        trial.act("Complete" if failed is None else "Fail", state, trial.world.now, cause)
+
+
+def missing_children(world: World, trees: set[RunKey]) -> tuple[Run, ...]:
+    """Stages whose Run is not there, or not as the tree wants it and not begun either."""
+    found: list[Run] = []
+    for key in sorted(trees):
+        tree = world.runs[key]
+        if tree.cancelled or tree.phase in FINISHED:
+            continue
+        for child in children_of(tree.run):
+            known = world.runs.get((child.metadata.namespace, child.metadata.name))
+            if known is None or (known.parent == key and outdated(known, child)):
+                found.append(child)
+    return tuple(found)
+
+
+def outdated(known: RunState, wanted: Run) -> bool:
+    begun = known.phase == "Running" or known.phase in FINISHED
+    return not begun and not known.cancelled and known.run.spec != wanted.spec
 
 
 def note_event(trial: Trial, state: RunState) -> None:
@@ -106,9 +203,9 @@ def mend_promises(trial: Trial) -> None:
     world, disturbed = trial.world, trial.disturbed()
     for state in promised(world) if world.shaken or world.edited or disturbed else ():
         if state.key in world.edited and state.waiting:
-            renew(trial, state, Reason.EDITED)
+            look_again(trial, state, Reason.EDITED)
         elif (world.shaken or state.key in disturbed) and (reason := broken(world, state)) is not None:
-            renew(trial, state, reason)
+            look_again(trial, state, reason)
         else:
             continue
         disturbed = trial.disturbed()
@@ -119,7 +216,7 @@ def mend_disturbed(trial: Trial) -> None:
     world, disturbed = trial.world, trial.disturbed()
     for state in promised(world) if disturbed else ():
         if state.key in disturbed and state.waiting and broken(world, state) is not None:
-            renew(trial, state, Reason.CROWDED_OUT)
+            look_again(trial, state, Reason.CROWDED_OUT)
 
 
 def promised(world: World) -> list[RunState]:
@@ -135,8 +232,12 @@ def pass_time(trial: Trial, until: int) -> None:
         at, (kind, first, second) = due
         if kind is Due.ENVELOPE:
             settle_envelope(trial, world.ledger.envelopes[first, second], at)
+        elif kind is Due.QUOTA:
+            settle_quota(trial, world.runs[first, second], at)
         elif kind is Due.RUN:
             expire(trial, world.runs[first, second], at)
+        elif kind is Due.FOLLOW:
+            fail_with_upstream(trial, world.runs[first, second], at)
         else:
             activate(trial, first_due(world))
 
@@ -163,6 +264,13 @@ def expire(trial: Trial, state: RunState, at: int) -> None:
         trial.close(name, max(at, state.leases[name].start), "Failed")
 
 
+def fail_with_upstream(trial: Trial, state: RunState, at: int) -> None:
+    """What a Run waits for failed, and it waits no longer (J1)."""
+    failure = gives_up_at(trial.world, state)
+    assert failure is not None
+    trial.act("Fail", state, max(at, state.created), Why(Reason.UPSTREAM_FAILED, failure[1]))
+
+
 def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]]:
     """Give every Run in the queue its chance, oldest first, until nothing changes any more.
 
@@ -173,16 +281,20 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
     seen: dict[RunKey, int] = {}
     changed = True
     while changed:
-        changed = False
+        changed, chances = False, Chances(world)
         for order in list(world.queue):
             state = world.runs[order[1:]]
             flavor = world.fleet.flavor(state.flavor)
             if not state.queued or seen.get(state.key, state.seen) == flavor.gains:
                 continue
-            mark = trial.mark()
-            verdict = consider(trial, state)
+            mark, verdict = trial.mark(), None
+            if in_gang(state):
+                verdict = start_together(trial, state)
+            elif not chances.none(state):
+                verdict = consider(trial, state)
             seen[state.key] = flavor.gains
-            changed = changed or trial.mark() != mark
+            if trial.mark() != mark:
+                changed, chances = True, Chances(world)
             if verdict is not None:
                 refused[state.key] = verdict
         mark = trial.mark()

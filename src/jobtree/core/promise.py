@@ -40,7 +40,9 @@ class Promise(msgspec.Struct, frozen=True):
     end: int | None  # when the Run is certain to have ended, if it starts then
     firm_until: int  # it cannot be drawn before that
     window_aligned: bool = False
+    beacon: tuple[str, int] | None = None  # name and round of the beacon whose value is mixed in
     slips: tuple[Slip, ...] = ()
+    holder: str = ""  # the Run that the Reservation is named after: the tree, where stages start together
     turn: int = 0  # made at the same instant as others, but behind them whatever the Run's order
 
     @property
@@ -50,4 +52,4 @@ class Promise(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return f"{self.run[1]}-{self.number}"
+        return f"{self.holder or self.run[1]}-{self.number}"

@@ -45,6 +45,14 @@ class Reason(StrEnum):
     CANCELLED = "Cancelled"
     DURATION_EXCEEDED = "DurationExceeded"
     RANDOM_PREEMPT = "RandomPreempt"
+    # Job trees
+    UPSTREAM = "Upstream"
+    UPSTREAM_FAILED = "UpstreamFailed"
+    UPSTREAM_MISSING = "UpstreamMissing"
+    RELEASED = "Released"
+    NO_GPUS = "NoGPUs"
+    TOGETHER = "Together"
+    STAGE_FAILED = "StageFailed"
     # What became of a promise
     RESERVED = "Reserved"
     ACTIVATED = "Activated"
@@ -90,6 +98,13 @@ SENTENCES: dict[Reason, str] = {
     Reason.CANCELLED: "it was cancelled",
     Reason.DURATION_EXCEEDED: "it reached its maxDuration ({where})",
     Reason.RANDOM_PREEMPT: "it lost the lottery of reservation {where}",
+    Reason.UPSTREAM: "it waits for {where}",
+    Reason.UPSTREAM_FAILED: "{where}, which it waits for, failed",
+    Reason.UPSTREAM_MISSING: "it waits for {where}, and there is no such Run",
+    Reason.RELEASED: "what it waited for is done",
+    Reason.NO_GPUS: "it needs no GPUs: the cluster's own scheduler places its pods",
+    Reason.TOGETHER: "it starts together with {where}",
+    Reason.STAGE_FAILED: "stage {where} failed",
     Reason.RESERVED: "reservation {where}",
     Reason.ACTIVATED: "reservation {where} is due",
     Reason.SUPERSEDED: "it starts before reservation {where} is due",
@@ -97,7 +112,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.EDITED: "the Run was edited ({where})",
     Reason.NODES_LOST: "the GPUs counted on by reservation {where} are no longer there",
     Reason.FUNDING_LOST: "the payers counted on by reservation {where} can no longer pay",
-    Reason.CROWDED_OUT: "promises made before reservation {where} took more of its place than foreseen",
+    Reason.CROWDED_OUT: "others that were there before reservation {where} stay longer than foreseen",
     Reason.KEY_CHANGED: "the lottery key is not the one that reservation {where} was committed with",
 }
 

@@ -14,6 +14,17 @@ from jobtree.core.resolve import Board, Case, Decision
 HEX = frozenset("0123456789abcdef")
 
 
+class Mixed(msgspec.Struct, frozen=True):
+    """The round of a beacon that was to be mixed in, and its value; empty where it was not at hand."""
+
+    name: str = ""
+    round: int = 0
+    value: str = ""
+
+
+NOTHING = Mixed()
+
+
 class Record(msgspec.Struct, frozen=True, rename="camel"):
     """Field by field: what was promised before, what is revealed now, and what follows from both."""
 
@@ -25,13 +36,16 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
     seed: str
     case: Case
     decision: Decision
+    beacon: Mixed = NOTHING
     signature: str = ""
     public_key: str = ""
 
 
-def resolve_with(reservation: str, run_uid: str, number: int, nonce: bytes, case: Case) -> Record:
+def resolve_with(  # noqa: PLR0913, PLR0917  all that decides
+    reservation: str, run_uid: str, number: int, nonce: bytes, case: Case, beacon: Mixed = NOTHING
+) -> Record:
     """Hold the lottery of a case and write down everything."""
-    seed, decision = hold(case, nonce)
+    seed, decision = hold(case, nonce, bytes.fromhex(beacon.value))
     return Record(
         reservation=reservation,
         run=run_uid,
@@ -41,7 +55,13 @@ def resolve_with(reservation: str, run_uid: str, number: int, nonce: bytes, case
         seed=seed.hex(),
         case=case,
         decision=decision,
+        beacon=beacon,
     )
+
+
+def refuse_with(record: Record, commitment: str) -> Record:
+    """The record of a draw that was not held: the nonce is not the one that was committed to."""
+    return msgspec.structs.replace(record, commitment=commitment, decision=Decision(packs=0))
 
 
 def payload(record: Record) -> bytes:
@@ -52,7 +72,7 @@ def payload(record: Record) -> bytes:
 
 def recompute(record: Record) -> Decision:
     """What follows from the record's own case and nonce."""
-    seed = seed_of(bytes.fromhex(record.nonce), record.case)
+    seed = seed_of(bytes.fromhex(record.nonce), record.case, bytes.fromhex(record.beacon.value))
     return Board(record.case).decide(drawing(seed, record.case.tickets))
 
 
@@ -64,8 +84,8 @@ def verify(record: Record) -> list[str]:
     nonce = bytes.fromhex(record.nonce)
     if commitment_of(nonce) != record.commitment:
         wrong.append("the nonce is not the one that was committed to")
-    if seed_of(nonce, record.case).hex() != record.seed:
-        wrong.append("the seed does not follow from the nonce and the case")
+    if seed_of(nonce, record.case, bytes.fromhex(record.beacon.value)).hex() != record.seed:
+        wrong.append("the seed does not follow from the nonce, the case and the beacon")
     if list(record.case.tickets) != sorted(record.case.tickets, key=lambda ticket: ticket.run):
         wrong.append("the tickets are not in the order of their Runs' UIDs")
     if recompute(record) != record.decision:
@@ -79,6 +99,7 @@ def malformed(record: Record) -> list[str]:
     """What cannot be read at all, and so cannot be computed with."""
     written = {
         "nonce": record.nonce,
+        "beacon.value": record.beacon.value,
         "signature": record.signature,
         "publicKey": record.public_key,
     }

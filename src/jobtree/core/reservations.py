@@ -1,10 +1,14 @@
 """Reservations on the wire: a promise written down, and read back as it was."""
 
+from collections.abc import Iterator
+
 from jobtree.api import reservation as wire
 from jobtree.api.lease import Payer, RunRef
 from jobtree.api.meta import ObjectMeta
 from jobtree.api.quantities import format_time, parse_time
+from jobtree.core.expect import Expected
 from jobtree.core.forecast import Outcome, forecast
+from jobtree.core.gang_forecast import joint_forecast
 from jobtree.core.promise import Level, Promise, Slip
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
@@ -14,18 +18,34 @@ MAX_NODES = 12_500
 
 
 def spec_of(world: World, state: RunState, promise: Promise) -> wire.ReservationSpec:
-    flavor = world.fleet.flavor(promise.flavor)
-    shares = tuple(
-        wire.DomainShare(domain=name, gpus=gpus, nodes=usable(flavor.domains.get(name)))
-        for name, gpus in promise.shares
-    )
+    party = promised_together(world, state, promise)
+    holder = world.runs.get((state.key[0], promise.holder), state)
     return wire.ReservationSpec(
-        run_ref=RunRef(namespace=state.key[0], name=state.key[1], uid=state.uid),
+        run_ref=RunRef(namespace=holder.key[0], name=holder.key[1], uid=holder.uid),
         flavor=promise.flavor,
         commitment=promise.commitment,
         earliest_start=None if promise.at is None else format_time(promise.at),
-        intended_slice=wire.IntendedSlice(domains=shares),
+        intended_slice=wire.IntendedSlice(
+            domains=tuple(share for _, one in party for share in slice_of(world, one))
+        ),
+        members=tuple(stage_of(one, holder) for one, _ in party) if state.gang else (),
     )
+
+
+def promised_together(world: World, state: RunState, promise: Promise) -> list[tuple[RunState, Promise]]:
+    """The Run, or all stages that this very Reservation starts."""
+    found = [(one, one.promise) for one in world.kin.members(state) if one.promise is not None]
+    return [(one, other) for one, other in found if other.name == promise.name] or [(state, promise)]
+
+
+def stage_of(state: RunState, tree: RunState) -> str:
+    return state.key[1].removeprefix(f"{tree.key[1]}-")
+
+
+def slice_of(world: World, promise: Promise) -> Iterator[wire.DomainShare]:
+    flavor = world.fleet.flavor(promise.flavor)
+    for name, gpus in promise.shares:
+        yield wire.DomainShare(domain=name, gpus=gpus, nodes=usable(flavor.domains.get(name)))
 
 
 def usable(domain: object) -> tuple[str, ...]:
@@ -33,14 +53,34 @@ def usable(domain: object) -> tuple[str, ...]:
     return tuple(sorted(name for name, state in nodes.items() if state.offers))[:MAX_NODES]
 
 
-def status_of(world: World, state: RunState, promise: Promise) -> wire.ReservationStatus:
-    """The status of a Reservation that is still pending."""
+def status_of(
+    world: World, state: RunState, promise: Promise, expected: Expected | None = None
+) -> wire.ReservationStatus:
+    """The status of a Reservation that is still pending; when its Run is expected, where that was asked."""
     return wire.ReservationStatus(
         state="Pending",
         terms=terms_of(world, promise),
-        forecast=forecast_of(forecast(world, state), promise),
+        members=tuple(members_of(world, state, promise)) if state.gang else (),
+        forecast=forecast_of(outcome_of(world, state, promise), promise, expected),
         slips=tuple(slip_to_wire(slip) for slip in promise.slips),
     )
+
+
+def outcome_of(world: World, state: RunState, promise: Promise) -> Outcome:
+    """The forecast of a Reservation: of its Run, or of all stages that it starts."""
+    party = promised_together(world, state, promise)
+    return joint_forecast(world, party) if state.gang else forecast(world, state)
+
+
+def members_of(world: World, state: RunState, promise: Promise) -> Iterator[wire.MemberTerms]:
+    tree = world.runs.get((state.key[0], promise.holder), state)
+    for one, part in promised_together(world, state, promise):
+        yield wire.MemberTerms(
+            stage=stage_of(one, tree),
+            flavor=part.flavor,
+            intended_slice=wire.IntendedSlice(domains=tuple(slice_of(world, part))),
+            terms=terms_of(world, part),
+        )
 
 
 def terms_of(world: World, promise: Promise) -> wire.Terms:
@@ -58,11 +98,14 @@ def terms_of(world: World, promise: Promise) -> wire.Terms:
         ),
         firm_until=format_time(promise.firm_until) if promise.at is not None else None,
         made=format_time(promise.made),
+        beacon=None
+        if promise.beacon is None
+        else wire.BeaconRound(name=promise.beacon[0], round=promise.beacon[1]),
         turn=promise.turn,
     )
 
 
-def forecast_of(outcome: Outcome, promise: Promise) -> wire.Forecast:
+def forecast_of(outcome: Outcome, promise: Promise, expected: Expected | None) -> wire.Forecast:
     confidence = None
     if promise.at is not None:
         confidence = "window-aligned" if promise.window_aligned else "guaranteed"
@@ -81,6 +124,9 @@ def forecast_of(outcome: Outcome, promise: Promise) -> wire.Forecast:
             for remedy in outcome.remedies
         ),
         confidence=confidence,  # type: ignore[arg-type]
+        expected_start=None
+        if expected is None
+        else wire.ExpectedStart(p50=format_time(expected.p50), p90=format_time(expected.p90)),
     )
 
 
@@ -102,10 +148,15 @@ def to_wire(world: World, state: RunState, promise: Promise) -> wire.Reservation
     )
 
 
-def from_wire(reservation: wire.Reservation, state: RunState) -> Promise:
-    """The promise that a pending Reservation holds. Raises ValueError where its name has no number."""
-    spec, status, terms = reservation.spec, reservation.status, reservation.status.terms
-    number = int(reservation.metadata.name.rpartition("-")[2])
+def from_wire(reservation: wire.Reservation, state: RunState, stage: str = "") -> Promise:
+    """The promise that a pending Reservation holds, to its Run or to one of its stages.
+
+    Raises ValueError where its name has no number.
+    """
+    spec, status = reservation.spec, reservation.status
+    part = next((one for one in status.members if one.stage == stage), None)
+    terms = part.terms if part else status.terms
+    slice_ = part.intended_slice if part else spec.intended_slice
     at = parse_time(spec.earliest_start) if spec.earliest_start else None
     shape = state.shape
     duration = shape.max_duration if shape else None
@@ -113,8 +164,8 @@ def from_wire(reservation: wire.Reservation, state: RunState) -> Promise:
     level: Level = TAKES.index(terms.takes) if terms else 0  # type: ignore[assignment]
     return Promise(
         run=state.key,
-        flavor=spec.flavor,
-        number=number,
+        flavor=part.flavor if part else spec.flavor,
+        number=int(reservation.metadata.name.rpartition("-")[2]),
         made=parse_time(made),
         order=state.order,
         commitment=spec.commitment,
@@ -122,20 +173,23 @@ def from_wire(reservation: wire.Reservation, state: RunState) -> Promise:
         level=level,
         width=terms.width if terms else shape.min if shape else 0,
         pod_size=terms.gpus_per_pod if terms else 1,
-        shares=tuple((share.domain, share.gpus) for share in spec.intended_slice.domains),
+        shares=tuple((share.domain, share.gpus) for share in slice_.domains),
         funding=tuple(
             ((plan.payer.budget, plan.payer.envelope), plan.gpus) for plan in (terms.funding if terms else ())
         ),
         end=None if at is None or duration is None else at + duration,
         firm_until=parse_time(terms.firm_until) if terms and terms.firm_until else 0,
         turn=terms.turn if terms else 0,
+        holder=spec.run_ref.name,
+        beacon=(terms.beacon.name, terms.beacon.round) if terms and terms.beacon else None,
         window_aligned=bool(status.forecast and status.forecast.confidence == "window-aligned"),
-        slips=tuple(
-            Slip(
-                parse_time(slip.from_) if slip.from_ else None,
-                parse_time(slip.to) if slip.to else None,
-                slip.reason,
-            )
-            for slip in status.slips
-        ),
+        slips=tuple(slip_from_wire(slip) for slip in status.slips),
+    )
+
+
+def slip_from_wire(slip: wire.Slip) -> Slip:
+    return Slip(
+        parse_time(slip.from_) if slip.from_ else None,
+        parse_time(slip.to) if slip.to else None,
+        slip.reason,
     )

@@ -16,9 +16,16 @@ from jobtree.core.world import World
 def promise_start(trial: Trial, state: RunState, size: int) -> Promise:
     """Give the Run a Reservation, behind all promises already made."""
     world = trial.world
-    number = state.reservations + 1
-    nonce = nonce_for(world.lottery_key, state.uid, number)
-    blank = Promise(
+    blank = blank_promise(world, state, size, state, state.reservations + 1)
+    promise = filled(world, state, blank, look(world, state, size, None))
+    trial.act("Reserve", state, world.now, Why(Reason.RESERVED, promise.name), promise=promise)
+    return promise
+
+
+def blank_promise(world: World, state: RunState, size: int, holder: RunState, number: int) -> Promise:
+    """A promise that says nothing yet. Its holder is the Run that the Reservation is named after."""
+    nonce = nonce_for(world.lottery_key, holder.uid, number)
+    return Promise(
         run=state.key,
         flavor=state.flavor,
         number=number,
@@ -34,10 +41,8 @@ def promise_start(trial: Trial, state: RunState, size: int) -> Promise:
         end=None,
         firm_until=0,
         turn=turn_behind(world, state),
+        holder=holder.key[1],
     )
-    promise = filled(world, state, blank, look(world, state, size, None))
-    trial.act("Reserve", state, world.now, Why(Reason.RESERVED, promise.name), promise=promise)
-    return promise
 
 
 def turn_behind(world: World, state: RunState) -> int:
@@ -68,7 +73,9 @@ def filled(world: World, state: RunState, promise: Promise, found: Outlook | Non
             end=None,
             firm_until=0,
             window_aligned=False,
+            beacon=None,
         )
+    source = world.policy.beacon
     return msgspec.structs.replace(
         promise,
         at=found.at,
@@ -79,6 +86,7 @@ def filled(world: World, state: RunState, promise: Promise, found: Outlook | Non
         end=None if shape.max_duration is None else found.at + shape.max_duration,
         firm_until=found.at + immunity(world, state),
         window_aligned=found.window_aligned,
+        beacon=None if source is None else (source.name, source.round_at(found.at)),
     )
 
 
@@ -115,7 +123,9 @@ def broken(world: World, state: RunState) -> Reason | None:
     at = max(promise.at, world.now)
     domains = world.fleet.flavor(promise.flavor).domains
     for name, _ in promise.shares:
-        if name not in domains or not is_kept(world, domains[name], promise):
+        if name not in domains:
             return Reason.NODES_LOST
+        if not is_kept(world, domains[name], promise):
+            return Reason.NODES_LOST if name in world.diminished else Reason.CROWDED_OUT
     _, lacking = funding_at(world, state, promise.width, promise.pod_size, at, promise.rank)
     return Reason.FUNDING_LOST if lacking else None

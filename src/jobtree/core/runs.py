@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from jobtree.api.lease import LeaseClass
-from jobtree.api.quantities import parse_time
+from jobtree.api.quantities import parse_duration, parse_time
 from jobtree.api.run import Phase, Run
 from jobtree.core.books import Account, Tally
 from jobtree.core.lease import EnvelopeKey, Lease, RunKey
@@ -61,6 +61,7 @@ class RunState:
         "changed_at",
         "created",
         "funding",
+        "gang",
         "key",
         "leases",
         "lost",
@@ -68,6 +69,7 @@ class RunState:
         "opened",
         "order",
         "outcome",
+        "parent",
         "phase",
         "phase_at",
         "pod_size",
@@ -100,7 +102,9 @@ class RunState:
         self.funding: dict[tuple[LeaseClass, EnvelopeKey], Tally] = {}
         self.quotas: tuple[Account, ...] = ()
         self.width = self.unpaid = self.borrowed = 0
-        self.phase: Phase = status.phase if status.phase in ("Completed", "Failed") else "Pending"
+        self.parent: RunKey | None = None  # the tree whose stage it is
+        self.gang: tuple[RunKey, ...] = ()  # stages that start together with it, itself among them
+        self.phase: Phase = self._phase_told(run)
         self.phase_at = self.created  # when it came into this phase
         for condition in status.conditions:
             if condition.type in ("Admitted", "Finished") and condition.last_transition_time:
@@ -125,6 +129,14 @@ class RunState:
         self.queued = False
         self.amend(run)
 
+    @staticmethod
+    def _phase_told(run: Run) -> Phase:
+        """What the status says and leases do not: that it is finished, waits for others, or needs no GPUs."""
+        phase = run.status.phase
+        if phase in ("Completed", "Failed") or (phase == "Running" and is_cpu_only(run)):
+            return phase
+        return "Waiting" if phase in (None, "Waiting") else "Pending"
+
     def amend(self, run: Run) -> None:
         """The Run was edited: plan it again."""
         self.run = run
@@ -135,6 +147,15 @@ class RunState:
     @property
     def owner(self) -> str:
         return self.run.spec.owner
+
+    @property
+    def is_tree(self) -> bool:
+        return bool(self.run.spec.stages)
+
+    @property
+    def cpu_only(self) -> bool:
+        """A stage without GPUs: no lease, no payer, placed by the cluster's own scheduler (J5)."""
+        return is_cpu_only(self.run)
 
     @property
     def flavor(self) -> str:
@@ -189,9 +210,15 @@ class RunState:
     @property
     def known_end(self) -> int | None:
         """The instant by which it is certain to end (F7)."""
-        if self.since is None or self.shape is None or self.shape.max_duration is None:
-            return None
-        return self.since + self.shape.max_duration
+        limit = self.max_duration
+        return None if self.since is None or limit is None else self.since + limit
+
+    @property
+    def max_duration(self) -> int | None:
+        if self.shape is not None:
+            return self.shape.max_duration
+        declared = self.run.spec.runtime.max_duration
+        return parse_duration(declared) if declared else None
 
     def progress(self) -> Progress:
         """Everything that an action may change about the Run itself."""
@@ -200,3 +227,8 @@ class RunState:
     def restore(self, saved: Progress) -> None:
         for name, value in zip(SAVED, saved, strict=True):
             setattr(self, name, value)
+
+
+def is_cpu_only(run: Run) -> bool:
+    resources = run.spec.resources
+    return resources is not None and not resources.total_gpus

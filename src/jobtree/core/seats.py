@@ -37,7 +37,11 @@ def _by_age(lease: Lease) -> tuple[int, int]:
 
 
 def reseat(state: RunState) -> None:
-    """Leases opened or closed: seats follow."""
+    """Leases opened or closed: seats follow. Pods without GPUs have a seat and no slots."""
+    resources = state.run.spec.resources
+    if state.cpu_only and resources is not None:
+        state.seats = {(0, place): ("", 0) for place in range(resources.pods or 1)}
+        return
     state.seats = {seat: pod for seat, (_, pod) in seated(state).items()}
 
 

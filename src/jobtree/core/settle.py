@@ -40,6 +40,15 @@ def ending(trial: Trial, envelope: EnvelopeState, at: int) -> list[Lease]:
     ]
 
 
+def settle_quota(trial: Trial, tree: RunState, at: int) -> None:
+    """The tree's hours run out at that instant: nobody pays for open-ended leases below it (C5, J4)."""
+    world = trial.world
+    leases = [lease for state in world.kin.below(tree) for lease in state.leases.values()]
+    ends = [one for one in leases if one.role != "Opportunistic" and world.held[one.name].known_end is None]
+    for lease in in_queue_order(trial, ends):
+        move(trial, lease, at, "BudgetExhausted", ())
+
+
 def settle_cuts(trial: Trial) -> None:
     """Budgets were edited: what is open above the new limits is paid elsewhere, newest first (C10)."""
     world = trial.world

@@ -6,16 +6,18 @@ Nothing here decides. Everything shown is computed from the same sums that cover
 import msgspec
 
 from jobtree.api.budget import BudgetStatus, ClassUse, Usage
-from jobtree.api.lease import Payer
+from jobtree.api.lease import LeaseClass, Payer
 from jobtree.api.meta import Condition
 from jobtree.api.quantities import HOUR, MILLI, format_milli, format_time
-from jobtree.api.run import Allocation, Ending, FundingShare, Risk, RunStatus, Width
+from jobtree.api.run import Allocation, Ending, FundingShare, Phase, Risk, RunStatus, Width
 from jobtree.core import allocation
 from jobtree.core.books import FOREVER, Account, EnvelopeState
 from jobtree.core.forecast import forecast
+from jobtree.core.lease import EnvelopeKey
 from jobtree.core.reasons import Verdict
 from jobtree.core.runs import RunState
 from jobtree.core.seats import write_seats
+from jobtree.core.tree_status import tree_status
 from jobtree.core.world import World
 
 CONDITIONS = (
@@ -33,11 +35,13 @@ class Warned(msgspec.Struct, frozen=True):
 
 def run_status(world: World, state: RunState, warned: Warned, closing: tuple[Ending, ...] = ()) -> RunStatus:
     """The whole status of a Run, as of now; ``closing``: leases whose end is not yet known to be written."""
+    if state.is_tree:
+        return status_of_tree(world, state, warned)
     verdict = state.verdict or Verdict(state.phase)
     phase, promise = state.phase, state.promise
     return RunStatus(
         phase=phase,
-        conditions=conditions(state, verdict, warned),
+        conditions=conditions(state, phase, verdict, warned),
         width=width_of(state),
         allocation=allocation_of(state),
         closing=closing,
@@ -64,10 +68,25 @@ def run_status(world: World, state: RunState, warned: Warned, closing: tuple[End
     )
 
 
-def conditions(state: RunState, verdict: Verdict, warned: Warned) -> tuple[Condition, ...]:
+def status_of_tree(world: World, state: RunState, warned: Warned) -> RunStatus:
+    summed = tree_status(world, state)
+    verdict = state.verdict or Verdict(state.phase)
+    shares: dict[tuple[LeaseClass, EnvelopeKey], tuple[int, int]] = {}
+    for child in world.kin.below(state):
+        for key, tally in child.funding.items():
+            gpus, used = shares.get(key, (0, 0))
+            shares[key] = (gpus + tally.amount, used + tally.used(world.now))
+    return msgspec.structs.replace(
+        summed,
+        conditions=conditions(state, summed.phase or state.phase, verdict, warned),
+        funding=tuple(funding_shares(world, shares)),
+    )
+
+
+def conditions(state: RunState, phase: Phase, verdict: Verdict, warned: Warned) -> tuple[Condition, ...]:
     """Where the Run stands, since it came into its phase; and whether somebody's promise threatens it."""
-    reason = verdict.reason or state.phase
-    standing = [condition(name, state.phase in phases, reason, state.phase_at) for name, phases in CONDITIONS]
+    reason = verdict.reason or phase
+    standing = [condition(name, phase in phases, reason, state.phase_at) for name, phases in CONDITIONS]
     reserved = state.promise is not None
     return (
         *standing,
@@ -102,21 +121,24 @@ def allocation_of(state: RunState) -> Allocation | None:
 
 def funding_of(world: World, state: RunState) -> list[FundingShare]:
     """Who pays and paid for it, by class: GPUs now, GPU-hours so far."""
-    shares = []
-    for (class_, key), tally in sorted(state.funding.items()):
-        used = tally.used(world.now)
-        if not used and not tally.amount:
-            continue
-        owner = world.ledger.envelopes[key].owner
-        shares.append(
-            FundingShare(
-                class_=class_,
-                payer=Payer(owner=owner, budget=key[0], envelope=key[1]),
-                gpus=tally.amount,
-                gpu_hours=format_milli(used * MILLI // HOUR),
-            )
+    return funding_shares(
+        world, {key: (tally.amount, tally.used(world.now)) for key, tally in state.funding.items()}
+    )
+
+
+def funding_shares(
+    world: World, amounts: dict[tuple[LeaseClass, EnvelopeKey], tuple[int, int]]
+) -> list[FundingShare]:
+    return [
+        FundingShare(
+            class_=class_,
+            payer=Payer(owner=world.ledger.envelopes[key].owner, budget=key[0], envelope=key[1]),
+            gpus=gpus,
+            gpu_hours=format_milli(used * MILLI // HOUR),
         )
-    return shares
+        for (class_, key), (gpus, used) in sorted(amounts.items())
+        if gpus or used
+    ]
 
 
 def budget_status(world: World, name: str) -> BudgetStatus:

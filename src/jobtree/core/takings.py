@@ -40,6 +40,7 @@ class Docket:
             for name in flavor.domains[domain].usable_nodes(demand)
         }
         self.holders, gone = self._holders()
+        self.by_ticket = {self._uid(state): state for state in self.holders}
         freed = dict(self._gpus([lease for state in gone for lease in state.leases.values()]))
         self.quarries = [*self._reclaims()]
         if promise.level >= STRUCTURAL:
@@ -65,6 +66,10 @@ class Docket:
         states.sort(key=lambda state: state.order)
         gone = [state for state in states if self.world.now < certain_end(self.world, state) <= self.at]
         return [state for state in states if state not in gone], gone
+
+    def _uid(self, state: RunState) -> str:
+        """Whose ticket it is: of stages that started together, the first's."""
+        return self.world.kin.members(state)[0].uid
 
     def _gpus(self, leases: list[Lease]) -> tuple[tuple[str, int], ...]:
         """GPUs per node of the slice that would be free without these leases."""
@@ -145,12 +150,12 @@ class Docket:
             if piece.node in self.nodes:
                 freed = self._freed(state.leases[piece.lease], piece.node, piece.mask)
                 gpus[piece.node] = gpus.get(piece.node, 0) + freed
-        taking = Taking(kind, state.uid, tuple(sorted(gpus.items())), f"{state.uid}/step/{number}")
+        taking = Taking(kind, self._uid(state), tuple(sorted(gpus.items())), f"{state.uid}/step/{number}")
         return Quarry(taking, state, step=step)
 
     def _quarry(self, kind: TakingKind, state: RunState, leases: list[Lease]) -> Quarry:
         names = ",".join(sorted(lease.name for lease in leases))
-        taking = Taking(kind, state.uid, self._gpus(leases), f"{state.uid}/{names}")
+        taking = Taking(kind, self._uid(state), self._gpus(leases), f"{state.uid}/{names}")
         return Quarry(taking, state, tuple(leases))
 
     def _tickets(self) -> Iterator[Ticket]:
@@ -164,12 +169,16 @@ class Docket:
                 by_node = taken.setdefault(quarry.taking.run, {})
                 for node, gpus in quarry.taking.gpus:
                     by_node[node] = by_node.get(node, 0) + gpus
-        for state in sorted(self.holders, key=lambda state: state.uid):
-            if state.uid in gone or immune_until(self.world, state) > self.at:
+        parties: dict[str, list[RunState]] = {}
+        for state in self.holders:
+            parties.setdefault(self._uid(state), []).append(state)
+        for uid, party in sorted(parties.items()):
+            if uid in gone or any(immune_until(self.world, state) > self.at for state in party):
                 continue
-            active = dict(self._gpus([one for one in state.leases.values() if one.role == "Active"]))
-            for node, gpus in taken.get(state.uid, {}).items():
+            leases = [one for state in party for one in state.leases.values() if one.role == "Active"]
+            active = dict(self._gpus(leases))
+            for node, gpus in taken.get(uid, {}).items():
                 active[node] = active.get(node, 0) - gpus
             left = tuple(sorted((node, gpus) for node, gpus in active.items() if gpus > 0))
             if left:
-                yield Ticket(state.uid, left)
+                yield Ticket(uid, left)

@@ -126,12 +126,16 @@ class Trial:
                         found.update(nodes[node].domain.promises)
         return found
 
-    def causes(self) -> dict[RunKey, Why]:
-        """Every Run that something was done to, and the cause of the last of it."""
-        return {entry.action.run: entry.action.cause for entry in self._journal if isinstance(entry, Acted)}
+    def causes(self, mark: int = 0) -> dict[RunKey, Why]:
+        """Every Run that something was done to since the mark, and the cause of the last of it."""
+        acts = (entry.action for entry in self._journal[mark:] if isinstance(entry, Acted))
+        return {action.run: action.cause for action in acts}
 
     def actions(self) -> list[Action]:
-        """The journal as actions, in the order in which they began."""
+        """The journal as actions, in the order in which they began.
+
+        A lease that an action opened and closed again never was.
+        """
         begun: list[tuple[Action, list[Closing], list[Lease]]] = []
         latest: dict[RunKey, int] = {}
         for entry in self._journal:
@@ -142,7 +146,11 @@ class Trial:
                 begun[latest[entry.lease.run]][2].append(entry.lease)
             else:
                 lease = entry.held.lease
-                begun[latest[lease.run]][1].append(Closing(lease.name, entry.at, entry.reason))
+                _, closes, opens = begun[latest[lease.run]]
+                if lease in opens:
+                    opens.remove(lease)
+                else:
+                    closes.append(Closing(lease.name, entry.at, entry.reason))
         return [
             msgspec.structs.replace(action, closes=tuple(closes), opens=tuple(opens))
             for action, closes, opens in begun

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 import msgspec
 
 from jobtree.api.budget import Budget
+from jobtree.api.lease import ClosureReason
 from jobtree.api.lease import Lease as WireLease
 from jobtree.api.nodes import Node
 from jobtree.api.pods import Pod
@@ -22,7 +23,10 @@ from jobtree.core.actions import Action, Plan
 from jobtree.core.alarms import Alarms, ripe_at
 from jobtree.core.attempts import RESIZES, begin_attempt
 from jobtree.core.books import Account, EnvelopeState, Tally, reported_amount, use_class
+from jobtree.core.durations import History
 from jobtree.core.fleet import Fleet, NodeState
+from jobtree.core.follow import upstreams
+from jobtree.core.kinship import Kinship
 from jobtree.core.lease import Lease, RunKey, from_wire, number_of
 from jobtree.core.ledger import Ledger
 from jobtree.core.promise import Order, Promise, Rank
@@ -30,6 +34,7 @@ from jobtree.core.runs import FINISHED, Mishap, Progress, RunState
 from jobtree.core.seats import read_seats, reseat
 
 PHASES: dict[str, Phase] = {
+    "Release": "Pending",
     "Start": "Running",
     "Requeue": "Pending",
     "Preempt": "Pending",
@@ -59,6 +64,7 @@ class World:
         self.now = now
         self.fleet = Fleet()
         self.ledger = Ledger(self.policy)
+        self.history = History()  # how long Runs ran, from closed leases
         self.runs: dict[RunKey, RunState] = {}
         self.held: dict[str, Held] = {}
         self.by_node: dict[str, dict[str, None]] = {}  # names of open leases
@@ -74,12 +80,14 @@ class World:
         self.doubtful: dict[str, None] = {}  # nodes that are not Ready, and have not failed yet
         self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
         self.shaken = False  # nodes or budgets changed: promises must be looked at again
+        self.diminished: set[str] = set()  # domains that lost GPUs since the last plan
         self.lottery_key = b""  # secret; whoever runs the world sets it
+        self.beacon_values: dict[tuple[str, int], str] = {}  # public; by beacon and round, in hex
         self.budgets_edited_at = 0  # since then the family is as it is
         self._closed: set[str] = set()  # names of leases whose use is in the sums
         self._pods: dict[str, Pod] = {}
         self._successors: dict[RunKey, Run] = {}  # made anew under a name whose leases are still open
-        self._quotas: dict[RunKey, Account] = {}
+        self.kin = Kinship(self.runs)
 
     # Events: nodes and other people's pods
 
@@ -133,6 +141,7 @@ class World:
             held = self.held[lease_name]
             self._occupy(held, [name], -1)
             self.attention.add(held.lease.run)
+        self.diminished.add(self.fleet.nodes[name].domain.name)
         self.fleet.remove(name)
         self.cordons.pop(name, None)
         self.doubtful.pop(name, None)
@@ -145,6 +154,9 @@ class World:
             return
         self._pods[pod.uid] = pod
         self.fleet.load_foreign(pod.node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
+        if pod.gpus and pod.node in self.fleet.nodes:
+            self.diminished.add(self.fleet.nodes[pod.node].domain.name)
+            self.shaken = True
 
     def drop_pod(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
@@ -221,7 +233,9 @@ class World:
         else:
             if state.run.spec != run.spec:
                 self.edited.add(key)
+                self.kin.detach(state)
             state.amend(run)
+            self._join_tree(state)
             self._repost(list(state.leases))
             self._note_wishes(state)
         if state.cancelled:
@@ -235,12 +249,16 @@ class World:
         state = self.runs.get(key)
         if state is None:
             return
+        for child in self.kin.children(state):
+            self.drop_run(child.key)
         if state.leases or state.promise is not None:
             state.cancelled = True
             self.attention.add(key)
             self._enqueue(state)
             return
         self._leave_queue(state)
+        self._notify(key)
+        self.kin.forget(state)
         del self.runs[key]
         successor = self._successors.pop(key, None)
         if successor is not None:
@@ -260,16 +278,35 @@ class World:
             self.attention.add(key)
 
     def _join_tree(self, state: RunState) -> None:
-        quota = state.run.spec.quota
-        if quota is not None and quota != type(quota)():
-            label = f"{state.key[0]}/{state.key[1]}"
-            self._quotas[state.key] = Account(label, quota.max_gpus, quota.max_gpu_hours)
-        above = [
-            (state.key[0], reference.name)
-            for reference in state.run.metadata.owner_references
-            if reference.controller and reference.kind == "Run"
-        ]
-        state.quotas = tuple(self._quotas[key] for key in above if key in self._quotas)
+        """Find the Run's place among others; trees, gangs and quotas change with what arrives."""
+        self.kin.add(state)
+        for one in (state, *self.kin.below(state)):
+            quotas = self.kin.join(one)
+            if quotas != one.quotas:
+                names = list(one.leases)
+                leases = [self.held[name].lease for name in names]
+                for name in names:
+                    self.unopen_lease(name)
+                one.quotas = quotas
+                for lease in leases:
+                    self.open_lease(lease)
+            self._wait_or_queue(one)
+        self._notify(state.key)
+
+    def _wait_or_queue(self, state: RunState) -> None:
+        """Whether a Run that has not begun waits for others first (J1)."""
+        if state.phase in ("Waiting", "Pending") and state.run.status.phase in (None, "Waiting"):
+            state.phase = "Waiting" if any(True for _ in upstreams(self, state)) else "Pending"
+        if state.phase == "Waiting" or state.shape is None:
+            self.attention.add(state.key)
+        self.alarms.watch_run(state)
+        self._enqueue(state)
+
+    def _notify(self, key: RunKey) -> None:
+        """A Run came, ended or went: those that wait for it or sum it up look again."""
+        for other in self.kin.touched_by(key):
+            self.attention.add(other.key)
+            self.alarms.watch_run(other)
 
     # Events: leases. Opening, closing and transition are what a plan is made of
 
@@ -277,7 +314,7 @@ class World:
         """A lease as the ledger has it. A closed one only adds to the sums: others may have its slots."""
         known = from_wire(lease)
         if lease.status.end is not None:
-            self._take_in_closed(known, parse_time(lease.status.end))
+            self._take_in_closed(known, parse_time(lease.status.end), lease.status.closure_reason)
         elif known.name not in self.held and known.name not in self._closed:
             self.take_in_open(known)
         state = self.runs.get(known.run)
@@ -302,11 +339,12 @@ class World:
         if not waiting:
             self.orphans.pop(state.key, None)
 
-    def _take_in_closed(self, lease: Lease, end: int) -> None:
+    def _take_in_closed(self, lease: Lease, end: int, reason: ClosureReason | None) -> None:
         """What it used is in the sums once, however often it is told."""
         if lease.name in self._closed:
             return
         self._closed.add(lease.name)
+        self.history.close(lease, end, reason)
         waiting = self.orphans.get(lease.run, {})
         if waiting.pop(lease.name, None) is not None and not waiting:
             del self.orphans[lease.run]
@@ -427,6 +465,8 @@ class World:
             phase = "Reserved"
         if phase != state.phase:
             state.phase, state.phase_at = phase, action.at
+            if phase in FINISHED:
+                self._notify(state.key)
         begin_attempt(state, action)
         if action.kind == "Start":
             state.since, state.pod_size, state.provisional = action.at, action.pod_size, action.provisional
@@ -435,10 +475,8 @@ class World:
             state.lost += action.kind == "Preempt"
             if state.promise is not None:
                 state.phase = "Reserved"
-        elif action.kind in PROMISING:
-            self.set_promise(state, action.promise)
-        elif action.kind in UNPROMISING:
-            self.set_promise(state, None)
+        elif action.kind in (*PROMISING, *UNPROMISING):
+            self.set_promise(state, action.promise if action.kind in PROMISING else None)
             if action.kind in ("Activate", "Settle"):
                 self._unsettle(state)
         if state.phase in FINISHED:
@@ -491,10 +529,12 @@ class World:
         for name, _ in promise.shares:
             domain = flavor.domains.get(name)
             if domain is not None:
-                domain.horizons.clear()
+                for horizon in domain.horizons.values():
+                    horizon.forget_promises()
                 holders.append(domain.promises)
         for key, _ in promise.funding:
             if key in self.ledger.envelopes:
+                self.ledger.envelopes[key].forget(ends=False)
                 holders.append(self.ledger.envelopes[key].promises)
         for holder in holders:
             if present:
@@ -529,8 +569,15 @@ class World:
 
     def commit(self, plan: Plan) -> None:
         """Apply a plan that was made from this very world."""
+        self.attention.clear()
+        asked = [self.fleet.flavor(name) for name in plan.asked]
+        for flavor in asked:
+            flavor.asked = flavor.gains
         for action in plan.actions:
             self.apply(action)
+        for flavor in asked:
+            if flavor.asked >= 0:  # nobody else wants to grow since
+                flavor.asked = flavor.gains
         for key, verdict in plan.verdicts.items():
             if key in self.runs:
                 self.runs[key].verdict = verdict
@@ -542,24 +589,22 @@ class World:
         self.replaced = {
             node: held for node, names in self.replaced.items() if (held := names & self.held.keys())
         }
-        for name in plan.asked:
-            flavor = self.fleet.flavor(name)
-            flavor.asked = flavor.gains
-        self.attention.clear()
         self.ledger.amended.clear()
         self.edited.clear()
+        self.diminished.clear()
         self.shaken = False
 
     def apply(self, action: Action) -> None:
         state = self.runs[action.run]
         self.transition(state, action)
         for closing in action.closes:
-            self.close_lease(closing.lease, closing.at)
+            lease = self.close_lease(closing.lease, closing.at).lease
+            self.history.close(lease, closing.at, closing.reason)
             self._closed.add(closing.lease)
         for lease in action.opens:
             self.open_lease(lease)
-            state.opened += 1
-        if action.closes or action.opens or action.kind == "Restart":
+            state.opened = max(state.opened, number_of(lease))
+        if action.closes or action.opens or action.kind in ("Start", "Restart"):
             state.revision += 1
             self._follow_leases(state)
         if action.kind in RESIZES or state.phase != "Running":
@@ -586,10 +631,14 @@ class World:
             envelope.leases[lease.name] = lease
         else:
             del envelope.leases[lease.name]
+        if held.known_end is not None:
+            envelope.forget(ends=True)
         for account in self._accounts(held):
             account.open(lease.charge, lease.start, held.known_end, sign)
         if sign > 0:  # a lease less never brings an instant nearer
             self.alarms.watch_envelope(envelope)
+            if held.run is not None and held.run.quotas:
+                self.alarms.watch_quotas(held.run.quotas)
 
     def _settle(self, held: Held, at: int, sign: int) -> None:
         """Add what a closed lease used; it was taken off the open ones before."""

@@ -1,9 +1,9 @@
 """The one door through which every write goes.
 
-The gate asks, at the very moment of each write, whether this process may still write: a leader that was
-paused finds it closed before anything leaves. Once found closed it stays closed. It counts the writes that
-the server accepted and tells how many there were after each: the tests of crash safety stop the process
-there.
+The gate asks, before each write and again right before its first byte leaves, whether this process may still
+write: a leader that was paused finds it closed before anything leaves. Once found closed it stays closed. It
+counts the writes that the server accepted and tells how many there were after each: the tests of crash safety
+stop the process there.
 """
 
 from collections.abc import Callable

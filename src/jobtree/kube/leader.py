@@ -16,8 +16,10 @@ from typing import Any, Literal, NamedTuple
 
 from jobtree.api.problems import InputError
 from jobtree.kube import requests
+from jobtree.kube.access import Access
 from jobtree.kube.client import Client
 from jobtree.kube.errors import NOT_FOUND, KubeError, StatusError
+from jobtree.kube.plain_http import PlainTransport
 from jobtree.kube.resources import ELECTIONS
 
 News = Literal["elected", "lost"]
@@ -40,6 +42,11 @@ class Post(NamedTuple):
 
 
 DEFAULT_TIMING = Timing()
+
+
+def leader_client(access: Access, timing: Timing = DEFAULT_TIMING) -> Client:
+    """A connection of its own, which is given up in time to try a second one before the deadline."""
+    return Client(PlainTransport(access, timing.renew_deadline / 2))
 
 
 class Leader:

@@ -116,8 +116,9 @@ class _Connection(HTTPConnection):
 
     def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, seconds: float | None) -> None:
         proxy = urlsplit(endpoint.proxy)
+        connect_seconds = min(CONNECT_SECONDS, seconds or CONNECT_SECONDS)
         super().__init__(
-            proxy.hostname or endpoint.host, proxy.port or endpoint.port, timeout=CONNECT_SECONDS
+            proxy.hostname or endpoint.host, proxy.port or endpoint.port, timeout=connect_seconds
         )
         if proxy.hostname:
             self.set_tunnel(endpoint.host, endpoint.port)
@@ -144,5 +145,7 @@ class _Connection(HTTPConnection):
             self.putheader(name, value)
         if request.body is not None:
             self.putheader("Content-Length", str(len(request.body)))
+        if request.guard is not None:
+            request.guard()
         self.endheaders(request.body)
         return self.getresponse()

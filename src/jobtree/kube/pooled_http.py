@@ -4,7 +4,7 @@ Imported by the manager only: loading aiohttp takes longer than a kubectl plugin
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from aiohttp import (
     ClientConnectorError,
@@ -14,10 +14,13 @@ from aiohttp import (
     ClientTimeout,
     TCPConnector,
 )
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import BytesPayload
 from yarl import URL
 
+from jobtree.api.problems import InputError
 from jobtree.kube.access import Access, Grant
-from jobtree.kube.errors import UNAUTHORIZED, Answer
+from jobtree.kube.errors import UNAUTHORIZED, Answer, FencedError, UnreachableError
 from jobtree.kube.requests import Request
 from jobtree.kube.transport import CONNECT_SECONDS, REQUEST_SECONDS, headers_for, unreachable
 
@@ -59,7 +62,12 @@ class PooledTransport:
 
     async def _grant(self) -> Grant:
         grant = self._access.current()
-        return grant if grant is not None else await asyncio.to_thread(self._access.grant)
+        if grant is not None:
+            return grant
+        try:
+            return await asyncio.to_thread(self._access.grant)
+        except InputError as broken:  # the manager goes on: a file or a plugin may be mended meanwhile
+            raise UnreachableError(str(broken), may_have_happened=False) from None
 
     async def _open(self, request: Request, limits: ClientTimeout) -> ClientResponse:
         grant = await self._grant()
@@ -76,6 +84,8 @@ class PooledTransport:
         except ClientConnectorError as broken:
             raise unreachable(self._access.endpoint, broken, may_have_happened=False) from None
         except (ClientError, OSError, TimeoutError) as broken:
+            if isinstance(broken.__cause__, FencedError):
+                raise broken.__cause__ from None
             raise unreachable(self._access.endpoint, broken, may_have_happened=request.writes) from None
 
     async def _ask(self, request: Request, grant: Grant, limits: ClientTimeout) -> ClientResponse:
@@ -83,7 +93,7 @@ class PooledTransport:
         return await self._session.request(
             request.method,
             URL(endpoint.url + request.target, encoded=True),
-            data=request.body,
+            data=None if request.body is None else _Guarded(request.body, request.guard),
             headers=[*headers_for(request), *grant.headers],
             ssl=grant.tls if grant.tls is not None else True,
             server_hostname=endpoint.server_name or None,
@@ -91,6 +101,19 @@ class PooledTransport:
             timeout=limits,
             allow_redirects=False,
         )
+
+
+class _Guarded(BytesPayload):
+    """A body that asks its guard before it goes out; the headers wait for it and go with it."""
+
+    def __init__(self, body: bytes, guard: Callable[[], None] | None) -> None:
+        super().__init__(body)
+        self._guard = guard
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        if self._guard is not None:
+            self._guard()
+        await super().write_with_length(writer, content_length)
 
 
 async def _answer(response: ClientResponse) -> Answer:

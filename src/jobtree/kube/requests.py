@@ -5,7 +5,7 @@ server refuses the request (409) if the object is another one by now, or has cha
 deleted and made again under the same name is another one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -22,12 +22,17 @@ Document = Mapping[str, Any]
 
 
 class Request(NamedTuple):
-    """``target`` is the path with its query."""
+    """``target`` is the path with its query. ``guard`` is called right before the first byte leaves.
+
+    A guard that raises keeps the request from being sent: between the decision to write and the write, a
+    process may have been paused for any time.
+    """
 
     method: str
     target: str
     body: bytes | None = None
     content_type: str = JSON
+    guard: Callable[[], None] | None = None
 
     @property
     def writes(self) -> bool:

@@ -5,7 +5,8 @@ it never touches the first. Names are an index: the last object to take a name h
 
 Changes wait here until ``drain``, one per object: however long the reader takes, and however often an object
 changes meanwhile, it finds what it last saw and what is there now. So the wait is bounded by the number of
-objects, and what came and went unseen is never mentioned.
+objects, what came and went unseen is never mentioned, and neither is what changes only in parts that nobody
+reads (a node's heartbeat): the version is then found here, not in a change.
 
 A full listing is told as ``restart``, ``upsert`` for all there is, ``finish``: what did not come up is gone,
 and its deletion, which no watch told, is a change like any other. What cannot be decoded is reported and left
@@ -152,7 +153,6 @@ class Store(Generic[T]):
         if held.uid in self._deleted or (known is not None and not _newer(held, known)):
             return
         self._learned.add(held.uid)
-        self._unseen.discard(held.uid)
         self._put(held)
 
     # --- parts
@@ -185,17 +185,15 @@ class Store(Generic[T]):
         held = self._held.pop(uid, None)
         if held is None:
             return
-        key = (held.namespace, held.name)
-        if self._names.get(key) == uid:
-            del self._names[key]
+        del self._names[held.namespace, held.name]
         self._note(uid, held, None)
 
     def _note(self, uid: str, before: Held[T] | None, after: Held[T] | None) -> None:
         waiting = self._changes.get(uid)
         if waiting is not None:
             before = waiting.before
-        if before is None and after is None:
-            del self._changes[uid]
+        if _same(before, after):
+            self._changes.pop(uid, None)
             return
         if not self._changes:
             self._wake()
@@ -207,6 +205,12 @@ class Store(Generic[T]):
         why = str(broken) if isinstance(broken, (InputError, msgspec.MsgspecError)) else repr(broken)
         self._report(Unreadable(metadata.uid, metadata.name, metadata.namespace, why))
         return metadata.resource_version
+
+
+def _same(before: Held[T] | None, after: Held[T] | None) -> bool:
+    if before is None or after is None:
+        return before is after
+    return before.value == after.value
 
 
 def _newer(one: Held[T], other: Held[T]) -> bool:

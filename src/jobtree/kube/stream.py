@@ -1,7 +1,7 @@
 """Following a kind from a program that waits: ``kubectl runs watch`` streams, it does not poll."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 
 from jobtree.kube.client import converse
@@ -13,7 +13,7 @@ from jobtree.kube.transport import Transport
 
 def follow_changes(
     transport: Transport, follow: Follow, sleep: Callable[[float], None] = time.sleep
-) -> Iterator[None]:
+) -> Generator[None, None, None]:
     """Comes back whenever the sink has been told something. What waiting does not mend is raised."""
     while True:
         trouble: KubeError | None = None

@@ -15,14 +15,15 @@ def trust(cluster: Found[ClusterEntry]) -> ssl.SSLContext:
     authority = read_pem(
         cluster, "certificate-authority", entry.certificate_authority, entry.certificate_authority_data
     )
-    try:
-        context = ssl.create_default_context(cadata=authority or None)
-    except ssl.SSLError as broken:
-        raise cluster.refuse(
-            "certificate-authority",
-            entry.certificate_authority or "data",
-            f"holds no certificate: {broken.reason}",
-        ) from None
+    if not authority and not entry.certificate_authority:
+        context = ssl.create_default_context()
+    else:
+        # Text that is empty would count as none: then the system's authorities would be believed instead.
+        try:
+            context = ssl.create_default_context(cadata=authority or "no certificate")
+        except ssl.SSLError:
+            named = entry.certificate_authority or "(data)"
+            raise cluster.refuse("certificate-authority", named, "holds no certificate") from None
     if entry.insecure_skip_tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

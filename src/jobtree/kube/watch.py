@@ -10,9 +10,8 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
-from jobtree.api.problems import InputError
 from jobtree.kube.async_client import converse
-from jobtree.kube.errors import KubeError, UnreachableError
+from jobtree.kube.errors import KubeError
 from jobtree.kube.follow import SILENCE_SECONDS, Follow
 from jobtree.kube.lines import LineCutter
 from jobtree.kube.transport import AsyncTransport
@@ -49,8 +48,6 @@ class Watch:
                 self.trouble = None
             except KubeError as trouble:
                 self.trouble = trouble
-            except InputError as trouble:  # credentials that cannot be had at the moment
-                self.trouble = UnreachableError(str(trouble), may_have_happened=False)
             await self._sleep(self._follow.pause(self.trouble))
 
     async def _once(self) -> None:

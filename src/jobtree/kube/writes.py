@@ -112,7 +112,7 @@ class Writer:
     async def _attempt(self, request: Request) -> bytes:
         async with self._turns:
             self._gate.enter()
-            body = await self._transport.send(request)
+            body = await self._transport.send(request._replace(guard=self._gate.enter))
         self._gate.passed()
         return body
 

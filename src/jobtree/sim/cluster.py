@@ -27,14 +27,15 @@ from jobtree.core.actions import Action
 from jobtree.core.check import Replay, Violation, check
 from jobtree.core.lease import RunKey, from_wire, to_wire
 from jobtree.core.plan import plan
+from jobtree.core.reasons import Reason
 from jobtree.core.runs import FINISHED, Mishap, RunState, Seat
 from jobtree.core.status import Warned, budget_status, run_status
 from jobtree.core.world import World
 from jobtree.sim.events import Event, events_of, joined
 from jobtree.sim.objects import Key, Objects, made_up_uid
 from jobtree.sim.reservations import Reservations
-from jobtree.sim.told import verdict_told
-from jobtree.sim.work import DONE, DURATION, Work, read_work, written
+from jobtree.sim.told import verdict_told, verdict_written
+from jobtree.sim.work import DONE, DURATION, LOST, Work, pace_of, read_work, written
 
 
 class BrokenInvariantError(AssertionError):
@@ -55,8 +56,10 @@ class Cluster:
         self._sequence = 0
         self._replay = Replay()
         self.policy_document: dict[str, Any] | None = None
+        self.beacon_documents: list[dict[str, Any]] = []
         self._touched: set[RunKey] = set()
         self._checked = checked
+        self._as_written = False  # what another planner wrote is left as it is
 
     @property
     def now(self) -> int:
@@ -64,19 +67,21 @@ class Cluster:
 
     # What people do
 
-    def load(self, documents: Iterable[Document]) -> None:
-        """Take in the documents of a state file, then plan."""
+    def load(self, documents: Iterable[Document], *, settle: bool = True) -> None:
+        """Take in the documents of a state file, or of a live cluster; then plan, if asked to."""
         keys = [self.objects.add(document) for document in documents]
         for kind in ("Node", "Pod", "Budget", "Run", "Lease", "Reservation"):
             for key in keys:
                 if key[0] == kind:
                     self._take_in(key)
-        self._refuse_family_cycles()
+        self._refuse_cycles()
         for state in self.world.runs.values():
             self._watch_work(state.key)
-            state.verdict = verdict_told(state)
+            state.verdict = verdict_told(state) if settle else verdict_written(state)
         self._note_cuts()
-        self.settle()
+        self._as_written = not settle
+        if settle:
+            self.settle()
 
     def submit(self, documents: Iterable[Document]) -> list[Key]:
         """Create new objects (Runs, Budgets, Nodes, Pods), all of them or none, then plan."""
@@ -87,7 +92,7 @@ class Cluster:
             keys.append(self.objects.add(Document(document.where, without_status(document.body))))
         for key in keys:
             self._take_in(key)
-        self._refuse_family_cycles()
+        self._refuse_cycles()
         self.settle()
         return keys
 
@@ -95,15 +100,18 @@ class Cluster:
         """Replace an object by another version of itself, then plan."""
         self.objects.put(key, document.body)
         self._take_in(key)
-        self._refuse_family_cycles()
+        self._refuse_cycles()
         self.settle()
 
     def cancel(self, run: RunKey) -> None:
-        """Delete a Run: its leases close and its document goes."""
+        """Delete a Run, and with a tree all of it: leases close and documents go."""
+        gone = [run, *(state.key for state in self.world.kin.below(self.world.runs[run]))]
         self.world.drop_run(run)
+        for key in gone:
+            self.objects.remove(("Run", *key))
         self.settle()
-        self.objects.remove(("Run", *run))
-        self._work.pop(run, None)
+        for key in gone:
+            self._work.pop(key, None)
 
     def complete(self, run: RunKey) -> None:
         """All ranks of a Run succeed, now."""
@@ -194,10 +202,23 @@ class Cluster:
             happened = [event for action in joined(decided.actions) for event in events_of(action)]
             self.events += [*happened, *warnings]
             self._touched.update(decided.verdicts)
-            if not decided.actions:
+            for child in decided.children:
+                self._keep_child(child)
+            if not decided.actions and not decided.children:
                 break
         if self._checked and (broken := self.violations()):
             raise BrokenInvariantError("; ".join(str(violation) for violation in broken))
+
+    def _keep_child(self, child: Run) -> None:
+        """One Run per stage of a tree, as the tree wants it (J2)."""
+        key = ("Run", child.metadata.namespace, child.metadata.name)
+        body = to_document(child)
+        known = self.objects.get(key)
+        if known is not None:
+            known["spec"] = body["spec"]
+        else:
+            self.objects.add(Document(f"stage {child.metadata.name}", body))
+        self._take_in(key)
 
     def _cordon(self, nodes: Iterable[str]) -> None:
         """Nothing new is placed on a node that failed, until somebody heals it (F3)."""
@@ -208,9 +229,9 @@ class Cluster:
             body.setdefault("metadata", {}).setdefault("annotations", {})[CORDONED] = why
             self._take_in(("Node", "", name))
 
-    def violations(self) -> list[Violation]:
-        """All invariants that do not hold, of the cluster as it stands."""
-        return check(self.world, self._replay)
+    def violations(self, *, planned: bool = True) -> list[Violation]:
+        """All invariants that do not hold, of the cluster as it stands; with ``planned``, one at rest."""
+        return check(self.world, self._replay, planned=planned)
 
     def _carry_out(self, action: Action) -> list[Event]:
         """Write down what an action changes; who is warned by it."""
@@ -234,16 +255,31 @@ class Cluster:
         """Work goes on at the Run's new width, or stops."""
         state, work = self.world.runs[action.run], self._work[action.run]
         if action.kind in ("Requeue", "Preempt"):
-            work.stop(action.at, state.shape.checkpoint if state.shape else None)
+            self._stop(action, state, work)
         elif state.attempt != work.attempt:
-            work.stop(action.at, state.shape.checkpoint if state.shape else None)
+            self._stop(action, state, work)
             work.attempt = state.attempt
-            work.resize(state.width, max(action.at, state.resume_at))
-        elif state.width != work.width:
-            work.resize(state.width, action.at)
+            work.resize(pace_of(state), max(action.at, state.resume_at))
+        elif pace_of(state) != work.width:
+            work.resize(pace_of(state), action.at)
         else:
             return
         self._note_ending(action.run)
+
+    def _stop(self, action: Action, state: RunState, work: Work) -> None:
+        """Work stops, for good or until the next attempt: what was not saved is lost."""
+        saved = state.run.spec.runtime.on_notice == "Checkpoint" and self._had_notice(action)
+        work.stop(action.at, state.shape.checkpoint if state.shape else None, saved=saved)
+
+    def _had_notice(self, action: Action) -> bool:
+        """Lotteries, resizes and the end of provisional work are announced; failures are not."""
+        if action.kind in ("Preempt", "Grow"):
+            return True
+        if action.kind == "Shrink" and action.cause.reason is not Reason.RECLAIMED:
+            return True
+        leases = [self.objects.get(("Lease", "", closing.lease)) or {} for closing in action.closes]
+        unpaid = any(lease.get("spec", {}).get("role") == "Opportunistic" for lease in leases)
+        return action.cause.reason is Reason.RECLAIMED and not unpaid
 
     def _watch_work(self, run: RunKey) -> None:
         state = self.world.runs[run]
@@ -284,7 +320,6 @@ class Cluster:
         if isinstance(parsed, Budget):
             self.world.put_budget(parsed)
         elif isinstance(parsed, Run):
-            refuse_unready(parsed, where)
             if found := policy_problems(parsed, self.world.policy.max_grace_ms):
                 raise InputError(where, found)
             state = self.world.put_run(parsed)
@@ -309,10 +344,16 @@ class Cluster:
         if lease.status.end is not None:
             self._replay.close(known, parse_time(lease.status.end))
 
-    def _refuse_family_cycles(self) -> None:
+    def _refuse_cycles(self) -> None:
         cycle = self.world.ledger.family.cycle()
         if cycle:
             raise InputError("budgets", [f"spec.parents: {' → '.join(cycle)} is a cycle: a family has none"])
+        circle = self.world.kin.circle()
+        if circle:
+            names = " after ".join("/".join(key) for key in circle)
+            raise InputError(
+                "runs", [f"spec.follow.after: {names} is a cycle: none of them could ever start"]
+            )
 
     def _note_cuts(self) -> None:
         """Budgets may have been cut in the file, or before it was saved: settle what exceeds them (C10).
@@ -328,6 +369,8 @@ class Cluster:
 
     def documents(self) -> list[dict[str, Any]]:
         """All documents with the status as of now."""
+        if self._as_written:
+            return self.objects.all()
         warned = self._reservations.refresh()
         for run, state in self.world.runs.items():
             if run in self._touched or state.phase not in FINISHED:
@@ -346,18 +389,10 @@ class Cluster:
         work = self._work[run]
         if work.total is not None and work.at:
             body["metadata"].setdefault("annotations", {})[DONE] = written(work)
+        if work.lost:
+            body["metadata"].setdefault("annotations", {})[LOST] = str(work.lost)
 
 
 def without_status(body: dict[str, Any]) -> dict[str, Any]:
     """What a user submits has no status of its own: Jobtree writes it."""
     return {field: value for field, value in body.items() if field != "status" or body.get("kind") == "Node"}
-
-
-def refuse_unready(run: Run, where: str) -> None:
-    """Job trees are read and validated, but not yet carried out."""
-    if run.spec.stages:
-        raise InputError(
-            where, ["spec.stages: job trees are not carried out yet: submit their stages one by one"]
-        )
-    if run.spec.follow is not None:
-        raise InputError(where, ["spec.follow: waiting for other Runs is not carried out yet"])

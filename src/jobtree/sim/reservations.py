@@ -10,12 +10,20 @@ from jobtree.api.quantities import format_milli, format_time
 from jobtree.api.reservation import Reservation
 from jobtree.api.run import Risk
 from jobtree.core.actions import Action
-from jobtree.core.forecast import forecast
+from jobtree.core.expect import Expectations
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise
-from jobtree.core.reservations import from_wire, spec_of, status_of, to_wire
+from jobtree.core.reservations import (
+    from_wire,
+    outcome_of,
+    promised_together,
+    spec_of,
+    status_of,
+    to_wire,
+)
 from jobtree.core.runs import RunState
 from jobtree.core.status import Warned
+from jobtree.core.tree import child_name
 from jobtree.core.world import World
 from jobtree.sim.events import Event
 from jobtree.sim.keys import sign
@@ -40,9 +48,19 @@ class Reservations:
             raise InputError(where, [rule]) from None
         if state is None:
             return  # its Run is gone; it is history
+        for stage in reservation.spec.members or ("",):
+            self._take_in_part(reservation, stage, number)
+
+    def _take_in_part(self, reservation: Reservation, stage: str, number: int) -> None:
+        """What a Reservation promises to its Run, or to one of the stages that start together."""
+        name = reservation.spec.run_ref.name
+        key = (reservation.metadata.namespace, child_name(name, stage) if stage else name)
+        state = self._world.runs.get(key)
+        if state is None:
+            return
         state.reservations = max(state.reservations, number)
         if reservation.status.state in (None, "Pending") and state.phase in ("Pending", "Running"):
-            self._world.put_promise(state, from_wire(reservation, state))
+            self._world.put_promise(state, from_wire(reservation, state, stage))
 
     def carry_out(self, action: Action) -> list[Event]:
         """Write what an action says about its promise; who is warned by it."""
@@ -71,13 +89,17 @@ class Reservations:
         status.pop("forecast", None)
         if action.record is not None:
             record = sign(action.record, self._world.lottery_key)
-            status["lottery"] = msgspec.json.decode(msgspec.json.encode(record))
+            written = msgspec.json.decode(msgspec.json.encode(record))
+            if "lottery" in status:
+                status.setdefault("lotteries", []).append(written)  # of further stages that started with it
+            else:
+                status["lottery"] = written
 
     def _warnings(self, state: RunState, promise: Promise, at: int) -> list[Event]:
         """Runs in the conflict set see it at once (R11)."""
         if promise.at is None:
             return []
-        outcome = forecast(self._world, state)
+        outcome = outcome_of(self._world, state, promise)
         return [
             Event(
                 at,
@@ -92,16 +114,21 @@ class Reservations:
     def refresh(self) -> dict[RunKey, Warned]:
         """Bring every pending Reservation up to date; the warnings that follow for other Runs."""
         warned: dict[RunKey, Warned] = {}
+        expectations = Expectations(self._world)
         by_uid = {state.uid: state.key for state in self._world.runs.values()}
         promised = [(state, state.promise) for state in self._world.runs.values() if state.promise]
         for state, promise in sorted(promised, key=lambda pair: pair[1].rank):
+            if promised_together(self._world, state, promise)[0][0] is not state:
+                continue  # one Reservation for all stages that start together
             body = self._objects.get(("Reservation", state.key[0], promise.name))
             if body is not None:
                 body["spec"] = msgspec.to_builtins(spec_of(self._world, state, promise))
-                body["status"] = msgspec.to_builtins(status_of(self._world, state, promise))
+                expected = expectations.start_of(state)
+                body["status"] = msgspec.to_builtins(status_of(self._world, state, promise, expected))
             for uid, risk in self._risks(state, promise):
-                known = warned.get(by_uid[uid], Warned(promise.made))
-                warned[by_uid[uid]] = Warned(known.since, (*known.risks, risk))
+                for other in self._world.kin.members(self._world.runs[by_uid[uid]]):
+                    known = warned.get(other.key, Warned(promise.made))
+                    warned[other.key] = Warned(known.since, (*known.risks, risk))
         return warned
 
     def _risks(self, state: RunState, promise: Promise) -> list[tuple[str, Risk]]:
@@ -110,5 +137,5 @@ class Reservations:
         at = format_time(promise.at)
         return [
             (uid, Risk(reservation=promise.name, at=at, kill_probability=format_milli(odds)))
-            for uid, odds in sorted(forecast(self._world, state).odds.items())
+            for uid, odds in sorted(outcome_of(self._world, state, promise).odds.items())
         ]

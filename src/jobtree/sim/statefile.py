@@ -13,7 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jobtree.api.documents import Document, dump_yaml, read_documents
-from jobtree.api.policy import Policy, clock_document, is_sim_document, parse_clock, parse_policy
+from jobtree.api.policy import (
+    Policy,
+    clock_document,
+    is_sim_document,
+    parse_beacon_values,
+    parse_clock,
+    parse_policy,
+)
 from jobtree.api.problems import InputError
 from jobtree.sim.cluster import Cluster
 from jobtree.sim.keys import key_path, load_key
@@ -121,6 +128,8 @@ def read_cluster(text: str, source: str, *, checked: bool = True) -> Cluster:
     documents: list[Document] = []
     now: int | None = None
     policy: Policy | None = None
+    values: dict[tuple[str, int], str] = {}
+    beacons = []
     for document in read_documents(text, source):
         if not is_sim_document(document.body):
             documents.append(document)
@@ -128,6 +137,9 @@ def read_cluster(text: str, source: str, *, checked: bool = True) -> Cluster:
             if now is not None:
                 raise InputError(document.where, ["a state file has one Clock"])
             now = parse_clock(document.body, document.where)
+        elif document.body.get("kind") == "BeaconValues":
+            values |= parse_beacon_values(document.body, document.where)
+            beacons.append(document.body)
         else:
             if policy is not None:
                 raise InputError(document.where, ["a state file has one Policy"])
@@ -137,6 +149,8 @@ def read_cluster(text: str, source: str, *, checked: bool = True) -> Cluster:
     cluster = Cluster(time.time_ns() // 1_000_000 if now is None else now, policy, key=key, checked=checked)
     if policy is not None:
         cluster.policy_document = policy_document
+    cluster.world.beacon_values = values
+    cluster.beacon_documents = beacons
     cluster.load(documents)
     return cluster
 
@@ -146,4 +160,5 @@ def write_cluster(cluster: Cluster) -> str:
     head = [clock_document(cluster.now)]
     if cluster.policy_document is not None:
         head.append(cluster.policy_document)
+    head += cluster.beacon_documents
     return dump_yaml([*head, *cluster.documents()])

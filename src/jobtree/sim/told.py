@@ -1,4 +1,4 @@
-"""What a Run was told before its cluster was saved, so that reading a file and saving it changes nothing."""
+"""What a Run was told before: by this planner, before its cluster was saved, or by that of a live cluster."""
 
 import re
 
@@ -12,9 +12,16 @@ def verdict_told(state: RunState) -> Verdict | None:
     if state.phase == "Running":
         return verdict_on(state, None)
     status = state.run.status
-    if state.phase not in FINISHED or status.reason not in list(Reason):
-        return None
-    return Verdict(state.phase, (heard(Reason(status.reason), status.message),))
+    if state.phase in FINISHED and status.reason in list(Reason):
+        return Verdict(state.phase, (heard(Reason(status.reason), status.message),))
+    return None
+
+
+def verdict_written(state: RunState) -> Verdict:
+    """The verdict as another planner wrote it into the status, reason by reason."""
+    parts = re.split(f"; (?=(?:{'|'.join(Reason)}): )", state.run.status.message)
+    whys = [heard(Reason(name), part) for part in parts if (name := part.partition(": ")[0]) in list(Reason)]
+    return Verdict(state.phase, tuple(whys))
 
 
 def heard(reason: Reason, message: str) -> Why:

@@ -1,7 +1,15 @@
 import pytest
 
 from jobtree.api.documents import read_documents
-from jobtree.api.policy import Policy, clock_document, is_sim_document, parse_clock, parse_policy
+from jobtree.api.policy import (
+    Beacon,
+    Policy,
+    clock_document,
+    is_sim_document,
+    parse_beacon_values,
+    parse_clock,
+    parse_policy,
+)
 from jobtree.api.problems import InputError
 from jobtree.api.quantities import DAY, HOUR, MINUTE, SECOND
 from tests.unit.api.samples import RUN, Doc
@@ -122,3 +130,41 @@ def test_which_documents_are_the_simulations_own() -> None:
     assert is_sim_document(clock_document(0))
     assert not is_sim_document(RUN)
     assert not is_sim_document({"apiVersion": 1})
+
+
+def test_a_beacon_is_named_in_words() -> None:
+    read = policy('  beacon: {name: drand, period: 30s, genesis: "2026-01-05T09:00:00Z"}')
+    assert read.beacon == Beacon("drand", 30 * SECOND, 1767603600000)
+
+
+def test_a_beacon_without_a_period_is_refused() -> None:
+    with pytest.raises(InputError, match=r"spec\.beacon\.period"):
+        policy('  beacon: {name: drand, period: 0s, genesis: "2026-01-05T09:00:00Z"}')
+
+
+def values(text: str) -> dict[tuple[str, int], str]:
+    (document,) = read_documents(f"apiVersion: {VERSION}\nkind: BeaconValues\nspec: {text}", "f.yaml")
+    return parse_beacon_values(document.body, document.where)
+
+
+def test_values_of_a_beacon_by_their_rounds() -> None:
+    assert values('{name: drand, values: {"1": "00ff", "22": "ab"}}') == {
+        ("drand", 1): "00ff",
+        ("drand", 22): "ab",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{name: drand, values: {"0": "00"}}',
+        '{name: drand, values: {"one": "00"}}',
+        '{name: drand, values: {"1": "0"}}',
+        '{name: drand, values: {"1": ""}}',
+        '{name: drand, values: {"1": "FF"}}',
+        '{values: {"1": "ff"}}',
+    ],
+)
+def test_values_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"spec\.(values|name)"):
+        values(text)

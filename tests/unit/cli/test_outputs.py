@@ -27,10 +27,12 @@ VERBS: dict[str, tuple[list[str], list[str]]] = {
     "complete": (["complete", "train"], ["Run"]),
     "advance": (["advance", "2h"], ["Event", "Event", "Event"]),
     "fail": (["fail", "a01", "a02"], ["Node", "Node"]),
+    "drain": (["drain", "a01"], ["Node"]),
     "heal": (["heal", "a01"], ["Node"]),
+    "tree": (["tree", "train"], ["Run"]),
     "check": (["check"], ["Status"]),
 }
-ALONE = {"submit", "watch", "complete", "heal", "check"}  # one object, asked for as one
+ALONE = {"submit", "watch", "complete", "drain", "heal", "check"}  # one object, asked for as one
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +95,8 @@ def test_every_verb_is_covered_here_or_prints_no_objects() -> None:
         "completion",
         "version",
         "verify",  # see test_verify.py
+        "grow",  # see test_resize.py
+        "shrink",
     }
 
 

@@ -81,8 +81,8 @@ def test_a_run_that_is_being_deleted_is_not_there(desk: Desk) -> None:
 
 def test_a_run_without_gpus(desk: Desk) -> None:
     prep = run("prep", resources={"totalGPUs": 0, "pods": 2})
-    assert "default/prep asks for no GPUs" in desk.submit(prep).out
-    assert "default/prep asks for no GPUs" in desk.runs("plan", "prep").out
+    assert "default/prep is Running: 2 pods without GPUs" in desk.submit(prep).out
+    assert "default/prep is Running: 2 pods without GPUs" in desk.runs("plan", "prep").out
     assert desk.runs("explain", "prep").code == 0
     assert desk.runs("watch", "prep", "--once").code == 0
     assert desk.runs("state").code == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jobtree.api.documents import read_documents
-from tests.unit.cli.desk import Body, Desk, budget, envelope, node, nodes, run
+from tests.unit.cli.desk import Body, Desk, budget, envelope, lasting, node, nodes, run
 
 ELASTIC = {"minTotalGPUs": 8, "maxTotalGPUs": 24, "stepGPUs": 8}
 
@@ -120,3 +120,20 @@ def test_the_sample_comes_due(desk: Desk) -> None:
     phases: list[Body] = [one.body for one in read_documents(desk.state.read_bytes(), "file")]
     waiting = [one for one in phases if one["kind"] == "Run" and one["status"]["phase"] == "Reserved"]
     assert len(waiting) == 1
+
+
+def test_an_earlier_start_is_expected_where_durations_are_known(desk: Desk) -> None:
+    desk.cluster(*nodes(1), budget("lab", envelope(8)), budget("b", envelope(8)))
+    for number in range(5):
+        desk.submit(lasting(run(f"past-{number}"), "10m"))
+        desk.runs("advance", "10m")
+    desk.submit(run("holder"))
+    desk.submit(run("next", 8, "org:b"))
+    told = facts(desk.runs("plan", "next").out)
+    assert told["earliestStart"].startswith("2026-01-05T11:50:00Z")
+    assert told["expectedStart"] == "p50 2026-01-05T10:00:00Z, p90 2026-01-05T10:00:00Z"
+    assert "2026-01-05T10:00:00Z" in desk.runs("reservations", "-o", "wide").out
+    forecast = desk.saved("Reservation", "next-1")["status"]["forecast"]
+    assert forecast["expectedStart"] == {"p50": "2026-01-05T10:00:00Z", "p90": "2026-01-05T10:00:00Z"}
+    desk.runs("advance", "20m")  # it outlived all that were seen: nobody can say any more
+    assert "expectedStart" not in facts(desk.runs("plan", "next").out)

@@ -193,3 +193,14 @@ def test_init_writes_a_cluster_to_start_from(desk: Desk) -> None:
     assert "--force" in desk.bare("init", "lab.yaml").err
     assert desk.bare("init", "lab.yaml", "--force").code == 0
     assert desk.bare("init").code == 4  # the desk's own cluster.yaml is the default
+
+
+def test_work_that_is_lost_is_kept_in_the_file_and_told(desk: Desk) -> None:
+    desk.submit(run("r"))
+    desk.runs("advance", "1h")
+    node = desk.saved("Run", "r")["status"]["allocation"]["leases"][0]
+    (slot,) = desk.saved("Lease", node)["spec"]["slots"]
+    desk.runs("fail", slot.partition("#")[0])
+    assert desk.saved("Run", "r")["metadata"]["annotations"]["sim.rq.davidlangworthy.io/lost"] == "28800000"
+    desk.runs("advance", "1h")
+    assert "lost     8 GPU-hours of work that had to be done again" in desk.runs("explain", "r").out

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jobtree.api.documents import dump_yaml, read_documents
-from tests.unit.cli.desk import Body, Desk, budget, envelope, nodes, run
+from tests.unit.cli.desk import SIM, T0, Body, Desk, budget, envelope, nodes, run
 
 KEY = "07" * 32
 
@@ -15,14 +15,26 @@ KEY = "07" * 32
 @pytest.fixture(name="drawn")
 def _drawn(desk: Desk) -> Desk:
     """Two Runs of 8 GPUs each; one of them had to go for a third."""
+    await_lottery(desk)
+    desk.runs("advance", "5m")
+    return desk
+
+
+@pytest.fixture(name="promised")
+def _promised(desk: Desk) -> Desk:
+    """The same five minutes before, with a beacon that has a round every minute."""
+    await_lottery(desk, {"beacon": {"name": "drand", "period": "1m", "genesis": T0}})
+    return desk
+
+
+def await_lottery(desk: Desk, policy: Body | None = None) -> None:
     key_file().parent.mkdir(parents=True)
     key_file().write_text(KEY)
-    desk.cluster(*nodes(2), budget("lab", envelope(16)), budget("b", envelope(8)))
+    rules = {"apiVersion": SIM, "kind": "Policy", "spec": policy or {}}
+    desk.cluster(*nodes(2), budget("lab", envelope(16)), budget("b", envelope(8)), rules)
     desk.submit(run("one"), run("two"))
     desk.runs("advance", "2h")
     desk.submit(run("third", owner="org:b"))
-    desk.runs("advance", "5m")
-    return desk
 
 
 def key_file() -> Path:
@@ -186,3 +198,38 @@ def test_help_says_where_the_key_is(desk: Desk) -> None:
     words = " ".join(desk.bare("--help").out.split())
     assert "JOBTREE_LOTTERY_KEY" in words
     assert "~/.config/jobtree/lottery.key" in words
+
+
+def test_a_beacon_of_the_state_file_is_mixed_in_and_kept(promised: Desk) -> None:
+    desk = promised
+    assert desk.saved("Reservation", "third-1")["status"]["terms"]["beacon"] == {
+        "name": "drand",
+        "round": 126,
+    }
+    values = {
+        "apiVersion": SIM,
+        "kind": "BeaconValues",
+        "spec": {"name": "drand", "values": {"126": "c0ffee"}},
+    }
+    desk.state.write_text(desk.state.read_text() + "---\n" + dump_yaml([values]))
+    desk.runs("advance", "5m")
+    assert "c0ffee" in desk.state.read_text()
+    assert "beacon   drand, round 126: c0ffee" in desk.runs("explain", "third").out
+    answer = desk.runs("verify", "third-1")
+    assert (answer.code, "round 126 of beacon drand was c0ffee" in answer.out) == (0, True)
+
+
+def test_a_value_that_is_missing_is_told(promised: Desk) -> None:
+    promised.runs("advance", "5m")
+    assert "round 126: was not at hand" in promised.runs("explain", "third").out
+    answer = promised.runs("verify", "third-1")
+    assert (answer.code, "drawn without round 126 of beacon drand" in answer.out) == (0, True)
+
+
+def test_a_key_that_changed_before_the_draw_is_told_and_refused(promised: Desk) -> None:
+    key_file().write_text("ab" * 32)
+    promised.runs("advance", "5m")
+    assert "the lottery key is not the one that was committed with" in promised.runs("explain", "third").out
+    answer = promised.runs("verify", "third-1")
+    assert (answer.code, "committed to" in answer.out) == (1, True)
+    assert promised.saved("Reservation", "third-2")["status"]["state"] == "Pending"

@@ -112,6 +112,9 @@ def run(
     sponsors: list[str] | None = None,
     max_borrow: int | None = None,
     opportunistic: bool = False,
+    rendezvous: bool = False,
+    max_restarts: int = 3,
+    after: list[str] | None = None,
     template: dict[str, object] | None = None,
 ) -> Run:
     """A Run created ``at`` milliseconds after T0. Naming ``sponsors`` allows it to borrow."""
@@ -120,7 +123,14 @@ def run(
         "owner": owner,
         "resources": {"gpuType": flavor, "totalGPUs": gpus, "gpusPerPod": per_pod},
         "locality": {"groupGPUs": group, "allowCrossGroupSpread": spread},
-        "runtime": {"checkpoint": checkpoint, "maxDuration": max_duration, "onNotice": on_notice},
+        "runtime": {
+            "checkpoint": checkpoint,
+            "maxDuration": max_duration,
+            "onNotice": on_notice,
+            "onResize": "Rendezvous" if rendezvous else "Restart",
+            "maxRestarts": max_restarts,
+        },
+        "follow": {"after": after} if after else None,
         "spares": spares,
         "malleable": {"minTotalGPUs": least, "maxTotalGPUs": most, "stepGPUs": step} if malleable else None,
         "funding": {
@@ -131,6 +141,17 @@ def run(
         },
         "template": template,
     }
+    return parsed_run(name, spec, at)
+
+
+def tree(
+    name: str, owner: str, stages: list[dict[str, Any]], *, quota: dict[str, int] | None = None, at: int = 0
+) -> Run:
+    """A job tree with these stages, as a manifest has them."""
+    return parsed_run(name, {"owner": owner, "stages": stages, "quota": quota}, at)
+
+
+def parsed_run(name: str, spec: dict[str, Any], at: int) -> Run:
     metadata = {
         "name": name,
         "namespace": NAMESPACE,

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from jobtree.api.budget import Budget
 from jobtree.api.lease import ClosureReason
 from jobtree.api.nodes import Node
 from jobtree.api.pods import Pod
 from jobtree.api.policy import Policy
+from jobtree.api.quantities import format_time
 from jobtree.api.run import Run
 from jobtree.core.actions import Action, Plan
 from jobtree.core.books import EnvelopeState
@@ -60,13 +63,23 @@ class Lab:
                 self.world.put_run(thing)
 
     def settle(self) -> Plan:
-        """Plan and carry it out. After that the world is sound, and nothing is left to do at this instant."""
-        made = plan(self.world)
+        """Plan and carry out until nothing is left to do; the first plan. Then the world is sound."""
+        first = made = self._carry_out(plan(self.world))
+        while made.actions or made.children:
+            made = self._carry_out(plan(self.world))
+        broken = check(self.world, self.replay)
+        assert broken == [], "\n".join([*map(str, broken), *self.story])
+        return first
+
+    def _carry_out(self, made: Plan) -> Plan:
         for action in made.actions:
             self._record(action)
         self.world.commit(made)
-        broken = check(self.world, self.replay)
-        assert broken == [], "\n".join([*map(str, broken), *self.story])
+        created = format_time(self.world.now)
+        for child in made.children:
+            uid = f"{child.metadata.name}-uid"
+            meta = msgspec.structs.replace(child.metadata, uid=uid, creation_timestamp=created)
+            self.world.put_run(msgspec.structs.replace(child, metadata=meta))
         return made
 
     def submit(self, *runs: Run) -> Plan:

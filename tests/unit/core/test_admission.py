@@ -145,6 +145,17 @@ def test_opportunistic_work_stands_on_the_slots_of_other_runs_spares() -> None:
     assert lab.spares("holder") == 8
 
 
+def test_free_nodes_come_before_the_slots_of_spares() -> None:
+    """P7: the spare's domain is in use and would be the tighter one, but a node is free elsewhere."""
+    lab = Lab(budget("org:a", 16), budget("org:b", 1), nodes("nv-a", 2), nodes("nv-b", 4))
+    lab.submit(run("kept", "org:a", 8, spares=1))
+    assert lab.spares("kept") == 8
+    lab.submit(run("free", "org:b", 8, at=1, opportunistic=True))
+    assert lab.domains("free") == {0: {"nv-b"}}
+    lab.submit(run("wide", "org:b", 32, at=2, opportunistic=True, group=8))
+    assert lab.on("wide", "Opportunistic") == {"nv-b-01": 8, "nv-b-02": 8, "nv-b-03": 8, "nv-a-01": 8}
+
+
 def test_on_a_node_free_slots_come_before_those_of_spares() -> None:
     lab = Lab(node("n"), budget("org", 3), budget("lab", 1))
     lab.submit(run("holder", "org", 2, per_pod=2, spares=1))

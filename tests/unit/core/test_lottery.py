@@ -119,7 +119,7 @@ def test_who_signs_again_with_another_key_cannot_change_what_decides() -> None:
         msgspec.structs.replace(record.case, takings=record.case.takings[:1]),
     ):
         forged = sign(msgspec.structs.replace(record, case=case), other)
-        assert "the seed does not follow from the nonce and the case" in verify(forged)
+        assert "the seed does not follow from the nonce, the case and the beacon" in verify(forged)
     loser = record.decision.losers[0]
     spared = msgspec.structs.replace(
         record.decision, losers=tuple(uid for uid in record.decision.losers if uid != loser)

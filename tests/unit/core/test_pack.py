@@ -172,6 +172,22 @@ def test_groups_that_must_stay_together_share_the_tightest_domain_that_holds_the
     assert lab.domains("r") == {0: {"nv-c"}, 1: {"nv-c"}}
 
 
+def test_groups_that_must_stay_together_go_where_the_nearest_payer_pays() -> None:
+    """C2: the tier comes before pack order, though nv-a is the tighter domain."""
+    own = envelope(32, selector={"fabric.domain": "nv-b"})
+    lab = Lab(budget("org", 64), budget("org:a", own), nodes("nv-a", 4), nodes("nv-b", 6))
+    lab.submit(run("r", "org:a", 32, group=16, spread=False))
+    assert lab.paid("r") == {"Owned org-a/main": 32}
+    assert lab.domains("r") == {0: {"nv-b"}, 1: {"nv-b"}}
+
+
+def test_the_first_groups_decide_where_no_payer_is_nearest_for_all() -> None:
+    own = envelope(16, selector={"fabric.domain": "nv-b"})
+    lab = Lab(budget("org", 64), budget("org:a", own), nodes("nv-a", 4), nodes("nv-b", 6))
+    lab.submit(run("r", "org:a", 32, group=16, spread=False))
+    assert lab.paid("r") == {"Owned org-a/main": 16, "Shared org/main": 16}
+
+
 def test_without_groups_it_is_one_group_if_any_domain_holds_it() -> None:
     lab = Lab(RICH, nodes("nv-a", 2), nodes("nv-b", 4))
     lab.submit(run("r", "org", 24))

@@ -221,6 +221,36 @@ def test_15_what_is_certain_to_end_in_time_flows_around_the_promise() -> None:
     assert lab.promise("fragile").slips == ()
 
 
+# Starting sooner (R7)
+
+
+def test_what_comes_free_goes_at_once_to_whom_it_is_promised_though_others_are_promised_the_rest() -> None:
+    """q1 takes nothing more from q2 by starting now than by starting when it is due."""
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 64), budget("org:b", 64))
+    lab.submit(run("a1", "org:a", 8), run("a2", "org:a", 8))
+    lab.submit(run("q1", "org:b", 8, at=1), run("q2", "org:b", 8, at=2))
+    assert [lab.promised_at(name) for name in ("q1", "q2")] == [2 * HOUR, 2 * HOUR]
+    lab.live(HOUR)
+    lab.finish("a1")
+    assert (lab["q1"].phase, lab["q2"].phase) == ("Running", "Reserved")
+    assert (lab.promised_at("q2"), lab.promise("q2").slips) == (2 * HOUR, ())
+    lab.live(2 * HOUR)
+    assert (lab["q2"].phase, lab["q1"].phase, lab["a2"].phase) == ("Running", "Running", "Reserved")
+
+
+def test_but_a_start_that_is_promised_for_later_waits_where_it_would_take_more_from_others() -> None:
+    """q2 is due when q1 may be drawn; before that it would take what q1 counts on."""
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 64), budget("org:b", 64))
+    lab.submit(run("a1", "org:a", 8), run("a2", "org:a", 8))
+    lab.submit(run("q1", "org:b", 16, at=1), run("q2", "org:b", 8, at=2))
+    assert [lab.promised_at(name) for name in ("q1", "q2")] == [2 * HOUR, 4 * HOUR]
+    lab.live(HOUR)
+    lab.finish("a1")
+    assert (lab["q1"].phase, lab["q2"].phase) == ("Reserved", "Reserved")
+    lab.live(2 * HOUR)
+    assert (lab["q1"].phase, lab["q2"].phase) == ("Running", "Reserved")
+
+
 # 16. No ping-pong
 
 
@@ -339,4 +369,4 @@ def test_a_budget_that_would_keep_a_run_going_changes_when_its_gpus_are_certain_
     lab.put(budget("org", 8))  # now a's family can pay for it when its own window closes
     lab.settle()
     assert lab.promised_at("b") == 2 * HOUR
-    assert [slip.reason for slip in lab.promise("b").slips] == ["NodesLost"]
+    assert [slip.reason for slip in lab.promise("b").slips] == ["CrowdedOut"]

@@ -1,10 +1,9 @@
 """Why cover says no (C6): every reason that applies, with have and need."""
 
-import msgspec
 import pytest
 
 from jobtree.api.budget import Budget
-from jobtree.api.meta import API_VERSION, OwnerReference
+from jobtree.api.meta import API_VERSION
 from jobtree.api.parse import parse_object
 from jobtree.api.policy import Policy
 from jobtree.api.quantities import HOUR
@@ -184,21 +183,13 @@ def test_a_trees_quota_is_shared_by_all_below_it() -> None:
     spec = {
         "owner": "org",
         "quota": {"maxGPUs": 12},
-        "stages": [{"name": "x", "resources": {"totalGPUs": 0}}],
+        "stages": [{"name": name, "resources": {"gpuType": H100, "totalGPUs": 8}} for name in "ab"],
     }
     metadata = {"name": "tree", "namespace": "ns", "uid": "tree-uid"}
     tree = parse_object(
         {"apiVersion": API_VERSION, "kind": "Run", "metadata": metadata, "spec": spec}, "test"
     )
     assert isinstance(tree, Run)
-    reference = OwnerReference(
-        api_version=API_VERSION, kind="Run", name="tree", uid="tree-uid", controller=True
-    )
-    stages = []
-    for name in ("tree-a", "tree-b"):
-        stage = run(name, "org", 8)
-        above = msgspec.structs.replace(stage.metadata, owner_references=(reference,))
-        stages.append(msgspec.structs.replace(stage, metadata=above))
     lab = Lab(nodes("nv-a", 2), budget("org", 16), tree)
-    lab.submit(*stages)
+    lab.settle()
     assert (lab.phase("tree-a"), said(lab, "tree-b")) == ("Running", [("TreeQuota", "ns/tree", 4, 8)])

@@ -190,9 +190,9 @@ def test_a_lowered_duration_holds_from_the_start_of_the_admission() -> None:
     assert lab.endings("r") == [("Failed", 2 * HOUR)]
 
 
-def test_a_run_without_gpus_is_left_to_others() -> None:
+def test_a_run_without_gpus_starts_at_once_and_holds_nothing() -> None:
     lab = Lab(node("n"), ORG)
     prep = msgspec.structs.replace(RUN, metadata=ObjectMeta(name="prep", namespace="ns", uid="prep-uid"))
     spec = msgspec.structs.replace(prep.spec, resources=Resources(total_gpus=0, pods=2))
     lab.submit(msgspec.structs.replace(prep, spec=spec))
-    assert (lab.phase("prep"), lab.world.queue) == ("Pending", [])
+    assert (lab.phase("prep"), lab.leases("prep"), len(lab["prep"].seats)) == ("Running", [], 2)

@@ -1,0 +1,189 @@
+"""Writing verbs on a live cluster: requests with the user's own rights; the manager does the rest."""
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Any
+
+import click
+import msgspec
+
+from jobtree.api.documents import Document
+from jobtree.api.parse import parse_object
+from jobtree.api.run import Run
+from jobtree.cli.errors import CommandError, Exit
+from jobtree.cli.live import Live, told
+from jobtree.cli.output import print_objects
+from jobtree.cli.resize import refuse_width
+from jobtree.cli.settings import Settings
+from jobtree.core.shape import shape_of
+from jobtree.kube import requests
+from jobtree.kube.errors import StatusError
+from jobtree.kube.follow import Follow
+from jobtree.kube.requests import Seen, Selector
+from jobtree.kube.resources import BUDGETS, NODES, PODS, RUNS, Resource
+from jobtree.kube.stream import follow_changes
+
+RESOURCES: dict[str, Resource] = {"Run": RUNS, "Budget": BUDGETS, "Node": NODES, "Pod": PODS}
+ANSWER_SECONDS = 5  # how long submit waits for the manager's word
+
+
+def submit(settings: Settings, documents: Sequence[Document], *, dry_run: bool, replace: bool) -> None:
+    """Create objects, or put them in place of others; say what the manager made of each Run."""
+    live = Live(settings)
+    for document in documents:
+        check(document, live.namespace)
+    bodies = [send(live, document.body, dry_run=dry_run, replace=replace) for document in documents]
+    if not dry_run:
+        bodies = [await_word(live, body) if body["kind"] == "Run" else body for body in bodies]
+    if not settings.human:
+        print_objects(settings, bodies, many=len(bodies) > 1)
+        return
+    for body in bodies:
+        click.echo(word(body))
+    if dry_run:
+        click.echo("dry run: nothing was saved")
+
+
+def check(document: Document, namespace: str) -> None:
+    """Refuse here what the server would refuse less kindly."""
+    body = document.body
+    kind = body.get("kind")
+    if kind not in RESOURCES:
+        names = ", ".join(RESOURCES)
+        raise CommandError(
+            Exit.USAGE, f"{document.where}: kind: {kind} is not allowed: must be one of {names}"
+        )
+    metadata = body.setdefault("metadata", {})
+    if RESOURCES[str(kind)].namespaced:
+        metadata["namespace"] = metadata.get("namespace") or namespace
+    if kind in ("Run", "Budget"):
+        parse_object(body, document.where)
+
+
+def send(live: Live, body: dict[str, Any], *, dry_run: bool, replace: bool) -> dict[str, Any]:
+    resource = RESOURCES[body["kind"]]
+    request = requests.create(resource, body)
+    with told():
+        try:
+            answer = live.client.ask(rehearsed(request) if dry_run else request)
+        except StatusError as refused:
+            if not (refused.exists_already and replace):
+                raise
+            answer = put(live, resource, body, dry_run=dry_run)
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **answer}
+
+
+def rehearsed(request: requests.Request) -> requests.Request:
+    joint = "&" if "?" in request.target else "?"
+    return request._replace(target=f"{request.target}{joint}dryRun=All")
+
+
+def put(live: Live, resource: Resource, body: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+    """Another version of an object that is there: its spec, as it stands now."""
+    metadata = body["metadata"]
+    known = live.client.ask(requests.get(resource, metadata["name"], metadata.get("namespace", "")))
+    known["spec"] = body["spec"]
+    request = requests.replace(resource, known)
+    return live.client.ask(rehearsed(request) if dry_run else request)
+
+
+def await_word(live: Live, body: dict[str, Any]) -> dict[str, Any]:
+    """The Run once the manager has said something of it, or as it was when patience ends."""
+    metadata = body["metadata"]
+    selector = Selector(metadata["namespace"], fields=f"metadata.name={metadata['name']}")
+    request = requests.watch(RUNS, selector, metadata["resourceVersion"], ANSWER_SECONDS, initial=False)
+    with told():
+        for line in live.client.lines(request):
+            event = msgspec.json.decode(line, type=dict[str, Any])
+            latest: dict[str, Any] = event.get("object", {})
+            if latest.get("status", {}).get("observedGeneration", 0) >= metadata.get("generation", 1):
+                return latest
+    return body
+
+
+def word(body: dict[str, Any]) -> str:
+    """``default/train is Running: Admitted: 8 GPUs, paid by west/h100``."""
+    metadata, status = body["metadata"], body.get("status", {})
+    name = "/".join(part for part in (metadata.get("namespace", ""), metadata["name"]) if part)
+    if body["kind"] != "Run":
+        return f"{body['kind']} {name} is in place"
+    phase = status.get("phase")
+    if not phase:
+        return f"{name} is created; the manager has not answered yet: 'kubectl runs watch {name}' follows it"
+    said = f": {status['message']}" if status.get("message") else ""
+    start = f"; it starts at {status['earliestStart']} at the latest" if "earliestStart" in status else ""
+    return f"{name} is {phase}{said}{start}"
+
+
+def cancel(settings: Settings, runs: Sequence[str]) -> None:
+    live = Live(settings)
+    bodies = [find(live, run) for run in runs]
+    for body in bodies:
+        metadata = body["metadata"]
+        seen = Seen(metadata["name"], metadata["namespace"], metadata["uid"])
+        live.ask(requests.delete(RUNS, seen))
+    if not settings.human:
+        print_objects(settings, bodies, many=len(bodies) > 1)
+        return
+    for body in bodies:
+        click.echo(
+            f"{body['metadata']['namespace']}/{body['metadata']['name']} is going: its leases close first"
+        )
+
+
+def find(live: Live, text: str) -> dict[str, Any]:
+    """The Run that an argument names, in its namespace or in the current one."""
+    wanted = text.rpartition(".io/")[2] if ".io/" in text else text
+    namespace, _, name = wanted.rpartition("/")
+    return {"apiVersion": RUNS.api_version, "kind": "Run"} | live.ask(
+        requests.get(RUNS, name, namespace or live.namespace)
+    )
+
+
+def resize(settings: Settings, run: str, sign: int, by: int | None, width: int | None) -> None:
+    """Set the width that a Run wants."""
+    live = Live(settings)
+    body = find(live, run)
+    parsed = parse_object(deepcopy(body), "the cluster")
+    allocated = body.get("status", {}).get("width", {}).get("allocated", 0)
+    wanted = width if width is not None else allocated + sign * (by or 0)
+    name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+    phase = body.get("status", {}).get("phase", "Pending")
+    assert isinstance(parsed, Run)
+    refuse_width(name, shape_of(parsed.spec), phase, allocated, sign, wanted)
+    seen = Seen(body["metadata"]["name"], body["metadata"]["namespace"], body["metadata"]["uid"])
+    patched = live.ask(
+        requests.merge_patch(RUNS, seen, {"spec": {"malleable": {"desiredTotalGPUs": wanted}}})
+    )
+    if not settings.human:
+        print_objects(settings, [{"apiVersion": RUNS.api_version, "kind": "Run"} | patched], many=False)
+        return
+    click.echo(f"{name} wants {wanted} GPUs and has {allocated}: 'kubectl runs watch {name}' follows it")
+
+
+class Bell:
+    """Hears that something happened, and remembers nothing: who hears it looks for itself."""
+
+    def restart(self) -> None:
+        """A listing begins."""
+
+    def finish(self) -> None:
+        """A listing is done."""
+
+    def upsert(self, encoded: bytes | msgspec.Raw) -> str:
+        return self._version(encoded)
+
+    def delete(self, encoded: bytes | msgspec.Raw) -> str:
+        return self._version(encoded)
+
+    @staticmethod
+    def _version(encoded: bytes | msgspec.Raw) -> str:
+        version: str = msgspec.json.decode(encoded)["metadata"]["resourceVersion"]
+        return version
+
+
+def stirrings(live: Live, namespace: str, name: str) -> Iterator[None]:
+    """Comes back whenever the Run has changed, for as long as anybody asks."""
+    selector = Selector(namespace, fields=f"metadata.name={name}")
+    with told():
+        yield from follow_changes(live.transport, Follow(RUNS, Bell(), selector))

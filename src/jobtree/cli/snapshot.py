@@ -1,0 +1,33 @@
+"""``kubectl runs snapshot``: a live cluster as a state file."""
+
+import click
+
+from jobtree.cli.settings import Settings, verb
+
+EXAMPLES = """
+kubectl runs snapshot > cluster.yaml
+kubectl runs --state cluster.yaml plan -f run.yaml    # the same answer as the cluster would give
+"""
+
+
+@verb("snapshot", examples=EXAMPLES)
+def command(settings: Settings) -> None:
+    """Print a live cluster as a state file: nodes, pods, budgets, runs, reservations, leases, the policy.
+
+    Times of the file are those of the moment it was made: the simulation goes on from there.
+    """
+    from time import time_ns
+
+    from jobtree.api.documents import dump_yaml
+    from jobtree.api.policy import clock_document
+    from jobtree.cli.errors import CommandError, Exit
+    from jobtree.cli.live import Live
+
+    if not settings.live:
+        raise CommandError(
+            Exit.USAGE, "a state file is a snapshot already: leave out --state and JOBTREE_STATE"
+        )
+    bodies = Live(settings).bodies()
+    for body in bodies:
+        body.get("metadata", {}).pop("managedFields", None)
+    click.echo(dump_yaml([clock_document(time_ns() // 1_000_000), *bodies]), nl=False)

@@ -1,0 +1,167 @@
+"""Chances: which waiting Runs need not be asked, since nothing could come of it.
+
+When a Run ends, most of those who wait still find no place or no money. Here that is told from bounds that
+promise too much and never too little: pods that fit in each domain without standing in a promise's way, what
+the payers have left. Only who is certain to be refused, for reasons it was told before, is passed over; so a
+world in which everybody is asked plans the same. Bounds are shared by all Runs whose pods are alike.
+"""
+
+import msgspec
+
+from jobtree.api.quantities import MILLI
+from jobtree.core.books import FOREVER
+from jobtree.core.cover import Means, candidates, refusals
+from jobtree.core.fleet import Demand, Domain, Flavor
+from jobtree.core.giveway import loans
+from jobtree.core.holds import provisional_notice
+from jobtree.core.horizon import base_demand, horizon
+from jobtree.core.lease import RunKey
+from jobtree.core.reasons import Reason
+from jobtree.core.runs import RunState
+from jobtree.core.shape import Shape
+from jobtree.core.world import World
+
+OF_PLACE = frozenset({Reason.NO_FREE_SLOTS, Reason.GROUP_TOO_LARGE, Reason.HELD})
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What the room for a Run depends on, besides its own promise."""
+
+    flavor: str
+    demand: Demand
+    chunk: int  # pods that must sit together
+    duration: int | None
+    notice: int | None  # how long provisional work must be able to run; None: it may not be provisional
+
+
+class Room(msgspec.Struct, frozen=True):
+    """Pods that fit now, in whole chunks: all together, and in the one domain that takes most."""
+
+    together: int
+    alone: int
+
+
+class Chances:
+    """Who could start, as things stand: ask anew when anything has changed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rooms: dict[Kind, dict[str, int]] = {}
+        self._sums: dict[Kind, Room] = {}
+        self._offering: dict[tuple[str, int], list[Domain]] = {}
+
+    def none(self, state: RunState) -> bool:
+        """Whether asking this Run is certain to change nothing, not even what it was told."""
+        world, shape = self._world, state.shape
+        flavor = world.fleet.flavors.get(state.flavor)
+        if not state.waiting or shape is None or flavor is None or not self._settled(state):
+            return False
+        if shape.allow_opportunistic and flavor.free + flavor.spare_slots >= shape.min:
+            return False
+        if state.undated and world.provisional:
+            return False
+        size = shape.pod_size(flavor.biggest_node)
+        if self._fits(state, shape, flavor, size):
+            return self._unpaid_for(state, shape, size)
+        return self._place_lacks(state, shape, flavor, size)
+
+    def _settled(self, state: RunState) -> bool:
+        """Whether it has its promise and its answer, and its promise is not due."""
+        return (
+            state.promise is not None
+            and state.verdict is not None
+            and state.verdict.phase == "Reserved"
+            and not self._world.shaken
+            and state.standing(self._world.now) is None
+        )
+
+    def _place_lacks(self, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
+        """There is no place: money that is recalled from the family could make some (C11)."""
+        world, now = self._world, self._world.now
+        lent = sum(lease.gpus for lease in loans(world, state, now))
+        if lent and flavor.free + flavor.unpaid_slots + lent >= shape.min:
+            return told_of_place(state) and not refusals(world, state, shape.total, size, now)
+        return told_of_place(state) or not self._payable(state, shape, size)
+
+    def _unpaid_for(self, state: RunState, shape: Shape, size: int) -> bool:
+        """There is place: whether money lacks, as it was told, and none can be recalled."""
+        world, now = self._world, self._world.now
+        if told_of_place(state) or loans(world, state, now):
+            return False
+        if shape.checkpoint is None:
+            return not self._payable(state, shape, size)
+        left = (one.envelope.account.free_charge() // MILLI for one in candidates(world, state))
+        return sum(max(0, gpus) // size for gpus in left) * size < shape.min
+
+    def _payable(self, state: RunState, shape: Shape, size: int) -> bool:
+        means = Means(self._world, state, size, self._world.now, unpaid=False)
+        return means.purses(candidates(self._world, state), shape.min // size) is not None
+
+    # Places
+
+    def _fits(self, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
+        """Whether its pods might fit at its least width."""
+        pods = shape.min // size
+        kind = Kind(
+            flavor=flavor.name,
+            demand=base_demand(state, size),
+            chunk=max(1, shape.group // size) if shape.spread else 1,
+            duration=shape.max_duration,
+            notice=None if shape.checkpoint is None else provisional_notice(self._world, state),
+        )
+        room = self._room(kind)
+        whole = pods // kind.chunk * kind.chunk
+        if (room.together if shape.spread else room.alone) >= whole:
+            return True
+        return self._with_own(state, kind, whole, spread=shape.spread)
+
+    def _with_own(self, state: RunState, kind: Kind, pods: int, *, spread: bool) -> bool:
+        """The same where its own promise, which does not stand in its way, has its share."""
+        assert state.promise is not None
+        rooms = self._rooms[kind]
+        own = {
+            name: self._pods(kind, self._world.fleet.flavors[kind.flavor].domains[name], state.key)
+            for name, _ in state.promise.shares
+            if name in rooms
+        }
+        if not spread:
+            return max(own.values(), default=0) >= pods
+        more = sum(found - rooms[name] for name, found in own.items())
+        return self._sums[kind].together + more >= pods
+
+    def _room(self, kind: Kind) -> Room:
+        known = self._sums.get(kind)
+        if known is None:
+            found = {one.name: self._pods(kind, one, None) for one in self._offering_domains(kind)}
+            self._rooms[kind] = found
+            known = self._sums[kind] = Room(sum(found.values()), max(found.values(), default=0))
+        return known
+
+    def _offering_domains(self, kind: Kind) -> list[Domain]:
+        """Domains in which a pod could stand, if unpaid work went."""
+        key = (kind.flavor, kind.demand.size)
+        known = self._offering.get(key)
+        if known is None:
+            flavor, size = self._world.fleet.flavors[kind.flavor], kind.demand.size
+            domains = flavor.domains.values() if flavor.unpaid_slots else flavor.in_pack_order(size)
+            known = self._offering[key] = [one for one in domains if one.free + one.unpaid_slots >= size]
+        return known
+
+    def _pods(self, kind: Kind, domain: Domain, run: RunKey | None) -> int:
+        """Pods that could start here now: beside all promises, or provisionally before they are due."""
+        world, now = self._world, self._world.now
+        one = horizon(world, domain, kind.demand, None)
+        end = FOREVER if kind.duration is None else now + kind.duration
+        if kind.notice is not None and all(
+            promise.run == run or promise.at is None or promise.at - now >= kind.notice
+            for promise in domain.promises.values()
+        ):
+            pods = one.free_pods(now)
+        else:
+            pods = one.pods(0, now, end, run, None)
+        return max(0, pods) // kind.chunk * kind.chunk
+
+
+def told_of_place(state: RunState) -> bool:
+    """Whether the Run was told that only place lacks."""
+    return state.verdict is not None and all(why.reason in OF_PLACE for why in state.verdict.whys)

@@ -1,0 +1,108 @@
+"""How long Runs ran: every owner's admissions, as the ledger tells them, and what follows for others.
+
+A history is kept by events, from closed leases alone, in whatever order they arrive: a world that is read
+anew from its objects knows the same. An admission begins with leases of reason ``Start`` and ends with the
+last lease before the next one. It is a whole observation if the work itself ended (Completed, Failed,
+Cancelled), else a censored one: the Run would have gone on for longer than that.
+
+``Survival`` is the product-limit estimate over such observations, in integers. Asked about a Run that has
+run for some time already it answers on that condition, so a long job is not expected to end soon just
+because most are short; and where nothing observed lasted so long, it has no answer.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+
+from jobtree.api.lease import ClosureReason
+from jobtree.core.lease import Lease
+
+OWN_ENDS = frozenset({"Completed", "Failed", "Cancelled"})
+LEAST_ENDS = 5  # fewer Runs that ended say nothing about the next
+WHOLE = 1 << 40
+
+Observation = tuple[int, bool]  # for how long, and whether the work ended then
+
+
+def size_class(gpus: int) -> int:
+    """Sizes that count as similar: up to twice as many GPUs."""
+    return (gpus - 1).bit_length()
+
+
+class Past:
+    """What closed leases tell of one Run."""
+
+    __slots__ = ("ends", "starts")
+
+    def __init__(self) -> None:
+        self.starts: dict[int, int] = {}  # GPUs by the instant of an admission
+        self.ends: dict[int, bool] = {}  # whether the work ended at that instant
+
+    def admissions(self) -> Iterator[tuple[int, Observation]]:
+        """Size class, duration, and whether it was the work that ended it."""
+        starts = sorted(self.starts)
+        ends = sorted(self.ends)
+        for start, following in zip(starts, [*starts[1:], None], strict=True):
+            before = len(ends) if following is None else bisect_right(ends, following)
+            if before and ends[before - 1] > start:
+                end = ends[before - 1]
+                yield size_class(self.starts[start]), (end - start, self.ends[end])
+
+
+class History:
+    def __init__(self) -> None:
+        self.by_owner: dict[str, dict[str, Past]] = {}
+
+    def close(self, lease: Lease, end: int, reason: ClosureReason | None) -> None:
+        """A lease ended, for that reason."""
+        past = self.by_owner.setdefault(lease.owner, {}).setdefault(lease.uid, Past())
+        if lease.reason == "Start" and lease.role != "Spare":
+            past.starts[lease.start] = past.starts.get(lease.start, 0) + lease.gpus
+        past.ends[end] = past.ends.get(end, False) or reason in OWN_ENDS
+
+    def forget(self, before: int) -> None:
+        """Runs whose last lease ended before that instant are no longer in the ledger."""
+        for runs in self.by_owner.values():
+            for uid in [uid for uid, past in runs.items() if max(past.ends) < before]:
+                del runs[uid]
+
+    def of(self, owner: str) -> dict[int, list[Observation]]:
+        """The owner's observations by size class."""
+        found: dict[int, list[Observation]] = {}
+        for past in self.by_owner.get(owner, {}).values():
+            for size, observation in past.admissions():
+                found.setdefault(size, []).append(observation)
+        return found
+
+
+class Survival:
+    """What part of Runs still goes on after a time."""
+
+    def __init__(self, observations: Iterable[Observation]) -> None:
+        found = sorted(observations)
+        self.ended = sum(ended for _, ended in found)
+        self._times: list[int] = []  # at which some ended
+        self._gone: list[int] = []  # the part that has ended by then, of WHOLE
+        left, at_risk = WHOLE, len(found)
+        for duration, group in groupby(found, key=itemgetter(0)):
+            together = list(group)
+            ended = sum(end for _, end in together)
+            if ended:
+                left = left * (at_risk - ended) // at_risk
+                self._times.append(duration)
+                self._gone.append(WHOLE - left)
+            at_risk -= len(together)
+
+    @property
+    def tells(self) -> bool:
+        """Whether enough has been seen to say anything."""
+        return self.ended >= LEAST_ENDS
+
+    def duration(self, age: int, part: int, parts: int) -> int | None:
+        """After what time in all that part of those has ended which have run for ``age`` already."""
+        known = bisect_right(self._times, age)
+        left = WHOLE - (self._gone[known - 1] if known else 0)
+        gone = WHOLE - left * (parts - part) // parts
+        found = max(known, bisect_left(self._gone, gone))
+        return self._times[found] if found < len(self._times) else None

@@ -1,0 +1,289 @@
+"""When a waiting Run is expected to start, which may well be before it is promised to.
+
+A promise is an upper bound: it counts on certain ends only. Here Runs end when they are likely to
+(``lifetimes``). Where nothing is known about anybody in the way there is no answer.
+
+The coming hours are played through ``COURSES`` times, in counts of GPUs per domain and envelope. In each
+course every Run in the way ends at another part of its distribution, and the waiting Runs start in the
+order of their promises, in each of the ``MOST_DOMAINS`` likeliest domains. Nothing here decides.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from typing import NamedTuple
+
+from jobtree.api.quantities import MILLI
+from jobtree.core.books import FOREVER, EnvelopeState
+from jobtree.core.cover import candidates
+from jobtree.core.fleet import Demand, Domain, matches
+from jobtree.core.horizon import base_demand
+from jobtree.core.lease import EnvelopeKey, RunKey
+from jobtree.core.lifetimes import COURSES, Lifetimes
+from jobtree.core.promise import Promise
+from jobtree.core.runs import RunState
+from jobtree.core.world import World
+
+MEDIAN = 15  # of the sorted courses
+LATE = 29  # a little beyond nine in ten: durations seen so far are not all there are
+MOST_DOMAINS = 12  # that one Run is tried in
+MOST_TURNS = 256
+
+Steps = tuple[list[int], list[int]]  # instants, and how much there is from each on
+
+
+class Expected(NamedTuple):
+    p50: int
+    p90: int
+
+
+class Stay(NamedTuple):
+    """GPUs that a waiting Run will take up, from when to when."""
+
+    start: int
+    end: int
+    gpus: int
+
+
+class Expectations:
+    """The coming hours of one world as it stands: ask, then throw away."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._lifetimes = Lifetimes(world)
+        self._rooms: dict[tuple[str, str, Demand], list[Steps]] = {}
+        self._funds: dict[EnvelopeKey, list[Steps]] = {}
+        self._placed: list[dict[tuple[str, str], list[Stay]]] = [{} for _ in range(COURSES)]
+        self._paid: list[dict[EnvelopeKey, list[Stay]]] = [{} for _ in range(COURSES)]
+        self._answers: dict[RunKey, Expected | None] | None = None
+
+    def start_of(self, state: RunState) -> Expected | None:
+        """When half of the courses, and nine in ten, have the Run started; None where nobody can say."""
+        if self._answers is None:
+            self._world.history.forget(self._world.now - self._world.policy.lease_retention_ms)
+            waiting = [
+                (one.promise.rank, one) for one in self._world.runs.values() if one.promise and one.waiting
+            ]
+            waiting.sort(key=lambda pair: pair[0])
+            self._answers = {one.key: self._follow(one) for _, one in waiting}
+        return self._answers.get(state.key)
+
+    def _follow(self, state: RunState) -> Expected | None:
+        """Play one waiting Run through all courses, behind those promised before it."""
+        promise = state.promise
+        assert promise is not None
+        if promise.at is None and not promise.funding:
+            return None  # nothing known will ever start it
+        domains = self._domains(state, promise)
+        spans = self._lifetimes.spans(state)
+        starts = [self._course(number, state, promise, domains, spans[number]) for number in range(COURSES)]
+        informed = any(self._told_of(domain) for domain in domains) or self._told_payer(state)
+        starts.sort()
+        if not informed or starts[LATE] >= FOREVER:
+            return None
+        return Expected(starts[MEDIAN], starts[LATE])
+
+    def _course(
+        self, number: int, state: RunState, promise: Promise, domains: Sequence[Domain], span: int
+    ) -> int:
+        """When it starts in one course; what it takes up then is not there for those behind it."""
+        latest = FOREVER if promise.at is None else promise.at
+        at, turns, chosen = self._world.now, 0, list(promise.shares)
+        while turns < MOST_TURNS:
+            placed = self._place(number, state, promise, domains, at)
+            at = latest if placed is None else placed[0]
+            if placed is None or at >= latest:
+                break
+            chosen = placed[1]
+            paid = self._first_paid(number, state, promise, at)
+            if paid == at:
+                break
+            at, turns = paid, turns + 1
+        if at >= latest or turns == MOST_TURNS:
+            at, chosen = latest, list(promise.shares)
+        if at < FOREVER:
+            self._take(number, promise, chosen, at, min(FOREVER, at + span))
+        return at
+
+    def _take(
+        self, number: int, promise: Promise, chosen: Sequence[tuple[str, int]], start: int, end: int
+    ) -> None:
+        for name, gpus in chosen:
+            stays = self._placed[number].setdefault((promise.flavor, name), [])
+            stays.append(Stay(start, end, gpus))
+        for key, gpus in promise.funding:
+            self._paid[number].setdefault(key, []).append(Stay(start, end, gpus))
+
+    # Places
+
+    def _domains(self, state: RunState, promise: Promise) -> list[Domain]:
+        """Where it may start: the promised slice first, then where most is free."""
+        flavor = self._world.fleet.flavor(promise.flavor)
+        mine = dict(promise.shares)
+        selectors = {candidate.envelope.selector for candidate in candidates(self._world, state)}
+        order = sorted(
+            flavor.domains.values(),
+            key=lambda one: (one.name not in mine, -one.free, -one.capacity, one.name),
+        )
+        found = (
+            one
+            for one in order
+            if one.capacity >= promise.pod_size
+            and any(matches(node.node.labels, only) for node in one.nodes.values() for only in selectors)
+        )
+        return list(islice(found, MOST_DOMAINS))
+
+    def _place(
+        self, number: int, state: RunState, promise: Promise, domains: Sequence[Domain], at: int
+    ) -> tuple[int, list[tuple[str, int]]] | None:
+        """The first instant at which all its groups have a place, and where that is."""
+        shape = state.shape
+        assert shape is not None
+        grouped = shape.group and shape.spread
+        sizes = shape.groups(promise.width) if grouped else [promise.width]
+        chosen: list[tuple[str, int]] = []
+        for gpus in sizes:
+            best: tuple[int, str] | None = None
+            for domain in domains:
+                taken = sum(share for name, share in chosen if name == domain.name)
+                first = self._first_room(number, state, promise, domain, gpus + taken, at)
+                if first is not None and (best is None or first < best[0]):
+                    best = (first, domain.name)
+            if best is None:
+                return None
+            at = max(at, best[0])
+            chosen.append((best[1], gpus))
+        return at, chosen
+
+    def _first_room(  # noqa: PLR0913, PLR0917  one question with its circumstances
+        self, number: int, state: RunState, promise: Promise, domain: Domain, gpus: int, at: int
+    ) -> int | None:
+        """The first instant from ``at`` on with room for so many GPUs that nobody before it will take."""
+        size, needed = promise.pod_size, gpus // promise.pod_size
+        times, pods = self._room(domain, state, size)[number]
+        stays = self._placed[number].get((domain.flavor, domain.name), ())
+        if not stays:
+            found = bisect_left(pods, needed)
+            return None if found == len(pods) else max(at, times[found])
+        shape = state.shape
+        stay = FOREVER if shape is None or shape.max_duration is None else shape.max_duration
+        return first_around(at, (times, pods), stays, size, needed, stay)
+
+    def _room(self, domain: Domain, state: RunState, size: int) -> list[Steps]:
+        """Pods of that size that fit into a domain, from instant to instant, in every course."""
+        demand = base_demand(state, size)
+        key = (domain.flavor, domain.name, demand)
+        known = self._rooms.get(key)
+        if known is None:
+            nodes = domain.usable_nodes(demand)
+            held = [(node, run, gpus) for node in nodes for run, gpus in self._on(domain, node)]
+            free = {node: domain.nodes[node].free for node in nodes}
+            for node in nodes:
+                for name in self._world.by_node.get(node, ()):
+                    lease = self._world.held[name].lease
+                    if lease.role == "Opportunistic":  # it stands in nobody's way
+                        mask = dict(lease.slots)[node] & ~domain.nodes[node].spare
+                        free[node] += mask.bit_count()
+            known = self._rooms[key] = [
+                sweep(
+                    free, [(self._lifetimes.ends(run)[number], node, gpus) for node, run, gpus in held], size
+                )
+                for number in range(COURSES)
+            ]
+        return known
+
+    def _on(self, domain: Domain, node: str) -> Iterator[tuple[RunKey, int]]:
+        """Runs with GPUs on a node that somebody pays for."""
+        for name in self._world.by_node.get(node, ()):
+            lease = self._world.held[name].lease
+            if lease.role != "Opportunistic" and node in domain.nodes:
+                yield lease.run, dict(lease.slots)[node].bit_count()
+
+    def _told_of(self, domain: Domain) -> bool:
+        return any(run in self._lifetimes.told for node in domain.nodes for run, _ in self._on(domain, node))
+
+    # Money
+
+    def _told_payer(self, state: RunState) -> bool:
+        payers = candidates(self._world, state)
+        return any(
+            lease.run in self._lifetimes.told for one in payers for lease in one.envelope.leases.values()
+        )
+
+    def _first_paid(self, number: int, state: RunState, promise: Promise, at: int) -> int:
+        """The first instant from ``at`` on at which its payers together have enough."""
+        payers = [one.envelope for one in candidates(self._world, state)]
+        later = [envelope.start for envelope in payers if envelope.start > at]
+        for envelope in payers:
+            times, _ = self._fund(envelope)[number]
+            later += instants(at, times, self._paid[number].get(envelope.key, ()))
+        for instant in sorted({at, *later})[:MOST_TURNS]:
+            if sum(self._funds_at(number, envelope, instant) for envelope in payers) >= promise.width:
+                return instant
+        return FOREVER
+
+    def _funds_at(self, number: int, envelope: EnvelopeState, at: int) -> int:
+        if not envelope.open_at(at):
+            return 0
+        times, gpus = self._fund(envelope)[number]
+        taken = sum(one.gpus for one in self._paid[number].get(envelope.key, ()) if one.start <= at < one.end)
+        return max(0, gpus[bisect_right(times, at) - 1] - taken)
+
+    def _fund(self, envelope: EnvelopeState) -> list[Steps]:
+        """GPUs that an envelope has left, from instant to instant, in every course."""
+        known = self._funds.get(envelope.key)
+        if known is None:
+            free = {"": envelope.account.free_charge() // MILLI}
+            held = [(lease.run, lease.charge // MILLI) for lease in envelope.leases.values()]
+            known = self._funds[envelope.key] = [
+                sweep(free, [(self._lifetimes.ends(run)[number], "", gpus) for run, gpus in held], 1)
+                for number in range(COURSES)
+            ]
+        return known
+
+
+def sweep(free: dict[str, int], ends: list[tuple[int, str, int]], size: int) -> Steps:
+    """What fits, in units of that size, as GPUs come free on the nodes one after another."""
+    room = dict(free)
+    count = sum(max(0, gpus) // size for gpus in room.values())
+    times, counts = [-FOREVER], [count]
+    for at, node, gpus in sorted(ends):
+        if at >= FOREVER:
+            break
+        before = room[node]
+        room[node] = before + gpus
+        count += max(0, room[node]) // size - max(0, before) // size
+        if times[-1] == at:
+            counts[-1] = count
+        else:
+            times.append(at)
+            counts.append(count)
+    return times, counts
+
+
+def first_around(  # noqa: PLR0913, PLR0917  one question with its circumstances
+    at: int, room: Steps, stays: Sequence[Stay], size: int, needed: int, span: int
+) -> int | None:
+    """The first instant at which so many pods fit beside all stays that they would meet within the span."""
+    times, pods = room
+    later = sorted({one.end for one in stays if at < one.end < FOREVER})
+    for instant in merge([at], times[bisect_right(times, at) :], later):
+        have = pods[bisect_right(times, instant) - 1]
+        if have < needed:
+            continue
+        for one in stays:
+            if one.end > instant and one.start < instant + span:
+                have -= -(-one.gpus // size)
+                if have < needed:
+                    break
+        else:
+            return instant
+    return None
+
+
+def instants(at: int, times: Sequence[int], stays: Sequence[Stay]) -> Iterator[int]:
+    """Instants from ``at`` on at which there may be more than before."""
+    yield at
+    yield from times[bisect_right(times, at) :]
+    yield from (one.end for one in stays if at < one.end < FOREVER)

@@ -1,0 +1,217 @@
+"""Stages that start together (J3): one gang for admission, Reservation, resolution and lottery.
+
+Each member is laid out, promised and resolved like any Run, one after the other in one trial; nothing is
+kept unless all of them succeed. Their promises have one instant, one name and one commitment. A gang of
+stages starts at its full width or, where that does not fit, every malleable member at its minimum; it does
+not start on sufferance.
+"""
+
+from collections.abc import Sequence
+from math import gcd
+
+import msgspec
+
+from jobtree.core.admit import why_not
+from jobtree.core.cover import refusals
+from jobtree.core.gang import Layout
+from jobtree.core.giveway import Taking, recalls, reclaims, take_least
+from jobtree.core.promise import Promise, Slip
+from jobtree.core.reasons import Reason, Verdict, Why
+from jobtree.core.reserve import blank_promise, filled, look, renew
+from jobtree.core.runs import RunState
+from jobtree.core.trial import Trial
+
+MAX_TURNS = 64  # members asked in turn for one instant that suits all
+
+Widths = dict[str, int]  # by UID; 0: no GPUs
+
+
+def in_gang(state: RunState) -> bool:
+    """Whether it waits to start together with others."""
+    return bool(state.gang) and state.phase != "Running"
+
+
+def look_again(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
+    """Promise another start, to a Run or to all of its gang."""
+    if state.gang:
+        renew_together(trial, state, reason, not_before)
+    else:
+        renew(trial, state, reason, not_before)
+
+
+def start_together(trial: Trial, state: RunState) -> Verdict | None:
+    """Start a gang of stages, or give it one Reservation; only the first member that waits asks."""
+    party = [one for one in trial.world.kin.members(state) if one.phase in ("Pending", "Reserved")]
+    leader = next(one for one in party if one.shape is not None)
+    if leader is not state:
+        return Verdict("Reserved", (Why(Reason.TOGETHER, leader.key[1]),))
+    if any(one.standing(trial.world.now) is not None for one in party):
+        return None  # their promise is due this very instant: the next pass activates it
+    for widths in options(party):
+        if start_at(trial, party, widths):
+            return None
+    whys = reasons(trial, party)
+    if state.promise is None:
+        promise_together(trial, party)
+    names = ", ".join(one.key[1] for one in party if one is not state)
+    return Verdict("Reserved", (Why(Reason.TOGETHER, names), *dict.fromkeys(whys)))
+
+
+def options(party: Sequence[RunState]) -> list[Widths]:
+    """Full width for all; else the least for all."""
+    full = {one.uid: one.shape.widths()[0] if one.shape else 0 for one in party}
+    least = {one.uid: one.shape.min if one.shape else 0 for one in party}
+    return [full] if full == least else [full, least]
+
+
+def pod_size(trial: Trial, state: RunState) -> int:
+    shape = state.shape
+    if shape is None:
+        return 0
+    flavor = trial.world.fleet.flavors.get(shape.flavor)
+    return shape.pod_size(flavor.biggest_node if flavor else 1)
+
+
+def reasons(trial: Trial, party: Sequence[RunState]) -> list[Why]:
+    """Why they cannot start: what one of them lacks, else what they lack together."""
+    world = trial.world
+    alone: list[Why] = []
+    sums: dict[str, tuple[RunState, int, int]] = {}
+    for one in party:
+        shape = one.shape
+        if shape is None:
+            continue
+        flavor, size = world.fleet.flavors.get(shape.flavor), pod_size(trial, one)
+        alone += why_not(trial, one, shape, flavor, size)
+        first, gpus, unit = sums.get(shape.flavor, (one, 0, 0))
+        sums[shape.flavor] = (first, gpus + shape.min, gcd(unit, size))
+    short = [why for why in alone if why.reason is not Reason.HELD]
+    for name, (first, gpus, unit) in sums.items():
+        short += refusals(world, first, gpus, unit, world.now)
+        free = world.fleet.flavor(name).free
+        if free < gpus:
+            short.append(Why(Reason.NO_FREE_SLOTS, f"flavor {name}", free, gpus))
+    return list(dict.fromkeys(short)) or alone
+
+
+def start_at(trial: Trial, party: Sequence[RunState], widths: Widths) -> bool:
+    """Start all members, on free slots, else on those of unpaid work, else with recalled money."""
+    now = trial.world.now
+
+    def attempt() -> bool:
+        mark = trial.mark()
+        for one in party:
+            if not place(trial, one, widths[one.uid]):
+                trial.rollback(mark)
+                return False
+        for one in party:
+            if one.promise is not None:
+                cause = Why(Reason.SUPERSEDED, one.promise.name)
+                trial.act("Supersede", one, now, cause, promise=one.promise)
+        return True
+
+    if attempt():
+        return True
+    takings: list[Taking] = []
+    seen: set[str] = set()
+    for one in party:
+        if one.shape is not None and one.flavor not in seen:
+            seen.add(one.flavor)
+            takings += reclaims(trial, one, now)
+    if take_least(trial, takings, lambda: True, attempt):
+        return True
+    leader = next(one for one in party if one.shape is not None)
+    return take_least(trial, recalls(trial, leader, now), lambda: True, attempt)
+
+
+def place(trial: Trial, state: RunState, width: int) -> bool:
+    """One member starts at that width; without GPUs it just starts."""
+    now, size = trial.world.now, pod_size(trial, state)
+    cause = Why(Reason.ADMITTED, state.owner, width, width) if state.shape else Why(Reason.NO_GPUS)
+    trial.act("Start", state, now, cause, pod_size=size)
+    return state.shape is None or Layout(trial, state, size, now, "Start").place(width)
+
+
+# Promises
+
+
+def promise_together(trial: Trial, party: Sequence[RunState]) -> None:
+    """One promise for all: the first instant that suits every member, behind those promised already."""
+    gpus = [one for one in party if one.shape is not None]
+    tree = trial.world.kin.tree_of(gpus[0])
+    assert tree is not None
+    number = 1 + max(one.reservations for one in trial.world.kin.children(tree))
+    before = [blank_promise(trial.world, one, pod_size(trial, one), tree, number) for one in gpus]
+    settle_on_instant(trial, gpus, before, None)
+
+
+def settle_on_instant(
+    trial: Trial,
+    party: Sequence[RunState],
+    before: Sequence[Promise],
+    reason: Reason | None,
+    not_before: int = 0,
+) -> None:
+    """Ask the members in turn until one instant suits all; where none does, all wait without a date."""
+    world = trial.world
+    for _ in range(MAX_TURNS):
+        mark = trial.mark()
+        made = [
+            promise_one(trial, one, promise, reason, not_before)
+            for one, promise in zip(party, before, strict=True)
+        ]
+        instants = {promise.at for promise in made}
+        if len(instants) == 1:
+            return
+        trial.rollback(mark)
+        if None in instants:
+            break
+        not_before = max(at for at in instants if at is not None)
+    undated = [filled(world, one, promise, None) for one, promise in zip(party, before, strict=True)]
+    if not payable_when_empty(trial, undated):
+        undated = [msgspec.structs.replace(promise, funding=()) for promise in undated]
+    for one, promise, after in zip(party, before, undated, strict=True):
+        record(trial, one, promise, after, reason)
+
+
+def payable_when_empty(trial: Trial, promises: Sequence[Promise]) -> bool:
+    """Whether the payers that each member counts on could pay for all of them at once (C12)."""
+    wanted: dict[tuple[str, str], int] = {}
+    for promise in promises:
+        for key, gpus in promise.funding:
+            wanted[key] = wanted.get(key, 0) + gpus
+    envelopes = trial.world.ledger.envelopes
+    return all(promise.funding for promise in promises) and all(
+        gpus <= envelopes[key].spec.concurrency for key, gpus in wanted.items()
+    )
+
+
+def promise_one(
+    trial: Trial, state: RunState, before: Promise, reason: Reason | None, not_before: int
+) -> Promise:
+    rank = None if reason is None else before.rank
+    found = look(trial.world, state, before.pod_size, rank, not_before)
+    return record(trial, state, before, filled(trial.world, state, before, found), reason)
+
+
+def record(trial: Trial, state: RunState, before: Promise, after: Promise, reason: Reason | None) -> Promise:
+    """Make the promise or, with a reason, move it: later is a slip."""
+    world = trial.world
+    if reason is None:
+        trial.act("Reserve", state, world.now, Why(Reason.RESERVED, after.name), promise=after)
+        return after
+    slips = before.slips
+    if before.at is not None and (after.at is None or after.at > before.at):
+        slips = (*slips, Slip(before.at, after.at, str(reason)))
+    after = msgspec.structs.replace(after, slips=slips)
+    trial.act("Move", state, world.now, Why(reason, before.name), promise=after)
+    return after
+
+
+def renew_together(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
+    """Look again for the whole gang."""
+    party = [one for one in trial.world.kin.members(state) if one.promise is not None]
+    before = [one.promise for one in party if one.promise is not None]
+    for one, promise in zip(party, before, strict=True):
+        trial.act("Withdraw", one, trial.world.now, Why(reason, promise.name))
+    settle_on_instant(trial, party, before, reason, not_before)

@@ -1,0 +1,45 @@
+"""The flags with which the test cluster's API server runs, and the files that they name.
+
+RBAC is on, admission is Kubernetes' default but for one plugin, and every part of the cluster is known by a
+certificate of the cluster's own authority.
+"""
+
+from pathlib import Path
+
+from tests.live.certificates import Authority, private_file, token_signer
+
+ADMIN_GROUP = "system:masters"
+
+
+def api_server_flags(directory: Path, authority: Authority, etcd_socket: Path, port: int) -> dict[str, str]:
+    """Flags for an API server on this port; the files go into ``directory``."""
+
+    def private(name: str, text: str) -> Path:
+        return private_file(directory / name, text)
+
+    serving = authority.server("kube-apiserver", ["127.0.0.1", "localhost", "kubernetes.default.svc"])
+    tokens = token_signer()
+    to_kubelets = authority.client("kube-apiserver", [ADMIN_GROUP])
+    return {
+        "etcd-servers": f"unix://{etcd_socket}",
+        "bind-address": "127.0.0.1",
+        "advertise-address": "127.0.0.1",
+        "secure-port": str(port),
+        "endpoint-reconciler-type": "none",
+        "service-cluster-ip-range": "10.96.0.0/16",
+        "authorization-mode": "Node,RBAC",
+        "enable-admission-plugins": "ValidatingAdmissionPolicy",
+        # It taints every new node until a controller finds it ready. Fake nodes are ready when they come.
+        "disable-admission-plugins": "TaintNodesByCondition",
+        "allow-privileged": "true",
+        "client-ca-file": str(private("ca.crt", authority.certificate)),
+        "tls-cert-file": str(private("kube-apiserver.crt", serving.public)),
+        "tls-private-key-file": str(private("kube-apiserver.key", serving.key)),
+        "kubelet-certificate-authority": str(directory / "ca.crt"),
+        "kubelet-client-certificate": str(private("to-kubelets.crt", to_kubelets.public)),
+        "kubelet-client-key": str(private("to-kubelets.key", to_kubelets.key)),
+        "kubelet-preferred-address-types": "InternalIP",
+        "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
+        "service-account-key-file": str(private("tokens.pub", tokens.public)),
+        "service-account-signing-key-file": str(private("tokens.key", tokens.key)),
+    }

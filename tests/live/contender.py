@@ -1,0 +1,61 @@
+"""A process that wants to lead and, while it does, counts: ``contender.py KUBECONFIG IDENTITY``.
+
+It counts in a ConfigMap. It prints ``elected``, and ``lost`` before it ends with 3. SIGTERM ends it as a
+manager ends: the count stops, the Lease is given up, the exit code is 0.
+"""
+
+import asyncio
+import signal
+import sys
+
+from jobtree.kube import requests
+from jobtree.kube.access import find_access
+from jobtree.kube.errors import FencedError
+from jobtree.kube.gate import Gate
+from jobtree.kube.leader import Leader, News, Post, Timing, leader_client
+from jobtree.kube.pooled_http import PooledTransport
+from jobtree.kube.requests import Seen
+from jobtree.kube.resources import CONFIG_MAPS
+from jobtree.kube.writes import Writer
+
+NAMESPACE = "default"
+LEASE = "contended"
+COUNTS = Seen("contended-counts", NAMESPACE)
+TIMING = Timing(duration=8, renew_deadline=5.0, retry=1.0)
+LOST = 3
+
+
+async def main(kubeconfig: str, identity: str) -> int:
+    loop, elected, stopping = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+
+    def heard(news: News) -> None:
+        print(news, flush=True)  # noqa: T201  the test reads it
+        if news == "elected":
+            loop.call_soon_threadsafe(elected.set)
+
+    access = find_access(kubeconfig=kubeconfig)
+    loop.add_signal_handler(signal.SIGTERM, stopping.set)
+    leader = Leader(leader_client(access, TIMING), Post(NAMESPACE, LEASE, identity), heard, TIMING)
+    leader.start()
+    await elected.wait()
+    transport = PooledTransport(access)
+    try:
+        await count(Writer(transport, Gate(leader.may_write)), identity, stopping)
+    except FencedError:
+        await asyncio.to_thread(leader.stop)
+        return LOST
+    finally:
+        await transport.close()
+    await asyncio.to_thread(leader.stop)
+    return 0
+
+
+async def count(writer: Writer, identity: str, stopping: asyncio.Event) -> None:
+    number = 0
+    while not stopping.is_set():
+        number += 1
+        await writer.write(requests.merge_patch(CONFIG_MAPS, COUNTS, {"data": {identity: str(number)}}))
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(*sys.argv[1:])))

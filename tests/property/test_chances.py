@@ -1,0 +1,42 @@
+"""Who is passed over would have been refused: asking everybody decides nothing else."""
+
+from unittest.mock import patch
+
+from hypothesis import given
+
+from jobtree.core import plan as planning
+from jobtree.core.admit import consider
+from jobtree.core.chances import Chances
+from jobtree.core.reasons import Verdict
+from jobtree.core.runs import RunState
+from jobtree.core.trial import Trial
+from tests.property.drive import Drive
+from tests.property.examples import examples
+from tests.property.scenes import Scene, scenes
+
+
+class Asking(Chances):
+    """Passes nobody over, but remembers whom it would have."""
+
+    passed: RunState | None = None
+
+    def none(self, state: RunState) -> bool:
+        Asking.passed = state if super().none(state) else None
+        return False
+
+
+def considered(trial: Trial, state: RunState) -> Verdict | None:
+    mark, passed = trial.mark(), Asking.passed is state
+    verdict = consider(trial, state)
+    if passed:
+        assert trial.mark() == mark, f"{state.key} could start"
+        assert verdict is not None
+        assert verdict.phase == "Reserved"
+    return verdict
+
+
+@examples(150)
+@given(scenes())
+def test_nobody_is_passed_over_who_could_start(scene: Scene) -> None:
+    with patch.object(planning, "Chances", Asking), patch.object(planning, "consider", considered):
+        Drive(scene).play()

@@ -1,0 +1,108 @@
+"""When a waiting Run is expected to start: from what is known about durations, never beyond its promise."""
+
+from jobtree.api.quantities import HOUR, MINUTE
+from jobtree.core.expect import Expectations
+from tests.unit.core.build import T0, budget, envelope, nodes, run
+from tests.unit.core.lab import Lab
+
+
+def expected(lab: Lab, name: str) -> tuple[int, int] | None:
+    """p50 and p90 of its start, after T0."""
+    found = Expectations(lab.world).start_of(lab[name])
+    return None if found is None else (found.p50 - T0, found.p90 - T0)
+
+
+def lab_with_history(*minutes: int, owner: str = "org:a") -> Lab:
+    """One node; Runs of that owner lasted so long, one after another. It is 100 hours after T0."""
+    lab = Lab(nodes("nv-a", 1), budget("org:a", 8), budget("org:b", 8), budget("org:c", 8))
+    now = 0
+    for number, lasted in enumerate(minutes):
+        lab.submit(run(f"past-{number}", owner, 8, at=now))
+        now += lasted * MINUTE
+        lab.live(now)
+        lab.finish(f"past-{number}")
+    lab.live(100 * HOUR)
+    return lab
+
+
+def waiting(lab: Lab, age: int = 0, owner: str = "org:a", **fields: str) -> Lab:
+    """A Run of that owner holds the node, and has for that long; another team's waits for it."""
+    now = lab.world.now - T0
+    lab.submit(run("holder", owner, 8, at=now, max_duration=fields.get("max_duration")))
+    lab.live(now + age)
+    lab.submit(run("next", "org:b", 8, at=now + age))
+    return lab
+
+
+def test_without_a_declared_end_or_a_history_nothing_is_said() -> None:
+    lab = waiting(lab_with_history())
+    assert lab.promised_at("next") == 102 * HOUR
+    assert expected(lab, "next") is None
+
+
+def test_a_declared_end_is_what_is_known_where_there_is_no_history() -> None:
+    lab = waiting(lab_with_history(), max_duration="1h")
+    assert expected(lab, "next") == (101 * HOUR, 101 * HOUR)
+
+
+def test_the_owners_own_runs_of_similar_size_tell_how_long_it_takes() -> None:
+    lab = waiting(lab_with_history(10, 20, 30, 40, 50))
+    assert expected(lab, "next") == (100 * HOUR + 30 * MINUTE, 100 * HOUR + 50 * MINUTE)
+
+
+def test_those_of_other_owners_and_other_sizes_do_not() -> None:
+    assert expected(waiting(lab_with_history(10, 20, 30, 40, 50, owner="org:c")), "next") is None
+    lab = lab_with_history(10, 20, 30, 40, 50)
+    lab.submit(run("small", "org:a", 4, at=100 * HOUR))
+    lab.submit(run("next", "org:b", 8, at=100 * HOUR))
+    assert expected(lab, "next") is None
+
+
+def test_a_long_runner_is_not_expected_to_end_soon_because_most_are_short() -> None:
+    lab = waiting(lab_with_history(*[10] * 9, 100, 110), age=20 * MINUTE)
+    assert expected(lab, "next") == (100 * HOUR + 100 * MINUTE, 100 * HOUR + 110 * MINUTE)
+
+
+def test_a_history_speaks_before_the_limit_but_never_beyond_it() -> None:
+    lab = waiting(lab_with_history(10, 20, 30, 40, 50), max_duration="45m")
+    assert expected(lab, "next") == (100 * HOUR + 30 * MINUTE, 100 * HOUR + 45 * MINUTE)
+
+
+def test_a_promise_is_an_upper_bound() -> None:
+    lab = waiting(lab_with_history(*[600] * 5))
+    assert lab.promised_at("next") == 102 * HOUR
+    assert expected(lab, "next") == (102 * HOUR, 102 * HOUR)
+
+
+def test_who_is_promised_before_starts_before() -> None:
+    """Both wait for the node; the second also for the first, whose team's Runs take an hour."""
+    lab = lab_with_history(*[10] * 6)
+    lab.submit(run("holder", "org:a", 8, at=100 * HOUR))
+    lab.submit(run("next", "org:b", 8, at=100 * HOUR, max_duration="1h"))
+    lab.submit(run("last", "org:c", 8, at=100 * HOUR))
+    assert expected(lab, "next") == (100 * HOUR + 10 * MINUTE, 100 * HOUR + 10 * MINUTE)
+    assert expected(lab, "last") == (101 * HOUR + 10 * MINUTE, 101 * HOUR + 10 * MINUTE)
+
+
+def test_money_that_comes_back_counts_like_gpus() -> None:
+    """Two nodes, but its team pays for one: nothing is promised, yet the holder will end."""
+    lab = lab_with_history(*[10] * 5)
+    lab.put(nodes("nv-b", 1))
+    lab.submit(run("holder", "org:a", 8, at=100 * HOUR))
+    lab.submit(run("next", "org:a", 8, at=100 * HOUR + 1))
+    assert lab.promised_at("next") is None
+    assert expected(lab, "next") == (100 * HOUR + 10 * MINUTE, 100 * HOUR + 10 * MINUTE)
+
+
+def test_a_window_is_waited_for() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", envelope(8, start=3 * HOUR)))
+    lab.submit(run("holder", "org:a", 8, max_duration="1h"))
+    lab.submit(run("next", "org:b", 8))
+    assert expected(lab, "next") == (3 * HOUR, 3 * HOUR)
+
+
+def test_what_nothing_will_ever_start_is_not_expected() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", 8))
+    lab.submit(run("holder", "org:a", 8, max_duration="1h"))
+    lab.submit(run("next", "org:b", 64))
+    assert expected(lab, "next") is None

@@ -1,0 +1,63 @@
+"""Flows read by bisection say what adding up one by one says."""
+
+from random import Random
+
+from jobtree.api.budget import Envelope
+from jobtree.core.books import FOREVER, EnvelopeState
+from jobtree.core.flow import Claims, Flow
+from jobtree.core.promise import FREE, Promise
+from tests.unit.core.build import H100
+
+KEY = ("team", "main")
+
+
+def promise(number: int, at: int | None, end: int | None, gpus: int) -> Promise:
+    return Promise(
+        run=("ns", f"r{number}"),
+        flavor=H100,
+        number=1,
+        made=number,
+        order=(0, "ns", f"r{number}"),
+        commitment="",
+        at=at,
+        level=FREE,
+        width=gpus,
+        pod_size=1,
+        shares=(),
+        funding=((KEY, gpus), (("other", "main"), 5)),
+        end=end,
+        firm_until=0,
+    )
+
+
+def some_promise(dice: Random, number: int) -> Promise:
+    at = dice.choice([None, *range(1, 20)])
+    end = None if at is None else dice.choice([None, at + dice.randrange(1, 9)])
+    return promise(number, at, end, dice.randrange(1, 9))
+
+
+def added_up(promises: list[Promise], ends: list[tuple[int, int]], at: int) -> int:
+    taken = sum(
+        one.width * 1000
+        for one in promises
+        if one.at is not None and one.at <= at < (FOREVER if one.end is None else one.end)
+    )
+    return sum(charge for end, charge in ends if end <= at) - taken
+
+
+def test_what_is_free_later_is_what_ends_less_what_is_promised() -> None:
+    for seed in range(50):
+        dice = Random(seed)
+        envelope = EnvelopeState("team", "team", Envelope(name="main", flavor=H100, concurrency=99), 1)
+        promises = [some_promise(dice, number) for number in range(dice.randrange(9))]
+        envelope.promises = {one.run: one for one in promises}
+        ends = [(dice.randrange(25), dice.randrange(1, 5) * 1000) for _ in range(dice.randrange(9))]
+        for rank in (None, *(one.rank for one in promises)):
+            ahead = [one for one in promises if rank is None or one.rank <= rank]
+            claims = Claims(envelope, Flow(ends), rank)
+            later = sorted({one.at for one in ahead if one.at is not None})
+            for at in range(25):
+                assert claims.change(at) == added_up(ahead, ends, at), (seed, at)
+                lows = [added_up(ahead, ends, start) for start in later if start > at]
+                assert claims.lowest_after(at) == min(lows, default=None), (seed, at)
+                assert claims.within(at, 15) == [start for start in later if at < start < 15]

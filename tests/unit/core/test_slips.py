@@ -1,0 +1,113 @@
+"""Promises that cannot be kept as made (R5): each moves with the reason that is true, or is withdrawn."""
+
+import pytest
+
+from jobtree.api.quantities import HOUR, MINUTE, SECOND
+from jobtree.core.record import verify
+from jobtree.sim.keys import sign
+from tests.unit.core.build import T0, budget, foreign_pod, node, nodes, run
+from tests.unit.core.lab import Lab
+
+
+def promised(count: int = 4) -> Lab:
+    """A full domain; ``b`` is promised all of it in two hours."""
+    lab = Lab(nodes("nv-a", count), budget("org:a", 8 * count), budget("org:b", 8 * count))
+    lab.submit(run("a", "org:a", 8 * count))
+    lab.submit(run("b", "org:b", 8 * count, at=1))
+    assert lab.promised_at("b") == 2 * HOUR
+    return lab
+
+
+def reasons(lab: Lab, name: str) -> list[str]:
+    return [slip.reason for slip in lab.promise(name).slips]
+
+
+def test_a_foreign_pod_on_promised_gpus_is_noticed_at_once() -> None:
+    lab = promised()
+    lab.advance(HOUR)
+    lab.put(foreign_pod("nv-a-03", 1))
+    lab.settle()
+    assert (lab.promised_at("b"), reasons(lab, "b")) == (None, ["NodesLost"])
+
+
+def test_a_foreign_pod_without_gpus_changes_nothing() -> None:
+    lab = promised()
+    lab.put(foreign_pod("nv-a-03", cpu="1"))
+    lab.settle()
+    assert (lab.promised_at("b"), reasons(lab, "b")) == (2 * HOUR, [])
+
+
+# One second before it is due
+
+
+def a_second_before() -> Lab:
+    lab = promised()
+    lab.live(2 * HOUR - SECOND)
+    return lab
+
+
+def test_a_reservation_whose_run_is_deleted_a_second_before_takes_nothing() -> None:
+    lab = a_second_before()
+    lab.world.drop_run(("ns", "b"))
+    lab.settle()
+    assert ("ns", "b") not in lab.world.runs
+    lab.live(3 * HOUR)
+    assert (lab["a"].phase, lab.endings("a"), lab.lotteries) == ("Running", [], [])
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_reservation_whose_slice_loses_a_node_a_second_before_slips(deleted: bool) -> None:
+    lab = a_second_before()
+    if deleted:
+        lab.world.drop_node("nv-a-03")
+    else:
+        lab.put(node("nv-a-03", "nv-a", failed=True))
+    lab.settle()
+    assert reasons(lab, "b") == ["NodesLost"]
+    lab.live(2 * HOUR + MINUTE)
+    assert (lab["b"].phase, lab.lotteries) == ("Reserved", [])
+    lab.put(node("nv-a-03", "nv-a"))
+    lab.settle()
+    running = [name for name in "ab" if lab[name].phase == "Running"]
+    assert len(running) == 1, lab.story
+
+
+@pytest.mark.parametrize("removed", ["envelope", "budget"])
+def test_a_reservation_whose_envelope_is_removed_a_second_before_takes_nothing(removed: str) -> None:
+    lab = a_second_before()
+    if removed == "budget":
+        lab.world.drop_budget("org-b")
+    else:
+        lab.put(budget("org:b"))
+    lab.settle()
+    assert (lab.promised_at("b"), reasons(lab, "b")) == (None, ["FundingLost"])
+    lab.live(3 * HOUR)
+    assert (lab["a"].phase, lab.endings("a"), lab.lotteries) == ("Running", [], [])
+
+
+def test_a_lottery_key_that_changed_draws_nothing_and_its_record_says_so() -> None:
+    lab = a_second_before()
+    first = lab.promise("b")
+    lab.world.lottery_key = b"another key"
+    lab.live(2 * HOUR)
+    assert (lab["a"].phase, lab["b"].phase, lab.endings("a")) == ("Running", "Reserved", [])
+    (record,) = lab.lotteries
+    assert (record.commitment, record.decision.packs, record.decision.draws) == (first.commitment, 0, ())
+    wrong = verify(sign(record, lab.world.lottery_key))
+    assert "the nonce is not the one that was committed to" in wrong
+    second = lab.promise("b")
+    assert (second.number, second.commitment != first.commitment) == (2, True)
+    assert second.at is not None
+    lab.live(second.at - T0)  # the next one is committed with the key that is there, and is drawn once
+    assert (lab["b"].phase, lab["a"].phase, len(lab.lotteries)) == ("Running", "Reserved", 2)
+    assert verify(sign(lab.lotteries[-1], lab.world.lottery_key)) == []
+
+
+def test_a_clock_that_jumps_back_neither_hastens_nor_delays_a_promise() -> None:
+    lab = promised()
+    lab.advance(HOUR)
+    lab.world.tick(lab.world.now - 10 * HOUR)
+    lab.settle()
+    assert (lab.promised_at("b"), reasons(lab, "b")) == (2 * HOUR, [])
+    lab.live(2 * HOUR)
+    assert lab["b"].phase == "Running"
