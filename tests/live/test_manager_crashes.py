@@ -58,7 +58,7 @@ def begin(scene: Scene) -> None:
 
 
 def test_a_manager_killed_after_any_write_leaves_nothing_half_done(ground: Ground) -> None:
-    """Admission, resolution and deletion, with a kill after every write of them, and a new manager each time."""
+    """Admission, resolution and deletion, with a kill after a write of them, and a new manager each time."""
     number = 1 - STRIDE
     while True:
         number += STRIDE

@@ -7,7 +7,7 @@ from msgspec import Meta
 from jobtree.api.lease import Payer, RunRef
 from jobtree.api.meta import ObjectMeta, Wire
 from jobtree.api.rules import Rule, unchanged
-from jobtree.api.run import MAX_LEASES, Allocation, Ending, Phase
+from jobtree.api.run import Decided
 from jobtree.api.scalars import Count, Flavor, GpuHours, Hex, Name, ShortName, Tally, Text, Time, Word
 
 RemedyKind = Literal[
@@ -113,24 +113,6 @@ class MemberTerms(Wire):
     flavor: Flavor
     terms: Terms
     intended_slice: IntendedSlice = IntendedSlice()
-
-
-class Decided(Wire):
-    """What a resolution decided for one Run: carried out from here after a crash, never drawn again.
-
-    It is done once the Run's status has that revision, or a later one.
-    """
-
-    run_ref: RunRef
-    revision: Tally
-    phase: Phase
-    attempt: Tally = 0
-    changed_at: Time | None = None
-    leases_opened: Tally = 0
-    lotteries_lost: Tally = 0
-    provisional: bool = False
-    allocation: Allocation | None = None
-    closing: Annotated[tuple[Ending, ...], Meta(max_length=MAX_LEASES)] = ()
 
 
 class ReservationStatus(Wire):

@@ -229,6 +229,8 @@ class World:
             state = self.runs[key] = RunState(run, self.now)
             self._join_tree(state)
             self._take_orphans(state)
+            if state.phase == "Running":  # without GPUs
+                reseat(state)
             self._adopt(state)
         else:
             if state.run.spec != run.spec:

@@ -59,7 +59,7 @@ class Carrier:
         if batch.resolution is not None:
             await self._write_reservation(batch.resolution)
         await together(self._write_run(write) for write in batch.gives)
-        for write in batch.moves:
+        for write in (*batch.moves, *batch.trees):
             await self._write_run(write)
         await together(self._write_run(write) for write in batch.gets)
 
@@ -148,6 +148,7 @@ class Carrier:
             *(self._harmless("reservation", self._write_reservation(write)) for write in step.reservations),
         ]
         await together(told)
+        await together(self._harmless("stage", self._keep_child(child)) for child in step.children)
         await together(
             [
                 *(self._tell_run(write) for write in step.statuses),
@@ -206,6 +207,19 @@ class Carrier:
             raise
         self._view.reservations.learn(answer)
 
+    async def _keep_child(self, child: Run) -> None:
+        """One Run per stage of a tree, as the tree wants it (J2)."""
+        held = self._view.runs.named(child.metadata.name, child.metadata.namespace)
+        document = to_document(child)
+        if held is None:
+            self._view.runs.learn(await self._writer.create(RUNS, document))
+        else:
+            seen = Seen(held.name, held.namespace, held.uid, held.resource_version)
+            answer = await self._writer.write(
+                requests.merge_patch(RUNS, seen, {"spec": patch_to(plain(held.value.spec), document["spec"])})
+            )
+            self._view.runs.learn(answer)
+
     async def _abandon(self, namespace: str, name: str) -> None:
         held = self._view.reservations.named(name, namespace)
         if held is not None and held.value.status.state is None:
@@ -235,6 +249,15 @@ class Carrier:
 
 def plain(value: msgspec.Struct) -> Any:  # noqa: ANN401  whatever JSON it is
     return msgspec.to_builtins(value)
+
+
+def patch_to(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """A merge patch that makes one of the other: what is not wanted any more is removed."""
+    patch: dict[str, Any] = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        both = isinstance(value, dict) and isinstance(old.get(key), dict)
+        patch[key] = patch_to(old[key], value) if both else value
+    return patch
 
 
 def title(run: Run) -> str:
