@@ -16,7 +16,7 @@ from jobtree.api.parse import to_document
 from jobtree.api.run import Ending, Run
 from jobtree.core.lease import Lease, to_wire
 from jobtree.kube import requests
-from jobtree.kube.errors import FORBIDDEN, NOT_FOUND, StatusError
+from jobtree.kube.errors import FORBIDDEN, INVALID, NOT_FOUND, StatusError
 from jobtree.kube.requests import Seen
 from jobtree.kube.resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
 from jobtree.kube.store import Store
@@ -47,6 +47,7 @@ class Carrier:
         try:
             for batch in step.batches:
                 await self._commit(batch)
+            await together(self._keep_child(child) for child in step.children)
         except StatusError as refused:
             raise RefusedError(str(refused)) from refused
         await self._make_leases(step.leases.opens)
@@ -148,7 +149,6 @@ class Carrier:
             *(self._harmless("reservation", self._write_reservation(write)) for write in step.reservations),
         ]
         await together(told)
-        await together(self._harmless("stage", self._keep_child(child)) for child in step.children)
         await together(
             [
                 *(self._tell_run(write) for write in step.statuses),
@@ -211,14 +211,19 @@ class Carrier:
         """One Run per stage of a tree, as the tree wants it (J2)."""
         held = self._view.runs.named(child.metadata.name, child.metadata.namespace)
         document = to_document(child)
-        if held is None:
-            self._view.runs.learn(await self._writer.create(RUNS, document))
-        else:
-            seen = Seen(held.name, held.namespace, held.uid, held.resource_version)
-            answer = await self._writer.write(
-                requests.merge_patch(RUNS, seen, {"spec": patch_to(plain(held.value.spec), document["spec"])})
-            )
-            self._view.runs.learn(answer)
+        try:
+            if held is None:
+                answer = await self._writer.create(RUNS, document)
+            else:
+                seen = Seen(held.name, held.namespace, held.uid, held.resource_version)
+                patch = {"spec": patch_to(plain(held.value.spec), document["spec"])}
+                answer = await self._writer.write(requests.merge_patch(RUNS, seen, patch))
+        except StatusError as refused:
+            if refused.code not in (FORBIDDEN, INVALID):
+                raise
+            self._log.say("binder", "a stage was refused", run=title(child), why=str(refused))
+            return
+        self._view.runs.learn(answer)
 
     async def _abandon(self, namespace: str, name: str) -> None:
         held = self._view.reservations.named(name, namespace)

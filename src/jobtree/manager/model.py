@@ -19,7 +19,7 @@ from jobtree.core.runs import RunState
 from jobtree.core.status import run_status
 from jobtree.core.world import World
 from jobtree.manager.casting import Casting
-from jobtree.manager.intake import Intake, decision_of
+from jobtree.manager.intake import Intake, decision_of, key_of
 from jobtree.manager.leasebook import LeaseBook
 from jobtree.manager.news import News
 from jobtree.manager.notes import lines_of, notes_of
@@ -76,7 +76,7 @@ class Model:
         notes: list[Note] = []
         lines: list[tuple[str, dict[str, object]]] = []
         cordons: set[str] = set()
-        children: tuple[Run, ...] = ()
+        children: dict[RunKey, Run] = {}
         acted = bool(batches)
         for _ in range(MAX_ROUNDS):
             decided = plan(self.world)
@@ -84,7 +84,7 @@ class Model:
             batches += self._commit(decided)
             lines += lines_of(decided.actions)
             cordons.update(decided.cordons)
-            children = decided.children
+            children.update({key_of(child): child for child in decided.children})
             if not decided.actions:
                 break
             acted = True
@@ -98,7 +98,7 @@ class Model:
             budgets=told.budgets,
             notes=(*notes, *told.notes),
             cordons=tuple(sorted(cordons)),
-            children=children,
+            children=tuple(children.values()),
             companies=self.casting.refresh(self.intake.runs, self.telling.warned),
             released=tuple(self.intake.leaving.values()),
             violations=(*violations, *self._check(acted)),
