@@ -31,6 +31,10 @@ def install(plane: ControlPlane) -> Path:
     apply_definitions(plane)
     await_definitions(plane)
     plane.kubectl("apply", "-k", str(BASE))
+    return manager_kubeconfig(plane)
+
+
+def manager_kubeconfig(plane: ControlPlane) -> Path:
     answer = plane.rest.post(
         f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token",
         {
