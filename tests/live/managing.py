@@ -130,9 +130,9 @@ class Manager:
 class Scene:
     """A corner of the cluster that one test has to itself: a namespace, a flavor and teams of its own."""
 
-    def __init__(self, plane: ControlPlane, fleet: Fleet, name: str) -> None:
+    def __init__(self, plane: ControlPlane, fleet: Fleet | None, name: str) -> None:
         self.plane = plane
-        self.fleet = fleet
+        self._fleet = fleet
         self.name = name
         self.flavor = f"GPU-{name}"
         answer = plane.rest.post(
@@ -140,6 +140,11 @@ class Scene:
         )
         assert answer.accepted, answer.message
         await_account(plane, name)
+
+    @property
+    def fleet(self) -> Fleet:
+        assert self._fleet is not None, "this scene has real nodes"
+        return self._fleet
 
     # What people do
 
