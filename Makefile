@@ -14,7 +14,7 @@ PYTEST      := $(BIN)/python -m pytest --hypothesis-profile=$(PROFILE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint format unit suite live cluster bench crds scenarios-rewrite lock clean python-is-usable
+.PHONY: help venv demo test lint format unit suite live soak-live cluster bench crds scenarios-rewrite lock clean python-is-usable
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ live: venv ## Run the tests that need a real control plane, one at a time
 	else \
 	  echo "$(LIVE) holds no tests: nothing live was run."; \
 	fi
+
+soak-live: venv ## Kill the manager after every single write on a live cluster (some minutes)
+	JOBTREE_SOAK=1 $(PYTEST) $(LIVE)/test_manager_crashes.py
 
 cluster: venv ## Start a cluster to try Jobtree on (as root, REAL=1 adds two real nodes); Ctrl-C removes it
 	$(BIN)/python -m tests.live.cluster $(if $(REAL),--real)

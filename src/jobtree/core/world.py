@@ -233,6 +233,8 @@ class World:
             state = self.runs[key] = RunState(run, self.now)
             self._join_tree(state)
             self._take_orphans(state)
+            if state.phase == "Running":  # without GPUs
+                reseat(state)
             self._adopt(state)
         else:
             if state.run.spec != run.spec:
@@ -317,9 +319,8 @@ class World:
     def put_lease(self, lease: WireLease) -> None:
         """A lease as the ledger has it. A closed one only adds to the sums: others may have its slots."""
         known = from_wire(lease)
-        end = None if lease.status.end is None else parse_time(lease.status.end)
-        if end is not None:
-            self._take_in_closed(known, end, lease.status.closure_reason)
+        if lease.status.end is not None:
+            self._take_in_closed(known, parse_time(lease.status.end), lease.status.closure_reason)
         elif known.name not in self.held and known.name not in self._closed:
             self.take_in_open(known)
         state = self.runs.get(known.run)
