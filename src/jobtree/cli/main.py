@@ -36,6 +36,7 @@ SUMMARIES = {
     "fail": "Take nodes out of service (simulation).",
     "heal": "Put nodes back into service (simulation).",
     "check": "Check the invariants of a cluster.",
+    "simulate": "Replay a trace of jobs, and ask what would be if.",
     "completion": "Print the completion script of a shell.",
     "version": "Print the version.",
 }

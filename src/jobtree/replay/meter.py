@@ -37,12 +37,17 @@ class Level:
         self._changes[number] += change
         self._parts[number] += change * (self._step - past)
 
-    def means(self) -> list[float]:
-        """The mean value in every step."""
-        before = [0, *accumulate(self._changes)]
+    @property
+    def steps(self) -> int:
+        """How many steps there are up to the last change."""
+        return len(self._changes)
+
+    def means(self, steps: int) -> list[float]:
+        """The mean value in each of the first steps."""
+        more = [0] * (steps - self.steps)
+        before = accumulate([0, *self._changes, *more])
         return [
-            level + part / self._step
-            for level, part in zip(before[: len(self._parts)], self._parts, strict=True)
+            level + part / self._step for level, part in zip(before, [*self._parts, *more], strict=False)
         ]
 
 
