@@ -8,7 +8,7 @@ import msgspec
 from jobtree.cli.output import print_objects
 from jobtree.cli.settings import Settings
 from jobtree.cli.table import Column, print_table
-from jobtree.cli.words import age
+from jobtree.cli.words import age, count
 from jobtree.replay.compare import cells, read_report, rows
 from jobtree.replay.page import headline, percent
 from jobtree.replay.report import Report, Spread, Times
@@ -93,7 +93,7 @@ def lines(report: Report) -> Iterable[str]:
 
 def all_times(report: Report) -> list[Times]:
     result = report.status
-    sizes = [msgspec.structs.replace(times, name=f"{times.name} GPUs") for times in result.by_size]
+    sizes = [msgspec.structs.replace(times, name=count(times.name, "GPU")) for times in result.by_size]
     return [result.all_jobs, *sizes, *(result.by_team if len(result.by_team) > 1 else ())]
 
 

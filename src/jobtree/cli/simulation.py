@@ -109,10 +109,14 @@ def scene_of(settings: Settings, request: Request) -> Scene:
 def ground_of(settings: Settings, request: Request) -> Ground:
     if request.fleet is not None:
         if not request.fleet.isdecimal():
-            raise InputError("fleet", [Problem("--nodes", request.fleet, "must be a number such as 16 or +16")])
+            raise InputError(
+                "fleet", [Problem("--nodes", request.fleet, "must be a number such as 16 or +16")]
+            )
         return made_up(int(request.fleet), request.gpus_per_node, request.domains)
     if request.budget:
-        raise click.UsageError("--budget is for a made-up fleet (--nodes N); a state file has budgets of its own")
+        raise click.UsageError(
+            "--budget is for a made-up fleet (--nodes N); a state file has budgets of its own"
+        )
     path = settings.state_path
     try:
         return of_state_file(path, request.flavor)
@@ -150,7 +154,9 @@ def duration(option: str, text: str) -> int:
 def habits_of(request: Request) -> Habits:
     every = None if request.checkpoint == "none" else duration("--checkpoint", request.checkpoint)
     if every == 0:
-        raise InputError("options", [Problem("--checkpoint", request.checkpoint, "must be more than 0, or none")])
+        raise InputError(
+            "options", [Problem("--checkpoint", request.checkpoint, "must be more than 0, or none")]
+        )
     return Habits(request.declare, every, request.notice, request.seed)
 
 
@@ -195,7 +201,12 @@ class Watcher:
     """Looks at a replay every few instants: shows it, keeps it, and stops it when asked to."""
 
     def __init__(
-        self, simulation: Simulation, kept: Path | None, digest: str, progress: Progress, interrupted: list[int]
+        self,
+        simulation: Simulation,
+        kept: Path | None,
+        digest: str,
+        progress: Progress,
+        interrupted: list[int],
     ) -> None:
         self._simulation, self._kept, self._digest = simulation, kept, digest
         self._progress, self._interrupted = progress, interrupted
@@ -215,7 +226,7 @@ def interruptible() -> Iterator[list[int]]:
     """Ctrl-C is noted and heeded between two instants; a second one ends at once."""
     noted: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def note(number: int, _: FrameType | None) -> None:
         if noted:
             raise KeyboardInterrupt
         noted.append(number)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
+from jobtree.api.policy import SIM_API_VERSION
 from jobtree.api.quantities import HOUR, SECOND
 from jobtree.replay.jobtree_policy import Jobtree
 from jobtree.replay.meter import NEVER, Meter
@@ -31,7 +32,10 @@ def report_of(simulation: Simulation, policy: str, trace_name: str, what_if: Seq
     scene, meter = simulation.scene, simulation.meter
     promises = simulation.promises if isinstance(simulation, Jobtree) else None
     return Report(
-        spec=given(scene, policy, trace_name, what_if), status=result(scene, meter, promises)
+        api_version=SIM_API_VERSION,
+        kind="Report",
+        spec=given(scene, policy, trace_name, what_if),
+        status=result(scene, meter, promises),
     )
 
 
@@ -65,7 +69,9 @@ def result(scene: Scene, meter: Meter, promises: Promises | None) -> Result:
     return Result(
         finished=len(done),
         unfinished=len(trace) - len(done),
-        makespan_hours=rounded((max((meter.finish[job] for job in done), default=meter.begin) - meter.begin) / HOUR),
+        makespan_hours=rounded(
+            (max((meter.finish[job] for job in done), default=meter.begin) - meter.begin) / HOUR
+        ),
         fleet=fleet(meter),
         all_jobs=times("all", meter, done),
         by_size=by_size(meter, done),
@@ -125,7 +131,8 @@ def times(name: str, meter: Meter, jobs: Sequence[int]) -> Times:
     trace = meter.trace
     completions = [meter.finish[job] - trace.submit[job] for job in jobs]
     slowdowns = [
-        completion / max(trace.duration[job], SHORTEST) for job, completion in zip(jobs, completions, strict=True)
+        completion / max(trace.duration[job], SHORTEST)
+        for job, completion in zip(jobs, completions, strict=True)
     ]
     return Times(
         name=name,

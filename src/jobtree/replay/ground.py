@@ -80,10 +80,10 @@ def of_state_file(path: str, flavor: str | None) -> Ground:
     for document in read_documents(Path(path).read_text(encoding="utf-8"), path):
         body, kind = document.body, document.body.get("kind")
         if is_sim_document(body):
-            change = {"epoch": parse_clock(body, document.where)} if kind == "Clock" else {}
-            if kind == "Policy":
-                change = {"policy": parse_policy(body, document.where)}
-            ground = msgspec.structs.replace(ground, **change)
+            if kind == "Clock":
+                ground = msgspec.structs.replace(ground, epoch=parse_clock(body, document.where))
+            else:
+                ground = msgspec.structs.replace(ground, policy=parse_policy(body, document.where))
         elif kind == "Node":
             nodes.append(read_node(body, document.where))
         elif kind == "Budget":
@@ -122,7 +122,9 @@ def owners_in(budgets: Iterable[Budget], teams: Iterable[str], where: str) -> tu
             found.append(next(iter(meant)))
         else:
             rule = f"could be {' or '.join(sorted(meant))}" if meant else "no budget is theirs"
-            wrong.append(Problem("user_or_team", team, f"{rule}; there are {', '.join(sorted(known)) or 'none'}"))
+            wrong.append(
+                Problem("user_or_team", team, f"{rule}; there are {', '.join(sorted(known)) or 'none'}")
+            )
     if wrong:
         raise InputError(where, wrong)
     return tuple(found)
@@ -143,17 +145,15 @@ def made_up_budgets(
     others = sum(demand[at] for at, team in enumerate(trace.teams) if team not in granted)
     names = names_for(trace.teams)
     budgets = [made_up_budget(PARENT, PARENT, 0)]
-    for at, team in enumerate(trace.teams):
-        share = granted[team] if team in granted else max(1, rest * demand[at] // others)
+    for at, name in enumerate(trace.teams):
+        share = granted[name] if name in granted else max(1, rest * demand[at] // others)
         budgets.append(made_up_budget(names[at], f"{PARENT}:{names[at]}", share))
     return tuple(budgets), tuple(f"{PARENT}:{name}" for name in names)
 
 
 def made_up_budget(name: str, owner: str, gpus: int) -> Budget:
     envelopes = (Envelope(name="main", flavor=FLAVOR, concurrency=gpus),) if gpus else ()
-    return Budget(
-        metadata=ObjectMeta(name=name, uid=name), spec=BudgetSpec(owner=owner, envelopes=envelopes)
-    )
+    return Budget(metadata=ObjectMeta(name=name, uid=name), spec=BudgetSpec(owner=owner, envelopes=envelopes))
 
 
 def share_of(text: str, gpus: int) -> int:
@@ -163,7 +163,9 @@ def share_of(text: str, gpus: int) -> int:
     if text.endswith("%"):
         share = share * gpus // 100
     if share < 1:
-        raise InputError("budgets", [Problem("--budget", text, "must be GPUs such as 128, or 30% of the fleet")])
+        raise InputError(
+            "budgets", [Problem("--budget", text, "must be GPUs such as 128, or 30% of the fleet")]
+        )
     return share
 
 

@@ -71,7 +71,9 @@ def _outage(path: str, line: int, row: dict[str, str], names: dict[str, int]) ->
             raise InputError(where, [Problem(field, text, "must be a whole number of seconds")])
         times.append(int(text) * SECOND)
     if times[1] < times[0]:
-        raise InputError(where, [Problem("end_s", row["end_s"], f"must not be before start_s {row['start_s']}")])
+        raise InputError(
+            where, [Problem("end_s", row["end_s"], f"must not be before start_s {row['start_s']}")]
+        )
     return Outage(names[row["node"] or ""], *times)
 
 

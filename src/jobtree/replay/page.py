@@ -61,7 +61,8 @@ def headline(report: Report) -> str:
     spec = report.spec
     changes = f"; what if: {', '.join(spec.what_if)}" if spec.what_if else ""
     return (
-        f"{spec.jobs:,} jobs, {spec.work_gpu_hours:,.0f} GPU-hours, on {spec.nodes:,} nodes with {spec.gpus:,} GPUs; "
+        f"{spec.jobs:,} jobs, {spec.work_gpu_hours:,.0f} GPU-hours, "
+        f"on {spec.nodes:,} nodes with {spec.gpus:,} GPUs; "
         f"maxDuration declared: {spec.declares}; {spec.outages} node outages; seed {spec.seed}{changes}"
     )
 
@@ -87,7 +88,9 @@ def occupancy(report: Report) -> str:
 
 def waits(report: Report) -> str:
     points = [(max(0.0, seconds), percent) for percent, seconds in enumerate(report.status.wait_quantiles)]
-    line = Line("jobs that waited at most so long", [(seconds, float(percent)) for seconds, percent in points])
+    line = Line(
+        "jobs that waited at most so long", [(seconds, float(percent)) for seconds, percent in points]
+    )
     return chart("Waiting", Axis("seconds, logarithmic", logarithmic=True), Axis("% of jobs"), [line])
 
 
@@ -130,9 +133,14 @@ def summary(report: Report) -> list[tuple[str, str]]:
     if result.promises is not None:
         told = result.promises
         rows.append(("promises made, with a date", f"{told.made:,}, {told.dated:,}"))
-        rows.append(("kept, slipped, withdrawn", f"{percent(told.kept_share)}, {told.slipped:,}, {told.withdrawn:,}"))
+        rows.append(
+            ("kept, slipped, withdrawn", f"{percent(told.kept_share)}, {told.slipped:,}, {told.withdrawn:,}")
+        )
     rows += [
-        (f"stopped: {stop.reason}", f"{stop.count:,} × , {stop.lost_gpu_hours:,.0f} GPU-hours lost".replace(" × ,", ","))
+        (
+            f"stopped: {stop.reason}",
+            f"{stop.count:,} × , {stop.lost_gpu_hours:,.0f} GPU-hours lost".replace(" × ,", ","),
+        )
         for stop in result.stops
     ]
     return rows
@@ -144,7 +152,10 @@ def percent(share: float) -> str:
 
 def spread(times: Times, field: str) -> str:
     found = getattr(times, field)
-    return ", ".join(f"{value:,.{1 if field == 'slowdown' else 0}f}" for value in (found.mean, found.p50, found.p90, found.p99))
+    return ", ".join(
+        f"{value:,.{1 if field == 'slowdown' else 0}f}"
+        for value in (found.mean, found.p50, found.p90, found.p99)
+    )
 
 
 def classes(report: Report) -> list[tuple[str, tuple[Times, ...]]]:

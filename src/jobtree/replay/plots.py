@@ -116,10 +116,12 @@ def drawn(line: Line, number: int, horizontal: Scale, vertical: Scale) -> str:
     path = " ".join(f"{horizontal.at(x)},{vertical.at(y)}" for x, y in line.points)
     if not path:
         return ""
-    name = f'<title>{escape(line.name)}</title>'
+    name = f"<title>{escape(line.name)}</title>"
     if line.filled:
         floor = vertical.at(0.0)
         first, last = horizontal.at(line.points[0][0]), horizontal.at(line.points[-1][0])
-        return f'<polygon class="area c{number}" points="{first},{floor} {path} {last},{floor}">{name}</polygon>'
+        return (
+            f'<polygon class="area c{number}" points="{first},{floor} {path} {last},{floor}">{name}</polygon>'
+        )
     dashes = ' stroke-dasharray="6 4"' if line.dashed else ""
     return f'<polyline class="line c{number}"{dashes} points="{path}">{name}</polyline>'

@@ -10,23 +10,19 @@ from typing import Literal
 
 import msgspec
 
-from jobtree.api.policy import SIM_API_VERSION
+from jobtree.api.meta import Wire
 
 DECIMALS = 6
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A part of a report."""
-
-
-class Spread(Part):
+class Spread(Wire):
     mean: float
     p50: float
     p90: float
     p99: float
 
 
-class Times(Part):
+class Times(Wire):
     """Of a class of jobs."""
 
     name: str
@@ -36,7 +32,7 @@ class Times(Part):
     slowdown: Spread
 
 
-class Given(Part):
+class Given(Wire):
     """What was replayed, on what."""
 
     policy: str
@@ -56,7 +52,7 @@ class Given(Part):
     what_if: tuple[str, ...]
 
 
-class Fleet(Part):
+class Fleet(Wire):
     """While jobs arrive."""
 
     hours: float
@@ -68,7 +64,7 @@ class Fleet(Part):
     fragmentation: float
 
 
-class Promised(Part):
+class Promised(Wire):
     made: int
     dated: int
     kept: int
@@ -79,13 +75,13 @@ class Promised(Part):
     slip_reasons: dict[str, int]
 
 
-class Stopped(Part):
+class Stopped(Wire):
     reason: str
     count: int
     lost_gpu_hours: float
 
 
-class BudgetUse(Part):
+class BudgetUse(Wire):
     """While jobs arrive."""
 
     team: str
@@ -95,7 +91,7 @@ class BudgetUse(Part):
     use: float
 
 
-class Series(Part):
+class Series(Wire):
     """Means of equal steps from the first submission on."""
 
     step_seconds: float
@@ -105,7 +101,7 @@ class Series(Part):
     used_gpu_hours: dict[str, tuple[float, ...]]  # by team, summed up from the beginning
 
 
-class Result(Part):
+class Result(Wire):
     finished: int
     unfinished: int
     makespan_hours: float
@@ -123,9 +119,9 @@ class Result(Part):
     promise_errors: tuple[float, ...]  # seconds, the same way
 
 
-class Report(Part, kw_only=True):
-    api_version: str = SIM_API_VERSION
-    kind: str = "Report"
+class Report(Wire):
+    api_version: str
+    kind: Literal["Report"]
     spec: Given
     status: Result
 

@@ -23,7 +23,7 @@ PLAIN = {
     ("builtins", "set"),
     ("copyreg", "_reconstructor"),
     ("builtins", "object"),
-    ("msgspec._core", "rebuild"),
+    ("msgspec._utils", "rebuild"),
 }
 
 

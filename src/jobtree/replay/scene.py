@@ -45,7 +45,9 @@ class Scene(msgspec.Struct, frozen=True, eq=False):
         """GPUs of a node, for schedulers that want all nodes alike. Raises InputError."""
         sizes = sorted({node.gpus for node in self.nodes})
         if len(sizes) > 1:
-            rule = f"nodes have {' and '.join(map(str, sizes))} GPUs; only --policy jobtree takes a mixed fleet"
+            rule = (
+                f"nodes have {' and '.join(map(str, sizes))} GPUs; only --policy jobtree takes a mixed fleet"
+            )
             raise InputError("fleet", [rule])
         return sizes[0]
 

@@ -82,7 +82,7 @@ class Simulation(ABC):
         """The next instant at which the scheduler has something to do by itself."""
         return FOREVER
 
-    def arrive_at(self, at: int) -> None:
+    def arrive_at(self, at: int) -> None:  # noqa: B027  most schedulers have no clock of their own
         """The clock shows that instant."""
 
     @abstractmethod

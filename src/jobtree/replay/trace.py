@@ -8,13 +8,12 @@ order. Jobs are kept in columns, 28 bytes each, and numbered by submission, then
 
 import csv
 import gzip
-import io
 import zlib
 from array import array
-from collections.abc import Callable, Iterator
-from hashlib import sha256
+from collections.abc import Iterator
+from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple, TextIO
 
 import msgspec
 
@@ -27,6 +26,7 @@ LATEST_S = 10**9  # some thirty years: beyond it, a number is no time of a trace
 MOST_GPUS = 10**6
 TOLD = 5
 GZIP = b"\x1f\x8b"
+ENCODING = "utf-8-sig"
 
 
 class Trace(msgspec.Struct, frozen=True, eq=False):
@@ -69,47 +69,33 @@ class BadRowError(ValueError):
 
 def read_trace(path: str, most_gpus: int = MOST_GPUS, cut: Cut | None = None) -> Trace:
     """The jobs of a file. Raises InputError where it is no trace at all."""
-    digest = sha256()
+    reader = Reader(path, most_gpus, cut or Cut())
     try:
         with Path(path).open("rb") as file:
-            reader = Reader(path, most_gpus, cut or Cut())
-            for number, row in rows(watched(file, digest.update), path):
+            digest = file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            zipped = file.read(len(GZIP)) == GZIP
+        with gzip.open(path, "rt", encoding=ENCODING, newline="") if zipped else plain(path) as text:
+            for number, row in rows(text, path):
                 reader.take(number, row)
     except FileNotFoundError:
         raise InputError(path, ["there is no such file"]) from None
-    except (OSError, EOFError, zlib.error) as broken:
-        raise InputError(path, [f"cannot be read: {broken}"]) from None
     except UnicodeDecodeError as broken:
         raise InputError(path, [f"is not text in UTF-8: {broken}"]) from None
+    except (OSError, EOFError, zlib.error) as broken:
+        raise InputError(path, [f"cannot be read: {broken}"]) from None
     except csv.Error as broken:
         raise InputError(path, [f"is not CSV: {broken}"]) from None
-    return reader.trace(digest.hexdigest())
+    return reader.trace(digest)
 
 
-class watched(io.RawIOBase):  # noqa: N801  used like open()
-    """A file whose bytes are shown to somebody as they are read."""
-
-    def __init__(self, file: BinaryIO, show: Callable[[bytes], None]) -> None:
-        self._file, self._show = file, show
-        self.peeked = file.read(len(GZIP))
-        file.seek(0)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]  # as io.BufferedReader calls it
-        data = self._file.read(len(buffer))
-        self._show(data)
-        buffer[: len(data)] = data
-        return len(data)
+def plain(path: str) -> TextIO:
+    return Path(path).open(encoding=ENCODING, newline="")
 
 
-def rows(file: watched, path: str) -> Iterator[tuple[int, dict[str, str]]]:
+def rows(text: TextIO, path: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Every row after the head, with its number in the file."""
-    raw: io.BufferedIOBase = io.BufferedReader(file, 1 << 20)
-    if file.peeked == GZIP:
-        raw = gzip.GzipFile(fileobj=raw)
-    reader = csv.reader(io.TextIOWrapper(raw, "utf-8-sig", newline=""))
+    reader = csv.reader(text)
     head = [name.strip() for name in next(reader, [])]
     if missing := [name for name in REQUIRED if name not in head]:
         rule = f"a trace begins with a line that names its columns; these are missing: {', '.join(missing)}"
@@ -178,10 +164,16 @@ class Reader:
             what = "no row is left" if self._read else "there are no rows"
             raise InputError(self._path, [f"{what} to replay", *self._told])
         order = sorted(range(len(submit)), key=lambda at: (submit[at], row[at]))
-        sorted_columns = [array("q", map(column.__getitem__, order)) for column in self._columns]
+        submit, duration, gpus, team, row = (
+            array("q", map(column.__getitem__, order)) for column in self._columns
+        )
         parts = (digest, self._cut, self._most_gpus)
         return Trace(
-            *sorted_columns,
+            submit=submit,
+            duration=duration,
+            gpus=gpus,
+            team=team,
+            row=row,
             teams=tuple(self._teams),
             skipped=self._skipped,
             told=tuple(self._told),
@@ -211,5 +203,3 @@ def skipped_lines(trace: Trace) -> list[str]:
         return []
     counted = [f"{count} × {rule}" for rule, count in sorted(trace.skipped.items())]
     return [f"{sum(trace.skipped.values())} rows were skipped: {'; '.join(counted)}", *trace.told]
-
-

@@ -1,7 +1,7 @@
 """What if: the same trace with another budget or more nodes.
 
-``budget NAME concurrency=256`` (or ``budget NAME/ENVELOPE …``) sets what a budget gives at once; ``nodes +16``
-adds nodes like the last one, ``nodes -4`` takes the last ones away.
+``budget NAME concurrency=256`` (or ``budget NAME/ENVELOPE …``) sets what a budget gives at once;
+``nodes +16`` adds nodes like the last one, ``nodes -4`` takes the last ones away.
 """
 
 import re

@@ -88,7 +88,7 @@ class Nodes:
 
     def _whole(self, count: int) -> list[int]:
         """The first nodes that are wholly free, at most that many."""
-        found = []
+        found: list[int] = []
         while len(found) < count and self._any(self.size):
             found.append(heappop(self._by_free[self.size]))
         for node in found:

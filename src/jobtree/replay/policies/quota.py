@@ -115,8 +115,11 @@ class Quota(Scheduler):
         found = [
             (whose == team, -self.priority(other), -known.since, -other)
             for other, known in self.running.items()
-            if (whose := self.trace.team[other]) != team and self.used[whose] > self.quota[whose]
-            or whose == team and self.priority(other) > priority
+            if (
+                self.priority(other) > priority
+                if (whose := self.trace.team[other]) == team
+                else self.used[whose] > self.quota[whose]
+            )
         ]
         return [-other for *_, other in sorted(found)]
 
