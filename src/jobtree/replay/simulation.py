@@ -25,8 +25,9 @@ class Simulation(ABC):
         changes += [(outage.end, 1, outage.node) for outage in scene.outages]
         self._node_changes = sorted(changes, key=lambda change: (change[0], -change[1], change[2]))
         self._changed = 0
-        self._ends: list[tuple[int, int, int]] = []  # instant, job, the how-manieth plan of its end
-        self._plans: dict[int, int] = {}
+        self._ends: list[tuple[int, int, int]] = []  # instant, job, number of the expectation
+        self._plans: dict[int, int] = {}  # the expectation that holds, by job
+        self._expected = 0
 
     def step(self) -> bool:
         """Let the next instant happen; False when there is none, or nothing is left to do."""
@@ -72,8 +73,9 @@ class Simulation(ABC):
         if at is None:
             self._plans.pop(job, None)
             return
-        plan = self._plans[job] = self._plans.get(job, 0) + 1
-        heappush(self._ends, (at, job, plan))
+        self._expected += 1
+        self._plans[job] = self._expected
+        heappush(self._ends, (at, job, self._expected))
         if len(self._ends) > 4 * len(self._plans) + 1000:
             self._ends = [entry for entry in self._ends if self._plans.get(entry[1]) == entry[2]]
             heapify(self._ends)

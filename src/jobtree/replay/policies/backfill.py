@@ -1,13 +1,14 @@
 """FIFO with backfill: the first jobs that wait hold nodes from a known instant, others flow around them.
 
 In every pass the waiting jobs are gone through by submission. One that fits now and delays nobody who holds
-something starts. Of those that cannot, the first ``depth`` hold the nodes that will be ready for them
-soonest, by the ends that are assumed of what runs and of what is held. With a depth of one this is EASY,
-with many it is conservative backfill, planned anew at each event. Jobs of one size and one assumed duration
-are alike: where the oldest of a kind could not start in a pass, nor can the others.
+something starts. Of those that cannot, the first ``depth`` hold the nodes that are free for them
+soonest, by the ends that are assumed of what runs and of what is held, gaps included. With a depth of one
+this is EASY, with many it is conservative backfill, planned anew at each event. Jobs of one size and one
+assumed duration are alike: where the oldest of a kind could not start in a pass, nor can the others.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_right, insort
+from collections.abc import Collection
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
@@ -120,28 +121,28 @@ class Easy(Backfill):
 
 
 class Conservative(Backfill):
-    depth = 50
+    depth = 30
 
 
 class Board:
-    """What one pass plans: which GPUs are held, and when the others are ready."""
+    """What one pass plans: which GPUs are held, from when until when."""
 
     def __init__(self, scheduler: Backfill, running: list[Ready]) -> None:
-        self._nodes = scheduler.nodes
+        self._nodes, self._size = scheduler.nodes, scheduler.nodes.size
         self.at = 0
-        self._running = running  # when GPUs are ready but for holds
-        self._ready = list(running)
-        self._refused: list[Kind] = []  # the least that could not start: more of either cannot
-        self._heaps: dict[int, list[tuple[int, int]]] = {}  # by GPUs on a node: when ready, node
-        self._holds: dict[int, list[Hold]] = {}
         self.held = 0
+        self._running = running  # when the GPUs of each node are ready, but for holds
+        self._holds: dict[int, list[Hold]] = {}
+        self._refused: list[Kind] = []  # the least that could not start: more of either cannot
+        self._soonest: dict[int, list[tuple[int, int]]] = {}  # by GPUs: when ready, node; without holds
+        self._touched: list[int] = []  # nodes with holds, whenever something changes there
+        self._known: dict[Kind, tuple[int, dict[int, int]]] = {}  # how much of that was seen; what followed
 
     # Starting now
 
     def fit(self, gpus: int, duration: int) -> Placement | None:
         """Where the job can start now without delaying anyone who holds something."""
-        nodes = self._nodes
-        if gpus > nodes.total_free:
+        if gpus > self._nodes.total_free:
             return None
         for less, shorter in self._refused:
             if less <= gpus and shorter <= duration:
@@ -152,98 +153,125 @@ class Board:
         return placement
 
     def _find(self, gpus: int, end: int) -> Placement | None:
-        nodes = self._nodes
-        if gpus <= nodes.size:
-            node = self._fullest(gpus, end)
+        nodes, size = self._nodes, self._size
+        if gpus <= size:
+            node = self._first(range(gpus, size + 1), gpus, end, ())
             return None if node is None else ((node, gpus),)
-        whole, rest = divmod(gpus, nodes.size)
-        found = [node for node in nodes.with_free(nodes.size) if self._is_open(node, nodes.size, end)]
+        whole, rest = divmod(gpus, size)
+        found = [node for node in nodes.with_free(size) if self._is_free(node, size, self.at, end)][:whole]
         if len(found) < whole:
             return None
-        placed = tuple((node, nodes.size) for node in found[:whole])
+        placed = tuple((node, size) for node in found)
         if not rest:
             return placed
-        last = self._freest(rest, end, found[:whole])
+        last = self._first(range(size, rest - 1, -1), rest, end, found)
         return None if last is None else (*placed, (last, rest))
 
-    def _fullest(self, gpus: int, end: int) -> int | None:
-        for free in range(gpus, self._nodes.size + 1):
+    def _first(self, order: range, gpus: int, end: int, without: Collection[int]) -> int | None:
+        """The first node, by how many of its GPUs are free, that is free for so many until the end."""
+        for free in order:
             for node in self._nodes.with_free(free):
-                if self._is_open(node, gpus, end):
+                if node not in without and self._is_free(node, gpus, self.at, end):
                     return node
         return None
 
-    def _freest(self, gpus: int, end: int, without: list[int]) -> int | None:
-        for free in range(self._nodes.size, gpus - 1, -1):
-            for node in self._nodes.with_free(free):
-                if node not in without and self._is_open(node, gpus, end):
-                    return node
-        return None
-
-    def _is_open(self, node: int, gpus: int, end: int) -> bool:
-        """Whether all who hold GPUs of the node still have them if these are taken from now until the end."""
-        holds = self._holds.get(node, ())
-        size, ends = self._nodes.size, self._running[node]
-        for hold in holds:
-            if hold.start < end:
-                busy = size - bisect_left(ends, hold.start + 1)
-                planned = sum(other.gpus for other in holds if other.start <= hold.start < other.end)
-                if busy + planned + gpus > size:
-                    return False
+    def _is_free(self, node: int, gpus: int, start: int, end: int) -> bool:
+        """Whether so many GPUs of the node are free from start to end, beside what runs and is held."""
+        ready, holds = self._running[node], self._holds.get(node, ())
+        instants = [start, *(hold.start for hold in holds if start < hold.start < end)]
+        for at in instants:
+            busy = self._size - bisect_right(ready, at)
+            for hold in holds:
+                if hold.start <= at < hold.end:
+                    busy += hold.gpus
+            if busy + gpus > self._size:
+                return False
         return True
 
     def occupied(self, placement: Placement) -> None:
         """A job has just started there."""
         for node, _ in placement:
-            ready = self._running[node]
-            for hold in self._holds.get(node, ()):
-                ready = sorted([*ready[hold.gpus :], *[hold.end] * hold.gpus])
-            self._note(node, ready)
+            for share, heap in self._soonest.items():
+                heappush(heap, (self._running[node][share - 1], node))
+            if node in self._holds:
+                self._touched.append(node)
 
     # Holding for later
 
     def hold(self, gpus: int, duration: int) -> None:
-        """Keep the nodes that are ready soonest, from the instant at which the last of them is."""
+        """Keep the nodes that are free for the job soonest."""
         self.held += 1
-        size = self._nodes.size
-        if gpus <= size:
-            placed = [(node, gpus) for node in self._soonest(gpus, 1, ())]
-        else:
-            whole, rest = divmod(gpus, size)
-            chosen = self._soonest(size, whole, ())
-            placed = [(node, size) for node in chosen]
-            placed += [(node, rest) for node in self._soonest(rest, 1, chosen)] if rest else []
-        if sum(share for _, share in placed) < gpus:
-            return  # not with the nodes that are in service
-        start = max(self.at, *[self._ready[node][share - 1] for node, share in placed])
-        for node, share in placed:
-            self._holds.setdefault(node, []).append(Hold(start, start + duration, share))
-            ready = self._ready[node][share:] + [start + duration] * share
-            ready.sort()
-            self._note(node, ready)
+        found = self._one(gpus, duration) if gpus <= self._size else self._several(gpus, duration)
+        if found is not None:
+            start, placement = found
+            for node, share in placement:
+                self._holds.setdefault(node, []).append(Hold(start, start + duration, share))
+                self._touched.append(node)
 
-    def _soonest(self, share: int, count: int, without: list[int] | tuple[()]) -> list[int]:
-        heap = self._heaps.get(share)
+    def _one(self, gpus: int, duration: int) -> tuple[int, Placement] | None:
+        held = self._where_held(gpus, duration)
+        soonest = min(((at, node) for node, at in held.items()), default=(FOREVER, 0))
+        untouched = self._untouched(gpus)
+        if untouched is not None:
+            soonest = min(soonest, (max(self.at, self._running[untouched][gpus - 1]), untouched))
+        return None if soonest[0] >= FOREVER else (soonest[0], ((soonest[1], gpus),))
+
+    def _where_held(self, gpus: int, duration: int) -> dict[int, int]:
+        """When each node on which somebody holds something is free for such a job."""
+        seen, known = self._known.get((gpus, duration), (0, {}))
+        for node in set(self._touched[seen:]):
+            known[node] = self._earliest(node, gpus, duration)
+        self._known[gpus, duration] = (len(self._touched), known)
+        return known
+
+    def _untouched(self, gpus: int) -> int | None:
+        """Of the nodes on which nobody holds anything, the one that is ready first."""
+        heap = self._soonest.get(gpus)
         if heap is None:
-            heap = [(ready[share - 1], node) for node, ready in enumerate(self._ready)]
+            heap = [(ready[gpus - 1], node) for node, ready in enumerate(self._running)]
             heapify(heap)
-            self._heaps[share] = heap
-        found, kept = list[int](), list[tuple[int, int]]()
-        while heap and len(found) < count:
-            ready, node = heappop(heap)
-            if self._ready[node][share - 1] != ready:
-                continue
-            if ready >= FOREVER:
-                break
-            kept.append((ready, node))
-            if node not in without:
-                found.append(node)
-        for entry in kept:
-            heappush(heap, entry)
-        return found
+            self._soonest[gpus] = heap
+        while heap and (heap[0][1] in self._holds or self._running[heap[0][1]][gpus - 1] != heap[0][0]):
+            heappop(heap)
+        return heap[0][1] if heap else None
 
-    def _note(self, node: int, ready: Ready) -> None:
-        before, self._ready[node] = self._ready[node], ready
-        for share, heap in self._heaps.items():
-            if ready[share - 1] != before[share - 1]:
-                heappush(heap, (ready[share - 1], node))
+    def _several(self, gpus: int, duration: int) -> tuple[int, Placement] | None:
+        whole, rest = divmod(gpus, self._size)
+        held = self._where_held(self._size, duration)
+        ordered = sorted(
+            (held[node] if node in held else max(self.at, ready[-1]), node)
+            for node, ready in enumerate(self._running)
+        )
+        last = 0
+        for start, _ in ordered[whole - 1 :]:
+            if last < start < FOREVER and (found := self._from(start, duration, whole, rest, ordered)):
+                return start, found
+            last = start
+        return None
+
+    def _from(
+        self, start: int, duration: int, whole: int, rest: int, ordered: list[tuple[int, int]]
+    ) -> Placement | None:
+        """Whole nodes, and one for the rest, that are free from that very instant on."""
+        end, chosen = start + duration, list[int]()
+        for soon, node in ordered:
+            if soon > start or len(chosen) == whole:
+                break
+            if soon == start or node not in self._holds or self._is_free(node, self._size, start, end):
+                chosen.append(node)
+        if len(chosen) < whole:
+            return None
+        placed = tuple((node, self._size) for node in chosen)
+        if not rest:
+            return placed
+        others = (node for node in range(self._nodes.count) if node not in chosen)
+        last = next((node for node in others if self._is_free(node, rest, start, end)), None)
+        return None if last is None else (*placed, (last, rest))
+
+    def _earliest(self, node: int, gpus: int, duration: int) -> int:
+        ready, holds = self._running[node], self._holds[node]
+        first = max(self.at, ready[gpus - 1])
+        for start in sorted({first, *ready[gpus:], *(hold.end for hold in holds)}):
+            if first <= start < FOREVER and self._is_free(node, gpus, start, start + duration):
+                return start
+        return FOREVER
