@@ -132,6 +132,12 @@ class Jobtree(Simulation):
     def _stop(self, action: Action, job: int, at: int) -> None:
         """The Run waits again. With notice it has saved its state, else it goes back to a checkpoint."""
         work, habits = self._work[job], self.scene.habits
+        self.expect_end(job, None)
+        if work.started_at == at and work.width:  # one plan started it and found somebody with more right
+            work.resize(0, at)
+            self._provisional.discard(job)
+            self.meter.take_back_start(job, at)
+            return
         done = work.progress(at)
         warned = action.kind == "Preempt" or job in self._provisional
         if habits.notice and warned:
@@ -141,7 +147,6 @@ class Jobtree(Simulation):
         self._provisional.discard(job)
         reason = "RandomPreempt" if action.kind == "Preempt" else str(action.cause.reason)
         self.meter.stop(job, at, STOPS.get(reason, reason), done - work.done)
-        self.expect_end(job, None)
 
     def _leave(self, run: RunKey, job: int, at: int) -> None:
         self.meter.end_job(job, at)

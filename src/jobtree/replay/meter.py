@@ -121,6 +121,12 @@ class Meter:
         if self.first_start[job] == NEVER:
             self.first_start[job] = at
 
+    def take_back_start(self, job: int, at: int) -> None:
+        """A job that started at this very instant did not, after all."""
+        self.waiting.add(self.trace.gpus[job], at)
+        if self.first_start[job] == at:
+            self.first_start[job] = NEVER
+
     def stop(self, job: int, at: int, reason: str, lost: int) -> None:
         """A job was stopped and waits again; ``lost`` GPU-milliseconds of its work must be done again."""
         self.stopped[job] += 1

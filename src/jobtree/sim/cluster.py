@@ -200,7 +200,7 @@ class Cluster:
         state, work = self.world.runs[action.run], self._work[action.run]
         if action.kind in ("Requeue", "Preempt"):
             work.stop(action.at, state.shape.checkpoint if state.shape else None)
-        elif state.width != work.width:
+        elif state.width != work.width and not state.waiting:  # else a later action of the plan stops it
             work.resize(state.width, action.at)
         else:
             return

@@ -42,6 +42,8 @@ class Work(msgspec.Struct):
 
     def stop(self, now: int, checkpoint: int | None) -> None:
         """The Run was stopped: what it did since its last checkpoint is lost."""
+        if not self.width:
+            return  # it was started and stopped at one instant: nothing was done, so nothing is lost
         kept = self.started_with
         if checkpoint and now > self.started_at:
             ran = now - self.started_at
