@@ -1,13 +1,15 @@
 """Node outages: replayed from a file, or drawn from rates.
 
-A file has the columns ``node,start_s,end_s`` (others may follow); its nodes are laid over the fleet in the
-order of their names. Rates are those of a real fleet of 400 nodes: one outage per node every 239 days, down
-for a lognormal time with median 20 h and p90 312 h. Outages of one node that overlap are one.
+A file has the columns ``node,start_s,end_s`` (others may follow); its nodes are laid over the fleet in an
+order drawn from their names, so that a smaller fleet has a fair sample of them. Rates are drawn from as one
+outage per node every so long on average, down for a lognormal time with a given median and p90. Outages of
+one node that overlap are one.
 """
 
 import csv
 import gzip
 import math
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -15,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from jobtree.api.problems import InputError, Problem
-from jobtree.api.quantities import DAY, HOUR, SECOND
+from jobtree.api.quantities import SECOND
 
 P90 = 1.2815515655446004  # of the standard normal distribution
 
@@ -27,9 +29,11 @@ class Outage(NamedTuple):
 
 
 class Rates(msgspec.Struct, frozen=True):
-    between: int = 239 * DAY  # per node
-    median: int = 20 * HOUR
-    p90: int = 312 * HOUR
+    """Milliseconds between outages of one node, and how long it is down."""
+
+    between: int
+    median: int
+    p90: int
 
 
 def drawn(rates: Rates, nodes: int, begin: int, end: int, seed: int) -> list[Outage]:
@@ -58,7 +62,10 @@ def read_outages(path: str, nodes: int) -> list[Outage]:
     rows = list(csv.DictReader(text.splitlines()))
     if not rows or not {"node", "start_s", "end_s"} <= rows[0].keys():
         raise InputError(path, ["outages are CSV with the columns node,start_s,end_s and one row or more"])
-    names = {name: number for number, name in enumerate(sorted({row["node"] or "" for row in rows}))}
+    known = sorted(
+        {row["node"] or "" for row in rows}, key=lambda name: (sha256(name.encode()).digest(), name)
+    )
+    names = {name: number for number, name in enumerate(known)}
     found = [_outage(path, line, row, names) for line, row in enumerate(rows, 2)]
     return joined([outage for outage in found if outage.node < nodes])
 

@@ -3,15 +3,11 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from jobtree.replay.plots import Axis, Line, chart
+from jobtree.replay.plots import Axis, Line, chart, paint
 from jobtree.replay.report import Report, Times
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1c2733; --paper: #ffffff; --soft: #5b6b7b; --grid: #dde3ea;
-  --c0: #2b6cb0; --c1: #718096; --c2: #c05621; --c3: #2f855a; --c4: #805ad5; --c5: #b83280; --c6: #b7791f; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e2e8f0; --paper: #12181f; --soft: #94a3b3;
-  --grid: #2a3542; --c0: #63b3ed; --c1: #a0aec0; --c2: #f6ad55; --c3: #68d391; --c4: #b794f4;
-  --c5: #f687b3; --c6: #f6e05e; } }
+:root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 860px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
@@ -19,12 +15,10 @@ p, figcaption { color: var(--soft); } figure { margin: 1.5rem 0; } figcaption { 
 table { border-collapse: collapse; width: 100%; display: block; overflow-x: auto; }
 th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid var(--grid); }
 th:first-child, td:first-child { text-align: left; } th { color: var(--soft); font-weight: 600; }
-svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: var(--soft); }
-.grid { stroke: var(--grid); } .line { fill: none; stroke-width: 1.8; } .area { stroke: none; opacity: .45; }
+svg { width: 100%; height: auto; }
 figure ul { list-style: none; display: flex; flex-wrap: wrap; gap: 1rem; padding: 0; margin: .3rem 0; }
 .swatch { display: inline-block; width: .8em; height: .8em; margin-right: .4em; }
 """
-COLOURS = 7
 
 
 def page(report: Report) -> str:
@@ -33,7 +27,7 @@ def page(report: Report) -> str:
         [
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title><style>{STYLE}{colours()}</style></head><body>",
+            f"<title>{escape(title)}</title><style>{paint()}{STYLE}</style></head><body>",
             f"<h1>{escape(title)}</h1>",
             f"<p>{escape(headline(report))}</p>",
             *plots(report),
@@ -45,16 +39,6 @@ def page(report: Report) -> str:
             "</body></html>\n",
         ]
     )
-
-
-def colours() -> str:
-    """The classes c0, c1, …: further lines begin again with the first colour."""
-    rules = []
-    for number in range(4 * COLOURS):
-        colour = f"var(--c{number % COLOURS})"
-        rules.append(f".line.c{number} {{ stroke: {colour}; }} .area.c{number} {{ fill: {colour}; }}")
-        rules.append(f".swatch.c{number} {{ background: {colour}; }}")
-    return "\n".join(rules)
 
 
 def headline(report: Report) -> str:

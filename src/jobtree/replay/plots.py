@@ -11,6 +11,18 @@ from typing import NamedTuple
 WIDTH, HEIGHT = 760, 260
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 44
 TICKS = 5
+LEGEND_ROW = 18
+LEGEND_COLUMNS = 4
+COLOURS = 7
+INK = """
+:root { --ink: #1c2733; --paper: #ffffff; --soft: #5b6b7b; --grid: #dde3ea;
+  --c0: #2b6cb0; --c1: #718096; --c2: #c05621; --c3: #2f855a; --c4: #805ad5; --c5: #b83280; --c6: #b7791f; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e2e8f0; --paper: #12181f; --soft: #94a3b3;
+  --grid: #2a3542; --c0: #63b3ed; --c1: #a0aec0; --c2: #f6ad55; --c3: #68d391; --c4: #b794f4;
+  --c5: #f687b3; --c6: #f6e05e; } }
+svg text { font: 11px system-ui, sans-serif; fill: var(--soft); } .grid { stroke: var(--grid); }
+.line { fill: none; stroke-width: 1.8; } .area { stroke: none; opacity: .45; }
+"""
 
 
 class Line(NamedTuple):
@@ -42,24 +54,59 @@ class Scale(NamedTuple):
         return math.copysign(math.log10(1 + abs(value)), value) if self.logarithmic else value
 
 
+def paint() -> str:
+    """The style of all plots; further lines begin again with the first colour."""
+    rules = [INK]
+    for number in range(4 * COLOURS):
+        colour = f"var(--c{number % COLOURS})"
+        rules.append(f".line.c{number} {{ stroke: {colour}; }} .area.c{number} {{ fill: {colour}; }}")
+        rules.append(f".swatch.c{number} {{ background: {colour}; fill: {colour}; }}")
+    return "\n".join(rules)
+
+
 def chart(title: str, across: Axis, up: Axis, lines: Sequence[Line]) -> str:
-    """A plot with axes, a grid and a legend; without points, a sentence that says so."""
-    points = [point for line in lines for point in line.points]
-    if not points:
+    """A plot of a page, with a legend below it; without points, a sentence that says so."""
+    inside = plotted(across, up, lines)
+    if not inside:
         return f'<figure><figcaption>{escape(title)}</figcaption><p class="none">nothing to show</p></figure>'
-    horizontal = scale([x for x, _ in points], LEFT, WIDTH - RIGHT, across)
-    vertical = scale([0.0, *(y for _, y in points)], HEIGHT - BOTTOM, TOP, up)
-    parts = [*grid(horizontal, vertical, across, up)]
-    parts += [drawn(line, number, horizontal, vertical) for number, line in enumerate(lines)]
     legend = "".join(
         f'<li><span class="swatch c{number}"></span>{escape(line.name)}</li>'
         for number, line in enumerate(lines)
     )
     return (
         f"<figure><figcaption>{escape(title)}</figcaption>"
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{inside}</svg>'
         f"<ul>{legend}</ul></figure>"
     )
+
+
+def picture(title: str, across: Axis, up: Axis, lines: Sequence[Line]) -> str:
+    """A plot as a file of its own, its legend drawn in it."""
+    height = HEIGHT + LEGEND_ROW * -(-len(lines) // LEGEND_COLUMNS)
+    legend = []
+    for number, line in enumerate(lines):
+        x = LEFT + number % LEGEND_COLUMNS * (WIDTH - LEFT) // LEGEND_COLUMNS
+        y = HEIGHT + number // LEGEND_COLUMNS * LEGEND_ROW
+        legend.append(f'<rect class="swatch c{number}" x="{x}" y="{y}" width="10" height="10"/>')
+        legend.append(f'<text x="{x + 16}" y="{y + 9}">{escape(line.name)}</text>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">'
+        f"<title>{escape(title)}</title><style>{paint()}</style>"
+        f'<rect width="{WIDTH}" height="{height}" fill="var(--paper)"/>'
+        f"{plotted(across, up, lines)}{''.join(legend)}</svg>\n"
+    )
+
+
+def plotted(across: Axis, up: Axis, lines: Sequence[Line]) -> str:
+    """Axes, grid and lines; nothing where there are no points."""
+    points = [point for line in lines for point in line.points]
+    if not points:
+        return ""
+    horizontal = scale([x for x, _ in points], LEFT, WIDTH - RIGHT, across)
+    vertical = scale([0.0, *(y for _, y in points)], HEIGHT - BOTTOM, TOP, up)
+    parts = [*grid(horizontal, vertical, across, up)]
+    parts += [drawn(line, number, horizontal, vertical) for number, line in enumerate(lines)]
+    return "".join(parts)
 
 
 def scale(values: Sequence[float], start: float, end: float, axis: Axis) -> Scale:
