@@ -46,7 +46,10 @@ class Level:
         """The mean value in each of the first steps."""
         more = [0] * (steps - self.steps)
         before = accumulate([0, *self._changes, *more])
-        return [level + part / self._step for level, part in zip(before, [*self._parts, *more], strict=False)]
+        return [
+            (level * self._step + part) / self._step
+            for level, part in zip(before, [*self._parts, *more], strict=False)
+        ]
 
 
 class Stops:

@@ -116,9 +116,15 @@ STATE = """\
 ---
 {apiVersion: sim.rq.davidlangworthy.io/v1, kind: Policy, spec: {minRuntime: 1h}}
 ---
-{apiVersion: v1, kind: Node, metadata: {name: a, labels: {gpu.flavor: X}}, status: {allocatable: {nvidia.com/gpu: 8}}}
+apiVersion: v1
+kind: Node
+metadata: {name: a, labels: {gpu.flavor: X}}
+status: {allocatable: {nvidia.com/gpu: 8}}
 ---
-{apiVersion: v1, kind: Node, metadata: {name: b, labels: {gpu.flavor: Y}}, status: {allocatable: {nvidia.com/gpu: 4}}}
+apiVersion: v1
+kind: Node
+metadata: {name: b, labels: {gpu.flavor: Y}}
+status: {allocatable: {nvidia.com/gpu: 4}}
 ---
 apiVersion: rq.davidlangworthy.io/v1
 kind: Budget
