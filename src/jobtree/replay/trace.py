@@ -131,9 +131,7 @@ class Reader:
             return
         if self._cut.since_s * SECOND <= row.submit < self._cut.until_s * SECOND:
             team = self._teams.setdefault(row.team, len(self._teams))
-            for column, value in zip(
-                self._columns, (row.submit, row.duration, row.gpus, team, number), strict=True
-            ):
+            for column, value in zip(self._columns, (*row[:3], team, number), strict=True):
                 column.append(value)
 
     def _checked(self, cells: dict[str, str]) -> Row:
@@ -159,11 +157,11 @@ class Reader:
         return int(text)
 
     def trace(self, digest: str) -> Trace:
-        submit, _, _, _, row = self._columns
+        submit = self._columns[0]
         if not submit:
             what = "no row is left" if self._read else "there are no rows"
             raise InputError(self._path, [f"{what} to replay", *self._told])
-        order = sorted(range(len(submit)), key=lambda at: (submit[at], row[at]))
+        order = sorted(range(len(submit)), key=submit.__getitem__)  # rows at one instant stay in their order
         submit, duration, gpus, team, row = (
             array("q", map(column.__getitem__, order)) for column in self._columns
         )
@@ -186,6 +184,8 @@ def milliseconds(cells: dict[str, str], field: str) -> int:
     text = cells.get(field, "").strip()
     if not text:
         raise BadRowError(field, ABSENT, "is missing")
+    if text.isdecimal() and len(text) < len(str(LATEST_S)):
+        return int(text) * SECOND
     try:
         seconds = float(text)
     except ValueError:

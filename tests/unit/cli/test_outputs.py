@@ -93,6 +93,7 @@ def test_every_verb_is_covered_here_or_prints_no_objects() -> None:
         "completion",
         "version",
         "verify",  # see test_verify.py
+        "simulate",  # see test_simulate.py
     }
 
 
