@@ -132,7 +132,7 @@ def measure(case: Case, policy: str, most_seconds: float) -> Report | None:
         return msgspec.json.decode(path.read_bytes(), type=Report)
     simulation = POLICIES[policy](given)
     clock = Clock(f"{case.name} {policy}", most_seconds)
-    if not run(simulation, watch=clock, stride=4):
+    if not run(simulation, watch=clock):
         print(f"{case.name:32} {policy:14} not done after {most_seconds:,.0f} s", flush=True)
         return None
     report = report_of(simulation, policy, case.folder)

@@ -16,6 +16,7 @@ kubectl runs --state cluster.yaml simulate jobs.csv.gz --html report.html
 kubectl runs --state cluster.yaml simulate jobs.csv --what-if 'budget vision concurrency=256'
 kubectl runs --state cluster.yaml simulate jobs.csv --nodes +16
 kubectl runs simulate jobs.csv --nodes 16 --policy easy --json easy.json
+kubectl runs --state cluster.yaml simulate cluster.yaml --what-if 'budget vision concurrency=256'
 kubectl runs simulate compare jobtree.json easy.json
 """
 
@@ -78,7 +79,8 @@ def command(settings: Settings, trace: tuple[str, ...], **options: Any) -> None:
     """Replay a trace of jobs on the fleet and budgets of a state file, or on a made-up fleet.
 
     TRACE is CSV, plain or gzip, with the columns job_id, user_or_team, submit_s, duration_s and gpus; what
-    else it has is ignored. Rows that cannot be are skipped and counted. The fleet is empty at the start.
+    else it has is ignored. A YAML or JSON file of Runs and Leases is a trace too: its finished Runs.
+    Rows that cannot be are skipped and counted. The fleet is empty at the start.
 
     'compare' puts two reports side by side that --json has written.
     """

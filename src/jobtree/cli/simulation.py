@@ -17,6 +17,7 @@ from jobtree.cli.settings import Settings
 from jobtree.cli.simulated import print_reports
 from jobtree.replay.figures import report_of
 from jobtree.replay.ground import Ground, made_up, made_up_budgets, of_state_file, owners_in
+from jobtree.replay.ledger import is_ledger, read_ledger
 from jobtree.replay.named import POLICIES
 from jobtree.replay.outages import Outage, Rates, drawn, read_outages
 from jobtree.replay.page import page
@@ -88,7 +89,8 @@ def simulate(settings: Settings, request: Request) -> None:
 
 def scene_of(settings: Settings, request: Request) -> Scene:
     ground = ground_of(settings, request)
-    trace = read_trace(request.trace, ground.gpus, cut_of(request))
+    read = read_ledger if is_ledger(request.trace) else read_trace
+    trace = read(request.trace, ground.gpus, cut_of(request))
     budgets, owners = ground.budgets, tuple[str, ...]()
     if request.fleet is not None:
         budgets, owners = made_up_budgets(trace, ground.gpus, asked_budgets(request.budget))
@@ -198,7 +200,7 @@ def replayed(scene: Scene, request: Request, changes: tuple[str, ...]) -> Report
 
 
 class Watcher:
-    """Looks at a replay every few instants: shows it, keeps it, and stops it when asked to."""
+    """Looks at a replay after every instant: shows it, keeps it, and stops it when asked to."""
 
     def __init__(
         self,

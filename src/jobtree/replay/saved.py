@@ -79,16 +79,9 @@ def load(path: Path, digest: str) -> Simulation | None:
     return found
 
 
-def run(
-    simulation: Simulation,
-    *,
-    watch: Callable[[Simulation], bool] = lambda _: False,
-    stride: int = 64,
-) -> bool:
-    """Replay to the end; False where the watcher asked to stop before. It is asked every few instants."""
-    count = 0
+def run(simulation: Simulation, watch: Callable[[Simulation], bool] = lambda _: False) -> bool:
+    """Replay to the end; False where the watcher, asked after every instant, said to stop before."""
     while simulation.step():
-        count += 1
-        if count % stride == 0 and watch(simulation):
+        if watch(simulation):
             return False
     return True

@@ -9,7 +9,7 @@ import pytest
 from jobtree.cli.progress import Progress
 from jobtree.cli.simulate import POLICIES
 from jobtree.replay.named import POLICIES as KNOWN
-from tests.unit.cli.desk import Answer, Desk, budget, envelope, nodes
+from tests.unit.cli.desk import Answer, Desk, budget, envelope, lasting, nodes, run
 
 WEEK = Path(__file__).parents[3] / "config" / "samples" / "traces" / "week.csv"
 HEAD = "job_id,user_or_team,submit_s,duration_s,gpus,gpu_type,status\n"
@@ -146,7 +146,7 @@ def test_an_interrupted_replay_is_kept_and_gone_on_with(desk: Desk, monkeypatch:
     def interrupt(_: Progress, __: int) -> bool:
         nonlocal asked
         asked += 1
-        if asked == 5:
+        if asked == 300:
             signal.raise_signal(signal.SIGINT)
         return False
 
@@ -162,6 +162,17 @@ def test_an_interrupted_replay_is_kept_and_gone_on_with(desk: Desk, monkeypatch:
     assert simulate(desk, *words, "--json", "resumed.json").code == 0
     assert Path("resumed.json").read_bytes() == Path("whole.json").read_bytes()
     assert not Path("kept").exists()
+
+
+def test_the_ledger_of_a_cluster_is_a_trace(desk: Desk) -> None:
+    desk.submit(lasting(run("first"), "2h"), lasting(run("second"), "30m"), run("waits"))
+    desk.runs("advance", "3h")
+    report = desk.runs("simulate", str(desk.state), "--policy", "fifo", "-o", "json").json()
+    assert report["spec"]["jobs"] == 2
+    assert report["spec"]["workGPUHours"] == 8 * 2.5
+    assert report["spec"]["budgets"] == {"org:lab": 8}
+    assert report["spec"]["skippedRows"] == {"duration_s: is missing": 1}
+    assert report["status"]["makespanHours"] == 2  # on two nodes, without a budget to wait for
 
 
 def test_progress_says_how_far_how_fast_and_how_long() -> None:
