@@ -72,7 +72,12 @@ kubectl runs simulate compare jobtree.json easy.json
     metavar="CHANGE",
     help="Also with this change: 'budget X concurrency=256'.",
 )
-@click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON.")
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    help="Write the report as JSON; with a what-if, that of the change.",
+)
 @click.option("--html", "html_file", metavar="FILE", help="Write the report as one page with plots.")
 @click.option("--resume", metavar="FILE", help="Keep an interrupted replay there, and go on from it.")
 def command(settings: Settings, trace: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401  as click gives them

@@ -167,7 +167,7 @@ def outages_of(request: Request, nodes: int, trace: Trace) -> list[Outage]:
     if text is None:
         return []
     parts = text.split("/")
-    if len(parts) == len(Rates.__struct_fields__) and not Path(text).exists():
+    if len(parts) == len(Rates.__struct_fields__) and text[:1].isdigit():
         rates = Rates(*(duration("--faults", part) for part in parts))
         if not 0 < rates.median < rates.p90 or not rates.between:
             raise InputError("options", [Problem("--faults", text, "all above 0, and p90 above p50")])

@@ -112,7 +112,7 @@ def test_skipped_rows_are_told_on_stderr(desk: Desk, jobs: str) -> None:
         (["jobs.csv", "--nodes", "1", "--checkpoint", "soon"], 2, "--checkpoint: 'soon' is not a duration"),
         (["jobs.csv", "--nodes", "1", "--checkpoint", "0s"], 2, "must be more than 0, or none"),
         (["jobs.csv", "--nodes", "1", "--faults", "1d/2h/1h"], 2, "p90 above p50"),
-        (["jobs.csv", "--nodes", "1", "--faults", "no.csv"], 2, "no.csv: there is no such file"),
+        (["jobs.csv", "--nodes", "1", "--faults", "a/b/no.csv"], 2, "a/b/no.csv: there is no such file"),
         (["jobs.csv", "--nodes", "1", "--json", "no/such/place.json"], 74, "cannot write no/such/place.json"),
         (["jobs.csv", "other.csv", "--nodes", "1"], 2, "one trace at a time"),
         (["compare", "a.json"], 2, "compare needs two reports"),
