@@ -4,7 +4,6 @@ from typing import Any
 
 import click
 
-from jobtree.cli.errors import CommandError, Exit
 from jobtree.cli.settings import Settings, verb
 
 POLICIES = ("jobtree", "fifo", "sjf", "easy", "conservative", "quota", "quota-by-size")
@@ -99,7 +98,4 @@ def command(settings: Settings, trace: tuple[str, ...], **options: Any) -> None:
         return
     if len(trace) > 1:
         raise click.UsageError(f"one trace at a time: what is {trace[1]}?")
-    try:
-        simulate(settings, Request(trace=trace[0], **options))
-    except OSError as broken:
-        raise CommandError(Exit.IO, f"cannot write {broken.filename}: {broken.strerror}") from None
+    simulate(settings, Request(trace=trace[0], **options))

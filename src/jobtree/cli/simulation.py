@@ -78,10 +78,17 @@ def simulate(settings: Settings, request: Request) -> None:
             other = changed(other, change)
         reports.append(replayed(other, request, changes))
     if request.json_file:
-        Path(request.json_file).write_bytes(encode(reports[-1]))
+        write(request.json_file, encode(reports[-1]))
     if request.html_file:
-        Path(request.html_file).write_text(page(reports[-1]), encoding="utf-8")
+        write(request.html_file, page(reports[-1]).encode())
     print_reports(settings, reports)
+
+
+def write(path: str, data: bytes) -> None:
+    try:
+        Path(path).write_bytes(data)
+    except OSError as broken:
+        raise CommandError(Exit.IO, f"cannot write {path}: {broken.strerror}") from None
 
 
 # The scene
