@@ -27,6 +27,7 @@ COLUMNS = (
     "work lost",
     "promises kept",
     "fairness",
+    "not finished",
 )
 
 
@@ -70,6 +71,7 @@ def row(report: Report) -> list[str]:
         f"{100 * result.lost_share:.2f} %",
         "-" if result.promises is None else f"{100 * result.promises.kept_share:.2f} %",
         f"{result.fairness:.3f}",
+        f"{result.unfinished:,}",
     ]
 
 
