@@ -14,7 +14,7 @@ PYTEST      := $(BIN)/python -m pytest --hypothesis-profile=$(PROFILE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint format unit suite live soak-live cluster bench crds scenarios-rewrite lock clean python-is-usable
+.PHONY: help venv demo test lint format unit suite live soak-live cluster bench replay crds scenarios-rewrite lock clean python-is-usable
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ cluster: venv ## Start a cluster to try Jobtree on (as root, REAL=1 adds two rea
 
 bench: venv ## Measure, and compare with the recorded bounds
 	$(BIN)/python -m benchmarks
+
+replay: venv ## Compare with other schedulers on real traces (JOBTREE_TRACES), and write docs/comparison.md
+	$(BIN)/python -m benchmarks.replay --write
 
 crds: venv ## Generate config/crd from the api's structs
 	$(BIN)/python -m jobtree.api.crd config/crd

@@ -96,7 +96,7 @@ def payers_are_entitled(drive: Drive, fresh: list[Record]) -> Iterator[str]:
                 yield f"{lease.name} has no payer"
             continue
         ((owner, envelope),) = found
-        classes = entitlement(drive.runs[lease.run], envelope, owner, budgets)
+        classes = entitlement(drive.run_of(lease.run), envelope, owner, budgets)
         if lease.role == "Opportunistic":
             fair = bool(classes) or lease.reason == "Demote"
         else:
@@ -128,6 +128,8 @@ def gangs_are_whole(drive: Drive) -> Iterator[str]:
     """I4, I5, I7: all groups or nothing, each in one domain, in whole pods, within [min, max]."""
     for key, run in drive.submitted.items():
         state = drive.lab.world.runs[key]
+        if run.spec.stages:
+            continue  # its stages are Runs of their own
         leases = [record.lease for record in drive.open_records() if record.lease.run == key]
         if (state.phase == "Running") != bool(leases) or state.waiting == (
             state.phase in ENDED | {"Running"}

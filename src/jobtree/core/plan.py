@@ -60,6 +60,9 @@ class Pass:
         while world.attention or not begun:
             begun = True
             self.note_events()
+            pass_time(trial, world.now - 1)
+            if world.attention:
+                continue  # what came of what was due before this instant comes before what is due now
             pass_time(trial, world.now)
             settle_cuts(trial)
             mend_promises(trial)

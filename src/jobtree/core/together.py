@@ -141,7 +141,9 @@ def promise_together(trial: Trial, party: Sequence[RunState]) -> None:
     tree = trial.world.kin.tree_of(gpus[0])
     assert tree is not None
     number = 1 + max(one.reservations for one in trial.world.kin.children(tree))
-    before = [blank_promise(trial.world, one, pod_size(trial, one), tree, number) for one in gpus]
+    blank = [blank_promise(trial.world, one, pod_size(trial, one), tree, number) for one in gpus]
+    turn = max(promise.turn for promise in blank)  # one turn for all: behind whatever was promised before
+    before = [msgspec.structs.replace(promise, turn=turn) for promise in blank]
     settle_on_instant(trial, gpus, before, None)
 
 

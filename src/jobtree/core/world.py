@@ -88,6 +88,7 @@ class World:
         self._pods: dict[str, Pod] = {}
         self._pods_on: dict[str, dict[str, Pod]] = {}  # the same by node
         self._successors: dict[RunKey, Run] = {}  # made anew under a name whose leases are still open
+        self._spent: dict[str, int] = {}  # use of closed leases whose Run has not come yet, by its UID
         self.kin = Kinship(self.runs)
 
     # Events: nodes and other people's pods
@@ -231,6 +232,7 @@ class World:
             state = None
         if state is None:
             state = self.runs[key] = RunState(run, self.now)
+            state.spent = self._spent.pop(state.uid, 0)
             self._join_tree(state)
             self._take_orphans(state)
             if state.phase == "Running":  # without GPUs
@@ -293,10 +295,16 @@ class World:
                 leases = [self.held[name].lease for name in names]
                 for name in names:
                     self.unopen_lease(name)
+                for account in one.quotas:
+                    account.settled -= one.spent
                 one.quotas = quotas
+                for account in quotas:
+                    account.settled += one.spent
                 for lease in leases:
                     self.open_lease(lease)
             self._wait_or_queue(one)
+        for member in self.kin.members(state):
+            self._wait_or_queue(member)  # what one of a gang waits for, all wait for
         self._notify(state.key)
 
     def _wait_or_queue(self, state: RunState) -> None:
@@ -651,8 +659,12 @@ class World:
         lease, envelope = held.lease, held.envelope
         span = sign * (at - lease.start)
         envelope.by_class[use_class(lease)].settled += reported_amount(lease) * span
+        charged = 0 if lease.role == "Opportunistic" else lease.charge * span
         if held.run is not None:
             self._share(held).settled += lease.gpus * span
+            held.run.spent += charged
+        else:
+            self._spent[lease.uid] = self._spent.get(lease.uid, 0) + charged
         if lease.role != "Opportunistic":
             for account in self._accounts(held):
                 account.settled += lease.charge * span

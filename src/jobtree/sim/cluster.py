@@ -257,6 +257,8 @@ class Cluster:
         state, work = self.world.runs[action.run], self._work[action.run]
         if action.kind in ("Requeue", "Preempt"):
             self._stop(action, state, work)
+        elif state.waiting:
+            return  # a later action of the same plan stops it
         elif state.attempt != work.attempt:
             self._stop(action, state, work)
             work.attempt = state.attempt
