@@ -105,7 +105,6 @@ class Pass:
         elif state.cpu_only and state.phase == "Pending" and not state.gang:
             trial.act("Start", state, world.now, Why(Reason.NO_GPUS))
 
-
     def cancel(self, state: RunState) -> None:
         """A Run goes, and with a tree all of it."""
         for one in (*self.world.kin.below(state), state):
