@@ -39,7 +39,7 @@ def opened_for(lab: Lab, name: str, reason: str) -> list[Lease]:
     return [record.lease for record in lab.history(name) if record.lease.reason == reason]
 
 
-# Growth (E1)
+# Growing
 
 
 def test_e1_it_grows_a_step_per_checkpoint_interval_up_to_what_it_wants() -> None:
@@ -357,7 +357,7 @@ def test_e2_it_grows_again_after_a_shrink_when_asked_to() -> None:
     assert lab["r"].width == 16
 
 
-# Attempts (E3)
+# What a resize does to attempts
 
 
 def test_e3_restart_begins_an_attempt_with_every_resize() -> None:

@@ -44,7 +44,7 @@ def closures(lab: Lab, name: str) -> list[str]:
     return sorted(str(reason) for reason, _ in lab.endings(name))
 
 
-# Spares (F3)
+# Spares are used
 
 
 def test_f3_a_lost_rank_goes_on_at_its_groups_spare_and_keeps_its_seat() -> None:
