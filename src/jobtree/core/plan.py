@@ -126,6 +126,8 @@ def finish_tree(trial: Trial, state: RunState) -> None:
     children = trial.world.kin.children(state)
     if state.phase in FINISHED or len(children) < len(state.run.spec.stages):
         return
+    if any(child.cancelled for child in children):
+        return  # somebody deleted the Run of a stage: it comes back
     if all(child.phase in FINISHED for child in children):
         failed = next((child.key[1] for child in children if child.phase == "Failed"), None)
         cause = Why(Reason.COMPLETED) if failed is None else Why(Reason.STAGE_FAILED, failed)

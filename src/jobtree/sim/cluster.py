@@ -104,9 +104,8 @@ class Cluster:
         self.world.drop_run(run)
         for key in gone:
             self.objects.remove(("Run", *key))
-        self.settle()
-        for key in gone:
             self._work.pop(key, None)
+        self.settle()
 
     def complete(self, run: RunKey) -> None:
         """All ranks of a Run succeed, now."""
