@@ -157,6 +157,15 @@ class Cluster:
             self._take_in(("Node", "", name))
         self.settle()
 
+    def is_failed(self, node: str) -> bool:
+        """Whether a node is out of service."""
+        known = self.world.fleet.nodes.get(node)
+        return known is not None and known.node.failed
+
+    def domains(self) -> dict[str, str]:
+        """The domain of every node with GPUs."""
+        return {name: state.domain.name for name, state in sorted(self.world.fleet.nodes.items())}
+
     def advance(self, until: int) -> None:
         """Let time pass, from instant to instant."""
         while (at := self._next_instant()) is not None and at <= until:

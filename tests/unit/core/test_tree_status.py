@@ -12,8 +12,12 @@ RICH = budget("org", 10_000)
 
 
 def stage(
-    name: str, gpus: int = 8, limit: str | None = None, beside: list[str] | None = None, **fields: Any
-) -> dict[str, Any]:  # noqa: ANN401  fields of a stage
+    name: str,
+    gpus: int = 8,
+    limit: str | None = None,
+    beside: list[str] | None = None,
+    **fields: Any,  # noqa: ANN401  of a stage
+) -> dict[str, Any]:
     resources = {"gpuType": H100, "totalGPUs": gpus} if gpus else {"totalGPUs": 0, "pods": 1}
     runtime = {"maxDuration": limit} if limit else {}
     return {"name": name, "resources": resources, "runtime": runtime, "with": beside or [], **fields}
