@@ -266,10 +266,12 @@ def expire(trial: Trial, state: RunState, at: int) -> None:
 
 
 def fail_with_upstream(trial: Trial, state: RunState, at: int) -> None:
-    """What a Run waits for failed, and it waits no longer (J1)."""
+    """What a Run waits for failed, and it waits no longer, nor do those that would start with it (J1, J3)."""
     failure = gives_up_at(trial.world, state)
     assert failure is not None
-    trial.act("Fail", state, max(at, state.created), Why(Reason.UPSTREAM_FAILED, failure[1]))
+    for member in trial.world.kin.members(state):
+        if member.phase == "Waiting":
+            trial.act("Fail", member, max(at, member.created), Why(Reason.UPSTREAM_FAILED, failure[1]))
 
 
 def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]]:

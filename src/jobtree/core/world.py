@@ -226,6 +226,8 @@ class World:
             self._join_tree(state)
             self._repost(list(self.orphans.get(key, ())))
             self._adopt(state)
+            if state.cpu_only and state.phase == "Running":
+                reseat(state)
         else:
             if state.run.spec != run.spec:
                 self.edited.add(key)

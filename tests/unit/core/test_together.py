@@ -90,6 +90,15 @@ def test_j3_a_gang_waits_for_what_any_of_its_members_waits_for() -> None:
     assert phases(lab, A, B) == ["Running", "Running"]
 
 
+def test_j3_a_gang_fails_as_a_whole_with_what_one_of_its_members_waits_for() -> None:
+    stages = [stage("first"), stage("a", after=["first"]), stage("b", beside=["a"])]
+    lab = Lab(RICH, nodes("nv-a", 4))
+    lab.submit(tree("t", "org", stages))
+    lab.finish("t-first", succeeded=False)
+    lab.live(30 * MINUTE)
+    assert phases(lab, A, B, "t") == ["Failed", "Failed", "Failed"]
+
+
 def test_j3_unpaid_work_gives_way_to_a_gang_and_only_as_much_as_needed() -> None:
     lab = Lab(budget("org", 16), budget("lab", 1), nodes("nv-a", 3))
     for number in range(3):
