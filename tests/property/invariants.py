@@ -238,7 +238,7 @@ def promises_are_kept(drive: Drive, known: dict[tuple[RunKey, int], Promise]) ->
             yield f"{promise.name} was due and {key} still waits"
         before = known.get((key, promise.number), promise)
         later = before.at is not None and (promise.at is None or promise.at > before.at)
-        if later and len(promise.slips) == len(before.slips):
+        if later and promise.slips == before.slips:
             yield f"{promise.name} moved from {before.at} to {promise.at} and does not say why"
         if (before.commitment, before.made) != (promise.commitment, promise.made):
             yield f"{promise.name} was made anew"

@@ -20,7 +20,11 @@ def wrong_with(seed: int) -> str | None:
         week.live()
     except Exception:  # noqa: BLE001  whatever it is, it is reported with its seed
         story = week.story[-20:] if week else []
-        events = [f"{one.name} {'/'.join(one.run)}: {one.message}" for one in week.cluster.events[-20:]] if week else []
+        events = (
+            [f"{one.name} {'/'.join(one.run)}: {one.message}" for one in week.cluster.events[-20:]]
+            if week
+            else []
+        )
         told = "\n".join([traceback.format_exc(), "what people did:", *story, "what happened:", *events])
         return f"{told}\nto see it again: python -m tests.soak --seed {seed}"
     return None

@@ -195,8 +195,6 @@ class Week:
                     yield f"{key}: {wrong}"
 
 
-
-
 def steady(text: str) -> list[dict[str, Any]]:
     """The documents of a file, without what Runs that wait were told: that is told again by every plan."""
     bodies = [document.body for document in read_documents(text, "the week")]

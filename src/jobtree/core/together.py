@@ -15,7 +15,7 @@ from jobtree.core.admit import why_not
 from jobtree.core.cover import refusals
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import Taking, recalls, reclaims, take_least
-from jobtree.core.promise import Order, Promise, Slip
+from jobtree.core.promise import Order, Promise, Slip, add_slip
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.reserve import blank_promise, filled, look, renew
 from jobtree.core.runs import RunState
@@ -211,7 +211,7 @@ def record(trial: Trial, state: RunState, before: Promise, after: Promise, reaso
         return after
     slips = before.slips
     if before.at is not None and (after.at is None or after.at > before.at):
-        slips = (*slips, Slip(before.at, after.at, str(reason)))
+        slips = add_slip(slips, Slip(before.at, after.at, str(reason)))
     after = msgspec.structs.replace(after, slips=slips)
     trial.act("Move", state, world.now, Why(reason, before.name), promise=after)
     return after

@@ -339,10 +339,17 @@ class World:
                 state.pod_size = state.shape.pod_size(biggest)
             self.alarms.watch_run(state)
         self._repost(list(state.leases))
-        state.seats = state.seats or read_seats(state.run.status.ranks)
+        self._recall_seats(state)
         reseat(state)
         self._note_wishes(state)
         self._enqueue(state)
+
+    @staticmethod
+    def _recall_seats(state: RunState) -> None:
+        """Leases may arrive one by one: every rank comes back to the seat that the status tells."""
+        taken = set(state.seats.values())
+        told = read_seats(state.run.status.ranks)
+        state.seats = {seat: pod for seat, pod in told.items() if pod not in taken} | state.seats
 
     def _note_wishes(self, state: RunState) -> None:
         """A running Run may be wider than it wants to be now, or want more than it has (E1, E2)."""
