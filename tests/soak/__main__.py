@@ -42,9 +42,9 @@ def main() -> int:
         wrong = wrong_with(seed)
         if wrong is not None:
             failed.append(seed)
-            print(wrong, file=sys.stderr, flush=True)
+            sys.stderr.write(f"{wrong}\n")
     seconds = time.monotonic() - began
-    print(f"{len(seeds)} weeks in {seconds:.0f} s; went wrong: {failed or 'none'}")
+    sys.stdout.write(f"{len(seeds)} weeks in {seconds:.0f} s; went wrong: {failed or 'none'}\n")
     return 1 if failed else 0
 
 

@@ -290,10 +290,9 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
             flavor = world.fleet.flavor(state.flavor)
             if not state.queued or seen.get(state.key, state.seen) == flavor.gains:
                 continue
-            mark, waited = trial.mark(), state.waiting
+            mark = trial.mark()
             verdict = start_together(trial, state) if in_gang(state) else consider(trial, state)
-            if not waited or state.waiting:  # one that just started unpaid may find payers for a part of it
-                seen[state.key] = flavor.gains
+            seen[state.key] = flavor.gains
             changed = changed or trial.mark() != mark
             if verdict is not None:
                 refused[state.key] = verdict

@@ -9,6 +9,7 @@ The payer of a lost pod pays for its replacement: that takes nothing from anybod
 import msgspec
 
 from jobtree.api.lease import ClosureReason, OpenReason
+from jobtree.core.cover import candidates
 from jobtree.core.elastic import close_groups, shed
 from jobtree.core.fleet import Demand, Domain
 from jobtree.core.giveway import (
@@ -251,7 +252,8 @@ class Recovery:
     def _open(self, lease: Lease, pods: list[Pod], reason: OpenReason) -> None:
         """The payer of the lost pods pays for these; where it does not pay there, another, or nobody."""
         envelope = self.world.ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
-        mine = [pod for pod in pods if pays_on(self.trial, envelope, pod[0])]
+        asked = any(payer.envelope is envelope for payer in candidates(self.world, self.state))
+        mine = [pod for pod in pods if asked and pays_on(self.trial, envelope, pod[0])]
         others = [pod for pod in pods if pod not in mine]
         if mine:
             terms = Terms(envelope, lease.class_, "Active", lease.group)

@@ -350,6 +350,8 @@ class Cluster:
         """
         ledger = self.world.ledger
         ledger.amended.update(ledger.envelopes)
+        if self.world.held:  # who was entitled to pay when a lease began is not in the file (I2)
+            self.world.budgets_edited_at = self.now
         for envelope in ledger.envelopes.values():
             accounts = (envelope.account, envelope.lent, *(cap.account for cap in envelope.caps))
             if any(account.max_use is not None and account.settled > account.max_use for account in accounts):
