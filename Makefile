@@ -3,6 +3,7 @@
 PYTHON      ?= python3
 WORKERS     ?= 2
 PROFILE     ?= ci
+WEEKS       ?= 1000
 VENV        := .venv
 BIN         := $(VENV)/bin
 STAMP       := $(VENV)/.installed
@@ -15,7 +16,7 @@ PYTEST      := $(BIN)/python -m pytest --hypothesis-profile=$(PROFILE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint format unit suite site live cluster docs bench crds scenarios-rewrite lock clean python-is-usable
+.PHONY: help venv demo test lint format unit suite soak site live soak-live cluster docs bench replay crds scenarios-rewrite lock clean python-is-usable
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,12 +69,18 @@ suite: venv ## Run every test except the live ones and the site's (PROFILE=explo
 site: venv ## Build the documentation and walk through it in a real browser
 	$(PYTEST) $(SITE)
 
+soak: venv ## Live through simulated weeks (make soak WEEKS=5000)
+	$(BIN)/python -m tests.soak --weeks $(WEEKS)
+
 live: venv ## Run the tests that need a real control plane, one at a time
 	@if find $(LIVE) -name 'test_*.py' 2>/dev/null | grep -q .; then \
 	  set -x; $(PYTEST) $(LIVE); \
 	else \
 	  echo "$(LIVE) holds no tests: nothing live was run."; \
 	fi
+
+soak-live: venv ## Kill the manager after every single write on a live cluster (some minutes)
+	JOBTREE_SOAK=1 $(PYTEST) $(LIVE)/test_manager_crashes.py
 
 cluster: venv ## Start a cluster to try Jobtree on (as root, REAL=1 adds two real nodes); Ctrl-C removes it
 	$(BIN)/python -m tests.live.cluster $(if $(REAL),--real)
@@ -84,6 +91,9 @@ docs: venv ## Build the documentation into build/site
 
 bench: venv ## Measure, and compare with the recorded bounds
 	$(BIN)/python -m benchmarks
+
+replay: venv ## Compare with other schedulers on real traces (JOBTREE_TRACES), and write docs/comparison.md
+	$(BIN)/python -m benchmarks.replay --write
 
 crds: venv ## Generate config/crd from the api's structs
 	$(BIN)/python -m jobtree.api.crd config/crd

@@ -6,7 +6,6 @@ stays until it is interrupted, and leaves nothing behind.
 """
 
 import argparse
-import importlib.util
 import signal
 import sys
 import time
@@ -14,8 +13,8 @@ from typing import NoReturn
 
 from tests.live.binaries import MissingProgramError, find_all
 from tests.live.control_plane import ControlPlane
-from tests.live.definitions import apply_definitions, await_definitions
 from tests.live.images import PYTHON
+from tests.live.managing import NAMESPACE, install
 from tests.live.packages import why_no_real_nodes
 from tests.live.process import ServerExitedError
 from tests.live.progress import CommandFailedError, say
@@ -24,8 +23,6 @@ from tests.live.samples import sample_namespaces
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok")
 REAL_PROGRAMS = ("kubelet", "gpu-device-plugin", "pause", "coredns")
 NODE_LEASE_SECONDS = 40
-MANAGER = "jobtree.manager"
-MANAGER_NAMESPACE = "jobtree-system"
 
 FIRST_STEPS = """
 The cluster is up. In another terminal:
@@ -36,7 +33,7 @@ The cluster is up. In another terminal:
   kubectl get nodes -L fabric.domain,gpu.flavor
   kubectl apply -f config/samples/budgets/
   kubectl apply -f config/samples/runs/resnet-small.yaml
-  kubectl get runs,gpuleases,pods -A
+  kubectl get runs,gpuleases,pods
 
 {remarks}
 Logs are in {directory}. Interrupt this (Ctrl-C) to stop the cluster and remove all of it.
@@ -75,40 +72,20 @@ def _fill(plane: ControlPlane, *, real: bool) -> None:
     for rack in range(1, 9):
         domain = "us-west/gpu-a/nv-a" if rack <= 4 else "us-west/gpu-a/nv-b"
         fleet.add_nodes(domain, 4, prefix="gpu-a", labels={"rack": f"r{rack:02}"})
-    apply_definitions(plane)
-    await_definitions(plane)
+    kubeconfig = install(plane)
     for namespace in sample_namespaces():
         plane.kubectl("create", "namespace", namespace)
     if real:
         say("starting two real nodes")
         plane.real_nodes(2)
-    if _manager_is_there():
-        _start_manager(plane)
-
-
-def _manager_is_there() -> bool:
-    try:
-        return importlib.util.find_spec(f"{MANAGER}.__main__") is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def _start_manager(plane: ControlPlane) -> None:
-    plane.kubectl("create", "namespace", MANAGER_NAMESPACE)
-    flags = [
-        f"--kubeconfig={plane.admin_kubeconfig}",
-        f"--namespace={MANAGER_NAMESPACE}",
-        "--health-address=",
-    ]
-    plane.launch("manager", [sys.executable, "-m", MANAGER, *flags])
+    flags = [f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}", "--health-address=127.0.0.1:0"]
+    plane.launch("manager", [sys.executable, "-m", "jobtree.manager", *flags], plane.environment())
 
 
 def _first_steps(plane: ControlPlane, *, real: bool) -> str:
     remarks = []
     if real:
         remarks.append(f"The real nodes, real-01 and real-02, know one image: {PYTHON}.")
-    if not _manager_is_there():
-        remarks.append("There is no manager yet: runs can be created, but nothing acts on them.")
     return FIRST_STEPS.format(
         kubeconfig=plane.admin_kubeconfig,
         kubectl=plane.kubectl_program.parent,

@@ -31,6 +31,10 @@ def install(plane: ControlPlane) -> Path:
     apply_definitions(plane)
     await_definitions(plane)
     plane.kubectl("apply", "-k", str(BASE))
+    return manager_kubeconfig(plane)
+
+
+def manager_kubeconfig(plane: ControlPlane) -> Path:
     answer = plane.rest.post(
         f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token",
         {
@@ -126,9 +130,9 @@ class Manager:
 class Scene:
     """A corner of the cluster that one test has to itself: a namespace, a flavor and teams of its own."""
 
-    def __init__(self, plane: ControlPlane, fleet: Fleet, name: str) -> None:
+    def __init__(self, plane: ControlPlane, fleet: Fleet | None, name: str) -> None:
         self.plane = plane
-        self.fleet = fleet
+        self._fleet = fleet
         self.name = name
         self.flavor = f"GPU-{name}"
         answer = plane.rest.post(
@@ -136,6 +140,11 @@ class Scene:
         )
         assert answer.accepted, answer.message
         await_account(plane, name)
+
+    @property
+    def fleet(self) -> Fleet:
+        assert self._fleet is not None, "this scene has real nodes"
+        return self._fleet
 
     # What people do
 

@@ -23,6 +23,7 @@ def manager() -> Iterator[Manager]:
         kubeconfig = install(plane)
         set_policy(plane, HASTY)
         plane.start_controllers()
+        plane.start_scheduler()
         with Manager(plane, kubeconfig) as running:
             yield running
 
@@ -161,6 +162,35 @@ def attempt_of(scene: Scene, run: str) -> list[str]:
     """The attempts of its running ranks."""
     label = "rq.davidlangworthy.io/attempt"
     return [pod["metadata"]["labels"].get(label, "") for pod in scene.running(run)]
+
+
+def test_a_tree_prepares_then_trains_and_evaluates_together(scene: Scene) -> None:
+    """SCENARIOS 12."""
+    scene.nodes("nv-a", 9)
+    scene.budget("a", 64)
+    gpus = {"gpuType": scene.flavor}
+    stages = [
+        {"name": "prep", "resources": {"totalGPUs": 0, "pods": 2}},
+        {"name": "train", "resources": {**gpus, "totalGPUs": 64}, "after": ["prep"]},
+        {"name": "eval", "resources": {**gpus, "totalGPUs": 8}, "after": ["prep"], "with": ["train"]},
+    ]
+    scene.create("Run", "tree", {"owner": scene.owner("a"), "stages": stages})
+    scene.await_running("tree-prep", 2)
+    assert scene.phase("tree-train") == "Waiting"
+    scene.finish("tree-prep")
+    scene.await_phase("Reserved", "tree-train", "tree-eval")
+    (reservation,) = scene.reservations()
+    assert reservation["spec"]["members"] == ["train", "eval"]
+    envelope = {"name": "main", "flavor": scene.flavor, "concurrency": 72}
+    path = f"/apis/{API_VERSION}/budgets/{scene.name}-a"
+    assert scene.plane.rest.merge(path, {"spec": {"envelopes": [envelope]}}).accepted
+    scene.await_running("tree-train", 8)
+    scene.await_running("tree-eval", 1)
+    starts = {lease["spec"]["start"] for run in ("tree-train", "tree-eval") for lease in scene.leases(run)}
+    assert len(starts) == 1
+    scene.finish("tree-train")
+    scene.finish("tree-eval")
+    scene.await_phase("Completed", "tree")
 
 
 def test_a_pod_deleted_by_hand_is_replaced(scene: Scene) -> None:

@@ -7,7 +7,7 @@ from msgspec import Meta
 from jobtree.api.lease import Payer, RunRef
 from jobtree.api.meta import ObjectMeta, Wire
 from jobtree.api.rules import Rule, unchanged
-from jobtree.api.run import MAX_LEASES, Allocation, Ending, Phase
+from jobtree.api.run import Decided
 from jobtree.api.scalars import Count, Flavor, GpuHours, Hex, Name, ShortName, Tally, Text, Time, Word
 
 RemedyKind = Literal[
@@ -101,8 +101,8 @@ class Terms(Wire):
     takes: Literal["Nothing", "Cuts", "Lottery"] = "Nothing"
     funding: Annotated[tuple[FundingPlan, ...], Meta(max_length=256)] = ()
     firm_until: Time | None = None
-    beacon: BeaconRound | None = None
     made: Time | None = None  # finer than creationTimestamp: promises hold in the order of their making
+    beacon: BeaconRound | None = None
     turn: Count = 0  # of promises made at one instant, those of an earlier planning come first
 
 
@@ -113,24 +113,6 @@ class MemberTerms(Wire):
     flavor: Flavor
     terms: Terms
     intended_slice: IntendedSlice = IntendedSlice()
-
-
-class Decided(Wire):
-    """What a resolution decided for one Run: carried out from here after a crash, never drawn again.
-
-    It is done once the Run's status has that revision, or a later one.
-    """
-
-    run_ref: RunRef
-    revision: Tally
-    phase: Phase
-    attempt: Tally = 0
-    changed_at: Time | None = None
-    leases_opened: Tally = 0
-    lotteries_lost: Tally = 0
-    provisional: bool = False
-    allocation: Allocation | None = None
-    closing: Annotated[tuple[Ending, ...], Meta(max_length=MAX_LEASES)] = ()
 
 
 class ReservationStatus(Wire):

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from jobtree.api.lease import ClosureReason, LeaseClass, OpenReason, Payer, Role
+from jobtree.api.lease import ClosureReason, LeaseClass, OpenReason, Payer, Role, RunRef
 from jobtree.api.meta import Conditions, ObjectMeta, PodTemplate, Wire
 from jobtree.api.rules import Rule, if_has
 from jobtree.api.run_rules import BRANCH_RULES, LEAF_RULES, RUN_RULES, STAGE_RULES, TREE_RULES
@@ -236,6 +236,24 @@ class StageStatus(Wire):
     done_by: Time | None = None
 
 
+class Decided(Wire):
+    """What was decided for one Run together with others: carried out from here after a crash, as decided.
+
+    It is done once the Run's status has that revision, or a later one.
+    """
+
+    run_ref: RunRef
+    revision: Tally
+    phase: Phase
+    attempt: Tally = 0
+    changed_at: Time | None = None
+    leases_opened: Tally = 0
+    lotteries_lost: Tally = 0
+    provisional: bool = False
+    allocation: Allocation | None = None
+    closing: Annotated[tuple[Ending, ...], Meta(max_length=MAX_LEASES)] = ()
+
+
 RankPlace = Annotated[str, Meta(max_length=400)]  # "0/3 gpu-a-01#0-7": group, place in it, slots
 
 
@@ -247,6 +265,7 @@ class RunStatus(Wire):
     allocation: Allocation | None = None
     closing: Annotated[tuple[Ending, ...], Meta(max_length=MAX_LEASES)] = ()
     revision: Tally = 0
+    decided: Annotated[tuple[Decided, ...], Meta(max_length=64)] = ()  # of a tree: stages that start together
     funding: Annotated[tuple[FundingShare, ...], Meta(max_length=256)] = ()
     reservation: Name | None = None
     earliest_start: Time | None = None

@@ -69,6 +69,9 @@ class Kinship:
     def quota(self, tree: RunKey) -> Account | None:
         return self._quotas.get(tree)
 
+    def quotas(self) -> list[Account]:
+        return list(self._quotas.values())
+
     def _gangs(self, state: RunState) -> list[tuple[RunKey, ...]]:
         tree = self.tree_of(state)
         return gangs(tree.run) if tree is not None else []

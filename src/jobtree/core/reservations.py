@@ -97,10 +97,10 @@ def terms_of(world: World, promise: Promise) -> wire.Terms:
             if key in envelopes
         ),
         firm_until=format_time(promise.firm_until) if promise.at is not None else None,
+        made=format_time(promise.made),
         beacon=None
         if promise.beacon is None
         else wire.BeaconRound(name=promise.beacon[0], round=promise.beacon[1]),
-        made=format_time(promise.made),
         turn=promise.turn,
     )
 

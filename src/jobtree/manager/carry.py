@@ -16,7 +16,7 @@ from jobtree.api.parse import to_document
 from jobtree.api.run import Ending, Run
 from jobtree.core.lease import Lease, to_wire
 from jobtree.kube import requests
-from jobtree.kube.errors import FORBIDDEN, NOT_FOUND, StatusError
+from jobtree.kube.errors import FORBIDDEN, INVALID, NOT_FOUND, StatusError
 from jobtree.kube.requests import Seen
 from jobtree.kube.resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
 from jobtree.kube.store import Store
@@ -47,6 +47,7 @@ class Carrier:
         try:
             for batch in step.batches:
                 await self._commit(batch)
+            await together(self._keep_child(child) for child in step.children)
         except StatusError as refused:
             raise RefusedError(str(refused)) from refused
         await self._make_leases(step.leases.opens)
@@ -59,7 +60,7 @@ class Carrier:
         if batch.resolution is not None:
             await self._write_reservation(batch.resolution)
         await together(self._write_run(write) for write in batch.gives)
-        for write in batch.moves:
+        for write in (*batch.moves, *batch.trees):
             await self._write_run(write)
         await together(self._write_run(write) for write in batch.gets)
 
@@ -206,6 +207,24 @@ class Carrier:
             raise
         self._view.reservations.learn(answer)
 
+    async def _keep_child(self, child: Run) -> None:
+        """One Run per stage of a tree, as the tree wants it (J2)."""
+        held = self._view.runs.named(child.metadata.name, child.metadata.namespace)
+        document = to_document(child)
+        try:
+            if held is None:
+                answer = await self._writer.create(RUNS, document)
+            else:
+                seen = Seen(held.name, held.namespace, held.uid, held.resource_version)
+                patch = {"spec": patch_to(plain(held.value.spec), document["spec"])}
+                answer = await self._writer.write(requests.merge_patch(RUNS, seen, patch))
+        except StatusError as refused:
+            if refused.code not in (FORBIDDEN, INVALID):
+                raise
+            self._log.say("binder", "a stage was refused", run=title(child), why=str(refused))
+            return
+        self._view.runs.learn(answer)
+
     async def _abandon(self, namespace: str, name: str) -> None:
         held = self._view.reservations.named(name, namespace)
         if held is not None and held.value.status.state is None:
@@ -235,6 +254,15 @@ class Carrier:
 
 def plain(value: msgspec.Struct) -> Any:  # noqa: ANN401  whatever JSON it is
     return msgspec.to_builtins(value)
+
+
+def patch_to(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """A merge patch that makes one of the other: what is not wanted any more is removed."""
+    patch: dict[str, Any] = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        both = isinstance(value, dict) and isinstance(old.get(key), dict)
+        patch[key] = patch_to(old[key], value) if both else value
+    return patch
 
 
 def title(run: Run) -> str:

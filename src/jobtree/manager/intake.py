@@ -13,13 +13,14 @@ import msgspec
 from jobtree.api.budget import Budget
 from jobtree.api.lease import RunRef
 from jobtree.api.policy import Policy
-from jobtree.api.reservation import Decided, Reservation
-from jobtree.api.run import Run, RunStatus
+from jobtree.api.reservation import Reservation
+from jobtree.api.run import Decided, Run, RunStatus
 from jobtree.core.allocation import leases_of
 from jobtree.core.check import Violation
 from jobtree.core.lease import RunKey
 from jobtree.core.reservations import from_wire
 from jobtree.core.runs import RunState
+from jobtree.core.tree import child_name
 from jobtree.core.world import World
 from jobtree.kube.decode import LiveNode, LivePod
 from jobtree.kube.store import Change
@@ -52,6 +53,7 @@ class Intake:
         for budget in changes.budgets:
             self._see_budget(budget)
         self._note_decisions(changes.reservations)
+        self._note_decisions(changes.runs)
         for run in changes.runs:
             self._see_run(run)
         found = self.book.see(changes.leases)
@@ -93,7 +95,7 @@ class Intake:
 
     # Runs
 
-    def _note_decisions(self, changes: Iterable[Change[Reservation]]) -> None:
+    def _note_decisions(self, changes: Iterable[Change[Reservation]] | Iterable[Change[Run]]) -> None:
         for change in changes:
             for decided in change.after.value.status.decided if change.after and not change.before else ():
                 known = self._decided.get(decided.run_ref.uid)
@@ -158,16 +160,23 @@ class Intake:
             return
         reservation = change.after.value
         self.reservations[change.after.namespace, change.after.name] = reservation
-        state = self.world.runs.get((change.after.namespace, reservation.spec.run_ref.name))
-        if change.before is not None or state is None or state.uid != reservation.spec.run_ref.uid:
-            return
         number = reservation.metadata.name.rpartition("-")[2]
-        if not number.isdecimal() or reservation.status.state is None:
-            return  # it was begun and never promised anything
+        if change.before is not None or not number.isdecimal() or reservation.status.state is None:
+            return  # known; or begun, and never promised anything
+        for stage in reservation.spec.members or ("",):
+            self._see_part(reservation, stage, int(number))
+
+    def _see_part(self, reservation: Reservation, stage: str, number: int) -> None:
+        """What a Reservation promises to its Run, or to one of the stages that start together."""
+        reference = reservation.spec.run_ref
+        name = child_name(reference.name, stage) if stage else reference.name
+        state = self.world.runs.get((reservation.metadata.namespace, name))
+        if state is None or (not stage and state.uid != reference.uid):
+            return
         if reservation.status.state != "Pending":
-            state.reservations = max(state.reservations, int(number))
+            state.reservations = max(state.reservations, number)
         elif state.promise is None and state.phase in ("Pending", "Running"):
-            self.world.put_promise(state, from_wire(reservation, state))
+            self.world.put_promise(state, from_wire(reservation, state, stage))
 
 
 def key_of(run: Run) -> RunKey:

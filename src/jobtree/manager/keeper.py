@@ -135,7 +135,7 @@ class Keeper:
 
     def _belongs(self, held: Held[LivePod], wanted: dict[str, Place]) -> bool:
         place = wanted.get(held.name)
-        if place is None or place.node != held.value.pod.node:
+        if place is None or not place.is_at(held.value.pod.node):
             return False
         return place.is_rank or held.value.phase not in FINISHED
 
@@ -164,6 +164,8 @@ class Keeper:
 
     def _is_lost(self, node: str) -> bool:
         """Whether nobody on that node will ever end a pod."""
+        if not node:
+            return False  # the scheduler has not placed it yet
         held = self._view.nodes.named(node)
         if held is None or held.value.node.failed:
             return True
@@ -206,9 +208,9 @@ class Keeper:
         for name, place in missing:
             key = (run.metadata.namespace, name)
             held = self._view.nodes.named(place.node)
-            if self.roster.is_asked_for(key) or held is None:
+            if self.roster.is_asked_for(key) or (place.node and held is None):
                 continue
-            if self.roster.used(place.node) + place.gpus <= held.value.node.gpus:
+            if held is None or self.roster.used(place.node) + place.gpus <= held.value.node.gpus:
                 self.roster.ask_for(key, place.node, place.gpus)
                 yield name, place
 

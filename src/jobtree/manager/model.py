@@ -5,11 +5,12 @@ until nothing is left to do, and answers with a step. If any of that cannot be w
 anew from the cluster and plans again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import msgspec
 
-from jobtree.api.run import RunStatus
+from jobtree.api.run import Run, RunStatus
 from jobtree.core.actions import Action, Plan
 from jobtree.core.check import Violation, check
 from jobtree.core.lease import RunKey
@@ -18,7 +19,7 @@ from jobtree.core.runs import RunState
 from jobtree.core.status import run_status
 from jobtree.core.world import World
 from jobtree.manager.casting import Casting
-from jobtree.manager.intake import Intake, decision_of
+from jobtree.manager.intake import Intake, decision_of, key_of
 from jobtree.manager.leasebook import LeaseBook
 from jobtree.manager.news import News
 from jobtree.manager.notes import lines_of, notes_of
@@ -75,6 +76,7 @@ class Model:
         notes: list[Note] = []
         lines: list[tuple[str, dict[str, object]]] = []
         cordons: set[str] = set()
+        children: dict[RunKey, Run] = {}
         acted = bool(batches)
         for _ in range(MAX_ROUNDS):
             decided = plan(self.world)
@@ -82,6 +84,7 @@ class Model:
             batches += self._commit(decided)
             lines += lines_of(decided.actions)
             cordons.update(decided.cordons)
+            children.update({key_of(child): child for child in decided.children})
             if not decided.actions:
                 break
             acted = True
@@ -95,6 +98,7 @@ class Model:
             budgets=told.budgets,
             notes=(*notes, *told.notes),
             cordons=tuple(sorted(cordons)),
+            children=tuple(children.values()),
             companies=self.casting.refresh(self.intake.runs, self.telling.warned),
             released=tuple(self.intake.leaving.values()),
             violations=(*violations, *self._check(acted)),
@@ -137,6 +141,8 @@ class Model:
             states[action.run] = self.world.runs[action.run]
             if action.kind == "Restart":  # no lease changes, yet the next attempt must not be forgotten
                 lost[action.run] = gained[action.run] = None
+            elif action.kind == "Start":  # perhaps without a lease
+                gained[action.run] = None
             for closing in action.closes:
                 lease = self.world.held[closing.lease].lease
                 self.book.close(lease, closing)
@@ -156,12 +162,31 @@ class Model:
         writes = {key: self._write_of(states[key]) for key in (*lost, *gained)}
         return Batch(
             resolution=self.telling.resolution(
-                actions[-1], [decision_of(write.run, write.status) for write in writes.values()]
+                actions, [decision_of(write.run, write.status) for write in writes.values()]
             ),
+            trees=self._trees(states, [key for key in gained if key not in lost], writes),
             gives=tuple(writes[key] for key in lost if key not in gained),
             moves=tuple(writes[key] for key in gained if key in lost),
             gets=tuple(writes[key] for key in gained if key not in lost),
         )
+
+    def _trees(
+        self, states: dict[RunKey, RunState], starting: list[RunKey], writes: dict[RunKey, RunWrite]
+    ) -> tuple[RunWrite, ...]:
+        """The trees of stages that start together: each holds what was decided for all of them (J3)."""
+        together: dict[RunKey, list[RunWrite]] = {}
+        for key in starting:
+            tree = states[key].parent
+            if tree is not None and len(states[key].gang) > 1:
+                together.setdefault(tree, []).append(writes[key])
+        found = []
+        for key, stages in together.items():
+            write = self._write_of(self.world.runs[key])
+            decided = tuple(decision_of(one.run, one.status) for one in stages)
+            found.append(
+                msgspec.structs.replace(write, status=msgspec.structs.replace(write.status, decided=decided))
+            )
+        return tuple(found)
 
     def _write_of(self, state: RunState) -> RunWrite:
         run = self.intake.runs.get(state.uid, state.run)
@@ -179,11 +204,12 @@ class Model:
         )
 
 
-def segments(actions: Iterable[Action]) -> list[list[Action]]:
+def segments(actions: Sequence[Action]) -> list[list[Action]]:
     """A plan cut after every resolution: each is a decision of its own, with a commit point of its own."""
-    found: list[list[Action]] = [[]]
-    for action in actions:
-        found[-1].append(action)
-        if action.record is not None:
-            found.append([])
-    return [segment for segment in found if segment]
+    ends = {
+        action.promise.name: index
+        for index, action in enumerate(actions)
+        if action.record is not None and action.promise is not None
+    }
+    cuts = sorted({index + 1 for index in ends.values()} | {len(actions)})
+    return [list(actions[start:end]) for start, end in pairwise((0, *cuts)) if end > start]

@@ -65,7 +65,9 @@ class Process:
         gate.close()
         if leading.done():
             self._code = LOST
-            self._log.say("leader", "this process does not lead any more", why=str(leading.exception()))
+        if self._code == LOST:
+            why = leading.exception() if leading.done() else "its lease was not renewed in time"
+            self._log.say("leader", "this process does not lead any more", why=str(why))
         for task in (leading, ending, *watching):
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):

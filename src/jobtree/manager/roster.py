@@ -96,8 +96,12 @@ class Roster:
             return []
         pods = self.by_run.get(uid, {})
         places = {pod_name(metadata.name, uid, place.part): place for place in cast.places if place.is_rank}
-        now_seen = {(name, pods[name].value.pod.node) for name in places if name in pods}
         wanted = {(name, place.node) for name, place in places.items()}
+        now_seen = {
+            (name, node)
+            for name, node in wanted
+            if name in pods and places[name].is_at(pods[name].value.pod.node)
+        }
         seen = self._seen[uid] = (self._seen.get(uid, set()) | now_seen) & wanted
         run = (metadata.namespace, metadata.name)
         lost = [
@@ -119,7 +123,7 @@ class Roster:
         self, name: str, place: Place, held: Held[LivePod] | None, asked: set[str], seen: set[tuple[str, str]]
     ) -> tuple[bool, str] | None:
         """Whether the rank's pod failed of itself, and what it said; None: it is not lost."""
-        if held is None or held.value.pod.node != place.node:
+        if held is None or not place.is_at(held.value.pod.node):
             return (False, "its pod was deleted") if (name, place.node) in seen else None
         live = held.value
         if live.phase == "Failed":

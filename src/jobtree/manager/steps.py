@@ -48,6 +48,7 @@ class Batch(msgspec.Struct, frozen=True):
     resolution: ReservationWrite | None = None
     gives: tuple[RunWrite, ...] = ()  # these only lose leases: at once
     moves: tuple[RunWrite, ...] = ()  # these lose some and get others: one after another
+    trees: tuple[RunWrite, ...] = ()  # whose stages start together: they hold what was decided for all
     gets: tuple[RunWrite, ...] = ()  # these only get leases: at once
 
 
@@ -79,6 +80,7 @@ class Step(msgspec.Struct, frozen=True):
     budgets: tuple[tuple[str, BudgetStatus], ...] = ()
     notes: tuple[Note, ...] = ()
     cordons: tuple[str, ...] = ()
+    children: tuple[Run, ...] = ()  # stages of trees that are not there, or not as they must be
     companies: dict[str, Company] = {}  # by UID of the Run: those that changed
     released: tuple[Run, ...] = ()  # being deleted, and hold nothing any more
     violations: tuple[Violation, ...] = ()

@@ -8,13 +8,13 @@ import msgspec
 
 from jobtree.api.budget import BudgetStatus, ClassUse
 from jobtree.api.quantities import format_milli, format_time
-from jobtree.api.reservation import Decided, ReservationSpec, ReservationStatus
-from jobtree.api.run import Risk, RunStatus
+from jobtree.api.reservation import ReservationSpec, ReservationStatus
+from jobtree.api.run import Decided, Risk, RunStatus
 from jobtree.core.actions import Action
-from jobtree.core.forecast import forecast
+from jobtree.core.expect import Expectations
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise
-from jobtree.core.reservations import spec_of, status_of
+from jobtree.core.reservations import outcome_of, promised_together, spec_of, status_of
 from jobtree.core.runs import RunState
 from jobtree.core.status import Warned, budget_status, run_status
 from jobtree.core.world import World
@@ -76,15 +76,19 @@ class Telling:
         if written is not None:
             self._ended.append(written)
 
-    def resolution(self, action: Action, decided: list[Decided]) -> ReservationWrite | None:
-        """The commit point of a resolution: the record, and what it decides for every Run concerned."""
-        if action.record is None or action.promise is None:
+    def resolution(self, actions: list[Action], decided: list[Decided]) -> ReservationWrite | None:
+        """The commit point of a resolution: its records, and what it decides for every Run concerned."""
+        activations = [action for action in actions if action.record is not None]
+        if not activations or activations[-1].promise is None:
             return None
-        written = self._ending(action, action.promise)
+        written = self._ending(activations[-1], activations[-1].promise)
         if written is None:
             return None
-        record = msgspec.to_builtins(sign(action.record, self._world.lottery_key))
-        status = msgspec.structs.replace(written.status, lottery=record, decided=tuple(decided))
+        key = self._world.lottery_key
+        records = [msgspec.to_builtins(sign(one.record, key)) for one in activations if one.record]
+        status = msgspec.structs.replace(
+            written.status, lottery=records[0], lotteries=tuple(records[1:]), decided=tuple(decided)
+        )
         return msgspec.structs.replace(written, status=status)
 
     def _ending(self, action: Action, promise: Promise) -> ReservationWrite | None:
@@ -115,17 +119,20 @@ class Telling:
         before, self.warned = self.warned, {}
         by_uid = {state.uid: state for state in self._world.runs.values()}
         promised = [(state, state.promise) for state in self._world.runs.values() if state.promise]
+        expectations = Expectations(self._world)
         for state, promise in sorted(promised, key=lambda pair: pair[1].rank):
-            spec = spec_of(self._world, state, promise)
-            status = status_of(self._world, state, promise)
-            if not self._says(state, promise, spec, status):
-                run = self._intake.runs.get(state.uid, state.run)
-                writes.append(ReservationWrite(run, promise.name, status, spec))
             self._touched.add(state.key)
+            if promised_together(self._world, state, promise)[0][0] is not state:
+                continue  # one Reservation for all stages that start together
+            spec = spec_of(self._world, state, promise)
+            if not self._says(state, promise, spec, status_of(self._world, state, promise)):
+                status = status_of(self._world, state, promise, expectations.start_of(state))
+                run = self._intake.runs.get(spec.run_ref.uid, state.run)
+                writes.append(ReservationWrite(run, promise.name, status, spec))
             for uid, risk in risks_of(self._world, state, promise):
-                other = by_uid[uid].key
-                known = self.warned.get(other, Warned(promise.made))
-                self.warned[other] = Warned(known.since, (*known.risks, risk))
+                for other in self._world.kin.members(by_uid[uid]):
+                    known = self.warned.get(other.key, Warned(promise.made))
+                    self.warned[other.key] = Warned(known.since, (*known.risks, risk))
         self._touched.update(
             key for key in before.keys() | self.warned.keys() if before.get(key) != self.warned.get(key)
         )
@@ -135,7 +142,7 @@ class Telling:
         self, state: RunState, promise: Promise, spec: ReservationSpec, status: ReservationStatus
     ) -> bool:
         known = self._intake.reservations.get((state.key[0], promise.name))
-        return known is not None and known.spec == spec and known.status == status
+        return known is not None and known.spec == spec and unexpecting(known.status) == status
 
     def _abandoned(self) -> tuple[RunKey, ...]:
         """Reservations that a crash left without a status: they promise nothing, and their name is free."""
@@ -202,8 +209,16 @@ def risks_of(world: World, state: RunState, promise: Promise) -> list[tuple[str,
     at = format_time(promise.at)
     return [
         (uid, Risk(reservation=promise.name, at=at, kill_probability=format_milli(odds)))
-        for uid, odds in sorted(forecast(world, state).odds.items())
+        for uid, odds in sorted(outcome_of(world, state, promise).odds.items())
     ]
+
+
+def unexpecting(status: ReservationStatus) -> ReservationStatus:
+    """A status without when its Run is expected, which every minute changes a little."""
+    if status.forecast is None:
+        return status
+    forecast = msgspec.structs.replace(status.forecast, expected_start=None)
+    return msgspec.structs.replace(status, forecast=forecast)
 
 
 def timeless(status: RunStatus) -> RunStatus:

@@ -307,7 +307,7 @@ def kubelets(server: Server) -> None:
     for pod in server.all(PODS):
         if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
             continue
-        node = pod["spec"]["nodeName"]
+        node = pod["spec"].get("nodeName", "nv-a-00")  # where the scheduler would put it
         asks = pod["spec"]["containers"][0].get("resources", {}).get("requests", {})
         used[node] = used.get(node, 0) + int(asks.get("nvidia.com/gpu", 0))
         assert used[node] <= 8, f"{pod['metadata']['name']}: {node} has only 8 GPUs"

@@ -37,6 +37,29 @@ def put_run(server: Server, name: str, owner: str, gpus: int, **fields: Any) -> 
     server.create(RUNS.path("ns"), stripped(to_document(asked)))
 
 
+def put_tree(server: Server, name: str, owner: str) -> None:
+    """Preparation without GPUs, then training and evaluation together."""
+    stages = [
+        {"name": "prep", "resources": {"totalGPUs": 0, "pods": 2}},
+        {"name": "train", "resources": {"gpuType": H100, "totalGPUs": 16}, "after": ["prep"]},
+        {
+            "name": "eval",
+            "resources": {"gpuType": H100, "totalGPUs": 8},
+            "after": ["prep"],
+            "with": ["train"],
+        },
+    ]
+    server.create(
+        RUNS.path("ns"),
+        {
+            "apiVersion": RUNS.api_version,
+            "kind": "Run",
+            "metadata": {"name": name, "namespace": "ns"},
+            "spec": {"owner": owner, "stages": stages},
+        },
+    )
+
+
 def put_policy(server: Server, text: str = POLICY) -> None:
     server.create(
         CONFIG_MAPS.path("jobtree-system"),

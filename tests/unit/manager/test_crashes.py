@@ -6,7 +6,7 @@ import pytest
 
 from jobtree.kube.resources import LEASES, PODS, RESERVATIONS, RUNS
 from tests.unit.manager.cluster import Body, Manager, Server, StoppedError
-from tests.unit.manager.stage import finish_pods, put_budget, put_nodes, put_policy, put_run
+from tests.unit.manager.stage import finish_pods, put_budget, put_nodes, put_policy, put_run, put_tree
 
 Act = Callable[[Server], None]
 MANY = 400
@@ -44,6 +44,21 @@ def complete_second(server: Server) -> None:
     finish_pods(server, "second")
 
 
+def begin_tree(server: Server) -> None:
+    put_nodes(server, "nv-a", 4)
+    put_budget(server, "org", 64)
+    put_tree(server, "tree", "org")
+
+
+def finish(run: str) -> Act:
+    return lambda server: finish_pods(server, run)
+
+
+def delete_tree(server: Server) -> None:
+    server.delete(RUNS.path("ns", "tree"))
+
+
+TREE = (begin_tree, finish("tree-prep"), later(1000), finish("tree-eval"), delete_tree)
 RESOLUTION = (begin, later(60_000), submit_second, later(60_000), delete_first, complete_second)
 FAILURE = (begin, later(60_000), lose_node, later(60_000), delete_first)
 
@@ -92,7 +107,7 @@ def without_versions(run: Body) -> Body:
     return {"name": run["metadata"]["name"], "status": status, "finalizers": finalizers}
 
 
-@pytest.mark.parametrize("acts", [RESOLUTION, FAILURE], ids=["resolution", "failure"])
+@pytest.mark.parametrize("acts", [RESOLUTION, FAILURE, TREE], ids=["resolution", "failure", "tree"])
 def test_whatever_write_was_the_last_the_outcome_is_the_same(acts: tuple[Act, ...]) -> None:
     undisturbed, writes = play(acts)
     expected = remains(undisturbed)

@@ -5,7 +5,7 @@ import pytest
 from jobtree.kube.errors import KubeError, StatusError, UnreachableError
 from jobtree.manager import keeper
 from tests.unit.manager.cluster import Fault, Manager, Server
-from tests.unit.manager.test_crashes import FAILURE, RESOLUTION, Act, later, remains
+from tests.unit.manager.test_crashes import FAILURE, RESOLUTION, TREE, Act, later, remains
 
 FAULTS = {
     "conflict": (StatusError(409, "Conflict", "somebody was faster"), False),
@@ -38,7 +38,7 @@ def play(acts: tuple[Act, ...], fault: Fault | None = None) -> Server:
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-@pytest.mark.parametrize("acts", [RESOLUTION, FAILURE], ids=["resolution", "failure"])
+@pytest.mark.parametrize("acts", [RESOLUTION, FAILURE, TREE], ids=["resolution", "failure", "tree"])
 def test_whatever_write_meets_a_fault_the_outcome_is_the_same(acts: tuple[Act, ...], kind: str) -> None:
     undisturbed = play(acts)
     expected = remains(undisturbed)

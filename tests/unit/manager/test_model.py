@@ -1,6 +1,6 @@
 """From submit to the end, on a cluster in memory."""
 
-from jobtree.kube.resources import LEASES, PODS, RUNS
+from jobtree.kube.resources import BUDGETS, LEASES, PODS, RUNS
 from tests.unit.manager.cluster import Manager, Server
 from tests.unit.manager.stage import (
     endings,
@@ -12,6 +12,7 @@ from tests.unit.manager.stage import (
     put_nodes,
     put_policy,
     put_run,
+    put_tree,
     states,
 )
 
@@ -165,3 +166,35 @@ def test_what_happened_while_no_manager_was_there_is_not_missed() -> None:
     Manager(server).settle()
     assert (phase(server, "done"), endings(server, "done")) == ("Completed", ["Completed"])
     assert (phase(server, "hit"), endings(server, "hit")) == ("Running", ["CapacityLost", "open"])
+
+
+def test_a_tree_prepares_then_trains_and_evaluates_together() -> None:
+    """SCENARIOS 12."""
+    server = fleet(gpus=16)
+    put_tree(server, "tree", "org")
+    manager = Manager(server)
+    manager.settle()
+    assert (phase(server, "tree-prep"), phase(server, "tree-train")) == ("Running", "Waiting")
+    assert len(pods_of(server, "tree-prep")) == 2
+    finish_pods(server, "tree-prep")
+    manager.settle()
+    assert [phase(server, f"tree-{stage}") for stage in ("prep", "train", "eval")] == [
+        "Completed",
+        "Reserved",
+        "Reserved",
+    ]
+    assert states(server) == {"tree-1": "Pending"}
+    budget = server.find(BUDGETS.path(name="org"))
+    envelopes = [{**budget["spec"]["envelopes"][0], "concurrency": 24}]
+    server.change(BUDGETS.path(name="org"), {"spec": {"envelopes": envelopes}}, "", merge=True)
+    manager.settle()
+    assert [phase(server, f"tree-{stage}") for stage in ("train", "eval")] == ["Running", "Running"]
+    starts = {
+        lease["spec"]["start"] for stage in ("train", "eval") for lease in leases_of(server, f"tree-{stage}")
+    }
+    assert len(starts) == 1
+    finish_pods(server, "tree-train")
+    finish_pods(server, "tree-eval")
+    manager.settle()
+    assert phase(server, "tree") == "Completed"
+    assert manager.violations == []

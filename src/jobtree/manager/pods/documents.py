@@ -45,7 +45,8 @@ def pod_document(
     metadata, spec = template.get("metadata") or {}, template["spec"]
     annotations = {**(metadata.get("annotations") or {}), RISK: risk_text(risks)}
     chosen = (metadata.get("annotations") or {}).get(names.GPU_CONTAINER_ANNOTATION, "")
-    spec["nodeName"] = place.node
+    if place.node:
+        spec["nodeName"] = place.node
     spec.pop("schedulingGates", None)
     spec["terminationGracePeriodSeconds"] = grace_seconds(spec, setting.max_grace_ms)
     give_gpus(spec, chosen, setting.gpu_resource, place.gpus)

@@ -14,16 +14,16 @@ MASTER_PORT = "29500"
 
 def environment(run: Run, cast: Cast, place: Place) -> dict[str, str]:
     """The variables of one rank."""
-    nodes = str(cast.ranks)
+    processes = str(max(1, cast.pod_size))
     master = master_address(run, cast)
     told = {
         "MASTER_ADDR": master,
         "MASTER_PORT": MASTER_PORT,
-        "WORLD_SIZE": str(cast.ranks * cast.pod_size),
-        "NNODES": nodes,
+        "WORLD_SIZE": str(cast.ranks * max(1, cast.pod_size)),
+        "NNODES": str(cast.ranks),
         "NODE_RANK": str(place.rank),
-        "NPROC_PER_NODE": str(cast.pod_size),
-        "PET_NPROC_PER_NODE": str(cast.pod_size),
+        "NPROC_PER_NODE": processes,
+        "PET_NPROC_PER_NODE": processes,
         **torchrun(run, cast, place, master),
         "JOBTREE_RUN": run.metadata.name,
         "JOBTREE_GROUP": str(place.group),

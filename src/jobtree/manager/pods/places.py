@@ -31,6 +31,10 @@ class Place(msgspec.Struct, frozen=True):
     def is_rank(self) -> bool:
         return self.rank >= 0
 
+    def is_at(self, node: str) -> bool:
+        """Whether a pod on that node is where it should be; without GPUs the cluster's scheduler chooses."""
+        return self.node in ("", node)
+
     @property
     def host(self) -> str:
         return f"{self.group}-{self.group_rank}"
