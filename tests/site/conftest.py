@@ -24,10 +24,15 @@ class _Quiet(SimpleHTTPRequestHandler):
         """Nobody reads a log of requests."""
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """A browser that goes on to the next page hangs up: nothing is wrong."""
+
+
 @contextmanager
 def served(directory: Path) -> Iterator[str]:
     """The address at which the files of a directory are served."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(directory))) as server:
+    with _Server(("127.0.0.1", 0), partial(_Quiet, directory=str(directory))) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
