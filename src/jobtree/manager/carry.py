@@ -40,10 +40,11 @@ class Carrier:
         self._log = log
         self._versions: dict[str, str] = {}  # of Runs, as written in this step
         self.untold: list[Run] = []  # whose status was not written
+        self.unsaid: set[str] = set()  # Budgets and Reservations whose status was not written
 
     async def carry_out(self, step: Step) -> None:
         """Raises RefusedError where a decision was refused."""
-        self._versions, self.untold = {}, []
+        self._versions, self.untold, self.unsaid = {}, [], set()
         try:
             for batch in step.batches:
                 await self._commit(batch)
@@ -145,18 +146,21 @@ class Carrier:
 
     async def _tell(self, step: Step) -> None:
         told: list[Awaitable[None]] = [
-            *(self._harmless("reservation", self._abandon(*key)) for key in step.abandoned),
-            *(self._harmless("reservation", self._write_reservation(write)) for write in step.reservations),
+            *(self._harmless("reservation", key[1], self._abandon(*key)) for key in step.abandoned),
+            *(
+                self._harmless("reservation", write.name, self._write_reservation(write))
+                for write in step.reservations
+            ),
         ]
         await together(told)
         await together(
             [
                 *(self._tell_run(write) for write in step.statuses),
                 *(
-                    self._harmless("budget", self._write_budget(name, plain(status)))
+                    self._harmless("budget", name, self._write_budget(name, plain(status)))
                     for name, status in step.budgets
                 ),
-                *(self._harmless("finalizer", self._let_go(run)) for run in step.released),
+                *(self._harmless("finalizer", run.metadata.name, self._let_go(run)) for run in step.released),
             ]
         )
 
@@ -168,10 +172,12 @@ class Carrier:
             if not refused.is_conflict and refused.code != NOT_FOUND:
                 self._log.say("binder", "a status was refused", run=title(write.run), why=str(refused))
 
-    async def _harmless(self, what: str, doing: Awaitable[None]) -> None:
+    async def _harmless(self, what: str, name: str, doing: Awaitable[None]) -> None:
+        """What only tells and was refused is told again."""
         try:
             await doing
         except StatusError as refused:
+            self.unsaid.add(name)
             if refused.code == FORBIDDEN or not (refused.is_conflict or refused.code == NOT_FOUND):
                 self._log.say("binder", f"a {what} was refused", why=str(refused))
 

@@ -41,6 +41,7 @@ class Intake:
         self.redo: list[RunKey] = []  # a Reservation decided about them, and they do not say so yet
         self.budgets: set[str] = set()  # that came or changed
         self.reservations: dict[RunKey, Reservation] = {}  # as last seen
+        self.stirred = True  # something changed that promises depend on
         self._decided: dict[str, Decided] = {}
 
     def take_in(self, changes: Changes) -> list[Violation]:
@@ -65,6 +66,7 @@ class Intake:
         policy = change.after.value if change.after else Policy()
         if policy != self.world.policy:
             self.world.set_policy(policy)
+            self.stirred = True
 
     def _see_node(self, change: Change[LiveNode]) -> None:
         before, after = change.before, change.after
@@ -73,6 +75,9 @@ class Intake:
             self.world.drop_node(before.name, before.uid)
         elif before is None or before.value.node != after.value.node:
             self.world.put_node(after.value.node)
+        else:
+            return
+        self.stirred = True
 
     def _see_pod(self, change: Change[LivePod]) -> None:
         before, after = change.before, change.after
@@ -81,6 +86,9 @@ class Intake:
             self.world.drop_pod(before.uid)
         elif before is None or before.value.pod != after.value.pod:
             self.world.put_pod(after.value.pod)
+        else:
+            return
+        self.stirred = self.stirred or not any(one.value.run_uid for one in (before, after) if one)
 
     def _see_budget(self, change: Change[Budget]) -> None:
         before, after = change.before, change.after
@@ -89,9 +97,11 @@ class Intake:
             known = self.world.ledger.budgets.get(before.name)
             if known is not None and known.metadata.uid == before.uid:
                 self.world.drop_budget(before.name)
+                self.stirred = True
         elif before is None or before.value.spec != after.value.spec:
             self.world.put_budget(after.value)
             self.budgets.add(after.name)
+            self.stirred = True
 
     # Runs
 
@@ -117,6 +127,7 @@ class Intake:
         elif known.spec != run.spec or known.metadata.deletion_timestamp != run.metadata.deletion_timestamp:
             self.world.put_run(run)
             self.fresh.add(key_of(run))
+            self.stirred = True
         else:
             state = self.world.runs.get(key_of(run))
             if state is not None and state.uid == uid:
@@ -135,12 +146,14 @@ class Intake:
         if state.uid == run.metadata.uid:
             state.verdict = verdict_told(state)
         self.fresh.add(key_of(run))
+        self.stirred = True
 
     def _see_gone(self, run: Run) -> None:
         uid = run.metadata.uid
         self.runs.pop(uid, None)
         self.leaving.pop(uid, None)
         self.book.forget_run(uid)
+        self.stirred = True
         state = self.world.runs.get(key_of(run))
         if state is not None and state.uid == uid:
             self.world.drop_run(state.key)
@@ -157,6 +170,7 @@ class Intake:
         if change.after is None:
             assert change.before is not None
             self.reservations.pop((change.before.namespace, change.before.name), None)
+            self.stirred = True
             return
         reservation = change.after.value
         self.reservations[change.after.namespace, change.after.name] = reservation

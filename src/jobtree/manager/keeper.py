@@ -21,10 +21,10 @@ from jobtree.manager.log import Log
 from jobtree.manager.news import Lost, News
 from jobtree.manager.pods.documents import HOLD, Setting, pod_document, risk_text, service_document
 from jobtree.manager.pods.environment import needs_service
-from jobtree.manager.pods.names import pod_name
+from jobtree.manager.pods.names import ATTEMPT_LABEL, pod_name
 from jobtree.manager.pods.places import NOBODY, Place
 from jobtree.manager.roster import FINISHED, Roster
-from jobtree.manager.steps import Company
+from jobtree.manager.steps import Company, Note
 from jobtree.manager.view import View
 
 RETRY_MS = 5_000
@@ -49,6 +49,8 @@ class Keeper:
         self._waiting: set[str] = set()  # Runs whose pods wait for room
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: list[News] = []
+        self._notes: list[Note] = []
+        self._noted: set[tuple[str, str]] = set()
 
     def take(self, companies: dict[str, Company]) -> None:
         self._companies.update(companies)
@@ -87,6 +89,11 @@ class Keeper:
         """Whether pods may have something to tell that nobody has heard yet."""
         return bool(self._told or self._unheard & self.roster.by_run.keys())
 
+    def notes(self) -> list[Note]:
+        """What users should know of pods that could not be made."""
+        notes, self._notes = self._notes, []
+        return notes
+
     def alarm(self) -> int | None:
         return min(self._retry_at.values(), default=None)
 
@@ -122,7 +129,7 @@ class Keeper:
         wanted = {pod_name(name, uid, place.part): place for place in company.cast.places}
         pods = self.roster.by_run.get(uid, {})
         stale = [held for held in pods.values() if not self._belongs(held, wanted)]
-        blocking = [held for held in stale if not self._may_stay(held, company)]
+        blocking = [held for held in stale if not self._may_stay(held, wanted, company)]
         for held in blocking:
             self._end(held)
         self._warn(company, [held for held in pods.values() if held not in stale])
@@ -139,12 +146,12 @@ class Keeper:
             return False
         return place.is_rank or held.value.phase not in FINISHED
 
-    def _may_stay(self, held: Held[LivePod], company: Company) -> bool:
-        """A rank that has ended stays to be looked at, as long as the next attempt does not need its name."""
-        return held.value.phase in FINISHED and held.name not in {
-            pod_name(company.run.metadata.name, company.run.metadata.uid, place.part)
-            for place in company.cast.places
-        }
+    def _may_stay(self, held: Held[LivePod], wanted: dict[str, Place], company: Company) -> bool:
+        """Ranks that have ended stay to be looked at, as long as they are of this attempt or the last one."""
+        if held.value.phase not in FINISHED or held.name in wanted:
+            return False
+        attempt = held.value.labels.get(ATTEMPT_LABEL, "")
+        return company.cast == NOBODY or (attempt.isdecimal() and int(attempt) >= company.cast.attempt - 1)
 
     def _end(self, held: Held[LivePod]) -> None:
         lost = self._is_lost(held.value.pod.node)
@@ -263,14 +270,22 @@ class Keeper:
     def _later(self, uid: str, what: str, name: str, refused: KubeError) -> None:
         if not isinstance(refused, FencedError):
             self._log.say("binder", what, name=name, why=str(refused))
+            self._note(uid, f"{what}: {refused}")
         self._retry_at[uid] = self._clock() + RETRY_MS
         self._touched.add(uid)
         self._wake()
+
+    def _note(self, uid: str, message: str) -> None:
+        held = self._view.runs.get(uid)
+        if held is not None and (uid, message) not in self._noted:
+            self._noted.add((uid, message))
+            self._notes.append(Note(held.value, "PodRefused", message, self._clock(), warning=True))
 
     def _forget(self, uid: str) -> None:
         if self._view.runs.get(uid) is None:
             self._companies.pop(uid, None)
             self._served.discard(uid)
+            self._noted = {noted for noted in self._noted if noted[0] != uid}
             self.roster.forget_run(uid)
 
     def _begin(self, doing: Awaitable[None]) -> None:

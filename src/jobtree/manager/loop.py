@@ -33,6 +33,7 @@ class Loop:
     def __init__(self, model: Model, view: View, writer: Writer, health: Health, log: Log) -> None:
         self.violations: dict[str, int] = {}  # by invariant
         self.woken = asyncio.Event()
+        self._stopping = False
         self._model = model
         self._view = view
         self._health = health
@@ -42,17 +43,19 @@ class Loop:
         self._herald = Herald(writer, view, log)
 
     async def run(self) -> None:
-        """Until it may not write any more. Raises FencedError."""
+        """Until it is told to stop, or may not write any more: then FencedError is raised."""
         await self._load()
-        while True:
+        while not self._stopping:
             self._health.turned()
             step = await self._once()
             await self._wait(step)
-
-    async def finish(self) -> None:
-        """Let what was begun end."""
         await self._keeper.settle()
         await self._herald.settle()
+
+    def stop(self) -> None:
+        """No further step; what was begun is brought to its end."""
+        self._stopping = True
+        self.woken.set()
 
     async def _load(self) -> None:
         everything = self._view.everything()
@@ -90,11 +93,12 @@ class Loop:
         self._health.trouble = ""
         for run in self._carrier.untold:
             self._model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
+        self._model.telling.unsay(self._carrier.unsaid)
         self._keeper.take(step.companies)
         self._keeper.work()
         if self._keeper.has_news:
             self.woken.set()
-        self._herald.tell(step.notes)
+        self._herald.tell((*step.notes, *self._keeper.notes()))
         self._herald.cordon(step.cordons, now_ms())
         return step
 

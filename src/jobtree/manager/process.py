@@ -32,6 +32,7 @@ from jobtree.manager.view import View
 
 LOOK_SECONDS = 0.1
 RETRY_SECONDS = 5.0
+FINISH_SECONDS = 10.0
 LOST = 1
 
 
@@ -44,6 +45,7 @@ class Process:
         self._elected = asyncio.Event()
         self._ending = asyncio.Event()
         self._code = 0
+        self._loop: Loop | None = None
         self._complained: dict[str, str] = {}
 
     async def run(self) -> int:
@@ -62,9 +64,11 @@ class Process:
         leader.start()
         ending = asyncio.ensure_future(self._ending.wait())
         await asyncio.wait((leading, ending), return_when=asyncio.FIRST_COMPLETED)
-        gate.close()
         if leading.done():
             self._code = LOST
+        elif self._code != LOST:
+            await self._bring_to_an_end(leading)
+        gate.close()
         if self._code == LOST:
             why = leading.exception() if leading.done() else "its lease was not renewed in time"
             self._log.say("leader", "this process does not lead any more", why=str(why))
@@ -77,6 +81,12 @@ class Process:
             await server.cleanup()
         await transport.close()
         return self._code
+
+    async def _bring_to_an_end(self, leading: "asyncio.Future[None]") -> None:
+        """What was begun is finished, if that does not take too long; the next manager does the rest."""
+        if self._loop is not None:
+            self._loop.stop()
+            await asyncio.wait((leading,), timeout=FINISH_SECONDS)
 
     # Leading
 
@@ -91,7 +101,7 @@ class Process:
         key = await self._key(transport, writer, health)
         model = Model(key, self._settings.check_seconds * 1000)
         loop = Loop(model, view, writer, health, self._log)
-        self._wake = loop.woken
+        self._loop, self._wake = loop, loop.woken
         await loop.run()
 
     async def _await_view(self, view: View, health: Health) -> None:

@@ -59,8 +59,16 @@ class Telling:
 
     def untell(self, uid: str, run: RunKey) -> None:
         """What was to be written was not: say it again."""
+        self._intake.stirred = True
         self._runs.pop(uid, None)
         self._touched.add(run)
+
+    def unsay(self, names: set[str]) -> None:
+        """The same for Budgets and Reservations, by name."""
+        self._intake.stirred = self._intake.stirred or bool(names)
+        for name in names & self._budgets.keys():
+            del self._budgets[name]
+            self._touched_budgets.add(name)
 
     def warned_of(self, state: RunState) -> Warned:
         return self.warned.get(state.key, Warned(state.phase_at))
@@ -105,13 +113,14 @@ class Telling:
         self._touched |= self._intake.fresh
         self._touched_budgets |= self._intake.budgets
         ended, self._ended = self._ended, []
-        reservations = [*ended, *self._promises()]
-        notes = self._warn()
+        stirred, self._intake.stirred = self._intake.stirred or bool(self._touched), False
+        reservations = [*ended, *(self._promises() if stirred else ())]
+        notes = self._warn() if stirred else ()
         statuses = self._statuses()
         budgets = self._usage()
         self._touched, self._touched_budgets = set(), set()
         self._intake.fresh, self._intake.budgets = set(), set()
-        return Told(statuses, tuple(reservations), self._abandoned(), budgets, notes)
+        return Told(statuses, tuple(reservations), self._abandoned() if stirred else (), budgets, notes)
 
     def _promises(self) -> list[ReservationWrite]:
         """Pending Reservations that do not say what is promised now; who is warned is found on the way."""

@@ -273,6 +273,7 @@ class Manager:
             return False
         for run in self.carrier.untold:
             self.model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
+        self.model.telling.unsay(self.carrier.unsaid)
         self.keeper.take(step.companies)
         self.keeper.work()
         await self.keeper.settle()
@@ -281,7 +282,7 @@ class Manager:
         await self.herald.settle()
         if self.dead:
             raise StoppedError
-        return not (self.carrier.untold or self.keeper.has_news)
+        return not (self.carrier.untold or self.carrier.unsaid or self.keeper.has_news)
 
     def settle(self) -> None:
         """Turn until nothing is written any more."""
