@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jobtree.kube.resources import LEASES, PODS, RESERVATIONS, RUNS
+from jobtree.kube.resources import BUDGETS, LEASES, PODS, RESERVATIONS, RUNS
 from tests.unit.manager.cluster import Body, Manager, Server, StoppedError
 from tests.unit.manager.stage import finish_pods, put_budget, put_nodes, put_policy, put_run, put_tree
 
@@ -115,3 +115,32 @@ def test_whatever_write_was_the_last_the_outcome_is_the_same(acts: tuple[Act, ..
     for number in range(1, writes + 1):
         server, _ = play(acts, stop_after=number)
         assert remains(server) == expected, f"after write {number} of {writes}"
+
+
+def test_stages_start_together_or_not_at_all_whenever_the_manager_dies() -> None:
+    """Money goes while nobody leads: what was decided for both is carried out for both, or planned anew."""
+    outcomes = set()
+    for number in range(1, 40):
+        server = Server()
+        begin_tree(server)
+        manager = Manager(server)
+        manager.settle()
+        finish_pods(server, "tree-prep")
+        manager = Manager(server, stop_after=number)
+        try:
+            manager.settle()
+        except StoppedError:
+            poorer(server)
+        manager = Manager(server)
+        manager.settle()
+        phases = tuple(server.run(f"tree-{stage}")["status"]["phase"] for stage in ("train", "eval"))
+        assert len(set(phases)) == 1, f"after write {number}: {phases}"
+        outcomes.add(phases[0])
+    assert outcomes == {"Reserved", "Running"}
+
+
+def poorer(server: Server) -> None:
+    """The team's budget is cut to what training alone needs."""
+    path = BUDGETS.path(name="org")
+    envelopes = [{**server.find(path)["spec"]["envelopes"][0], "concurrency": 16}]
+    server.change(path, {"spec": {"envelopes": envelopes}}, "", merge=True)
