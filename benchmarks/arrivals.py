@@ -72,12 +72,15 @@ def measure_arrivals(fleets: Sequence[Fleet], kind: Kind, count: int) -> list[Sa
     return found
 
 
-def measure_refusals(fleet: Fleet, kind: Kind, count: int) -> list[int]:
-    """Nanoseconds to refuse an arrival on a fleet that has no place for it."""
+def measure_refusals(fleet: Fleet, kind: Kind, count: int, *, held: bool = False) -> list[int]:
+    """Nanoseconds to refuse an arrival on a fleet that has no place for it.
+
+    The clock moves on, unless the promises of many who wait shall be ``held``, not come due meanwhile.
+    """
     world, samples = fleet.world, []
     settle_memory()
     for number in range(count):
-        world.tick(world.now + SECOND)
+        world.tick(world.now + (0 if held else SECOND))
         run = arrival(fleet.scale, number, kind.gpus, world.now, grouped=kind.grouped)
         decision, decide_ns = timed(partial(decide, world, run))
         world.commit(decision)

@@ -33,4 +33,9 @@ FLEET_RATIO = Bar(
     1.06,
 )
 CLOSED_RATIO = Bar(1.2, "closed leases leave only their sums behind; the rest is the noise of a machine", 1.0)
-RESERVATION_MS = Bar(20.0, "a full fleet is when most Runs arrive: each gets its promise at once", 75.0)
+RESERVATION_MS = Bar(20.0, "a full fleet is when most Runs arrive: each gets its promise at once", 55.0)
+FORECAST_MS = Bar(1_000.0, "all promises are written anew between two looks at a screen", 490.0)
+RESOLUTION_MS = Bar(50.0, "a start that was promised to the second is decided well within it", 3.0)
+EXACT_ODDS_MS = Bar(5.0, "every order of six draws: short enough to answer a question with", 1.9)
+SIMULATED_ODDS_MS = Bar(200.0, "2,401 drawings: short enough to answer a question with", 230.0)
+DAY_S = Bar(60.0, "a simulated day in a minute: an administrator tries a change before lunch", 13.0)

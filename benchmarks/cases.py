@@ -15,6 +15,7 @@ from benchmarks.arrivals import (
     measure_burst,
     measure_refusals,
 )
+from benchmarks.day import measure_day
 from benchmarks.events import measure_cordons, measure_edits, measure_queue
 from benchmarks.fixtures import FLAVOR, Document
 from benchmarks.footprint import measure_footprint
@@ -28,6 +29,7 @@ from benchmarks.grow import (
     thin_out,
     with_closed,
 )
+from benchmarks.promises import measure_odds, measure_resolution
 from benchmarks.report import Figure, Section
 from benchmarks.sampling import NANOSECONDS_PER_MS, percentile_ms, percentile_ns, timed
 from benchmarks.scale import Effort, Scale
@@ -40,6 +42,7 @@ def run_all(effort: Effort) -> Iterator[Section]:
     world = full_world(effort.large)
     yield refusals(Fleet(effort.large, world), effort)
     yield queue(Fleet(effort.large, world), effort)
+    yield lotteries(effort)
     thin_out(world, effort.large)
     now, found = world.now, documents(effort.large, world)
     yield memory(found, now)
@@ -56,6 +59,8 @@ def run_all(effort: Effort) -> Iterator[Section]:
     yield from arrivals(fleets, effort)
     yield burst(fleets[0], effort)
     yield others(fleets[0], effort)
+    fleets.clear()
+    yield day(effort)
 
 
 def in_use(scale: Scale) -> World:
@@ -92,12 +97,44 @@ def refusals(fleet: Fleet, effort: Effort) -> Section:
 
 
 def queue(fleet: Fleet, effort: Effort) -> Section:
-    refused, ended = measure_queue(fleet, effort.waiting, effort.events // 5)
-    figures = (
-        Figure("a Reservation for 8 GPUs, p50", percentile_ms(refused, 50), "ms"),
-        Figure("a Run ends, p50", percentile_ms(ended, 50), "ms"),
+    seen = measure_queue(fleet, effort.waiting, effort.gpus, effort.events)
+    figures = []
+    for gpus, samples in seen.refusals.items():
+        bar = bars.RESERVATION_MS if effort.judged else None
+        figures.append(Figure(f"a Reservation for {gpus:,} GPUs, p50", percentile_ms(samples, 50), "ms"))
+        figures.append(Figure(f"a Reservation for {gpus:,} GPUs, p99", percentile_ms(samples, 99), "ms", bar))
+    figures.append(Figure("a Run ends, p50", percentile_ms(seen.endings, 50), "ms"))
+    figures.append(Figure("a Run ends, p99", percentile_ms(seen.endings, 99), "ms"))
+    fresh, known = (ns / NANOSECONDS_PER_MS for ns in seen.forecasts)
+    figures.append(Figure("all Reservations anew, all odds too", fresh, "ms"))
+    bar = bars.FORECAST_MS if effort.judged else None
+    figures.append(Figure("all Reservations anew", known, "ms", bar))
+    return Section(f"the fleet is full and {effort.waiting:,} Runs wait", tuple(figures))
+
+
+def lotteries(effort: Effort) -> Section:
+    rows = (
+        ("resolution with 200 tickets, p99", measure_resolution(200, effort.events), bars.RESOLUTION_MS),
+        ("exact odds with 6 tickets, p50", measure_odds(6, effort.events), bars.EXACT_ODDS_MS),
+        ("simulated odds with 50 tickets, p50", measure_odds(50, 5), bars.SIMULATED_ODDS_MS),
     )
-    return Section(f"the fleet is full and {effort.waiting:,} Runs wait", figures)
+    return Section(
+        "a lottery",
+        tuple(
+            Figure(name, percentile_ms(samples, int(name[-2:])), "ms", bar if effort.judged else None)
+            for name, samples, bar in rows
+        ),
+    )
+
+
+def day(effort: Effort) -> Section:
+    seen = measure_day(effort.large, effort.day)
+    figures = (
+        Figure("the day", seen.ns / NANOSECONDS_PER_MS / 1000, "s", bars.DAY_S if effort.judged else None),
+        Figure("Runs that started", seen.started, ""),
+        Figure("Runs that wait in the end", seen.waiting, ""),
+    )
+    return Section(f"a simulated day with {effort.day:,} arrivals", figures)
 
 
 def memory(found: Sequence[Document], now: int) -> Section:

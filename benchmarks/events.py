@@ -1,6 +1,6 @@
 """Other events: a Run ends while many wait, a node is cordoned, a budget is edited."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
 
@@ -9,6 +9,7 @@ import msgspec
 from benchmarks.arrivals import Fleet, Kind, measure_refusals
 from benchmarks.fixtures import budgets, node_name
 from benchmarks.grow import parse
+from benchmarks.promises import measure_forecasts
 from benchmarks.sampling import settle_memory, timed
 from benchmarks.workload import Workload
 from jobtree.api.budget import Budget
@@ -18,19 +19,28 @@ from jobtree.core.plan import plan
 from jobtree.core.world import World
 
 
-def measure_queue(fleet: Fleet, waiting: int, count: int) -> tuple[list[int], list[int]]:
-    """On a full fleet where so many wait: nanoseconds of one more refusal, and of a Run that ends."""
+class Queue(msgspec.Struct, frozen=True):
+    """Nanoseconds, on a full fleet where many wait."""
+
+    refusals: dict[int, list[int]]  # of one more arrival, by its GPUs
+    endings: list[int]  # of a Run that ends
+    forecasts: tuple[int, int]  # of all Reservations: all odds new, and none
+
+
+def measure_queue(fleet: Fleet, waiting: int, sizes: Sequence[int], count: int) -> Queue:
+    """Fill the queue, measure, and empty it again."""
     world, workload = fleet.world, Workload(fleet.scale, "waiting")
     before = sorted(world.runs)
     keys = [world.put_run(workload.draw(world.now)).key for _ in range(waiting)]
     world.commit(plan(world))
-    refusals = measure_refusals(fleet, Kind(8, grouped=False), count)
+    forecasts = measure_forecasts(world)
+    refusals = {gpus: measure_refusals(fleet, Kind(gpus, grouped=False), count, held=True) for gpus in sizes}
     Random(4).shuffle(before)
     endings = [_measure(world, partial(_end, world, key)) for key in before[:count]]
     for key in keys:
         world.drop_run(key)
     world.commit(plan(world))
-    return refusals, endings
+    return Queue(refusals, endings, forecasts)
 
 
 def _end(world: World, key: tuple[str, str]) -> None:

@@ -36,6 +36,7 @@ class Effort(msgspec.Struct, frozen=True):
     refusals: int
     burst: int
     waiting: int  # while the fleet is full
+    day: int  # arrivals of a simulated day
     events: int  # of each other kind
     judged: bool  # whether the bars apply
 
@@ -49,7 +50,8 @@ FULL = Effort(
     arrivals=300,
     refusals=500,
     burst=1_000,
-    waiting=300,
+    waiting=1_000,
+    day=10_000,
     events=50,
     judged=True,
 )
@@ -62,6 +64,7 @@ QUICK = Effort(
     refusals=40,
     burst=50,
     waiting=20,
+    day=300,
     events=5,
     judged=False,
 )

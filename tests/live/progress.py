@@ -1,5 +1,6 @@
 """Long commands of the set-up: every few seconds they tell on stderr that they still run."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,8 @@ def run(
     environment: Mapping[str, str] | None = None,
 ) -> str:
     """Runs ``command``, saying what it is ``doing``; returns its stdout. Raises CommandFailedError."""
+    if shutil.which(command[0]) is None:
+        raise CommandFailedError(f"{doing} failed: there is no `{command[0]}` here")
     begun = time.monotonic()
     say(f"{doing} …")
     with (

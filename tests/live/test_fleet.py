@@ -20,7 +20,7 @@ def nodes(control_plane: ControlPlane, fleet: Fleet) -> Iterator[list[str]]:
     await_service_account(control_plane)
     names = fleet.add_nodes("us-west/gpu-f/nv-f", 3, gpus=4, flavor="L40S-48GB")
     yield names
-    control_plane.kubectl("delete", "namespace", NAMESPACE)
+    control_plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
     for name in names:
         fleet.remove(name)
 

@@ -155,7 +155,11 @@ def some_tree(dice: Random, name: str) -> Run:
             stage["runtime"] = {"maxDuration": "2h"}
         stage["onUpstreamFailure"] = dice.choice(("wait", "fail"))
         stages.append(stage)
-    quota = {"maxGPUs": dice.choice((16, 20))} if dice.random() < 0.3 else None
+    quota = (
+        {"maxGPUs": dice.choice((16, 20)), "maxGPUHours": dice.choice((24, 60))}
+        if dice.random() < 0.3
+        else None
+    )
     return tree(name, dice.choice(OWNERS), stages, quota=quota)
 
 

@@ -1,13 +1,13 @@
 """Whatever happens, in whatever order, the invariants hold after every step."""
 
-from hypothesis import given
+from hypothesis import example, given
 
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise
 from tests.property import invariants
 from tests.property.drive import Drive
 from tests.property.examples import examples
-from tests.property.scenes import Scene, scenes
+from tests.property.scenes import Scene, Step, scenes
 
 
 class Inspector:
@@ -35,7 +35,13 @@ class Inspector:
         assert found == [], "\n".join([*found, drive.story()])
 
 
+CREDITS_OF_A_CAP = Scene(60809, [Step("submit", 11959), Step("submit", 40826)])
+ANOTHER_FAMILY = Scene(758, [Step("submit", 0)] * 6 + [Step("submit", 4850), Step("edit", 4425)])
+
+
 @examples(400)
 @given(scenes())
+@example(CREDITS_OF_A_CAP)
+@example(ANOTHER_FAMILY)
 def test_the_invariants_hold_after_every_step(scene: Scene) -> None:
     Drive(scene, after=Inspector()).play()

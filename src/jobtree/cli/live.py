@@ -11,10 +11,11 @@ from typing import Any
 
 from jobtree.api.documents import Document, read_documents
 from jobtree.api.policy import SIM_API_VERSION, Policy, is_sim_document, parse_policy
+from jobtree.api.problems import InputError
 from jobtree.cli.errors import CommandError, Exit
 from jobtree.cli.settings import Settings
 from jobtree.kube import requests
-from jobtree.kube.access import find_access
+from jobtree.kube.access import NO_CLUSTER, Access, find_access
 from jobtree.kube.client import Client
 from jobtree.kube.errors import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, KubeError, StatusError
 from jobtree.kube.plain_http import PlainTransport
@@ -22,6 +23,10 @@ from jobtree.kube.requests import Selector
 from jobtree.kube.resources import BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS
 from jobtree.sim.cluster import Cluster
 
+SIMULATE = (
+    "To work on a simulated cluster name a state file: --state FILE, or export JOBTREE_STATE=FILE. "
+    "'kubectl runs init cluster.yaml' writes one to start from."
+)
 SYSTEM = "jobtree-system"
 POLICY, POLICY_KEY = "jobtree-policy", "policy.yaml"
 SNAPSHOT = (NODES, PODS, BUDGETS, RUNS, RESERVATIONS, LEASES)
@@ -32,8 +37,7 @@ class Live:
     """One cluster, as one user."""
 
     def __init__(self, settings: Settings) -> None:
-        with told():
-            access = find_access(settings.context or "", settings.kubeconfig or "")
+        access = find_cluster(settings)
         self.transport = PlainTransport(access)
         self.client = Client(self.transport)
         self.namespace = settings.namespace or access.namespace
@@ -76,6 +80,16 @@ class Live:
         return cluster
 
 
+def find_cluster(settings: Settings) -> Access:
+    """As kubectl finds its cluster; where there is none, how to do without."""
+    try:
+        return find_access(settings.context or "", settings.kubeconfig or "")
+    except InputError as broken:
+        if NO_CLUSTER not in str(broken):
+            raise
+        raise CommandError(Exit.USAGE, f"{NO_CLUSTER}.\n  {SIMULATE}") from None
+
+
 @contextmanager
 def told() -> Iterator[None]:
     """What keeps a cluster from answering, as exit codes and what to do about it."""
@@ -100,8 +114,11 @@ def sentence(refused: StatusError) -> str:
         UNAUTHORIZED: "the cluster does not know you: log in again, or choose another --context",
         FORBIDDEN: "ask an administrator for the ClusterRole jobtree-planner (to read and plan), or for the "
         "right to do this in your namespace",
-        NOT_FOUND: "if Jobtree is not installed here, an administrator can do so: see the admin guide",
     }
+    if "could not find the requested resource" in refused.message:
+        hints[NOT_FOUND] = "Jobtree is not installed on this cluster: an administrator can do so"
+    elif refused.code == NOT_FOUND:
+        hints[NOT_FOUND] = "'kubectl runs state --all' lists all Runs of the cluster"
     causes = [f"  {cause.field}: {cause.message}" for cause in refused.causes if cause.field]
     hint = hints.get(refused.code)
     return "\n".join([refused.message, *causes, *([f"  {hint}"] if hint else [])])

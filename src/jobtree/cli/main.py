@@ -1,6 +1,7 @@
 """The entry: finds the verb, runs it, and turns every mistake into a message and an exit code."""
 
 import io
+import keyword
 import os
 import sys
 import traceback
@@ -20,6 +21,7 @@ COMPLETE_VARIABLE = "_KUBECTL_RUNS_COMPLETE"
 # Each verb's file, and what it does in a line: --help needs no more than this.
 SUMMARIES = {
     "init": "Write a small cluster to start from.",
+    "import": "Turn batch scripts of Slurm or objects of Kueue into Runs and Budgets.",
     "submit": "Create Runs and Budgets from manifests.",
     "plan": "Why a Run waits and what would help; or where it would start.",
     "explain": "The story of a Run: verdict, reservation, lotteries, leases, payers.",
@@ -67,7 +69,8 @@ kubectl runs --state cluster.yaml plan -f run.yaml
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
         if cmd_name not in SUMMARIES:
             return None
-        found: click.Command = import_module(f"jobtree.cli.{cmd_name}").command
+        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        found: click.Command = import_module(f"jobtree.cli.{module}").command
         return found
 
     def resolve_command(

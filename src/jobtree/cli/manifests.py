@@ -29,14 +29,20 @@ def read_manifests(paths: Iterable[str], settings: Settings) -> list[Document]:
     return documents
 
 
-def _read(path: str) -> list[Document]:
-    name = "stdin" if path == "-" else path
+def read_file(path: str) -> tuple[str, bytes]:
+    """The name of a file (``-``: stdin), for messages, and what it holds."""
     try:
-        text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        if path == "-":
+            return "stdin", sys.stdin.buffer.read()
+        return path, Path(path).read_bytes()
     except FileNotFoundError:
         raise CommandError(Exit.NOT_FOUND, f"there is no file {path}") from None
     except OSError as broken:
         raise CommandError(Exit.USAGE, f"cannot read {path}: {broken.strerror}") from None
+
+
+def _read(path: str) -> list[Document]:
+    name, text = read_file(path)
     found = read_documents(text, name)
     if not found:
         raise CommandError(Exit.USAGE, f"{name} holds no objects: it must hold Runs, Budgets or Nodes")

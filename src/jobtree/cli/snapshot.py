@@ -6,7 +6,7 @@ from jobtree.cli.settings import Settings, verb
 
 EXAMPLES = """
 kubectl runs snapshot > cluster.yaml
-kubectl runs --state cluster.yaml plan -f run.yaml    # the same answer as the cluster would give
+kubectl runs plan -f run.yaml --state cluster.yaml    # the same answer as the cluster would give
 """
 
 

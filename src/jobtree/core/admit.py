@@ -14,6 +14,7 @@ from jobtree.core.runs import RunState
 from jobtree.core.settle import find_payers
 from jobtree.core.shape import Shape
 from jobtree.core.trial import Trial
+from jobtree.core.world import World
 
 
 def consider(trial: Trial, state: RunState) -> Verdict | None:
@@ -139,6 +140,22 @@ def why_not(trial: Trial, state: RunState, shape: Shape, flavor: Flavor | None, 
         return [Why(Reason.NO_FREE_SLOTS, "where they are paid for", have, shape.min)]
     free = sum(max(0, layout.unheld_gpus(domain)) for domain in list(flavor.in_pack_order(size)))
     return [Why(Reason.HELD, where, min(free, have), shape.min)]
+
+
+def retell(world: World) -> None:
+    """Bring up to date what waiting Runs are told, for whoever writes it down.
+
+    A plan passes over those whom a change does not help, so what they were told may speak of earlier figures.
+    """
+    trial = Trial(world)
+    for order in world.queue:
+        state = world.runs[order[1:]]
+        shape, verdict = state.shape, state.verdict
+        if shape is None or not state.waiting or verdict is None or verdict.phase != "Reserved":
+            continue
+        flavor = world.fleet.flavors.get(shape.flavor)
+        size = shape.pod_size(flavor.biggest_node if flavor else 1)
+        state.verdict = Verdict("Reserved", tuple(why_not(trial, state, shape, flavor, size)))
 
 
 def placeable_gpus(flavor: Flavor, demand: Demand, shape: Shape) -> int:

@@ -195,6 +195,11 @@ class EnvelopeState:
         """Whether anything but its own concurrency and hours limits the envelope."""
         return self.max_credits is not None or bool(self.caps) or bool(self.promises)
 
+    @property
+    def kin(self) -> "list[EnvelopeState]":
+        """The envelope itself and all that share a cap with it."""
+        return [self, *(other for cap in self.caps for other in cap.envelopes if other is not self)]
+
     def open_at(self, at: int) -> bool:
         return self.retired_at is None and self.start <= at < self.end
 

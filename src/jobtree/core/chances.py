@@ -156,7 +156,7 @@ class Chances:
             promise.run == run or promise.at is None or promise.at - now >= kind.notice
             for promise in domain.promises.values()
         ):
-            pods = one.free_pods(now)
+            pods = one.most(0, now)
         else:
             pods = one.pods(0, now, end, run, None)
         return max(0, pods) // kind.chunk * kind.chunk

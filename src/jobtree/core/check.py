@@ -94,13 +94,17 @@ def limits_hold(world: World) -> Iterator[Violation]:
 
     A budget that was cut may have used more before; that is not judged by the cut.
     """
-    for envelope in world.ledger.envelopes.values():
-        for account in (envelope.account, envelope.lent, *(cap.account for cap in envelope.caps)):
-            used, open_ended = account.used(world.now), account.charge - account.declared
-            if account.charge > account.max_charge:
-                yield Violation("I3", f"{account.label} pays for {account.charge} of {account.max_charge}")
-            if account.max_use is not None and used > account.max_use and open_ended > 0:
-                yield Violation("I3", f"{account.label} used {used} of {account.max_use}")
+    accounts = [
+        account
+        for envelope in world.ledger.envelopes.values()
+        for account in (envelope.account, envelope.lent, *(cap.account for cap in envelope.caps))
+    ]
+    for account in (*accounts, *world.kin.quotas()):
+        used, open_ended = account.used(world.now), account.charge - account.declared
+        if account.charge > account.max_charge:
+            yield Violation("I3", f"{account.label} pays for {account.charge} of {account.max_charge}")
+        if account.max_use is not None and used > account.max_use and open_ended > 0:
+            yield Violation("I3", f"{account.label} used {used} of {account.max_use}")
 
 
 def gangs_are_whole(world: World) -> Iterator[Violation]:
@@ -180,6 +184,8 @@ def promises_hold(world: World) -> Iterator[Violation]:
 
 def runs_are_accounted_for(world: World) -> Iterator[Violation]:
     for state in world.runs.values():
+        if state.phase == "Waiting" and (state.verdict is None or not state.verdict.whys):
+            yield Violation("I11", f"{name_of(state)} waits for others and does not say for whom")
         if state.waiting:
             if not state.queued:
                 yield Violation("I11", f"{name_of(state)} waits and is not in the queue")

@@ -9,6 +9,7 @@ from jobtree.api.quantities import HOUR, MILLI
 from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
 from jobtree.core.fleet import Selector
 from jobtree.core.holds import kept_back
+from jobtree.core.pledges import cap_charge, promises_on, use_limits
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
@@ -101,14 +102,27 @@ def limits(world: World, state: RunState, candidate: Candidate, rate: int, at: i
         if shape is not None and shape.max_borrow is not None:
             left = max(0, shape.max_borrow - state.borrowed)
             found.append((Reason.BORROW_LIMIT, "funding.maxBorrowGPUs", left))
+    rank = state.standing(at)
+    for label, gpus in use_limits(state, envelope, rank, rate, at, span):
+        own = Reason.CREDITS_EXHAUSTED if envelope.account.max_use is None else Reason.HOURS_EXHAUSTED
+        found.append((own if label == envelope.label else Reason.AGGREGATE_CAP, label, gpus))
     for cap in envelope.caps:
         found += _account(cap.account, Reason.AGGREGATE_CAP, rate, cost, at)
+        if cap.account.max_charge < FOREVER and promises_on(cap.envelopes, state.key, rank):
+            kept = cap_charge(world, cap, at, _certain_end(state, at), state.key, rank)
+            found.append((Reason.AGGREGATE_CAP, cap.account.label, _share(max(0, kept), rate)))
         if cap.max_credits is not None:
             left = cap.max_credits - credits_used(cap.envelopes, at)
             found.append((Reason.AGGREGATE_CAP, cap.account.label, _share(left, cost * envelope.price)))
     for quota in state.quotas:
         found += _account(quota, Reason.TREE_QUOTA, rate, cost, at)
     return found
+
+
+def _certain_end(state: RunState, at: int) -> int:
+    if state.shape is None or state.shape.max_duration is None:
+        return FOREVER
+    return (at if state.since is None else state.since) + state.shape.max_duration
 
 
 def commitment(state: RunState, envelope: EnvelopeState, at: int) -> int:

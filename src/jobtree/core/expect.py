@@ -8,7 +8,7 @@ course every Run in the way ends at another part of its distribution, and the wa
 order of their promises, in each of the ``MOST_DOMAINS`` likeliest domains. Nothing here decides.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice
@@ -39,10 +39,10 @@ class Expected(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """GPUs that a waiting Run will take up, from when to when."""
+    """GPUs that a waiting Run will take up, from when to when; the first to end come first."""
 
-    start: int
     end: int
+    start: int
     gpus: int
 
 
@@ -111,9 +111,9 @@ class Expectations:
     ) -> None:
         for name, gpus in chosen:
             stays = self._placed[number].setdefault((promise.flavor, name), [])
-            stays.append(Stay(start, end, gpus))
+            insort(stays, Stay(end, start, gpus))
         for key, gpus in promise.funding:
-            self._paid[number].setdefault(key, []).append(Stay(start, end, gpus))
+            self._paid[number].setdefault(key, []).append(Stay(end, start, gpus))
 
     # Places
 
@@ -147,9 +147,12 @@ class Expectations:
             best: tuple[int, str] | None = None
             for domain in domains:
                 taken = sum(share for name, share in chosen if name == domain.name)
-                first = self._first_room(number, state, promise, domain, gpus + taken, at)
-                if first is not None and (best is None or first < best[0]):
+                before = best[0] if best else FOREVER if promise.at is None else promise.at
+                first = self._first_room(number, state, promise, domain, gpus + taken, at, before)
+                if first is not None and first < before:
                     best = (first, domain.name)
+                if first == at:
+                    break
             if best is None:
                 return None
             at = max(at, best[0])
@@ -157,9 +160,12 @@ class Expectations:
         return at, chosen
 
     def _first_room(  # noqa: PLR0913, PLR0917  one question with its circumstances
-        self, number: int, state: RunState, promise: Promise, domain: Domain, gpus: int, at: int
+        self, number: int, state: RunState, promise: Promise, domain: Domain, gpus: int, at: int, before: int
     ) -> int | None:
-        """The first instant from ``at`` on with room for so many GPUs that nobody before it will take."""
+        """The first instant from ``at`` on with room for so many GPUs that nobody promised before will take.
+
+        What comes ``before`` is enough: later ones are not looked for.
+        """
         size, needed = promise.pod_size, gpus // promise.pod_size
         times, pods = self._room(domain, state, size)[number]
         stays = self._placed[number].get((domain.flavor, domain.name), ())
@@ -168,7 +174,9 @@ class Expectations:
             return None if found == len(pods) else max(at, times[found])
         shape = state.shape
         stay = FOREVER if shape is None or shape.max_duration is None else shape.max_duration
-        return first_around(at, (times, pods), stays, size, needed, stay)
+        if stay == FOREVER:
+            return first_behind(at, (times, pods), stays, size, needed, before)
+        return first_around(at, (times, pods), stays, size, needed, stay, before)
 
     def _room(self, domain: Domain, state: RunState, size: int) -> list[Steps]:
         """Pods of that size that fit into a domain, from instant to instant, in every course."""
@@ -262,13 +270,38 @@ def sweep(free: dict[str, int], ends: list[tuple[int, str, int]], size: int) -> 
     return times, counts
 
 
+def first_behind(  # noqa: PLR0913, PLR0917  one question with its circumstances
+    at: int, room: Steps, stays: Sequence[Stay], size: int, needed: int, before: int
+) -> int | None:
+    """The first instant at which so many pods fit beside all stays that have not ended."""
+    times, pods = room
+    step = max(bisect_right(times, at) - 1, bisect_left(pods, needed))
+    if step == len(pods) or (at := max(at, times[step])) >= before:
+        return None
+    gone = bisect_right(stays, (at, FOREVER))
+    taken = sum(-(-one.gpus // size) for one in stays[gone:])
+    while pods[step] - taken < needed:
+        end = stays[gone].end if gone < len(stays) else FOREVER
+        at = min(end, times[step + 1] if step + 1 < len(times) else FOREVER)
+        if at >= before:
+            return None
+        while step + 1 < len(times) and times[step + 1] <= at:
+            step += 1
+        while gone < len(stays) and stays[gone].end <= at:
+            taken -= -(-stays[gone].gpus // size)
+            gone += 1
+    return at
+
+
 def first_around(  # noqa: PLR0913, PLR0917  one question with its circumstances
-    at: int, room: Steps, stays: Sequence[Stay], size: int, needed: int, span: int
+    at: int, room: Steps, stays: Sequence[Stay], size: int, needed: int, span: int, before: int
 ) -> int | None:
     """The first instant at which so many pods fit beside all stays that they would meet within the span."""
     times, pods = room
     later = sorted({one.end for one in stays if at < one.end < FOREVER})
     for instant in merge([at], times[bisect_right(times, at) :], later):
+        if instant >= before:
+            return None
         have = pods[bisect_right(times, instant) - 1]
         if have < needed:
             continue

@@ -7,17 +7,21 @@ from functools import lru_cache
 
 import msgspec
 
-from jobtree.core.cover import candidates
+from jobtree.api.quantities import MILLI
+from jobtree.core.books import GPU_HOUR, EnvelopeState
+from jobtree.core.cover import candidates, commitment
 from jobtree.core.foresee import Foresight
+from jobtree.core.foreseen import Foreseen
+from jobtree.core.holds import kept_back
 from jobtree.core.odds import kill_odds
 from jobtree.core.promise import LOTTERY, Promise
-from jobtree.core.purse import funding_at
+from jobtree.core.purse import Split, funding_at
 from jobtree.core.resolve import Board, Case
 from jobtree.core.runs import RunState
 from jobtree.core.takings import Docket
 from jobtree.core.world import World
 
-remembered_odds = lru_cache(maxsize=512)(kill_odds)
+remembered_odds = lru_cache(maxsize=4_096)(kill_odds)  # computed when tickets or need change
 
 
 class Remedy(msgspec.Struct, frozen=True):
@@ -25,6 +29,7 @@ class Remedy(msgspec.Struct, frozen=True):
     gpus: int
     runs: tuple[RunState, ...] = ()
     message: str = ""
+    gpu_hours: int | None = None  # instead of GPUs, where those are missing
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -46,7 +51,7 @@ def forecast(world: World, state: RunState) -> Outcome:
     assert promise is not None
     if promise.at is None:
         return undated_forecast(world, state, promise)
-    docket = Docket(world, state, promise)
+    docket = Foreseen(world, state, promise)
     _, lacking = funding_at(world, state, promise.width, promise.pod_size, docket.at, promise.rank)
     return Outcome(
         deficit=deficit_now(world, promise, docket),
@@ -114,24 +119,23 @@ def undated_forecast(world: World, state: RunState, promise: Promise) -> Outcome
     """A Run that nothing known will start: what would help (R9)."""
     shape = state.shape
     assert shape is not None
-    _, lacking = funding_at(world, state, shape.min, promise.pod_size, world.now, promise.rank)
+    split, lacking = funding_at(world, state, shape.min, promise.pod_size, world.now, promise.rank)
     helps: list[Remedy] = []
     if lacking:
-        helps += money_remedies(world, state, lacking)
+        helps += money_remedies(world, state, split, lacking)
     missing = capacity_missing(world, state, promise.pod_size)
     if missing:
         helps.append(Remedy("AddCapacity", missing[0], message=missing[1]))
     return Outcome(0, lacking, tuple(helps), {})
 
 
-def money_remedies(world: World, state: RunState, lacking: int) -> list[Remedy]:
+def money_remedies(world: World, state: RunState, split: Split, lacking: int) -> list[Remedy]:
     """Raise an envelope of its own, or ask a sponsor."""
     found = []
     payers = candidates(world, state)
     own = next((payer.envelope for payer in payers if payer.class_ != "Borrowed"), None)
     if own is not None:
-        message = f"raise envelope {own.label} by {lacking} GPUs"
-        found.append(Remedy("RaiseEnvelope", lacking, message=message))
+        found += raises(world, state, own, dict(split).get(own.key, 0) + lacking)
     else:
         message = f"give {state.owner} an envelope of {lacking} GPUs of {state.flavor}"
         found.append(Remedy("RaiseEnvelope", lacking, message=message))
@@ -140,6 +144,27 @@ def money_remedies(world: World, state: RunState, lacking: int) -> list[Remedy]:
         names = ", ".join(sponsors)
         message = f"ask {names} to lend {lacking} more GPUs, and raise funding.maxBorrowGPUs to use them"
         found.append(Remedy("AskSponsor", lacking, message=message))
+    return found
+
+
+def raises(world: World, state: RunState, envelope: EnvelopeState, gpus: int) -> list[Remedy]:
+    """By how much the envelope must be raised to pay for so many GPUs, in GPUs and in GPU-hours.
+
+    What older Runs are promised stays theirs: the envelope may have less to give than nothing.
+    """
+    free = envelope.account.free_charge()
+    kept = kept_back(world, state, envelope, world.now)
+    short = gpus - (free if kept is None else min(free, kept)) // MILLI
+    found = []
+    if short > 0:
+        message = f"raise envelope {envelope.label} by {short} GPUs"
+        found.append(Remedy("RaiseEnvelope", short, message=message))
+    left = envelope.account.free_use(world.now)
+    if left is not None:
+        hours = -((left - gpus * MILLI * commitment(state, envelope, world.now)) // GPU_HOUR)
+        if hours > 0:
+            message = f"raise maxGPUHours of envelope {envelope.label} by {hours}"
+            found.append(Remedy("RaiseEnvelope", 0, message=message, gpu_hours=hours))
     return found
 
 

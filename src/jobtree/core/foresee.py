@@ -133,11 +133,14 @@ class Foresight:
 
     def _first_place(self, level: Level, pods: int, at: int) -> int | None:
         """The first instant at which the pods fit: in one domain if one could hold them, else in several."""
-        if self.shape.group and self.shape.spread:
-            return self._first_together(level, pods, self.shape.group // self.size, at)
-        alone = self._first_alone(level, pods, at)
-        if alone is not None or not self.shape.spread or any(one.capacity >= pods for one in self.horizons):
+        chunk = self.shape.group // self.size if self.shape.spread else 0
+        if 0 < chunk < pods:
+            return self._first_together(level, pods, chunk, at)
+        alone = self._first_alone(level, max(pods, chunk), at)
+        if alone is not None or chunk or not self.shape.spread:
             return alone
+        if any(one.capacity >= pods for one in self.horizons):
+            return None
         return self._first_together(level, pods, 1, at)
 
     def _first_alone(self, level: Level, pods: int, at: int) -> int | None:
@@ -263,6 +266,8 @@ class Foresight:
         for allowed in LEVELS[: level + 1]:
             for one in self._fullest(allowed, at):
                 have = given.get(one.domain.name, 0)
+                if one.most(allowed, at) // chunk * chunk <= have:
+                    continue
                 more = min(missing, self._pods(one, allowed, at) // chunk * chunk - have)
                 if more > 0:
                     given[one.domain.name] = have + more
@@ -275,7 +280,8 @@ class Foresight:
         """Grouped: pack order. Ungrouped: the domains that take most first, so that they are few."""
         if self.shape.group:
             return self.horizons
-        return sorted(self.horizons, key=lambda one: (-self._pods(one, level, at), one.domain.name))
+        found = [one for one in self.horizons if one.most(level, at) > 0]
+        return sorted(found, key=lambda one: (-self._pods(one, level, at), one.domain.name))
 
 
 def pays_in(domain: Domain, selectors: set[Selector]) -> bool:

@@ -4,11 +4,14 @@ Stages are resolved one after the other, each by its own draw; the chance of los
 as if the draws were independent.
 """
 
+from collections.abc import Iterator
 from math import gcd
+
+import msgspec
 
 from jobtree.core.forecast import Outcome, Remedy, forecast, money_remedies
 from jobtree.core.promise import Promise
-from jobtree.core.purse import funding_at
+from jobtree.core.purse import Split, funding_at
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
@@ -22,9 +25,10 @@ def joint_forecast(world: World, party: Party) -> Outcome:
     helps = [] if undated else [remedy for outcome in outcomes for remedy in outcome.remedies]
     if undated:
         helps = [one for outcome in outcomes for one in outcome.remedies if one.kind == "AddCapacity"]
-    lacking = money_lacking(world, party) if undated else 0
-    if lacking:
-        helps = [*money_remedies(world, party[0][0], lacking), *helps]
+    lacking = 0
+    for state, split, short in money_lacking(world, party) if undated else ():
+        helps = [*money_remedies(world, state, split, short), *helps]
+        lacking += short
     return Outcome(
         deficit=sum(outcome.deficit for outcome in outcomes),
         funding_deficit=lacking or sum(outcome.funding_deficit for outcome in outcomes),
@@ -33,16 +37,16 @@ def joint_forecast(world: World, party: Party) -> Outcome:
     )
 
 
-def money_lacking(world: World, party: Party) -> int:
-    """GPUs that nobody pays for if all of them are to start now, flavor by flavor."""
-    lacking = 0
+def money_lacking(world: World, party: Party) -> Iterator[tuple[RunState, Split, int]]:
+    """Flavor by flavor: who would pay if all of them started now, and the GPUs that nobody pays for."""
     for flavor in sorted({promise.flavor for _, promise in party}):
         same = [(state, promise) for state, promise in party if promise.flavor == flavor]
         width = sum(state.shape.min for state, _ in same if state.shape)
         size = gcd(*(promise.pod_size for _, promise in same))
         state, promise = same[0]
-        lacking += funding_at(world, state, width, size, world.now, promise.rank)[1]
-    return lacking
+        split, lacking = funding_at(world, state, width, size, world.now, promise.rank)
+        if lacking:
+            yield state, split, lacking
 
 
 def merged(helps: list[Remedy]) -> list[Remedy]:
@@ -52,7 +56,7 @@ def merged(helps: list[Remedy]) -> list[Remedy]:
         known = found.get((one.kind, one.message))
         runs = {state.key: state for state in (*(known.runs if known else ()), *one.runs)}
         gpus = one.gpus + (known.gpus if known else 0)
-        found[one.kind, one.message] = Remedy(one.kind, gpus, tuple(runs.values()), one.message)
+        found[one.kind, one.message] = msgspec.structs.replace(one, gpus=gpus, runs=tuple(runs.values()))
     return list(found.values())
 
 

@@ -189,9 +189,9 @@ class Horizon:
                 pods -= occupant.pods
         return pods
 
-    def free_pods(self, at: int) -> int:
-        """Pods that fit at that instant with nothing taken, promises apart."""
-        return self._count(0, at, [])
+    def most(self, level: Level, at: int) -> int:
+        """Pods that could fit at that instant, promises apart: never fewer than with them."""
+        return self._pods[level][bisect_right(self._times[level], at) - 1]
 
     def pods(self, level: Level, at: int, end: int, run: RunKey | None, rank: Rank | None) -> int:
         """Pods for somebody who comes at that instant and is certain to be gone at ``end``.

@@ -69,6 +69,9 @@ class Kinship:
     def quota(self, tree: RunKey) -> Account | None:
         return self._quotas.get(tree)
 
+    def quotas(self) -> list[Account]:
+        return list(self._quotas.values())
+
     def _gangs(self, state: RunState) -> list[tuple[RunKey, ...]]:
         tree = self.tree_of(state)
         return gangs(tree.run) if tree is not None else []
@@ -101,11 +104,10 @@ class Kinship:
 
     def circle(self) -> list[RunKey]:
         """Runs that wait for each other in a cycle; empty where there is none."""
-        waits = {
-            follower: {key for key, known in self._followers.items() if follower in known}
-            for followers in self._followers.values()
-            for follower in followers
-        }
+        waits: dict[RunKey, list[RunKey]] = {}
+        for key, followers in self._followers.items():
+            for follower in followers:
+                waits.setdefault(follower, []).append(key)
         try:
             TopologicalSorter(waits).prepare()
         except CycleError as found:

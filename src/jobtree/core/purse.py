@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from jobtree.api.quantities import MILLI
-from jobtree.core.books import FOREVER, Account, credits_used
+from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
 from jobtree.core.cover import Candidate, candidates, commitment
 from jobtree.core.holds import spare_charge
 from jobtree.core.lease import EnvelopeKey
+from jobtree.core.pledges import cap_charge, use_limits
 from jobtree.core.promise import Rank
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
@@ -23,7 +24,7 @@ def funding_at(  # noqa: PLR0913, PLR0917  one question with its circumstances
     shared: dict[str, int] = {}  # GPUs taken so far under each limit that several payers share
     for candidate in candidates(world, state):
         gpus = min(still, future_gpus(world, state, candidate, at, rank, empty=empty))
-        bounds = list(shared_limits(state, candidate, at, empty=empty))
+        bounds = list(shared_limits(world, state, candidate, at, rank, empty=empty))
         gpus = min([gpus, *(most - shared.get(limit, 0) for limit, most in bounds)])
         gpus = gpus // size * size  # one pod has one payer (C3)
         if gpus > 0:
@@ -58,11 +59,13 @@ def future_gpus(  # noqa: PLR0913  one question with its circumstances
     if envelope.max_credits is not None and span:
         left = envelope.max_credits - credits_used([envelope], at)
         bounds.append(left // (MILLI * span * envelope.price))
+    if not empty:
+        bounds += [gpus for _, gpus in use_limits(state, envelope, rank, MILLI, at, span)]
     return max(0, min(bounds))
 
 
-def shared_limits(
-    state: RunState, candidate: Candidate, at: int, *, empty: bool
+def shared_limits(  # noqa: PLR0913  one question with its circumstances
+    world: World, state: RunState, candidate: Candidate, at: int, rank: Rank | None, *, empty: bool
 ) -> Iterator[tuple[str, int]]:
     """Caps, quotas and borrowing, which the candidate shares with others: by name, the GPUs they leave."""
     envelope = candidate.envelope
@@ -71,7 +74,10 @@ def shared_limits(
     if candidate.class_ == "Borrowed" and shape and shape.max_borrow is not None:
         yield "borrow", shape.max_borrow
     for cap in envelope.caps:
-        bounds = _account_limits(cap.account, span, at, empty=empty)
+        bounds = _account_limits(cap.account, span, at, empty=True)
+        if not empty and cap.account.max_charge < FOREVER:
+            end = FOREVER if shape is None or shape.max_duration is None else at + shape.max_duration
+            bounds.append(max(0, cap_charge(world, cap, at, end, state.key, rank)) // MILLI)
         if cap.max_credits is not None and span:
             left = cap.max_credits - credits_used(cap.envelopes, at)
             bounds.append(left // (MILLI * span * envelope.price))
@@ -98,14 +104,30 @@ def money_instants(world: World, state: RunState, after: int) -> list[int]:
     for candidate in candidates(world, state):
         envelope = candidate.envelope
         found.add(envelope.start)
-        for name in envelope.leases:
-            end = world.held[name].known_end
-            if end is not None:
-                found.add(end)
-        for promise in envelope.promises.values():
-            if promise.end is not None:
-                found.add(promise.end)
+        found.update(_late_enough(state, envelope, after))
+        for one in envelope.kin:
+            for name in one.leases:
+                end = world.held[name].known_end
+                if end is not None:
+                    found.add(end)
+            for promise in one.promises.values():
+                if promise.end is not None:
+                    found.add(promise.end)
     return sorted(at for at in found if after < at < FOREVER)
+
+
+def _late_enough(state: RunState, envelope: EnvelopeState, after: int) -> Iterator[int]:
+    """When so little is left of the window that hours suffice: no Run commits beyond its end (C5)."""
+    shape = state.shape
+    if shape is None or shape.max_duration is None or envelope.end >= FOREVER:
+        return
+    for account in (envelope.account, *(cap.account for cap in envelope.caps)):
+        left = account.free_use(after)
+        if left is not None and left > 0:
+            open_ended = account.charge - account.declared  # goes on using hours meanwhile
+            flow = shape.min * MILLI - open_ended
+            if flow > 0:
+                yield after - (left - shape.min * MILLI * (envelope.end - after)) // flow
 
 
 def opens_then(world: World, state: RunState, split: Split, at: int) -> bool:

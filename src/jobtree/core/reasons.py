@@ -112,7 +112,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.EDITED: "the Run was edited ({where})",
     Reason.NODES_LOST: "the GPUs counted on by reservation {where} are no longer there",
     Reason.FUNDING_LOST: "the payers counted on by reservation {where} can no longer pay",
-    Reason.CROWDED_OUT: "others that were there before reservation {where} stay longer than foreseen",
+    Reason.CROWDED_OUT: "those that came before reservation {where} hold more, or longer, than foreseen",
     Reason.KEY_CHANGED: "the lottery key is not the one that reservation {where} was committed with",
 }
 

@@ -59,7 +59,7 @@ class Orphans(msgspec.Struct):
     group: int
     lost: list[tuple[Lease, list[Pod]]]
     domain: Domain | None
-    spares: list[tuple[Lease, list[Pod]]]  # that still stand
+    standby: list[Pod]  # its spares that still stand
 
     @property
     def pods(self) -> int:
@@ -100,8 +100,8 @@ class Recovery:
             if lease.role == "Spare":
                 continue
             if lease.group not in groups:
-                domain, spares = self._domain_of(lease.group, lost), self._standby(lease.group, lost)
-                groups[lease.group] = Orphans(lease.group, [], domain, spares)
+                domain, standby = self._domain_of(lease.group, lost), self._standby(lease.group, lost)
+                groups[lease.group] = Orphans(lease.group, [], domain, standby)
             groups[lease.group].lost.append((lease, pods))
         return [groups[group] for group in sorted(groups)]
 
@@ -118,19 +118,15 @@ class Recovery:
         failed = [node for lease in leases for node, _ in lost.get(lease.name, ()) if node in nodes]
         return next((nodes[node].domain for node in (*standing, *failed)), None)
 
-    def _standby(self, group: int, lost: Losses) -> list[tuple[Lease, list[Pod]]]:
+    def _standby(self, group: int, lost: Losses) -> list[Pod]:
         """The group's spares that were not lost themselves."""
+        return [pod for name, pods in self._spares(group) for pod in pods if pod not in lost.get(name, ())]
+
+    def _spares(self, group: int) -> list[tuple[str, list[Pod]]]:
+        """The leases of the group's spares as they are now, oldest first, with their pods."""
         spares = [one for one in self.state.leases.values() if one.role == "Spare" and one.group == group]
         return [
-            (
-                spare,
-                [
-                    pod
-                    for pod in pods_of(spare.slots, self.state.pod_size)
-                    if pod not in lost.get(spare.name, ())
-                ],
-            )
-            for spare in sorted(spares, key=number_of)
+            (one.name, list(pods_of(one.slots, self.state.pod_size))) for one in sorted(spares, key=number_of)
         ]
 
     # Others make room
@@ -139,7 +135,7 @@ class Recovery:
         """Whether every lost rank of the group has a place, once unpaid work has left it."""
         if any(lease.role == "Opportunistic" for lease, _ in orphans.lost):
             return False  # unpaid work has no claim to another place
-        standby = [pod for _, pods in orphans.spares for pod in pods][: orphans.pods]
+        standby = orphans.standby[: orphans.pods]
         missing = orphans.pods - len(standby)
         if missing and not self._clear(orphans, missing):
             return False
@@ -211,8 +207,7 @@ class Recovery:
     def _swap(self, orphans: Orphans) -> list[tuple[Lease, list[Pod]]]:
         """Put lost ranks on the group's spares; those for which there is none."""
         waiting = [(lease, list(pods)) for lease, pods in orphans.lost]
-        by_spare = self._reread(orphans)
-        for spare, standby in by_spare:
+        for spare, standby in self._spares(orphans.group):
             chosen = standby[: sum(len(pods) for _, pods in waiting)]
             if not chosen:
                 break
@@ -222,15 +217,6 @@ class Recovery:
                 del pods[: len(taken)]
                 self._open(lease, taken, "Swap")
         return [(lease, pods) for lease, pods in waiting if pods]
-
-    def _reread(self, orphans: Orphans) -> list[tuple[str, list[Pod]]]:
-        """The spares by the leases that hold them now: one that lost a part goes on as another."""
-        spares = [
-            one for one in self.state.leases.values() if one.role == "Spare" and one.group == orphans.group
-        ]
-        return [
-            (one.name, list(pods_of(one.slots, self.state.pod_size))) for one in sorted(spares, key=number_of)
-        ]
 
     def _open(self, lease: Lease, pods: list[Pod], reason: OpenReason) -> None:
         """The payer of the lost pods pays for these; where it does not pay there, another, or nobody."""

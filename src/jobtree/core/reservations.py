@@ -117,7 +117,8 @@ def forecast_of(outcome: Outcome, promise: Promise, expected: Expected | None) -
         remedies=tuple(
             wire.Remedy(
                 kind=remedy.kind,  # type: ignore[arg-type]
-                gpus=remedy.gpus,
+                gpus=remedy.gpus if remedy.gpu_hours is None else None,
+                gpu_hours=remedy.gpu_hours,
                 runs=tuple(state.key[1] for state in remedy.runs),
                 message=remedy.message,
             )

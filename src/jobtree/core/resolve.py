@@ -89,25 +89,43 @@ class Board:
 
     def decide(self, order: Iterator[int]) -> Decision:
         """Take as much as needed: the case's takings in their order, then tickets in the order drawn."""
-        free, missing = self._free.copy(), self._missing.copy()
-        short = sum(pods > 0 for pods in missing)
-        taken: list[int] = []
-        for index, gpus in enumerate(self._takings):
-            if not short:
-                break
-            short += self._add(free, missing, gpus, 1)
-            taken.append(index)
+        stage, taken = self.opening()
         drawn: list[int] = []
-        while short:
+        while stage.short:
             index = next(order, -1)
             if index < 0:
                 return Decision(packs=0, draws=tuple(self.case.tickets[index].run for index in drawn))
-            short += self._add(free, missing, self._tickets[index], 1)
+            self.draw(stage, index)
             drawn.append(index)
-        return self._give_back(free, missing, taken, drawn)
+        return self._give_back(stage, taken, drawn)
+
+    def opening(self) -> "tuple[Stage, list[int]]":
+        """Where the draws begin, and what was taken before."""
+        stage = Stage(self._free.copy(), self._missing.copy(), sum(pods > 0 for pods in self._missing))
+        taken: list[int] = []
+        for index, gpus in enumerate(self._takings):
+            if not stage.short:
+                break
+            stage.short += self._add(stage.free, stage.missing, gpus, 1)
+            taken.append(index)
+        return stage, taken
+
+    def draw(self, stage: "Stage", index: int) -> None:
+        """That ticket is drawn."""
+        stage.short += self._add(stage.free, stage.missing, self._tickets[index], 1)
+
+    def losers(self, stage: "Stage", drawn: Iterable[int]) -> list[int]:
+        """Of the tickets drawn, last first, those without which it would not pack; others go back (X5)."""
+        free, missing, losers = stage.free, stage.missing, []
+        for index in drawn:
+            gpus = self._tickets[index]
+            if self._add(free, missing, gpus, -1):
+                self._add(free, missing, gpus, 1)
+                losers.append(index)
+        return losers
 
     def _add(self, free: list[int], missing: list[int], gpus: list[tuple[int, int]], sign: int) -> int:
-        """Free these GPUs (or, with sign −1, occupy them again); by how many domains fewer fall short."""
+        """Free these GPUs (or, with sign −1, occupy them again); by how many domains more fall short."""
         size, domain, change = self._size, self._domain, 0
         for node, count in gpus:
             before = free[node]
@@ -116,19 +134,19 @@ class Board:
             if more:
                 where = domain[node]
                 pods = missing[where]
-                missing[where] = pods - more
-                change += (pods - more > 0) - (pods > 0)
+                left = missing[where] = pods - more
+                if left > 0:
+                    change += pods <= 0
+                elif pods > 0:
+                    change -= 1
         return change
 
-    def _give_back(self, free: list[int], missing: list[int], taken: list[int], drawn: list[int]) -> Decision:
+    def _give_back(self, stage: "Stage", taken: list[int], drawn: list[int]) -> Decision:
         """Last taken first: draws, then takings. What was taken from a loser goes with it (X5)."""
-        case, losers, returned = self.case, [], []
-        for index in reversed(drawn):
-            if self._add(free, missing, self._tickets[index], -1):
-                self._add(free, missing, self._tickets[index], 1)
-                losers.append(case.tickets[index].run)
-            else:
-                returned.append(case.tickets[index].run)
+        case, free, missing = self.case, stage.free, stage.missing
+        lost = self.losers(stage, reversed(drawn))
+        losers = [case.tickets[index].run for index in lost]
+        returned = [case.tickets[index].run for index in reversed(drawn) if index not in lost]
         kept: list[int] = []
         for index in reversed(taken):
             if case.takings[index].run in losers:
@@ -145,3 +163,17 @@ class Board:
             draws=tuple(case.tickets[index].run for index in drawn),
             given_back=tuple(returned),
         )
+
+
+class Stage:
+    """How far a decision has come: free GPUs per node, pods missing per domain, domains that fall short."""
+
+    __slots__ = ("free", "missing", "short")
+
+    def __init__(self, free: list[int], missing: list[int], short: int) -> None:
+        self.free = free
+        self.missing = missing
+        self.short = short
+
+    def copy(self) -> "Stage":
+        return Stage(self.free.copy(), self.missing.copy(), self.short)

@@ -179,7 +179,8 @@ def disturbs_nobody(world: World, state: RunState) -> bool:
     promises: dict[RunKey, Promise] = {}
     for lease in state.leases.values():
         if lease.role != "Opportunistic":
-            promises |= world.ledger.envelopes[lease.payer].promises
+            for one in world.ledger.envelopes[lease.payer].kin:
+                promises |= one.promises
             for node, _ in lease.slots:
                 promises |= nodes[node].domain.promises if node in nodes else {}
     return all(broken(world, world.runs[run]) is None for run in promises if run != state.key)

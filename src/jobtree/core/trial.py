@@ -120,7 +120,8 @@ class Trial:
                 for key, _ in entry.action.promise.funding:
                     found.update(envelopes[key].promises if key in envelopes else ())
             elif isinstance(entry, Opened):
-                found.update(envelopes[entry.lease.payer].promises)
+                for one in envelopes[entry.lease.payer].kin:
+                    found.update(one.promises)
                 for node, _ in entry.lease.slots:
                     if node in nodes:
                         found.update(nodes[node].domain.promises)

@@ -86,6 +86,7 @@ class World:
         self.budgets_edited_at = 0  # since then the family is as it is
         self._closed: set[str] = set()  # names of leases whose use is in the sums
         self._pods: dict[str, Pod] = {}
+        self._pods_on: dict[str, dict[str, Pod]] = {}  # the same by node
         self._successors: dict[RunKey, Run] = {}  # made anew under a name whose leases are still open
         self.kin = Kinship(self.runs)
 
@@ -106,9 +107,8 @@ class World:
             return
         state = self.fleet.add(node)
         self._reindex_promises(state)
-        for pod in self._pods.values():
-            if pod.node == node.name:
-                self.fleet.load_foreign(node.name, pod.gpus, pod.cpu_milli, pod.memory_bytes)
+        for pod in self._pods_on.get(node.name, {}).values():
+            self.fleet.load_foreign(node.name, pod.gpus, pod.cpu_milli, pod.memory_bytes)
         for name in self.by_node.get(node.name, ()):
             self._occupy(self.held[name], [node.name], 1)
         if self.has_failed(node.name):
@@ -153,6 +153,7 @@ class World:
         if pod.jobtree or pod.finished or not pod.node:
             return
         self._pods[pod.uid] = pod
+        self._pods_on.setdefault(pod.node, {})[pod.uid] = pod
         self.fleet.load_foreign(pod.node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
         if pod.gpus and pod.node in self.fleet.nodes:
             self.diminished.add(self.fleet.nodes[pod.node].domain.name)
@@ -161,6 +162,9 @@ class World:
     def drop_pod(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
         if pod is not None:
+            del self._pods_on[pod.node][uid]
+            if not self._pods_on[pod.node]:
+                del self._pods_on[pod.node]
             self.fleet.load_foreign(pod.node, -pod.gpus, -pod.cpu_milli, -pod.memory_bytes)
 
     # Events: budgets, policy and the clock

@@ -2,9 +2,8 @@
 
 from typing import Any, TypeVar
 
-import msgspec
-
 from jobtree.kube.client import document_of
+from jobtree.kube.errors import read_answer
 from jobtree.kube.paging import Conversation, listing
 from jobtree.kube.requests import EVERYTHING, Request, Selector
 from jobtree.kube.resources import Resource
@@ -19,7 +18,7 @@ class AsyncClient:
 
     async def ask(self, request: Request) -> dict[str, Any]:
         """The object that the server answers with."""
-        return msgspec.json.decode(await self.transport.send(request), type=dict[str, Any])
+        return read_answer(await self.transport.send(request), dict[str, Any])
 
     async def list(self, resource: Resource, selector: Selector = EVERYTHING) -> list[dict[str, Any]]:
         """All objects, as documents with apiVersion and kind."""

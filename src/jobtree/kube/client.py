@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from jobtree.kube.errors import read_answer
 from jobtree.kube.lines import LineCutter
 from jobtree.kube.paging import Conversation, listing
 from jobtree.kube.requests import EVERYTHING, Request, Selector
@@ -27,7 +28,7 @@ class Client:
 
     def ask(self, request: Request) -> dict[str, Any]:
         """The object that the server answers with."""
-        return msgspec.json.decode(self.transport.send(request), type=dict[str, Any])
+        return read_answer(self.transport.send(request), dict[str, Any])
 
     def list(self, resource: Resource, selector: Selector = EVERYTHING) -> list[dict[str, Any]]:
         """All objects, as documents with apiVersion and kind."""

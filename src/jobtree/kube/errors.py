@@ -6,9 +6,11 @@
 * ``FencedError``: this process may not write (any more), so it did not ask.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 UNAUTHORIZED = 401
 FORBIDDEN = 403
@@ -99,6 +101,14 @@ class Answer(NamedTuple):
         if self.code < 300:  # noqa: PLR2004  as HTTP counts
             return self.body
         raise status_error(self.code, self.body, self.retry_after)
+
+
+def read_answer(body: bytes, kind: type[T]) -> T:
+    """What a server says yes with. Something else may answer in its place: that is no answer at all."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as broken:
+        raise UnreachableError(f"the answer is not Kubernetes': {broken}", may_have_happened=True) from None
 
 
 class _Cause(msgspec.Struct):

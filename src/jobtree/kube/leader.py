@@ -96,6 +96,14 @@ class Leader:
     # --- the thread
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException:
+            self._until = None
+            self._heard("lost")
+            raise
+
+    def _serve(self) -> None:
         wait = 0.0
         while not self._stopping.wait(wait):
             wait = self._step()

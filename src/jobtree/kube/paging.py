@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from jobtree.kube.errors import StatusError
+from jobtree.kube.errors import StatusError, read_answer
 from jobtree.kube.requests import Request, Selector, list_page
 from jobtree.kube.resources import Resource
 
@@ -68,7 +68,7 @@ def _one_pass(
             if token and refused.is_gone:
                 return ""
             raise
-        page = msgspec.json.decode(body, type=_Page)
+        page = read_answer(body, _Page)
         take(page.items or [])
         token = page.metadata.continue_
         if not token:

@@ -28,6 +28,7 @@ class PlainTransport:
         self._seconds = request_seconds
         self._lock = threading.Lock()
         self._kept: _Connection | None = None
+        self._sent = False
 
     def send(self, request: Request) -> bytes:
         with self._lock:
@@ -74,11 +75,10 @@ class PlainTransport:
         used = self._kept is not None
         try:
             return self._ask(request, grant)
-        except (ConnectionError, HTTPException) as broken:
-            if not used or request.writes:
+        except (OSError, HTTPException) as broken:
+            closed = used and isinstance(broken, (ConnectionError, HTTPException))
+            if not closed or request.writes:
                 raise unreachable(self._access.endpoint, broken, may_have_happened=self._sent) from None
-        except OSError as broken:
-            raise unreachable(self._access.endpoint, broken, may_have_happened=self._sent) from None
         return self._exchange(request, grant)
 
     def _ask(self, request: Request, grant: Grant) -> Answer:

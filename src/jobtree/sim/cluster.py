@@ -24,6 +24,7 @@ from jobtree.api.run import Run
 from jobtree.api.shape import convert
 from jobtree.api.validate import policy_problems
 from jobtree.core.actions import Action
+from jobtree.core.admit import retell
 from jobtree.core.check import Replay, Violation, check
 from jobtree.core.lease import RunKey, from_wire, to_wire
 from jobtree.core.plan import plan
@@ -74,7 +75,7 @@ class Cluster:
             for key in keys:
                 if key[0] == kind:
                     self._take_in(key)
-        self._refuse_cycles()
+        self._refuse_cycles(keys)
         for state in self.world.runs.values():
             self._watch_work(state.key)
             state.verdict = verdict_told(state) if settle else verdict_written(state)
@@ -92,7 +93,7 @@ class Cluster:
             keys.append(self.objects.add(Document(document.where, without_status(document.body))))
         for key in keys:
             self._take_in(key)
-        self._refuse_cycles()
+        self._refuse_cycles(keys)
         self.settle()
         return keys
 
@@ -100,7 +101,7 @@ class Cluster:
         """Replace an object by another version of itself, then plan."""
         self.objects.put(key, document.body)
         self._take_in(key)
-        self._refuse_cycles()
+        self._refuse_cycles([key])
         self.settle()
 
     def cancel(self, run: RunKey) -> None:
@@ -344,11 +345,13 @@ class Cluster:
         if lease.status.end is not None:
             self._replay.close(known, parse_time(lease.status.end))
 
-    def _refuse_cycles(self) -> None:
-        cycle = self.world.ledger.family.cycle()
+    def _refuse_cycles(self, keys: Iterable[Key]) -> None:
+        """What came may close a circle of parents, or of Runs that wait for each other."""
+        kinds = {key[0] for key in keys}
+        cycle = self.world.ledger.family.cycle() if "Budget" in kinds else []
         if cycle:
             raise InputError("budgets", [f"spec.parents: {' → '.join(cycle)} is a cycle: a family has none"])
-        circle = self.world.kin.circle()
+        circle = self.world.kin.circle() if "Run" in kinds else []
         if circle:
             names = " after ".join("/".join(key) for key in circle)
             raise InputError(
@@ -371,6 +374,7 @@ class Cluster:
         """All documents with the status as of now."""
         if self._as_written:
             return self.objects.all()
+        retell(self.world)
         warned = self._reservations.refresh()
         for run, state in self.world.runs.items():
             if run in self._touched or state.phase not in FINISHED:

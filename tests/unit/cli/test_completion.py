@@ -27,6 +27,8 @@ def test_options_of_the_verb_and_of_all(desk: Desk) -> None:
     assert candidates(desk, "advance", "--") == [
         "--to",
         "--state",
+        "--context",
+        "--kubeconfig",
         "--namespace",
         "--output",
         "--no-color",

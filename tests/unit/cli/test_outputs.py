@@ -31,8 +31,10 @@ VERBS: dict[str, tuple[list[str], list[str]]] = {
     "heal": (["heal", "a01"], ["Node"]),
     "tree": (["tree", "train"], ["Run"]),
     "check": (["check"], ["Status"]),
+    "audit": (["audit"], ["Status"]),
+    "topology": (["topology"], ["Node", "Node"]),
 }
-ALONE = {"submit", "watch", "complete", "drain", "heal", "check"}  # one object, asked for as one
+ALONE = {"submit", "watch", "complete", "drain", "heal", "check", "audit"}  # one object, asked for as one
 
 
 @pytest.fixture(autouse=True)
@@ -91,12 +93,16 @@ def test_names_are_one_a_line(desk: Desk, case: str) -> None:
 
 def test_every_verb_is_covered_here_or_prints_no_objects() -> None:
     assert set(SUMMARIES) - {case.split()[0] for case in VERBS} == {
+        "import",  # see test_import.py
         "init",
         "completion",
         "version",
         "verify",  # see test_verify.py
         "grow",  # see test_resize.py
         "shrink",
+        "pods",  # of live clusters: see tests/live
+        "logs",
+        "snapshot",
     }
 
 

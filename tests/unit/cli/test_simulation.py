@@ -198,8 +198,7 @@ def test_init_writes_a_cluster_to_start_from(desk: Desk) -> None:
 def test_work_that_is_lost_is_kept_in_the_file_and_told(desk: Desk) -> None:
     desk.submit(run("r"))
     desk.runs("advance", "1h")
-    node = desk.saved("Run", "r")["status"]["allocation"]["leases"][0]["name"]
-    (slot,) = desk.saved("Lease", node)["spec"]["slots"]
+    (slot,) = desk.saved("Run", "r")["status"]["allocation"]["leases"][0]["slots"]
     desk.runs("fail", slot.partition("#")[0])
     assert desk.saved("Run", "r")["metadata"]["annotations"]["sim.rq.davidlangworthy.io/lost"] == "28800000"
     desk.runs("advance", "1h")

@@ -1,5 +1,7 @@
 """GPU-hours and credits end leases at exact instants, without overdraft (C5, C7)."""
 
+from typing import Any
+
 import pytest
 
 from jobtree.api.policy import Policy
@@ -185,3 +187,58 @@ def test_an_hour_that_opened_a_second_ago_binds_only_what_it_used() -> None:
     lab.world.tick(T0 + SECOND)
     lab.submit(run("b", "org", 4, at=SECOND))
     assert lab.phase("b") == "Running"
+
+
+# Hours, credits and caps that are promised
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"maxGPUHours": 16}, "HoursExhausted"),
+        ({"maxCredits": 16}, "CreditsExhausted"),
+        ({}, "AggregateCap"),
+    ],
+    ids=["hours", "credits", "cap"],
+)
+def test_what_is_promised_is_not_there_for_who_comes_later(limits: dict[str, Any], reason: str) -> None:
+    """``first`` is promised all 16 GPU-hours in two hours: ``later`` would leave its GPUs, not them."""
+    caps = None if limits else [cap("all", "main", maxCredits=16)]
+    lab = Lab(nodes("nv-a", 2), budget("org:x", 8), budget("org:h", envelope(16, **limits), caps=caps))
+    lab.submit(run("holder", "org:x", 8, max_duration="2h"))
+    lab.submit(run("first", "org:h", 16, at=1, max_duration="1h"))
+    assert lab.promised_at("first") == 2 * HOUR
+    lab.submit(run("later", "org:h", 8, at=2, max_duration="1h"))
+    assert (lab["later"].phase, lab.reasons("later")) == ("Reserved", [reason])
+    lab.submit(run("open", "org:h", 8, at=3))
+    assert lab["open"].phase == "Reserved"
+    lab.live(2 * HOUR)
+    assert (lab["first"].phase, lab.admissions["ns", "first"]) == ("Running", [T0 + 2 * HOUR])
+
+
+def test_two_promises_do_not_count_on_the_same_hours() -> None:
+    lab = Lab(nodes("nv-a", 1), budget("org:x", 8), budget("org:h", envelope(8, maxGPUHours=8)))
+    lab.submit(run("holder", "org:x", 8, max_duration="1h"))
+    lab.submit(
+        run("first", "org:h", 8, at=1, max_duration="1h"), run("second", "org:h", 8, at=2, max_duration="1h")
+    )
+    assert (lab.promised_at("first"), lab.promised_at("second")) == (HOUR, None)
+    assert "HoursExhausted" in lab.reasons("second")
+
+
+def test_gpus_that_a_cap_gets_back_by_then_can_be_promised() -> None:
+    limits = cap("both", "one", "two", maxConcurrency=8)
+    lab = Lab(nodes("nv-a", 2), budget("org", envelope(8, "one"), envelope(8, "two"), caps=[limits]))
+    lab.submit(run("holder", "org", 8, max_duration="1h"), run("next", "org", 8, at=1))
+    assert lab.promised_at("next") == HOUR
+    lab.live(HOUR)
+    assert lab["next"].phase == "Running"
+
+
+def test_a_run_that_commits_less_the_later_it_starts_is_promised_the_instant_when_the_hours_suffice() -> None:
+    """8 GPU-hours for 8 GPUs, in a window that closes after three hours: it can be paid for the last one."""
+    lab = Lab(nodes("nv-a", 1), budget("org", envelope(8, maxGPUHours=8, end=3 * HOUR)))
+    lab.submit(run("r", "org", 8, max_duration="3h"))
+    assert (lab.reasons("r"), lab.promised_at("r")) == (["HoursExhausted"], 2 * HOUR)
+    lab.live(2 * HOUR)
+    assert (lab["r"].phase, lab.admissions["ns", "r"]) == ("Running", [T0 + 2 * HOUR])

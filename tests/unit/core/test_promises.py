@@ -44,6 +44,33 @@ def test_4_pods_that_no_envelope_can_pay_whole_keep_no_money_either() -> None:
     assert (lab.promised_at("pods-of-8"), lab.promise("pods-of-8").funding) == (None, ())
 
 
+def test_4_where_hours_are_missing_hours_are_asked_for() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org", envelope(16, maxGPUHours=10)))
+    lab.submit(run("long", "org", 8, max_duration="3h"))
+    (remedy,) = lab.forecast("long").remedies
+    assert (remedy.kind, remedy.gpu_hours) == ("RaiseEnvelope", 14)
+    assert remedy.message == "raise maxGPUHours of envelope org/main by 14"
+    written = to_wire(lab.world, lab["long"], lab.promise("long")).status.forecast
+    assert written is not None
+    assert (written.remedies[0].gpus, written.remedies[0].gpu_hours) == (None, 14)
+    lab.put(budget("org", envelope(16, maxGPUHours=24)))
+    lab.settle()
+    assert lab["long"].phase == "Running"
+
+
+def test_4_an_envelope_is_raised_by_what_older_runs_keep_as_well() -> None:
+    """All 16 are in use and come back to ``older`` first: 8 more would be its, not the newcomer's."""
+    lab = Lab(nodes("nv-a", 6), budget("org", 16))
+    lab.submit(run("holder", "org", 16), run("older", "org", 16, at=1), run("wanted", "org", 8, at=2))
+    (remedy,) = lab.forecast("wanted").remedies
+    lab.put(budget("org", 16 + remedy.gpus - 1))
+    lab.settle()
+    assert lab["wanted"].phase == "Reserved"
+    lab.put(budget("org", 16 + remedy.gpus))
+    lab.settle()
+    assert (remedy.gpus, lab["older"].phase, lab["wanted"].phase) == (24, "Running", "Running")
+
+
 # 5. A window that opens tomorrow
 
 
@@ -200,6 +227,24 @@ def test_15_a_run_with_a_checkpoint_starts_on_held_slots_provisionally_and_goes_
     assert lab.promised_at("fragile") == 4 * HOUR
     assert lab.promise("fragile").slips == ()
     assert lab.promise("old").rank > lab.promise("fragile").rank  # behind promises already made
+
+
+def test_15_who_waits_behind_a_promise_is_told_who_will_hold_the_gpus_then() -> None:
+    """The fragile one is due when big may be drawn: old and resumable are gone by then, not at risk."""
+    lab = through()
+    lab.submit(run("resumable", "org:a", 32, at=HOUR, checkpoint="10m"))
+    assert lab.remedies("fragile") == [("Lottery", 32, ["big"])]
+    assert lab.forecast("fragile").odds == {"big-uid": 1000}
+    assert set(lab.forecast("big").odds) == {"old-uid", "resumable-uid"}
+
+
+def test_15_a_promise_that_comes_due_without_a_lottery_takes_what_will_be_free() -> None:
+    """Of two nodes ``soon`` gets the one that comes free; ``far`` then waits for it or the other."""
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 64), budget("org:b", 64))
+    lab.submit(run("short", "org:a", 8, max_duration="1h"), run("long", "org:a", 8))
+    lab.submit(run("soon", "org:b", 8, at=1), run("far", "org:b", 16, at=2))
+    assert (lab.promised_at("soon"), lab.promised_at("far")) == (HOUR, 3 * HOUR)
+    assert lab.remedies("far") == [("Lottery", 16, ["long", "soon"])]
 
 
 def test_15_too_close_to_the_promise_nothing_starts_provisionally() -> None:

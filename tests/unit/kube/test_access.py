@@ -122,7 +122,7 @@ OTHER = Authority().client("me")
 @pytest.mark.parametrize(
     ("cluster", "user", "said"),
     [
-        ({}, {"token_file": "nowhere"}, 'nowhere" is not allowed: cannot be read: No such file'),
+        ({}, {"token_file": "nowhere"}, "is not allowed: cannot be read: No such file"),
         ({}, {"token_file": "empty"}, "the file is empty"),
         ({}, {"client_certificate": "cert.pem"}, "client-certificate and client-key come together"),
         ({}, {"client_certificate": "gone"}, 'client-certificate: "gone" is not allowed: cannot be read'),

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from jobtree.kube.errors import Answer, Cause, StatusError, status_error
+from jobtree.kube.errors import Answer, Cause, StatusError, UnreachableError, read_answer, status_error
 from tests.unit.kube.server import status
 
 
@@ -62,3 +62,9 @@ def test_an_answer_is_a_body_or_a_refusal() -> None:
     assert Answer(201, b"{}").accepted() == b"{}"
     with pytest.raises(StatusError, match="no"):
         Answer(403, json.dumps(status(403, "Forbidden")).encode()).accepted()
+
+
+def test_what_is_not_kubernetes_is_no_answer() -> None:
+    assert read_answer(b'{"a": 1}', dict[str, int]) == {"a": 1}
+    with pytest.raises(UnreachableError, match="not Kubernetes"):
+        read_answer(b"<html>Please log in</html>", dict[str, int])

@@ -217,6 +217,17 @@ def test_the_thread_leads_tells_and_gives_up(server: LeaseServer) -> None:
     assert not leader.may_write()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_dies_says_that_it_does_not_lead(server: LeaseServer) -> None:
+    heard: list[str] = []
+    leader = Leader(Client(server), Post("ns", "jobtree", "a"), heard.append)
+    server.trouble = ZeroDivisionError()
+    leader.start()
+    leader._thread.join()
+    assert heard == ["lost"]
+    assert not leader.may_write()
+
+
 def test_timings_under_which_two_could_lead_are_refused(server: LeaseServer) -> None:
     with pytest.raises(AssertionError, match="two could lead"):
         Leader(Client(server), Post("n", "x", "a"), print, Timing(10, 9, 2))

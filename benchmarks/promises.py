@@ -1,0 +1,59 @@
+"""Promises: all Reservations written anew, a lottery resolved, and its odds."""
+
+from random import Random
+
+from benchmarks.sampling import settle_memory, timed
+from jobtree.core.forecast import remembered_odds
+from jobtree.core.lottery import hold
+from jobtree.core.odds import exact, simulated
+from jobtree.core.reservations import to_wire
+from jobtree.core.resolve import Case, NodeRoom, Ticket
+from jobtree.core.world import World
+
+GPUS_PER_NODE = 8
+NONCE = bytes(32)
+
+
+def measure_forecasts(world: World) -> tuple[int, int]:
+    """Nanoseconds to write every Reservation anew: when all odds have changed, and when none have."""
+
+    def write_all() -> None:
+        for state in world.runs.values():
+            if state.promise is not None:
+                to_wire(world, state, state.promise)
+
+    settle_memory()
+    remembered_odds.cache_clear()
+    return timed(write_all)[1], timed(write_all)[1]
+
+
+def measure_resolution(tickets: int, count: int) -> list[int]:
+    """Nanoseconds to draw and give back until half of the slice is free."""
+    case = lottery_case(tickets)
+    return [timed(lambda: hold(case, NONCE))[1] for _ in range(count)]
+
+
+def measure_odds(tickets: int, count: int) -> list[int]:
+    case, odds = lottery_case(tickets), exact if tickets <= 6 else simulated
+    return [timed(lambda: odds(case))[1] for _ in range(count)]
+
+
+def lottery_case(tickets: int) -> Case:
+    """A slice of one domain, full of Runs of mixed sizes: so many tickets; half of it is needed."""
+    random = Random(tickets)
+    sizes = [random.choice((2, 4, 8, 8, 16)) for _ in range(tickets)]
+    nodes = [f"n{number:03d}" for number in range(-(-sum(sizes) // GPUS_PER_NODE))]
+    slots = [node for node in nodes for _ in range(GPUS_PER_NODE)]
+    held: list[Ticket] = []
+    for number, size in enumerate(sizes):
+        mine, slots = slots[:size], slots[size:]
+        gpus = tuple((node, mine.count(node)) for node in dict.fromkeys(mine))
+        held.append(Ticket(f"uid-{number:03d}", gpus))
+    free = {node: slots.count(node) for node in nodes}
+    return Case(
+        pod_size=GPUS_PER_NODE,
+        pods=(("nv-000", len(nodes) // 2),),
+        nodes=tuple(NodeRoom(node, "nv-000", free[node]) for node in nodes),
+        takings=(),
+        tickets=tuple(held),
+    )

@@ -1,0 +1,27 @@
+"""Names: what people call things elsewhere, as Kubernetes and Jobtree spell them."""
+
+import re
+from collections.abc import Container
+
+MOST = 50  # leaves room for the numbers and stages that Jobtree puts behind a name
+_OTHER = re.compile(r"[^a-z0-9]+")
+_NOT_IN_FLAVORS = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def short_name(text: str, otherwise: str = "job") -> str:
+    """``My_Job (v2)`` is ``my-job-v2``."""
+    return _OTHER.sub("-", text.lower()).strip("-")[:MOST].strip("-") or otherwise
+
+
+def flavor_name(text: str) -> str:
+    """A value for the node label gpu.flavor."""
+    return _NOT_IN_FLAVORS.sub("-", text)[:63].strip("-._") or "gpu"
+
+
+def unused(name: str, taken: Container[str]) -> str:
+    """The name itself, or the first of ``name-2``, ``name-3``, … that nobody has."""
+    candidate, number = name, 1
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}-{number}"
+    return candidate

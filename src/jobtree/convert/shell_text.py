@@ -1,0 +1,102 @@
+"""As much of shell syntax as reading a batch script takes: words of a line, and here-documents."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_HERE = re.compile(r"(?<!<)<<(?P<dash>-?)\s*(?P<quote>['\"\\]?)(?P<word>[A-Za-z_][A-Za-z0-9_]*)['\"]?")
+_ESCAPED_IN_QUOTES = '"\\$`'
+
+
+class Line(NamedTuple):
+    """A line of a script: its number, its text, and whether it is inside a here-document."""
+
+    number: int
+    text: str
+    quoted: bool
+
+
+class HereDocument(NamedTuple):
+    """What a here-document holds, the command it is fed to, and the number of that command's line."""
+
+    number: int
+    command: str
+    literal: bool
+    text: str
+
+
+def words(text: str) -> list[str]:
+    """The words of a line, quotes removed; a ``#`` that begins a word begins a comment. Raises ValueError."""
+    found: list[str] = []
+    word: str | None = None
+    at = 0
+    while at < len(text):
+        sign = text[at]
+        if sign in " \t":
+            if word is not None:
+                found.append(word)
+            word = None
+        elif sign == "#" and word is None:
+            break
+        elif sign in "'\"":
+            inside, at = _quoted(text, at)
+            word = (word or "") + inside
+        else:
+            if sign == "\\" and at + 1 < len(text):
+                at += 1
+                sign = text[at]
+            word = (word or "") + sign
+        at += 1
+    return found if word is None else [*found, word]
+
+
+def _quoted(text: str, at: int) -> tuple[str, int]:
+    """What stands between the quote at this place and the next, and where that next one is."""
+    quote, inside = text[at], ""
+    at += 1
+    while at < len(text) and text[at] != quote:
+        if quote == '"' and text[at] == "\\" and text[at + 1 : at + 2] and text[at + 1] in _ESCAPED_IN_QUOTES:
+            at += 1
+        inside += text[at]
+        at += 1
+    if at >= len(text):
+        raise ValueError(f"a quote ({quote}) is not closed")
+    return inside, at
+
+
+def lines(text: str) -> Iterator[Line]:
+    """All lines of a script. The line that ends a here-document counts as inside."""
+    ends: list[tuple[str, bool]] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if ends:
+            word, dash = ends[0]
+            if (line.lstrip("\t") if dash else line) == word:
+                ends.pop(0)
+            yield Line(number, line, quoted=True)
+            continue
+        yield Line(number, line, quoted=False)
+        if not line.lstrip().startswith("#"):
+            ends = [(found["word"], bool(found["dash"])) for found in _HERE.finditer(line)]
+
+
+def here_documents(text: str) -> Iterator[HereDocument]:
+    """The here-documents of a script, in order. Of several on one line the first."""
+    opened: tuple[Line, re.Match[str]] | None = None
+    held: list[str] = []
+    for line in lines(text):
+        if not line.quoted:
+            if opened:
+                yield _here(opened, held[:-1])
+            found = None if line.text.lstrip().startswith("#") else _HERE.search(line.text)
+            opened, held = (line, found) if found else None, []
+        else:
+            held.append(line.text)
+    if opened:
+        ended = held and held[-1].strip() == opened[1]["word"]
+        yield _here(opened, held[:-1] if ended else held)
+
+
+def _here(opened: tuple[Line, re.Match[str]], held: list[str]) -> HereDocument:
+    line, found = opened
+    kept = [text.lstrip("\t") for text in held] if found["dash"] else held
+    return HereDocument(line.number, line.text, bool(found["quote"]), "".join(f"{text}\n" for text in kept))

@@ -1,0 +1,121 @@
+"""Pledges: hours, credits and aggregate caps that promises count on (R2: money is promised like GPUs).
+
+Concurrency of one envelope is held in ``holds``. What several envelopes share, and what is used up for good,
+is counted here: whoever starts, or is promised a start, behind a promise must leave what that one needs.
+By an instant t a declared Run has taken all its time, an open-ended one what it used until t and an hour at
+least (C5). So there is a bound for the instant of the start and one for each promise that follows it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from jobtree.api.quantities import HOUR, MILLI
+from jobtree.core.books import FOREVER, Cap, EnvelopeState, credits_used
+from jobtree.core.lease import RunKey
+from jobtree.core.promise import Promise, Rank
+from jobtree.core.runs import RunState
+from jobtree.core.world import World
+
+Left = Callable[[int], int]
+
+
+class Pledge(msgspec.Struct, frozen=True):
+    """A promise as it draws on something that runs out."""
+
+    at: int
+    span: int | None  # None: open-ended
+    flow: int  # thousandths of a GPU; of credits, times the price
+
+    def taken(self, by: int) -> int:
+        return self.flow * (max(HOUR, by - self.at) if self.span is None else self.span)
+
+
+def promises_on(envelopes: Iterable[EnvelopeState], run: RunKey, rank: Rank | None) -> list[Promise]:
+    """Others' promises with a date on these envelopes, made before that rank (all, without one)."""
+    found = {key: promise for one in envelopes for key, promise in one.promises.items() if key != run}
+    return [
+        promise
+        for promise in found.values()
+        if promise.at is not None and (rank is None or promise.rank < rank)
+    ]
+
+
+def pledges(envelopes: list[EnvelopeState], run: RunKey, rank: Rank | None, *, priced: bool) -> list[Pledge]:
+    prices = {one.key: one.price if priced else 1 for one in envelopes}
+    return [
+        Pledge(
+            promise.at or 0,
+            None if promise.end is None else promise.end - (promise.at or 0),
+            sum(gpus * MILLI * prices.get(key, 0) for key, gpus in promise.funding),
+        )
+        for promise in promises_on(envelopes, run, rank)
+    ]
+
+
+def most_gpus(  # noqa: PLR0913, PLR0917  one question with its circumstances
+    state: RunState, known: list[Pledge], left: Left, at: int, span: int, cost: int
+) -> int:
+    """GPUs that may be taken at ``cost`` a millisecond, so that every pledge still finds its part."""
+    declared = state.shape is not None and state.shape.max_duration is not None
+    bounds = []
+    for instant in {at, *(one.at for one in known if one.at > at)}:
+        rest = left(instant) - sum(one.taken(instant) for one in known if one.at <= instant)
+        mine = cost * (span if declared else max(HOUR, instant - at))
+        bounds.append(rest // mine if mine else FOREVER)
+    return max(0, min(bounds))
+
+
+def use_limits(  # noqa: PLR0913, PLR0917  one question with its circumstances
+    state: RunState, envelope: EnvelopeState, rank: Rank | None, rate: int, at: int, span: int
+) -> Iterator[tuple[str, int]]:
+    """By name, the GPUs that hours and credits of an envelope and its caps leave behind all pledges."""
+    pots = [(envelope.account, envelope.max_credits, [envelope], envelope.label)]
+    pots += [(cap.account, cap.max_credits, cap.envelopes, cap.account.label) for cap in envelope.caps]
+    for account, max_credits, envelopes, label in pots:
+        if account.max_use is None and max_credits is None:
+            continue
+        if account.max_use is not None:
+            known = pledges(envelopes, state.key, rank, priced=False)
+            if known:
+                hours = lambda by, account=account: account.free_use(by) or 0  # noqa: E731
+                yield label, most_gpus(state, known, hours, at, span, rate)
+        if max_credits is not None:
+            known = pledges(envelopes, state.key, rank, priced=True)
+            if known:
+                money = lambda by, most=max_credits, of=envelopes: most - credits_used(of, by)  # noqa: E731
+                yield label, most_gpus(state, known, money, at, span, rate * envelope.price)
+
+
+def cap_charge(  # noqa: PLR0913, PLR0917  from when to when, for whom, behind whom
+    world: World, cap: Cap, at: int, end: int, run: RunKey, rank: Rank | None
+) -> int:
+    """Charge that a cap leaves from ``at`` to ``end``, by known ends and behind promises on its envelopes."""
+    keys = {one.key for one in cap.envelopes}
+    known = promises_on(cap.envelopes, run, rank)
+    ends = [
+        (world.held[name].known_end, lease.charge, world.held[name].run)
+        for one in cap.envelopes
+        for name, lease in one.leases.items()
+    ]
+
+    def left(instant: int) -> int:
+        free = cap.account.free_charge()
+        for known_end, charge, holder in ends:
+            yields = rank is not None and holder is not None and holder.yields_to(rank)
+            if yields or (known_end is not None and known_end <= instant):
+                free += charge
+        for promise in known:
+            if (promise.at or 0) <= instant < (FOREVER if promise.end is None else promise.end):
+                free -= sum(gpus for key, gpus in promise.funding if key in keys) * MILLI
+        return free
+
+    own = next((one.promises[run] for one in cap.envelopes if run in one.promises), None)
+    mine = 0 if own is None else sum(gpus for key, gpus in own.funding if key in keys) * MILLI
+    found = left(at)
+    for promise in known:
+        later = promise.at or 0
+        if at < later < end:
+            due = own is not None and own.at is not None and own.at <= later and rank is None
+            found = min(found, max(left(later), mine) if due else left(later))
+    return found
