@@ -7,6 +7,7 @@ it.
 
 import asyncio
 import time
+from collections.abc import Iterable
 
 from jobtree.core.check import Violation
 from jobtree.kube.errors import FencedError, KubeError
@@ -31,7 +32,6 @@ def now_ms() -> int:
 
 class Loop:
     def __init__(self, model: Model, view: View, writer: Writer, health: Health, log: Log) -> None:
-        self.violations: dict[str, int] = {}  # by invariant
         self.woken = asyncio.Event()
         self._stopping = False
         self._model = model
@@ -111,9 +111,9 @@ class Loop:
         except TimeoutError:
             return
 
-    def _count(self, violations: "tuple[Violation, ...] | list[Violation]") -> None:
+    def _count(self, violations: Iterable[Violation]) -> None:
         for violation in violations:
-            self.violations[violation.invariant] = self.violations.get(violation.invariant, 0) + 1
+            self._health.metrics.count(violation)
             self._log.say(
                 "check", "an invariant is broken", invariant=violation.invariant, why=violation.message
             )

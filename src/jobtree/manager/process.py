@@ -26,6 +26,7 @@ from jobtree.manager.health import Health
 from jobtree.manager.log import Log
 from jobtree.manager.loop import Loop
 from jobtree.manager.lotterykey import BrokenKeyError, lottery_key
+from jobtree.manager.metrics import Metrics
 from jobtree.manager.model import Model
 from jobtree.manager.settings import Settings
 from jobtree.manager.view import View
@@ -55,7 +56,7 @@ class Process:
             loop.add_signal_handler(number, self._ending.set)
         transport = PooledTransport(self._access)
         view = View(self._settings.namespace, self._report, self._woken)
-        health = Health(view)
+        health = Health(view, Metrics())
         server = await health.serve(self._settings.health_address) if self._settings.health_address else None
         leader = Leader(Client(PlainTransport(self._access)), self._post(), self._hear(loop))
         gate = Gate(leader.may_write, self._after_write)

@@ -73,6 +73,7 @@ class Server:
         self.watchers: list[Callable[[str, Body, bool], None]] = []
         self.writes = 0  # that were asked for
         self.fault: Fault | None = None
+        self.refused: dict[str, StatusError] = {}  # by kind: none of it can be made
 
     async def send(self, request: Request) -> bytes:
         """Answers, unless a fault is due: before the write takes effect, or after it."""
@@ -92,6 +93,8 @@ class Server:
         if request.method == "GET":
             return json.dumps(self.find(path)).encode()
         if request.method == "POST":
+            if path.rpartition("/")[2] in self.refused:
+                raise self.refused[path.rpartition("/")[2]]
             return json.dumps(self.create(path, body)).encode()
         if request.method == "DELETE":
             return json.dumps(self.delete(path, body.get("preconditions", {}))).encode()
