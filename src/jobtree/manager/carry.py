@@ -43,7 +43,7 @@ class Carrier:
         self.unsaid: set[str] = set()  # Budgets and Reservations whose status was not written
 
     async def carry_out(self, step: Step) -> None:
-        """Raises RefusedError where a decision was refused."""
+        """The decisions of a step, and their leases. Raises RefusedError where one was refused."""
         self._versions, self.untold, self.unsaid = {}, [], set()
         try:
             for batch in step.batches:
@@ -51,9 +51,8 @@ class Carrier:
             await together(self._keep_child(child) for child in step.children)
         except StatusError as refused:
             raise RefusedError(str(refused)) from refused
-        await self._make_leases(step.leases.opens)
-        await self._end_leases(step.leases.ends)
-        await self._tell(step)
+        await together(self._make_lease(lease) for lease in step.leases.opens)
+        await together(self._end_lease(ending) for ending in step.leases.ends)
 
     # Decisions
 
@@ -119,14 +118,8 @@ class Carrier:
 
     # Leases
 
-    async def _make_leases(self, leases: Iterable[Lease]) -> None:
-        await together(self._make_lease(lease) for lease in leases)
-
     async def _make_lease(self, lease: Lease) -> None:
         self._view.leases.learn(await self._writer.create(LEASES, to_document(to_wire(lease))))
-
-    async def _end_leases(self, endings: Iterable[Ending]) -> None:
-        await together(self._end_lease(ending) for ending in endings)
 
     async def _end_lease(self, ending: Ending) -> None:
         held = self._view.leases.named(ending.lease)
@@ -144,7 +137,8 @@ class Carrier:
 
     # What only tells
 
-    async def _tell(self, step: Step) -> None:
+    async def tell(self, step: Step) -> None:
+        """After the decisions: what others read. ``untold`` and ``unsaid`` are what could not be written."""
         told: list[Awaitable[None]] = [
             *(self._harmless("reservation", key[1], self._abandon(*key)) for key in step.abandoned),
             *(

@@ -81,26 +81,31 @@ class Loop:
             self._log.say(part, str(line.pop("event", line["action"])), **line)
         try:
             await self._carrier.carry_out(step)
+            self._keeper.take(step.companies)
+            self._keeper.work()
+            await self._carrier.tell(step)
         except FencedError:
             raise
         except (RefusedError, KubeError) as refused:
-            self._health.trouble = f"the last decision could not be written: {refused}"
-            self._log.say("binder", "a decision was refused: planning again", why=str(refused))
-            await asyncio.sleep(TROUBLE_WAIT_SECONDS if isinstance(refused, KubeError) else 0)
-            await self._load()
-            self.woken.set()
+            await self._begin_anew(refused)
             return None
         self._health.trouble = ""
         for run in self._carrier.untold:
             self._model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
         self._model.telling.unsay(self._carrier.unsaid)
-        self._keeper.take(step.companies)
-        self._keeper.work()
         if self._keeper.has_news:
             self.woken.set()
         self._herald.tell((*step.notes, *self._keeper.notes()))
         self._herald.cordon(step.cordons, now_ms())
         return step
+
+    async def _begin_anew(self, refused: Exception) -> None:
+        """Something could not be written: what was decided is forgotten, and decided again."""
+        self._health.trouble = f"the last decision could not be written: {refused}"
+        self._log.say("binder", "a decision was refused: planning again", why=str(refused))
+        await asyncio.sleep(TROUBLE_WAIT_SECONDS if isinstance(refused, KubeError) else 0)
+        await self._load()
+        self.woken.set()
 
     async def _wait(self, step: Step | None) -> None:
         """Until something changes or is due."""

@@ -269,16 +269,18 @@ class Manager:
         self.violations += map(str, step.violations)
         try:
             await self.carrier.carry_out(step)
+            self.keeper.take(step.companies)
+            self.keeper.work()
+            await self.carrier.tell(step)
         except FencedError:
             raise
         except (RefusedError, KubeError):
+            await self.keeper.settle()
             self.load()
             return False
         for run in self.carrier.untold:
             self.model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
         self.model.telling.unsay(self.carrier.unsaid)
-        self.keeper.take(step.companies)
-        self.keeper.work()
         await self.keeper.settle()
         self.herald.tell(step.notes)
         self.herald.cordon(step.cordons, self.server.now)
