@@ -7,6 +7,7 @@ that has lost the election ends: another one begins anew from what the cluster s
 import asyncio
 import os
 import signal
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -71,8 +72,7 @@ class Process:
             await self._bring_to_an_end(leading)
         gate.close()
         if self._code == LOST:
-            why = leading.exception() if leading.done() else "its lease was not renewed in time"
-            self._log.say("leader", "this process does not lead any more", why=str(why))
+            self._explain(leading.exception() if leading.done() else None)
         for task in (leading, ending, *watching):
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):
@@ -82,6 +82,16 @@ class Process:
             await server.cleanup()
         await transport.close()
         return self._code
+
+    def _explain(self, broken: BaseException | None) -> None:
+        if broken is None or isinstance(broken, FencedError):
+            why = str(broken or "its lease was not renewed in time")
+            self._log.say("leader", "this process does not lead any more", why=why)
+        else:
+            trace = "".join(traceback.format_exception(broken))
+            self._log.say(
+                "manager", "this is a bug in Jobtree: please report it", why=repr(broken), trace=trace
+            )
 
     async def _bring_to_an_end(self, leading: "asyncio.Future[None]") -> None:
         """What was begun is finished, if that does not take too long; the next manager does the rest."""
