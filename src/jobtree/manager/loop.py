@@ -74,6 +74,7 @@ class Loop:
         self.woken.clear()
         changes = self._view.drain()
         self._keeper.see(changes.pods)
+        self._herald.see(changes.nodes)
         news = self._keeper.news()
         step = await asyncio.to_thread(self._model.advance, changes, news, now_ms())
         self._count(step.violations)

@@ -265,6 +265,7 @@ class Manager:
         """One turn of the loop; whether its decisions could be written."""
         changes = self.view.drain()
         self.keeper.see(changes.pods)
+        self.herald.see(changes.nodes)
         step = self.model.advance(changes, self.keeper.news(), self.server.now)
         self.violations += map(str, step.violations)
         try:

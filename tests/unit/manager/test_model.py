@@ -254,3 +254,32 @@ def test_risk_is_told_to_pods_that_run() -> None:
     told = {pod["metadata"]["annotations"]["rq.davidlangworthy.io/risk"] for pod in pods_of(server, "first")}
     assert len(told) == 1
     assert '"reservation":"second-1"' in told.pop()
+
+
+def test_a_failed_node_is_cordoned_until_somebody_uncordons_it() -> None:
+    server = fleet()
+    put_run(server, "r", "org", 8)
+    manager = Manager(server)
+    manager.settle()
+    (pod,) = pods_of(server, "r")
+    path = f"/api/v1/nodes/{pod['spec']['nodeName']}"
+    taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+    server.change(path, {"spec": {"taints": [taint]}}, "", merge=True)
+    manager.settle()
+    node = server.find(path)
+    assert node["spec"]["unschedulable"] is True
+    assert node["metadata"]["annotations"]["rq.davidlangworthy.io/cordoned"].startswith("the node failed by")
+    server.change(path, {"spec": {"taints": [], "unschedulable": False}}, "", merge=True)
+    manager.settle()
+    assert "rq.davidlangworthy.io/cordoned" not in server.find(path)["metadata"]["annotations"]
+
+
+def test_without_a_template_the_administrators_is_used() -> None:
+    server = Server()
+    put_policy(server, "defaultTemplate: {spec: {containers: [{name: main, image: house:1}]}}")
+    put_nodes(server, "nv-a", 1)
+    put_budget(server, "org", 8)
+    put_run(server, "r", "org", 8)
+    Manager(server).settle()
+    (pod,) = pods_of(server, "r")
+    assert pod["spec"]["containers"][0]["image"] == "house:1"
