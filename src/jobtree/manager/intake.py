@@ -13,13 +13,13 @@ import msgspec
 from jobtree.api.budget import Budget
 from jobtree.api.lease import RunRef
 from jobtree.api.policy import Policy
-from jobtree.api.reservation import Reservation
+from jobtree.api.reservation import Reservation, ReservationState
 from jobtree.api.run import Decided, Run, RunStatus
 from jobtree.core.allocation import leases_of
 from jobtree.core.check import Violation
 from jobtree.core.lease import RunKey
 from jobtree.core.reservations import from_wire
-from jobtree.core.runs import RunState
+from jobtree.core.runs import FINISHED, RunState
 from jobtree.core.tree import child_name
 from jobtree.core.world import World
 from jobtree.kube.decode import LiveNode, LivePod
@@ -41,6 +41,7 @@ class Intake:
         self.redo: list[RunKey] = []  # a Reservation decided about them, and they do not say so yet
         self.budgets: set[str] = set()  # that came or changed
         self.reservations: dict[RunKey, Reservation] = {}  # as last seen
+        self.outlived: dict[RunKey, ReservationState] = {}  # Reservations that ended and do not say so yet
         self.stirred = True  # something changed that promises depend on
         self._decided: dict[str, Decided] = {}
 
@@ -187,9 +188,14 @@ class Intake:
         state = self.world.runs.get((reservation.metadata.namespace, name))
         if state is None or (not stage and state.uid != reference.uid):
             return
-        if reservation.status.state != "Pending":
-            state.reservations = max(state.reservations, number)
-        elif state.promise is None and state.phase in ("Pending", "Running"):
+        state.reservations = max(state.reservations, number)
+        if reservation.status.state != "Pending" or state.promise is not None:
+            return
+        if state.phase in FINISHED:
+            self.outlived[reservation.metadata.namespace, reservation.metadata.name] = "Cancelled"
+        elif state.leases and state.run.status.reservation != reservation.metadata.name:
+            self.outlived[reservation.metadata.namespace, reservation.metadata.name] = "Superseded"
+        elif state.phase in ("Pending", "Running"):
             self.world.put_promise(state, from_wire(reservation, state, stage))
 
 

@@ -107,12 +107,24 @@ class Telling:
         status = msgspec.structs.replace(known.status, state=ENDS[action.kind], forecast=None)
         return None if run is None else ReservationWrite(run, promise.name, status)
 
+    def _outlived(self) -> list[ReservationWrite]:
+        """Reservations whose Run started or ended, and whose end a crash kept from being written."""
+        outlived, self._intake.outlived = self._intake.outlived, {}
+        writes = []
+        for (namespace, name), state in outlived.items():
+            known = self._intake.reservations[namespace, name]
+            run = self._intake.runs.get(known.spec.run_ref.uid)
+            if run is not None:
+                status = msgspec.structs.replace(known.status, state=state, forecast=None)
+                writes.append(ReservationWrite(run, name, status))
+        return writes
+
     # What is to be told now
 
     def refresh(self) -> Told:
         self._touched |= self._intake.fresh
         self._touched_budgets |= self._intake.budgets
-        ended, self._ended = self._ended, []
+        ended, self._ended = [*self._outlived(), *self._ended], []
         stirred, self._intake.stirred = self._intake.stirred or bool(self._touched), False
         reservations = [*ended, *(self._promises() if stirred else ())]
         notes = self._warn() if stirred else ()

@@ -58,6 +58,39 @@ def delete_tree(server: Server) -> None:
     server.delete(RUNS.path("ns", "tree"))
 
 
+def begin_narrow(server: Server) -> None:
+    put_nodes(server, "nv-a", 3)
+    put_budget(server, "org", 24)
+    put_run(server, "blocker", "org", 16)
+    put_run(server, "elastic", "org", 24, malleable=(8, 24, 8), rendezvous=True)
+
+
+def begin_behind(server: Server) -> None:
+    begin_narrow(server)
+    put_run(server, "waiting", "org", 24, malleable=(8, 24, 8), checkpoint="1m")
+
+
+def fail_a_pod(server: Server) -> None:
+    finish_pods(server, "elastic", "Failed", ranks=1)
+
+
+def shrink(server: Server) -> None:
+    server.change(
+        RUNS.path("ns", "elastic"), {"spec": {"malleable": {"desiredTotalGPUs": 8}}}, "", merge=True
+    )
+
+
+GROWTH = (
+    begin_narrow,
+    finish("blocker"),
+    later(61_000),
+    later(61_000),
+    fail_a_pod,
+    later(11_000),
+    shrink,
+    later(61_000),
+)
+SOONER = (begin_behind, finish("blocker"), shrink, later(61_000), finish("elastic"), later(61_000))
 TREE = (begin_tree, finish("tree-prep"), later(1000), finish("tree-eval"), delete_tree)
 RESOLUTION = (begin, later(60_000), submit_second, later(60_000), delete_first, complete_second)
 FAILURE = (begin, later(60_000), lose_node, later(60_000), delete_first)
@@ -107,7 +140,11 @@ def without_versions(run: Body) -> Body:
     return {"name": run["metadata"]["name"], "status": status, "finalizers": finalizers}
 
 
-@pytest.mark.parametrize("acts", [RESOLUTION, FAILURE, TREE], ids=["resolution", "failure", "tree"])
+@pytest.mark.parametrize(
+    "acts",
+    [RESOLUTION, FAILURE, GROWTH, SOONER, TREE],
+    ids=["resolution", "failure", "growth", "sooner", "tree"],
+)
 def test_whatever_write_was_the_last_the_outcome_is_the_same(acts: tuple[Act, ...]) -> None:
     undisturbed, writes = play(acts)
     expected = remains(undisturbed)
