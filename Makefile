@@ -3,6 +3,7 @@
 PYTHON      ?= python3
 WORKERS     ?= 2
 PROFILE     ?= ci
+WEEKS       ?= 1000
 VENV        := .venv
 BIN         := $(VENV)/bin
 STAMP       := $(VENV)/.installed
@@ -14,7 +15,7 @@ PYTEST      := $(BIN)/python -m pytest --hypothesis-profile=$(PROFILE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint format unit suite live soak-live cluster bench crds scenarios-rewrite lock clean python-is-usable
+.PHONY: help venv demo test lint format unit suite soak live soak-live cluster bench replay crds scenarios-rewrite lock clean python-is-usable
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +64,9 @@ unit: venv ## Run only the fast tests (unit and scenarios)
 suite: venv ## Run every test except the live ones (PROFILE=explore for fresh random examples)
 	$(PYTEST) -n $(WORKERS) --ignore=$(LIVE) tests
 
+soak: venv ## Live through simulated weeks (make soak WEEKS=5000)
+	$(BIN)/python -m tests.soak --weeks $(WEEKS)
+
 live: venv ## Run the tests that need a real control plane, one at a time
 	@if find $(LIVE) -name 'test_*.py' 2>/dev/null | grep -q .; then \
 	  set -x; $(PYTEST) $(LIVE); \
@@ -78,6 +82,9 @@ cluster: venv ## Start a cluster to try Jobtree on (as root, REAL=1 adds two rea
 
 bench: venv ## Measure, and compare with the recorded bounds
 	$(BIN)/python -m benchmarks
+
+replay: venv ## Compare with other schedulers on real traces (JOBTREE_TRACES), and write docs/comparison.md
+	$(BIN)/python -m benchmarks.replay --write
 
 crds: venv ## Generate config/crd from the api's structs
 	$(BIN)/python -m jobtree.api.crd config/crd

@@ -59,6 +59,10 @@ class Drive:
     def world_now(self) -> int:
         return self.lab.world.now
 
+    def run_of(self, key: RunKey) -> Run:
+        """A Run that was submitted, or one that was made for a stage of a tree."""
+        return self.runs[key] if key in self.runs else self.lab.world.runs[key].run
+
     def open_records(self) -> list[Record]:
         return [record for record in self.lab.records.values() if record.end is None]
 

@@ -17,6 +17,22 @@ SIGNING_KEY = b"whoever carries out the plan"
 ENDED = {"Completed", "Failed"}
 
 
+def everybody(drive: Drive) -> Iterator[tuple[RunKey, Run]]:
+    """All Runs that must be somewhere: those submitted and, of trees, the stages that are there."""
+    for key, run in drive.submitted.items():
+        yield key, run
+        state = drive.lab.world.runs.get(key)
+        if state is not None:
+            yield from ((child.key, child.run) for child in drive.lab.world.kin.below(state))
+
+
+def gangs(drive: Drive) -> Iterator[tuple[RunKey, Run]]:
+    """Those of them that ask for GPUs."""
+    for key, run in everybody(drive):
+        if run.spec.resources is not None and run.spec.resources.total_gpus:
+            yield key, run
+
+
 def slots_are_exclusive(drive: Drive) -> Iterator[str]:
     """I1, and P1: with other people's pods they also fit on the node."""
     taken: dict[tuple[str, int], list[str]] = {}
@@ -96,7 +112,7 @@ def payers_are_entitled(drive: Drive, fresh: list[Record]) -> Iterator[str]:
                 yield f"{lease.name} has no payer"
             continue
         ((owner, envelope),) = found
-        classes = entitlement(drive.runs[lease.run], envelope, owner, budgets)
+        classes = entitlement(drive.run_of(lease.run), envelope, owner, budgets)
         if lease.role == "Opportunistic":
             fair = bool(classes) or lease.reason == "Demote"
         else:
@@ -126,11 +142,11 @@ def matches(drive: Drive, envelope: Envelope, lease: Lease) -> bool:
 
 def gangs_are_whole(drive: Drive) -> Iterator[str]:
     """I4, I5, I7: all groups or nothing, each in one domain, in whole pods, within [min, max]."""
-    for key, run in drive.submitted.items():
+    for key, run in gangs(drive):
         state = drive.lab.world.runs[key]
         leases = [record.lease for record in drive.open_records() if record.lease.run == key]
         if (state.phase == "Running") != bool(leases) or state.waiting == (
-            state.phase in ENDED | {"Running"}
+            state.phase in ENDED | {"Running", "Waiting"}
         ):
             yield f"{key} is {state.phase} with {len(leases)} leases"
         if not leases:
@@ -182,7 +198,7 @@ def books_equal_the_ledger(drive: Drive) -> Iterator[str]:
         unpaid = sum(record.lease.gpus * 1000 * span(record, now) for record in mine if record not in funded)
         if envelope.by_class["opportunistic"].used(now) != unpaid:
             yield f"{envelope.label} does not say {unpaid} opportunistic"
-    for key in drive.submitted:
+    for key, _ in gangs(drive):
         yield from shares_equal_the_ledger(drive, key)
 
 
@@ -210,7 +226,7 @@ def span(record: Record, now: int) -> int:
 def promises_are_kept(drive: Drive, known: dict[tuple[RunKey, int], Promise]) -> Iterator[str]:
     """I8: later only with a slip, never overdue; who waits has a Reservation. ``known``: as they stood."""
     now = drive.lab.world.now
-    for key in drive.submitted:
+    for key, _ in gangs(drive):
         state = drive.lab.world.runs[key]
         promise = state.promise
         if state.waiting and (promise is None or state.phase != "Reserved"):
@@ -221,7 +237,7 @@ def promises_are_kept(drive: Drive, known: dict[tuple[RunKey, int], Promise]) ->
             yield f"{promise.name} was due and {key} still waits"
         before = known.get((key, promise.number), promise)
         later = before.at is not None and (promise.at is None or promise.at > before.at)
-        if later and len(promise.slips) == len(before.slips):
+        if later and promise.slips == before.slips:
             yield f"{promise.name} moved from {before.at} to {promise.at} and does not say why"
         if (before.commitment, before.made) != (promise.commitment, promise.made):
             yield f"{promise.name} was made anew"
@@ -238,12 +254,36 @@ def lotteries_verify(drive: Drive, since: int) -> Iterator[str]:
 
 def no_run_is_lost(drive: Drive) -> Iterator[str]:
     """I11, and I6: what the world holds is what was opened and not closed, unchanged."""
-    for key in drive.submitted:
+    for key, run in everybody(drive):
         state = drive.lab.world.runs.get(key)
         if state is None:
             yield f"{key} is lost"
         elif state.waiting and not (state.queued and state.verdict and state.verdict.whys):
             yield f"{key} waits for no reason"
+        elif state.phase == "Waiting" and not (state.verdict and state.verdict.whys):
+            yield f"{key} waits for others and does not say for whom"
+        elif run.spec.stages and state.phase not in ENDED:
+            yield from stages_are_there(drive, key, run)
     held = {name: held.lease for name, held in drive.lab.world.held.items()}
     if held != {record.lease.name: record.lease for record in drive.open_records()}:
         yield "leases were edited, lost or made up"
+
+
+def stages_are_there(drive: Drive, key: RunKey, tree: Run) -> Iterator[str]:
+    """J2 and J3: a Run for every stage of a tree that is not over; those joined by ``with`` go together."""
+    runs = drive.lab.world.runs
+    named = {stage.name: runs.get((key[0], f"{key[1]}-{stage.name}")) for stage in tree.spec.stages}
+    for name, state in named.items():
+        if state is None:
+            yield f"stage {name} of {key} is lost"
+    for stage in tree.spec.stages:
+        for other in stage.with_:
+            phases = {state.phase for name in (stage.name, other) if (state := named[name]) is not None}
+            if not phases & ENDED and "Running" in phases and len(phases) > 1:
+                yield f"stages {stage.name} and {other} of {key} are {phases}"
+    quota = tree.spec.quota
+    if quota is not None and quota.max_gpus is not None:
+        names = {child.key for child in drive.lab.world.kin.below(runs[key])}
+        charge = sum(record.lease.charge for record in drive.open_records() if record.lease.run in names)
+        if charge > quota.max_gpus * 1000:
+            yield f"{key} uses {charge} of its quota of {quota.max_gpus} GPUs"

@@ -102,7 +102,9 @@ def rebuilt(drive: Drive, dice: Random | None = None) -> World:
         assert state.promise is not None
         written = reservations.to_wire(drive.lab.world, state, state.promise)
         mine = world.runs[state.key]
-        world.put_promise(mine, reservations.from_wire(written, mine))
+        tree = world.kin.tree_of(mine)
+        stage = reservations.stage_of(mine, tree) if tree and mine.gang else ""
+        world.put_promise(mine, reservations.from_wire(written, mine, stage))
     return world
 
 

@@ -11,27 +11,49 @@ EXAMPLES = """
 kubectl runs --state cluster.yaml advance 30m
 kubectl runs --state cluster.yaml advance 1d12h
 kubectl runs --state cluster.yaml advance --to 2026-01-06T00:00:00Z
+kubectl runs --state cluster.yaml advance 30d --faults 7    # nodes fail and heal on the way
 """
 
 
 @verb("advance", examples=EXAMPLES)
 @click.argument("duration", required=False)
 @click.option("--to", "until", metavar="TIME", help="Up to this instant, in RFC 3339.")
-def command(settings: Settings, duration: str | None, until: str | None) -> None:
+@click.option(
+    "--faults",
+    metavar="SEED|FILE",
+    help="Nodes fail and heal on the way: drawn from this number, or as in this CSV file of outages.",
+)
+@click.option(
+    "--fault-rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="TIMES",
+    help="So many times as many faults as real fleets have. Needs --faults with a number.",
+)
+def command(
+    settings: Settings, duration: str | None, until: str | None, faults: str | None, fault_rate: float | None
+) -> None:
     """Move the clock of a simulation, and show what happened on the way: one event a line."""
     from jobtree.api.quantities import format_time
-    from jobtree.cli.eventlines import event_lines, event_object
+    from jobtree.cli.eventlines import event_lines
+    from jobtree.cli.outages import advance_with_faults, objects
     from jobtree.cli.output import print_objects
     from jobtree.cli.session import edit
 
     if (duration is None) == (until is None):
         raise click.UsageError("advance needs a duration such as 30m, or --to TIME, and not both")
+    if fault_rate is not None and not (faults or "").isdecimal():
+        raise click.UsageError("--fault-rate needs --faults with a number to draw from")
     with edit(settings) as cluster:
-        cluster.advance(_instant(cluster.now, duration, until))
+        at = _instant(cluster.now, duration, until)
+        if faults is None:
+            cluster.advance(at)
+            events = cluster.events
+        else:
+            events = advance_with_faults(cluster, at, faults, fault_rate or 1.0)
     if not settings.human:
-        print_objects(settings, [event_object(number, event) for number, event in enumerate(cluster.events)])
+        print_objects(settings, list(objects(events)))
         return
-    for line in event_lines(cluster.events):
+    for line in event_lines(events):
         click.echo(line)
     click.echo(f"it is {format_time(cluster.now)}")
 

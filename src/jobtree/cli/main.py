@@ -47,6 +47,7 @@ SUMMARIES = {
     "snapshot": "A live cluster as a state file (live).",
     "audit": "Check a cluster as it stands, pods against leases too.",
     "check": "Check the invariants of a cluster.",
+    "simulate": "Replay a trace of jobs, and ask what would be if.",
     "completion": "Print the completion script of a shell.",
     "version": "Print the version.",
 }

@@ -40,15 +40,6 @@ class Alarms:
         self._world = world
         self._heap: list[tuple[int, Subject]] = []
         self._set: dict[Subject, int] = {}
-        self._instants: dict[Due, Callable[[tuple[str, str]], int | None]] = {
-            Due.RUN: self._run_instant,
-            Due.NODE: self._node_instant,
-            Due.ENVELOPE: self._envelope_instant,
-            Due.QUOTA: self._quota_instant,
-            Due.PROMISE: self._promise_instant,
-            Due.FOLLOW: self._follow_instant,
-            Due.GROWTH: self._growth_instant,
-        }
 
     def watch_envelope(self, envelope: EnvelopeState) -> None:
         """Its totals changed, and with them those of the caps above it and of all that share them."""
@@ -104,7 +95,7 @@ class Alarms:
 
     def _instant(self, subject: Subject) -> int | None:
         kind, first, second = subject
-        return self._instants[kind]((first, second))
+        return INSTANTS[kind](self, (first, second))
 
     def _run_instant(self, key: RunKey) -> int | None:
         state = self._world.runs.get(key)
@@ -152,6 +143,17 @@ class Alarms:
         if self._world.now < envelope.start:
             return envelope.start
         return closing_instant(envelope)
+
+
+INSTANTS: dict[Due, Callable[[Alarms, tuple[str, str]], int | None]] = {
+    Due.RUN: Alarms._run_instant,  # noqa: SLF001  one table of its own methods
+    Due.NODE: Alarms._node_instant,  # noqa: SLF001
+    Due.ENVELOPE: Alarms._envelope_instant,  # noqa: SLF001
+    Due.QUOTA: Alarms._quota_instant,  # noqa: SLF001
+    Due.PROMISE: Alarms._promise_instant,  # noqa: SLF001
+    Due.FOLLOW: Alarms._follow_instant,  # noqa: SLF001
+    Due.GROWTH: Alarms._growth_instant,  # noqa: SLF001
+}
 
 
 def ripe_at(state: RunState) -> int:

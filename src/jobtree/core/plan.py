@@ -60,6 +60,9 @@ class Pass:
         while world.attention or not begun:
             begun = True
             self.note_events()
+            pass_time(trial, world.now - 1)
+            if world.attention:
+                continue  # what came of what was due before this instant comes before what is due now
             pass_time(trial, world.now)
             settle_cuts(trial)
             mend_promises(trial)
@@ -127,6 +130,8 @@ def finish_tree(trial: Trial, state: RunState) -> None:
     children = trial.world.kin.children(state)
     if state.phase in FINISHED or len(children) < len(state.run.spec.stages):
         return
+    if any(child.cancelled for child in children):
+        return  # somebody deleted the Run of a stage: it comes back
     if all(child.phase in FINISHED for child in children):
         failed = next((child.key[1] for child in children if child.phase == "Failed"), None)
         cause = Why(Reason.COMPLETED) if failed is None else Why(Reason.STAGE_FAILED, failed)
@@ -265,10 +270,12 @@ def expire(trial: Trial, state: RunState, at: int) -> None:
 
 
 def fail_with_upstream(trial: Trial, state: RunState, at: int) -> None:
-    """What a Run waits for failed, and it waits no longer (J1)."""
+    """What a Run waits for failed, and it waits no longer, nor do those that would start with it (J1, J3)."""
     failure = gives_up_at(trial.world, state)
     assert failure is not None
-    trial.act("Fail", state, max(at, state.created), Why(Reason.UPSTREAM_FAILED, failure[1]))
+    for member in trial.world.kin.members(state):
+        if member.phase == "Waiting":
+            trial.act("Fail", member, max(at, member.created), Why(Reason.UPSTREAM_FAILED, failure[1]))
 
 
 def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]]:

@@ -24,6 +24,14 @@ class Slip(msgspec.Struct, frozen=True):
     reason: str
 
 
+MAX_SLIPS = 256  # that a Reservation may list
+
+
+def add_slip(slips: tuple[Slip, ...], slip: Slip) -> tuple[Slip, ...]:
+    """One slip more; of very many, the first and the latest are kept."""
+    return (*slips, slip) if len(slips) < MAX_SLIPS else (slips[0], *slips[2:], slip)
+
+
 class Promise(msgspec.Struct, frozen=True):
     run: RunKey
     flavor: str

@@ -24,9 +24,10 @@ from jobtree.core.giveway import (
 from jobtree.core.lease import Lease, RunKey, join_pods, number_of, pods_of
 from jobtree.core.pack import pick
 from jobtree.core.reasons import Reason, Why
-from jobtree.core.reserve import broken, renew
+from jobtree.core.reserve import broken
 from jobtree.core.runs import Pod, RunState
 from jobtree.core.settle import demote, newest_first, pays_on, repay
+from jobtree.core.together import look_again
 from jobtree.core.trial import Terms, Trial
 from jobtree.core.world import World
 
@@ -41,6 +42,12 @@ def on_failed_nodes(world: World, state: RunState) -> Losses:
         if pods:
             lost[lease.name] = pods
     return lost
+
+
+def takes_pods(world: World, name: str) -> bool:
+    """Whether a pod may start on this node: it is there, not cordoned, and Ready."""
+    known = world.fleet.nodes.get(name)
+    return known is not None and known.node.ready and not known.node.cordoned and not known.node.failed
 
 
 def recover(trial: Trial, state: RunState, lost: Losses, cause: Why, closure: ClosureReason) -> None:
@@ -59,11 +66,17 @@ class Orphans(msgspec.Struct):
     group: int
     lost: list[tuple[Lease, list[Pod]]]
     domain: Domain | None
-    standby: list[Pod]  # its spares that still stand
+    spares: list[tuple[Lease, list[Pod]]]  # that still stand
 
     @property
     def pods(self) -> int:
         return sum(len(pods) for _, pods in self.lost)
+
+    def fewer(self) -> "Orphans | None":
+        """All but the last of them; None where there is no other."""
+        (lease, pods) = self.lost[-1]
+        rest = [*self.lost[:-1], *([(lease, pods[:-1])] if pods[1:] else [])]
+        return msgspec.structs.replace(self, lost=rest) if rest else None
 
 
 class Recovery:
@@ -78,20 +91,38 @@ class Recovery:
         self.at = trial.world.now
 
     def save(self, lost: Losses) -> bool:
-        orphans = self._orphans(lost)
-        doomed = [one for one in orphans if not self._make_room(one)]
-        saved = [one for one in orphans if one not in doomed]
+        saved: list[Orphans] = []
+        doomed: list[int] = []  # groups that lost something for good
+        for orphans in self._orphans(lost):
+            rescued = self._rescue(orphans, saved, lost)
+            if rescued is not orphans:
+                doomed.append(orphans.group)
+            if rescued is not None:
+                saved.append(rescued)
         intact = self._broken_promises(saved)
-        self.trial.act("Recover", self.state, self.at, self.cause)
-        for name, pods in lost.items():
-            part_with(self.trial, self.state, name, pods, self.at, self.closure)
-        if not all(self._seat(one) for one in saved):
+        if not self._move(lost, saved):
             return False
-        if doomed and not self._go_on_without([one.group for one in doomed]):
+        if doomed and not self._go_on_without(doomed):
             return False
         for key in sorted(self._broken_promises(saved) - intact):
-            renew(self.trial, self.world.runs[key], Reason.NODE_FAILURE)
+            look_again(self.trial, self.world.runs[key], Reason.NODE_FAILURE)
         return True
+
+    def _rescue(self, orphans: Orphans, saved: list[Orphans], lost: Losses) -> Orphans | None:
+        """The ranks of a group that can go on beside those saved already: all, some where it may, or none."""
+        shape = self.state.shape
+        left: Orphans | None = orphans
+        while left is not None and not self._make_room(left, saved, lost):
+            left = left.fewer() if shape is not None and shape.malleable and not shape.group else None
+        return left
+
+    def _move(self, lost: Losses, saved: list[Orphans]) -> bool:
+        """The Run changes as a whole: what was lost ends, and these ranks go on elsewhere."""
+        ranks = any(self.state.leases[name].role != "Spare" for name in lost)
+        self.trial.act("Recover" if ranks else "DropSpare", self.state, self.at, self.cause)
+        for name, pods in lost.items():
+            part_with(self.trial, self.state, name, pods, self.at, self.closure)
+        return all(self._seat(one) for one in saved)
 
     def _orphans(self, lost: Losses) -> list[Orphans]:
         state, groups = self.state, dict[int, Orphans]()
@@ -100,13 +131,13 @@ class Recovery:
             if lease.role == "Spare":
                 continue
             if lease.group not in groups:
-                domain, standby = self._domain_of(lease.group, lost), self._standby(lease.group, lost)
-                groups[lease.group] = Orphans(lease.group, [], domain, standby)
+                domain, spares = self._domain_of(lease.group, lost), self._standby(lease.group, lost)
+                groups[lease.group] = Orphans(lease.group, [], domain, spares)
             groups[lease.group].lost.append((lease, pods))
         return [groups[group] for group in sorted(groups)]
 
     def _domain_of(self, group: int, lost: Losses) -> Domain | None:
-        """Where the group sits: as its living pods tell, else the nodes it lost."""
+        """Where the group sits: as its living pods tell, else the nodes it lost, there or not."""
         nodes = self.world.fleet.nodes
         leases = [lease for lease in self.state.leases.values() if lease.group == group]
         standing = [
@@ -116,44 +147,46 @@ class Recovery:
             if node in nodes and not self.world.has_failed(node, lease.name)
         ]
         failed = [node for lease in leases for node, _ in lost.get(lease.name, ()) if node in nodes]
-        return next((nodes[node].domain for node in (*standing, *failed)), None)
+        found = next((nodes[node].domain for node in (*standing, *failed)), None)
+        return found or next((one for lease in leases for one in self.world.deserted(lease)), None)
 
-    def _standby(self, group: int, lost: Losses) -> list[Pod]:
-        """The group's spares that were not lost themselves."""
-        return [pod for name, pods in self._spares(group) for pod in pods if pod not in lost.get(name, ())]
-
-    def _spares(self, group: int) -> list[tuple[str, list[Pod]]]:
-        """The leases of the group's spares as they are now, oldest first, with their pods."""
+    def _standby(self, group: int, lost: Losses) -> list[tuple[Lease, list[Pod]]]:
+        """The group's spares that were not lost themselves and whose node takes pods."""
         spares = [one for one in self.state.leases.values() if one.role == "Spare" and one.group == group]
         return [
-            (one.name, list(pods_of(one.slots, self.state.pod_size))) for one in sorted(spares, key=number_of)
+            (
+                spare,
+                [
+                    pod
+                    for pod in pods_of(spare.slots, self.state.pod_size)
+                    if pod not in lost.get(spare.name, ()) and takes_pods(self.world, pod[0])
+                ],
+            )
+            for spare in sorted(spares, key=number_of)
         ]
 
     # Others make room
 
-    def _make_room(self, orphans: Orphans) -> bool:
-        """Whether every lost rank of the group has a place, once unpaid work has left it."""
+    def _make_room(self, orphans: Orphans, saved: list[Orphans], lost: Losses) -> bool:
+        """Whether these lost ranks have a place beside those saved already, once unpaid work has left it."""
         if any(lease.role == "Opportunistic" for lease, _ in orphans.lost):
             return False  # unpaid work has no claim to another place
-        standby = orphans.standby[: orphans.pods]
-        missing = orphans.pods - len(standby)
-        if missing and not self._clear(orphans, missing):
-            return False
+        mark = self.trial.mark()
+        standby = [pod for _, pods in orphans.spares for pod in pods][: orphans.pods]
         for node, mask in standby:
             self._evict_guests(node, mask)
-        return True
-
-    def _clear(self, orphans: Orphans, pods: int) -> bool:
-        """Room for so many pods in the group's domain: free slots, else those of unpaid work there."""
-        domain = orphans.domain
-        if domain is None:
-            return False
-        demand = self._demand(orphans.lost[-1][0])
 
         def fits() -> bool:
-            return pick(domain, pods, demand) is not None
+            before = self.trial.mark()
+            found = self._move(lost, [*saved, orphans])
+            self.trial.rollback(before)
+            return found
 
-        return fits() or take_least(self.trial, self._guests(domain), lambda: True, fits)
+        domain = orphans.domain
+        if fits() or (domain and take_least(self.trial, self._guests(domain), lambda: True, fits)):
+            return True
+        self.trial.rollback(mark)
+        return False
 
     def _guests(self, domain: Domain) -> list[Taking]:
         """Unpaid work in the domain, newest first."""
@@ -195,10 +228,8 @@ class Recovery:
 
     def _seat(self, orphans: Orphans) -> bool:
         """Lost ranks go on: on the group's spares, then on free slots of its domain."""
-        waiting = self._swap(orphans)
-        for lease, pods in waiting:
-            assert orphans.domain is not None
-            slots = pick(orphans.domain, len(pods), self._demand(lease))
+        for lease, pods in self._swap(orphans):
+            slots = pick(orphans.domain, len(pods), self._demand(lease)) if orphans.domain else None
             if slots is None:
                 return False
             self._open(lease, list(pods_of(slots, self.state.pod_size)), "Recover")
@@ -207,11 +238,11 @@ class Recovery:
     def _swap(self, orphans: Orphans) -> list[tuple[Lease, list[Pod]]]:
         """Put lost ranks on the group's spares; those for which there is none."""
         waiting = [(lease, list(pods)) for lease, pods in orphans.lost]
-        for spare, standby in self._spares(orphans.group):
+        for spare, standby in self._standby(orphans.group, {}):
             chosen = standby[: sum(len(pods) for _, pods in waiting)]
             if not chosen:
-                break
-            part_with(self.trial, self.state, spare, chosen, self.at, "Swap")
+                continue
+            part_with(self.trial, self.state, spare.name, chosen, self.at, "Swap")
             for lease, pods in waiting:
                 taken, chosen = chosen[: len(pods)], chosen[len(pods) :]
                 del pods[: len(taken)]

@@ -5,7 +5,7 @@ import msgspec
 from jobtree.core.foresee import Foresight, Outlook
 from jobtree.core.horizon import immunity, is_kept
 from jobtree.core.lottery import commitment_of, nonce_for
-from jobtree.core.promise import FREE, Promise, Rank, Slip
+from jobtree.core.promise import FREE, Promise, Rank, Slip, add_slip
 from jobtree.core.purse import funding_at
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.runs import RunState
@@ -110,7 +110,7 @@ def renew(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) ->
     found = filled(world, state, before, look(world, state, before.pod_size, before.rank, not_before))
     slips = before.slips
     if before.at is not None and (found.at is None or found.at > before.at):
-        slips = (*slips, Slip(before.at, found.at, str(reason)))
+        slips = add_slip(slips, Slip(before.at, found.at, str(reason)))
     after = msgspec.structs.replace(found, slips=slips)
     trial.act("Move", state, world.now, Why(reason, before.name), promise=after)
 

@@ -1,7 +1,7 @@
 """Restarts: a pod failed, or somebody evicted or deleted it (F5)."""
 
 from jobtree.core.reasons import Reason, Why
-from jobtree.core.recover import Losses, recover
+from jobtree.core.recover import Losses, recover, takes_pods
 from jobtree.core.runs import Mishap, RunState
 from jobtree.core.seats import rank_of, seated
 from jobtree.core.trial import Trial
@@ -38,8 +38,7 @@ def without_home(world: World, state: RunState) -> Losses:
     for seat in sorted({mishap.seat for mishap in state.mishaps}):
         if seat in places:
             lease, pod = places[seat]
-            node = world.fleet.nodes.get(pod[0])
-            if node is None or node.node.cordoned or not node.node.ready:
+            if not takes_pods(world, pod[0]):
                 lost.setdefault(lease, []).append(pod)
     return lost
 

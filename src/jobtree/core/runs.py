@@ -86,6 +86,7 @@ class RunState:
         "seen",
         "shape",
         "since",
+        "spent",
         "uid",
         "unpaid",
         "verdict",
@@ -101,6 +102,7 @@ class RunState:
         self.leases: dict[str, Lease] = {}
         self.funding: dict[tuple[LeaseClass, EnvelopeKey], Tally] = {}
         self.quotas: tuple[Account, ...] = ()
+        self.spent = 0  # charge × time of its closed leases
         self.width = self.unpaid = self.borrowed = 0
         self.parent: RunKey | None = None  # the tree whose stage it is
         self.gang: tuple[RunKey, ...] = ()  # stages that start together with it, itself among them

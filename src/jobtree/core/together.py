@@ -15,7 +15,7 @@ from jobtree.core.admit import why_not
 from jobtree.core.cover import refusals
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import Taking, recalls, reclaims, take_least
-from jobtree.core.promise import Promise, Slip
+from jobtree.core.promise import Order, Promise, Slip, add_slip
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.reserve import blank_promise, filled, look, renew
 from jobtree.core.runs import RunState
@@ -136,13 +136,22 @@ def place(trial: Trial, state: RunState, width: int) -> bool:
 
 
 def promise_together(trial: Trial, party: Sequence[RunState]) -> None:
-    """One promise for all: the first instant that suits every member, behind those promised already."""
-    gpus = [one for one in party if one.shape is not None]
+    """One promise for all: the first instant that suits every member, behind those promised already.
+
+    The widest is asked first, since it is the hardest to place; the others come behind it in rank too.
+    """
+    gpus = sorted((one for one in party if one.shape is not None), key=widest_first)
     tree = trial.world.kin.tree_of(gpus[0])
     assert tree is not None
     number = 1 + max(one.reservations for one in trial.world.kin.children(tree))
-    before = [blank_promise(trial.world, one, pod_size(trial, one), tree, number) for one in gpus]
+    blank = [blank_promise(trial.world, one, pod_size(trial, one), tree, number) for one in gpus]
+    turn = max(promise.turn for promise in blank)  # behind whatever was promised before
+    before = [msgspec.structs.replace(promise, turn=turn + place) for place, promise in enumerate(blank)]
     settle_on_instant(trial, gpus, before, None)
+
+
+def widest_first(state: RunState) -> tuple[int, Order]:
+    return (-state.shape.min if state.shape else 0, state.order)
 
 
 def settle_on_instant(
@@ -202,16 +211,17 @@ def record(trial: Trial, state: RunState, before: Promise, after: Promise, reaso
         return after
     slips = before.slips
     if before.at is not None and (after.at is None or after.at > before.at):
-        slips = (*slips, Slip(before.at, after.at, str(reason)))
+        slips = add_slip(slips, Slip(before.at, after.at, str(reason)))
     after = msgspec.structs.replace(after, slips=slips)
     trial.act("Move", state, world.now, Why(reason, before.name), promise=after)
     return after
 
 
 def renew_together(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
-    """Look again for the whole gang."""
-    party = [one for one in trial.world.kin.members(state) if one.promise is not None]
-    before = [one.promise for one in party if one.promise is not None]
-    for one, promise in zip(party, before, strict=True):
+    """Look again for the whole gang, in the order in which its members rank."""
+    found = [(one.promise, one) for one in trial.world.kin.members(state) if one.promise is not None]
+    found.sort(key=lambda pair: pair[0].rank)
+    before, party = [promise for promise, _ in found], [one for _, one in found]
+    for promise, one in found:
         trial.act("Withdraw", one, trial.world.now, Why(reason, promise.name))
     settle_on_instant(trial, party, before, reason, not_before)

@@ -65,9 +65,9 @@ def start_of(world: World, state: RunState) -> str | None:
 
 
 def starts_at(world: World, state: RunState) -> int | None:
-    """When a Run began, or will at the earliest as far as is known."""
+    """When a Run began, or will at the earliest as far as is known; nothing of one that is over."""
     if state.phase in FINISHED or state.since is not None:
-        return state.since
+        return None if state.phase in FINISHED else state.since
     if state.promise is not None:
         return state.promise.at
     if state.is_tree:

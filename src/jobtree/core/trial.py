@@ -4,6 +4,7 @@
 to it. So no lease ever changes without a cause.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -109,7 +110,10 @@ class Trial:
         self.world.transition(state, action)
 
     def disturbed(self) -> set[RunKey]:
-        """Runs whose promises count on domains or envelopes in which leases opened or a promise moved."""
+        """Runs whose promises count on what leases that opened or a promise that moved took a part of.
+
+        That is a domain, an envelope, a cap above it, or the quota of a tree.
+        """
         nodes, envelopes = self.world.fleet.nodes, self.world.ledger.envelopes
         found: set[RunKey] = set()
         for entry in self._journal:
@@ -122,10 +126,17 @@ class Trial:
             elif isinstance(entry, Opened):
                 for one in envelopes[entry.lease.payer].kin:
                     found.update(one.promises)
+                found.update(self._under_quota(entry.lease.run))
                 for node, _ in entry.lease.slots:
                     if node in nodes:
                         found.update(nodes[node].domain.promises)
         return found
+
+    def _under_quota(self, run: RunKey) -> Iterator[RunKey]:
+        """Promised Runs that share a quota with this one."""
+        state, kin = self.world.runs[run], self.world.kin
+        for tree in kin.trees_of(state) if state.quotas else ():
+            yield from (one.key for one in kin.below(tree) if one.promise is not None)
 
     def causes(self, mark: int = 0) -> dict[RunKey, Why]:
         """Every Run that something was done to since the mark, and the cause of the last of it."""

@@ -6,7 +6,7 @@ Closed leases leave nothing behind but their sums in the books.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
 import msgspec
@@ -24,7 +24,7 @@ from jobtree.core.alarms import Alarms, ripe_at
 from jobtree.core.attempts import RESIZES, begin_attempt
 from jobtree.core.books import Account, EnvelopeState, Tally, reported_amount, use_class
 from jobtree.core.durations import History
-from jobtree.core.fleet import Fleet, NodeState
+from jobtree.core.fleet import Domain, Fleet, NodeState
 from jobtree.core.follow import upstreams
 from jobtree.core.kinship import Kinship
 from jobtree.core.lease import Lease, RunKey, from_wire, number_of
@@ -76,6 +76,7 @@ class World:
         self.provisional: dict[RunKey, None] = {}  # Runs on promised slots or money
         self.edited: set[RunKey] = set()  # waiting Runs whose spec changed
         self.replaced: dict[str, set[str]] = {}  # leases that stood on a node which came anew under its name
+        self.gone: dict[str, tuple[str, str]] = {}  # flavor and domain of deleted nodes that leases stand on
         self.cordons: dict[str, None] = {}  # failed nodes that are not cordoned yet
         self.doubtful: dict[str, None] = {}  # nodes that are not Ready, and have not failed yet
         self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
@@ -88,6 +89,7 @@ class World:
         self._pods: dict[str, Pod] = {}
         self._pods_on: dict[str, dict[str, Pod]] = {}  # the same by node
         self._successors: dict[RunKey, Run] = {}  # made anew under a name whose leases are still open
+        self._spent: dict[str, int] = {}  # use of closed leases whose Run has not come yet, by its UID
         self.kin = Kinship(self.runs)
 
     # Events: nodes and other people's pods
@@ -126,6 +128,14 @@ class World:
         since = state.node.not_ready_since_ms
         return since is not None and since + self.policy.node_grace_ms <= self.now
 
+    def deserted(self, lease: Lease) -> Iterator[Domain]:
+        """Domains of deleted nodes that a lease stands on."""
+        for node, _ in lease.slots:
+            flavor, name = self.gone.get(node, ("", ""))
+            domain = self.fleet.flavor(flavor).domains.get(name) if flavor else None
+            if domain is not None:
+                yield domain
+
     def _note_failure(self, name: str) -> None:
         """Runs on this node must go on elsewhere; nothing new is placed there until it is healed (F3)."""
         self.attention.update(self.held[lease].lease.run for lease in self.by_node.get(name, ()))
@@ -142,6 +152,9 @@ class World:
             self._occupy(held, [name], -1)
             self.attention.add(held.lease.run)
         self.diminished.add(self.fleet.nodes[name].domain.name)
+        if name in self.by_node:
+            domain = self.fleet.nodes[name].domain
+            self.gone[name] = (domain.flavor, domain.name)
         self.fleet.remove(name)
         self.cordons.pop(name, None)
         self.doubtful.pop(name, None)
@@ -231,11 +244,12 @@ class World:
             state = None
         if state is None:
             state = self.runs[key] = RunState(run, self.now)
+            state.spent = self._spent.pop(state.uid, 0)
             self._join_tree(state)
             self._take_orphans(state)
-            if state.phase == "Running":  # without GPUs
-                reseat(state)
             self._adopt(state)
+            if state.cpu_only and state.phase == "Running":
+                reseat(state)
         else:
             if state.run.spec != run.spec:
                 self.edited.add(key)
@@ -293,10 +307,16 @@ class World:
                 leases = [self.held[name].lease for name in names]
                 for name in names:
                     self.unopen_lease(name)
+                for account in one.quotas:
+                    account.settled -= one.spent
                 one.quotas = quotas
+                for account in quotas:
+                    account.settled += one.spent
                 for lease in leases:
                     self.open_lease(lease)
             self._wait_or_queue(one)
+        for member in self.kin.members(state):
+            self._wait_or_queue(member)  # what one of a gang waits for, all wait for
         self._notify(state.key)
 
     def _wait_or_queue(self, state: RunState) -> None:
@@ -377,13 +397,20 @@ class World:
                 state.pod_size = state.shape.pod_size(biggest)
             self.alarms.watch_run(state)
         self._repost(list(state.leases))
-        state.seats = state.seats or read_seats(state.run.status.ranks)
+        self._recall_seats(state)
         reseat(state)
         held = state.leases.values()
         if any(self.has_failed(node, lease.name) for lease in held for node, _ in lease.slots):
             self.attention.add(state.key)  # it failed, or comes later than its leases
         self._note_wishes(state)
         self._enqueue(state)
+
+    @staticmethod
+    def _recall_seats(state: RunState) -> None:
+        """Leases may arrive one by one: every rank comes back to the seat that the status tells."""
+        taken = set(state.seats.values())
+        told = read_seats(state.run.status.ranks)
+        state.seats = {seat: pod for seat, pod in told.items() if pod not in taken} | state.seats
 
     def _note_wishes(self, state: RunState) -> None:
         """A running Run may be wider than it wants to be now, or want more than it has (E1, E2)."""
@@ -595,6 +622,7 @@ class World:
         self.replaced = {
             node: held for node, names in self.replaced.items() if (held := names & self.held.keys())
         }
+        self.gone = {node: where for node, where in self.gone.items() if node in self.by_node}
         self.ledger.amended.clear()
         self.edited.clear()
         self.diminished.clear()
@@ -651,8 +679,12 @@ class World:
         lease, envelope = held.lease, held.envelope
         span = sign * (at - lease.start)
         envelope.by_class[use_class(lease)].settled += reported_amount(lease) * span
+        charged = 0 if lease.role == "Opportunistic" else lease.charge * span
         if held.run is not None:
             self._share(held).settled += lease.gpus * span
+            held.run.spent += charged
+        else:
+            self._spent[lease.uid] = self._spent.get(lease.uid, 0) + charged
         if lease.role != "Opportunistic":
             for account in self._accounts(held):
                 account.settled += lease.charge * span

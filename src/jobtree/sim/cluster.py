@@ -110,9 +110,8 @@ class Cluster:
         self.world.drop_run(run)
         for key in gone:
             self.objects.remove(("Run", *key))
-        self.settle()
-        for key in gone:
             self._work.pop(key, None)
+        self.settle()
 
     def complete(self, run: RunKey) -> None:
         """All ranks of a Run succeed, now."""
@@ -163,6 +162,15 @@ class Cluster:
                 spec.pop("unschedulable", None)
             self._take_in(("Node", "", name))
         self.settle()
+
+    def is_failed(self, node: str) -> bool:
+        """Whether a node is out of service."""
+        known = self.world.fleet.nodes.get(node)
+        return known is not None and known.node.failed
+
+    def domains(self) -> dict[str, str]:
+        """The domain of every node with GPUs."""
+        return {name: state.domain.name for name, state in sorted(self.world.fleet.nodes.items())}
 
     def advance(self, until: int) -> None:
         """Let time pass, from instant to instant."""
@@ -257,6 +265,8 @@ class Cluster:
         state, work = self.world.runs[action.run], self._work[action.run]
         if action.kind in ("Requeue", "Preempt"):
             self._stop(action, state, work)
+        elif state.waiting:
+            return  # a later action of the same plan stops it
         elif state.attempt != work.attempt:
             self._stop(action, state, work)
             work.attempt = state.attempt
@@ -365,6 +375,8 @@ class Cluster:
         """
         ledger = self.world.ledger
         ledger.amended.update(ledger.envelopes)
+        if self.world.held:  # who was entitled to pay when a lease began is not in the file (I2)
+            self.world.budgets_edited_at = self.now
         for envelope in ledger.envelopes.values():
             accounts = (envelope.account, envelope.lent, *(cap.account for cap in envelope.caps))
             if any(account.max_use is not None and account.settled > account.max_use for account in accounts):

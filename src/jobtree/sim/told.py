@@ -29,6 +29,6 @@ def heard(reason: Reason, message: str) -> Why:
     pattern = re.escape(f"{reason}: {SENTENCES[reason]}")
     for name in ("where", "have", "need"):
         pattern = pattern.replace(re.escape(f"{{{name}}}"), f"(?P<{name}>.*)")
-    found = re.fullmatch(pattern, message, re.DOTALL)
+    found = re.search(rf"{pattern}\Z", message, re.DOTALL)  # a tree first counts its stages
     said = found.groupdict() if found else {}
     return Why(reason, said.get("where", ""), int(said.get("have") or 0), int(said.get("need") or 0))

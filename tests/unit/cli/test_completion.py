@@ -26,6 +26,8 @@ def test_verbs_and_what_they_do(desk: Desk) -> None:
 def test_options_of_the_verb_and_of_all(desk: Desk) -> None:
     assert candidates(desk, "advance", "--") == [
         "--to",
+        "--faults",
+        "--fault-rate",
         "--state",
         "--context",
         "--kubeconfig",

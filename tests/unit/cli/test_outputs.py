@@ -103,6 +103,7 @@ def test_every_verb_is_covered_here_or_prints_no_objects() -> None:
         "pods",  # of live clusters: see tests/live
         "logs",
         "snapshot",
+        "simulate",  # see test_simulate.py
     }
 
 

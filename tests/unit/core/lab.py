@@ -6,6 +6,7 @@ import msgspec
 
 from jobtree.api.budget import Budget
 from jobtree.api.lease import ClosureReason
+from jobtree.api.meta import ObjectMeta
 from jobtree.api.nodes import Node
 from jobtree.api.pods import Pod
 from jobtree.api.policy import Policy
@@ -46,6 +47,7 @@ class Lab:
         self.replay = Replay()
         self.admissions: dict[RunKey, list[int]] = {}  # instants of every Start
         self.lotteries: list[Lottery] = []  # every resolution, in order
+        self.births = 0  # of stages' Runs
         self.story: list[str] = []  # every action, for assertion messages
         self.put(*things)
 
@@ -77,10 +79,18 @@ class Lab:
         self.world.commit(made)
         created = format_time(self.world.now)
         for child in made.children:
-            uid = f"{child.metadata.name}-uid"
-            meta = msgspec.structs.replace(child.metadata, uid=uid, creation_timestamp=created)
+            meta = self._child_meta(child, created)
             self.world.put_run(msgspec.structs.replace(child, metadata=meta))
         return made
+
+    def _child_meta(self, child: Run, created: str) -> ObjectMeta:
+        """A stage's Run that is there stays the same object; one that is not is a new one."""
+        key = (child.metadata.namespace, child.metadata.name)
+        if key in self.world.runs:
+            return self.world.runs[key].run.metadata
+        self.births += 1
+        uid = f"{self.births}-{child.metadata.name}"
+        return msgspec.structs.replace(child.metadata, uid=uid, creation_timestamp=created)
 
     def submit(self, *runs: Run) -> Plan:
         self.put(*runs)

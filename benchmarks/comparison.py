@@ -1,0 +1,90 @@
+"""The page docs/comparison.md: a table and a plot for every case, from the reports of its replays."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jobtree.replay.plots import Axis, Line, picture
+from jobtree.replay.report import Report
+
+HEAD = """\
+# Comparison
+
+Jobtree next to the schedulers that people use today, on the same real jobs. `make replay` makes this page;
+[Simulate](simulate.md) says what each figure means and how each scheduler works. Fleets are sized so that the
+work of the trace is the stated share of what they could do while jobs arrive; budgets add up to the fleet, in
+proportion to what each team asks for. Jobs save their state every 30 minutes, and when they are warned.
+"""
+COLUMNS = (
+    "scheduler",
+    "in use",
+    "useful",
+    "wait mean",
+    "wait p90",
+    "wait p99",
+    "slowdown",
+    "stops",
+    "work lost",
+    "promises kept",
+    "fairness",
+    "not finished",
+)
+
+
+def write_page(folder: Path, found: Mapping[str, Sequence[Report]]) -> None:
+    plots = folder / "comparison"
+    plots.mkdir(exist_ok=True)
+    parts = [HEAD]
+    for title, reports in found.items():
+        if reports:
+            name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+            (plots / f"{name}.svg").write_text(waits(title, reports), encoding="utf-8")
+            parts += [f"## {title}\n", about(reports[0]), table(reports)]
+            parts.append(f"![How long jobs waited](comparison/{name}.svg)\n")
+    (folder / "comparison.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def about(report: Report) -> str:
+    spec = report.spec
+    return (
+        f"{spec.jobs:,} jobs, {spec.work_gpu_hours:,.0f} GPU-hours, "
+        f"{spec.nodes:,} nodes with {spec.gpus:,} GPUs in {spec.domains} domains, {spec.outages} outages.\n"
+    )
+
+
+def table(reports: Sequence[Report]) -> str:
+    lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+    lines += [f"| {' | '.join(row(report))} |" for report in reports]
+    return "\n".join(lines) + "\n"
+
+
+def row(report: Report) -> list[str]:
+    result = report.status
+    wait = result.all_jobs.wait_seconds
+    return [
+        report.spec.policy,
+        f"{100 * result.fleet.allocated:.1f} %",
+        f"{100 * result.fleet.useful:.1f} %",
+        *(f"{seconds / 3600:,.2f} h" for seconds in (wait.mean, wait.p90, wait.p99)),
+        f"{result.all_jobs.slowdown.mean:,.1f}",
+        f"{sum(stop.count for stop in result.stops):,}",
+        f"{100 * result.lost_share:.2f} %",
+        "-" if result.promises is None else f"{100 * result.promises.kept_share:.2f} %",
+        f"{result.fairness:.3f}",
+        f"{result.unfinished:,}",
+    ]
+
+
+def waits(title: str, reports: Sequence[Report]) -> str:
+    lines = [
+        Line(
+            report.spec.policy,
+            [
+                (max(0.0, seconds), float(percent))
+                for percent, seconds in enumerate(report.status.wait_quantiles)
+            ],
+        )
+        for report in reports
+    ]
+    across = Axis("seconds waited, logarithmic", logarithmic=True)
+    return picture(f"{title}: how long jobs waited", across, Axis("% of jobs"), lines)

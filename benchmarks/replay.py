@@ -1,0 +1,177 @@
+"""``python -m benchmarks.replay``: Jobtree and other schedulers on the same real jobs, and the page about it.
+
+Each replay's report is kept in build/replay and made again only when its scene or the code behind it has
+changed, so the whole can be run in parts: ``--case philly-90 --policy easy``. ``--write`` makes
+docs/comparison.md and its plots from the reports that are there.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.comparison import write_page
+from jobtree.replay.figures import report_of
+from jobtree.replay.ground import made_up, made_up_budgets
+from jobtree.replay.named import POLICIES
+from jobtree.replay.outages import read_outages
+from jobtree.replay.report import Report, encode
+from jobtree.replay.saved import run
+from jobtree.replay.scene import Scene
+from jobtree.replay.simulation import Simulation
+from jobtree.replay.trace import Cut, read_trace
+from jobtree.replay.workload import Declares, Habits
+
+TRACES = Path(os.environ.get("JOBTREE_TRACES", "../shared/traces"))
+RESULTS = Path("build/replay")
+SOURCES = Path("src/jobtree")
+DAY_S = 86_400
+GPUS_PER_NODE = 8
+NODES_PER_DOMAIN = 16
+
+
+class Case(msgspec.Struct, frozen=True):
+    name: str
+    title: str
+    folder: str
+    cut: Cut
+    load_percent: int
+    outages: bool = False
+    declares: Declares = "typical"
+
+
+PHILLY = Cut((), 55 * DAY_S, 116 * DAY_S)
+BASES = (
+    *(
+        Case(f"philly-{load}", f"Philly, four teams, {load} % load", "philly_vc4", PHILLY, load)
+        for load in (70, 90, 110)
+    ),
+    *(
+        Case(f"itp-{name}", f"ITP {name}, 90 % load", "ms_itp2021", Cut((("cluster", name),)), 90)
+        for name in ("cluster04", "cluster03")
+    ),
+)
+
+
+def cases() -> Iterator[Case]:
+    """Every base, with and without declared durations, with and without outages."""
+    for base in BASES:
+        for outages in (False, True):
+            for declares in ("typical", "none"):
+                name = (
+                    f"{base.name}{'-outages' if outages else ''}{'-undeclared' if declares == 'none' else ''}"
+                )
+                title = f"{base.title}{', outages' if outages else ''}"
+                title += ", no maxDuration" if declares == "none" else ""
+                yield msgspec.structs.replace(
+                    base, name=name, title=title, outages=outages, declares=declares
+                )
+
+
+def scene(case: Case) -> Scene:
+    """The jobs of a case on a fleet of the size that gives the load, budgets in proportion to demand."""
+    trace = read_trace(str(TRACES / case.folder / "jobs.csv.gz"), cut=case.cut)
+    demand = sum(gpus * duration for gpus, duration in zip(trace.gpus, trace.duration, strict=True))
+    gpus = demand * 100 / case.load_percent / (trace.submit[-1] - trace.submit[0])
+    nodes = max(1, round(gpus / GPUS_PER_NODE))
+    ground = made_up(nodes, GPUS_PER_NODE, -(-nodes // NODES_PER_DOMAIN))
+    budgets, owners = made_up_budgets(trace, ground.gpus, {})
+    faults = TRACES / "stepfun_faults2024" / "faults.csv.gz"
+    return Scene(
+        trace=trace,
+        nodes=ground.nodes,
+        budgets=budgets,
+        owners=owners,
+        epoch=ground.epoch,
+        habits=Habits(declares=case.declares, notice=True),
+        outages=tuple(read_outages(str(faults), nodes)) if case.outages else (),
+    )
+
+
+def code_digest(policy: str) -> str:
+    """What the report depends on: the replay's own code, and Jobtree's planner where it plans."""
+    rooms = ("api", "core", "sim", "replay") if policy == "jobtree" else ("replay",)
+    digest = sha256()
+    for room in rooms:
+        for path in sorted((SOURCES / room).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class Clock:
+    """Stops a replay that takes too long, and says on the way how it goes."""
+
+    def __init__(self, label: str, most_seconds: float) -> None:
+        self._label, self._most = label, most_seconds
+        self.began = self._said = time.monotonic()
+
+    def __call__(self, simulation: Simulation) -> bool:
+        now = time.monotonic()
+        if now - self._said > 10:
+            self._said = now
+            done = f"{simulation.meter.finished:,} of {len(simulation.trace):,} jobs"
+            print(f"  {self._label}: {done} after {now - self.began:,.0f} s", file=sys.stderr, flush=True)
+        return now - self.began > self._most
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+
+def measure(case: Case, policy: str, most_seconds: float) -> Report | None:
+    """The report of a replay, from the last time if nothing changed; None where it took too long."""
+    given = scene(case)
+    path = RESULTS / f"{case.name}.{policy}.json"
+    stamp = f"{given.digest(policy)} {code_digest(policy)}"
+    known = path.with_suffix(".stamp")
+    if path.exists() and known.exists() and known.read_text() == stamp:
+        return msgspec.json.decode(path.read_bytes(), type=Report)
+    simulation = POLICIES[policy](given)
+    clock = Clock(f"{case.name} {policy}", most_seconds)
+    if not run(simulation, watch=clock):
+        print(f"{case.name:32} {policy:14} not done after {most_seconds:,.0f} s", flush=True)
+        return None
+    report = report_of(simulation, policy, case.folder)
+    print(f"{case.name:32} {policy:14} {summary(report)}  {clock.seconds():,.1f} s", flush=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encode(report))
+    known.write_text(stamp)
+    return report
+
+
+def summary(report: Report) -> str:
+    result = report.status
+    wait = result.all_jobs.wait_seconds
+    kept = f" kept {100 * result.promises.kept_share:.1f} %" if result.promises else ""
+    return (
+        f"in use {100 * result.fleet.allocated:.1f} % useful {100 * result.fleet.useful:.1f} % "
+        f"wait mean {wait.mean:,.0f} p90 {wait.p90:,.0f} lost {100 * result.lost_share:.2f} %{kept}"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.replay", description=__doc__)
+    known = {case.name: case for case in cases()}
+    parser.add_argument("--case", action="append", choices=known, help="only these (default: all)")
+    parser.add_argument("--policy", action="append", choices=POLICIES, help="only these (default: all)")
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds that one replay may take")
+    parser.add_argument("--write", action="store_true", help="write docs/comparison.md")
+    options = parser.parse_args(arguments)
+    if not TRACES.exists():
+        print(f"{TRACES} is not there: JOBTREE_TRACES must name the folder of traces", file=sys.stderr)
+        return 2
+    found: dict[str, list[Report]] = {}
+    for name in options.case or known:
+        reports = [measure(known[name], policy, options.limit) for policy in options.policy or POLICIES]
+        found[known[name].title] = [report for report in reports if report is not None]
+    if options.write:
+        write_page(Path("docs"), found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

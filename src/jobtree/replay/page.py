@@ -1,0 +1,183 @@
+"""A report as one HTML page that needs nothing else: tables, and plots as inline SVG."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from jobtree.replay.plots import Axis, Line, chart, paint
+from jobtree.replay.report import Report, Times
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 860px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+p, figcaption { color: var(--soft); } figure { margin: 1.5rem 0; } figcaption { font-weight: 600; }
+table { border-collapse: collapse; width: 100%; display: block; overflow-x: auto; }
+th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid var(--grid); }
+th:first-child, td:first-child { text-align: left; } th { color: var(--soft); font-weight: 600; }
+svg { width: 100%; height: auto; }
+figure ul { list-style: none; display: flex; flex-wrap: wrap; gap: 1rem; padding: 0; margin: .3rem 0; }
+.swatch { display: inline-block; width: .8em; height: .8em; margin-right: .4em; }
+"""
+
+
+def page(report: Report) -> str:
+    title = f"{report.spec.policy} on {report.spec.trace}"
+    return "\n".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title><style>{paint()}{STYLE}</style></head><body>",
+            f"<h1>{escape(title)}</h1>",
+            f"<p>{escape(headline(report))}</p>",
+            *plots(report),
+            "<h2>Figures</h2>",
+            table(("", ""), summary(report)),
+            *(part for title, times in classes(report) for part in (f"<h2>{title}</h2>", times_table(times))),
+            "<h2>Budgets while jobs arrive</h2>",
+            budget_table(report),
+            "</body></html>\n",
+        ]
+    )
+
+
+def headline(report: Report) -> str:
+    spec = report.spec
+    changes = f"; what if: {', '.join(spec.what_if)}" if spec.what_if else ""
+    return (
+        f"{spec.jobs:,} jobs, {spec.work_gpu_hours:,.0f} GPU-hours, "
+        f"on {spec.nodes:,} nodes with {spec.gpus:,} GPUs; "
+        f"maxDuration declared: {spec.declares}; {spec.outages} node outages; seed {spec.seed}{changes}"
+    )
+
+
+def plots(report: Report) -> list[str]:
+    return [occupancy(report), waits(report), errors(report), burn(report)]
+
+
+def over_days(report: Report, values: Sequence[float]) -> list[tuple[float, float]]:
+    step = report.status.series.step_seconds / 86_400
+    return [(number * step, value) for number, value in enumerate(values)]
+
+
+def occupancy(report: Report) -> str:
+    series = report.status.series
+    lines = [
+        Line("GPUs in use", over_days(report, series.allocated), filled=True),
+        Line("in service", over_days(report, series.capacity), dashed=True),
+        Line("waited for", over_days(report, series.waiting)),
+    ]
+    return chart("Occupancy over time", Axis("days"), Axis("GPUs"), lines)
+
+
+def waits(report: Report) -> str:
+    points = [(max(0.0, seconds), percent) for percent, seconds in enumerate(report.status.wait_quantiles)]
+    line = Line(
+        "jobs that waited at most so long", [(seconds, float(percent)) for seconds, percent in points]
+    )
+    return chart("Waiting", Axis("seconds, logarithmic", logarithmic=True), Axis("% of jobs"), [line])
+
+
+def errors(report: Report) -> str:
+    points = [(seconds, float(percent)) for percent, seconds in enumerate(report.status.promise_errors)]
+    title = "Promises: start after the earliest time promised (negative: before it)"
+    line = Line("promises with at most this error", points)
+    return chart(title, Axis("seconds, logarithmic", logarithmic=True), Axis("% of promises"), [line])
+
+
+def burn(report: Report) -> str:
+    series = report.status.series
+    step = series.step_seconds / 3600
+    lines = []
+    for budget in report.status.budgets:
+        used = series.used_gpu_hours[budget.team]
+        left = [budget.granted_gpu_hours - hours for hours in used]
+        within = [value for at, value in enumerate(left) if at * step <= report.status.fleet.hours]
+        lines.append(Line(budget.team, over_days(report, within)))
+    return chart("Budgets: GPU-hours granted and not used", Axis("days"), Axis("GPU-hours left"), lines)
+
+
+# Tables
+
+
+def summary(report: Report) -> list[tuple[str, str]]:
+    result = report.status
+    fleet, jobs = result.fleet, result.all_jobs
+    rows = [
+        ("allocated", percent(fleet.allocated)),
+        ("useful", percent(fleet.useful)),
+        ("idle GPUs beside busy ones", percent(fleet.fragmentation)),
+        ("wait: mean, p50, p90, p99", spread(jobs, "wait_seconds")),
+        ("completion: mean, p50, p90, p99", spread(jobs, "completion_seconds")),
+        ("slowdown: mean, p50, p90, p99", spread(jobs, "slowdown")),
+        ("work lost to stops", percent(result.lost_share)),
+        ("fairness (Jain)", f"{result.fairness:.3f}"),
+        ("jobs not finished", f"{result.unfinished:,}"),
+    ]
+    if result.promises is not None:
+        told = result.promises
+        rows.append(("promises made, with a date", f"{told.made:,}, {told.dated:,}"))
+        rows.append(
+            ("kept, slipped, withdrawn", f"{percent(told.kept_share)}, {told.slipped:,}, {told.withdrawn:,}")
+        )
+    rows += [
+        (
+            f"stopped: {stop.reason}",
+            f"{stop.count:,} × , {stop.lost_gpu_hours:,.0f} GPU-hours lost".replace(" × ,", ","),
+        )
+        for stop in result.stops
+    ]
+    return rows
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def spread(times: Times, field: str) -> str:
+    found = getattr(times, field)
+    return ", ".join(
+        f"{value:,.{1 if field == 'slowdown' else 0}f}"
+        for value in (found.mean, found.p50, found.p90, found.p99)
+    )
+
+
+def classes(report: Report) -> list[tuple[str, tuple[Times, ...]]]:
+    return [("By GPUs of the job", report.status.by_size), ("By team", report.status.by_team)]
+
+
+def times_table(found: Iterable[Times]) -> str:
+    head = ("", "jobs", "mean wait s", "p50", "p90", "p99", "mean completion s", "mean slowdown")
+    rows = [
+        (
+            one.name,
+            f"{one.jobs:,}",
+            *(f"{value:,.0f}" for value in (one.wait_seconds.mean, one.wait_seconds.p50)),
+            *(f"{value:,.0f}" for value in (one.wait_seconds.p90, one.wait_seconds.p99)),
+            f"{one.completion_seconds.mean:,.0f}",
+            f"{one.slowdown.mean:,.1f}",
+        )
+        for one in found
+    ]
+    return table(head, rows)
+
+
+def budget_table(report: Report) -> str:
+    head = ("team", "GPUs", "granted GPU-hours", "used GPU-hours", "use")
+    rows = [
+        (
+            one.team,
+            f"{one.granted_gpus:,}",
+            f"{one.granted_gpu_hours:,.0f}",
+            f"{one.used_gpu_hours:,.0f}",
+            percent(one.use),
+        )
+        for one in report.status.budgets
+    ]
+    return table(head, rows)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    titles = "".join(f"<th>{escape(title)}</th>" for title in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,181 @@
+"""``kubectl runs simulate``: its options, what it prints and writes, bad input, and being interrupted."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from jobtree.cli.progress import Progress
+from jobtree.cli.simulate import POLICIES
+from jobtree.replay.named import POLICIES as KNOWN
+from tests.unit.cli.desk import Answer, Desk, budget, envelope, lasting, nodes, run
+
+WEEK = Path(__file__).parents[3] / "config" / "samples" / "traces" / "week.csv"
+HEAD = "job_id,user_or_team,submit_s,duration_s,gpus,gpu_type,status\n"
+
+
+@pytest.fixture(name="jobs")
+def _jobs(tmp_path: Path) -> str:
+    """Two teams; the second job must wait for the first on one node."""
+    path = tmp_path / "jobs.csv"
+    path.write_text(f"{HEAD}a,lab,0,3600,8,,\nb,sub,1800,600,8,,\nc,lab,7200,600,4,,\n")
+    return str(path)
+
+
+def simulate(desk: Desk, *words: str) -> Answer:
+    return desk.bare("simulate", *words)
+
+
+def test_the_verb_offers_what_there_is() -> None:
+    assert list(POLICIES) == list(KNOWN)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_gives_a_report(desk: Desk, jobs: str, policy: str) -> None:
+    answer = simulate(desk, jobs, "--nodes", "1", "--policy", policy, "--budget", "sub=100%")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith(f"{policy} on jobs.csv: 3 jobs, 10 GPU-hours, on 1 nodes with 8 GPUs")
+    assert "fairness" in answer.out
+
+
+def test_a_state_file_gives_the_fleet_and_the_budgets(desk: Desk, jobs: str) -> None:
+    desk.cluster(*nodes(2), budget("lab", envelope(8)), budget("sub", envelope(8), owner="org:lab:sub"))
+    before = desk.state.read_text()
+    report = desk.runs("simulate", jobs, "-o", "json").json()
+    assert report["kind"] == "Report"
+    assert report["spec"]["gpus"] == 16
+    assert report["spec"]["budgets"] == {"lab": 8, "sub": 8}
+    assert report["status"]["finished"] == 3
+    assert desk.state.read_text() == before
+
+
+def test_reports_are_written_and_compared(desk: Desk, jobs: str) -> None:
+    for policy in ("fifo", "sjf"):
+        words = ("--nodes", "1", "--policy", policy, "--json", f"{policy}.json", "--html", "page.html")
+        assert simulate(desk, jobs, *words).code == 0
+    assert json.loads(Path("fifo.json").read_text())["spec"]["policy"] == "fifo"
+    assert Path("page.html").read_text().startswith("<!DOCTYPE html>")
+    answer = simulate(desk, "compare", "fifo.json", "sjf.json")
+    assert answer.code == 0
+    assert "fifo.json  sjf.json" in answer.out
+    listed = simulate(desk, "compare", "fifo.json", "sjf.json", "-o", "json").json()
+    assert [item["spec"]["policy"] for item in listed["items"]] == ["fifo", "sjf"]
+
+
+def test_what_if_runs_both_and_compares(desk: Desk, jobs: str) -> None:
+    answer = simulate(desk, jobs, "--nodes", "1", "--nodes", "+1", "--policy", "fifo")
+    assert answer.out.startswith("what if: nodes +1")
+    (wait,) = (line.split() for line in answer.out.splitlines() if line.startswith("wait mean  "))
+    assert wait[2:] == ["600", "s", "0", "s", "-600", "s"]
+    both = simulate(
+        desk,
+        jobs,
+        "--nodes",
+        "2",
+        "--what-if",
+        "budget lab concurrency=4",
+        "--what-if",
+        "nodes -1",
+        "-o",
+        "json",
+    ).json()
+    assert [item["spec"]["whatIf"] for item in both["items"]] == [
+        [],
+        ["budget lab concurrency=4", "nodes -1"],
+    ]
+    assert [item["spec"]["budgets"]["lab"] for item in both["items"]][1] == 4
+
+
+def test_skipped_rows_are_told_on_stderr(desk: Desk, jobs: str) -> None:
+    Path(jobs).write_text(f"{HEAD}a,lab,0,3600,8,,\nb,lab,0,-1,8,,\nc,lab,0,60,99,,\na,lab,5,60,1,,\n")
+    answer = simulate(desk, jobs, "--nodes", "1", "--policy", "fifo")
+    assert answer.code == 0
+    assert answer.err.startswith("3 rows were skipped: ")
+    assert "line 4: gpus: 99 is not allowed: the fleet has 8" in answer.err
+    assert simulate(desk, jobs, "--nodes", "1", "--policy", "fifo", "-o", "json").json()["spec"][
+        "skippedRows"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["missing.csv", "--nodes", "1"], 2, "missing.csv: there is no such file"),
+        (["jobs.csv"], 2, "name a state file"),
+        (["jobs.csv", "--nodes", "many"], 2, '--nodes: "many" is not allowed'),
+        (["jobs.csv", "--nodes", "0"], 2, "must be between 1 and"),
+        (["jobs.csv", "--nodes", "1", "--nodes", "2"], 2, "the fleet has one size"),
+        (["jobs.csv", "--nodes", "1", "--budget", "lab"], 2, "must be NAME=VALUE"),
+        (["jobs.csv", "--nodes", "1", "--budget", "other=1"], 2, "the trace has lab, sub"),
+        (["jobs.csv", "--nodes", "1", "--what-if", "budget X concurrency=256"], 2, "there is no such budget"),
+        (["jobs.csv", "--nodes", "1", "--checkpoint", "soon"], 2, "--checkpoint: 'soon' is not a duration"),
+        (["jobs.csv", "--nodes", "1", "--checkpoint", "0s"], 2, "must be more than 0, or none"),
+        (["jobs.csv", "--nodes", "1", "--faults", "1d/2h/1h"], 2, "p90 above p50"),
+        (["jobs.csv", "--nodes", "1", "--faults", "a/b/no.csv"], 2, "a/b/no.csv: there is no such file"),
+        (["jobs.csv", "--nodes", "1", "--json", "no/such/place.json"], 74, "cannot write no/such/place.json"),
+        (["jobs.csv", "other.csv", "--nodes", "1"], 2, "one trace at a time"),
+        (["compare", "a.json"], 2, "compare needs two reports"),
+        (["compare", "jobs.csv", "jobs.csv"], 2, "jobs.csv: is no report"),
+        (["compare", "a.json", "b.json"], 2, "a.json: there is no such file"),
+        (["--state", "no.yaml", "jobs.csv"], 3, "there is no state file no.yaml"),
+        (["jobs.csv", "--budget", "lab=8", "--state", "no.yaml"], 2, "--budget is for a made-up fleet"),
+        (["jobs.csv", "--nodes", "1", "--where", "gpus=7"], 2, "there are no rows to replay"),
+    ],
+)
+@pytest.mark.usefixtures("jobs")
+def test_mistakes_are_explained(desk: Desk, words: list[str], code: int, message: str) -> None:
+    answer = simulate(desk, *words)
+    assert answer.code == code
+    assert message in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_teams_without_a_budget_are_named(desk: Desk, jobs: str) -> None:
+    answer = desk.runs("simulate", jobs)
+    assert answer.code == 2
+    assert 'user_or_team: "sub" is not allowed: no budget is theirs' in answer.err
+
+
+def test_an_interrupted_replay_is_kept_and_gone_on_with(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (str(WEEK), "--nodes", "16", "--policy", "easy", "--faults", "20d/2h/12h", "--resume", "kept")
+    assert simulate(desk, *words, "--json", "whole.json").code == 0
+    assert not Path("kept").exists()
+    asked = 0
+
+    def interrupt(_: Progress, __: int) -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 300:
+            signal.raise_signal(signal.SIGINT)
+        return False
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "show", interrupt)
+        answer = simulate(desk, *words, "--json", "never.json")
+    assert answer.code == 130
+    assert "the same command goes on from kept" in answer.err
+    assert not Path("never.json").exists()
+    other = simulate(desk, *words[:-2], "--seed", "2", "--resume", "kept")
+    assert other.code == 74
+    assert "is a replay of something else" in other.err
+    assert simulate(desk, *words, "--json", "resumed.json").code == 0
+    assert Path("resumed.json").read_bytes() == Path("whole.json").read_bytes()
+    assert not Path("kept").exists()
+
+
+def test_the_ledger_of_a_cluster_is_a_trace(desk: Desk) -> None:
+    desk.submit(lasting(run("first"), "2h"), lasting(run("second"), "30m"), run("waits"))
+    desk.runs("advance", "3h")
+    report = desk.runs("simulate", str(desk.state), "--policy", "fifo", "-o", "json").json()
+    assert report["spec"]["jobs"] == 2
+    assert report["spec"]["workGPUHours"] == 8 * 2.5
+    assert report["spec"]["budgets"] == {"org:lab": 8}
+    assert report["spec"]["skippedRows"] == {"duration_s: is missing": 1}
+    assert report["status"]["makespanHours"] == 2  # on two nodes, without a budget to wait for
+
+
+def test_progress_says_how_far_how_fast_and_how_long() -> None:
+    line = Progress("easy", 1_000).line(250, 10.0)
+    assert line == "easy  ██████░░░░░░░░░░░░░░░░░░  250 of 1,000 jobs, 25/s, 30s left"
+    assert "? left" in Progress("easy", 10).line(0, 1.0)

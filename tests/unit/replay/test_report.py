@@ -1,0 +1,141 @@
+"""Figures that can be checked by hand, and the pages made of them."""
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+
+from benchmarks.comparison import write_page
+from benchmarks.small_trace import PATH, text
+from jobtree.replay.compare import cells, rows
+from jobtree.replay.figures import at_share, report_of
+from jobtree.replay.meter import Level
+from jobtree.replay.page import page
+from jobtree.replay.plots import Axis, Line, chart, picture, ticks
+from jobtree.replay.plots import scale as scale_of
+from jobtree.replay.report import Report, encode
+from jobtree.replay.workload import Habits
+from tests.unit.replay.stage import Job, replay, scene
+
+HOUR_S = 3_600
+
+
+def reported(policy: str = "fifo") -> Report:
+    """One node of 8. The first job uses half of it for two hours, the second waits for all of it."""
+    jobs = (Job(0, 2 * HOUR_S, 4, "a"), Job(HOUR_S, HOUR_S, 8, "b"), Job(4 * HOUR_S, HOUR_S, 1, "a"))
+    return report_of(replay(policy, scene(*jobs, budgets={"a": "8", "b": "8"})), policy, "hand-made")
+
+
+def test_levels_are_summed_up_exactly() -> None:
+    level = Level(100, 200, 50)
+    for change, at in ((4, 100), (-4, 175), (2, 210), (-2, 260)):
+        level.add(change, at)
+    assert level.in_window == 4 * 75
+    assert level.means(4) == [4.0, 2.0, 2 * 40 / 50, 2 * 10 / 50]
+    assert level.means(5)[4] == 0
+
+
+def test_the_figures_of_a_small_case() -> None:
+    result = reported().status
+    assert result.finished == 3
+    assert result.fleet.hours == 4
+    assert result.fleet.allocated_gpu_hours == 4 * 2 + 8
+    assert result.fleet.allocated == result.fleet.useful == 0.5
+    assert result.fleet.fragmentation == pytest.approx(4 * 2 / 16)  # beside the first job, for two hours
+    assert result.all_jobs.wait_seconds.mean == HOUR_S / 3
+    assert result.all_jobs.wait_seconds.p50 == 0
+    assert result.all_jobs.wait_seconds.p90 == HOUR_S
+    assert result.all_jobs.slowdown.mean == pytest.approx((1 + 2 + 1) / 3)
+    assert [(times.name, times.jobs) for times in result.by_size] == [("1", 1), ("2-4", 1), ("5-8", 1)]
+    assert [times.name for times in result.by_team] == ["a", "b"]
+    assert [(use.team, use.used_gpu_hours) for use in result.budgets] == [("a", 8), ("b", 8)]
+    assert [use.use for use in result.budgets] == [0.25, 0.25]
+    assert result.fairness == 1
+    assert result.promises is None
+    assert result.series.allocated[:3] == (4, 4, 8)
+    assert result.series.used_gpu_hours["a"][:3] == (4, 8, 8)
+
+
+def test_work_that_is_lost_is_not_useful() -> None:
+    habits = Habits(declares="exact", checkpoint=None)
+    jobs = (Job(0, 2 * HOUR_S, 8), Job(10 * HOUR_S, 60, 1))
+    given = scene(*jobs, habits=habits, outages=[(0, HOUR_S, 2 * HOUR_S)])
+    result = report_of(replay("fifo", given), "fifo", "x").status
+    assert result.fleet.allocated_gpu_hours - result.fleet.useful_gpu_hours == 8
+    assert result.fleet.capacity_gpu_hours == 8 * 9
+    assert result.lost_share == pytest.approx(8 / 24, abs=1e-3)
+    assert [(stop.reason, stop.count, stop.lost_gpu_hours) for stop in result.stops] == [
+        ("NodeFailure", 1, 8)
+    ]
+
+
+def test_a_team_that_gets_less_than_it_may_ask_for_makes_it_unfair() -> None:
+    """Both may hold half; one fills the node for the whole time, the other waits for it."""
+    jobs = (Job(0, 10 * HOUR_S, 8, "a"), Job(0, HOUR_S * 8, 4, "b"), Job(10 * HOUR_S - 1, 60, 1, "b"))
+    result = report_of(replay("fifo", scene(*jobs, budgets={"a": "4", "b": "4"})), "fifo", "x").status
+    assert result.fairness == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("percent", "value"), [(0, 1), (10, 1), (11, 2), (50, 5), (90, 9), (99, 10), (100, 10)]
+)
+def test_the_share_of_a_list(percent: int, value: int) -> None:
+    assert at_share(list(range(1, 11)), percent) == value
+
+
+def test_a_report_is_read_back_as_it_was_written() -> None:
+    report = reported("jobtree")
+    assert msgspec.json.decode(encode(report), type=Report) == report
+    assert report.status.promises is not None
+
+
+def test_two_reports_side_by_side() -> None:
+    found = {row.name: cells(row) for row in rows(reported(), reported("jobtree"))}
+    assert found["allocated"][1:3] == ("50.0 %", "50.0 %")
+    assert found["wait mean"][1] == "1,200 s"
+    assert found["promises kept"][1] == found["promises kept"][3] == "-"
+    assert "wait mean, b" in found
+
+
+def test_a_page_needs_nothing_else_and_shows_every_plot() -> None:
+    text = page(reported("jobtree"))
+    assert not re.findall(r"(?:src|href)=|url\(|@import|<script", text)
+    assert text.count("<figure>") == 4
+    assert "prefers-color-scheme: dark" in text
+    for part in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        ET.fromstring(part)  # noqa: S314  it was made here
+    assert "<script" not in page(msgspec.structs.replace(reported(), spec=hostile()))
+
+
+def hostile() -> object:
+    return msgspec.structs.replace(reported().spec, trace="<script>alert(1)</script>")
+
+
+def test_a_plot_without_points_says_so() -> None:
+    assert "nothing to show" in chart("Empty", Axis("x"), Axis("y"), [Line("none", [])])
+
+
+def test_ticks_are_round() -> None:
+    assert ticks(scale_of([0, 437], 0, 1, Axis("x"))) == [0, 100, 200, 300, 400, 500]
+    assert ticks(scale_of([-50, 5_000], 0, 1, Axis("x", logarithmic=True))) == [-10, -1, 0, 1, 10, 100, 1000]
+
+
+def test_a_picture_stands_alone() -> None:
+    svg = picture("Waits", Axis("s"), Axis("%"), [Line("a & b", [(0, 0), (1, 2)])])
+    assert ET.fromstring(svg).tag.endswith("svg")  # noqa: S314  it was made here
+
+
+def test_the_comparison_page_has_a_table_and_a_plot_for_each_case(tmp_path: Path) -> None:
+    write_page(tmp_path, {"Case one": [reported(), reported("jobtree")], "None": []})
+    written = (tmp_path / "comparison.md").read_text()
+    assert "| fifo | 50.0 % |" in written
+    assert "| jobtree |" in written
+    assert "## None" not in written
+    (link,) = re.findall(r"\]\((comparison/[^)]*)\)", written)
+    assert (tmp_path / link).exists()
+
+
+def test_the_projects_own_trace_is_what_its_script_writes() -> None:
+    assert (Path(__file__).parents[3] / PATH).read_text() == text()

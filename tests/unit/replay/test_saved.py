@@ -1,0 +1,71 @@
+import pickle
+from pathlib import Path
+
+import pytest
+
+from jobtree.replay.figures import report_of
+from jobtree.replay.named import POLICIES
+from jobtree.replay.report import encode
+from jobtree.replay.saved import SavedReplayError, load, run, save
+from jobtree.replay.simulation import Simulation
+from tests.unit.replay.test_jobtree_policy import busy_day
+
+
+class Stop:
+    """Asks to stop when asked for the last time."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def __call__(self, _: Simulation) -> bool:
+        self.left -= 1
+        return self.left == 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("after", [1, 40])
+def test_an_interrupted_replay_goes_on_to_the_same_report(tmp_path: Path, policy: str, after: int) -> None:
+    given, path = busy_day(1), tmp_path / "replay"
+    whole = POLICIES[policy](given)
+    assert run(whole)
+    first = POLICIES[policy](given)
+    assert not run(first, watch=Stop(after))
+    save(path, first, given.digest(policy))
+    second = load(path, given.digest(policy))
+    assert second is not None
+    assert second.meter.finished < len(given.trace)
+    assert run(second)
+    assert encode(report_of(second, policy, "x")) == encode(report_of(whole, policy, "x"))
+
+
+def test_a_replay_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "replay"
+    given = busy_day(1)
+    save(path, POLICIES["fifo"](given), given.digest("fifo"))
+    for other in (given.digest("sjf"), busy_day(2).digest("fifo")):
+        with pytest.raises(SavedReplayError, match="something else"):
+            load(path, other)
+
+
+def test_what_is_no_saved_replay_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "replay"
+    assert load(path, "x") is None
+    path.write_text("hello")
+    with pytest.raises(SavedReplayError, match="is not a saved replay"):
+        load(path, "x")
+    path.write_bytes(b"jobtree replay 1\nx\n" + b"\x80\x05broken")
+    with pytest.raises(SavedReplayError, match="is damaged"):
+        load(path, "x")
+    with pytest.raises(SavedReplayError, match="cannot save"):
+        save(tmp_path / "nowhere" / "replay", POLICIES["fifo"](busy_day(1)), "x")
+
+
+def test_a_saved_replay_cannot_run_a_program(tmp_path: Path) -> None:
+    class Harm:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (print, ("harm",))
+
+    path = tmp_path / "replay"
+    path.write_bytes(b"jobtree replay 1\nx\n" + pickle.dumps(Harm()))
+    with pytest.raises(SavedReplayError, match=r"print has no place in a saved replay"):
+        load(path, "x")
