@@ -239,7 +239,12 @@ def test_a_snapshot_plans_what_the_cluster_then_does(scene: Scene, tmp_path: Pat
 
 
 def kubectl_runs(*arguments: str) -> dict[str, Any]:
-    command = [sys.executable, "-c", "from jobtree.cli.main import main; main()", *arguments]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from jobtree.cli.main import main; sys.exit(main())",
+        *arguments,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr

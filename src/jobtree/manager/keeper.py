@@ -7,6 +7,9 @@ has two pods. A pod on a node that has failed is waited for by nobody.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
 
 from jobtree.api.policy import Policy
 from jobtree.api.run import Run
@@ -15,7 +18,7 @@ from jobtree.kube.decode import RISK, LivePod
 from jobtree.kube.errors import INVALID, FencedError, KubeError, StatusError
 from jobtree.kube.requests import Seen
 from jobtree.kube.resources import PODS, SERVICES
-from jobtree.kube.store import Change, Held
+from jobtree.kube.store import Change, Head, Held
 from jobtree.kube.writes import Writer
 from jobtree.manager.log import Log
 from jobtree.manager.news import Lost, News
@@ -28,6 +31,14 @@ from jobtree.manager.steps import Company, Note
 from jobtree.manager.view import View
 
 RETRY_MS = 5_000
+
+
+class Made(NamedTuple):
+    """A pod that the server says it made; ``lost`` is what is told should it be gone before it is seen."""
+
+    uid: str
+    run: str
+    lost: Lost | None
 
 
 class Keeper:
@@ -49,6 +60,7 @@ class Keeper:
         self._waiting: set[str] = set()  # Runs whose pods wait for room
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: list[News] = []
+        self._made: dict[tuple[str, str], Made] = {}  # pods that were made and not seen yet
         self._notes: list[Note] = []
         self._noted: set[tuple[str, str]] = set()
 
@@ -71,10 +83,23 @@ class Keeper:
         self._touched |= runs
         self._unheard |= runs
         for change in changed:
-            if change.after is None and change.before is not None:
+            if change.after is not None:
+                self._made.pop((change.after.namespace, change.after.name), None)
+            elif change.before is not None:
                 self._asked.discard(change.before.uid)
+        self._miss()
         if changed:
             self._touched |= self._waiting
+
+    def _miss(self) -> None:
+        """Pods that came and went before anybody looked: no change tells of them."""
+        for key, made in list(self._made.items()):
+            if self._view.pods.get(made.uid) is None:
+                del self._made[key]
+                self.roster.give_up(key)
+                self._touched.add(made.run)
+                if made.lost is not None:
+                    self._told.append(made.lost)
 
     def news(self) -> list[News]:
         """What the pods tell, of Runs whose pods changed or should have."""
@@ -237,23 +262,23 @@ class Keeper:
         run, key = company.run, (company.run.metadata.namespace, name)
         document = pod_document(run, company.cast, place, self._setting(run, place), company.risks)
         try:
-            self._view.pods.learn(await self._writer.create(PODS, document))
+            answer = await self._writer.create(PODS, document)
         except KubeError as refused:
             self.roster.give_up(key)
             if isinstance(refused, StatusError) and refused.code == INVALID and place.is_rank:
-                seat = (place.group, place.group_rank)
-                self._told.append(
-                    Lost(
-                        (run.metadata.namespace, run.metadata.name),
-                        uid,
-                        company.cast.attempt,
-                        self._clock(),
-                        seat,
-                        failed=True,
-                        message=str(refused)[:400],
-                    )
-                )
+                self._told.append(self._lost(company, place, str(refused)[:400], failed=True))
             self._later(uid, "a pod could not be made", name, refused)
+            return
+        lost = self._lost(company, place, "its pod was deleted", failed=False) if place.is_rank else None
+        self._made[key] = Made(msgspec.json.decode(answer, type=Head).metadata.uid, uid, lost)
+        self._view.pods.learn(answer)
+        self._wake()
+
+    def _lost(self, company: Company, place: Place, message: str, *, failed: bool) -> Lost:
+        metadata = company.run.metadata
+        seat = (place.group, place.group_rank)
+        run = (metadata.namespace, metadata.name)
+        return Lost(run, metadata.uid, company.cast.attempt, self._clock(), seat, failed, message)
 
     def _setting(self, run: Run, place: Place) -> Setting:
         policy = self._policy()

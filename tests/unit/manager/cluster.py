@@ -290,6 +290,10 @@ class Manager:
             raise StoppedError
         return not (self.carrier.untold or self.carrier.unsaid or self.keeper.has_news)
 
+    def turn(self) -> None:
+        """Turn once; nobody looks at what came of it yet."""
+        asyncio.run(self._turn())
+
     def settle(self) -> None:
         """Turn until nothing is written any more."""
         for _ in range(100):

@@ -283,3 +283,13 @@ def test_without_a_template_the_administrators_is_used() -> None:
     Manager(server).settle()
     (pod,) = pods_of(server, "r")
     assert pod["spec"]["containers"][0]["image"] == "house:1"
+
+
+def test_a_pod_that_is_deleted_before_anybody_saw_it_is_replaced_too() -> None:
+    server = fleet()
+    put_run(server, "r", "org", 16)
+    manager = Manager(server)
+    manager.turn()
+    server.delete(PODS.path("ns", pods_of(server, "r")[0]["metadata"]["name"]))
+    manager.settle()
+    assert (server.run("r")["status"]["attempt"], len(pods_of(server, "r"))) == (2, 2)
