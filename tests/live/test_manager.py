@@ -127,6 +127,8 @@ def test_a_lottery_is_held_proved_and_carried_out(scene: Scene, manager: Manager
     assert any(line.get("seed") == record.seed and line["part"] == "resolver" for line in manager.lines())
     assert manager.said("RandomPreempt")
     wait_until(lambda: "RandomPreempt" in scene.events(lost), "the loser is told")
+    for run in ("one", "two", "newcomer"):
+        scene.cancel(run)  # else they draw against each other for as long as the tests last
 
 
 def test_a_node_dies_and_its_rank_goes_on_at_the_spare(scene: Scene) -> None:

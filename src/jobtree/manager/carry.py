@@ -51,8 +51,11 @@ class Carrier:
             await together(self._keep_child(child) for child in step.children)
         except StatusError as refused:
             raise RefusedError(str(refused)) from refused
+        made = {lease.name for lease in step.leases.opens}
+        ends = step.leases.ends
+        await together(self._end_lease(ending) for ending in ends if ending.lease not in made)
         await together(self._make_lease(lease) for lease in step.leases.opens)
-        await together(self._end_lease(ending) for ending in step.leases.ends)
+        await together(self._end_lease(ending) for ending in ends if ending.lease in made)
 
     # Decisions
 
