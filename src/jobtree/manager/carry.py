@@ -1,6 +1,6 @@
 """Carrying out a step: every write, in the order that a crash between any two must survive.
 
-Commit points first, one decision after another; then Lease objects, made before any is ended; then what
+Commit points first, one decision after another; then Lease objects, ended before others are made; then what
 only tells. A commit point that is refused ends the step: what was decided builds on something that has
 changed. What only tells may fail without harm, and is told again.
 """
