@@ -1,8 +1,8 @@
-"""What a rank of the live gang does: meets the others at MASTER_ADDR and adds numbers up with them, step by step.
+"""What a rank of the live gang does: meets the others at MASTER_ADDR and adds numbers up with them.
 
-Runs in containers, with nothing but Python. Rank 0 listens; in every step each rank sends its number, and gets
-the sum. Rank 0 writes a checkpoint after every step, and a new attempt goes on from there. A rank that loses the
-others waits to be ended, as a job that hangs in a collective does.
+Runs in containers, with nothing but Python. Rank 0 listens; in every step each rank sends its number, and
+gets the sum. Rank 0 writes a checkpoint after every step, and a new attempt goes on from there. A rank that
+loses the others waits to be ended, as a job that hangs in a collective does.
 """
 
 import json
@@ -51,9 +51,8 @@ def all_reduce(peers: list[socket.socket], number: int) -> int:
 
 
 def main() -> None:
-    saved = (
-        json.loads(CHECKPOINT.read_text()) if CHECKPOINT.exists() else {"step": 0, "sum": 0, "resumed": []}
-    )
+    written = CHECKPOINT.read_text() if CHECKPOINT.exists() else '{"step": 0, "sum": 0, "resumed": []}'
+    saved = json.loads(written)
     if saved["step"]:
         saved["resumed"].append([os.environ["JOBTREE_ATTEMPT"], saved["step"]])
     peers = meet()

@@ -1,15 +1,21 @@
 """The manager on a real API server, with fake nodes: what was decided really happens."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from jobtree.core.record import Record, verify
 from tests.live.control_plane import ControlPlane
-from tests.live.managing import Manager, Scene, install, set_policy
+from tests.live.managing import REPOSITORY, Manager, Scene, install, set_policy
 from tests.live.manifests import API_VERSION
 from tests.live.process import wait_until
 
@@ -121,10 +127,12 @@ def test_a_lottery_is_held_proved_and_carried_out(scene: Scene, manager: Manager
     assert any(line.get("seed") == record.seed and line["part"] == "resolver" for line in manager.lines())
     assert manager.said("RandomPreempt")
     wait_until(lambda: "RandomPreempt" in scene.events(lost), "the loser is told")
+    for run in ("one", "two", "newcomer"):
+        scene.cancel(run)  # else they draw against each other for as long as the tests last
 
 
 def test_a_node_dies_and_its_rank_goes_on_at_the_spare(scene: Scene) -> None:
-    """SCENARIOS 10, its first part."""
+    """SCENARIOS 10."""
     scene.nodes("nv-a", 10)
     scene.budget("a", 96)
     scene.run("j1", "a", 64, spares=1)
@@ -146,16 +154,30 @@ def test_a_node_dies_and_its_rank_goes_on_at_the_spare(scene: Scene) -> None:
     wait_until(lambda: attempt_of(scene, "j1") == ["2"] * 8, "the next attempt runs", 40)
     again = next(pod for pod in scene.running("j1") if pod["spec"].get("hostname") == "j1-0-3")
     assert again["spec"]["nodeName"] == standby["spec"]["nodeName"]
-    assert scene.phase("j1") == "Running"
-    node = scene.plane.rest.get(f"/api/v1/nodes/{victim['spec']['nodeName']}").body
+    wait_until(lambda: is_cordoned(scene, victim["spec"]["nodeName"]), "the node is cordoned")
+    fail_a_node_of(scene, "j1", "0-0")
     wait_until(
-        lambda: bool(
-            scene.plane.rest.get(f"/api/v1/nodes/{node['metadata']['name']}")
-            .body["spec"]
-            .get("unschedulable")
-        ),
-        "the node is cordoned",
+        lambda: [one["spec"]["reason"] for one in scene.leases("j1")].count("Recover") == 1, "it recovers", 40
     )
+    wait_until(lambda: attempt_of(scene, "j1") == ["3"] * 8, "the next attempt runs", 40)
+    third = fail_a_node_of(scene, "j1", "0-1")
+    wait_until(lambda: "CapacityLost" in scene.endings("j1"), "there is no room left", 40)
+    scene.await_phase("Reserved", "j1")
+    scene.fleet.mend(third)
+    scene.plane.kubectl("uncordon", third)
+    scene.await_phase("Running", "j1", within=60)
+    wait_until(lambda: len(scene.running("j1")) == 8, "without a spare", 40)
+
+
+def fail_a_node_of(scene: Scene, run: str, seat: str) -> str:
+    pod = next(pod for pod in scene.running(run) if pod["spec"].get("hostname") == f"{run}-{seat}")
+    node = str(pod["spec"]["nodeName"])
+    scene.fleet.fail(node)
+    return node
+
+
+def is_cordoned(scene: Scene, node: str) -> bool:
+    return bool(scene.plane.rest.get(f"/api/v1/nodes/{node}").body["spec"].get("unschedulable"))
 
 
 def attempt_of(scene: Scene, run: str) -> list[str]:
@@ -191,6 +213,51 @@ def test_a_tree_prepares_then_trains_and_evaluates_together(scene: Scene) -> Non
     scene.finish("tree-train")
     scene.finish("tree-eval")
     scene.await_phase("Completed", "tree")
+
+
+def test_a_snapshot_plans_what_the_cluster_then_does(scene: Scene, tmp_path: Path) -> None:
+    """SCENARIOS 14."""
+    scene.nodes("nv-a", 4)
+    scene.nodes("nv-b", 4)
+    scene.budget("a", 64)
+    scene.run("first", "a", 24)
+    scene.await_running("first", 3)
+    kinds = "nodes,pods,budgets,runs,reservations,gpuleases"
+    snapshot = scene.plane.kubectl("get", kinds, "-A", "-o", "yaml").stdout
+    policy = {"apiVersion": "sim.rq.davidlangworthy.io/v1", "kind": "Policy", "spec": yaml.safe_load(HASTY)}
+    state = tmp_path / "cluster.yaml"
+    state.write_text(f"{snapshot}---\n{yaml.safe_dump(policy)}")
+    resources = {"gpuType": scene.flavor, "totalGPUs": 32}
+    spec = {"owner": scene.owner("a"), "resources": resources, "locality": {"groupGPUs": 16}}
+    new = tmp_path / "new.yaml"
+    metadata = {"name": "new", "namespace": scene.name}
+    new.write_text(
+        yaml.safe_dump({"apiVersion": API_VERSION, "kind": "Run", "metadata": metadata, "spec": spec})
+    )
+    planned = kubectl_runs("--state", str(state), "plan", "-f", str(new), "-o", "json")
+    scene.create("Run", "new", spec)
+    scene.await_running("new", 4)
+    assert slots_of(scene.status("new")) == slots_of(planned["status"])
+
+
+def kubectl_runs(*arguments: str) -> dict[str, Any]:
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from jobtree.cli.main import main; sys.exit(main())",
+        *arguments,
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    body: dict[str, Any] = json.loads(answer.stdout)
+    runs: list[dict[str, Any]] = [one for one in body.get("items", [body]) if one["kind"] == "Run"]
+    (found,) = [one for one in runs if one["metadata"]["name"] == "new"]
+    return found
+
+
+def slots_of(status: dict[str, Any]) -> list[tuple[int, list[str]]]:
+    return [(lease["group"], lease["slots"]) for lease in status["allocation"]["leases"]]
 
 
 def test_a_pod_deleted_by_hand_is_replaced(scene: Scene) -> None:

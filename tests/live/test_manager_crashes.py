@@ -135,7 +135,7 @@ def test_a_leader_that_was_paused_writes_nothing_when_it_wakes(ground: Ground) -
     scene.budget("a", 16)
     ground.free_election()
     with ground.manager() as sleeper:
-        wait_until(lambda: sleeper.said("this process leads"), "one leads")
+        wait_until(lambda: sleeper.said("the cluster is read"), "one leads")
         with ground.manager() as standby:
             os.kill(sleeper.process.pid, signal.SIGSTOP)
             scene.run("r", "a", 16)

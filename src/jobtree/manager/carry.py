@@ -1,6 +1,6 @@
 """Carrying out a step: every write, in the order that a crash between any two must survive.
 
-Commit points first, one decision after another; then Lease objects, made before any is ended; then what
+Commit points first, one decision after another; then Lease objects, ended before others are made; then what
 only tells. A commit point that is refused ends the step: what was decided builds on something that has
 changed. What only tells may fail without harm, and is told again.
 """
@@ -40,19 +40,22 @@ class Carrier:
         self._log = log
         self._versions: dict[str, str] = {}  # of Runs, as written in this step
         self.untold: list[Run] = []  # whose status was not written
+        self.unsaid: set[str] = set()  # Budgets and Reservations whose status was not written
 
     async def carry_out(self, step: Step) -> None:
-        """Raises RefusedError where a decision was refused."""
-        self._versions, self.untold = {}, []
+        """The decisions of a step, and their leases. Raises RefusedError where one was refused."""
+        self._versions, self.untold, self.unsaid = {}, [], set()
         try:
             for batch in step.batches:
                 await self._commit(batch)
             await together(self._keep_child(child) for child in step.children)
         except StatusError as refused:
             raise RefusedError(str(refused)) from refused
-        await self._make_leases(step.leases.opens)
-        await self._end_leases(step.leases.ends)
-        await self._tell(step)
+        made = {lease.name for lease in step.leases.opens}
+        ends = step.leases.ends
+        await together(self._end_lease(ending) for ending in ends if ending.lease not in made)
+        await together(self._make_lease(lease) for lease in step.leases.opens)
+        await together(self._end_lease(ending) for ending in ends if ending.lease in made)
 
     # Decisions
 
@@ -118,14 +121,8 @@ class Carrier:
 
     # Leases
 
-    async def _make_leases(self, leases: Iterable[Lease]) -> None:
-        await together(self._make_lease(lease) for lease in leases)
-
     async def _make_lease(self, lease: Lease) -> None:
         self._view.leases.learn(await self._writer.create(LEASES, to_document(to_wire(lease))))
-
-    async def _end_leases(self, endings: Iterable[Ending]) -> None:
-        await together(self._end_lease(ending) for ending in endings)
 
     async def _end_lease(self, ending: Ending) -> None:
         held = self._view.leases.named(ending.lease)
@@ -143,20 +140,24 @@ class Carrier:
 
     # What only tells
 
-    async def _tell(self, step: Step) -> None:
+    async def tell(self, step: Step) -> None:
+        """After the decisions: what others read. ``untold`` and ``unsaid`` are what could not be written."""
         told: list[Awaitable[None]] = [
-            *(self._harmless("reservation", self._abandon(*key)) for key in step.abandoned),
-            *(self._harmless("reservation", self._write_reservation(write)) for write in step.reservations),
+            *(self._harmless("reservation", key[1], self._abandon(*key)) for key in step.abandoned),
+            *(
+                self._harmless("reservation", write.name, self._write_reservation(write))
+                for write in step.reservations
+            ),
         ]
         await together(told)
         await together(
             [
                 *(self._tell_run(write) for write in step.statuses),
                 *(
-                    self._harmless("budget", self._write_budget(name, plain(status)))
+                    self._harmless("budget", name, self._write_budget(name, plain(status)))
                     for name, status in step.budgets
                 ),
-                *(self._harmless("finalizer", self._let_go(run)) for run in step.released),
+                *(self._harmless("finalizer", run.metadata.name, self._let_go(run)) for run in step.released),
             ]
         )
 
@@ -168,10 +169,12 @@ class Carrier:
             if not refused.is_conflict and refused.code != NOT_FOUND:
                 self._log.say("binder", "a status was refused", run=title(write.run), why=str(refused))
 
-    async def _harmless(self, what: str, doing: Awaitable[None]) -> None:
+    async def _harmless(self, what: str, name: str, doing: Awaitable[None]) -> None:
+        """What only tells and was refused is told again."""
         try:
             await doing
         except StatusError as refused:
+            self.unsaid.add(name)
             if refused.code == FORBIDDEN or not (refused.is_conflict or refused.code == NOT_FOUND):
                 self._log.say("binder", f"a {what} was refused", why=str(refused))
 

@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Iterable
 
 from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from jobtree.kube.watch import Watch
+from jobtree.manager.metrics import Metrics
 from jobtree.manager.view import NEEDED, View
 
 STALE_SECONDS = 90.0
@@ -17,7 +19,8 @@ STUCK_SECONDS = 60.0
 
 
 class Health:
-    def __init__(self, view: View, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, view: View, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+        self.metrics = metrics
         self.watches: list[Watch] = []
         self.trouble = ""  # why the last step was not written
         self._view = view
@@ -49,6 +52,7 @@ class Health:
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         host, _, port = address.rpartition(":")
@@ -60,6 +64,9 @@ class Health:
 
     async def _readyz(self, _: web.Request) -> web.Response:
         return answer([*self.illness(), *self.unreadiness()])
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=self.metrics.page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def answer(problems: Iterable[str]) -> web.Response:

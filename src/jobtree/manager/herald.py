@@ -8,9 +8,11 @@ from jobtree.api.meta import API_VERSION
 from jobtree.api.nodes import CORDONED
 from jobtree.api.quantities import SECOND, format_time
 from jobtree.kube import requests
+from jobtree.kube.decode import LiveNode
 from jobtree.kube.errors import FencedError, KubeError, StatusError
 from jobtree.kube.requests import Seen
 from jobtree.kube.resources import EVENTS, NODES
+from jobtree.kube.store import Change, Held
 from jobtree.kube.writes import Writer
 from jobtree.manager.log import Log
 from jobtree.manager.steps import Note
@@ -36,6 +38,13 @@ class Herald:
         for name in nodes:
             self._begin("nodes", self._cordon(name, now))
 
+    def see(self, changes: Iterable[Change[LiveNode]]) -> None:
+        """A node that somebody uncordoned is not cordoned by Jobtree any more."""
+        for change in changes:
+            held = change.after
+            if held is not None and CORDONED in held.value.annotations and not held.value.node.cordoned:
+                self._begin("nodes", self._forget_cordon(held))
+
     async def settle(self) -> None:
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -58,6 +67,11 @@ class Herald:
         self._view.nodes.learn(answer)
         self._log.say("binder", "a failed node is cordoned", node=name)
 
+    async def _forget_cordon(self, held: Held[LiveNode]) -> None:
+        patch = {"metadata": {"annotations": {CORDONED: None}}}
+        seen = Seen(held.name, uid=held.uid, resource_version=held.resource_version)
+        self._view.nodes.learn(await self._writer.write(requests.merge_patch(NODES, seen, patch)))
+
     def _begin(self, what: str, doing: Awaitable[None]) -> None:
         task = asyncio.ensure_future(self._harmless(what, doing))
         self._tasks.add(task)
@@ -69,6 +83,8 @@ class Herald:
         except FencedError:
             return
         except KubeError as refused:
+            if isinstance(refused, StatusError) and refused.is_conflict:
+                return  # it has changed meanwhile: what it is now will be seen
             if str(refused) not in self._complained:
                 self._complained.add(str(refused))
                 self._log.say("binder", f"{what} cannot be written", why=str(refused))

@@ -13,13 +13,13 @@ import msgspec
 from jobtree.api.budget import Budget
 from jobtree.api.lease import RunRef
 from jobtree.api.policy import Policy
-from jobtree.api.reservation import Reservation
+from jobtree.api.reservation import Reservation, ReservationState
 from jobtree.api.run import Decided, Run, RunStatus
 from jobtree.core.allocation import leases_of
 from jobtree.core.check import Violation
 from jobtree.core.lease import RunKey
 from jobtree.core.reservations import from_wire
-from jobtree.core.runs import RunState
+from jobtree.core.runs import FINISHED, RunState
 from jobtree.core.tree import child_name
 from jobtree.core.world import World
 from jobtree.kube.decode import LiveNode, LivePod
@@ -41,6 +41,8 @@ class Intake:
         self.redo: list[RunKey] = []  # a Reservation decided about them, and they do not say so yet
         self.budgets: set[str] = set()  # that came or changed
         self.reservations: dict[RunKey, Reservation] = {}  # as last seen
+        self.outlived: dict[RunKey, ReservationState] = {}  # Reservations that ended and do not say so yet
+        self.stirred = True  # something changed that promises depend on
         self._decided: dict[str, Decided] = {}
 
     def take_in(self, changes: Changes) -> list[Violation]:
@@ -65,6 +67,7 @@ class Intake:
         policy = change.after.value if change.after else Policy()
         if policy != self.world.policy:
             self.world.set_policy(policy)
+            self.stirred = True
 
     def _see_node(self, change: Change[LiveNode]) -> None:
         before, after = change.before, change.after
@@ -73,6 +76,9 @@ class Intake:
             self.world.drop_node(before.name, before.uid)
         elif before is None or before.value.node != after.value.node:
             self.world.put_node(after.value.node)
+        else:
+            return
+        self.stirred = True
 
     def _see_pod(self, change: Change[LivePod]) -> None:
         before, after = change.before, change.after
@@ -81,6 +87,9 @@ class Intake:
             self.world.drop_pod(before.uid)
         elif before is None or before.value.pod != after.value.pod:
             self.world.put_pod(after.value.pod)
+        else:
+            return
+        self.stirred = self.stirred or not any(one.value.run_uid for one in (before, after) if one)
 
     def _see_budget(self, change: Change[Budget]) -> None:
         before, after = change.before, change.after
@@ -89,9 +98,11 @@ class Intake:
             known = self.world.ledger.budgets.get(before.name)
             if known is not None and known.metadata.uid == before.uid:
                 self.world.drop_budget(before.name)
+                self.stirred = True
         elif before is None or before.value.spec != after.value.spec:
             self.world.put_budget(after.value)
             self.budgets.add(after.name)
+            self.stirred = True
 
     # Runs
 
@@ -117,6 +128,7 @@ class Intake:
         elif known.spec != run.spec or known.metadata.deletion_timestamp != run.metadata.deletion_timestamp:
             self.world.put_run(run)
             self.fresh.add(key_of(run))
+            self.stirred = True
         else:
             state = self.world.runs.get(key_of(run))
             if state is not None and state.uid == uid:
@@ -135,12 +147,14 @@ class Intake:
         if state.uid == run.metadata.uid:
             state.verdict = verdict_told(state)
         self.fresh.add(key_of(run))
+        self.stirred = True
 
     def _see_gone(self, run: Run) -> None:
         uid = run.metadata.uid
         self.runs.pop(uid, None)
         self.leaving.pop(uid, None)
         self.book.forget_run(uid)
+        self.stirred = True
         state = self.world.runs.get(key_of(run))
         if state is not None and state.uid == uid:
             self.world.drop_run(state.key)
@@ -157,6 +171,7 @@ class Intake:
         if change.after is None:
             assert change.before is not None
             self.reservations.pop((change.before.namespace, change.before.name), None)
+            self.stirred = True
             return
         reservation = change.after.value
         self.reservations[change.after.namespace, change.after.name] = reservation
@@ -173,9 +188,14 @@ class Intake:
         state = self.world.runs.get((reservation.metadata.namespace, name))
         if state is None or (not stage and state.uid != reference.uid):
             return
-        if reservation.status.state != "Pending":
-            state.reservations = max(state.reservations, number)
-        elif state.promise is None and state.phase in ("Pending", "Running"):
+        state.reservations = max(state.reservations, number)
+        if reservation.status.state != "Pending" or state.promise is not None:
+            return
+        if state.phase in FINISHED:
+            self.outlived[reservation.metadata.namespace, reservation.metadata.name] = "Cancelled"
+        elif state.leases and state.run.status.reservation != reservation.metadata.name:
+            self.outlived[reservation.metadata.namespace, reservation.metadata.name] = "Superseded"
+        elif state.phase in ("Pending", "Running"):
             self.world.put_promise(state, from_wire(reservation, state, stage))
 
 

@@ -7,6 +7,9 @@ has two pods. A pod on a node that has failed is waited for by nobody.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
 
 from jobtree.api.policy import Policy
 from jobtree.api.run import Run
@@ -15,19 +18,27 @@ from jobtree.kube.decode import RISK, LivePod
 from jobtree.kube.errors import INVALID, FencedError, KubeError, StatusError
 from jobtree.kube.requests import Seen
 from jobtree.kube.resources import PODS, SERVICES
-from jobtree.kube.store import Change, Held
+from jobtree.kube.store import Change, Head, Held
 from jobtree.kube.writes import Writer
 from jobtree.manager.log import Log
 from jobtree.manager.news import Lost, News
 from jobtree.manager.pods.documents import HOLD, Setting, pod_document, risk_text, service_document
 from jobtree.manager.pods.environment import needs_service
-from jobtree.manager.pods.names import pod_name
+from jobtree.manager.pods.names import ATTEMPT_LABEL, pod_name
 from jobtree.manager.pods.places import NOBODY, Place
 from jobtree.manager.roster import FINISHED, Roster
-from jobtree.manager.steps import Company
+from jobtree.manager.steps import Company, Note
 from jobtree.manager.view import View
 
 RETRY_MS = 5_000
+
+
+class Made(NamedTuple):
+    """A pod that the server says it made; ``lost`` is what is told should it be gone before it is seen."""
+
+    uid: str
+    run: str
+    lost: Lost | None
 
 
 class Keeper:
@@ -49,6 +60,9 @@ class Keeper:
         self._waiting: set[str] = set()  # Runs whose pods wait for room
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: list[News] = []
+        self._made: dict[tuple[str, str], Made] = {}  # pods that were made and not seen yet
+        self._notes: list[Note] = []
+        self._noted: set[tuple[str, str]] = set()
 
     def take(self, companies: dict[str, Company]) -> None:
         self._companies.update(companies)
@@ -69,10 +83,23 @@ class Keeper:
         self._touched |= runs
         self._unheard |= runs
         for change in changed:
-            if change.after is None and change.before is not None:
+            if change.after is not None:
+                self._made.pop((change.after.namespace, change.after.name), None)
+            elif change.before is not None:
                 self._asked.discard(change.before.uid)
+        self._miss()
         if changed:
             self._touched |= self._waiting
+
+    def _miss(self) -> None:
+        """Pods that came and went before anybody looked: no change tells of them."""
+        for key, made in list(self._made.items()):
+            if self._view.pods.get(made.uid) is None:
+                del self._made[key]
+                self.roster.give_up(key)
+                self._touched.add(made.run)
+                if made.lost is not None:
+                    self._told.append(made.lost)
 
     def news(self) -> list[News]:
         """What the pods tell, of Runs whose pods changed or should have."""
@@ -86,6 +113,11 @@ class Keeper:
     def has_news(self) -> bool:
         """Whether pods may have something to tell that nobody has heard yet."""
         return bool(self._told or self._unheard & self.roster.by_run.keys())
+
+    def notes(self) -> list[Note]:
+        """What users should know of pods that could not be made."""
+        notes, self._notes = self._notes, []
+        return notes
 
     def alarm(self) -> int | None:
         return min(self._retry_at.values(), default=None)
@@ -122,7 +154,7 @@ class Keeper:
         wanted = {pod_name(name, uid, place.part): place for place in company.cast.places}
         pods = self.roster.by_run.get(uid, {})
         stale = [held for held in pods.values() if not self._belongs(held, wanted)]
-        blocking = [held for held in stale if not self._may_stay(held, company)]
+        blocking = [held for held in stale if not self._may_stay(held, wanted, company)]
         for held in blocking:
             self._end(held)
         self._warn(company, [held for held in pods.values() if held not in stale])
@@ -139,12 +171,12 @@ class Keeper:
             return False
         return place.is_rank or held.value.phase not in FINISHED
 
-    def _may_stay(self, held: Held[LivePod], company: Company) -> bool:
-        """A rank that has ended stays to be looked at, as long as the next attempt does not need its name."""
-        return held.value.phase in FINISHED and held.name not in {
-            pod_name(company.run.metadata.name, company.run.metadata.uid, place.part)
-            for place in company.cast.places
-        }
+    def _may_stay(self, held: Held[LivePod], wanted: dict[str, Place], company: Company) -> bool:
+        """Ranks that have ended stay to be looked at, as long as they are of this attempt or the last one."""
+        if held.value.phase not in FINISHED or held.name in wanted:
+            return False
+        attempt = held.value.labels.get(ATTEMPT_LABEL, "")
+        return company.cast == NOBODY or (attempt.isdecimal() and int(attempt) >= company.cast.attempt - 1)
 
     def _end(self, held: Held[LivePod]) -> None:
         lost = self._is_lost(held.value.pod.node)
@@ -230,23 +262,23 @@ class Keeper:
         run, key = company.run, (company.run.metadata.namespace, name)
         document = pod_document(run, company.cast, place, self._setting(run, place), company.risks)
         try:
-            self._view.pods.learn(await self._writer.create(PODS, document))
+            answer = await self._writer.create(PODS, document)
         except KubeError as refused:
             self.roster.give_up(key)
             if isinstance(refused, StatusError) and refused.code == INVALID and place.is_rank:
-                seat = (place.group, place.group_rank)
-                self._told.append(
-                    Lost(
-                        (run.metadata.namespace, run.metadata.name),
-                        uid,
-                        company.cast.attempt,
-                        self._clock(),
-                        seat,
-                        failed=True,
-                        message=str(refused)[:400],
-                    )
-                )
+                self._told.append(self._lost(company, place, str(refused)[:400], failed=True))
             self._later(uid, "a pod could not be made", name, refused)
+            return
+        lost = self._lost(company, place, "its pod was deleted", failed=False) if place.is_rank else None
+        self._made[key] = Made(msgspec.json.decode(answer, type=Head).metadata.uid, uid, lost)
+        self._view.pods.learn(answer)
+        self._wake()
+
+    def _lost(self, company: Company, place: Place, message: str, *, failed: bool) -> Lost:
+        metadata = company.run.metadata
+        seat = (place.group, place.group_rank)
+        run = (metadata.namespace, metadata.name)
+        return Lost(run, metadata.uid, company.cast.attempt, self._clock(), seat, failed, message)
 
     def _setting(self, run: Run, place: Place) -> Setting:
         policy = self._policy()
@@ -263,14 +295,22 @@ class Keeper:
     def _later(self, uid: str, what: str, name: str, refused: KubeError) -> None:
         if not isinstance(refused, FencedError):
             self._log.say("binder", what, name=name, why=str(refused))
+            self._note(uid, f"{what}: {refused}")
         self._retry_at[uid] = self._clock() + RETRY_MS
         self._touched.add(uid)
         self._wake()
+
+    def _note(self, uid: str, message: str) -> None:
+        held = self._view.runs.get(uid)
+        if held is not None and (uid, message) not in self._noted:
+            self._noted.add((uid, message))
+            self._notes.append(Note(held.value, "PodRefused", message, self._clock(), warning=True))
 
     def _forget(self, uid: str) -> None:
         if self._view.runs.get(uid) is None:
             self._companies.pop(uid, None)
             self._served.discard(uid)
+            self._noted = {noted for noted in self._noted if noted[0] != uid}
             self.roster.forget_run(uid)
 
     def _begin(self, doing: Awaitable[None]) -> None:

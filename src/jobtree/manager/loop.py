@@ -7,6 +7,7 @@ it.
 
 import asyncio
 import time
+from collections.abc import Iterable
 
 from jobtree.core.check import Violation
 from jobtree.kube.errors import FencedError, KubeError
@@ -31,8 +32,8 @@ def now_ms() -> int:
 
 class Loop:
     def __init__(self, model: Model, view: View, writer: Writer, health: Health, log: Log) -> None:
-        self.violations: dict[str, int] = {}  # by invariant
         self.woken = asyncio.Event()
+        self._stopping = False
         self._model = model
         self._view = view
         self._health = health
@@ -42,17 +43,19 @@ class Loop:
         self._herald = Herald(writer, view, log)
 
     async def run(self) -> None:
-        """Until it may not write any more. Raises FencedError."""
+        """Until it is told to stop, or may not write any more: then FencedError is raised."""
         await self._load()
-        while True:
+        while not self._stopping:
             self._health.turned()
             step = await self._once()
             await self._wait(step)
-
-    async def finish(self) -> None:
-        """Let what was begun end."""
         await self._keeper.settle()
         await self._herald.settle()
+
+    def stop(self) -> None:
+        """No further step; what was begun is brought to its end."""
+        self._stopping = True
+        self.woken.set()
 
     async def _load(self) -> None:
         everything = self._view.everything()
@@ -71,6 +74,7 @@ class Loop:
         self.woken.clear()
         changes = self._view.drain()
         self._keeper.see(changes.pods)
+        self._herald.see(changes.nodes)
         news = self._keeper.news()
         step = await asyncio.to_thread(self._model.advance, changes, news, now_ms())
         self._count(step.violations)
@@ -78,25 +82,31 @@ class Loop:
             self._log.say(part, str(line.pop("event", line["action"])), **line)
         try:
             await self._carrier.carry_out(step)
+            self._keeper.take(step.companies)
+            self._keeper.work()
+            await self._carrier.tell(step)
         except FencedError:
             raise
         except (RefusedError, KubeError) as refused:
-            self._health.trouble = f"the last decision could not be written: {refused}"
-            self._log.say("binder", "a decision was refused: planning again", why=str(refused))
-            await asyncio.sleep(TROUBLE_WAIT_SECONDS if isinstance(refused, KubeError) else 0)
-            await self._load()
-            self.woken.set()
+            await self._begin_anew(refused)
             return None
         self._health.trouble = ""
         for run in self._carrier.untold:
             self._model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
-        self._keeper.take(step.companies)
-        self._keeper.work()
+        self._model.telling.unsay(self._carrier.unsaid)
         if self._keeper.has_news:
             self.woken.set()
-        self._herald.tell(step.notes)
+        self._herald.tell((*step.notes, *self._keeper.notes()))
         self._herald.cordon(step.cordons, now_ms())
         return step
+
+    async def _begin_anew(self, refused: Exception) -> None:
+        """Something could not be written: what was decided is forgotten, and decided again."""
+        self._health.trouble = f"the last decision could not be written: {refused}"
+        self._log.say("binder", "a decision was refused: planning again", why=str(refused))
+        await asyncio.sleep(TROUBLE_WAIT_SECONDS if isinstance(refused, KubeError) else 0)
+        await self._load()
+        self.woken.set()
 
     async def _wait(self, step: Step | None) -> None:
         """Until something changes or is due."""
@@ -107,9 +117,9 @@ class Loop:
         except TimeoutError:
             return
 
-    def _count(self, violations: "tuple[Violation, ...] | list[Violation]") -> None:
+    def _count(self, violations: Iterable[Violation]) -> None:
         for violation in violations:
-            self.violations[violation.invariant] = self.violations.get(violation.invariant, 0) + 1
+            self._health.metrics.count(violation)
             self._log.say(
                 "check", "an invariant is broken", invariant=violation.invariant, why=violation.message
             )

@@ -7,6 +7,7 @@ that has lost the election ends: another one begins anew from what the cluster s
 import asyncio
 import os
 import signal
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -26,12 +27,14 @@ from jobtree.manager.health import Health
 from jobtree.manager.log import Log
 from jobtree.manager.loop import Loop
 from jobtree.manager.lotterykey import BrokenKeyError, lottery_key
+from jobtree.manager.metrics import Metrics
 from jobtree.manager.model import Model
 from jobtree.manager.settings import Settings
 from jobtree.manager.view import View
 
 LOOK_SECONDS = 0.1
 RETRY_SECONDS = 5.0
+FINISH_SECONDS = 10.0
 LOST = 1
 
 
@@ -44,6 +47,7 @@ class Process:
         self._elected = asyncio.Event()
         self._ending = asyncio.Event()
         self._code = 0
+        self._loop: Loop | None = None
         self._complained: dict[str, str] = {}
 
     async def run(self) -> int:
@@ -53,7 +57,7 @@ class Process:
             loop.add_signal_handler(number, self._ending.set)
         transport = PooledTransport(self._access)
         view = View(self._settings.namespace, self._report, self._woken)
-        health = Health(view)
+        health = Health(view, Metrics())
         server = await health.serve(self._settings.health_address) if self._settings.health_address else None
         leader = Leader(Client(PlainTransport(self._access)), self._post(), self._hear(loop))
         gate = Gate(leader.may_write, self._after_write)
@@ -62,12 +66,13 @@ class Process:
         leader.start()
         ending = asyncio.ensure_future(self._ending.wait())
         await asyncio.wait((leading, ending), return_when=asyncio.FIRST_COMPLETED)
-        gate.close()
         if leading.done():
             self._code = LOST
+        elif self._code != LOST:
+            await self._bring_to_an_end(leading)
+        gate.close()
         if self._code == LOST:
-            why = leading.exception() if leading.done() else "its lease was not renewed in time"
-            self._log.say("leader", "this process does not lead any more", why=str(why))
+            self._explain(leading.exception() if leading.done() else None)
         for task in (leading, ending, *watching):
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):
@@ -77,6 +82,22 @@ class Process:
             await server.cleanup()
         await transport.close()
         return self._code
+
+    def _explain(self, broken: BaseException | None) -> None:
+        if broken is None or isinstance(broken, FencedError):
+            why = str(broken or "its lease was not renewed in time")
+            self._log.say("leader", "this process does not lead any more", why=why)
+        else:
+            trace = "".join(traceback.format_exception(broken))
+            self._log.say(
+                "manager", "this is a bug in Jobtree: please report it", why=repr(broken), trace=trace
+            )
+
+    async def _bring_to_an_end(self, leading: "asyncio.Future[None]") -> None:
+        """What was begun is finished, if that does not take too long; the next manager does the rest."""
+        if self._loop is not None:
+            self._loop.stop()
+            await asyncio.wait((leading,), timeout=FINISH_SECONDS)
 
     # Leading
 
@@ -91,7 +112,7 @@ class Process:
         key = await self._key(transport, writer, health)
         model = Model(key, self._settings.check_seconds * 1000)
         loop = Loop(model, view, writer, health, self._log)
-        self._wake = loop.woken
+        self._loop, self._wake = loop, loop.woken
         await loop.run()
 
     async def _await_view(self, view: View, health: Health) -> None:

@@ -50,7 +50,9 @@ def own_identity() -> str:
 @click.option("--election", default="jobtree-controller-manager", help="The name of the election's Lease.")
 @click.option("--identity", default=own_identity, help="Who this process is in the election.")
 @click.option(
-    "--health-address", default="0.0.0.0:8081", help="Where /healthz and /readyz are served; empty: nowhere."
+    "--health-address",
+    default="0.0.0.0:8081",
+    help="Where /healthz, /readyz and /metrics are served; empty: nowhere.",
 )
 @click.option("--check-seconds", default=30, help="How often, at most, all invariants are checked.")
 @click.option("--stop-after-writes", default=0, hidden=True)

@@ -59,8 +59,16 @@ class Telling:
 
     def untell(self, uid: str, run: RunKey) -> None:
         """What was to be written was not: say it again."""
+        self._intake.stirred = True
         self._runs.pop(uid, None)
         self._touched.add(run)
+
+    def unsay(self, names: set[str]) -> None:
+        """The same for Budgets and Reservations, by name."""
+        self._intake.stirred = self._intake.stirred or bool(names)
+        for name in names & self._budgets.keys():
+            del self._budgets[name]
+            self._touched_budgets.add(name)
 
     def warned_of(self, state: RunState) -> Warned:
         return self.warned.get(state.key, Warned(state.phase_at))
@@ -99,19 +107,32 @@ class Telling:
         status = msgspec.structs.replace(known.status, state=ENDS[action.kind], forecast=None)
         return None if run is None else ReservationWrite(run, promise.name, status)
 
+    def _outlived(self) -> list[ReservationWrite]:
+        """Reservations whose Run started or ended, and whose end a crash kept from being written."""
+        outlived, self._intake.outlived = self._intake.outlived, {}
+        writes = []
+        for (namespace, name), state in outlived.items():
+            known = self._intake.reservations[namespace, name]
+            run = self._intake.runs.get(known.spec.run_ref.uid)
+            if run is not None:
+                status = msgspec.structs.replace(known.status, state=state, forecast=None)
+                writes.append(ReservationWrite(run, name, status))
+        return writes
+
     # What is to be told now
 
     def refresh(self) -> Told:
         self._touched |= self._intake.fresh
         self._touched_budgets |= self._intake.budgets
-        ended, self._ended = self._ended, []
-        reservations = [*ended, *self._promises()]
-        notes = self._warn()
+        ended, self._ended = [*self._outlived(), *self._ended], []
+        stirred, self._intake.stirred = self._intake.stirred or bool(self._touched), False
+        reservations = [*ended, *(self._promises() if stirred else ())]
+        notes = self._warn() if stirred else ()
         statuses = self._statuses()
         budgets = self._usage()
         self._touched, self._touched_budgets = set(), set()
         self._intake.fresh, self._intake.budgets = set(), set()
-        return Told(statuses, tuple(reservations), self._abandoned(), budgets, notes)
+        return Told(statuses, tuple(reservations), self._abandoned() if stirred else (), budgets, notes)
 
     def _promises(self) -> list[ReservationWrite]:
         """Pending Reservations that do not say what is promised now; who is warned is found on the way."""

@@ -73,6 +73,7 @@ class Server:
         self.watchers: list[Callable[[str, Body, bool], None]] = []
         self.writes = 0  # that were asked for
         self.fault: Fault | None = None
+        self.refused: dict[str, StatusError] = {}  # by kind: none of it can be made
 
     async def send(self, request: Request) -> bytes:
         """Answers, unless a fault is due: before the write takes effect, or after it."""
@@ -92,6 +93,8 @@ class Server:
         if request.method == "GET":
             return json.dumps(self.find(path)).encode()
         if request.method == "POST":
+            if path.rpartition("/")[2] in self.refused:
+                raise self.refused[path.rpartition("/")[2]]
             return json.dumps(self.create(path, body)).encode()
         if request.method == "DELETE":
             return json.dumps(self.delete(path, body.get("preconditions", {}))).encode()
@@ -262,26 +265,34 @@ class Manager:
         """One turn of the loop; whether its decisions could be written."""
         changes = self.view.drain()
         self.keeper.see(changes.pods)
+        self.herald.see(changes.nodes)
         step = self.model.advance(changes, self.keeper.news(), self.server.now)
         self.violations += map(str, step.violations)
         try:
             await self.carrier.carry_out(step)
+            self.keeper.take(step.companies)
+            self.keeper.work()
+            await self.carrier.tell(step)
         except FencedError:
             raise
         except (RefusedError, KubeError):
+            await self.keeper.settle()
             self.load()
             return False
         for run in self.carrier.untold:
             self.model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
-        self.keeper.take(step.companies)
-        self.keeper.work()
+        self.model.telling.unsay(self.carrier.unsaid)
         await self.keeper.settle()
         self.herald.tell(step.notes)
         self.herald.cordon(step.cordons, self.server.now)
         await self.herald.settle()
         if self.dead:
             raise StoppedError
-        return not (self.carrier.untold or self.keeper.has_news)
+        return not (self.carrier.untold or self.carrier.unsaid or self.keeper.has_news)
+
+    def turn(self) -> None:
+        """Turn once; nobody looks at what came of it yet."""
+        asyncio.run(self._turn())
 
     def settle(self) -> None:
         """Turn until nothing is written any more."""

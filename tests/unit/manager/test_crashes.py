@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jobtree.kube.resources import LEASES, PODS, RESERVATIONS, RUNS
+from jobtree.kube.resources import BUDGETS, LEASES, PODS, RESERVATIONS, RUNS
 from tests.unit.manager.cluster import Body, Manager, Server, StoppedError
 from tests.unit.manager.stage import finish_pods, put_budget, put_nodes, put_policy, put_run, put_tree
 
@@ -58,6 +58,39 @@ def delete_tree(server: Server) -> None:
     server.delete(RUNS.path("ns", "tree"))
 
 
+def begin_narrow(server: Server) -> None:
+    put_nodes(server, "nv-a", 3)
+    put_budget(server, "org", 24)
+    put_run(server, "blocker", "org", 16)
+    put_run(server, "elastic", "org", 24, malleable=(8, 24, 8), rendezvous=True)
+
+
+def begin_behind(server: Server) -> None:
+    begin_narrow(server)
+    put_run(server, "waiting", "org", 24, malleable=(8, 24, 8), checkpoint="1m")
+
+
+def fail_a_pod(server: Server) -> None:
+    finish_pods(server, "elastic", "Failed", ranks=1)
+
+
+def shrink(server: Server) -> None:
+    server.change(
+        RUNS.path("ns", "elastic"), {"spec": {"malleable": {"desiredTotalGPUs": 8}}}, "", merge=True
+    )
+
+
+GROWTH = (
+    begin_narrow,
+    finish("blocker"),
+    later(61_000),
+    later(61_000),
+    fail_a_pod,
+    later(11_000),
+    shrink,
+    later(61_000),
+)
+SOONER = (begin_behind, finish("blocker"), shrink, later(61_000), finish("elastic"), later(61_000))
 TREE = (begin_tree, finish("tree-prep"), later(1000), finish("tree-eval"), delete_tree)
 RESOLUTION = (begin, later(60_000), submit_second, later(60_000), delete_first, complete_second)
 FAILURE = (begin, later(60_000), lose_node, later(60_000), delete_first)
@@ -107,7 +140,11 @@ def without_versions(run: Body) -> Body:
     return {"name": run["metadata"]["name"], "status": status, "finalizers": finalizers}
 
 
-@pytest.mark.parametrize("acts", [RESOLUTION, FAILURE, TREE], ids=["resolution", "failure", "tree"])
+@pytest.mark.parametrize(
+    "acts",
+    [RESOLUTION, FAILURE, GROWTH, SOONER, TREE],
+    ids=["resolution", "failure", "growth", "sooner", "tree"],
+)
 def test_whatever_write_was_the_last_the_outcome_is_the_same(acts: tuple[Act, ...]) -> None:
     undisturbed, writes = play(acts)
     expected = remains(undisturbed)
@@ -115,3 +152,32 @@ def test_whatever_write_was_the_last_the_outcome_is_the_same(acts: tuple[Act, ..
     for number in range(1, writes + 1):
         server, _ = play(acts, stop_after=number)
         assert remains(server) == expected, f"after write {number} of {writes}"
+
+
+def test_stages_start_together_or_not_at_all_whenever_the_manager_dies() -> None:
+    """Money goes while nobody leads: what was decided for both is carried out for both, or planned anew."""
+    outcomes = set()
+    for number in range(1, 40):
+        server = Server()
+        begin_tree(server)
+        manager = Manager(server)
+        manager.settle()
+        finish_pods(server, "tree-prep")
+        manager = Manager(server, stop_after=number)
+        try:
+            manager.settle()
+        except StoppedError:
+            poorer(server)
+        manager = Manager(server)
+        manager.settle()
+        phases = tuple(server.run(f"tree-{stage}")["status"]["phase"] for stage in ("train", "eval"))
+        assert len(set(phases)) == 1, f"after write {number}: {phases}"
+        outcomes.add(phases[0])
+    assert outcomes == {"Reserved", "Running"}
+
+
+def poorer(server: Server) -> None:
+    """The team's budget is cut to what training alone needs."""
+    path = BUDGETS.path(name="org")
+    envelopes = [{**server.find(path)["spec"]["envelopes"][0], "concurrency": 16}]
+    server.change(path, {"spec": {"envelopes": envelopes}}, "", merge=True)

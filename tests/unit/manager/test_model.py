@@ -1,5 +1,6 @@
 """From submit to the end, on a cluster in memory."""
 
+from jobtree.kube.errors import StatusError
 from jobtree.kube.resources import BUDGETS, LEASES, PODS, RUNS
 from tests.unit.manager.cluster import Manager, Server
 from tests.unit.manager.stage import (
@@ -198,3 +199,97 @@ def test_a_tree_prepares_then_trains_and_evaluates_together() -> None:
     manager.settle()
     assert phase(server, "tree") == "Completed"
     assert manager.violations == []
+
+
+def test_a_pod_that_can_never_be_made_fails_its_run_with_what_the_server_said() -> None:
+    server = fleet()
+    put_run(server, "r", "org", 8)
+    server.refused = {PODS.plural: StatusError(422, "Invalid", "spec.containers[0].image: Required value")}
+    manager = Manager(server)
+    for _ in range(4):
+        manager.settle()
+        server.now += 600_000
+    manager.settle()
+    assert (phase(server, "r"), endings(server, "r")) == ("Failed", ["Failed"])
+    assert "Required value" in server.run("r")["status"]["message"]
+
+
+def test_a_run_edited_while_it_runs_keeps_its_pods() -> None:
+    server = fleet()
+    put_run(server, "r", "org", 16, max_duration="2h")
+    manager = Manager(server)
+    manager.settle()
+    before = [pod["metadata"]["uid"] for pod in pods_of(server, "r")]
+    server.change(RUNS.path("ns", "r"), {"spec": {"runtime": {"maxDuration": "1h"}}}, "", merge=True)
+    manager.settle()
+    assert [pod["metadata"]["uid"] for pod in pods_of(server, "r")] == before
+    assert server.run("r")["status"]["observedGeneration"] == 2
+    server.now += 3_600_000
+    manager.settle()
+    assert (phase(server, "r"), server.run("r")["status"]["reason"]) == ("Failed", "DurationExceeded")
+
+
+def test_a_run_made_anew_under_its_name_gets_leases_of_its_own() -> None:
+    server = fleet()
+    put_run(server, "r", "org", 16)
+    manager = Manager(server)
+    manager.settle()
+    body = server.find(RUNS.path("ns", "r"))
+    body["metadata"].pop("finalizers")  # somebody was in a hurry
+    server.delete(RUNS.path("ns", "r"))
+    put_run(server, "r", "org", 16)
+    manager.settle()
+    assert sorted(endings(server, "r")) == ["Cancelled", "open"]
+    assert (phase(server, "r"), len(pods_of(server, "r"))) == ("Running", 2)
+
+
+def test_risk_is_told_to_pods_that_run() -> None:
+    server = fleet(nodes=2)
+    put_budget(server, "other", 64)
+    put_run(server, "first", "org", 16)
+    manager = Manager(server)
+    manager.settle()
+    put_run(server, "second", "other", 16)
+    manager.settle()
+    told = {pod["metadata"]["annotations"]["rq.davidlangworthy.io/risk"] for pod in pods_of(server, "first")}
+    assert len(told) == 1
+    assert '"reservation":"second-1"' in told.pop()
+
+
+def test_a_failed_node_is_cordoned_until_somebody_uncordons_it() -> None:
+    server = fleet()
+    put_run(server, "r", "org", 8)
+    manager = Manager(server)
+    manager.settle()
+    (pod,) = pods_of(server, "r")
+    path = f"/api/v1/nodes/{pod['spec']['nodeName']}"
+    taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+    server.change(path, {"spec": {"taints": [taint]}}, "", merge=True)
+    manager.settle()
+    node = server.find(path)
+    assert node["spec"]["unschedulable"] is True
+    assert node["metadata"]["annotations"]["rq.davidlangworthy.io/cordoned"].startswith("the node failed by")
+    server.change(path, {"spec": {"taints": [], "unschedulable": False}}, "", merge=True)
+    manager.settle()
+    assert "rq.davidlangworthy.io/cordoned" not in server.find(path)["metadata"]["annotations"]
+
+
+def test_without_a_template_the_administrators_is_used() -> None:
+    server = Server()
+    put_policy(server, "defaultTemplate: {spec: {containers: [{name: main, image: house:1}]}}")
+    put_nodes(server, "nv-a", 1)
+    put_budget(server, "org", 8)
+    put_run(server, "r", "org", 8)
+    Manager(server).settle()
+    (pod,) = pods_of(server, "r")
+    assert pod["spec"]["containers"][0]["image"] == "house:1"
+
+
+def test_a_pod_that_is_deleted_before_anybody_saw_it_is_replaced_too() -> None:
+    server = fleet()
+    put_run(server, "r", "org", 16)
+    manager = Manager(server)
+    manager.turn()
+    server.delete(PODS.path("ns", pods_of(server, "r")[0]["metadata"]["name"]))
+    manager.settle()
+    assert (server.run("r")["status"]["attempt"], len(pods_of(server, "r"))) == (2, 2)

@@ -1,0 +1,109 @@
+"""What pods tell of their Run, and what they use of their node."""
+
+import pytest
+
+from jobtree.api.pods import Pod
+from jobtree.kube.decode import LivePod
+from jobtree.kube.store import Change, Held
+from jobtree.manager.news import Lost, Succeeded
+from jobtree.manager.pods.places import Cast, Place
+from jobtree.manager.roster import Roster
+from jobtree.manager.steps import Company
+from tests.unit.core.build import run
+
+RUN = run("r", "org", 16)
+UID = RUN.metadata.uid
+CAST = Cast(1, 8, (Place("0-0-1", "n1", 8, 0, 0, 0), Place("0-1-1", "n2", 8, 0, 1, 1)))
+COMPANY = Company(RUN, CAST)
+NAMES = [f"r-{UID[:8]}-0-0-1", f"r-{UID[:8]}-0-1-1"]
+
+
+def live(
+    rank: int, phase: str = "Running", *, node: str = "", reason: str = "", deleted: str | None = None
+) -> Held[LivePod]:
+    where = node or f"n{rank + 1}"
+    pod = Pod(
+        namespace="ns",
+        name=NAMES[rank],
+        uid=f"pod-{rank}",
+        node=where,
+        gpus=8,
+        cpu_milli=0,
+        memory_bytes=0,
+        jobtree=True,
+        finished=phase in ("Succeeded", "Failed"),
+    )
+    return Held(pod.uid, pod.name, "ns", "1", LivePod(pod, {}, UID, phase, reason, deleted, ""))
+
+
+def came(*pods: Held[LivePod]) -> list[Change[LivePod]]:
+    return [Change(None, pod) for pod in pods]
+
+
+def told(roster: Roster, asked: set[str] | None = None) -> list[tuple[bool, tuple[int, int]] | str]:
+    found: list[tuple[bool, tuple[int, int]] | str] = []
+    for news in roster.news(UID, COMPANY, 5, asked or set()):
+        if isinstance(news, Lost):
+            found.append((news.failed, news.seat))
+        elif isinstance(news, Succeeded):
+            found.append("done")
+    return found
+
+
+def test_all_ranks_succeeded_is_told_once() -> None:
+    roster = Roster()
+    roster.see(came(live(0, "Succeeded"), live(1)))
+    assert told(roster) == []
+    roster.see(came(live(1, "Succeeded")))
+    assert told(roster) == ["done"]
+    assert told(roster) == []
+    roster.answered(UID)
+    assert told(roster) == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "counts"),
+    [
+        ("", True),
+        ("Error", True),
+        ("Evicted", False),
+        ("OutOfnvidia.com/gpu", False),
+        ("NodeShutdown", False),
+    ],
+)
+def test_a_failed_rank_counts_unless_somebody_else_ended_it(reason: str, counts: bool) -> None:
+    roster = Roster()
+    roster.see(came(live(0), live(1, "Failed", reason=reason)))
+    assert told(roster) == [(counts, (0, 1))]
+
+
+def test_a_pod_that_is_gone_is_lost_if_it_was_ever_there() -> None:
+    roster = Roster()
+    roster.see(came(live(0)))
+    assert told(roster) == [], "the other one was not made yet"
+    roster.see([Change(live(0), None)])
+    assert told(roster) == [(False, (0, 0))]
+
+
+def test_a_pod_that_others_delete_is_lost_and_one_that_we_end_is_not() -> None:
+    roster = Roster()
+    roster.see(came(live(0, deleted="2026-01-05T09:00:00Z"), live(1)))
+    assert told(roster, {"pod-0"}) == []
+    assert told(roster) == [(False, (0, 0))]
+
+
+def test_a_rank_that_moves_is_not_lost_with_its_old_pod() -> None:
+    roster = Roster()
+    roster.see(came(live(0), live(1, node="elsewhere")))
+    assert told(roster) == []
+
+
+def test_gpus_of_a_node_are_those_of_pods_that_have_not_ended_and_those_asked_for() -> None:
+    roster = Roster()
+    roster.see(came(live(0)))
+    roster.ask_for(("ns", NAMES[1]), "n2", 8)
+    assert (roster.used("n1"), roster.used("n2"), roster.used("n3")) == (8, 8, 0)
+    roster.see(came(live(1)))
+    assert roster.used("n2") == 8
+    roster.see([Change(live(0), live(0, "Succeeded")), Change(live(1), None)])
+    assert (roster.used("n1"), roster.used("n2")) == (0, 0)
