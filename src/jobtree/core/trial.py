@@ -117,7 +117,9 @@ class Trial:
         nodes, envelopes = self.world.fleet.nodes, self.world.ledger.envelopes
         found: set[RunKey] = set()
         for entry in self._journal:
-            if isinstance(entry, Acted) and entry.action.kind == "Move" and entry.action.promise:
+            if isinstance(entry, Acted) and entry.action.kind in ("Requeue", "Preempt"):
+                found.add(entry.action.run)
+            elif isinstance(entry, Acted) and entry.action.kind == "Move" and entry.action.promise:
                 domains = self.world.fleet.flavor(entry.action.promise.flavor).domains
                 for name, _ in entry.action.promise.shares:
                     found.update(domains[name].promises if name in domains else ())
