@@ -48,6 +48,7 @@ class Chances:
         self._world = world
         self._rooms: dict[Kind, dict[str, int]] = {}
         self._sums: dict[Kind, Room] = {}
+        self._halves: dict[str, bool] = {}
         self._offering: dict[tuple[str, int], list[Domain]] = {}
 
     def none(self, state: RunState) -> bool:
@@ -58,12 +59,24 @@ class Chances:
             return False
         if shape.allow_opportunistic and flavor.free + flavor.spare_slots >= shape.min:
             return False
-        if state.undated and world.provisional:
+        if (state.undated and world.provisional) or self._half_paid(flavor):
             return False
         size = shape.pod_size(flavor.biggest_node)
         if self._fits(state, shape, flavor, size):
             return self._unpaid_for(state, shape, size)
         return self._place_lacks(state, shape, flavor, size)
+
+    def _half_paid(self, flavor: Flavor) -> bool:
+        """Whether some unpaid work would, if it went, free more than its unpaid GPUs (C13)."""
+        if not flavor.unpaid_slots:
+            return False
+        known = self._halves.get(flavor.name)
+        if known is None:
+            runs = (self._world.runs[order[1:]] for order in self._world.queue)
+            known = self._halves[flavor.name] = any(
+                state.unpaid and state.flavor == flavor.name and holds_more(state) for state in runs
+            )
+        return known
 
     def _settled(self, state: RunState) -> bool:
         """Whether it has its promise and its answer, and its promise is not due."""
@@ -160,6 +173,11 @@ class Chances:
         else:
             pods = one.pods(0, now, end, run, None)
         return max(0, pods) // kind.chunk * kind.chunk
+
+
+def holds_more(state: RunState) -> bool:
+    """Whether a Run with unpaid GPUs holds others too, which go with them."""
+    return sum(lease.gpus for lease in state.leases.values()) > state.unpaid
 
 
 def told_of_place(state: RunState) -> bool:
