@@ -39,3 +39,6 @@ RESOLUTION_MS = Bar(50.0, "a start that was promised to the second is decided we
 EXACT_ODDS_MS = Bar(5.0, "every order of six draws: short enough to answer a question with", 1.9)
 SIMULATED_ODDS_MS = Bar(200.0, "2,401 drawings: short enough to answer a question with", 230.0)
 DAY_S = Bar(60.0, "a simulated day in a minute: an administrator tries a change before lunch", 13.0)
+GROWTH_MS = Bar(20.0, "who cannot grow and knows it is passed over: a small event stays a small one", 88.2)
+REPAIR_MS = Bar(5.0, "a gang that lost a node is whole again before its ranks have noticed", 56.1)
+OUTAGE_MS = Bar(1_000.0, "a switch fails and a hundred nodes with it: decided within a second", 1_142.0)

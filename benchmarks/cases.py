@@ -17,6 +17,7 @@ from benchmarks.arrivals import (
 )
 from benchmarks.day import measure_day
 from benchmarks.events import measure_cordons, measure_edits, measure_queue
+from benchmarks.failures import AT_ONCE, measure_failures
 from benchmarks.fixtures import FLAVOR, Document
 from benchmarks.footprint import measure_footprint
 from benchmarks.grow import (
@@ -60,6 +61,7 @@ def run_all(effort: Effort) -> Iterator[Section]:
     yield burst(fleets[0], effort)
     yield others(fleets[0], effort)
     fleets.clear()
+    yield failures(effort)
     yield day(effort)
 
 
@@ -125,6 +127,23 @@ def lotteries(effort: Effort) -> Section:
             for name, samples, bar in rows
         ),
     )
+
+
+def failures(effort: Effort) -> Section:
+    seen = measure_failures(effort.large, effort.eager, effort.events)
+    ends, fails = percentile_ms(seen.endings, 50), percentile_ms(seen.failures, 50)
+    judged = effort.judged
+    figures = (
+        Figure("a Run ends, p50", ends, "ms", bars.GROWTH_MS if judged else None),
+        Figure("a node fails, p50", fails, "ms", bars.REPAIR_MS if judged else None),
+        Figure(
+            f"{AT_ONCE} nodes fail at once",
+            seen.outage / NANOSECONDS_PER_MS,
+            "ms",
+            bars.OUTAGE_MS if judged else None,
+        ),
+    )
+    return Section(f"the fleet is full and {effort.eager:,} Runs want to grow", figures)
 
 
 def day(effort: Effort) -> Section:

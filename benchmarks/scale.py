@@ -36,6 +36,7 @@ class Effort(msgspec.Struct, frozen=True):
     refusals: int
     burst: int
     waiting: int  # while the fleet is full
+    eager: int  # malleable Runs that want to grow while the fleet is full
     day: int  # arrivals of a simulated day
     events: int  # of each other kind
     judged: bool  # whether the bars apply
@@ -51,6 +52,7 @@ FULL = Effort(
     refusals=500,
     burst=1_000,
     waiting=1_000,
+    eager=5_000,
     day=10_000,
     events=50,
     judged=True,
@@ -64,6 +66,7 @@ QUICK = Effort(
     refusals=40,
     burst=50,
     waiting=20,
+    eager=200,
     day=300,
     events=5,
     judged=False,

@@ -17,16 +17,27 @@ from tests.property.days import GPUS, START, Watched, random_day
 from tests.unit.cli.desk import Body, budget, envelope, lasting, node, run
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "verify_lottery.py"
-RUNS = 200
+RUNS = 500
+LONG_RUNS = 200  # of a day on which each lasts longer: so that lotteries can draw them
 KEY = bytes(32)  # of a simulated cluster that was given no other
 
 
 @pytest.fixture(name="days", scope="module")
 def _days() -> dict[bool, Watched]:
     """The same day with and without Runs that declare what lets them flow around promises."""
+    return both(RUNS)
+
+
+@pytest.fixture(name="drawn", scope="module")
+def _drawn() -> dict[bool, Watched]:
+    """Days with many lotteries."""
+    return both(LONG_RUNS)
+
+
+def both(runs: int) -> dict[bool, Watched]:
     found = {}
     for backfill in (True, False):
-        day = found[backfill] = random_day(13, RUNS, backfill=backfill)
+        day = found[backfill] = random_day(13, runs, backfill=backfill)
         day.advance(START + DAY)
     return found
 
@@ -63,8 +74,8 @@ def _script() -> ModuleType:
     return module
 
 
-def test_every_record_of_the_day_verifies(days: dict[bool, Watched], script: ModuleType) -> None:
-    found = [body for day in days.values() for body in proofs(day)]
+def test_every_record_of_the_day_verifies(drawn: dict[bool, Watched], script: ModuleType) -> None:
+    found = [body for day in drawn.values() for body in proofs(day)]
     assert sum(bool(body["status"]["lottery"]["decision"]["draws"]) for body in found) > 20
     for body in found:
         assert prove(body, KEY).wrong == []
@@ -93,19 +104,19 @@ def refused(script: ModuleType, body: Body) -> bool:
     return bool(objections) and not prove(body, None).accepted
 
 
-def test_every_changed_byte_of_one_record_is_refused(days: dict[bool, Watched], script: ModuleType) -> None:
-    drawn = [body for body in proofs(days[True]) if body["status"]["lottery"]["decision"]["draws"]]
-    body = min(drawn, key=lambda one: len(json.dumps(one["status"]["lottery"])))
-    found = list(forgeries(body, iter(range(len(json.dumps(body["status"]["lottery"]))))))
-    assert len(found) > 500
-    assert [one for one in found if not refused(script, one)] == []
+def test_every_changed_byte_of_one_record_is_refused(drawn: dict[bool, Watched], script: ModuleType) -> None:
+    found = [body for body in proofs(drawn[True]) if body["status"]["lottery"]["decision"]["draws"]]
+    body = min(found, key=lambda one: len(json.dumps(one["status"]["lottery"])))
+    forged = list(forgeries(body, iter(range(len(json.dumps(body["status"]["lottery"]))))))
+    assert len(forged) > 500
+    assert [one for one in forged if not refused(script, one)] == []
 
 
 def test_bytes_here_and_there_of_all_records_are_refused(
-    days: dict[bool, Watched], script: ModuleType
+    drawn: dict[bool, Watched], script: ModuleType
 ) -> None:
     dice = Random(13)
-    for body in proofs(days[False]):
+    for body in proofs(drawn[False]):
         size = len(json.dumps(body["status"]["lottery"]))
         places = iter(dice.sample(range(size), 12))
         assert [one for one in forgeries(body, places) if not refused(script, one)] == []

@@ -19,6 +19,7 @@ from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason
 from jobtree.core.runs import RunState
 from jobtree.core.shape import Shape
+from jobtree.core.sureties import Sureties
 from jobtree.core.world import World
 
 OF_PLACE = frozenset({Reason.NO_FREE_SLOTS, Reason.GROUP_TOO_LARGE, Reason.HELD})
@@ -50,6 +51,8 @@ class Chances:
         self._sums: dict[Kind, Room] = {}
         self._halves: dict[str, bool] = {}
         self._offering: dict[tuple[str, int], list[Domain]] = {}
+        self._lent: dict[tuple[str, str], int] = {}
+        self._sureties = Sureties(world)
 
     def none(self, state: RunState) -> bool:
         """Whether asking this Run is certain to change nothing, not even what it was told."""
@@ -91,15 +94,27 @@ class Chances:
     def _place_lacks(self, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
         """There is no place: money that is recalled from the family could make some (C11)."""
         world, now = self._world, self._world.now
-        lent = sum(lease.gpus for lease in loans(world, state, now))
+        lent = self._lent_by(state)
         if lent and flavor.free + flavor.unpaid_slots + lent >= shape.min:
-            return told_of_place(state) and not refusals(world, state, shape.total, size, now)
+            return told_of_place(state) and (
+                self._sureties.pay(state, shape.total, size)
+                or not refusals(world, state, shape.total, size, now)
+            )
         return told_of_place(state) or not self._payable(state, shape, size)
+
+    def _lent_by(self, state: RunState) -> int:
+        """GPUs that its owner pays for others of the family."""
+        key = (state.owner, state.flavor)
+        known = self._lent.get(key)
+        if known is None:
+            found = loans(self._world, state, self._world.now)
+            known = self._lent[key] = sum(lease.gpus for lease in found)
+        return known
 
     def _unpaid_for(self, state: RunState, shape: Shape, size: int) -> bool:
         """There is place: whether money lacks, as it was told, and none can be recalled."""
-        world, now = self._world, self._world.now
-        if told_of_place(state) or loans(world, state, now):
+        world = self._world
+        if told_of_place(state) or self._lent_by(state):
             return False
         if shape.checkpoint is None:
             return not self._payable(state, shape, size)

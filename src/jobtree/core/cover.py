@@ -77,8 +77,8 @@ def payable(world: World, state: RunState, candidate: Candidate, rate: int, at: 
     if account.free_charge() < rate or not envelope.open_at(at):
         return 0
     if not (envelope.limited or state.quotas or candidate.class_ == "Borrowed"):
-        gpus, left = _share(account.free_charge(), rate), account.free_use(at)
-        return gpus if left is None else min(gpus, _share(left, rate * commitment(state, envelope, at)))
+        gpus, left = share_of(account.free_charge(), rate), account.free_use(at)
+        return gpus if left is None else min(gpus, share_of(left, rate * commitment(state, envelope, at)))
     return min([gpus for _, _, gpus in limits(world, state, candidate, rate, at)])
 
 
@@ -91,11 +91,11 @@ def limits(world: World, state: RunState, candidate: Candidate, rate: int, at: i
     kept = kept_back(world, state, envelope, at)
     if kept is not None and kept < envelope.account.free_charge():
         found.append(
-            (Reason.CONCURRENCY_EXHAUSTED, f"{envelope.label}, promised to others", _share(kept, rate))
+            (Reason.CONCURRENCY_EXHAUSTED, f"{envelope.label}, promised to others", share_of(kept, rate))
         )
     if envelope.max_credits is not None:
         left = envelope.max_credits - credits_used([envelope], at)
-        found.append((Reason.CREDITS_EXHAUSTED, envelope.label, _share(left, cost * envelope.price)))
+        found.append((Reason.CREDITS_EXHAUSTED, envelope.label, share_of(left, cost * envelope.price)))
     if candidate.class_ == "Borrowed":
         found += _account(envelope.lent, Reason.BORROW_LIMIT, rate, cost, at)
         shape = state.shape
@@ -110,10 +110,10 @@ def limits(world: World, state: RunState, candidate: Candidate, rate: int, at: i
         found += _account(cap.account, Reason.AGGREGATE_CAP, rate, cost, at)
         if cap.account.max_charge < FOREVER and promises_on(cap.envelopes, state.key, rank):
             kept = cap_charge(world, cap, at, _certain_end(state, at), state.key, rank)
-            found.append((Reason.AGGREGATE_CAP, cap.account.label, _share(max(0, kept), rate)))
+            found.append((Reason.AGGREGATE_CAP, cap.account.label, share_of(max(0, kept), rate)))
         if cap.max_credits is not None:
             left = cap.max_credits - credits_used(cap.envelopes, at)
-            found.append((Reason.AGGREGATE_CAP, cap.account.label, _share(left, cost * envelope.price)))
+            found.append((Reason.AGGREGATE_CAP, cap.account.label, share_of(left, cost * envelope.price)))
     for quota in state.quotas:
         found += _account(quota, Reason.TREE_QUOTA, rate, cost, at)
     return found
@@ -136,15 +136,15 @@ def commitment(state: RunState, envelope: EnvelopeState, at: int) -> int:
 
 def _account(account: Account, reason: Reason, rate: int, cost: int, at: int) -> list[Limit]:
     """What an account leaves, in GPUs: by concurrency and, at that cost of hours each, by GPU-hours."""
-    found = [(reason, account.label, _share(account.free_charge(), rate))]
+    found = [(reason, account.label, share_of(account.free_charge(), rate))]
     left = account.free_use(at)
     if left is not None:
         hours = Reason.HOURS_EXHAUSTED if reason is Reason.CONCURRENCY_EXHAUSTED else reason
-        found.append((hours, account.label, _share(left, cost)))
+        found.append((hours, account.label, share_of(left, cost)))
     return found
 
 
-def _share(left: int, cost: int) -> int:
+def share_of(left: int, cost: int) -> int:
     if left <= 0:
         return FOREVER if cost == 0 and left == 0 else 0
     return left // cost if cost else FOREVER
@@ -284,7 +284,7 @@ def shared_limits(state: RunState, candidate: Candidate) -> list[tuple[object, i
     caps, shape = candidate.envelope.caps, state.shape
     accounts = [caps[0].account, *state.quotas] if len(caps) == 1 else state.quotas
     found: list[tuple[object, int]] = [
-        (account, _share(account.free_charge(), MILLI)) for account in accounts
+        (account, share_of(account.free_charge(), MILLI)) for account in accounts
     ]
     if candidate.class_ == "Borrowed" and shape is not None and shape.max_borrow is not None:
         found.append(("maxBorrowGPUs", max(0, shape.max_borrow - state.borrowed)))

@@ -7,16 +7,18 @@ Spares that a group lacks are added in the same manner (P5).
 from collections.abc import Iterable
 
 from jobtree.core.admit import placeable_gpus
-from jobtree.core.cover import refusals
+from jobtree.core.cover import Means, candidates, refusals
 from jobtree.core.fleet import Domain, Flavor
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import close_all, give_up, reclaims, take_least
 from jobtree.core.lease import RunKey
-from jobtree.core.reasons import Reason, Why
+from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.runs import RunState
 from jobtree.core.seats import seated
+from jobtree.core.shape import Shape
 from jobtree.core.steps import Piece
 from jobtree.core.trial import Trial
+from jobtree.core.world import World
 
 Stalled = dict[RunKey, tuple[Why, ...]]
 
@@ -29,14 +31,84 @@ def grow_runs(trial: Trial) -> tuple[Stalled, tuple[str, ...]]:
     for name, flavor in sorted(world.fleet.flavors.items()):
         if not flavor.eager or flavor.asked == flavor.gains:
             continue
-        states = [world.runs[key] for key in flavor.eager if key in world.runs]
-        for state in sorted(states, key=lambda state: state.order):
-            if state.wants_more and state.changed_at < world.now:
+        hopes = Hopes(trial, flavor)
+        for state in sorted(hopes.within_reach(), key=lambda state: state.order):
+            if not hopes.none(state) and state.wants_more and state.changed_at < world.now:
                 whys = (*grow(trial, state, flavor), *add_spares(trial, state))
                 if whys:
                     stalled[state.key] = whys
         asked.append(name)
     return stalled, tuple(asked)
+
+
+class Hopes:
+    """Which Runs need not be asked to grow: they were told why not, and it is certain that they still cannot.
+
+    What they were told may then speak of earlier figures (``retell_stalled``).
+    """
+
+    def __init__(self, trial: Trial, flavor: Flavor) -> None:
+        self._trial = trial
+        self._flavor = flavor
+        self._moved = trial.causes()
+        self._mark = trial.mark()
+        self._broke: dict[tuple[str, int, int], bool] = {}
+
+    def within_reach(self) -> list[RunState]:
+        """Those for whom a step is free or could be: growth of others only makes that less."""
+        runs, moved, reach = self._trial.world.runs, self._moved, self._reach()
+        found = [runs[key] for key in self._flavor.eager if key in runs]
+        return [
+            state
+            for state in found
+            if (shape := state.shape) is not None
+            and (shape.step <= reach or shape.spares or state.key in moved or not told_stalled(state))
+        ]
+
+    def _reach(self) -> int:
+        return self._flavor.free + self._flavor.unpaid_slots
+
+    def none(self, state: RunState) -> bool:
+        """Whether asking this Run is certain to change nothing."""
+        shape = state.shape
+        if shape is None or shape.spares or state.key in self._moved or not told_stalled(state):
+            return False
+        return shape.step > self._reach() or self._is_broke(state, shape)
+
+    def _is_broke(self, state: RunState, shape: Shape) -> bool:
+        """Whether nobody pays for a step: alike for all open-ended Runs of an owner without other terms."""
+        if shape.max_duration is not None or state.quotas or state.sponsors or state.provisional:
+            return False
+        if self._trial.mark() != self._mark:
+            self._mark = self._trial.mark()
+            self._broke.clear()
+        key = (state.owner, shape.step, state.pod_size)
+        known = self._broke.get(key)
+        if known is None:
+            world = self._trial.world
+            means = Means(world, state, state.pod_size, world.now, unpaid=False)
+            payers = candidates(world, state)
+            known = self._broke[key] = means.purses(payers, shape.step // state.pod_size) is None
+        return known
+
+
+def told_stalled(state: RunState) -> bool:
+    verdict = state.verdict
+    return verdict is not None and bool(verdict.whys) and verdict.whys[0].reason is Reason.NOT_GROWING
+
+
+def retell_stalled(world: World) -> None:
+    """Bring up to date what Runs are told that cannot grow, for whoever writes it down."""
+    trial = Trial(world)
+    for _, flavor in sorted(world.fleet.flavors.items()):
+        for state in [world.runs[key] for key in flavor.eager if key in world.runs]:
+            shape, verdict = state.shape, state.verdict
+            if shape is None or verdict is None or not told_stalled(state) or state.width >= shape.desired:
+                continue
+            why = Why(
+                Reason.NOT_GROWING, obstacle(trial, state, flavor, shape.step), state.width, shape.desired
+            )
+            state.verdict = Verdict(verdict.phase, (why, *verdict.whys[1:]))
 
 
 def grow(trial: Trial, state: RunState, flavor: Flavor) -> list[Why]:

@@ -11,13 +11,14 @@ order of their promises, in each of the ``MOST_DOMAINS`` likeliest domains. Noth
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
 from jobtree.core.cover import candidates
-from jobtree.core.fleet import Demand, Domain, matches
+from jobtree.core.fleet import Demand, Domain, Selector
+from jobtree.core.foresee import pays_in
 from jobtree.core.horizon import base_demand
 from jobtree.core.lease import EnvelopeKey, RunKey
 from jobtree.core.lifetimes import COURSES, Lifetimes
@@ -46,6 +47,22 @@ class Stay(NamedTuple):
     gpus: int
 
 
+class Query:
+    """One waiting Run's question: what it needs, and when each domain would have that, stays apart."""
+
+    def __init__(self, state: RunState, promise: Promise, domains: Sequence[Domain]) -> None:
+        shape = state.shape
+        assert shape is not None
+        self.state = state
+        self.promise = promise
+        self.domains = domains
+        self.demand = base_demand(state, promise.pod_size)
+        self.latest = FOREVER if promise.at is None else promise.at
+        self.stay = FOREVER if shape.max_duration is None else shape.max_duration
+        self.sizes = shape.groups(promise.width) if shape.group and shape.spread else [promise.width]
+        self.firsts: dict[tuple[str, int], list[int]] = {}  # by domain and pods, in every course
+
+
 class Expectations:
     """The coming hours of one world as it stands: ask, then throw away."""
 
@@ -53,6 +70,10 @@ class Expectations:
         self._world = world
         self._lifetimes = Lifetimes(world)
         self._rooms: dict[tuple[str, str, Demand], list[Steps]] = {}
+        self._firsts: dict[tuple[str, str, Demand, int], list[int]] = {}
+        self._orders: dict[str, list[Domain]] = {}
+        self._payable: dict[tuple[str, str, frozenset[Selector]], bool] = {}
+        self._told: set[tuple[str, str]] = set()  # domains where something is known of somebody
         self._funds: dict[EnvelopeKey, list[Steps]] = {}
         self._placed: list[dict[tuple[str, str], list[Stay]]] = [{} for _ in range(COURSES)]
         self._paid: list[dict[EnvelopeKey, list[Stay]]] = [{} for _ in range(COURSES)]
@@ -75,28 +96,26 @@ class Expectations:
         assert promise is not None
         if promise.at is None and not promise.funding:
             return None  # nothing known will ever start it
-        domains = self._domains(state, promise)
+        query = Query(state, promise, self._domains(state, promise))
         spans = self._lifetimes.spans(state)
-        starts = [self._course(number, state, promise, domains, spans[number]) for number in range(COURSES)]
-        informed = any(self._told_of(domain) for domain in domains) or self._told_payer(state)
+        starts = [self._course(number, query, spans[number]) for number in range(COURSES)]
+        informed = any(self._told_of(domain) for domain in query.domains) or self._told_payer(state)
         starts.sort()
         if not informed or starts[LATE] >= FOREVER:
             return None
         return Expected(starts[MEDIAN], starts[LATE])
 
-    def _course(
-        self, number: int, state: RunState, promise: Promise, domains: Sequence[Domain], span: int
-    ) -> int:
+    def _course(self, number: int, query: Query, span: int) -> int:
         """When it starts in one course; what it takes up then is not there for those behind it."""
-        latest = FOREVER if promise.at is None else promise.at
+        promise, latest = query.promise, query.latest
         at, turns, chosen = self._world.now, 0, list(promise.shares)
         while turns < MOST_TURNS:
-            placed = self._place(number, state, promise, domains, at)
+            placed = self._place(number, query, at)
             at = latest if placed is None else placed[0]
             if placed is None or at >= latest:
                 break
             chosen = placed[1]
-            paid = self._first_paid(number, state, promise, at)
+            paid = self._first_paid(number, query.state, promise, at)
             if paid == at:
                 break
             at, turns = paid, turns + 1
@@ -119,73 +138,90 @@ class Expectations:
 
     def _domains(self, state: RunState, promise: Promise) -> list[Domain]:
         """Where it may start: the promised slice first, then where most is free."""
-        flavor = self._world.fleet.flavor(promise.flavor)
         mine = dict(promise.shares)
-        selectors = {candidate.envelope.selector for candidate in candidates(self._world, state)}
-        order = sorted(
-            flavor.domains.values(),
-            key=lambda one: (one.name not in mine, -one.free, -one.capacity, one.name),
-        )
+        selectors = frozenset(one.envelope.selector for one in candidates(self._world, state))
+        order = self._order(promise.flavor)
+        first = [one for one in order if one.name in mine]
         found = (
             one
-            for one in order
-            if one.capacity >= promise.pod_size
-            and any(matches(node.node.labels, only) for node in one.nodes.values() for only in selectors)
+            for one in chain(first, (one for one in order if one.name not in mine))
+            if one.capacity >= promise.pod_size and self._pays(one, selectors)
         )
         return list(islice(found, MOST_DOMAINS))
 
-    def _place(
-        self, number: int, state: RunState, promise: Promise, domains: Sequence[Domain], at: int
-    ) -> tuple[int, list[tuple[str, int]]] | None:
+    def _order(self, flavor: str) -> list[Domain]:
+        """Its domains, those first where most is free."""
+        if flavor not in self._orders:
+            self._orders[flavor] = sorted(
+                self._world.fleet.flavor(flavor).domains.values(),
+                key=lambda one: (-one.free, -one.capacity, one.name),
+            )
+        return self._orders[flavor]
+
+    def _pays(self, domain: Domain, selectors: frozenset[Selector]) -> bool:
+        key = (domain.flavor, domain.name, selectors)
+        if key not in self._payable:
+            self._payable[key] = pays_in(domain, selectors)
+        return self._payable[key]
+
+    def _place(self, number: int, query: Query, at: int) -> tuple[int, list[tuple[str, int]]] | None:
         """The first instant at which all its groups have a place, and where that is."""
-        shape = state.shape
-        assert shape is not None
-        grouped = shape.group and shape.spread
-        sizes = shape.groups(promise.width) if grouped else [promise.width]
-        chosen: list[tuple[str, int]] = []
-        for gpus in sizes:
-            best: tuple[int, str] | None = None
-            for domain in domains:
-                taken = sum(share for name, share in chosen if name == domain.name)
-                before = best[0] if best else FOREVER if promise.at is None else promise.at
-                first = self._first_room(number, state, promise, domain, gpus + taken, at, before)
+        size, chosen = query.promise.pod_size, list[tuple[str, int]]()
+        for gpus in query.sizes:
+            before, best = query.latest, ""
+            for domain in query.domains:
+                taken = sum([share for name, share in chosen if name == domain.name]) if chosen else 0
+                needed = (gpus + taken) // size
+                if self._first_times(query, domain, needed)[number] >= before:
+                    continue
+                first = self._first_room(number, query, domain, needed, at, before)
                 if first is not None and first < before:
-                    best = (first, domain.name)
+                    before, best = first, domain.name
                 if first == at:
                     break
-            if best is None:
+            if not best:
                 return None
-            at = max(at, best[0])
-            chosen.append((best[1], gpus))
+            at = max(at, before)
+            chosen.append((best, gpus))
         return at, chosen
 
+    def _first_times(self, query: Query, domain: Domain, needed: int) -> list[int]:
+        """In every course, when so many pods fit into a domain if nobody else comes."""
+        mine = query.firsts.get((domain.name, needed))
+        if mine is None:
+            key = (domain.flavor, domain.name, query.demand, needed)
+            known = self._firsts.get(key)
+            if known is None:
+                known = self._firsts[key] = [
+                    times[found] if (found := bisect_left(pods, needed)) < len(pods) else FOREVER
+                    for times, pods in self._room(domain, query.demand)
+                ]
+            mine = query.firsts[domain.name, needed] = known
+        return mine
+
     def _first_room(  # noqa: PLR0913, PLR0917  one question with its circumstances
-        self, number: int, state: RunState, promise: Promise, domain: Domain, gpus: int, at: int, before: int
+        self, number: int, query: Query, domain: Domain, needed: int, at: int, before: int
     ) -> int | None:
-        """The first instant from ``at`` on with room for so many GPUs that nobody promised before will take.
+        """The first instant from ``at`` on with room for so many pods that nobody promised before will take.
 
         What comes ``before`` is enough: later ones are not looked for.
         """
-        size, needed = promise.pod_size, gpus // promise.pod_size
-        times, pods = self._room(domain, state, size)[number]
         stays = self._placed[number].get((domain.flavor, domain.name), ())
         if not stays:
-            found = bisect_left(pods, needed)
-            return None if found == len(pods) else max(at, times[found])
-        shape = state.shape
-        stay = FOREVER if shape is None or shape.max_duration is None else shape.max_duration
-        if stay == FOREVER:
-            return first_behind(at, (times, pods), stays, size, needed, before)
-        return first_around(at, (times, pods), stays, size, needed, stay, before)
+            return max(at, self._first_times(query, domain, needed)[number])
+        room, size = self._room(domain, query.demand)[number], query.promise.pod_size
+        if query.stay == FOREVER:
+            return first_behind(at, room, stays, size, needed, before)
+        return first_around(at, room, stays, size, needed, query.stay, before)
 
-    def _room(self, domain: Domain, state: RunState, size: int) -> list[Steps]:
-        """Pods of that size that fit into a domain, from instant to instant, in every course."""
-        demand = base_demand(state, size)
+    def _room(self, domain: Domain, demand: Demand) -> list[Steps]:
+        """Pods that fit into a domain, from instant to instant, in every course."""
         key = (domain.flavor, domain.name, demand)
         known = self._rooms.get(key)
         if known is None:
             nodes = domain.usable_nodes(demand)
-            held = [(node, run, gpus) for node in nodes for run, gpus in self._on(domain, node)]
+            ends_of = self._lifetimes.ends
+            held = [(node, ends_of(run), gpus) for node in nodes for run, gpus in self._on(domain, node)]
             free = {node: domain.nodes[node].free for node in nodes}
             for node in nodes:
                 for name in self._world.by_node.get(node, ()):
@@ -194,9 +230,7 @@ class Expectations:
                         mask = dict(lease.slots)[node] & ~domain.nodes[node].spare
                         free[node] += mask.bit_count()
             known = self._rooms[key] = [
-                sweep(
-                    free, [(self._lifetimes.ends(run)[number], node, gpus) for node, run, gpus in held], size
-                )
+                sweep(free, [(ends[number], node, gpus) for node, ends, gpus in held], demand.size)
                 for number in range(COURSES)
             ]
         return known
@@ -209,7 +243,12 @@ class Expectations:
                 yield lease.run, dict(lease.slots)[node].bit_count()
 
     def _told_of(self, domain: Domain) -> bool:
-        return any(run in self._lifetimes.told for node in domain.nodes for run, _ in self._on(domain, node))
+        key, told = (domain.flavor, domain.name), self._lifetimes.told
+        if key not in self._told and any(
+            run in told for node in domain.nodes for run, _ in self._on(domain, node)
+        ):
+            self._told.add(key)
+        return key in self._told
 
     # Money
 
@@ -243,10 +282,10 @@ class Expectations:
         known = self._funds.get(envelope.key)
         if known is None:
             free = {"": envelope.account.free_charge() // MILLI}
-            held = [(lease.run, lease.charge // MILLI) for lease in envelope.leases.values()]
+            ends_of = self._lifetimes.ends
+            held = [(ends_of(lease.run), lease.charge // MILLI) for lease in envelope.leases.values()]
             known = self._funds[envelope.key] = [
-                sweep(free, [(self._lifetimes.ends(run)[number], "", gpus) for run, gpus in held], 1)
-                for number in range(COURSES)
+                sweep(free, [(ends[number], "", gpus) for ends, gpus in held], 1) for number in range(COURSES)
             ]
         return known
 

@@ -5,6 +5,7 @@ lottery is preferred if it comes within ``maxNotice`` of it.
 """
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from heapq import heappush, heapreplace
 
 import msgspec
@@ -284,6 +285,6 @@ class Foresight:
         return sorted(found, key=lambda one: (-self._pods(one, level, at), one.domain.name))
 
 
-def pays_in(domain: Domain, selectors: set[Selector]) -> bool:
+def pays_in(domain: Domain, selectors: AbstractSet[Selector]) -> bool:
     """Whether an envelope with one of these selectors pays anywhere in this domain (C3)."""
     return any(matches(one.node.labels, only) for one in domain.nodes.values() for only in selectors)

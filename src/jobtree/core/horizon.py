@@ -7,13 +7,14 @@ the pods will sit: so they do not break when a lottery falls another way.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from jobtree.core.books import FOREVER
 from jobtree.core.cover import candidates
 from jobtree.core.fleet import Demand, Domain, NodeState
+from jobtree.core.flow import Flow
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import LOTTERY, Level, Promise, Rank
 from jobtree.core.runs import RunState
@@ -83,7 +84,7 @@ class Horizon:
             self._pods.append(pods)
         self.longest_notice = max((notice for _, _, notice in self.notices), default=0)
         self._profiles: dict[Level, list[tuple[int, int, int]]] = {}
-        self._promised: dict[tuple[Rank | None, RunKey | None], list[Occupant]] = {}
+        self._promised: dict[tuple[Rank | None, RunKey | None], Crowd] = {}
 
     def forget_promises(self) -> None:
         """A promise that counts on this domain changed; who stands there did not."""
@@ -162,17 +163,17 @@ class Horizon:
     def _nodes(self, usable: list[str]) -> Iterator[tuple[str, NodeState]]:
         return ((name, self.domain.nodes[name]) for name in usable)
 
-    def held_by(self, run: RunKey | None, rank: Rank | None) -> "list[Occupant]":
+    def held_by(self, run: RunKey | None, rank: Rank | None) -> "Crowd":
         """Others' promises made before that rank (all, without one), with what each takes up here."""
         promises = self.domain.promises
         key = (rank, run if run in promises else None)
         known = self._promised.get(key)
         if known is None:
-            known = self._promised[key] = []
-            for promise in sorted(promises.values(), key=lambda promise: promise.rank):
-                behind = rank is None or promise.rank < rank
-                if promise.at is not None and promise.run != run and behind:
-                    known.append(self._occupant(promise))
+            known = self._promised[key] = Crowd(
+                self._occupant(promise)
+                for promise in promises.values()
+                if promise.at is not None and promise.run != run and (rank is None or promise.rank < rank)
+            )
         return known
 
     def _occupant(self, promise: Promise) -> "Occupant":
@@ -180,14 +181,6 @@ class Horizon:
         pods = -(-sum(gpus for name, gpus in promise.shares if name == self.domain.name) // self.size)
         end = FOREVER if promise.end is None else promise.end
         return Occupant(promise.at, end, min(end, promise.firm_until), pods)
-
-    def _count(self, level: Level, at: int, occupants: "list[Occupant]") -> int:
-        times = self._times[level]
-        pods = self._pods[level][bisect_right(times, at) - 1]
-        for occupant in occupants:
-            if occupant.at <= at < (occupant.firm_until if level == LOTTERY else occupant.end):
-                pods -= occupant.pods
-        return pods
 
     def most(self, level: Level, at: int) -> int:
         """Pods that could fit at that instant, promises apart: never fewer than with them."""
@@ -199,16 +192,18 @@ class Horizon:
         Promises made before that begin in between must find as much free as without it (R6). What is
         promised to itself by then it may have already now: that takes nothing more from them (R7).
         """
-        occupants = self.held_by(run, rank) if self.domain.promises else []
-        found = self._count(level, at, occupants)
+        found = self.most(level, at)
+        if not self.domain.promises:
+            return found
+        crowd = self.held_by(run, rank)
+        found -= crowd.taken(level, at)
         own = self.domain.promises.get(run) if run is not None else None
         mine = None if own is None or own.at is None or rank is not None else self._occupant(own)
-        for occupant in occupants:
-            if at < occupant.at < end:
-                left = self._count(0, occupant.at, occupants)
-                if mine is not None and mine.at <= occupant.at < mine.end:
-                    left = max(left, mine.pods)
-                found = min(found, left)
+        for later in crowd.within(at, end):
+            left = self.most(0, later) - crowd.taken(0, later)
+            if mine is not None and mine.at <= later < mine.end:
+                left = max(left, mine.pods)
+            found = min(found, left)
         return found
 
     def profile(self, level: Level) -> list[tuple[int, int, int]]:
@@ -238,7 +233,7 @@ class Horizon:
     def instants(self, level: Level, run: RunKey | None, rank: Rank | None) -> list[int]:
         """Instants at which more may fit than before, in order."""
         found = set(self._times[level])
-        for occupant in self.held_by(run, rank):
+        for occupant in self.held_by(run, rank).occupants:
             found.update((occupant.at, occupant.firm_until if level == LOTTERY else occupant.end))
         found.discard(FOREVER)
         return sorted(found)
@@ -262,6 +257,28 @@ class Occupant(msgspec.Struct, frozen=True):
     end: int
     firm_until: int
     pods: int
+
+
+class Crowd:
+    """Promises that count in one domain together: how many pods they take up at any instant."""
+
+    __slots__ = ("_begun", "_ended", "_firm", "_starts", "occupants")
+
+    def __init__(self, occupants: Iterable[Occupant]) -> None:
+        self.occupants = list(occupants)
+        self._starts = sorted({one.at for one in self.occupants})
+        self._begun = Flow((one.at, one.pods) for one in self.occupants)
+        self._ended = Flow((max(one.at, one.end), one.pods) for one in self.occupants)
+        self._firm = Flow((max(one.at, one.firm_until), one.pods) for one in self.occupants)
+
+    def taken(self, level: Level, at: int) -> int:
+        """A lottery may draw those that are no longer firm."""
+        gone = self._firm if level == LOTTERY else self._ended
+        return self._begun.until(at) - gone.until(at)
+
+    def within(self, after: int, before: int) -> list[int]:
+        """Instants in between at which one of them begins."""
+        return self._starts[bisect_right(self._starts, after) : bisect_left(self._starts, before)]
 
 
 def _by_run(world: World, names: dict[str, None]) -> dict[tuple[str, str], list[Held]]:

@@ -23,6 +23,7 @@ class Lifetimes:
         self._world = world
         self._curves: dict[str, dict[int, Survival]] = {}
         self._ends: dict[RunKey, list[int]] = {}
+        self._running: dict[str, list[RunState]] | None = None
         self.told: set[RunKey] = set()  # running Runs of which something is known
 
     def ends(self, run: RunKey) -> list[int]:
@@ -66,11 +67,19 @@ class Lifetimes:
     def _curves_of(self, owner: str) -> dict[int, Survival]:
         """The owner's history, with those that still run as what they are: not ended yet."""
         found = self._world.history.of(owner)
-        for state in self._world.runs.values():
-            if state.owner == owner and state.phase == "Running" and state.since is not None and state.shape:
+        for state in self._running_of(owner):
+            if state.since is not None and state.shape:
                 age = self._world.now - state.since
                 found.setdefault(size_class(state.shape.total), []).append((age, False))
         return {size: Survival(observations) for size, observations in found.items()}
+
+    def _running_of(self, owner: str) -> list[RunState]:
+        if self._running is None:
+            self._running = {}
+            for state in self._world.runs.values():
+                if state.phase == "Running":
+                    self._running.setdefault(state.owner, []).append(state)
+        return self._running.get(owner, [])
 
 
 def parts_of(uid: str) -> list[int]:

@@ -114,12 +114,25 @@ class Sampler:
                 known = self._losers[path] = self._board.losers(stage.copy(), reversed(path))
             return known
         stage, drawn, draw = stage.copy(), list(path), self._board.draw
-        for index in self._race(path):
+        for index in self._others(path):
             draw(stage, index)
             drawn.append(index)
             if not stage.short:
                 return self._board.losers(stage, reversed(drawn))
         return []
+
+    def _others(self, path: tuple[int, ...]) -> Iterator[int]:
+        """The other tickets in the order drawn: one by one while half of the weight is left."""
+        words, weights, sums = self._words, self._weights, self._sums
+        drawn, total = set(path), sums[-1]
+        left = total - sum([weights[index] for index in path])
+        while left * 2 > total:
+            index = bisect_right(sums, next(words) % total)
+            if index not in drawn:
+                drawn.add(index)
+                left -= weights[index]
+                yield index
+        yield from self._race(drawn)
 
     def _first_draws(self) -> tuple[Stage, tuple[int, ...]]:
         """Draw from all until it is a new one, while half of the weight is left: rarely in vain."""
@@ -139,13 +152,13 @@ class Sampler:
             stage = after
         return stage, path
 
-    def _race(self, path: tuple[int, ...]) -> list[int]:
-        """The others in order: each arrives after an exponential time with its weight as rate."""
+    def _race(self, drawn: set[int]) -> list[int]:
+        """The rest in order: each arrives after an exponential time with its weight as rate."""
         words = self._words
         arrivals = {
             index: -log((next(words) + 1) / SPACE) / weight
             for index, weight in enumerate(self._weights)
-            if weight and index not in path
+            if weight and index not in drawn
         }
         return sorted(arrivals, key=arrivals.__getitem__)
 

@@ -53,11 +53,10 @@ def pledges(envelopes: list[EnvelopeState], run: RunKey, rank: Rank | None, *, p
     ]
 
 
-def most_gpus(  # noqa: PLR0913, PLR0917  one question with its circumstances
-    state: RunState, known: list[Pledge], left: Left, at: int, span: int, cost: int
+def most_gpus(  # noqa: PLR0913  one question with its circumstances
+    known: list[Pledge], left: Left, at: int, span: int, cost: int, *, declared: bool
 ) -> int:
     """GPUs that may be taken at ``cost`` a millisecond, so that every pledge still finds its part."""
-    declared = state.shape is not None and state.shape.max_duration is not None
     bounds = []
     for instant in {at, *(one.at for one in known if one.at > at)}:
         rest = left(instant) - sum(one.taken(instant) for one in known if one.at <= instant)
@@ -69,22 +68,30 @@ def most_gpus(  # noqa: PLR0913, PLR0917  one question with its circumstances
 def use_limits(  # noqa: PLR0913, PLR0917  one question with its circumstances
     state: RunState, envelope: EnvelopeState, rank: Rank | None, rate: int, at: int, span: int
 ) -> Iterator[tuple[str, int]]:
-    """By name, the GPUs that hours and credits of an envelope and its caps leave behind all pledges."""
+    """By name, the GPUs that hours and credits of an envelope and its caps leave a Run behind all pledges."""
+    declared = state.shape is not None and state.shape.max_duration is not None
+    return use_limits_of(state.key, envelope, rank, rate, at, span, declared=declared)
+
+
+def use_limits_of(  # noqa: PLR0913, PLR0917  the same, of a Run that is known by name only
+    run: RunKey, envelope: EnvelopeState, rank: Rank | None, rate: int, at: int, span: int, *, declared: bool
+) -> Iterator[tuple[str, int]]:
     pots = [(envelope.account, envelope.max_credits, [envelope], envelope.label)]
     pots += [(cap.account, cap.max_credits, cap.envelopes, cap.account.label) for cap in envelope.caps]
     for account, max_credits, envelopes, label in pots:
         if account.max_use is None and max_credits is None:
             continue
         if account.max_use is not None:
-            known = pledges(envelopes, state.key, rank, priced=False)
+            known = pledges(envelopes, run, rank, priced=False)
             if known:
                 hours = lambda by, account=account: account.free_use(by) or 0  # noqa: E731
-                yield label, most_gpus(state, known, hours, at, span, rate)
+                yield label, most_gpus(known, hours, at, span, rate, declared=declared)
         if max_credits is not None:
-            known = pledges(envelopes, state.key, rank, priced=True)
+            known = pledges(envelopes, run, rank, priced=True)
             if known:
                 money = lambda by, most=max_credits, of=envelopes: most - credits_used(of, by)  # noqa: E731
-                yield label, most_gpus(state, known, money, at, span, rate * envelope.price)
+                cost = rate * envelope.price
+                yield label, most_gpus(known, money, at, span, cost, declared=declared)
 
 
 def cap_charge(  # noqa: PLR0913, PLR0917  from when to when, for whom, behind whom

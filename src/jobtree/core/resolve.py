@@ -9,12 +9,16 @@ Nothing is carried out before all is decided: what turned out not to be needed i
 first (X5).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
 
 TakingKind = Literal["Reclaim", "DropSpares", "Shrink"]
+Yield = tuple[
+    list[tuple[int, int]], list[tuple[int, int]]
+]  # pods by domain; GPUs on nodes with parts of pods
 
 
 class NodeRoom(msgspec.Struct, frozen=True):
@@ -79,13 +83,27 @@ class Board:
         self._missing = [pods for _, pods in case.pods]
         for room in rooms:
             self._missing[domains[room.domain]] -= room.free // size
-        self._takings = [self._numbered(taking.gpus, numbers) for taking in case.takings]
-        self._tickets = [self._numbered(ticket.gpus, numbers) for ticket in case.tickets]
+        takings = [self._numbered(taking.gpus, numbers) for taking in case.takings]
+        tickets = [self._numbered(ticket.gpus, numbers) for ticket in case.tickets]
+        parts = [node for gpus in (*takings, *tickets) for node, count in gpus if count % size]
+        self._shared = {node for node, times in Counter(parts).items() if times > 1}
+        self._takings = [self._yield_of(gpus) for gpus in takings]
+        self._tickets = [self._yield_of(gpus) for gpus in tickets]
 
     @staticmethod
     def _numbered(gpus: Iterable[tuple[str, int]], numbers: dict[str, int]) -> list[tuple[int, int]]:
         """GPUs on nodes that this gang could use."""
         return [(numbers[node], count) for node, count in gpus if node in numbers]
+
+    def _yield_of(self, gpus: list[tuple[int, int]]) -> Yield:
+        """What these GPUs give: on a node where at most one holds parts of pods, always the same."""
+        pods: dict[int, int] = {}
+        for node, count in gpus:
+            if node not in self._shared:
+                more = (self._free[node] % self._size + count) // self._size
+                pods[self._domain[node]] = pods.get(self._domain[node], 0) + more
+        shared = [(node, count) for node, count in gpus if node in self._shared]
+        return [(domain, more) for domain, more in pods.items() if more], shared
 
     def decide(self, order: Iterator[int]) -> Decision:
         """Take as much as needed: the case's takings in their order, then tickets in the order drawn."""
@@ -124,21 +142,22 @@ class Board:
                 losers.append(index)
         return losers
 
-    def _add(self, free: list[int], missing: list[int], gpus: list[tuple[int, int]], sign: int) -> int:
+    def _add(self, free: list[int], missing: list[int], given: Yield, sign: int) -> int:
         """Free these GPUs (or, with sign −1, occupy them again); by how many domains more fall short."""
-        size, domain, change = self._size, self._domain, 0
-        for node, count in gpus:
-            before = free[node]
-            after = free[node] = before + sign * count
-            more = after // size - before // size
+        change, size, (pods, shared) = 0, self._size, given
+        for where, more in pods:
+            before = missing[where]
+            after = missing[where] = before - sign * more
+            change += (after > 0) - (before > 0)
+        for node, count in shared:
+            had = free[node]
+            has = free[node] = had + sign * count
+            more = has // size - had // size
             if more:
-                where = domain[node]
-                pods = missing[where]
-                left = missing[where] = pods - more
-                if left > 0:
-                    change += pods <= 0
-                elif pods > 0:
-                    change -= 1
+                where = self._domain[node]
+                before = missing[where]
+                after = missing[where] = before - more
+                change += (after > 0) - (before > 0)
         return change
 
     def _give_back(self, stage: "Stage", taken: list[int], drawn: list[int]) -> Decision:

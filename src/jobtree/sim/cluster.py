@@ -26,6 +26,7 @@ from jobtree.api.validate import policy_problems
 from jobtree.core.actions import Action
 from jobtree.core.admit import retell
 from jobtree.core.check import Replay, Violation, check
+from jobtree.core.elastic import retell_stalled
 from jobtree.core.lease import RunKey, from_wire, to_wire
 from jobtree.core.plan import plan
 from jobtree.core.reasons import Reason
@@ -387,6 +388,7 @@ class Cluster:
         if self._as_written:
             return self.objects.all()
         retell(self.world)
+        retell_stalled(self.world)
         warned = self._reservations.refresh()
         for run, state in self.world.runs.items():
             if run in self._touched or state.phase not in FINISHED:

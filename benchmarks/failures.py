@@ -1,0 +1,77 @@
+"""Growth and failures: many malleable Runs want more on a full fleet, where Runs end and nodes fail."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import msgspec
+
+from benchmarks.fixtures import EPOCH, FLAVOR, budgets, node_name, nodes, team
+from benchmarks.grow import build, parse, submit
+from benchmarks.sampling import settle_memory, timed
+from benchmarks.scale import Scale
+from benchmarks.workload import Workload, parse_run, run_document
+from jobtree.api.quantities import HOUR, SECOND
+from jobtree.core.plan import plan
+from jobtree.core.world import World
+
+MALLEABLE = {"minTotalGPUs": 8, "maxTotalGPUs": 32, "stepGPUs": 8}
+STARTS_WITH = 16  # GPUs
+TOGETHER = 50  # Runs that arrive at once
+AT_ONCE = 128  # nodes that fail together
+
+
+class Failures(msgspec.Struct, frozen=True):
+    """Nanoseconds of one plan after each event."""
+
+    endings: list[int]
+    failures: list[int]
+    outage: int
+
+
+def measure_failures(scale: Scale, eager: int, count: int) -> Failures:
+    world = eager_world(scale, eager)
+    small = sorted(key for key, state in world.runs.items() if 0 < state.width <= MALLEABLE["stepGPUs"])
+    settle_memory()
+    endings = [_after(world, partial(_end, world, key)) for key in small[:count]]
+    names = [node_name(number * 97 % scale.nodes) for number in range(count)]
+    failures = [_after(world, partial(_fail, world, [name])) for name in names]
+    many = [node_name(number) for number in range(scale.nodes // 2, scale.nodes)][:AT_ONCE]
+    return Failures(endings, failures, _after(world, partial(_fail, world, many)))
+
+
+def eager_world(scale: Scale, eager: int) -> World:
+    """A full fleet on which so many Runs are half as wide as they want to be, and have been told why."""
+    world = build(map(parse, [*nodes(scale), *budgets(scale)]), EPOCH)
+    for number in range(eager):
+        owner, name = team(scale, number % scale.teams), f"eager-{number:05d}"
+        runtime = {"checkpoint": "30m"}
+        document = run_document(name, owner, STARTS_WITH, world.now, malleable=MALLEABLE, runtime=runtime)
+        world.put_run(parse_run(document))
+        if number % TOGETHER == 0:
+            world.commit(plan(world))
+    world.commit(plan(world))
+    workload, flavor = Workload(scale), world.fleet.flavor(FLAVOR)
+    for gpus in (128, 8, 4, 2, 1):
+        refused = 0
+        while flavor.free >= gpus and refused < 20:
+            refused = 0 if submit(world, workload.draw(world.now, gpus)) else refused + 1
+    world.tick(world.now + HOUR)
+    world.commit(plan(world))
+    return world
+
+
+def _end(world: World, key: tuple[str, str]) -> None:
+    world.finish(key, succeeded=True, at=world.now)
+
+
+def _fail(world: World, names: Iterable[str]) -> None:
+    for name in names:
+        world.put_node(msgspec.structs.replace(world.fleet.nodes[name].node, failed=True))
+
+
+def _after(world: World, event: Callable[[], None]) -> int:
+    world.tick(world.now + SECOND)
+    event()
+    decision, decide_ns = timed(lambda: plan(world))
+    world.commit(decision)
+    return decide_ns
