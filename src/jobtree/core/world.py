@@ -312,6 +312,7 @@ class World:
                 one.quotas = quotas
                 for account in quotas:
                     account.settled += one.spent
+                self.alarms.watch_quotas(quotas)
                 for lease in leases:
                     self.open_lease(lease)
             self._wait_or_queue(one)
@@ -380,6 +381,8 @@ class World:
         held = self._holding(lease)
         self._settle(held, end, 1)
         self.alarms.watch_envelope(held.envelope)  # what it used is gone: hours may run out sooner
+        if held.run is not None:
+            self.alarms.watch_quotas(held.run.quotas)
 
     def _adopt(self, state: RunState) -> None:
         """A Run that holds leases is running, whatever its status says yet."""
