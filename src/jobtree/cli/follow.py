@@ -1,7 +1,7 @@
 """Following a Run: its state file, read again whenever it was replaced, or as a live cluster tells."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from jobtree.core.runs import FINISHED, RunState
 from jobtree.sim.cluster import Cluster
 
 POLL_SECONDS = 0.5
+RETRY_SECONDS = 1.0
 
 
 def follow(settings: Settings, run: str, *, once: bool) -> int:
@@ -63,7 +64,22 @@ def _told(settings: Settings, run: str) -> Iterator[Cluster]:
     live = Live(settings)
     metadata = find(live, run)["metadata"]
     for _ in stirrings(live, metadata["namespace"], metadata["name"]):
-        yield live.cluster(plan=False)
+        yield _patiently(lambda: live.cluster(plan=False, pods=False))
+
+
+def _patiently(look: Callable[[], Cluster]) -> Cluster:
+    """A server that is restarted is asked until it is back: whoever follows a Run follows it for days."""
+    from jobtree.cli.refusals import NoAnswerError
+
+    said = False
+    while True:
+        try:
+            return look()
+        except NoAnswerError as trouble:
+            if not said:
+                click.echo(f"{trouble}\n  trying again until it does, or until you interrupt", err=True)
+            said = True
+            time.sleep(RETRY_SECONDS)
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

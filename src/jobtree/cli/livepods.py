@@ -6,8 +6,9 @@ import click
 
 from jobtree.api.meta import GROUP
 from jobtree.cli.errors import CommandError, Exit
-from jobtree.cli.live import Live, told
+from jobtree.cli.live import Live
 from jobtree.cli.livework import find
+from jobtree.cli.refusals import told
 from jobtree.cli.settings import Settings
 from jobtree.cli.table import Column, print_table
 from jobtree.kube import requests
