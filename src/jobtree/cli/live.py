@@ -8,6 +8,8 @@ Pods, of which a cluster has the most, are listed only where free GPUs count.
 import time
 from typing import Any
 
+import click
+
 from jobtree.api.documents import Document, read_documents
 from jobtree.api.policy import SIM_API_VERSION, Policy, is_sim_document, parse_policy
 from jobtree.api.problems import InputError
@@ -40,6 +42,8 @@ class Live:
     def __init__(self, settings: Settings) -> None:
         access = find_cluster(settings)
         self.transport = PlainTransport(access)
+        if command := click.get_current_context(silent=True):
+            command.call_on_close(self.transport.close)
         self.client = Client(self.transport)
         self.namespace = settings.namespace or access.namespace
 

@@ -4,6 +4,7 @@ Whatever is wrong, completion stays silent.
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ def _asked(settings: Settings, kind: str, *, everywhere: bool) -> list[dict[str,
     try:
         access = find_access(settings.context or "", settings.kubeconfig or "")
         here = EVERYTHING if everywhere else Selector(settings.namespace or access.namespace)
-        return Client(PlainTransport(access, LIMIT_SECONDS)).list(resource, here)
+        with closing(PlainTransport(access, LIMIT_SECONDS)) as transport:
+            return Client(transport).list(resource, here)
     except (KubeError, InputError):
         return []
