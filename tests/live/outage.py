@@ -5,7 +5,7 @@ from contextlib import suppress
 from tests.live.control_plane import ControlPlane
 from tests.live.process import wait_until
 
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 60
 
 
 def restart(plane: ControlPlane) -> None:
@@ -15,7 +15,7 @@ def restart(plane: ControlPlane) -> None:
     assert isinstance(command, list)
     server._process.kill()
     server._process.wait(LIMIT_SECONDS)
-    plane.start("kube-apiserver", *map(str, command[4:]))
+    plane.start("kube-apiserver", *map(str, command[5:]))
 
     def ready() -> bool:
         with suppress(OSError):

@@ -81,7 +81,7 @@ class Person:
             cwd=self.directory,
             env=self.environment,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
         )
 

@@ -16,7 +16,7 @@ NAMESPACE = "printing"
 PROGRAM = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)
+print("rank", os.environ["NODE_RANK"], "of", os.environ["NNODES"], flush=True)
 while not os.path.exists("/tmp/done"):
     time.sleep(0.1)
 print("done", flush=True)
@@ -72,14 +72,13 @@ def test_what_ranks_print(ann: Person) -> None:
 
 
 def test_following(real_nodes: RealNodes, ann: Person) -> None:
-    process = ann.start("logs", "talk", "-f")
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "rank 0 of 2\n"
-        assert process.poll() is None
-        pod = ann.runs("pods", "talk", "-o", "name").out.split()[0]
-        real_nodes.plane.kubectl("exec", "-n", NAMESPACE, pod, "--", "touch", "/tmp/done")  # noqa: S108  the container's
-        assert process.stdout.readline() == "done\n"
-    finally:
-        process.kill()
-        process.wait()
+    with ann.start("logs", "talk", "-f") as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "rank 0 of 2\n"
+            assert process.poll() is None
+            pod = ann.runs("pods", "talk", "-o", "name").out.split()[0]
+            real_nodes.plane.kubectl("exec", "-n", NAMESPACE, pod, "--", "touch", "/tmp/done")  # noqa: S108  the container's
+            assert process.stdout.readline() == "done\n"
+        finally:
+            process.kill()

@@ -82,7 +82,7 @@ def test_a_snapshot_plans_as_the_live_cluster_does(stage: Stage, scene: Scene, r
     for name, said in answers.items():
         assert said.code == 0, (name, said)
         planned[name] = slots(said.json()["items"])
-    assert scene.phase("new") == "", "planning changes nothing"
+    assert not scene.plane.rest.get(scene.path("new")).accepted, "planning changes nothing"
     ann = stage.researcher(scene, rita.directory)
     assert ann.runs("submit", "-f", new).code == 0
     scene.await_running("new", 5)

@@ -55,7 +55,7 @@ def test_a_dry_run_saves_nothing_and_is_refused_where_the_real_one_would_be(
     assert said.code == 0, said.err
     assert f"{scene.name}/train runs: 16 GPUs in " in said.out
     assert said.out.endswith("dry run: nothing was saved\n")
-    assert scene.phase("train") == ""
+    assert not scene.plane.rest.get(scene.path("train")).accepted
     said = ann.runs("submit", "-f", file, "--dry-run", "-n", "default")
     assert (said.code, "cannot create resource" in said.err) == (2, True), said.err
 
@@ -76,7 +76,7 @@ def test_all_or_none(scene: Scene, ann: Person) -> None:
     assert ann.runs("submit", "-f", ann.file("one.yaml", run(scene, "taken"))).code == 0
     said = ann.runs("submit", "-f", ann.file("both.yaml", run(scene, "fresh"), run(scene, "taken")))
     assert said.code == 4
-    assert scene.phase("fresh") == ""
+    assert not scene.plane.rest.get(scene.path("fresh")).accepted
 
 
 def test_mistakes_are_named(stage: Stage, scene: Scene, ann: Person, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_mistakes_are_named(stage: Stage, scene: Scene, ann: Person, tmp_path: P
 
 def test_resizing_and_cancelling(scene: Scene, ann: Person) -> None:
     malleable = {"minTotalGPUs": 8, "maxTotalGPUs": 24, "stepGPUs": 8}
-    body = run(scene, "train", 24, malleable=malleable, runtime={"checkpoint": "10m"})
+    body = run(scene, "train", 24, malleable=malleable, runtime={"checkpoint": "1s"})
     ann.runs("submit", "-f", ann.file("run.yaml", body))
     scene.await_running("train", 3)
     said = ann.runs("shrink", "train", "--by", "8")
