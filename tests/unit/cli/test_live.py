@@ -158,3 +158,27 @@ def test_completion_asks_the_cluster_and_is_silent_about_trouble(desk: Desk, tmp
     assert completed("far/") == ["far/far-off", ":4"]
     assert completed("", special=lambda _: refusal(403, "Forbidden")) == [":4"]
     assert desk.bare("__complete", "plan", "--kubeconfig", str(tmp_path / "none"), "").out == ":4\n"
+
+
+def test_whoever_follows_a_run_waits_for_a_server_that_is_away(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listings fail twice between two changes; the Run ends well."""
+    monkeypatch.setattr("jobtree.cli.follow.RETRY_SECONDS", 0)
+    bodies = lab()
+    train = bodies[-1]
+    train["status"] = {"phase": "Pending"}
+    trouble = [refusal(503, "ServiceUnavailable"), refusal(503, "ServiceUnavailable")]
+
+    def special(asked: Asked) -> Reply | None:
+        if asked.query.get("watch") == "true":
+            train["status"] = {"phase": "Completed"}
+            return Reply(parts=[event("ADDED", train)])
+        listing = asked.path.endswith("/runs") and train["status"]["phase"] == "Completed"
+        return trouble.pop() if listing and trouble else None
+
+    said = asking(desk, "watch", "train", bodies=bodies, special=special)
+    assert (said.code, trouble) == (0, [])
+    assert "Pending" in said.out.splitlines()[0]
+    assert "Completed" in said.out.splitlines()[-1]
+    assert said.err.count("trying again") == 1
