@@ -24,9 +24,10 @@ def scene(stage: Stage) -> Scene:
     made.budget("lab", 24)
     made.run("train", "lab", 16)
     made.await_running("train", 2)
+    fit = {"gpuType": made.flavor, "totalGPUs": 8}
     stages = [
-        {"name": "prep", "spec": {"resources": {"pods": 1}}},
-        {"name": "fit", "after": ["prep"], "spec": {"resources": {"gpuType": made.flavor, "totalGPUs": 8}}},
+        {"name": "prep", "resources": {"totalGPUs": 0, "pods": 1}},
+        {"name": "fit", "after": ["prep"], "resources": fit},
     ]
     made.create("Run", "flow", {"owner": made.owner("lab"), "stages": stages})
     made.run("late", "lab", 24)

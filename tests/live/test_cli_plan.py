@@ -59,7 +59,13 @@ def slots(items: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Which GPUs, for which group and role, and who pays: all that a plan decides."""
     specs = [item["spec"] for item in items if item["kind"] == "Lease"]
     return sorted(
-        (spec.get("group", 0), spec["role"], spec["class"], tuple(spec["slots"]), str(spec["payer"]))
+        (
+            spec.get("group", 0),
+            spec["role"],
+            spec["class"],
+            tuple(spec["slots"]),
+            tuple(sorted(spec["payer"].items())),
+        )
         for spec in specs
     )
 

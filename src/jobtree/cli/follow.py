@@ -17,6 +17,7 @@ from jobtree.cli.runview import classes, reason, title, width
 from jobtree.cli.session import find_run, read
 from jobtree.cli.settings import Settings
 from jobtree.cli.table import painted
+from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason
 from jobtree.core.runs import FINISHED, RunState
 from jobtree.sim.cluster import Cluster
@@ -27,11 +28,10 @@ RETRY_SECONDS = 1.0
 
 def follow(settings: Settings, run: str, *, once: bool) -> int:
     """Print what the Run looks like now and after every change; the exit code says how it ended."""
-    key, shown = None, ""
-    changes = _told(settings, run) if settings.live else _changes(settings)
-    for cluster in chain([read(settings)], () if once else changes):
-        if key is None:
-            key = find_run(cluster, run, settings)
+    shown, first = "", read(settings)
+    key = find_run(first, run, settings)
+    changes = _told(settings, key) if settings.live else _changes(settings)
+    for cluster in chain([first], () if once else changes):
         state = cluster.world.runs.get(key)
         if state is None:
             click.echo(f"{'/'.join(key)} is gone: it was cancelled")
@@ -56,14 +56,13 @@ def _changes(settings: Settings) -> Iterator[Cluster]:
             yield read(settings)
 
 
-def _told(settings: Settings, run: str) -> Iterator[Cluster]:
+def _told(settings: Settings, run: RunKey) -> Iterator[Cluster]:
     """The cluster again, each time the server says that the Run changed: it streams, it does not poll."""
     from jobtree.cli.live import Live
-    from jobtree.cli.livework import find, stirrings
+    from jobtree.cli.livework import stirrings
 
     live = Live(settings)
-    metadata = find(live, run)["metadata"]
-    for _ in stirrings(live, metadata["namespace"], metadata["name"]):
+    for _ in stirrings(live, *run):
         yield _patiently(lambda: live.cluster(plan=False, pods=False))
 
 

@@ -197,28 +197,36 @@ def resize(settings: Settings, run: str, sign: int, by: int | None, width: int |
 
 
 class Bell:
-    """Hears that something happened, and remembers nothing: who hears it looks for itself."""
+    """Rings when something happened, and remembers nothing more: who hears it looks for itself."""
+
+    def __init__(self) -> None:
+        self.rung = False
 
     def restart(self) -> None:
         """A listing begins."""
 
     def finish(self) -> None:
-        """A listing is done."""
+        """A listing is done: what was missed before it is not told one by one."""
+        self.rung = True
 
     def upsert(self, encoded: bytes | msgspec.Raw) -> str:
-        return self._version(encoded)
+        return self._ring(encoded)
 
     def delete(self, encoded: bytes | msgspec.Raw) -> str:
-        return self._version(encoded)
+        return self._ring(encoded)
 
-    @staticmethod
-    def _version(encoded: bytes | msgspec.Raw) -> str:
+    def _ring(self, encoded: bytes | msgspec.Raw) -> str:
+        self.rung = True
         version: str = msgspec.json.decode(encoded)["metadata"]["resourceVersion"]
         return version
 
 
 def stirrings(live: Live, namespace: str, name: str) -> Iterator[None]:
     """Comes back whenever the Run has changed, for as long as anybody asks."""
+    bell = Bell()
     selector = Selector(namespace, fields=f"metadata.name={name}")
     with told():
-        yield from follow_changes(live.transport, Follow(RUNS, Bell(), selector))
+        for _ in follow_changes(live.transport, Follow(RUNS, bell, selector)):
+            if bell.rung:
+                bell.rung = False
+                yield
