@@ -49,7 +49,7 @@ class Watching:
 
     def line_with(self, text: str) -> str:
         """The next line that holds this."""
-        seen = []
+        seen: list[str] = []
         while not seen or text not in seen[-1]:
             try:
                 seen.append(self._lines.get(timeout=LINE_SECONDS))

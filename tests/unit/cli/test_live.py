@@ -182,3 +182,10 @@ def test_whoever_follows_a_run_waits_for_a_server_that_is_away(
     assert "Pending" in said.out.splitlines()[0]
     assert "Completed" in said.out.splitlines()[-1]
     assert said.err.count("trying again") == 1
+
+
+def test_proofs_are_looked_for_on_the_cluster(desk: Desk) -> None:
+    said = asking(desk, "explain", "train", "--verify")
+    assert (said.code, "has had no part in an activation or a lottery" in said.err) == (3, True), said
+    said = asking(desk, "verify", "train-1")
+    assert (said.code, "there is no Reservation train-1" in said.err) == (3, True), said
