@@ -22,7 +22,8 @@ def blocks() -> list[list[str]]:
 def test_the_guide_s_commands_work(stage: Stage, tmp_path: Path) -> None:
     plane = stage.plane
     shutil.copytree(REPOSITORY / "config" / "samples", tmp_path / "config" / "samples")
-    stage.fleet.add_nodes("us-west/gpu-a/nv-a", 16, prefix="gpu-a")
+    for domain in ("us-west/gpu-a/nv-a", "us-west/gpu-a/nv-b"):
+        stage.fleet.add_nodes(domain, 16, prefix="gpu-a")
     plane.kubectl("apply", "-f", str(tmp_path / "config" / "samples" / "budgets"))
     plane.kubectl("create", "namespace", "rai-sys")
     await_account(plane, "rai-sys")

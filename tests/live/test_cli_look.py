@@ -32,7 +32,6 @@ def scene(stage: Stage) -> Scene:
     made.create("Run", "flow", {"owner": made.owner("lab"), "stages": stages})
     made.run("late", "lab", 24)
     made.await_phase("Reserved", "late")
-    made.await_phase("Running", "flow")
     wait_until(lambda: bool(made.reservations()), "there is a Reservation")
     return made
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from jobtree.api.quantities import format_duration, format_time
-from jobtree.cli.errors import Exit
+from jobtree.cli.errors import CommandError, Exit
 from jobtree.cli.output import print_objects
 from jobtree.cli.places import Places
 from jobtree.cli.promised import countdown
@@ -68,13 +68,16 @@ def _told(settings: Settings, run: RunKey) -> Iterator[Cluster]:
 
 def _patiently(look: Callable[[], Cluster]) -> Cluster:
     """A server that is restarted is asked until it is back: whoever follows a Run follows it for days."""
-    from jobtree.cli.refusals import NoAnswerError
+    from jobtree.cli.refusals import YOUNG_SECONDS, NoAnswerError
 
-    said = False
+    said, begun = False, time.monotonic()
     while True:
         try:
             return look()
-        except NoAnswerError as trouble:
+        except CommandError as trouble:
+            passing = isinstance(trouble, NoAnswerError) or time.monotonic() < begun + YOUNG_SECONDS
+            if not passing:
+                raise
             if not said:
                 click.echo(f"{trouble}\n  trying again until it does, or until you interrupt", err=True)
             said = True

@@ -15,7 +15,7 @@ from jobtree.api.run import Run
 from jobtree.cli.errors import CommandError, Exit
 from jobtree.cli.live import Live
 from jobtree.cli.output import print_objects
-from jobtree.cli.refusals import told
+from jobtree.cli.refusals import YOUNG_SECONDS, told
 from jobtree.cli.resize import refuse_width
 from jobtree.cli.settings import Settings
 from jobtree.core.shape import shape_of
@@ -222,11 +222,24 @@ class Bell:
 
 
 def stirrings(live: Live, namespace: str, name: str) -> Iterator[None]:
-    """Comes back whenever the Run has changed, for as long as anybody asks."""
-    bell = Bell()
-    selector = Selector(namespace, fields=f"metadata.name={name}")
+    """Comes back whenever the Run has changed, for as long as anybody asks.
+
+    A server that has just started refuses everybody until it has read who may do what: a refusal counts only
+    if it stays, once the same question has been answered before.
+    """
+    bell, refused_at = Bell(), 0.0
+    follow = Follow(RUNS, bell, Selector(namespace, fields=f"metadata.name={name}"))
+    heard = False
     with told():
-        for _ in follow_changes(live.transport, Follow(RUNS, bell, selector)):
-            if bell.rung:
-                bell.rung = False
-                yield
+        while True:
+            try:
+                for _ in follow_changes(live.transport, follow):
+                    heard, refused_at = True, 0.0
+                    if bell.rung:
+                        bell.rung = False
+                        yield
+            except StatusError:
+                refused_at = refused_at or time.monotonic()
+                if not heard or time.monotonic() > refused_at + YOUNG_SECONDS:
+                    raise
+                time.sleep(1)

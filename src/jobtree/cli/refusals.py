@@ -26,6 +26,10 @@ NAMESPACE = "'kubectl get namespaces' lists those there are"
 RUNS = "'kubectl runs state --all' lists all Runs of the cluster"
 
 
+YOUNG_SECONDS = 30.0
+"""For so long a server that has just started may refuse what it allowed before."""
+
+
 class NoAnswerError(CommandError):
     """The cluster may well answer later: it cannot be reached, or is unwell."""
 
