@@ -13,6 +13,7 @@ import pytest
 from tests.live.managing import Scene
 from tests.live.outage import restart
 from tests.live.person import Person
+from tests.live.process import wait_until
 from tests.live.stage import Stage
 
 LINE_SECONDS = 60
@@ -111,8 +112,14 @@ def test_a_server_that_is_restarted_is_waited_for(tmp_path: Path) -> None:
             watch.line_with("Running")
             restart(stage.plane)
             scene.cancel("train")
+            wait_until(lambda: freed(scene, "train"), "it is gone, whether or not the manager is back")
             watch.line_with("is gone: it was cancelled")
             assert watch.ends_with() == 1
+
+
+def freed(scene: Scene, run: str) -> bool:
+    scene.plane.rest.merge(scene.path(run), {"metadata": {"finalizers": None}})
+    return not scene.plane.rest.get(scene.path(run)).accepted
 
 
 def test_once(rita: Person) -> None:

@@ -224,22 +224,21 @@ class Bell:
 def stirrings(live: Live, namespace: str, name: str) -> Iterator[None]:
     """Comes back whenever the Run has changed, for as long as anybody asks.
 
-    A server that has just started refuses everybody until it has read who may do what: a refusal counts only
-    if it stays, once the same question has been answered before.
+    A server that has just started refuses everybody until it has read who may do what. Whoever asks has seen
+    the Run before: a refusal counts only if it stays.
     """
     bell, refused_at = Bell(), 0.0
     follow = Follow(RUNS, bell, Selector(namespace, fields=f"metadata.name={name}"))
-    heard = False
     with told():
         while True:
             try:
                 for _ in follow_changes(live.transport, follow):
-                    heard, refused_at = True, 0.0
+                    refused_at = 0.0
                     if bell.rung:
                         bell.rung = False
                         yield
             except StatusError:
                 refused_at = refused_at or time.monotonic()
-                if not heard or time.monotonic() > refused_at + YOUNG_SECONDS:
+                if time.monotonic() > refused_at + YOUNG_SECONDS:
                     raise
                 time.sleep(1)
