@@ -13,11 +13,13 @@ from tests.live.definitions import apply_definitions, await_definitions
 from tests.live.fleet import Fleet
 from tests.live.packages import why_no_real_nodes
 from tests.live.real_nodes import RealNodes
+from tests.live.stage import Stage
 
 PROGRAMS = {
     "control_plane": ("etcd", "kube-apiserver", "kubectl"),
     "fleet": ("kube-controller-manager", "kube-scheduler", "kwok"),
     "made_cluster": cluster.PROGRAMS,
+    "stage": cluster.PROGRAMS,
     "real_nodes": (*cluster.PROGRAMS, *cluster.REAL_PROGRAMS),
 }
 """What must be there for each of the fixtures."""
@@ -72,6 +74,14 @@ def real_nodes(request: pytest.FixtureRequest) -> Iterator[RealNodes]:
         yield nodes
 
 
+@pytest.fixture(scope="session")
+def stage(programs: dict[str, Path]) -> Iterator[Stage]:
+    """A control plane of its own with the manager and fake nodes, for the tests of the command line."""
+    assert "kwok" in programs
+    with Stage() as made:
+        yield made
+
+
 @contextmanager
 def _shown(session: pytest.Session) -> Iterator[None]:
     """Outside pytest's capture: what takes minutes the first time tells how it goes."""
@@ -100,7 +110,8 @@ def pytest_runtest_makereport(
     """Adds the last lines of the servers' logs to the report of a test that failed."""
     report = yield
     fixtures = getattr(item, "funcargs", {})
-    plane = fixtures["real_nodes"].plane if "real_nodes" in fixtures else fixtures.get("control_plane")
+    staged = fixtures.get("real_nodes") or fixtures.get("stage")
+    plane = staged.plane if staged else fixtures.get("control_plane")
     if report.failed and plane is not None:
         report.sections.append(("logs of the control plane", plane.logs()))
     return report

@@ -22,7 +22,7 @@ from jobtree.kube.stream import follow_changes
 from jobtree.kube.watch import Watch
 from jobtree.kube.writes import Writer
 from tests.live.control_plane import ControlPlane
-from tests.live.process import wait_until
+from tests.live.outage import restart
 
 LIMIT_SECONDS = 60
 OURS = Selector(labels="test=kube-watch")
@@ -151,23 +151,6 @@ def test_a_server_that_does_not_stream_lists_is_read_in_pages(old_plane: Control
                 await until(lambda: "late" in scene.values)
 
     asyncio.run(main())
-
-
-def restart(plane: ControlPlane) -> None:
-    """Ends the API server without warning and starts it again with the same flags; etcd goes on."""
-    server = next(one for one in plane.servers if one.name == "kube-apiserver" and not one.has_ended)
-    command = server._process.args
-    assert isinstance(command, list)
-    server._process.kill()
-    server._process.wait(LIMIT_SECONDS)
-    plane.start("kube-apiserver", *map(str, command[4:]))
-
-    def ready() -> bool:
-        with suppress(OSError):
-            return plane.rest.get("/readyz").accepted
-        return False
-
-    wait_until(ready, "the API server is back", LIMIT_SECONDS)
 
 
 def test_watches_outlive_the_server_and_learn_what_they_missed(old_plane: ControlPlane) -> None:

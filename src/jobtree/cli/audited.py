@@ -14,7 +14,7 @@ Holdings = dict[tuple[str, str], int]  # GPUs by UID of the Run and node
 
 def findings(settings: Settings) -> list[tuple[str, str]]:
     """Name and sentence of all that is wrong."""
-    cluster = read(settings, checked=False)
+    cluster = read(settings, checked=False, pods=True)
     broken = [(one.invariant, one.message) for one in cluster.violations(planned=not settings.live)]
     return [*broken, *mismatches(cluster)] if settings.live else broken
 

@@ -18,7 +18,10 @@ def command(settings: Settings) -> int:
     from jobtree.cli.session import read
 
     cluster = read(settings, checked=False)
-    broken = [(violation.invariant, violation.message) for violation in cluster.violations()]
+    broken = [
+        (violation.invariant, violation.message)
+        for violation in cluster.violations(planned=not settings.live)
+    ]
     if not settings.human:
         causes = [{"reason": name, "message": message} for name, message in broken]
         status = api_status(f"{len(broken)} invariants are broken", causes)

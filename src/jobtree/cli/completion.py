@@ -29,7 +29,7 @@ exec kubectl-runs __complete "$@"
 def command(_: Settings, shell: str) -> None:
     """Print the completion script of a shell.
 
-    It completes verbs, options, and the names of Runs and nodes in the state file.
+    It completes verbs, options, and the names of Runs and nodes of the cluster.
     """
     from jobtree.cli.main import COMPLETE_VARIABLE, root
 

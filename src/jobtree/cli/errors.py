@@ -17,11 +17,11 @@ class Exit(IntEnum):
 MEANINGS: dict[Exit, str] = {
     Exit.OK: "done, or the answer is yes",
     Exit.NO: "the answer is no: the Run would not start now, an invariant is broken, a proof is refused",
-    Exit.USAGE: "a mistake in the command, a manifest or the state file",
+    Exit.USAGE: "a mistake in the command, a manifest or the state file; a right that you lack",
     Exit.NOT_FOUND: "there is no such Run, node or file",
     Exit.CONFLICT: "not as things are: the file is locked, the name is taken, the Run does not run",
     Exit.BUG: "a bug in Jobtree: please report it",
-    Exit.IO: "the state file or the lottery key cannot be read or saved",
+    Exit.IO: "the cluster does not answer; the state file or the lottery key cannot be read or saved",
 }
 
 

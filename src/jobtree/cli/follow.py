@@ -1,14 +1,14 @@
 """Following a Run: its state file, read again whenever it was replaced, or as a live cluster tells."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
 import click
 
 from jobtree.api.quantities import format_duration, format_time
-from jobtree.cli.errors import Exit
+from jobtree.cli.errors import CommandError, Exit
 from jobtree.cli.output import print_objects
 from jobtree.cli.places import Places
 from jobtree.cli.promised import countdown
@@ -17,20 +17,21 @@ from jobtree.cli.runview import classes, reason, title, width
 from jobtree.cli.session import find_run, read
 from jobtree.cli.settings import Settings
 from jobtree.cli.table import painted
+from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason
 from jobtree.core.runs import FINISHED, RunState
 from jobtree.sim.cluster import Cluster
 
 POLL_SECONDS = 0.5
+RETRY_SECONDS = 1.0
 
 
 def follow(settings: Settings, run: str, *, once: bool) -> int:
     """Print what the Run looks like now and after every change; the exit code says how it ended."""
-    key, shown = None, ""
-    changes = _told(settings, run) if settings.live else _changes(settings)
-    for cluster in chain([read(settings)], () if once else changes):
-        if key is None:
-            key = find_run(cluster, run, settings)
+    shown, first = "", read(settings)
+    key = find_run(first, run, settings)
+    changes = _told(settings, key) if settings.live else _changes(settings)
+    for cluster in chain([first], () if once else changes):
         state = cluster.world.runs.get(key)
         if state is None:
             click.echo(f"{'/'.join(key)} is gone: it was cancelled")
@@ -55,15 +56,32 @@ def _changes(settings: Settings) -> Iterator[Cluster]:
             yield read(settings)
 
 
-def _told(settings: Settings, run: str) -> Iterator[Cluster]:
+def _told(settings: Settings, run: RunKey) -> Iterator[Cluster]:
     """The cluster again, each time the server says that the Run changed: it streams, it does not poll."""
     from jobtree.cli.live import Live
-    from jobtree.cli.livework import find, stirrings
+    from jobtree.cli.livework import stirrings
 
     live = Live(settings)
-    metadata = find(live, run)["metadata"]
-    for _ in stirrings(live, metadata["namespace"], metadata["name"]):
-        yield live.cluster(plan=False)
+    for _ in stirrings(live, *run):
+        yield _patiently(lambda: live.cluster(plan=False, pods=False))
+
+
+def _patiently(look: Callable[[], Cluster]) -> Cluster:
+    """A server that is restarted is asked until it is back: whoever follows a Run follows it for days."""
+    from jobtree.cli.refusals import YOUNG_SECONDS, NoAnswerError
+
+    said, begun = False, time.monotonic()
+    while True:
+        try:
+            return look()
+        except CommandError as trouble:
+            passing = isinstance(trouble, NoAnswerError) or time.monotonic() < begun + YOUNG_SECONDS
+            if not passing:
+                raise
+            if not said:
+                click.echo(f"{trouble}\n  trying again until it does, or until you interrupt", err=True)
+            said = True
+            time.sleep(RETRY_SECONDS)
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

@@ -1,26 +1,28 @@
 """A live cluster as the command line sees it: with the user's own credentials, and a snapshot to think on.
 
 Reading verbs load a snapshot of the cluster into the same embedded cluster that a state file fills. What
-they print is what the manager has written; only ``plan`` lets the embedded planner go on from there.
+they print is what the manager has written; only ``plan -f`` lets the embedded planner go on from there.
+Pods, of which a cluster has the most, are listed only where free GPUs count.
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
+
+import click
 
 from jobtree.api.documents import Document, read_documents
 from jobtree.api.policy import SIM_API_VERSION, Policy, is_sim_document, parse_policy
 from jobtree.api.problems import InputError
 from jobtree.cli.errors import CommandError, Exit
+from jobtree.cli.refusals import told
 from jobtree.cli.settings import Settings
 from jobtree.kube import requests
 from jobtree.kube.access import NO_CLUSTER, Access, find_access
 from jobtree.kube.client import Client
-from jobtree.kube.errors import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, KubeError, StatusError
+from jobtree.kube.errors import FORBIDDEN, NOT_FOUND, StatusError
 from jobtree.kube.plain_http import PlainTransport
 from jobtree.kube.requests import Selector
-from jobtree.kube.resources import BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS
+from jobtree.kube.resources import BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS, Resource
 from jobtree.sim.cluster import Cluster
 
 SIMULATE = (
@@ -29,7 +31,8 @@ SIMULATE = (
 )
 SYSTEM = "jobtree-system"
 POLICY, POLICY_KEY = "jobtree-policy", "policy.yaml"
-SNAPSHOT = (NODES, PODS, BUDGETS, RUNS, RESERVATIONS, LEASES)
+RECORDS = (NODES, BUDGETS, RUNS, RESERVATIONS, LEASES)
+TRIES = 3  # listings are not of one instant: what does not go together is asked for again
 ALIVE = Selector(fields="status.phase!=Succeeded,status.phase!=Failed")  # pods that use up their node
 
 
@@ -39,6 +42,8 @@ class Live:
     def __init__(self, settings: Settings) -> None:
         access = find_cluster(settings)
         self.transport = PlainTransport(access)
+        if command := click.get_current_context(silent=True):
+            command.call_on_close(self.transport.close)
         self.client = Client(self.transport)
         self.namespace = settings.namespace or access.namespace
 
@@ -46,31 +51,40 @@ class Live:
         with told():
             return self.client.ask(request)
 
-    def bodies(self) -> list[dict[str, Any]]:
+    def bodies(self, *, pods: bool = True) -> list[dict[str, Any]]:
         """Everything that planning depends on, as documents; the policy first."""
-        found = [self.policy_document()]
+        for _ in range(TRIES):
+            found = self.listed(*RECORDS, pods=pods)
+            lost = strays(found)
+            if not lost:
+                break
+        return [self.policy_document(), *(body for body in found if id(body) not in lost)]
+
+    def listed(self, *resources: Resource, pods: bool = False) -> list[dict[str, Any]]:
         with told():
-            for resource in SNAPSHOT:
-                found += self.client.list(resource, ALIVE if resource is PODS else requests.EVERYTHING)
+            found = self.client.list(PODS, ALIVE) if pods else []
+            for resource in resources:
+                found += self.client.list(resource)
         return found
 
     def policy_document(self) -> dict[str, Any]:
         """The administrator's policy; the defaults where there is none, or it may not be read."""
         default: dict[str, Any] = {"apiVersion": SIM_API_VERSION, "kind": "Policy", "spec": {}}
-        try:
-            written = self.client.ask(requests.get(CONFIG_MAPS, POLICY, SYSTEM))
-        except StatusError as refused:
-            if refused.code in (FORBIDDEN, NOT_FOUND):
-                return default
-            raise
+        with told():
+            try:
+                written = self.client.ask(requests.get(CONFIG_MAPS, POLICY, SYSTEM))
+            except StatusError as refused:
+                if refused.code in (FORBIDDEN, NOT_FOUND):
+                    return default
+                raise
         where = f"ConfigMap {SYSTEM}/{POLICY}, {POLICY_KEY}"
         spec = [one.body for one in read_documents(written.get("data", {}).get(POLICY_KEY, ""), where)]
         return {**default, "spec": spec[0] if spec else {}}
 
-    def cluster(self, *, plan: bool, checked: bool = False) -> Cluster:
+    def cluster(self, *, plan: bool, pods: bool = True, checked: bool = False) -> Cluster:
         """The snapshot, loaded; with ``plan``, planned on from where the manager is."""
         policy, documents = Policy(), []
-        for body in self.bodies():
+        for body in self.bodies(pods=pods):
             if is_sim_document(body):
                 policy = parse_policy(body, "the cluster's policy")
             else:
@@ -78,6 +92,11 @@ class Live:
         cluster = Cluster(time.time_ns() // 1_000_000, policy, checked=checked)
         cluster.load(documents, settle=plan)
         return cluster
+
+
+def home(settings: Settings) -> str:
+    """The namespace that a name means without one: as kubectl has it, the context's."""
+    return settings.namespace or find_cluster(settings).namespace
 
 
 def find_cluster(settings: Settings) -> Access:
@@ -90,35 +109,21 @@ def find_cluster(settings: Settings) -> Access:
         raise CommandError(Exit.USAGE, f"{NO_CLUSTER}.\n  {SIMULATE}") from None
 
 
-@contextmanager
-def told() -> Iterator[None]:
-    """What keeps a cluster from answering, as exit codes and what to do about it."""
-    try:
-        yield
-    except StatusError as refused:
-        raise CommandError(exit_code(refused), sentence(refused)) from None
-    except KubeError as broken:
-        raise CommandError(Exit.IO, f"the cluster does not answer: {broken}") from None
-
-
-def exit_code(refused: StatusError) -> Exit:
-    if refused.code == NOT_FOUND:
-        return Exit.NOT_FOUND
-    if refused.is_conflict or refused.exists_already:
-        return Exit.CONFLICT
-    return Exit.USAGE if refused.code < 500 else Exit.IO  # noqa: PLR2004  as HTTP counts
-
-
-def sentence(refused: StatusError) -> str:
-    hints = {
-        UNAUTHORIZED: "the cluster does not know you: log in again, or choose another --context",
-        FORBIDDEN: "ask an administrator for the ClusterRole jobtree-planner (to read and plan), or for the "
-        "right to do this in your namespace",
+def strays(bodies: list[dict[str, Any]]) -> set[int]:
+    """Open leases whose Run or node was not listed: it came or went while the listing was made."""
+    runs, nodes = set(), set()
+    for body in bodies:
+        if body["kind"] == "Run":
+            runs.add((body["metadata"]["namespace"], body["metadata"]["name"]))
+        elif body["kind"] == "Node":
+            nodes.add(body["metadata"]["name"])
+    return {
+        id(body)
+        for body in bodies
+        if body["kind"] == "Lease" and "end" not in body.get("status", {}) and not held(body, runs, nodes)
     }
-    if "could not find the requested resource" in refused.message:
-        hints[NOT_FOUND] = "Jobtree is not installed on this cluster: an administrator can do so"
-    elif refused.code == NOT_FOUND:
-        hints[NOT_FOUND] = "'kubectl runs state --all' lists all Runs of the cluster"
-    causes = [f"  {cause.field}: {cause.message}" for cause in refused.causes if cause.field]
-    hint = hints.get(refused.code)
-    return "\n".join([refused.message, *causes, *([f"  {hint}"] if hint else [])])
+
+
+def held(lease: dict[str, Any], runs: set[tuple[str, str]], nodes: set[str]) -> bool:
+    run, slots = lease["spec"]["runRef"], lease["spec"]["slots"]
+    return (run["namespace"], run["name"]) in runs and all(slot.partition("#")[0] in nodes for slot in slots)

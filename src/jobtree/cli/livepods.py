@@ -6,11 +6,13 @@ import click
 
 from jobtree.api.meta import GROUP
 from jobtree.cli.errors import CommandError, Exit
-from jobtree.cli.live import Live, told
+from jobtree.cli.live import Live
 from jobtree.cli.livework import find
+from jobtree.cli.refusals import told
 from jobtree.cli.settings import Settings
 from jobtree.cli.table import Column, print_table
 from jobtree.kube import requests
+from jobtree.kube.errors import StatusError
 from jobtree.kube.requests import Seen, Selector
 from jobtree.kube.resources import PODS
 
@@ -123,5 +125,17 @@ def print_logs(crew: Crew, pods: list[Pod], container: str, *, follow: bool) -> 
         seen = Seen(metadata["name"], metadata["namespace"])
         prefix = f"[{label(pod, 'rank')}] " if len(pods) > 1 else ""
         with told():
-            for line in crew.live.client.lines(requests.pod_log(seen, container, follow=follow)):
-                click.echo(f"{prefix}{line}")
+            try:
+                for line in crew.live.client.lines(requests.pod_log(seen, container, follow=follow)):
+                    click.echo(f"{prefix}{line}")
+            except StatusError as refused:
+                if not refused.is_passing:
+                    raise
+                raise CommandError(Exit.IO, unserved(pod, refused)) from None
+
+
+def unserved(pod: Pod, refused: StatusError) -> str:
+    """Logs lie on the node, and the server has to ask it for them."""
+    name, node = pod["metadata"]["name"], pod["spec"].get("nodeName", "")
+    hint = f"is its node up? 'kubectl get node {node}' says so" if node else "it is on no node yet"
+    return f"the logs of {name} cannot be had: {refused.message}\n  {hint}"

@@ -1,6 +1,8 @@
 """Writing verbs on a live cluster: requests with the user's own rights; the manager does the rest."""
 
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -11,56 +13,65 @@ from jobtree.api.documents import Document
 from jobtree.api.parse import parse_object
 from jobtree.api.run import Run
 from jobtree.cli.errors import CommandError, Exit
-from jobtree.cli.live import Live, told
+from jobtree.cli.live import Live
 from jobtree.cli.output import print_objects
+from jobtree.cli.refusals import YOUNG_SECONDS, told
 from jobtree.cli.resize import refuse_width
 from jobtree.cli.settings import Settings
 from jobtree.core.shape import shape_of
 from jobtree.kube import requests
-from jobtree.kube.errors import StatusError
+from jobtree.kube.errors import NOT_FOUND, KubeError, StatusError
 from jobtree.kube.follow import Follow
 from jobtree.kube.requests import Seen, Selector
 from jobtree.kube.resources import BUDGETS, NODES, PODS, RUNS, Resource
 from jobtree.kube.stream import follow_changes
+from jobtree.sim.objects import key_of
 
 RESOURCES: dict[str, Resource] = {"Run": RUNS, "Budget": BUDGETS, "Node": NODES, "Pod": PODS}
-ANSWER_SECONDS = 5  # how long submit waits for the manager's word
+ANSWER_SECONDS = 6  # how long submit waits for the manager's word
+SILENT = (
+    "; the manager has not answered yet\n  'kubectl runs watch {name}' follows it. If nothing comes, an "
+    "administrator can see why: 'kubectl -n jobtree-system get deploy,pods'"
+)
 
 
-def submit(settings: Settings, documents: Sequence[Document], *, dry_run: bool, replace: bool) -> None:
+def submit(settings: Settings, documents: Sequence[Document], *, replace: bool) -> None:
     """Create objects, or put them in place of others; say what the manager made of each Run."""
     live = Live(settings)
-    for document in documents:
-        check(document, live.namespace)
-    bodies = [send(live, document.body, dry_run=dry_run, replace=replace) for document in documents]
-    if not dry_run:
-        bodies = [await_word(live, body) if body["kind"] == "Run" else body for body in bodies]
+    if len(documents) > 1:  # all of them or none, as far as can be known
+        rehearse(live, documents, replace=replace)
+    else:
+        check(documents)
+    bodies = [send(live, document.body, replace=replace) for document in documents]
+    patience = time.monotonic() + ANSWER_SECONDS
+    bodies = [await_word(live, body, patience) if body["kind"] == "Run" else body for body in bodies]
     if not settings.human:
         print_objects(settings, bodies, many=len(bodies) > 1)
         return
     for body in bodies:
         click.echo(word(body))
-    if dry_run:
-        click.echo("dry run: nothing was saved")
 
 
-def check(document: Document, namespace: str) -> None:
+def rehearse(live: Live, documents: Sequence[Document], *, replace: bool) -> None:
+    """The server's word on objects that are not to be saved yet: raises CommandError if it is no."""
+    check(documents)
+    for document in documents:
+        send(live, document.body, replace=replace, dry_run=True)
+
+
+def check(documents: Sequence[Document]) -> None:
     """Refuse here what the server would refuse less kindly."""
-    body = document.body
-    kind = body.get("kind")
-    if kind not in RESOURCES:
-        names = ", ".join(RESOURCES)
-        raise CommandError(
-            Exit.USAGE, f"{document.where}: kind: {kind} is not allowed: must be one of {names}"
-        )
-    metadata = body.setdefault("metadata", {})
-    if RESOURCES[str(kind)].namespaced:
-        metadata["namespace"] = metadata.get("namespace") or namespace
-    if kind in ("Run", "Budget"):
-        parse_object(body, document.where)
+    for document in documents:
+        kind, _, _ = key_of(document)
+        if kind not in RESOURCES:
+            names = ", ".join(RESOURCES)
+            rule = f"kind: {kind} is not allowed: must be one of {names}"
+            raise CommandError(Exit.USAGE, f"{document.where}: {rule}")
+        if kind in ("Run", "Budget"):
+            parse_object(document.body, document.where)
 
 
-def send(live: Live, body: dict[str, Any], *, dry_run: bool, replace: bool) -> dict[str, Any]:
+def send(live: Live, body: dict[str, Any], *, replace: bool, dry_run: bool = False) -> dict[str, Any]:
     resource = RESOURCES[body["kind"]]
     request = requests.create(resource, body)
     with told():
@@ -83,22 +94,30 @@ def put(live: Live, resource: Resource, body: dict[str, Any], *, dry_run: bool) 
     metadata = body["metadata"]
     known = live.client.ask(requests.get(resource, metadata["name"], metadata.get("namespace", "")))
     known["spec"] = body["spec"]
+    for field in ("labels", "annotations"):
+        if metadata.get(field):
+            known["metadata"][field] = {**known["metadata"].get(field, {}), **metadata[field]}
     request = requests.replace(resource, known)
     return live.client.ask(rehearsed(request) if dry_run else request)
 
 
-def await_word(live: Live, body: dict[str, Any]) -> dict[str, Any]:
+def await_word(live: Live, body: dict[str, Any], patience: float) -> dict[str, Any]:
     """The Run once the manager has said something of it, or as it was when patience ends."""
-    metadata = body["metadata"]
+    metadata, seconds = body["metadata"], int(patience - time.monotonic())
+    if has_word(body, metadata) or seconds < 1:
+        return body
     selector = Selector(metadata["namespace"], fields=f"metadata.name={metadata['name']}")
-    request = requests.watch(RUNS, selector, metadata["resourceVersion"], ANSWER_SECONDS, initial=False)
-    with told():
+    request = requests.watch(RUNS, selector, metadata["resourceVersion"], seconds, initial=False)
+    with suppress(KubeError):  # it is created, whatever becomes of the question; perhaps we may not watch
         for line in live.client.lines(request):
-            event = msgspec.json.decode(line, type=dict[str, Any])
-            latest: dict[str, Any] = event.get("object", {})
-            if latest.get("status", {}).get("observedGeneration", 0) >= metadata.get("generation", 1):
+            latest: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any]).get("object", {})
+            if latest.get("kind") == "Run" and has_word(latest, metadata):
                 return latest
     return body
+
+
+def has_word(body: dict[str, Any], metadata: dict[str, Any]) -> bool:
+    return bool(body.get("status", {}).get("observedGeneration", 0) >= metadata.get("generation", 1))
 
 
 def word(body: dict[str, Any]) -> str:
@@ -108,8 +127,8 @@ def word(body: dict[str, Any]) -> str:
     if body["kind"] != "Run":
         return f"{body['kind']} {name} is in place"
     phase = status.get("phase")
-    if not phase:
-        return f"{name} is created; the manager has not answered yet: 'kubectl runs watch {name}' follows it"
+    if not has_word(body, metadata):
+        return f"{name} is {'changed' if phase else 'created'}{SILENT.format(name=name)}"
     said = f": {status['message']}" if status.get("message") else ""
     start = f"; it starts at {status['earliestStart']} at the latest" if "earliestStart" in status else ""
     return f"{name} is {phase}{said}{start}"
@@ -117,7 +136,8 @@ def word(body: dict[str, Any]) -> str:
 
 def cancel(settings: Settings, runs: Sequence[str]) -> None:
     live = Live(settings)
-    bodies = [find(live, run) for run in runs]
+    found = [find(live, run) for run in runs]
+    bodies = list({body["metadata"]["uid"]: body for body in found}.values())
     for body in bodies:
         metadata = body["metadata"]
         seen = Seen(metadata["name"], metadata["namespace"], metadata["uid"])
@@ -135,9 +155,24 @@ def find(live: Live, text: str) -> dict[str, Any]:
     """The Run that an argument names, in its namespace or in the current one."""
     wanted = text.rpartition(".io/")[2] if ".io/" in text else text
     namespace, _, name = wanted.rpartition("/")
-    return {"apiVersion": RUNS.api_version, "kind": "Run"} | live.ask(
-        requests.get(RUNS, name, namespace or live.namespace)
-    )
+    with told():
+        try:
+            body = live.client.ask(requests.get(RUNS, name, namespace or live.namespace))
+        except StatusError as refused:
+            if refused.code != NOT_FOUND or not refused.reason:
+                raise
+            raise CommandError(Exit.NOT_FOUND, missing(live, namespace or live.namespace, name)) from None
+    return {"apiVersion": RUNS.api_version, "kind": "Run"} | body
+
+
+def missing(live: Live, namespace: str, name: str) -> str:
+    """Where a Run of that name is, if the user may know it."""
+    elsewhere: list[str] = []
+    with suppress(KubeError):
+        found = live.client.list(RUNS, Selector(fields=f"metadata.name={name}"))
+        elsewhere = sorted(f"{body['metadata']['namespace']}/{name}" for body in found)
+    hint = f"did you mean {elsewhere[0]}?" if elsewhere else "'kubectl runs state --all' lists all Runs"
+    return f"there is no Run {name} in namespace {namespace}: {hint}"
 
 
 def resize(settings: Settings, run: str, sign: int, by: int | None, width: int | None) -> None:
@@ -162,28 +197,48 @@ def resize(settings: Settings, run: str, sign: int, by: int | None, width: int |
 
 
 class Bell:
-    """Hears that something happened, and remembers nothing: who hears it looks for itself."""
+    """Rings when something happened, and remembers nothing more: who hears it looks for itself."""
+
+    def __init__(self) -> None:
+        self.rung = False
 
     def restart(self) -> None:
         """A listing begins."""
 
     def finish(self) -> None:
-        """A listing is done."""
+        """A listing is done: what was missed before it is not told one by one."""
+        self.rung = True
 
     def upsert(self, encoded: bytes | msgspec.Raw) -> str:
-        return self._version(encoded)
+        return self._ring(encoded)
 
     def delete(self, encoded: bytes | msgspec.Raw) -> str:
-        return self._version(encoded)
+        return self._ring(encoded)
 
-    @staticmethod
-    def _version(encoded: bytes | msgspec.Raw) -> str:
+    def _ring(self, encoded: bytes | msgspec.Raw) -> str:
+        self.rung = True
         version: str = msgspec.json.decode(encoded)["metadata"]["resourceVersion"]
         return version
 
 
 def stirrings(live: Live, namespace: str, name: str) -> Iterator[None]:
-    """Comes back whenever the Run has changed, for as long as anybody asks."""
-    selector = Selector(namespace, fields=f"metadata.name={name}")
+    """Comes back whenever the Run has changed, for as long as anybody asks.
+
+    A server that has just started refuses everybody until it has read who may do what. Whoever asks has seen
+    the Run before: a refusal counts only if it stays.
+    """
+    bell, refused_at = Bell(), 0.0
+    follow = Follow(RUNS, bell, Selector(namespace, fields=f"metadata.name={name}"))
     with told():
-        yield from follow_changes(live.transport, Follow(RUNS, Bell(), selector))
+        while True:
+            try:
+                for _ in follow_changes(live.transport, follow):
+                    refused_at = 0.0
+                    if bell.rung:
+                        bell.rung = False
+                        yield
+            except StatusError:
+                refused_at = refused_at or time.monotonic()
+                if time.monotonic() > refused_at + YOUNG_SECONDS:
+                    raise
+                time.sleep(1)

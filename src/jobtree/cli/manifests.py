@@ -26,6 +26,11 @@ def read_manifests(paths: Iterable[str], settings: Settings) -> list[Document]:
             kind = document.body.get("kind")
             raise InputError(document.where, [f"a {kind} stands in the state file: edit it there"])
         _place(document, settings.namespace)
+    if settings.live:
+        from jobtree.cli.live import home
+
+        for document in documents:
+            _settle(document, home(settings))
     return documents
 
 
@@ -59,6 +64,13 @@ def _place(document: Document, namespace: str | None) -> None:
     elif metadata["namespace"] != namespace:
         rule = f"the command says namespace {namespace}: leave one of the two out"
         raise InputError(document.where, [f"metadata.namespace: {metadata['namespace']} is there, {rule}"])
+
+
+def _settle(document: Document, namespace: str) -> None:
+    """Give a namespaced object that names no namespace this one."""
+    metadata = document.body.get("metadata")
+    if isinstance(metadata, dict) and document.body.get("kind") not in CLUSTER_SCOPED:
+        metadata["namespace"] = metadata.get("namespace") or namespace
 
 
 def following(documents: list[Document], after: Iterable[str]) -> list[Document]:

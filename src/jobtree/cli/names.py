@@ -1,6 +1,10 @@
-"""Names for completion, read from the state file. Whatever is wrong with it, completion stays silent."""
+"""Names for completion: from the state file, or asked of a live cluster, which must answer at once.
+
+Whatever is wrong, completion stays silent.
+"""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,8 @@ from jobtree.api.documents import read_documents
 from jobtree.api.problems import InputError
 from jobtree.cli.errors import CommandError
 from jobtree.cli.settings import Settings
+
+LIMIT_SECONDS = 2.0
 
 
 def run_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -26,7 +32,7 @@ def _namespaced(context: click.Context, kind: str, incomplete: str) -> list[str]
     settings = context.ensure_object(Settings)
     found = [
         (str(metadata.get("namespace", "default")), str(metadata.get("name")))
-        for metadata in _metadata(settings, kind)
+        for metadata in _metadata(settings, kind, everywhere="/" in incomplete)
         if settings.namespace in (None, metadata.get("namespace", "default"))
     ]
     names = [name for _, name in found]
@@ -42,8 +48,9 @@ def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> l
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _metadata(settings: Settings, kind: str) -> Iterator[dict[str, Any]]:
-    for body in _bodies(settings):
+def _metadata(settings: Settings, kind: str, *, everywhere: bool = False) -> Iterator[dict[str, Any]]:
+    bodies = _asked(settings, kind, everywhere=everywhere) if settings.live else _bodies(settings)
+    for body in bodies:
         metadata = body.get("metadata")
         if body.get("kind") == kind and isinstance(metadata, dict):
             yield metadata
@@ -54,4 +61,23 @@ def _bodies(settings: Settings) -> list[dict[str, Any]]:
         path = settings.state_path
         return [document.body for document in read_documents(Path(path).read_bytes(), path)]
     except (OSError, InputError, CommandError):
+        return []
+
+
+def _asked(settings: Settings, kind: str, *, everywhere: bool) -> list[dict[str, Any]]:
+    """Those of the namespace that a name without one means, unless ``everywhere``."""
+    from jobtree.kube.access import find_access
+    from jobtree.kube.client import Client
+    from jobtree.kube.errors import KubeError
+    from jobtree.kube.plain_http import PlainTransport
+    from jobtree.kube.requests import EVERYTHING, Selector
+    from jobtree.kube.resources import NODES, RESERVATIONS, RUNS
+
+    resource = next(one for one in (RUNS, RESERVATIONS, NODES) if one.kind == kind)
+    try:
+        access = find_access(settings.context or "", settings.kubeconfig or "")
+        here = EVERYTHING if everywhere else Selector(settings.namespace or access.namespace)
+        with closing(PlainTransport(access, LIMIT_SECONDS)) as transport:
+            return Client(transport).list(resource, here)
+    except (KubeError, InputError):
         return []

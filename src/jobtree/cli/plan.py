@@ -27,20 +27,24 @@ kubectl runs --state cluster.yaml plan -f run.yaml -o json
 def command(settings: Settings, run: str | None, files: tuple[str, ...]) -> int:
     """Why a Run waits and what would help; or where it would start, slot by slot, and who pays.
 
-    Nothing is changed. The exit code is 0 if every Run asked about runs or would start now, else 1.
+    Nothing is changed. On a live cluster, RUN is shown as the manager decided it, and -f is planned here, on
+    a snapshot, as the manager would plan it: that takes no right but to read.
+
+    The exit code is 0 if every Run asked about runs or would start now, else 1.
     """
     from jobtree.cli.manifests import create, read_manifests
     from jobtree.cli.output import print_objects
     from jobtree.cli.planned import Planned
-    from jobtree.cli.session import edit, find_run
+    from jobtree.cli.session import edit, find_run, read
 
     if (run is None) == (not files):
         raise click.UsageError("plan needs the name of a Run, or -f FILE, and not both")
     documents = read_manifests(files, settings)
-    with edit(settings, save=False) as cluster:
-        if run is not None:
-            planned = Planned(cluster, [find_run(cluster, run, settings)], cluster.events)
-        else:
+    if run is not None:
+        cluster = read(settings, pods=True)
+        planned = Planned(cluster, [find_run(cluster, run, settings)], cluster.events)
+    else:
+        with edit(settings, save=False) as cluster:
             known = len(cluster.events)
             keys = create(cluster, documents, replace=True)
             runs = [(namespace, name) for kind, namespace, name in keys if kind == "Run"]

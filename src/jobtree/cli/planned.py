@@ -108,8 +108,11 @@ class Planned:
             return
         yield f"{title(state)} cannot start now: {asks(state)}"
         world = self.cluster.world
+        if not (state.verdict and state.verdict.whys):
+            yield "  the manager has not looked at it yet"
         for why in state.verdict.whys if state.verdict else ():
-            yield f"  {why.reason} (have {why.have}, need {why.need}): {why}"
+            figures = f" (have {why.have}, need {why.need})" if why.need else ""
+            yield f"  {why.reason}{figures}: {why}"
             for remedy in remedies(world, state, why):
                 yield f"    → {remedy}"
         further = list(further_funding(world, state))

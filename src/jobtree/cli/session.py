@@ -25,12 +25,12 @@ LISTS = {
 }
 
 
-def read(settings: Settings, *, checked: bool = True) -> Cluster:
-    """The cluster, to look at."""
+def read(settings: Settings, *, checked: bool = True, pods: bool = False) -> Cluster:
+    """The cluster, to look at; a live one without its pods, unless what they use counts."""
     if settings.live:
         from jobtree.cli.live import Live
 
-        return Live(settings).cluster(plan=False, checked=checked)
+        return Live(settings).cluster(plan=False, pods=pods, checked=checked)
     path = settings.state_path
     with translated(path):
         return StateFile(path).read(checked=checked)
@@ -89,11 +89,23 @@ def choose(text: str, known: list[RunKey], settings: Settings, kind: str = "Run"
         namespace = settings.namespace
     found = [key for key in known if key[1] == name and namespace in ("", key[0])]
     if len(found) > 1:
+        found = _at_home(found, settings)
+    if len(found) > 1:
         spelled = listing(["/".join(key) for key in sorted(found)], most=8)
         raise CommandError(Exit.USAGE, f"several {kind}s are named {name}: say which one of {spelled}")
     if not found:
         raise CommandError(Exit.NOT_FOUND, _nothing(wanted, known, kind))
     return found[0]
+
+
+def _at_home(found: list[RunKey], settings: Settings) -> list[RunKey]:
+    """On a live cluster the context's namespace goes first."""
+    if not settings.live:
+        return found
+    from jobtree.cli.live import home
+
+    here = home(settings)
+    return [key for key in found if key[0] == here] or found
 
 
 def _nothing(wanted: str, known: list[RunKey], kind: str) -> str:

@@ -71,7 +71,7 @@ _OPTIONS: Mapping[tuple[str, ...], dict[str, Any]] = MappingProxyType(
         ("--kubeconfig",): {"metavar": "FILE", "help": "The kubeconfig. [env: KUBECONFIG]"},
         ("-n", "--namespace"): {
             "metavar": "NAME",
-            "help": "Only Runs of this namespace; where new ones go. [default: all; new ones: default]",
+            "help": "Only Runs of this namespace; where new ones go. [default: the context's]",
         },
         ("-o", "--output"): {
             "type": click.Choice(OUTPUTS),

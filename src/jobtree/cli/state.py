@@ -18,17 +18,30 @@ def command(settings: Settings, owner: str | None, *, everywhere: bool) -> None:
     """All Runs: phase, width, who pays, where they are, and why they wait.
 
     WIDTH is GPUs allocated of GPUs desired, PAID splits what they hold by class, SINCE is how long a Run has
-    been in its phase, ETA is when a waiting Run is promised to start.
+    been in its phase, ETA is when a waiting Run is promised to start. On a live cluster these are the Runs of
+    the context's namespace, unless --all, --owner or -n says otherwise.
     """
     from jobtree.cli.output import print_objects
     from jobtree.cli.runtable import print_runs, select
     from jobtree.cli.session import read
 
     cluster = read(settings)
-    states = select(cluster, None if everywhere else settings.namespace, owner)
-    if settings.human:
+    namespace = None if everywhere else namespace_of(settings, owner)
+    states = select(cluster, namespace, owner)
+    if settings.human and not states and namespace:
+        click.echo(f"no Runs in namespace {namespace}: --all shows those of all namespaces")
+    elif settings.human:
         print_runs(settings, cluster.world, states)
-        return
-    cluster.documents()
-    found = (cluster.objects.get(("Run", *state.key)) for state in states)
-    print_objects(settings, [body for body in found if body])
+    else:
+        cluster.documents()
+        found = (cluster.objects.get(("Run", *state.key)) for state in states)
+        print_objects(settings, [body for body in found if body])
+
+
+def namespace_of(settings: Settings, owner: str | None) -> str | None:
+    """None: all of them. Teams have Runs in several, and a simulation is looked at as a whole."""
+    if settings.namespace or owner or not settings.live:
+        return settings.namespace
+    from jobtree.cli.live import home
+
+    return home(settings)

@@ -48,13 +48,15 @@ def command(
     from jobtree.cli.session import edit
     from jobtree.cli.submitted import submitted
 
+    documents = following(read_manifests(files, settings), after)
     if settings.live:
         from jobtree.cli import livework
+        from jobtree.cli.live import Live
 
-        documents = following(read_manifests(files, settings), after)
-        livework.submit(settings, documents, dry_run=dry_run, replace=replace)
-        return
-    documents = following(read_manifests(files, settings), after)
+        if not dry_run:
+            livework.submit(settings, documents, replace=replace)
+            return
+        livework.rehearse(Live(settings), documents, replace=replace)
     with edit(settings, save=not dry_run) as cluster:
         keys = create(cluster, documents, replace=replace)
         lines = list(submitted(cluster, keys))

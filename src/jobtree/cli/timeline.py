@@ -29,7 +29,7 @@ def command(settings: Settings, span: str) -> None:
         raise CommandError(Exit.USAGE, str(broken)) from None
     if not ahead:
         raise CommandError(Exit.USAGE, "--next must be longer than nothing")
-    chart = Chart(read(settings), ahead)
+    chart = Chart(read(settings, pods=True), ahead)
     if not settings.human:
         print_objects(settings, chart.objects())
         return

@@ -1,6 +1,6 @@
-"""Finding the records that a command asks about in a state file, and answering whether they prove themselves.
+"""Finding the records that a command asks about in a cluster, and answering whether they prove themselves.
 
-The file is read as it stands: nothing is planned, nothing is written, no key is made.
+A state file is read as it stands: nothing is planned, nothing is written, no key is made.
 """
 
 from pathlib import Path
@@ -17,6 +17,7 @@ from jobtree.cli.records import Body, Resolution, has_record, resolutions
 from jobtree.cli.session import choose, translated
 from jobtree.cli.settings import Settings
 from jobtree.core.lease import RunKey
+from jobtree.kube.resources import RESERVATIONS, RUNS
 
 
 def verify_reservation(settings: Settings, text: str) -> int:
@@ -70,7 +71,11 @@ def key_of(body: Body) -> RunKey:
 
 
 def bodies_of(settings: Settings) -> list[Body]:
-    """All documents of the state file but its clock and policy."""
+    """All documents of the state file but its clock and policy; of a live cluster those that matter here."""
+    if settings.live:
+        from jobtree.cli.live import Live
+
+        return Live(settings).listed(RUNS, RESERVATIONS)
     path = settings.state_path
     try:
         text = Path(path).read_bytes()

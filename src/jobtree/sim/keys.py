@@ -8,11 +8,14 @@ import hashlib
 import os
 import secrets
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from jobtree.core.record import Record, payload
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 KEY_BYTES = 32
 
@@ -61,7 +64,11 @@ def create_key(path: Path) -> bytes:
     return key
 
 
-def signing_key(key: bytes) -> Ed25519PrivateKey:
+def signing_key(key: bytes) -> "Ed25519PrivateKey":
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415  slow to load, rarely needed
+        Ed25519PrivateKey,
+    )
+
     return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"jobtree signing key" + key).digest())
 
 

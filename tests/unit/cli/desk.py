@@ -81,7 +81,9 @@ class Desk:
 @contextmanager
 def terminal(columns: int) -> Iterator[None]:
     """A plain terminal of this width, and no cluster that the developer may have set."""
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("JOBTREE", "COL"))}
+    inherited = {
+        key: value for key, value in os.environ.items() if not key.startswith(("JOBTREE", "COL", "KUBE"))
+    }
     with patch.dict(os.environ, {**inherited, "COLUMNS": str(columns), "NO_COLOR": "1"}, clear=True):
         yield
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobtree.cli.main import SUMMARIES
+from tests.unit.cli.desk import nodes, run
+from tests.unit.cli.fakecluster import cluster, served
 
 SLOW = {"rich", "yaml", "cryptography", "msgspec", "jobtree.core", "jobtree.sim", "asyncio", "http"}
 PROBE = """
@@ -19,14 +21,14 @@ sys.exit(code)
 """
 
 
-def loaded_by(*words: str, **environment: str) -> set[str]:
+def loaded_by(*words: str, check: bool = True, **environment: str) -> set[str]:
     """The modules that a fresh process has loaded when the command is done."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("JOBTREE")}
     done = subprocess.run(
         [sys.executable, "-c", PROBE, *words],
         capture_output=True,
         text=True,
-        check=True,
+        check=check,
         env={**kept, **environment},
     )
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("loaded:"))
@@ -65,6 +67,36 @@ def test_tables_are_drawn_without_rich(tmp_path: Path) -> None:
     state = tmp_path / "cluster.yaml"
     assert "rich" not in loaded_by("init", str(state))
     assert "rich" not in loaded_by("--state", str(state), "state")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["state"],
+        ["plan", "train"],
+        ["topology"],
+        ["snapshot"],
+        ["pods", "train"],
+        ["watch", "train", "--once"],
+    ],
+)
+def test_a_live_cluster_is_asked_without_what_only_the_manager_needs(
+    words: list[str], tmp_path: Path
+) -> None:
+    bodies = [served(body) for body in (*nodes(1), run("train"))]
+    bodies[-1]["status"] = {"phase": "Running"}
+    with cluster(tmp_path, *bodies):
+        found = loaded_by(*words, "--kubeconfig", str(tmp_path / "config"), check=False)
+    assert (
+        found & {"aiohttp", "asyncio", "prometheus_client", "cryptography", "rich", "jobtree.manager"}
+        == set()
+    )
+
+
+def test_live_names_are_completed_without_the_core(tmp_path: Path) -> None:
+    with cluster(tmp_path, served(run("train"))):
+        found = loaded_by("__complete", "plan", "--kubeconfig", str(tmp_path / "config"), "tr")
+    assert found & {"aiohttp", "asyncio", "jobtree.core", "jobtree.sim", "rich"} == set()
 
 
 @pytest.mark.parametrize("verb", SUMMARIES)
