@@ -11,6 +11,7 @@ from tests.live.binaries import find_all
 from tests.live.control_plane import ControlPlane
 from tests.live.definitions import apply_definitions, await_definitions
 from tests.live.fleet import Fleet
+from tests.live.guarding import Guarded, guarded_cluster
 from tests.live.packages import why_no_real_nodes
 from tests.live.real_nodes import RealNodes
 
@@ -18,6 +19,7 @@ PROGRAMS = {
     "control_plane": ("etcd", "kube-apiserver", "kubectl"),
     "fleet": ("kube-controller-manager", "kube-scheduler", "kwok"),
     "made_cluster": cluster.PROGRAMS,
+    "guarded": cluster.PROGRAMS,
     "real_nodes": (*cluster.PROGRAMS, *cluster.REAL_PROGRAMS),
 }
 """What must be there for each of the fixtures."""
@@ -57,6 +59,14 @@ def fleet(control_plane: ControlPlane) -> Fleet:
     control_plane.start_controllers()
     control_plane.start_scheduler()
     return control_plane.kwok()
+
+
+@pytest.fixture(scope="session")
+def guarded(programs: dict[str, Path]) -> Iterator[Guarded]:
+    """A control plane of its own with the admission policies, a running manager and fake nodes."""
+    assert "kwok" in programs
+    with guarded_cluster() as cluster_with_policies:
+        yield cluster_with_policies
 
 
 @pytest.fixture(scope="session")
