@@ -12,8 +12,10 @@ from tests.live.control_plane import ControlPlane
 from tests.live.definitions import apply_definitions, await_definitions
 from tests.live.fleet import Fleet
 from tests.live.guarding import Guarded, guarded_cluster
+from tests.live.managing import Scene
 from tests.live.packages import why_no_real_nodes
 from tests.live.real_nodes import RealNodes
+from tests.live.rest import Rest
 
 PROGRAMS = {
     "control_plane": ("etcd", "kube-apiserver", "kubectl"),
@@ -67,6 +69,23 @@ def guarded(programs: dict[str, Path]) -> Iterator[Guarded]:
     assert "kwok" in programs
     with guarded_cluster() as cluster_with_policies:
         yield cluster_with_policies
+
+
+@pytest.fixture
+def attacked(guarded: Guarded) -> Scene:
+    """A managed namespace with two nodes, the team of an attacker (``mine``) and another one (``theirs``)."""
+    scene = guarded.scene()
+    scene.nodes("nv-a", 2)
+    scene.budget("mine", 16)
+    scene.budget("theirs", 16)
+    return scene
+
+
+@pytest.fixture
+def mallory(guarded: Guarded, attacked: Scene) -> Iterator[Rest]:
+    """The attacker, to whom RBAC gives too much."""
+    yield guarded.person(attacked, "mallory", "mine")
+    assert not guarded.manager.has_ended, guarded.manager.log.read_text()
 
 
 @pytest.fixture(scope="session")

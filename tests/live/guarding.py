@@ -13,13 +13,14 @@ from tests.live.fleet import Fleet
 from tests.live.managing import NAMESPACE, Manager, Scene, await_account, install, set_policy
 from tests.live.manifests import API_VERSION, Manifest, lease, run
 from tests.live.process import wait_until
-from tests.live.rest import Rest
+from tests.live.rest import Answer, Rest
 
 GROUP = API_VERSION.partition("/")[0]
 MANAGED = f"{GROUP}/managed"
 BREAK_GLASS = "jobtree:break-glass"
 HASTY = "structuralNotice: 1s\nminNotice: 1s\nmaxNotice: 2s\nminRuntime: 0s\nnodeGrace: 1s\n"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+MAIN = {"name": "main", "image": "example.com/work:1"}
 LEASES = f"/apis/{API_VERSION}/gpuleases"
 BUDGETS = f"/apis/{API_VERSION}/budgets"
 
@@ -72,6 +73,10 @@ class Guarded:
     def is_sound(self) -> bool:
         """Whether the manager is alive and nothing has surprised it."""
         return not self.manager.has_ended and not self.manager.said("Traceback")
+
+    def gave_as_reason(self, text: str) -> bool:
+        """Whether the manager has told that it could not do something, for this reason."""
+        return any(text in str(line.get("why", "")) for line in self.manager.lines())
 
 
 @contextmanager
@@ -136,9 +141,8 @@ def count_of(plane: ControlPlane, path: str) -> int:
 
 def pod(name: str, **fields: object) -> Manifest:
     """A pod that asks for nothing; ``fields`` are of its metadata, or of its spec where they belong there."""
-    container = {"name": "main", "image": "example.com/work:1"}
     in_spec = ("containers", "initContainers", "nodeName", "tolerations")
-    spec = {"containers": [container], **{key: fields.pop(key) for key in in_spec if key in fields}}
+    spec = {"containers": [MAIN], **{key: fields.pop(key) for key in in_spec if key in fields}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **fields}, "spec": spec}
 
 
@@ -146,7 +150,7 @@ def gpu_container(kind: str = "limits", resource: str = "nvidia.com/gpu") -> Man
     amounts = {resource: "1"}
     # Of an extended resource, requests alone are refused by the server: a limit must be the same.
     resources = {"limits": amounts, **({"requests": amounts} if kind == "requests" else {})}
-    return {"name": "gpu", "image": "example.com/work:1", "resources": resources}
+    return {**MAIN, "name": "gpu", "resources": resources}
 
 
 def claim(device_class: str) -> Manifest:
@@ -157,6 +161,42 @@ def claim(device_class: str) -> Manifest:
         "metadata": {"name": "gpu"},
         "spec": {"devices": {"requests": requests}},
     }
+
+
+def run_of(scene: Scene, name: str, team: str, **fields: object) -> Manifest:
+    """A Run of 8 GPUs for a team of this scene."""
+    spec = {
+        "owner": scene.owner(team),
+        "resources": {"gpuType": scene.flavor, "totalGPUs": 8},
+        **fields,
+    }
+    metadata = {"name": name, "namespace": scene.name}
+    return {"apiVersion": API_VERSION, "kind": "Run", "metadata": metadata, "spec": spec}
+
+
+def reference(scene: Scene, run: str) -> Manifest:
+    """The owner reference by which Jobtree knows pods and stages of this Run."""
+    uid = scene.plane.rest.get(scene.path(run)).body["metadata"]["uid"]
+    return {"apiVersion": API_VERSION, "kind": "Run", "name": run, "uid": uid, "controller": True}
+
+
+def runs_of(scene: Scene) -> str:
+    return f"/apis/{API_VERSION}/namespaces/{scene.name}/runs"
+
+
+def pods_of(scene: Scene) -> str:
+    return f"/api/v1/namespaces/{scene.name}/pods"
+
+
+def claims_of(namespace: str) -> str:
+    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+
+
+def refused(answer: Answer, *says: str) -> None:
+    """By admission or by the definition of its kind, and for that reason."""
+    assert answer.status in (403, 422), f"{answer.status}: {answer.body}"
+    for text in says:
+        assert text in answer.message, answer.message
 
 
 PROBE = "managed-probe"
@@ -179,7 +219,3 @@ def await_policies(plane: ControlPlane) -> None:
     ]
     for policy, path, manifest in probes:
         wait_until(lambda: policy in plane.rest.post(f"{path}?dryRun=All", manifest).message, policy)  # noqa: B023
-
-
-def claims_of(namespace: str) -> str:
-    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"

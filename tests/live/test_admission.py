@@ -16,6 +16,9 @@ from tests.live.guarding import (
     grant_spend,
     label,
     pod,
+    pods_of,
+    run_of,
+    runs_of,
 )
 from tests.live.managing import ACCOUNT, NAMESPACE, Scene
 from tests.live.manifests import API_VERSION, budget, envelope, lease, reservation
@@ -31,21 +34,6 @@ def scene(guarded: Guarded) -> Scene:
     scene.budget("a", 8)
     scene.budget("b", 8)
     return scene
-
-
-def pods_of(scene: Scene) -> str:
-    return f"/api/v1/namespaces/{scene.name}/pods"
-
-
-def runs_of(scene: Scene) -> str:
-    return f"/apis/{API_VERSION}/namespaces/{scene.name}/runs"
-
-
-def run_of(scene: Scene, name: str, team: str, **fields: object) -> dict[str, Any]:
-    resources = {"gpuType": scene.flavor, "totalGPUs": 8}
-    spec = {"owner": scene.owner(team), "resources": resources, **fields}
-    metadata = {"name": name, "namespace": scene.name}
-    return {"apiVersion": API_VERSION, "kind": "Run", "metadata": metadata, "spec": spec}
 
 
 def is_gone(guarded: Guarded, path: str) -> bool:
