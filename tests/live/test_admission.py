@@ -8,6 +8,7 @@ from tests.live.guarding import (
     BUDGETS,
     GROUP,
     LEASES,
+    MAIN,
     MANAGED,
     Guarded,
     claim,
@@ -103,7 +104,9 @@ def test_jobtree_makes_the_stages_of_a_tree(guarded: Guarded, scene: Scene) -> N
 
 
 def test_a_namespace_goes_with_all_that_is_in_it(guarded: Guarded, scene: Scene) -> None:
-    scene.run("holds", "a", 8)
+    # The namespace controller comes back when it believes that the grace period is over.
+    template = {"spec": {"containers": [MAIN], "terminationGracePeriodSeconds": 1}}
+    scene.run("holds", "a", 8, template=template)
     scene.run("waits", "a", 8)
     scene.await_running("holds", 1)
     scene.await_phase("Reserved", "waits")

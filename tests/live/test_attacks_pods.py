@@ -122,9 +122,8 @@ def test_gpu_pods_in_a_managed_namespace(attacked: Scene, mallory: Rest, fields:
 def test_gpus_by_other_ways_in_a_managed_namespace(attacked: Scene, mallory: Rest) -> None:
     assert mallory.post(pods_of(attacked), pod("plain")).accepted
     path = f"{pods_of(attacked)}/plain"
-    late = mallory.get(path).body
-    late["spec"]["ephemeralContainers"] = [gpu_container()]
-    refused(mallory.put(f"{path}/ephemeralcontainers", late), "ephemeralContainers")
+    late = {"spec": {"ephemeralContainers": [gpu_container()]}}
+    refused(mallory.merge(f"{path}/ephemeralcontainers", late), "ephemeralContainers")
     mine = claim("gpu.nvidia.com")
     refused(mallory.post(claims_of(attacked.name), mine), "gpu.nvidia.com", "submit a Run")
     either = [{"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": "gpu.amd.com"}]}]
