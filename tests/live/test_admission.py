@@ -22,7 +22,7 @@ from tests.live.guarding import (
     runs_of,
 )
 from tests.live.managing import ACCOUNT, NAMESPACE, Scene
-from tests.live.manifests import API_VERSION, budget, envelope, lease, reservation
+from tests.live.manifests import API_VERSION, budget, envelope, lease
 from tests.live.process import wait_until
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -119,18 +119,9 @@ def test_a_namespace_goes_with_all_that_is_in_it(guarded: Guarded, scene: Scene)
 
 def test_the_garbage_collector_takes_what_a_run_left_behind(guarded: Guarded, scene: Scene) -> None:
     gone = {"apiVersion": API_VERSION, "kind": "Run", "name": "gone", "controller": True}
-    references = [{**gone, "uid": "5f0c9a3e-0000-4000-8000-000000000009"}]
-    left = reservation()
-    left["metadata"] = {"name": "gone-1", "ownerReferences": references}
-    reservations = f"/apis/{API_VERSION}/namespaces/{scene.name}/reservations"
-    for collection, manifest in (
-        (pods_of(scene), pod("gone", ownerReferences=references)),
-        (reservations, left),
-    ):
-        answer = guarded.break_glass.post(collection, manifest)
-        assert answer.accepted, answer.message
-        path = f"{collection}/{manifest['metadata']['name']}"
-        wait_until(lambda: is_gone(guarded, path), f"{path} is gone")  # noqa: B023
+    left = pod("left", ownerReferences=[{**gone, "uid": "5f0c9a3e-0000-4000-8000-000000000009"}])
+    assert guarded.break_glass.post(pods_of(scene), left).accepted
+    wait_until(lambda: is_gone(guarded, f"{pods_of(scene)}/left"), "it is gone")
 
 
 def test_administrators_write_budgets(guarded: Guarded, scene: Scene) -> None:
