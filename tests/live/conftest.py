@@ -11,8 +11,11 @@ from tests.live.binaries import find_all
 from tests.live.control_plane import ControlPlane
 from tests.live.definitions import apply_definitions, await_definitions
 from tests.live.fleet import Fleet
+from tests.live.guarding import Guarded, guarded_cluster
+from tests.live.managing import Scene
 from tests.live.packages import why_no_real_nodes
 from tests.live.real_nodes import RealNodes
+from tests.live.rest import Rest
 from tests.live.stage import Stage
 
 PROGRAMS = {
@@ -20,6 +23,7 @@ PROGRAMS = {
     "fleet": ("kube-controller-manager", "kube-scheduler", "kwok"),
     "made_cluster": cluster.PROGRAMS,
     "stage": cluster.PROGRAMS,
+    "guarded": cluster.PROGRAMS,
     "real_nodes": (*cluster.PROGRAMS, *cluster.REAL_PROGRAMS),
 }
 """What must be there for each of the fixtures."""
@@ -59,6 +63,31 @@ def fleet(control_plane: ControlPlane) -> Fleet:
     control_plane.start_controllers()
     control_plane.start_scheduler()
     return control_plane.kwok()
+
+
+@pytest.fixture(scope="session")
+def guarded(programs: dict[str, Path]) -> Iterator[Guarded]:
+    """A control plane of its own with the admission policies, a running manager and fake nodes."""
+    assert "kwok" in programs
+    with guarded_cluster() as cluster_with_policies:
+        yield cluster_with_policies
+
+
+@pytest.fixture
+def attacked(guarded: Guarded) -> Scene:
+    """A managed namespace with two nodes, the team of an attacker (``mine``) and another one (``theirs``)."""
+    scene = guarded.scene()
+    scene.nodes("nv-a", 2)
+    scene.budget("mine", 16)
+    scene.budget("theirs", 16)
+    return scene
+
+
+@pytest.fixture
+def mallory(guarded: Guarded, attacked: Scene) -> Iterator[Rest]:
+    """The attacker, to whom RBAC gives too much."""
+    yield guarded.person(attacked, "mallory", "mine")
+    assert not guarded.manager.has_ended, guarded.manager.log.read_text()
 
 
 @pytest.fixture(scope="session")

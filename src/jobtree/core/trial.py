@@ -71,7 +71,7 @@ class Trial:
         """Put slots under lease for a Run."""
         state.opened += 1
         lease = Lease(
-            name=f"{state.key[1][:200]}-{state.uid[:8]}-{state.opened}",
+            name=f"{state.key[1][:200].rstrip('.')}-{state.uid[:8]}-{state.opened}",
             run=state.key,
             uid=state.uid,
             owner=state.owner,

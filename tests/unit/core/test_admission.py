@@ -202,3 +202,11 @@ def test_on_a_spares_slots_it_is_not_repaid_in_place() -> None:
     lab.put(budget("lab", 8))
     lab.settle()
     assert lab.paid("r") == {"Opportunistic lab/main": 8}
+
+
+def test_a_long_name_with_dots_gives_its_leases_names_that_kubernetes_takes() -> None:
+    lab = Lab(nodes("nv-a", 1), budget("org", 8))
+    long = f"{'a' * 199}.b"  # cut where its dot is
+    lab.submit(run(long, "org", 8))
+    (lease,) = lab.leases(long)
+    assert ".-" not in lease.name

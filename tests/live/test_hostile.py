@@ -1,0 +1,143 @@
+"""Attacks on other namespaces and on Jobtree itself that must fail, hostile objects last.
+
+However odd a Run is, the manager goes on, and everybody else's Runs with it.
+"""
+
+from tests.live.guarding import GROUP, MAIN, Guarded, grant, grant_spend, refused, run_of, runs_of
+from tests.live.managing import ACCOUNT, NAMESPACE, Scene
+from tests.live.manifests import API_VERSION, Manifest
+from tests.live.process import wait_until
+from tests.live.rest import Rest
+
+HOST = [{"name": "host", "hostPath": {"path": "/"}}]
+
+
+def test_a_run_names_nothing_of_another_namespace(guarded: Guarded, attacked: Scene, mallory: Rest) -> None:
+    other = guarded.scene()
+    other.nodes("nv-a", 1)
+    other.budget("x", 8)
+    other.run("up", "x", 8)
+    other.await_running("up", 1)
+    for name in (f"{other.name}/up", f"../{other.name}/runs/up", f"{other.name}:up"):
+        follow = {"after": [name]}
+        refused(mallory.post(runs_of(attacked), run_of(attacked, "r", "mine", follow=follow)), "follow.after")
+    assert mallory.post(runs_of(attacked), run_of(attacked, "r", "mine", follow={"after": ["up"]})).accepted
+    attacked.await_phase("Waiting", "r")
+    assert "there is no such Run" in attacked.status("r")["message"]
+    elsewhere = run_of(attacked, "r2", "mine")
+    elsewhere["metadata"]["namespace"] = other.name
+    assert not mallory.post(runs_of(attacked), elsewhere).accepted
+    refused(mallory.post(runs_of(other), elsewhere), "cannot create resource")
+
+
+def test_nobody_runs_as_jobtree(guarded: Guarded, attacked: Scene, mallory: Rest) -> None:
+    grant(
+        guarded.plane,
+        f"mallory@{attacked.name}",
+        [{"apiGroups": [GROUP], "resources": ["runs"], "verbs": ["*"]}],
+    )
+    template = {"spec": {"containers": [MAIN], "serviceAccountName": ACCOUNT}}
+    inside = run_of(attacked, "r", "mine", template=template)
+    inside["metadata"]["namespace"] = NAMESPACE
+    answer = mallory.post(f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/runs", inside)
+    refused(answer, "metadata.namespace: jobtree-system", "a namespace of your team")
+    refused(mallory.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/jobtree-lottery-key"), "cannot get")
+    # An account of that name elsewhere is another account: there is none in this namespace, and no pod.
+    assert mallory.post(runs_of(attacked), run_of(attacked, "r", "mine", template=template)).accepted
+    wait_until(lambda: guarded.gave_as_reason(f'"{ACCOUNT}" not found'), "its pod is refused")
+    assert attacked.pods("r") == []
+    assert mallory.delete(attacked.path("r")).accepted
+
+
+def test_pod_security_holds_for_pods_that_jobtree_makes(guarded: Guarded) -> None:
+    scene = guarded.scene(**{"pod-security.kubernetes.io/enforce": "baseline"})
+    scene.nodes("nv-a", 1)
+    scene.budget("mine", 8)
+    mallory = guarded.person(scene, "mallory", "mine")
+    for name, field in (("root", {"hostPID": True}), ("disk", {"volumes": HOST})):
+        template = {"spec": {"containers": [{**MAIN, "securityContext": {"privileged": True}}], **field}}
+        assert mallory.post(runs_of(scene), run_of(scene, name, "mine", template=template)).accepted
+        wait_until(lambda: guarded.manager.said(f'"name":"{name}-'), "the pod is refused")  # noqa: B023
+        assert scene.pods(name) == []
+        assert mallory.delete(scene.path(name)).accepted
+        wait_until(lambda: not scene.plane.rest.get(scene.path(name)).accepted, "it is gone")  # noqa: B023
+    assert guarded.gave_as_reason('violates PodSecurity "baseline')
+    assert guarded.is_sound(), guarded.manager.log.read_text()
+
+
+# Hostile objects
+
+
+def nested(depth: int) -> Manifest:
+    value: Manifest = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+def template(spec: Manifest | None = None, metadata: object = None, **container: object) -> Manifest:
+    """Fields of a Run whose template has these in its spec, its metadata and its container."""
+    made: Manifest = {"spec": {"containers": [{**MAIN, **container}], **(spec or {})}}
+    return {"template": made if metadata is None else {**made, "metadata": metadata}}
+
+
+def asks(quantity: str) -> Manifest:
+    return template(resources={"requests": {"memory": quantity}})
+
+
+FITTING = {
+    "long": template(env=[{"name": f"e{number}", "value": "x" * 100} for number in range(4000)]),
+    "deep": template({"affinity": nested(200)}),
+    "huge-memory": asks("1E"),
+    "million-pods": {"resources": {"gpuType": "GPU", "totalGPUs": 1_000_000, "gpusPerPod": 1}},
+    "waits-for-all": {"follow": {"after": [f"x{number}" for number in range(64)]}},
+    "bidi": template(env=[{"name": "A", "value": "\u202e\U0001f4a3\u0000\ufeff" * 64}]),
+    "grace": template({"terminationGracePeriodSeconds": 10**18}),
+}
+MISSHAPEN = {
+    "deeper": template({"affinity": nested(900)}),
+    "no-grace": template({"terminationGracePeriodSeconds": "soon"}),
+    "env": template(env="x"),
+    "mounts": template(volumeMounts=5),
+    "volumes": template({"volumes": {"a": 1}}),
+    "labels": template(metadata={"labels": "x"}),
+    "annotations": template(metadata={"annotations": {f"{GROUP}/gpu-container": {"a": 1}}}),
+    "letters": template(metadata={"labels": {"ключ": "значение"}}),
+    "exponent": asks("1e999999999"),
+    "digits": asks("9" * 5000),
+    "tolerations": template({"tolerations": [{"operator": "Nope"}]}),
+    "selector": template({"nodeSelector": {"a": 5}}),
+    "nameless": {"template": {"spec": {"containers": [{}]}}},
+}
+
+
+def test_metadata_without_measure_is_refused(attacked: Scene, mallory: Rest) -> None:
+    for field, value, says in (
+        ("labels", {f"k{number}": "v" for number in range(8000)}, "labels: 8000 are too many"),
+        ("finalizers", [f"example.com/{number}" for number in range(5000)], "finalizers: 5000 are too many"),
+        ("annotations", {f"k{number}": "v" for number in range(65)}, "annotations: 65 are too many"),
+        ("annotations", {"k": "v" * 2**20}, "annotations: Too long"),
+        ("name", "n" * 241, "must be at most 240 characters"),
+    ):
+        forged = run_of(attacked, "r", "mine")
+        forged["metadata"][field] = value
+        refused(mallory.post(runs_of(attacked), forged), says)
+
+
+def test_a_hostile_run_stops_nobody_elses(guarded: Guarded, attacked: Scene, mallory: Rest) -> None:
+    attacked.nodes("nv-b", len(FITTING) + len(MISSHAPEN) + 2)
+    attacked.budget("rich", 1000)
+    grant_spend(guarded.plane, f"mallory@{attacked.name}", attacked.owner("rich"))
+    forged = [run_of(attacked, name, "rich", **fields) for name, fields in {**FITTING, **MISSHAPEN}.items()]
+    forged += [run_of(attacked, f"{'a' * 199}.b", "rich"), run_of(attacked, "annotated", "rich")]
+    forged[-1]["metadata"]["annotations"] = {"k": "v" * 260_000}
+    for run in forged:
+        answer = mallory.post(runs_of(attacked), run)
+        assert answer.accepted, answer.message
+    attacked.run("innocent", "theirs", 16)
+    attacked.await_running("innocent", 2, within=60)
+    assert not guarded.manager.has_ended
+    broken = [line for line in guarded.manager.lines() if "a decision was refused" in line["message"]]
+    assert not [line for line in broken if "is invalid" in line["why"]], "it can never write what it decided"
+    assert mallory.delete(runs_of(attacked)).accepted
+    wait_until(lambda: attacked.items(runs_of(attacked)) == [], "all of them can be cancelled", 60)
