@@ -26,11 +26,15 @@ NAMESPACE = "jobtree-system"
 ACCOUNT = "jobtree-controller-manager"
 
 
+TEMPLATE = "defaultTemplate: {spec: {containers: [{name: main, image: train:1}]}}\n"
+
+
 def install(plane: ControlPlane) -> Path:
     """The kinds, the service account and its rights; a kubeconfig for that account."""
     apply_definitions(plane)
     await_definitions(plane)
     plane.kubectl("apply", "-k", str(BASE))
+    set_policy(plane)
     return manager_kubeconfig(plane)
 
 
@@ -52,12 +56,13 @@ def manager_kubeconfig(plane: ControlPlane) -> Path:
     return path
 
 
-def set_policy(plane: ControlPlane, text: str) -> None:
+def set_policy(plane: ControlPlane, text: str = "") -> None:
+    """The administrator's policy, with a template for Runs that bring none."""
     policy = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "jobtree-policy", "namespace": NAMESPACE},
-        "data": {"policy.yaml": text},
+        "data": {"policy.yaml": text + TEMPLATE},
     }
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(policy))
 

@@ -98,3 +98,13 @@ def bind(plane: ControlPlane, role: str, person: str, namespace: str = "") -> No
         f"--user={person}",
         *where,
     )
+
+
+def let_spend(plane: ControlPlane, person: str, owner: str) -> None:
+    """Lets somebody charge a team: the verb spend on its path."""
+    name = f"spend-{person}"
+    plane.kubectl(
+        "create", "clusterrole", name, "--verb=spend",
+        "--resource=budgets.rq.davidlangworthy.io", f"--resource-name={owner}",
+    )  # fmt: skip
+    bind(plane, name, person)

@@ -7,7 +7,7 @@ from typing import Self
 
 from tests.live.control_plane import ControlPlane
 from tests.live.managing import Manager, Scene, install
-from tests.live.person import Person, bind
+from tests.live.person import Person, bind, let_spend
 
 
 class Stage:
@@ -52,4 +52,5 @@ class Stage:
         person = self.stranger(scene, directory, "researcher")
         bind(self.plane, "jobtree-planner", person.name)
         bind(self.plane, "jobtree-researcher", person.name, scene.name)
+        let_spend(self.plane, person.name, f"{scene.name}:lab")
         return person

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.live.managing import REPOSITORY, await_account
-from tests.live.person import Person, bind
+from tests.live.person import Person, bind, let_spend
 from tests.live.stage import Stage
 
 GUIDE = REPOSITORY / "docs" / "researcher-guide.md"
@@ -33,6 +33,7 @@ def test_the_guide_s_commands_work(stage: Stage, tmp_path: Path) -> None:
     guide = Person(plane, "guide", "default", tmp_path)
     bind(plane, "jobtree-planner", "guide")
     bind(plane, "jobtree-researcher", "guide", "rai-sys")
+    let_spend(plane, "guide", "org:ai:rai:sys")
     for command in work:
         done = subprocess.run(
             ["bash", "-c", command],

@@ -99,12 +99,12 @@ def test_a_snapshot_plans_as_the_live_cluster_does(stage: Stage, scene: Scene, r
 
 def test_the_policy_counts(stage: Stage, rita: Person) -> None:
     """The administrator's policy is part of the snapshot, and those who may only read may read it."""
-    set_policy(stage.plane, "spareChargePercent: 70\n")
+    set_policy(stage.plane, 'spareRate: "0.3"\n')
     try:
         said = rita.runs("snapshot")
-        assert "spareChargePercent: 70" in said.out
+        assert 'spareRate: "0.3"' in said.out
     finally:
-        stage.plane.kubectl("delete", "configmap", "jobtree-policy", "-n", "jobtree-system")
+        set_policy(stage.plane)
 
 
 def test_a_run_that_waits_is_shown_as_the_manager_decided(scene: Scene, rita: Person) -> None:

@@ -15,14 +15,14 @@ from jobtree.api.policy import Policy
 from jobtree.api.run import Run
 from jobtree.kube import requests
 from jobtree.kube.decode import RISK, LivePod
-from jobtree.kube.errors import INVALID, FencedError, KubeError, StatusError
+from jobtree.kube.errors import CONFLICT, NOT_FOUND, FencedError, KubeError, StatusError
 from jobtree.kube.requests import Seen
 from jobtree.kube.resources import PODS, SERVICES
 from jobtree.kube.store import Change, Head, Held
 from jobtree.kube.writes import Writer
 from jobtree.manager.log import Log
 from jobtree.manager.news import Lost, News
-from jobtree.manager.pods.documents import HOLD, Setting, pod_document, risk_text, service_document
+from jobtree.manager.pods.documents import Document, Setting, pod_document, risk_text, service_document
 from jobtree.manager.pods.environment import needs_service
 from jobtree.manager.pods.names import ATTEMPT_LABEL, pod_name
 from jobtree.manager.pods.places import NOBODY, Place
@@ -31,6 +31,17 @@ from jobtree.manager.steps import Company, Note
 from jobtree.manager.view import View
 
 RETRY_MS = 5_000
+
+
+class UnfitTemplateError(Exception):
+    """What a Run says of its pods cannot be made into one."""
+
+
+def is_passing(refused: Exception) -> bool:
+    """Whether asking again, as it is, may help: the server was busy, or this process may not write."""
+    if isinstance(refused, StatusError):
+        return refused.is_passing or refused.code in (NOT_FOUND, CONFLICT)
+    return isinstance(refused, KubeError)
 
 
 class Made(NamedTuple):
@@ -259,13 +270,12 @@ class Keeper:
         await asyncio.gather(*(self._create(uid, company, name, place) for name, place in ready))
 
     async def _create(self, uid: str, company: Company, name: str, place: Place) -> None:
-        run, key = company.run, (company.run.metadata.namespace, name)
-        document = pod_document(run, company.cast, place, self._setting(run, place), company.risks)
+        key = (company.run.metadata.namespace, name)
         try:
-            answer = await self._writer.create(PODS, document)
-        except KubeError as refused:
+            answer = await self._writer.create(PODS, self._document(company, place))
+        except (KubeError, UnfitTemplateError) as refused:
             self.roster.give_up(key)
-            if isinstance(refused, StatusError) and refused.code == INVALID and place.is_rank:
+            if place.is_rank and not is_passing(refused):
                 self._told.append(self._lost(company, place, str(refused)[:400], failed=True))
             self._later(uid, "a pod could not be made", name, refused)
             return
@@ -280,19 +290,28 @@ class Keeper:
         run = (metadata.namespace, metadata.name)
         return Lost(run, metadata.uid, company.cast.attempt, self._clock(), seat, failed, message)
 
-    def _setting(self, run: Run, place: Place) -> Setting:
-        policy = self._policy()
+    def _document(self, company: Company, place: Place) -> Document:
+        """The pod for one place. Raises UnfitTemplateError where nothing says what to run, or not rightly."""
+        policy, run = self._policy(), company.run
         held = self._view.nodes.named(place.node)
         resource = held.value.node.gpu_resource if held is not None else "nvidia.com/gpu"
-        template = run.spec.template or policy.default_template or HOLD
-        return Setting(template, resource, policy.max_grace_ms)
+        template = run.spec.template or policy.default_template
+        if template is None:
+            raise UnfitTemplateError(
+                "spec.template is absent, and the policy has no defaultTemplate: what to run?"
+            )
+        setting = Setting(template, resource, policy.max_grace_ms)
+        try:
+            return pod_document(run, company.cast, place, setting, company.risks)
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as broken:
+            raise UnfitTemplateError(f"spec.template cannot be made into a pod: {broken}") from None
 
     # Parts
 
     def _policy(self) -> Policy:
         return next((held.value for held in self._view.policy), Policy())
 
-    def _later(self, uid: str, what: str, name: str, refused: KubeError) -> None:
+    def _later(self, uid: str, what: str, name: str, refused: Exception) -> None:
         if not isinstance(refused, FencedError):
             self._log.say("binder", what, name=name, why=str(refused))
             self._note(uid, f"{what}: {refused}")

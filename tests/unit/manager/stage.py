@@ -8,7 +8,8 @@ from jobtree.kube.resources import BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RE
 from tests.unit.core.build import H100, budget, envelope, run
 from tests.unit.manager.cluster import Body, Server
 
-POLICY = "structuralNotice: 1s\nminNotice: 1s\nmaxNotice: 2s\nminRuntime: 0s\n"
+TEMPLATE = "defaultTemplate: {spec: {containers: [{name: main, image: house:1}]}}\n"
+POLICY = f"structuralNotice: 1s\nminNotice: 1s\nmaxNotice: 2s\nminRuntime: 0s\n{TEMPLATE}"
 
 
 def put_nodes(server: Server, domain: str, count: int) -> list[str]:

@@ -6,7 +6,15 @@ import pytest
 
 from jobtree.kube.resources import BUDGETS, LEASES, PODS, RESERVATIONS, RUNS
 from tests.unit.manager.cluster import Body, Manager, Server, StoppedError
-from tests.unit.manager.stage import finish_pods, put_budget, put_nodes, put_policy, put_run, put_tree
+from tests.unit.manager.stage import (
+    TEMPLATE,
+    finish_pods,
+    put_budget,
+    put_nodes,
+    put_policy,
+    put_run,
+    put_tree,
+)
 
 Act = Callable[[Server], None]
 MANY = 400
@@ -47,6 +55,7 @@ def complete_second(server: Server) -> None:
 def begin_tree(server: Server) -> None:
     put_nodes(server, "nv-a", 4)
     put_budget(server, "org", 64)
+    put_policy(server, TEMPLATE)
     put_tree(server, "tree", "org")
 
 

@@ -1,9 +1,13 @@
 """From submit to the end, on a cluster in memory."""
 
+import pytest
+
 from jobtree.kube.errors import StatusError
 from jobtree.kube.resources import BUDGETS, LEASES, PODS, RUNS
-from tests.unit.manager.cluster import Manager, Server
+from tests.unit.manager.cluster import Body, Manager, Server
 from tests.unit.manager.stage import (
+    POLICY,
+    TEMPLATE,
     endings,
     finish_pods,
     leases_of,
@@ -20,8 +24,7 @@ from tests.unit.manager.stage import (
 
 def fleet(nodes: int = 4, gpus: int = 64, *, hasty: bool = True) -> Server:
     server = Server()
-    if hasty:
-        put_policy(server)
+    put_policy(server, POLICY if hasty else TEMPLATE)
     put_nodes(server, "nv-a", nodes)
     put_budget(server, "org", gpus)
     return server
@@ -283,6 +286,35 @@ def test_without_a_template_the_administrators_is_used() -> None:
     Manager(server).settle()
     (pod,) = pods_of(server, "r")
     assert pod["spec"]["containers"][0]["image"] == "house:1"
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (None, "spec.template is absent, and the policy has no defaultTemplate"),
+        ({"spec": {"containers": [{"name": "c", "image": "i", "env": "x"}]}}, "cannot be made into a pod"),
+        (
+            {"metadata": {"labels": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+            "cannot be made",
+        ),
+    ],
+)
+def test_what_cannot_be_made_into_a_pod_fails_its_run_with_the_reason(
+    template: Body | None, said: str
+) -> None:
+    server = Server()
+    put_nodes(server, "nv-a", 1)
+    put_budget(server, "org", 8)
+    put_run(server, "r", "org", 8, max_restarts=0, template=template)
+    manager = Manager(server)
+    manager.settle()
+    status = server.run("r")["status"]
+    assert (status["phase"], status["reason"], said in status["message"]) == (
+        "Failed",
+        "RestartsExhausted",
+        True,
+    )
+    assert pods_of(server, "r") == []
 
 
 def test_a_pod_that_is_deleted_before_anybody_saw_it_is_replaced_too() -> None:

@@ -22,8 +22,6 @@ from jobtree.manager.pods.places import Cast, Place
 
 Document = dict[str, Any]
 
-# Without a template of its own or the administrator's, a Run holds its GPUs and does nothing.
-HOLD: Document = {"spec": {"containers": [{"name": "hold", "image": "registry.k8s.io/pause:3.10"}]}}
 STANDBY = ["sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"]
 RISK_VOLUME = "jobtree-risk"
 RISK_DIRECTORY = "/etc/jobtree"

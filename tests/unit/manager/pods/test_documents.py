@@ -7,7 +7,7 @@ import pytest
 
 from jobtree.api.meta import ObjectMeta
 from jobtree.api.run import Risk, Run
-from jobtree.manager.pods.documents import HOLD, Setting, pod_document, service_document
+from jobtree.manager.pods.documents import Setting, pod_document, service_document
 from jobtree.manager.pods.environment import environment
 from jobtree.manager.pods.names import as_label, hostname, pod_name, service_name
 from jobtree.manager.pods.places import Cast, Place
@@ -154,11 +154,6 @@ def test_a_standby_pod_keeps_image_and_gpus_and_starts_nothing_of_the_templates(
     assert "initContainers" not in spec
     idle = pod_document(asked(), CAST, Place("spare-3-0-idle", "n3", 0, 0), setting())
     assert "resources" not in idle["spec"]["containers"][0]
-
-
-def test_without_any_template_a_run_holds_its_gpus() -> None:
-    (container,) = rank(template=HOLD)["spec"]["containers"]
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
 
 
 def test_the_service_finds_the_ranks_of_this_very_run_before_they_are_ready() -> None:
