@@ -77,7 +77,7 @@ class Chances:
         if known is None:
             runs = (self._world.runs[order[1:]] for order in self._world.queue)
             known = self._halves[flavor.name] = any(
-                state.unpaid and state.flavor == flavor.name and holds_more(state) for state in runs
+                state.flavor == flavor.name and state.half_paid for state in runs
             )
         return known
 
@@ -188,11 +188,6 @@ class Chances:
         else:
             pods = one.pods(0, now, end, run, None)
         return max(0, pods) // kind.chunk * kind.chunk
-
-
-def holds_more(state: RunState) -> bool:
-    """Whether a Run with unpaid GPUs holds others too, which go with them."""
-    return sum(lease.gpus for lease in state.leases.values()) > state.unpaid
 
 
 def told_of_place(state: RunState) -> bool:

@@ -118,10 +118,10 @@ def renew(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) ->
 def broken(world: World, state: RunState) -> Reason | None:
     """Why a promise can no longer be kept as it stands; None where it can (R2, R5).
 
-    That of a Run which runs all the same, unpaid or provisionally, is judged when it is due or queues again.
+    That of a Run which holds a part of what it is promised is judged when it is due or queues again.
     """
     promise = state.promise
-    if promise is None or promise.at is None or state.shape is None or state.phase == "Running":
+    if promise is None or promise.at is None or state.shape is None or state.half_paid:
         return None
     at = max(promise.at, world.now)
     domains = world.fleet.flavor(promise.flavor).domains

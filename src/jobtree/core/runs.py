@@ -192,6 +192,11 @@ class RunState:
         return self.promise is not None and self.promise.at is None and bool(self.promise.funding)
 
     @property
+    def half_paid(self) -> bool:
+        """Whether it holds unpaid GPUs and others too, which go with them (C13)."""
+        return bool(self.unpaid) and sum(lease.gpus for lease in self.leases.values()) > self.unpaid
+
+    @property
     def wants_more(self) -> bool:
         """Whether it runs, is paid for, and lacks GPUs or spares that it wants (E1, P5)."""
         shape = self.shape
