@@ -85,7 +85,8 @@ class LiveSession:
         return self.plane.environment() | {"PYTHONPATH": source, "COLUMNS": "110", "NO_COLOR": "1"}
 
     def _start_manager(self, flags: list[str]) -> None:
-        manager = Manager(self.plane, self.plane.admin_kubeconfig, *flags)
+        given = [flag.replace("--kubeconfig=", f"--kubeconfig={self.directory}/") for flag in flags]
+        manager = Manager(self.plane, self.plane.admin_kubeconfig, *given)
         self.managers.append(manager)
         wait_until(lambda: manager.said("this process leads"), "the manager leads", PATIENCE_SECONDS)
 
