@@ -19,6 +19,7 @@ REFERENCE: dict[str, Callable[[], str]] = {
     "reference/api.md": api.page,
     "reference/command-line.md": verbs.page,
     "reference/events.md": words.events_page,
+    "reference/metrics.md": words.metrics_page,
     "reference/reasons.md": words.reasons_page,
 }
 COPIES = "files"

@@ -8,6 +8,7 @@ from jobtree.cli.errors import MEANINGS
 from jobtree.cli.story import CLOSED, OPENED
 from jobtree.core.actions import ActionKind
 from jobtree.core.reasons import SENTENCES, Reason
+from jobtree.manager.metrics import METRICS
 from jobtree.manager.notes import WARNINGS
 from jobtree.sim.events import NAMES, RECOVERIES
 from pages.tables import event_sentences, table
@@ -53,6 +54,23 @@ def events_page() -> str:
         for name, text in event_sentences().items()
     ]
     lines += table(("event", "type", "meaning"), rows)
+    return "\n".join(lines) + "\n"
+
+
+def metrics_page() -> str:
+    """What the manager serves for Prometheus."""
+    lines = [
+        "# Metrics",
+        "",
+        "The manager serves these on `/metrics`, at the address that `--health-address` says.",
+        "No metric has a label per Run.",
+        "",
+    ]
+    rows = [
+        (f"`{one.name}`", one.kind, ", ".join(f"`{label}`" for label in one.labels), one.text)
+        for one in METRICS
+    ]
+    lines += table(("metric", "type", "labels", "meaning"), rows)
     return "\n".join(lines) + "\n"
 
 

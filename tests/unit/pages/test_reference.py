@@ -9,6 +9,7 @@ from jobtree.api.crd import DEFINITIONS
 from jobtree.api.lease import ClosureReason
 from jobtree.cli.main import SUMMARIES
 from jobtree.core.reasons import Reason
+from jobtree.manager.metrics import Metrics
 from pages import api, verbs, words
 from pages.hooks import REFERENCE
 from pages.tables import event_sentences, field_sentences, table
@@ -81,3 +82,10 @@ def test_a_page_comes_out_the_same_again(name: str) -> None:
 
 def test_a_bar_does_not_end_a_cell() -> None:
     assert table(("a",), [("x|y",)]) == ["| a |", "| --- |", r"| x\|y |"]
+
+
+def test_every_metric_that_is_served_is_described() -> None:
+    served = {line.split()[2] for line in Metrics().page().decode().splitlines() if line.startswith("# TYPE")}
+    page = words.metrics_page()
+    assert served
+    assert [name for name in served if f"`{name}`" not in page and f"`{name}_total`" not in page] == []
