@@ -13,12 +13,10 @@ from contextlib import suppress
 
 from jobtree.kube.access import Access, find_access
 from jobtree.kube.async_client import AsyncClient
-from jobtree.kube.client import Client
 from jobtree.kube.errors import FORBIDDEN, NOT_FOUND, FencedError, KubeError, StatusError
 from jobtree.kube.follow import Follow
 from jobtree.kube.gate import Gate
-from jobtree.kube.leader import Leader, News, Post
-from jobtree.kube.plain_http import PlainTransport
+from jobtree.kube.leader import Leader, News, Post, leader_client
 from jobtree.kube.pooled_http import PooledTransport
 from jobtree.kube.store import Unreadable
 from jobtree.kube.watch import Watch
@@ -59,7 +57,7 @@ class Process:
         view = View(self._settings.namespace, self._report, self._woken)
         health = Health(view, Metrics())
         server = await health.serve(self._settings.health_address) if self._settings.health_address else None
-        leader = Leader(Client(PlainTransport(self._access)), self._post(), self._hear(loop))
+        leader = Leader(leader_client(self._access), self._post(), self._hear(loop))
         gate = Gate(leader.may_write, self._after_write)
         watching = [asyncio.ensure_future(watch.run()) for watch in self._watches(transport, view, health)]
         leading = asyncio.ensure_future(self._lead(transport, view, health, gate))
@@ -71,6 +69,8 @@ class Process:
         elif self._code != LOST:
             await self._bring_to_an_end(leading)
         gate.close()
+        if self._loop is not None:
+            self._loop.stop()  # a task that is about to wake up may miss that it was cancelled
         if self._code == LOST:
             self._explain(leading.exception() if leading.done() else None)
         for task in (leading, ending, *watching):
