@@ -208,6 +208,12 @@ def check(reservation: Map, published: str) -> bool:
     return not wrong
 
 
+def each_record(reservation: Map) -> Iterator[Map]:
+    """A Reservation that started several stages holds a record for each: the first apart, then the others."""
+    for record in (reservation["status"]["lottery"], *reservation["status"].get("lotteries", ())):
+        yield {**reservation, "status": {**reservation["status"], "lottery": record}}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Check the proof of a lottery of Jobtree.")
     parser.add_argument("file", nargs="?", type=argparse.FileType(encoding="utf-8"), default=sys.stdin)
@@ -215,7 +221,8 @@ def main() -> int:
     arguments = parser.parse_args()
     whole = json.load(arguments.file)
     found = whole["items"] if whole.get("kind") == "List" else [whole]
-    proofs = [one for one in found if one["kind"] == "Reservation" and one.get("status", {}).get("lottery")]
+    drawn = [one for one in found if one["kind"] == "Reservation" and one.get("status", {}).get("lottery")]
+    proofs = [proof for one in drawn for proof in each_record(one)]
     if not proofs:
         sys.stderr.write("there is no Reservation with a record in it: nothing was drawn yet\n")
         return 2

@@ -198,3 +198,11 @@ def test_without_a_record_there_is_nothing_to_check(reservation: Body) -> None:
 def test_it_imports_nothing_of_the_package() -> None:
     assert "import jobtree" not in SCRIPT.read_text(encoding="utf-8")
     assert "from jobtree" not in SCRIPT.read_text(encoding="utf-8")
+
+
+def test_the_records_of_further_stages_are_checked_too(reservation: Body) -> None:
+    record = reservation["status"]["lottery"]
+    twice = {**reservation, "status": {**reservation["status"], "lotteries": [record]}}
+    assert (script(twice)[0], len(script(twice)[1])) == (0, 2)
+    forged = {**twice, "status": {**twice["status"], "lotteries": [{**record, "nonce": "00" * 32}]}}
+    assert script(forged)[0] == 1

@@ -57,7 +57,7 @@ def resolutions(bodies: Iterable[Body]) -> list[Resolution]:
     bodies = list(bodies)
     names = dict(names_by_uid(bodies))
     found = []
-    for body in bodies:
+    for body in (part for one in bodies for part in record_by_record(one)):
         if has_record(body):
             try:
                 record = msgspec.convert(body["status"]["lottery"], Record)
@@ -65,6 +65,14 @@ def resolutions(bodies: Iterable[Body]) -> list[Resolution]:
                 continue  # verify says what is wrong with it
             found.append(Resolution(body, record, names))
     return sorted(found, key=lambda one: (one.due, one.title))
+
+
+def record_by_record(body: Body) -> Iterator[Body]:
+    """The Reservation with its record; one that started several stages, once for the record of each."""
+    yield body
+    status: Body = body["status"] if has_record(body) else {}
+    for other in status.get("lotteries", ()):
+        yield {**body, "status": {**status, "lottery": other, "lotteries": []}}
 
 
 def has_record(body: Body) -> bool:

@@ -13,7 +13,7 @@ from jobtree.cli.errors import CommandError, Exit
 from jobtree.cli.lotterystory import lottery_story
 from jobtree.cli.output import print_objects
 from jobtree.cli.proof import Proof, lines, local_key, prove, status_of
-from jobtree.cli.records import Body, Resolution, has_record, resolutions
+from jobtree.cli.records import Body, Resolution, has_record, record_by_record, resolutions
 from jobtree.cli.session import choose, translated
 from jobtree.cli.settings import Settings
 from jobtree.core.lease import RunKey
@@ -28,7 +28,7 @@ def verify_reservation(settings: Settings, text: str) -> int:
     if not has_record(body):
         state = (body.get("status") or {}).get("state", "Pending")
         raise CommandError(Exit.NOT_FOUND, f"reservation {text} has no record: it is {state}")
-    return answer(settings, [checked(body)], [])
+    return answer(settings, [checked(part) for part in record_by_record(body)], [])
 
 
 def verify_run(settings: Settings, text: str) -> int:

@@ -160,8 +160,7 @@ def test_a_forged_state_file_is_refused_by_explain(drawn: Desk) -> None:
 def test_a_record_that_makes_no_sense_is_told_as_such(drawn: Desk, field: str) -> None:
     value = [99] if field == "takings" else ["nobody"]
     body = altered(proof(drawn), f"status.lottery.decision.{field}", value)
-    others = [one.body for one in read_documents(drawn.state.read_bytes(), "file")]
-    drawn.state.write_text(dump_yaml([one for one in others if one["kind"] != "Reservation"] + [body]))
+    put_reservation(drawn, body)
     told = drawn.runs("explain", "third")
     assert (told.code, "its record contradicts itself" in told.out) == (0, True)
     assert drawn.runs("explain", "third", "--verify").code == 1
@@ -233,3 +232,22 @@ def test_a_key_that_changed_before_the_draw_is_told_and_refused(promised: Desk) 
     answer = promised.runs("verify", "third-1")
     assert (answer.code, "committed to" in answer.out) == (1, True)
     assert promised.saved("Reservation", "third-2")["status"]["state"] == "Pending"
+
+
+def put_reservation(desk: Desk, body: Body) -> None:
+    """Write the one Reservation of the file anew."""
+    bodies = [one.body for one in read_documents(desk.state.read_bytes(), "cluster.yaml")]
+    desk.state.write_text(dump_yaml([one for one in bodies if one["kind"] != "Reservation"] + [body]))
+
+
+def test_every_stage_that_started_together_has_a_record_and_each_is_checked(drawn: Desk) -> None:
+    body = drawn.saved("Reservation", "third-1")
+    twice = {**body, "status": {**body["status"], "lotteries": [body["status"]["lottery"]]}}
+    put_reservation(drawn, twice)
+    said = drawn.runs("verify", "third-1")
+    assert (said.code, said.out.count("accepted")) == (0, 2)
+    forged = json.loads(json.dumps(twice))
+    forged["status"]["lotteries"][0]["nonce"] = "00" * 32
+    put_reservation(drawn, forged)
+    assert drawn.runs("verify", "third-1").code == 1
+    assert drawn.runs("explain", "third", "--verify").code == 1
