@@ -73,7 +73,7 @@ def _reference_rule(name: str, other: str, names: set[str], trees: set[str]) -> 
     return ""
 
 
-def _gangs(stages: tuple[LeafStage, ...]) -> list[Gang]:
+def gangs_of(stages: tuple[LeafStage, ...]) -> list[Gang]:
     """The stages of a level, those joined by ``with`` together, in the order they are written."""
     joined = {stage.name: {stage.name} for stage in stages}
     for stage in stages:
@@ -88,7 +88,7 @@ def _gangs(stages: tuple[LeafStage, ...]) -> list[Gang]:
 
 
 def _cycle_problems(path: str, stages: tuple[LeafStage, ...]) -> Iterator[Problem]:
-    gangs = _gangs(stages)
+    gangs = gangs_of(stages)
     number_of = {stage.name: number for number, gang in enumerate(gangs) for stage in gang}
     waits = {
         number: {number_of[other] for stage in gang for other in stage.after if other in number_of}
@@ -112,8 +112,8 @@ def _together(gang: Gang) -> str:
 def _quota_problems(path: str, quota: Quota | None, stages: tuple[LeafStage, ...]) -> Iterator[Problem]:
     if quota is None:
         return
-    nested = [gang for stage in stages if isinstance(stage, Stage) for gang in _gangs(stage.stages)]
-    for gang in _gangs(stages) + nested:
+    nested = [gang for stage in stages if isinstance(stage, Stage) for gang in gangs_of(stage.stages)]
+    for gang in gangs_of(stages) + nested:
         gpus = sum(map(_least_gpus, gang))
         if quota.max_gpus is not None and gpus > quota.max_gpus:
             sums = " + ".join(str(_least_gpus(stage)) for stage in gang)

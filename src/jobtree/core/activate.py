@@ -6,7 +6,7 @@ All is decided before anything is carried out, and nothing is kept unless the Ru
 from jobtree.api.lease import ClosureReason
 from jobtree.core.cover import refusals
 from jobtree.core.gang import Layout
-from jobtree.core.giveway import give_up, requeue, surrender
+from jobtree.core.giveway import evict_guests, give_up, requeue
 from jobtree.core.lease import Lease
 from jobtree.core.lottery import nonce_for
 from jobtree.core.promise import Promise
@@ -171,12 +171,8 @@ def clear_spares(trial: Trial, state: RunState, at: int) -> None:
 
 def clear_spare(trial: Trial, spare: Lease, at: int) -> None:
     """Unpaid work that stands on a spare's slots goes with the spare."""
-    world = trial.world
     for node, mask in spare.slots:
-        for name in sorted(world.by_node.get(node, ())):
-            other = world.held[name].lease if name in world.held else spare
-            if other.role == "Opportunistic" and any(n == node and m & mask for n, m in other.slots):
-                surrender(trial, other, at, "Reclaimed")
+        evict_guests(trial, node, mask, at, "Reclaimed")
 
 
 def preempt(trial: Trial, state: RunState, at: int, record: Record) -> None:

@@ -136,6 +136,15 @@ def surrender(trial: Trial, lease: Lease, at: int, reason: ClosureReason) -> Non
         close_all(trial, [other for other in state.leases.values() if other.group == last], at, "Shrink")
 
 
+def evict_guests(trial: Trial, node: str, mask: int, at: int, reason: ClosureReason) -> None:
+    """End unpaid work that stands on these slots, which belong to a spare (F1)."""
+    world = trial.world
+    for name in sorted(world.by_node.get(node, ())):
+        guest = world.held[name].lease if name in world.held else None
+        if guest and guest.role == "Opportunistic" and dict(guest.slots).get(node, 0) & mask:
+            surrender(trial, guest, at, reason)
+
+
 def surrender_pods(trial: Trial, state: RunState, width: int, at: int) -> None:
     """A malleable Run shrinks to that width, unpaid pods first; below its minimum it gives up all (C13)."""
     excess = state.width - width

@@ -15,9 +15,9 @@ from jobtree.core.fleet import Demand, Domain
 from jobtree.core.giveway import (
     Taking,
     drop_orphans,
+    evict_guests,
     part_with,
     requeue,
-    surrender,
     surrenders,
     take_least,
 )
@@ -174,7 +174,7 @@ class Recovery:
         mark = self.trial.mark()
         standby = [pod for _, pods in orphans.spares for pod in pods][: orphans.pods]
         for node, mask in standby:
-            self._evict_guests(node, mask)
+            evict_guests(self.trial, node, mask, self.at, "ReclaimedBySpare")
 
         def fits() -> bool:
             before = self.trial.mark()
@@ -197,13 +197,6 @@ class Recovery:
         return [
             one for lease in newest_first(unpaid) for one in surrenders(self.trial, lease, self.at, widths)
         ]
-
-    def _evict_guests(self, node: str, mask: int) -> None:
-        """Unpaid work on a spare's slots ends when the spare is needed (F3)."""
-        for name in sorted(self.world.by_node.get(node, ())):
-            guest = self.world.held[name].lease if name in self.world.held else None
-            if guest and guest.role == "Opportunistic" and dict(guest.slots).get(node, 0) & mask:
-                surrender(self.trial, guest, self.at, "ReclaimedBySpare")
 
     def _demand(self, lease: Lease) -> Demand:
         shape = self.state.shape

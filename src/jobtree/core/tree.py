@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from jobtree.api.meta import API_VERSION, SIM_GROUP, ObjectMeta, OwnerReference
 from jobtree.api.run import Follow, Funding, LeafStage, Phase, Run, RunSpec, Stage
+from jobtree.api.validate_tree import gangs_of
 from jobtree.core.lease import RunKey
 from jobtree.core.runs import FINISHED, RunState
 
@@ -80,16 +81,12 @@ def durations(annotations: dict[str, str], stage: str) -> dict[str, str]:
 
 def gangs(tree: Run) -> list[tuple[RunKey, ...]]:
     """Children that start together or not at all, two or more each, in the order they are written."""
-    stages = tree.spec.stages
-    joined = {stage.name: {stage.name} for stage in stages}
-    for stage in stages:
-        for other in stage.with_:
-            union = joined[stage.name] | joined.get(other, {stage.name})
-            joined.update(dict.fromkeys(union, union))
-    found = {frozenset(names) for names in joined.values() if len(names) > 1}
-    in_order = [[stage.name for stage in stages if stage.name in names] for names in found]
     namespace, name = tree.metadata.namespace, tree.metadata.name
-    return [tuple((namespace, child_name(name, stage)) for stage in names) for names in sorted(in_order)]
+    return [
+        tuple((namespace, child_name(name, stage.name)) for stage in gang)
+        for gang in gangs_of(tree.spec.stages)
+        if len(gang) > 1
+    ]
 
 
 def is_child(tree: Run, child: Run) -> bool:
