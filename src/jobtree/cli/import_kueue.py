@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.settings import Settings, verb
+from jobtree.cli.settings import Settings, files_option, verb
 
 EXAMPLES = """
 kubectl runs import kueue -f kueue.yaml -f jobs.yaml --to converted
@@ -12,15 +12,7 @@ kubectl runs import kueue --to converted     # of the live cluster, as kubectl s
 
 
 @verb("kueue", examples=EXAMPLES)
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    metavar="FILE",
-    multiple=True,
-    type=click.Path(),
-    help="YAML or JSON, any number of objects; - is stdin. Without a file: the live cluster.",
-)
+@files_option("YAML or JSON, any number of objects; - is stdin. Without a file: the live cluster.")
 @click.option(
     "--flavor",
     "flavors",

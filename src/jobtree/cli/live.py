@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from jobtree.api.documents import Document, read_documents
+from jobtree.api.documents import Document
 from jobtree.api.policy import SIM_API_VERSION, Policy, is_sim_document, parse_policy
 from jobtree.api.problems import InputError
 from jobtree.cli.errors import CommandError, Exit
@@ -20,6 +20,7 @@ from jobtree.kube import requests
 from jobtree.kube.access import NO_CLUSTER, Access, find_access
 from jobtree.kube.client import Client
 from jobtree.kube.errors import FORBIDDEN, NOT_FOUND, StatusError
+from jobtree.kube.installed import NAMESPACE, POLICY_NAME, policy_written
 from jobtree.kube.plain_http import PlainTransport
 from jobtree.kube.requests import Selector
 from jobtree.kube.resources import BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS, Resource
@@ -29,8 +30,6 @@ SIMULATE = (
     "To work on a simulated cluster name a state file: --state FILE, or export JOBTREE_STATE=FILE. "
     "'kubectl runs init cluster.yaml' writes one to start from."
 )
-SYSTEM = "jobtree-system"
-POLICY, POLICY_KEY = "jobtree-policy", "policy.yaml"
 RECORDS = (NODES, BUDGETS, RUNS, RESERVATIONS, LEASES)
 TRIES = 3  # listings are not of one instant: what does not go together is asked for again
 ALIVE = Selector(fields="status.phase!=Succeeded,status.phase!=Failed")  # pods that use up their node
@@ -72,14 +71,12 @@ class Live:
         default: dict[str, Any] = {"apiVersion": SIM_API_VERSION, "kind": "Policy", "spec": {}}
         with told():
             try:
-                written = self.client.ask(requests.get(CONFIG_MAPS, POLICY, SYSTEM))
+                written = self.client.ask(requests.get(CONFIG_MAPS, POLICY_NAME, NAMESPACE))
             except StatusError as refused:
                 if refused.code in (FORBIDDEN, NOT_FOUND):
                     return default
                 raise
-        where = f"ConfigMap {SYSTEM}/{POLICY}, {POLICY_KEY}"
-        spec = [one.body for one in read_documents(written.get("data", {}).get(POLICY_KEY, ""), where)]
-        return {**default, "spec": spec[0] if spec else {}}
+        return {**default, "spec": policy_written(written.get("data", {}), NAMESPACE)[0]}
 
     def cluster(self, *, plan: bool, pods: bool = True, checked: bool = False) -> Cluster:
         """The snapshot, loaded; with ``plan``, planned on from where the manager is."""

@@ -4,7 +4,6 @@ from typing import Any
 
 import click
 
-from jobtree.api.meta import GROUP
 from jobtree.cli.errors import CommandError, Exit
 from jobtree.cli.live import Live
 from jobtree.cli.livework import find
@@ -13,6 +12,7 @@ from jobtree.cli.settings import Settings
 from jobtree.cli.table import Column, print_table
 from jobtree.kube import requests
 from jobtree.kube.errors import StatusError
+from jobtree.kube.installed import ATTEMPT_LABEL, GROUP_LABEL, RANK_LABEL, ROLE_LABEL, UID_LABEL
 from jobtree.kube.requests import Seen, Selector
 from jobtree.kube.resources import PODS
 
@@ -41,7 +41,7 @@ class Crew:
         self.live = Live(settings)
         self.run = find(self.live, run)
         metadata = self.run["metadata"]
-        selector = Selector(metadata["namespace"], labels=f"{GROUP}/run-uid={metadata['uid']}")
+        selector = Selector(metadata["namespace"], labels=f"{UID_LABEL}={metadata['uid']}")
         with told():
             found = self.live.client.list(PODS, selector)
         self.pods = sorted(
@@ -54,17 +54,17 @@ class Crew:
 
     @staticmethod
     def _order(pod: Pod) -> tuple[int, int]:
-        rank = label(pod, "rank")
+        rank = label(pod, RANK_LABEL)
         return (0, int(rank)) if rank.isdecimal() else (1, 0)
 
     def of_rank(self, rank: int) -> Pod:
-        found = [pod for pod in self.pods if label(pod, "rank") == str(rank)]
+        found = [pod for pod in self.pods if label(pod, RANK_LABEL) == str(rank)]
         if not found:
             raise CommandError(Exit.NOT_FOUND, f"{self._name()} has no pod of rank {rank}{self._known()}")
-        return max(found, key=lambda pod: int(label(pod, "attempt") or 0))
+        return max(found, key=lambda pod: int(label(pod, ATTEMPT_LABEL) or 0))
 
     def of_group(self, group: int) -> list[Pod]:
-        found = [pod for pod in self.pods if label(pod, "group") == str(group) and label(pod, "rank")]
+        found = [pod for pod in self.pods if label(pod, GROUP_LABEL) == str(group) and label(pod, RANK_LABEL)]
         if not found:
             raise CommandError(Exit.NOT_FOUND, f"{self._name()} has no pods in group {group}{self._known()}")
         return found
@@ -73,14 +73,14 @@ class Crew:
         return f"{self.run['metadata']['namespace']}/{self.run['metadata']['name']}"
 
     def _known(self) -> str:
-        ranks = [int(rank) for pod in self.pods if (rank := label(pod, "rank")).isdecimal()]
+        ranks = [int(rank) for pod in self.pods if (rank := label(pod, RANK_LABEL)).isdecimal()]
         if not ranks:
             return f": it is {self.run.get('status', {}).get('phase', 'Pending')} and has no pods now"
         return f": its ranks are {min(ranks)} to {max(ranks)}"
 
 
 def label(pod: Pod, name: str) -> str:
-    text: str = pod["metadata"].get("labels", {}).get(f"{GROUP}/{name}", "")
+    text: str = pod["metadata"].get("labels", {}).get(name, "")
     return text
 
 
@@ -96,10 +96,10 @@ def row(pod: Pod) -> list[str]:
     leaving = "Terminating" if "deletionTimestamp" in pod["metadata"] else ""
     return [
         pod["metadata"]["name"],
-        label(pod, "rank"),
-        label(pod, "group"),
-        label(pod, "attempt"),
-        label(pod, "role"),
+        label(pod, RANK_LABEL),
+        label(pod, GROUP_LABEL),
+        label(pod, ATTEMPT_LABEL),
+        label(pod, ROLE_LABEL),
         leaving or status.get("phase", ""),
         pod["spec"].get("nodeName", ""),
         status.get("reason") or waiting(status),
@@ -123,7 +123,7 @@ def print_logs(crew: Crew, pods: list[Pod], container: str, *, follow: bool) -> 
     for pod in pods:
         metadata = pod["metadata"]
         seen = Seen(metadata["name"], metadata["namespace"])
-        prefix = f"[{label(pod, 'rank')}] " if len(pods) > 1 else ""
+        prefix = f"[{label(pod, RANK_LABEL)}] " if len(pods) > 1 else ""
         with told():
             try:
                 for line in crew.live.client.lines(requests.pod_log(seen, container, follow=follow)):

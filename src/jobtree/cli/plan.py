@@ -4,7 +4,7 @@ import click
 
 from jobtree.cli.errors import Exit
 from jobtree.cli.names import run_names
-from jobtree.cli.settings import Settings, verb
+from jobtree.cli.settings import Settings, files_option, verb
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml plan train         # why it waits and what would help, or where it is
@@ -15,15 +15,7 @@ kubectl runs --state cluster.yaml plan -f run.yaml -o json
 
 @verb("plan", examples=EXAMPLES)
 @click.argument("run", required=False, shell_complete=run_names)
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    metavar="FILE",
-    multiple=True,
-    type=click.Path(),
-    help="What if these objects were there? YAML or JSON, - is stdin. Can be given several times.",
-)
+@files_option("What if these objects were there? YAML or JSON, - is stdin. Can be given several times.")
 def command(settings: Settings, run: str | None, files: tuple[str, ...]) -> int:
     """Why a Run waits and what would help; or where it would start, slot by slot, and who pays.
 

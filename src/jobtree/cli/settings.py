@@ -131,6 +131,20 @@ class Verbs(Sections, click.Group):
         super().format_options(ctx, formatter)
 
 
+def files_option(says: str, *, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``-f FILE``, as often as one likes: the manifests that a verb works on."""
+    return click.option(
+        "-f",
+        "--filename",
+        "files",
+        metavar="FILE",
+        multiple=True,
+        required=required,
+        type=click.Path(),
+        help=says,
+    )
+
+
 def verb(name: str, *, examples: str) -> Callable[[Callable[..., int | None]], Sections]:
     """Declare a verb: its function is given the settings, then its own parameters."""
 

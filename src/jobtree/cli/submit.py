@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.settings import Settings, verb
+from jobtree.cli.settings import Settings, files_option, verb
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml submit -f run.yaml
@@ -21,16 +21,7 @@ END
 
 
 @verb("submit", examples=EXAMPLES)
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    metavar="FILE",
-    multiple=True,
-    required=True,
-    type=click.Path(),
-    help="YAML or JSON, any number of objects; - is stdin. Can be given several times.",
-)
+@files_option("YAML or JSON, any number of objects; - is stdin. Can be given several times.", required=True)
 @click.option(
     "--after", metavar="RUN", multiple=True, help="Start only when this Run is Completed. Can be repeated."
 )

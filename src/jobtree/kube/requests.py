@@ -5,7 +5,7 @@ server refuses the request (409) if the object is another one by now, or has cha
 deleted and made again under the same name is another one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -15,8 +15,6 @@ from jobtree.kube.resources import PODS, Resource
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
 
 Document = Mapping[str, Any]
 
@@ -103,27 +101,6 @@ def merge_patch(resource: Resource, seen: Seen, patch: Document, subresource: st
     metadata = {**patch.get("metadata", {}), **seen.preconditions()}
     body = {**patch, "metadata": metadata} if metadata else patch
     return _send("PATCH", resource.path(seen.namespace, seen.name, subresource), body, MERGE_PATCH)
-
-
-def json_patch(
-    resource: Resource, seen: Seen, operations: Sequence[Document], subresource: str = ""
-) -> Request:
-    """Operations of RFC 6902, after a test of what was seen."""
-    tests = [
-        {"op": "test", "path": f"/metadata/{key}", "value": value}
-        for key, value in seen.preconditions().items()
-    ]
-    path = resource.path(seen.namespace, seen.name, subresource)
-    return _send("PATCH", path, [*tests, *operations], JSON_PATCH)
-
-
-def apply_patch(
-    resource: Resource, document: Document, manager: str, subresource: str = "", *, force: bool = False
-) -> Request:
-    """Server-side apply: the fields given are ours, those we gave before and leave out now are removed."""
-    path = resource.path(_namespace(document), document["metadata"]["name"], subresource)
-    query = {"fieldManager": manager, "force": "true" if force else ""}
-    return _send("PATCH", _with_query(path, query), document, APPLY_PATCH)
 
 
 def delete(resource: Resource, seen: Seen, grace_seconds: int | None = None) -> Request:

@@ -39,7 +39,4 @@ SERVICES = Resource("", "v1", "services", "Service", namespaced=True)
 EVENTS = Resource("", "v1", "events", "Event", namespaced=True)
 SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 ELECTIONS = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
-
-JOBTREE_KINDS = (BUDGETS, RUNS, RESERVATIONS, LEASES)

@@ -16,6 +16,7 @@ from jobtree.api.run import Run
 from jobtree.kube import requests
 from jobtree.kube.decode import RISK, LivePod
 from jobtree.kube.errors import CONFLICT, NOT_FOUND, FencedError, KubeError, StatusError
+from jobtree.kube.installed import ATTEMPT_LABEL
 from jobtree.kube.requests import Seen
 from jobtree.kube.resources import PODS, SERVICES
 from jobtree.kube.store import Change, Head, Held
@@ -24,7 +25,7 @@ from jobtree.manager.log import Log
 from jobtree.manager.news import Lost, News
 from jobtree.manager.pods.documents import Document, Setting, pod_document, risk_text, service_document
 from jobtree.manager.pods.environment import needs_service
-from jobtree.manager.pods.names import ATTEMPT_LABEL, pod_name
+from jobtree.manager.pods.names import pod_name
 from jobtree.manager.pods.places import NOBODY, Place
 from jobtree.manager.roster import FINISHED, Roster
 from jobtree.manager.steps import Company, Note

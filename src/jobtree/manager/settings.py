@@ -8,14 +8,15 @@ from uuid import uuid4
 import click
 import msgspec
 
+from jobtree.kube.installed import NAMESPACE
+
 SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-DEFAULT_NAMESPACE = "jobtree-system"
 
 
 class Settings(msgspec.Struct, frozen=True):
     kubeconfig: str = ""  # empty: KUBECONFIG, ~/.kube/config, or the service account of this pod
     context: str = ""
-    namespace: str = DEFAULT_NAMESPACE  # of the policy, the lottery key and the election
+    namespace: str = NAMESPACE  # of the policy, the lottery key and the election
     election: str = "jobtree-controller-manager"
     identity: str = ""
     health_address: str = "0.0.0.0:8081"
@@ -29,7 +30,7 @@ def own_namespace(path: str = SERVICE_ACCOUNT_NAMESPACE) -> str:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123
             return file.read().strip()
     except OSError:
-        return DEFAULT_NAMESPACE
+        return NAMESPACE
 
 
 def own_identity() -> str:

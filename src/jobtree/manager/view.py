@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from jobtree.api.budget import Budget
-from jobtree.api.documents import read_documents
 from jobtree.api.lease import Lease
 from jobtree.api.policy import Policy, PolicySpec, build_policy
 from jobtree.api.reservation import Reservation
@@ -17,12 +16,11 @@ from jobtree.api.run import Run
 from jobtree.api.shape import convert
 from jobtree.kube import decode
 from jobtree.kube.decode import LiveNode, LivePod
+from jobtree.kube.installed import POLICY_NAME, policy_written
 from jobtree.kube.requests import EVERYTHING, Selector
 from jobtree.kube.resources import BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS, Resource
 from jobtree.kube.store import Change, Encoded, Held, Store, Unreadable
 
-POLICY_NAME = "jobtree-policy"
-POLICY_KEY = "policy.yaml"
 NEEDED = (NODES, PODS, BUDGETS, RUNS, LEASES, RESERVATIONS)
 
 
@@ -110,8 +108,7 @@ _decode_config_map = msgspec.json.Decoder(_ConfigMap).decode
 def read_policy(encoded: Encoded) -> Held[Policy]:
     """The policy in a ConfigMap: section 14, as YAML under ``policy.yaml``. Raises InputError."""
     raw = _decode_config_map(encoded)
-    where = f"ConfigMap {raw.metadata.namespace}/{raw.metadata.name}, {POLICY_KEY}"
-    written = [document.body for document in read_documents(raw.data.get(POLICY_KEY, ""), where)]
-    policy = build_policy(convert(written[0] if written else {}, PolicySpec, where), where)
+    written, where = policy_written(raw.data, raw.metadata.namespace)
+    policy = build_policy(convert(written, PolicySpec, where), where)
     metadata = raw.metadata
     return Held(metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, policy)

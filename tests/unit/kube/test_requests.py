@@ -62,22 +62,6 @@ def test_a_merge_patch_carries_what_was_seen() -> None:
     assert body(requests.merge_patch(RUNS, Seen("x", "team"), {"spec": None})) == {"spec": None}
 
 
-def test_a_json_patch_tests_what_was_seen_first() -> None:
-    request = requests.json_patch(PODS, SEEN, [{"op": "remove", "path": "/spec/x"}])
-    assert request.content_type == "application/json-patch+json"
-    assert body(request) == [
-        {"op": "test", "path": "/metadata/uid", "value": "uid-x"},
-        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
-        {"op": "remove", "path": "/spec/x"},
-    ]
-
-
-def test_server_side_apply_names_its_manager() -> None:
-    request = requests.apply_patch(NODES, {"metadata": {"name": "n"}}, "jobtree", force=True)
-    assert request.target == "/api/v1/nodes/n?fieldManager=jobtree&force=true"
-    assert request.content_type == "application/apply-patch+yaml"
-
-
 def test_a_deletion_says_which_object_and_how_long_it_may_take() -> None:
     options = body(requests.delete(PODS, SEEN, 0))
     assert options["preconditions"] == {"uid": "uid-x", "resourceVersion": "7"}

@@ -15,6 +15,7 @@ from jobtree.api.meta import API_VERSION
 from jobtree.api.quantities import SECOND
 from jobtree.api.run import Risk, Run
 from jobtree.api.validate_template import DEFAULT_GRACE_SECONDS
+from jobtree.kube import installed
 from jobtree.kube.decode import RISK
 from jobtree.manager.pods import names
 from jobtree.manager.pods.environment import environment, needs_service
@@ -72,7 +73,7 @@ def service_document(run: Run) -> Document:
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {names.UID_LABEL: run.metadata.uid, names.ROLE_LABEL: "rank"},
+            "selector": {installed.UID_LABEL: run.metadata.uid, installed.ROLE_LABEL: "rank"},
         },
     }
 
@@ -94,18 +95,18 @@ def owned(run: Run, name: str) -> Document:
 
 
 def run_labels(run: Run) -> dict[str, str]:
-    return {names.RUN_LABEL: names.label_value(run.metadata.name), names.UID_LABEL: run.metadata.uid}
+    return {installed.RUN_LABEL: names.label_value(run.metadata.name), installed.UID_LABEL: run.metadata.uid}
 
 
 def pod_labels(run: Run, cast: Cast, place: Place) -> dict[str, str]:
-    labels = {**run_labels(run), names.GROUP_LABEL: str(place.group)}
+    labels = {**run_labels(run), installed.GROUP_LABEL: str(place.group)}
     if not place.is_rank:
-        return {**labels, names.ROLE_LABEL: "standby"}
+        return {**labels, installed.ROLE_LABEL: "standby"}
     return {
         **labels,
-        names.ROLE_LABEL: "rank",
-        names.RANK_LABEL: str(place.rank),
-        names.ATTEMPT_LABEL: str(cast.attempt),
+        installed.ROLE_LABEL: "rank",
+        installed.RANK_LABEL: str(place.rank),
+        installed.ATTEMPT_LABEL: str(cast.attempt),
     }
 
 

@@ -10,12 +10,6 @@ from hashlib import sha256
 
 from jobtree.api.meta import GROUP
 
-RUN_LABEL = f"{GROUP}/run"
-UID_LABEL = f"{GROUP}/run-uid"
-RANK_LABEL = f"{GROUP}/rank"
-GROUP_LABEL = f"{GROUP}/group"
-ATTEMPT_LABEL = f"{GROUP}/attempt"
-ROLE_LABEL = f"{GROUP}/role"
 GPU_CONTAINER_ANNOTATION = f"{GROUP}/gpu-container"
 
 MAX_LABEL = 63

@@ -1,0 +1,28 @@
+"""What an installation of Jobtree is called on a cluster: its namespace, its policy, the labels of its pods.
+
+Whoever writes them and whoever looks for them reads the names here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jobtree.api.documents import read_documents
+from jobtree.api.meta import GROUP
+
+NAMESPACE = "jobtree-system"
+POLICY_NAME = "jobtree-policy"
+POLICY_KEY = "policy.yaml"
+
+RUN_LABEL = f"{GROUP}/run"
+UID_LABEL = f"{GROUP}/run-uid"
+RANK_LABEL = f"{GROUP}/rank"
+GROUP_LABEL = f"{GROUP}/group"
+ATTEMPT_LABEL = f"{GROUP}/attempt"
+ROLE_LABEL = f"{GROUP}/role"
+
+
+def policy_written(data: Mapping[str, str], namespace: str) -> tuple[dict[str, Any], str]:
+    """What the policy's ConfigMap says (nothing: all defaults), and how to call it. Raises InputError."""
+    where = f"ConfigMap {namespace}/{POLICY_NAME}, {POLICY_KEY}"
+    found = [document.body for document in read_documents(data.get(POLICY_KEY, ""), where)]
+    return (found[0] if found else {}), where
