@@ -4,6 +4,7 @@ It is alive while its loop turns. It is ready when it has seen all that planning
 and, if it leads, its last step could be written. A standby that follows the cluster is ready to take over.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 
@@ -66,7 +67,9 @@ class Health:
         return answer([*self.illness(), *self.unreadiness()])
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self.metrics.page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        self.metrics.set_silence({one.resource.plural: one.silent_seconds() for one in self.watches})
+        page = await asyncio.to_thread(self.metrics.page)
+        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def answer(problems: Iterable[str]) -> web.Response:
