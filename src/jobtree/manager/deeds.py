@@ -101,7 +101,7 @@ def part_of(action: Action) -> str:
 def measures_of(world: World, action: Action) -> Iterator[Measure]:
     state = world.runs[action.run]
     if action.kind == "Start" and state.shape is not None and not state.attempt:
-        waited = max(0, action.at - waits_since(world, state)) / SECOND
+        waited = (action.at - waits_since(world, state, action.at)) / SECOND
         yield Measure(ADMISSION, (state.flavor, str(action.cause.reason)), waited)
     if action.record is not None:
         yield from resolver_measures(action.record, state.flavor)
@@ -109,10 +109,11 @@ def measures_of(world: World, action: Action) -> Iterator[Measure]:
         yield from preemption_measures(world, action)
 
 
-def waits_since(world: World, state: RunState) -> int:
-    """Since its creation, or the end of the last that it follows."""
-    ends = (one.state.phase_at for one in upstreams(world, state) if one.state is not None)
-    return max(state.created, *ends, 0)
+def waits_since(world: World, state: RunState, now: int) -> int:
+    """Since its creation, or the end of the last that it follows, which may end with this very plan."""
+    ends = [one.state.phase_at for one in upstreams(world, state) if one.state is not None and one.done]
+    ending = [now for one in upstreams(world, state) if not one.done]
+    return min(now, max(state.created, *ends, *ending, 0))
 
 
 def promise_measures(action: Action) -> Iterator[Measure]:
