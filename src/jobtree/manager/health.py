@@ -12,6 +12,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from jobtree.kube.watch import Watch
+from jobtree.manager.archivepages import ArchivePages
 from jobtree.manager.metrics import Metrics
 from jobtree.manager.view import NEEDED, View
 from jobtree.manager.webhook.service import Webhook
@@ -25,6 +26,7 @@ class Health:
         self.metrics = metrics
         self.watches: list[Watch] = []
         self.webhook: Webhook | None = None
+        self.archive: ArchivePages | None = None
         self.trouble = ""  # why the last step was not written
         self._view = view
         self._clock = clock
@@ -58,6 +60,8 @@ class Health:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
+        if self.archive is not None:
+            self.archive.add_to(app)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         host, _, port = address.rpartition(":")
