@@ -10,6 +10,7 @@ from tests.live import cluster
 from tests.live.binaries import find_all
 from tests.live.control_plane import ControlPlane
 from tests.live.definitions import apply_definitions, await_definitions
+from tests.live.eventful import SOUND, Ground, Hour, Outcome
 from tests.live.fleet import Fleet
 from tests.live.guarding import Guarded, guarded_cluster
 from tests.live.managing import Scene
@@ -25,6 +26,7 @@ PROGRAMS = {
     "stage": cluster.PROGRAMS,
     "guarded": cluster.PROGRAMS,
     "watched": cluster.PROGRAMS,
+    "ground": cluster.PROGRAMS,
     "real_nodes": (*cluster.PROGRAMS, *cluster.REAL_PROGRAMS),
 }
 """What must be there for each of the fixtures."""
@@ -110,6 +112,28 @@ def stage(programs: dict[str, Path]) -> Iterator[Stage]:
     assert "kwok" in programs
     with Stage() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def ground(programs: dict[str, Path]) -> Iterator[Ground]:
+    """A control plane of its own with fake nodes, for managers that are killed, paused and led astray."""
+    assert "kwok" in programs
+    with ControlPlane() as plane:
+        yield Ground(plane)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(ground: Ground) -> Outcome:
+    """What an eventful hour comes to when nothing befalls the manager."""
+    hour = Hour(ground)
+    ground.free_election()
+    with ground.manager() as manager:
+        hour.play([manager])
+        outcome = hour.await_rest()
+        hour.await_outcome(outcome, [manager])
+        assert ground.audit() == SOUND
+        hour.clear()
+    return outcome
 
 
 @contextmanager

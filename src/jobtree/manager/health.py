@@ -14,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from jobtree.kube.watch import Watch
 from jobtree.manager.metrics import Metrics
 from jobtree.manager.view import NEEDED, View
+from jobtree.manager.webhook.service import Webhook
 
 STALE_SECONDS = 90.0
 STUCK_SECONDS = 60.0
@@ -23,6 +24,7 @@ class Health:
     def __init__(self, view: View, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self.metrics = metrics
         self.watches: list[Watch] = []
+        self.webhook: Webhook | None = None
         self.trouble = ""  # why the last step was not written
         self._view = view
         self._clock = clock
@@ -47,6 +49,8 @@ class Health:
                 found.append(f"{watch.resource.plural}: {watch.trouble}")
             elif watch.silent_seconds() > STALE_SECONDS:
                 found.append(f"{watch.resource.plural}: silent for {watch.silent_seconds():.0f} s")
+        if self.webhook is not None:
+            found += self.webhook.unreadiness()
         return [*found, self.trouble] if self.trouble else found
 
     async def serve(self, address: str) -> web.AppRunner:

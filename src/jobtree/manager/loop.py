@@ -22,7 +22,7 @@ from jobtree.manager.log import Log
 from jobtree.manager.metrics import LEADING
 from jobtree.manager.model import Model
 from jobtree.manager.steps import Deed, Step
-from jobtree.manager.view import View
+from jobtree.manager.view import Changes, View
 
 LEAST_WAIT_SECONDS = 0.02
 MOST_WAIT_SECONDS = 20.0
@@ -68,10 +68,9 @@ class Loop:
         self.woken.set()
 
     async def _load(self) -> None:
-        everything = self._view.everything()
-        self._keeper.see(everything.pods)
+        self._notice(self._view.drain())
         self._keeper.restart()
-        self._count(await self._in_thread(self._model.load, everything, now_ms()))
+        self._count(await self._in_thread(self._model.load, self._view.everything(), now_ms()))
         self._log.say(
             "binder",
             "the cluster is read",
@@ -83,8 +82,7 @@ class Loop:
     async def _once(self) -> Step | None:
         self.woken.clear()
         changes = self._view.drain()
-        self._keeper.see(changes.pods)
-        self._herald.see(changes.nodes)
+        self._notice(changes)
         news = self._keeper.news()
         step = await self._in_thread(self._model.advance, changes, news, now_ms())
         self._count(step.violations)
@@ -112,6 +110,11 @@ class Loop:
         self._herald.tell((*step.notes, *self._keeper.notes()))
         self._herald.cordon(step.cordons, now_ms())
         return step
+
+    def _notice(self, changes: Changes) -> None:
+        """What goes on beside the model, and is not built anew with it, hears of every change."""
+        self._keeper.see(changes.pods)
+        self._herald.see(changes.nodes)
 
     async def _in_thread(
         self, doing: Callable[Given, Answer], *given: Given.args, **named: Given.kwargs

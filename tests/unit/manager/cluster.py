@@ -264,10 +264,11 @@ class Manager:
             (store.upsert if there else store.delete)(json.dumps(body).encode())
 
     def load(self) -> None:
-        everything = self.view.everything()
-        self.keeper.see(everything.pods)
+        changes = self.view.drain()
+        self.keeper.see(changes.pods)
+        self.herald.see(changes.nodes)
         self.keeper.restart()
-        self.violations += map(str, self.model.load(everything, self.server.now))
+        self.violations += map(str, self.model.load(self.view.everything(), self.server.now))
 
     async def _turn(self) -> bool:
         """One turn of the loop; whether its decisions could be written."""
