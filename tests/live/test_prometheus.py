@@ -50,6 +50,10 @@ class Watched:
             self.managers.append(stack.enter_context(manager))
             eventually(lambda: self.ready(0) == 200, "the leader is ready")
         self.prometheus = Prometheus(plane, *self.addresses)
+        eventually(
+            lambda: self.prometheus.query("count(up == 1) == 2"),
+            "it begins to scrape, before anything happens",
+        )
 
     def ready(self, manager: int) -> int:
         try:
