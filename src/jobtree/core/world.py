@@ -593,13 +593,13 @@ class World:
             for node, _ in lease.slots:
                 known = self.fleet.nodes.get(node)
                 if known is not None:
-                    known.domain.horizons.clear()
+                    known.domain.forget_horizons()
 
     def _forget_horizons(self) -> None:
         """Who can pay until when, or what the policy says, changed: so did what is certain to end."""
         for flavor in self.fleet.flavors.values():
             for domain in flavor.domains.values():
-                domain.horizons.clear()
+                domain.forget_horizons()
 
     # Carrying out a plan
 
