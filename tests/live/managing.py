@@ -33,9 +33,31 @@ def install(plane: ControlPlane) -> Path:
     """The kinds, the service account and its rights; a kubeconfig for that account."""
     apply_definitions(plane)
     await_definitions(plane)
-    plane.kubectl("apply", "-k", str(BASE))
+    apply_base(plane)
     set_policy(plane)
     return manager_kubeconfig(plane)
+
+
+def apply_base(plane: ControlPlane, webhook_url: str = "") -> None:
+    """The manifests, with the webhook at this address; without one, no webhook is asked.
+
+    A Service of this cluster leads nowhere: its nodes and their network are not real.
+    """
+    built = plane.kubectl("kustomize", str(BASE)).stdout
+    documents = [one for one in yaml.safe_load_all(built) if webhook_url or not is_webhook(one)]
+    for document in filter(is_webhook, documents):
+        point_to(document, webhook_url)
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+
+
+def is_webhook(document: Manifest) -> bool:
+    return str(document["kind"]).endswith("WebhookConfiguration")
+
+
+def point_to(configuration: Manifest, url: str) -> None:
+    """Have the API server ask at this address in place of a Service."""
+    for webhook in configuration["webhooks"]:
+        webhook["clientConfig"] = {"url": url + webhook["clientConfig"]["service"]["path"]}
 
 
 def manager_kubeconfig(plane: ControlPlane) -> Path:

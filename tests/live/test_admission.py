@@ -182,6 +182,8 @@ def test_the_managers_rights_are_these_and_no_others(guarded: Guarded) -> None:
     assert {right[3:] for right in rights if right[2] == "secrets"} == {
         ("create", ""),
         ("get", "jobtree-lottery-key"),
+        ("get", "jobtree-webhook-cert"),
+        ("update", "jobtree-webhook-cert"),
     }
     writes = {right[2:4] for right in rights if right[0] == "" and right[3] not in ("get", "list", "watch")}
     assert writes == {
@@ -195,7 +197,11 @@ def test_the_managers_rights_are_these_and_no_others(guarded: Guarded) -> None:
         *(("pods", verb) for verb in ("create", "patch", "delete")),
         ("services", "create"),
         ("events", "create"),
+        ("validatingwebhookconfigurations", "patch"),
+        ("mutatingwebhookconfigurations", "patch"),
     }
+    named = {right[4] for right in rights if right[2].endswith("webhookconfigurations")}
+    assert named == {"jobtree-webhook", "jobtree-webhook-rules"}
 
 
 def rules_of_the_manager(guarded: Guarded) -> list[tuple[str, Any]]:

@@ -4,6 +4,7 @@ It is alive while its loop turns. It is ready when it has seen all that planning
 and, if it leads, its last step could be written. A standby that follows the cluster is ready to take over.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 
@@ -13,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from jobtree.kube.watch import Watch
 from jobtree.manager.metrics import Metrics
 from jobtree.manager.view import NEEDED, View
+from jobtree.manager.webhook.service import Webhook
 
 STALE_SECONDS = 90.0
 STUCK_SECONDS = 60.0
@@ -22,6 +24,7 @@ class Health:
     def __init__(self, view: View, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self.metrics = metrics
         self.watches: list[Watch] = []
+        self.webhook: Webhook | None = None
         self.trouble = ""  # why the last step was not written
         self._view = view
         self._clock = clock
@@ -46,6 +49,8 @@ class Health:
                 found.append(f"{watch.resource.plural}: {watch.trouble}")
             elif watch.silent_seconds() > STALE_SECONDS:
                 found.append(f"{watch.resource.plural}: silent for {watch.silent_seconds():.0f} s")
+        if self.webhook is not None:
+            found += self.webhook.unreadiness()
         return [*found, self.trouble] if self.trouble else found
 
     async def serve(self, address: str) -> web.AppRunner:
@@ -66,7 +71,9 @@ class Health:
         return answer([*self.illness(), *self.unreadiness()])
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self.metrics.page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        self.metrics.set_silence({one.resource.plural: one.silent_seconds() for one in self.watches})
+        page = await asyncio.to_thread(self.metrics.page)
+        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def answer(problems: Iterable[str]) -> web.Response:

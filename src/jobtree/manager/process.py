@@ -29,6 +29,7 @@ from jobtree.manager.metrics import Metrics
 from jobtree.manager.model import Model
 from jobtree.manager.settings import Settings
 from jobtree.manager.view import View
+from jobtree.manager.webhook.service import Webhook
 
 LOOK_SECONDS = 0.1
 RETRY_SECONDS = 5.0
@@ -46,6 +47,7 @@ class Process:
         self._ending = asyncio.Event()
         self._code = 0
         self._loop: Loop | None = None
+        self._webhook: Webhook | None = None
         self._complained: dict[str, str] = {}
 
     async def run(self) -> int:
@@ -60,6 +62,9 @@ class Process:
         leader = Leader(leader_client(self._access), self._post(), self._hear(loop))
         gate = Gate(leader.may_write, self._after_write)
         watching = [asyncio.ensure_future(watch.run()) for watch in self._watches(transport, view, health)]
+        if self._settings.webhook_address:
+            self._webhook = health.webhook = Webhook(self._settings, transport, view, self._log)
+            watching.append(asyncio.ensure_future(self._webhook.run()))
         leading = asyncio.ensure_future(self._lead(transport, view, health, gate))
         leader.start()
         ending = asyncio.ensure_future(self._ending.wait())
@@ -78,6 +83,8 @@ class Process:
             with suppress(asyncio.CancelledError, Exception):
                 await task
         await asyncio.to_thread(leader.stop)
+        if self._webhook is not None:
+            await self._webhook.stop()
         if server is not None:
             await server.cleanup()
         await transport.close()
@@ -109,6 +116,8 @@ class Process:
                 await asyncio.wait_for(self._elected.wait(), RETRY_SECONDS)
         self._log.say("leader", "this process leads", identity=self._settings.identity)
         writer = Writer(transport, gate)
+        if self._webhook is not None:
+            self._webhook.lead(writer)
         key = await self._key(transport, writer, health)
         model = Model(key, self._settings.check_seconds * 1000)
         loop = Loop(model, view, writer, health, self._log)

@@ -11,6 +11,7 @@ import msgspec
 from jobtree.kube.follow import SILENCE_SECONDS
 from jobtree.kube.installed import NAMESPACE
 from jobtree.kube.transport import REQUEST_SECONDS
+from jobtree.manager.webhook.certificates import VALID_SECONDS
 
 SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
@@ -22,6 +23,9 @@ class Settings(msgspec.Struct, frozen=True):
     election: str = "jobtree-controller-manager"
     identity: str = ""
     health_address: str = "0.0.0.0:8081"
+    webhook_address: str = ""
+    webhook_names: str = ""
+    webhook_validity_seconds: int = VALID_SECONDS
     check_seconds: int = 30
     stop_after_writes: int = 0  # for the tests of crash safety: SIGKILL after so many writes
     request_seconds: float = REQUEST_SECONDS  # for those of faults: when an answer is not waited for any more
@@ -58,6 +62,22 @@ def own_identity() -> str:
     "--health-address",
     default="0.0.0.0:8081",
     help="Where /healthz, /readyz and /metrics are served; empty: nowhere.",
+)
+@click.option(
+    "--webhook-address",
+    default="",
+    help="Where the admission webhook is served, with TLS (0.0.0.0:9443); empty: nowhere.",
+)
+@click.option(
+    "--webhook-names",
+    default="",
+    help="Names or addresses, parted by commas, by which API servers reach the webhook beside its Service.",
+)
+@click.option(
+    "--webhook-validity-seconds",
+    default=VALID_SECONDS,
+    show_default=True,
+    help="How long a certificate of the webhook is valid; the next one takes its place in time.",
 )
 @click.option("--check-seconds", default=30, help="How often, at most, all invariants are checked.")
 @click.option("--stop-after-writes", default=0, hidden=True)
