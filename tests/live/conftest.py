@@ -15,7 +15,7 @@ from tests.live.fleet import Fleet
 from tests.live.guarding import Guarded, guarded_cluster
 from tests.live.hooking import cluster_without_policies
 from tests.live.managing import Scene
-from tests.live.packages import why_no_real_nodes
+from tests.live.packages import why_no_prometheus, why_no_real_nodes
 from tests.live.real_nodes import RealNodes
 from tests.live.rest import Rest
 from tests.live.stage import Stage
@@ -26,6 +26,7 @@ PROGRAMS = {
     "made_cluster": cluster.PROGRAMS,
     "stage": cluster.PROGRAMS,
     "guarded": cluster.PROGRAMS,
+    "watched": cluster.PROGRAMS,
     "ground": cluster.PROGRAMS,
     "real_nodes": (*cluster.PROGRAMS, *cluster.REAL_PROGRAMS),
 }
@@ -156,15 +157,17 @@ def _shown(session: pytest.Session) -> Iterator[None]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Says loudly which tests did not run for want of root: the one thing that is ever skipped."""
-    why = why_no_real_nodes()
-    skipped = [
-        one.nodeid for one in terminalreporter.stats.get("skipped", ()) if why and why in str(one.longrepr)
-    ]
-    if skipped:
-        terminalreporter.section("NOT RUN: tests on real nodes", red=True, bold=True)
-        terminalreporter.line(f"{len(skipped)} tests did not run, for {why}:", red=True)
-        for test in skipped:
-            terminalreporter.line(f"  {test}")
+    for what, why in (("on real nodes", why_no_real_nodes()), ("with Prometheus", why_no_prometheus())):
+        skipped = [
+            one.nodeid
+            for one in terminalreporter.stats.get("skipped", ())
+            if why and why in str(one.longrepr)
+        ]
+        if skipped:
+            terminalreporter.section(f"NOT RUN: tests {what}", red=True, bold=True)
+            terminalreporter.line(f"{len(skipped)} tests did not run, for {why}:", red=True)
+            for test in skipped:
+                terminalreporter.line(f"  {test}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -280,7 +280,7 @@ class Manager:
             self.metrics.take(measure)
         try:
             await self.carrier.carry_out(step)
-            self._record(step.deeds)
+            self._record((*self.carrier.done(), *step.deeds))
             self.keeper.take(step.companies)
             self.keeper.work()
             await self.carrier.tell(step)
