@@ -13,6 +13,7 @@ from tests.live.definitions import apply_definitions, await_definitions
 from tests.live.eventful import SOUND, Ground, Hour, Outcome
 from tests.live.fleet import Fleet
 from tests.live.guarding import Guarded, guarded_cluster
+from tests.live.hooking import cluster_without_policies
 from tests.live.managing import Scene
 from tests.live.packages import why_no_prometheus, why_no_real_nodes
 from tests.live.real_nodes import RealNodes
@@ -69,11 +70,21 @@ def fleet(control_plane: ControlPlane) -> Fleet:
 
 
 @pytest.fixture(scope="session")
-def guarded(programs: dict[str, Path]) -> Iterator[Guarded]:
-    """A control plane of its own with the admission policies, a running manager and fake nodes."""
+def guarded(request: pytest.FixtureRequest, programs: dict[str, Path]) -> Iterator[Guarded]:
+    """A control plane of its own with a running manager and fake nodes, and the rules of who may do what.
+
+    Admission policies hold them, or, where a module says so (``PATHS``), the webhook as on old clusters.
+    """
     assert "kwok" in programs
-    with guarded_cluster() as cluster_with_policies:
-        yield cluster_with_policies
+    made = {"policies": guarded_cluster, "webhook": cluster_without_policies}[request.param]
+    with made() as cluster_with_rules:
+        yield cluster_with_rules
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "guarded" in metafunc.fixturenames:
+        paths = getattr(metafunc.function, "paths", getattr(metafunc.module, "PATHS", ("policies",)))
+        metafunc.parametrize("guarded", paths, indirect=True, scope="session")
 
 
 @pytest.fixture

@@ -222,7 +222,6 @@ class Manager:
 
     def __init__(self, server: Server, stop_after: int = 0) -> None:
         self.server = server
-        self.said: list[str] = []
         self.gate = Gate(lambda: not self.dead, self._after_write)
         self._stop_after = stop_after
         self.dead = False
@@ -309,6 +308,10 @@ class Manager:
             self.lines += deed.lines
             for measure in deed.measures:
                 self.metrics.take(measure)
+
+    def logged(self, message: str) -> list[object]:
+        """The leases that lines with this message are about."""
+        return [line.get("lease") for _, line in self.lines if message in str(line["message"])]
 
     def turn(self) -> None:
         """Turn once; nobody looks at what came of it yet."""

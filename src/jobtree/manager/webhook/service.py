@@ -38,8 +38,9 @@ class Webhook:
         self._clock = clock
         self._trouble = ""
         self._pace = Pace(settings.webhook_validity_seconds)
-        self._renewal = Renewal(AsyncClient(transport), settings, log, clock)
-        self._server = Server(settings.webhook_address, judges(view, settings.namespace), log)
+        client = AsyncClient(transport)
+        self._renewal = Renewal(client, settings, log, clock)
+        self._server = Server(settings.webhook_address, judges(view, client, settings.namespace), log)
         self._writer: Writer | None = None
         self._looking = asyncio.Event()
 
