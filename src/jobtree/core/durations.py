@@ -12,7 +12,7 @@ because most are short; and where nothing observed lasted so long, it has no ans
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, zip_longest
 from operator import itemgetter
 
 from jobtree.api.lease import ClosureReason
@@ -43,7 +43,7 @@ class Past:
         """Size class, duration, and whether it was the work that ended it."""
         starts = sorted(self.starts)
         ends = sorted(self.ends)
-        for start, following in zip(starts, [*starts[1:], None], strict=True):
+        for start, following in zip_longest(starts, starts[1:]):
             before = len(ends) if following is None else bisect_right(ends, following)
             if before and ends[before - 1] > start:
                 end = ends[before - 1]

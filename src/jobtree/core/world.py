@@ -89,6 +89,8 @@ class World:
         self._closed: set[str] = set()  # names of leases whose use is in the sums
         self._pods: dict[str, Pod] = {}
         self._pods_on: dict[str, dict[str, Pod]] = {}  # the same by node
+        self._claimed: dict[str, dict[str, Pod]] = {}  # those that name a Run nobody knows, by its UID
+        self._namespaces: dict[str, str] = {}  # of all Runs that there are or were, by UID
         self._successors: dict[RunKey, Run] = {}  # made anew under a name whose leases are still open
         self._spent: dict[str, int] = {}  # use of closed leases whose Run has not come yet, by its UID
         self.kin = Kinship(self.runs)
@@ -162,10 +164,17 @@ class World:
         self.shaken = True
 
     def put_pod(self, pod: Pod) -> None:
-        """A pod that is not Jobtree's uses up its node until it is finished (P1)."""
+        """A pod that is not Jobtree's uses up its node until it is finished (P1).
+
+        It is Jobtree's if a Run of its namespace has the UID that it names: else anybody could hide a pod.
+        """
         self.drop_pod(pod.uid)
-        if pod.jobtree or pod.finished or not pod.node:
+        if pod.finished or not pod.node:
             return
+        if pod.run_uid:
+            if self._namespaces.get(pod.run_uid) == pod.namespace:
+                return
+            self._claimed.setdefault(pod.run_uid, {})[pod.uid] = pod
         self._pods[pod.uid] = pod
         self._pods_on.setdefault(pod.node, {})[pod.uid] = pod
         self.fleet.load_foreign(pod.node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
@@ -176,10 +185,18 @@ class World:
     def drop_pod(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
         if pod is not None:
+            self._claimed.get(pod.run_uid, {}).pop(uid, None)
             del self._pods_on[pod.node][uid]
             if not self._pods_on[pod.node]:
                 del self._pods_on[pod.node]
             self.fleet.load_foreign(pod.node, -pod.gpus, -pod.cpu_milli, -pod.memory_bytes)
+
+    def _know_run(self, uid: str, namespace: str) -> None:
+        """There is such a Run, or was, as a lease says: pods of its namespace that name it are Jobtree's."""
+        if uid not in self._namespaces:
+            self._namespaces[uid] = namespace
+            for pod in list(self._claimed.pop(uid, {}).values()):
+                self.put_pod(pod)
 
     # Events: budgets, policy and the clock
 
@@ -246,6 +263,7 @@ class World:
                 return state
             state = None
         if state is None:
+            self._know_run(run.metadata.uid, run.metadata.namespace)
             state = self.runs[key] = RunState(run, self.now)
             state.spent = self._spent.pop(state.uid, 0)
             carried.take_in_run(self.ledger, state)
@@ -344,6 +362,7 @@ class World:
     def put_lease(self, lease: WireLease) -> None:
         """A lease as the ledger has it. A closed one only adds to the sums: others may have its slots."""
         known = from_wire(lease)
+        self._know_run(known.uid, known.run[0])
         if lease.status.end is not None:
             self._take_in_closed(known, parse_time(lease.status.end), lease.status.closure_reason)
         elif known.name not in self.held and known.name not in self._closed:
@@ -620,13 +639,13 @@ class World:
             for node, _ in lease.slots:
                 known = self.fleet.nodes.get(node)
                 if known is not None:
-                    known.domain.horizons.clear()
+                    known.domain.forget_horizons()
 
     def _forget_horizons(self) -> None:
         """Who can pay until when, or what the policy says, changed: so did what is certain to end."""
         for flavor in self.fleet.flavors.values():
             for domain in flavor.domains.values():
-                domain.horizons.clear()
+                domain.forget_horizons()
 
     # Carrying out a plan
 

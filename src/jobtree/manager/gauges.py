@@ -6,8 +6,9 @@ is of envelopes, domains and pending Reservations, and of nodes where something 
 Text is made when the world is free again. A plan that takes too long shows the figures before it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from threading import Lock
 
 from jobtree.api.quantities import HOUR, MILLI, SECOND
@@ -165,7 +166,9 @@ def titled(metric: Metric) -> list[str]:
     return [f"# HELP {metric.name} {metric.text}", f"# TYPE {metric.name} {metric.kind}"]
 
 
-def labelled(names: Iterable[str], values: Iterable[str]) -> str:
+@lru_cache(maxsize=65_536)
+def labelled(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """Labels as they are written: the same at every scrape, so the latest are remembered."""
     return ",".join(f'{name}="{escaped(value)}"' for name, value in zip(names, values, strict=True))
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from jobtree.kube.installed import WEBHOOK_SECRET
 from jobtree.kube.watch import Watch
 from jobtree.manager.archivepages import ArchivePages
-from jobtree.manager.metrics import Metrics
+from jobtree.manager.metrics import CERTIFICATE, SILENCE, Metrics
 from jobtree.manager.view import NEEDED, View
 from jobtree.manager.webhook.service import Webhook
 
@@ -75,7 +76,11 @@ class Health:
         return answer([*self.illness(), *self.unreadiness()])
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        self.metrics.set_silence({one.resource.plural: one.silent_seconds() for one in self.watches})
+        for watch in self.watches:
+            self.metrics.set_to(SILENCE, watch.silent_seconds(), watch.resource.plural)
+        left = self.webhook.certificate_seconds() if self.webhook is not None else None
+        if left is not None:
+            self.metrics.set_to(CERTIFICATE, left, WEBHOOK_SECRET)
         page = await asyncio.to_thread(self.metrics.page)
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

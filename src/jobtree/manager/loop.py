@@ -98,7 +98,7 @@ class Loop:
             self._metrics.take(measure)
         try:
             await self._carrier.carry_out(step)
-            self._record(step.deeds)
+            self._record((*self._carrier.done(), *step.deeds))
             self._keeper.take(step.companies)
             self._keeper.work()
             await self._carrier.tell(step)

@@ -8,7 +8,7 @@ the world of the leader when somebody asks (see ``gauges``); a standby has no wo
 To add a metric: describe it here, put it into ``METRICS``, and call ``add``, ``observe`` or ``set_to``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
@@ -162,6 +162,12 @@ ARCHIVE_FAILING = Metric(
     "gauge",
     "1 while the last attempt to write closed leases to the archive failed: they stay in the cluster.",
 )
+CERTIFICATE = Metric(
+    "jobtree_webhook_certificate_left_seconds",
+    "gauge",
+    "How long the certificate that the webhook shows is still valid; none where no webhook is served.",
+    ("secret",),
+)
 METRICS = (
     SUBMITTED,
     ADMISSION,
@@ -183,6 +189,7 @@ METRICS = (
     LEADING,
     SILENCE,
     ARCHIVE_FAILING,
+    CERTIFICATE,
 )
 
 
@@ -220,11 +227,6 @@ class Metrics:
 
     def set_archive_failing(self, *, failing: bool) -> None:
         self.set_to(ARCHIVE_FAILING, int(failing))
-
-    def set_silence(self, seconds: Mapping[str, float]) -> None:
-        """How long each kind, by its plural, has been silent."""
-        for resource, silent in seconds.items():
-            self.set_to(SILENCE, silent, resource)
 
     def page(self) -> bytes:
         """All of it. May wait for the end of a plan: not for the event loop."""

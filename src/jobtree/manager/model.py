@@ -23,7 +23,7 @@ from jobtree.core.runs import RunState
 from jobtree.core.status import run_status
 from jobtree.core.world import World
 from jobtree.manager.casting import Casting
-from jobtree.manager.deeds import deeds_of
+from jobtree.manager.deeds import bereavement, deeds_of
 from jobtree.manager.intake import Intake, decision_of, key_of
 from jobtree.manager.leasebook import LeaseBook
 from jobtree.manager.metrics import FORECAST, PLAN, Measure
@@ -79,6 +79,8 @@ class Model:
         self.world.tick(now)
         began = time.perf_counter()
         violations = self.intake.take_in(changes)
+        self._deeds += (bereavement(lease) for lease in self.book.bereft)
+        self.book.bereft.clear()
         for one in news:
             one.tell(self.world)
         batches = self._redo()
@@ -206,7 +208,11 @@ class Model:
             self.casting.touch(action)
             if self.world.runs.get(action.run) is not states[action.run]:
                 self.intake.leave(states[action.run])
-        writes = {key: self._write_of(states[key]) for key in (*lost, *gained)}
+        writes = {
+            key: self._write_of(states[key])
+            for key in (*lost, *gained)
+            if states[key].uid in self.intake.runs  # else it is gone, and nothing can be written to it
+        }
         resolution = self.telling.resolution(
             actions, [decision_of(write.run, write.status) for write in writes.values()]
         )
@@ -220,9 +226,9 @@ class Model:
         return Batch(
             resolution=resolution,
             trees=trees,
-            gives=tuple(writes[key] for key in lost if key not in gained),
-            moves=tuple(writes[key] for key in gained if key in lost),
-            gets=tuple(writes[key] for key in gained if key not in lost),
+            gives=tuple(write for key, write in writes.items() if key not in gained),
+            moves=tuple(writes[key] for key in gained if key in lost and key in writes),
+            gets=tuple(writes[key] for key in gained if key not in lost and key in writes),
         )
 
     def _trees(

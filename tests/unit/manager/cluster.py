@@ -225,7 +225,6 @@ class Manager:
 
     def __init__(self, server: Server, stop_after: int = 0, archive: Directory | None = None) -> None:
         self.server = server
-        self.said: list[str] = []
         self.gate = Gate(lambda: not self.dead, self._after_write)
         self._stop_after = stop_after
         self.dead = False
@@ -294,7 +293,7 @@ class Manager:
             self.metrics.take(measure)
         try:
             await self.carrier.carry_out(step)
-            self._record(step.deeds)
+            self._record((*self.carrier.done(), *step.deeds))
             self.keeper.take(step.companies)
             self.keeper.work()
             await self.carrier.tell(step)
@@ -326,6 +325,10 @@ class Manager:
             self.lines += deed.lines
             for measure in deed.measures:
                 self.metrics.take(measure)
+
+    def logged(self, message: str) -> list[object]:
+        """The leases that lines with this message are about."""
+        return [line.get("lease") for _, line in self.lines if message in str(line["message"])]
 
     def turn(self) -> None:
         """Turn once; nobody looks at what came of it yet."""
