@@ -94,7 +94,7 @@ class Model:
                 break
             acted = True
         planned = time.perf_counter()
-        told = self.telling.refresh()
+        told = self.telling.refresh(at_rest=not acted)
         measures = [Measure(PLAN, value=planned - began)]
         if told.foresaw:
             measures.append(Measure(FORECAST, value=time.perf_counter() - planned))
@@ -114,7 +114,7 @@ class Model:
             violations=(*violations, *self._check(acted)),
             deeds=tuple(deeds),
             measures=tuple(measures),
-            alarm=self.world.alarms.first(),
+            alarm=earliest(self.world.alarms.first(), self.telling.retells_at()),
         )
 
     def _check(self, acted: bool) -> list[Violation]:  # noqa: FBT001
@@ -231,6 +231,10 @@ class Model:
         return msgspec.structs.replace(  # it is going: what it held is all that changes
             state.run.status, allocation=None, closing=closing, revision=state.revision
         )
+
+
+def earliest(*instants: int | None) -> int | None:
+    return min((at for at in instants if at is not None), default=None)
 
 
 def segments(actions: Sequence[Action]) -> list[list[Action]]:
