@@ -16,7 +16,7 @@ PYTEST      := $(BIN)/python -m pytest --hypothesis-profile=$(PROFILE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint format unit suite soak site live soak-live cluster docs bench replay crds scenarios-rewrite lock clean python-is-usable
+.PHONY: help venv demo test lint format unit suite soak site live soak-live cluster docs bench bench-live replay crds scenarios-rewrite lock clean python-is-usable
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,8 +79,8 @@ live: venv ## Run the tests that need a real control plane, one at a time
 	  echo "$(LIVE) holds no tests: nothing live was run."; \
 	fi
 
-soak-live: venv ## Kill the manager after every single write on a live cluster (some minutes)
-	JOBTREE_SOAK=1 $(PYTEST) $(LIVE)/test_manager_crashes.py
+soak-live: venv ## Kill the manager after every single write, and let every answer go wrong (an hour)
+	JOBTREE_SOAK=1 $(PYTEST) $(LIVE)/test_manager_crashes.py $(LIVE)/test_manager_faults.py
 
 cluster: venv ## Start a cluster to try Jobtree on (as root, REAL=1 adds two real nodes); Ctrl-C removes it
 	$(BIN)/python -m tests.live.cluster $(if $(REAL),--real)
@@ -91,6 +91,9 @@ docs: venv ## Build the documentation into build/site
 
 bench: venv ## Measure, and compare with the recorded bounds
 	$(BIN)/python -m benchmarks
+
+bench-live: venv ## Measure the manager on a real API server beside that server's limits (ROWS=gangs,idle for some)
+	$(BIN)/python -m benchmarks.live --write $(if $(ROWS),--rows $(ROWS))
 
 replay: venv ## Compare with other schedulers on real traces (JOBTREE_TRACES), and write docs/comparison.md
 	$(BIN)/python -m benchmarks.replay --write

@@ -94,20 +94,27 @@ def await_account(plane: ControlPlane, namespace: str = "default") -> None:
 class Manager:
     """A running manager. Ends with the test, if it has not ended before."""
 
-    def __init__(self, plane: ControlPlane, kubeconfig: Path, *flags: str, name: str = "manager") -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        kubeconfig: Path,
+        *flags: str,
+        name: str = "manager",
+        module: str = "jobtree.manager",
+    ) -> None:
         self.plane = plane
         self.log = plane.directory / f"{name}-{time.monotonic_ns()}.log"
         command = [
             sys.executable,
             "-m",
-            "jobtree.manager",
+            module,
             f"--kubeconfig={kubeconfig}",
             f"--namespace={NAMESPACE}",
             "--health-address=",
             "--check-seconds=0",
             *flags,
         ]
-        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+        environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}"}
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment

@@ -4,14 +4,16 @@ It is alive while its loop turns. It is ready when it has seen all that planning
 and, if it leads, its last step could be written. A standby that follows the cluster is ready to take over.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from jobtree.kube.installed import WEBHOOK_SECRET
 from jobtree.kube.watch import Watch
-from jobtree.manager.metrics import Metrics
+from jobtree.manager.metrics import CERTIFICATE, SILENCE, Metrics
 from jobtree.manager.view import NEEDED, View
 from jobtree.manager.webhook.service import Webhook
 
@@ -70,7 +72,13 @@ class Health:
         return answer([*self.illness(), *self.unreadiness()])
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self.metrics.page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        for watch in self.watches:
+            self.metrics.set_to(SILENCE, watch.silent_seconds(), watch.resource.plural)
+        left = self.webhook.certificate_seconds() if self.webhook is not None else None
+        if left is not None:
+            self.metrics.set_to(CERTIFICATE, left, WEBHOOK_SECRET)
+        page = await asyncio.to_thread(self.metrics.page)
+        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def answer(problems: Iterable[str]) -> web.Response:

@@ -157,6 +157,7 @@ class Intake:
         self.stirred = True
         state = self.world.runs.get(key_of(run))
         if state is not None and state.uid == uid:
+            self.book.bereft += state.leases.values()
             self.world.drop_run(state.key)
 
     def leave(self, state: RunState) -> None:

@@ -1,7 +1,8 @@
 """Which Lease objects are there, and which are still to be made or ended.
 
 The allocations of Runs are what holds; Lease objects follow. One that is missing is made (again); one whose
-end was decided is ended; one that nobody holds is ended too, and was not Jobtree's doing.
+end was decided is ended. So is one that nobody holds: if its Run is there, somebody made it by hand; if its
+Run is gone, somebody took away the finalizer that kept the Run until its leases were ended.
 """
 
 from collections.abc import Iterable
@@ -35,6 +36,7 @@ class LeaseBook:
         self._ends: dict[str, Ending] = {}
         self._closing: dict[str, dict[str, Ending]] = {}  # by UID of the Run: ends not known to be written
         self._settled: set[str] = set()
+        self.bereft: list[Lease] = []  # their Run went without ending them: they are ended, and it is told
 
     def closing(self, uid: str) -> tuple[Ending, ...]:
         return tuple(self._closing.get(uid, {}).values())
@@ -106,7 +108,11 @@ class LeaseBook:
         if ending is None:
             at = format_time(max(self._world.now, known.start))
             ending = Ending(lease=name, end=at, reason="Cancelled")
-            found = [Violation("I6", f"{name} belongs to no Run that holds it: it is ended")]
+            state = self._world.runs.get(known.run)
+            if state is not None and state.uid == known.uid:
+                found = [Violation("I6", f"{name} belongs to no Run that holds it: it is ended")]
+            else:
+                self.bereft.append(known)
         self._ends[name] = ending
         self._world.put_lease(closed(lease, parse_time(ending.end), ending.reason))
         self._settle(known, parse_time(ending.end))

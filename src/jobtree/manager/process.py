@@ -55,7 +55,7 @@ class Process:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ending.set)
-        transport = PooledTransport(self._access)
+        transport = PooledTransport(self._access, self._settings.request_seconds)
         view = View(self._settings.namespace, self._report, self._woken)
         health = Health(view, Metrics())
         server = await health.serve(self._settings.health_address) if self._settings.health_address else None
@@ -160,7 +160,11 @@ class Process:
 
     def _watches(self, transport: PooledTransport, view: View, health: Health) -> list[Watch]:
         health.watches = [
-            Watch(transport, Follow(resource, store, selector))
+            Watch(
+                transport,
+                Follow(resource, store, selector),
+                silence_seconds=self._settings.silence_seconds,
+            )
             for resource, (store, selector) in view.by_resource().items()
         ]
         return health.watches

@@ -8,7 +8,9 @@ from uuid import uuid4
 import click
 import msgspec
 
+from jobtree.kube.follow import SILENCE_SECONDS
 from jobtree.kube.installed import NAMESPACE
+from jobtree.kube.transport import REQUEST_SECONDS
 from jobtree.manager.webhook.certificates import VALID_SECONDS
 
 SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -26,6 +28,8 @@ class Settings(msgspec.Struct, frozen=True):
     webhook_validity_seconds: int = VALID_SECONDS
     check_seconds: int = 30
     stop_after_writes: int = 0  # for the tests of crash safety: SIGKILL after so many writes
+    request_seconds: float = REQUEST_SECONDS  # for those of faults: when an answer is not waited for any more
+    silence_seconds: float = SILENCE_SECONDS  # and when a silent watch is given up
 
 
 def own_namespace(path: str = SERVICE_ACCOUNT_NAMESPACE) -> str:
@@ -77,6 +81,8 @@ def own_identity() -> str:
 )
 @click.option("--check-seconds", default=30, help="How often, at most, all invariants are checked.")
 @click.option("--stop-after-writes", default=0, hidden=True)
+@click.option("--request-seconds", default=REQUEST_SECONDS, hidden=True)
+@click.option("--silence-seconds", default=SILENCE_SECONDS, hidden=True)
 def parse(**given: object) -> Settings:
     """Jobtree's controller manager."""
     return msgspec.convert(given, Settings)

@@ -30,6 +30,7 @@ class Told(msgspec.Struct, frozen=True):
     abandoned: tuple[RunKey, ...]
     budgets: tuple[tuple[str, BudgetStatus], ...]
     notes: tuple[Note, ...]
+    foresaw: bool  # whether the forecasts were brought up to date
 
 
 class Telling:
@@ -132,7 +133,9 @@ class Telling:
         budgets = self._usage()
         self._touched, self._touched_budgets = set(), set()
         self._intake.fresh, self._intake.budgets = set(), set()
-        return Told(statuses, tuple(reservations), self._abandoned() if stirred else (), budgets, notes)
+        return Told(
+            statuses, tuple(reservations), self._abandoned() if stirred else (), budgets, notes, stirred
+        )
 
     def _promises(self) -> list[ReservationWrite]:
         """Pending Reservations that do not say what is promised now; who is warned is found on the way."""

@@ -6,7 +6,7 @@ begins from what the server holds. Everything of the manager runs but its socket
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -28,10 +28,13 @@ from jobtree.kube.resources import (
 )
 from jobtree.kube.writes import Writer
 from jobtree.manager.carry import Carrier, RefusedError
+from jobtree.manager.gauges import Gauges
 from jobtree.manager.herald import Herald
 from jobtree.manager.keeper import Keeper
 from jobtree.manager.log import Log
+from jobtree.manager.metrics import Metrics
 from jobtree.manager.model import Model
+from jobtree.manager.steps import Deed
 from jobtree.manager.view import View
 from tests.unit.core.build import T0
 
@@ -219,7 +222,6 @@ class Manager:
 
     def __init__(self, server: Server, stop_after: int = 0) -> None:
         self.server = server
-        self.said: list[str] = []
         self.gate = Gate(lambda: not self.dead, self._after_write)
         self._stop_after = stop_after
         self.dead = False
@@ -231,6 +233,11 @@ class Manager:
         self.keeper = Keeper(self.writer, self.view, log, lambda: server.now, lambda: None)
         self.herald = Herald(self.writer, self.view, log)
         self.violations: list[str] = []
+        self.metrics = Metrics()
+        self.metrics.of_world = Gauges(lambda: self.model.world, lambda: server.now).page
+        self.lines: list[
+            tuple[str, dict[str, Any]]
+        ] = []  # of the log: the part that speaks, and what it says
         for store, _ in self.view.by_resource().values():
             store.restart()
         for path, body in server.objects.items():
@@ -256,10 +263,11 @@ class Manager:
             (store.upsert if there else store.delete)(json.dumps(body).encode())
 
     def load(self) -> None:
-        everything = self.view.everything()
-        self.keeper.see(everything.pods)
+        changes = self.view.drain()
+        self.keeper.see(changes.pods)
+        self.herald.see(changes.nodes)
         self.keeper.restart()
-        self.violations += map(str, self.model.load(everything, self.server.now))
+        self.violations += map(str, self.model.load(self.view.everything(), self.server.now))
 
     async def _turn(self) -> bool:
         """One turn of the loop; whether its decisions could be written."""
@@ -268,8 +276,11 @@ class Manager:
         self.herald.see(changes.nodes)
         step = self.model.advance(changes, self.keeper.news(), self.server.now)
         self.violations += map(str, step.violations)
+        for measure in step.measures:
+            self.metrics.take(measure)
         try:
             await self.carrier.carry_out(step)
+            self._record((*self.carrier.done(), *step.deeds))
             self.keeper.take(step.companies)
             self.keeper.work()
             await self.carrier.tell(step)
@@ -279,6 +290,8 @@ class Manager:
             await self.keeper.settle()
             self.load()
             return False
+        finally:
+            self._record(self.carrier.done())
         for run in self.carrier.untold:
             self.model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
         self.model.telling.unsay(self.carrier.unsaid)
@@ -289,6 +302,16 @@ class Manager:
         if self.dead:
             raise StoppedError
         return not (self.carrier.untold or self.carrier.unsaid or self.keeper.has_news)
+
+    def _record(self, deeds: Iterable[Deed]) -> None:
+        for deed in deeds:
+            self.lines += deed.lines
+            for measure in deed.measures:
+                self.metrics.take(measure)
+
+    def logged(self, message: str) -> list[object]:
+        """The leases that lines with this message are about."""
+        return [line.get("lease") for _, line in self.lines if message in str(line["message"])]
 
     def turn(self) -> None:
         """Turn once; nobody looks at what came of it yet."""

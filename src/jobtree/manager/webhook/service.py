@@ -58,6 +58,11 @@ class Webhook:
             return [f"the certificate of the webhook has expired: {self._trouble or 'no new one was made'}"]
         return []
 
+    def certificate_seconds(self) -> float | None:
+        """How long the certificate that is shown is still valid."""
+        shown = self._server.shown
+        return None if shown is None else ends_at(shown.certificate) - self._clock()
+
     async def run(self) -> None:
         while True:
             await self._look()
