@@ -41,10 +41,11 @@ def install(plane: ControlPlane) -> Path:
 def apply_base(plane: ControlPlane, webhook_url: str = "") -> None:
     """The manifests, with the webhook at this address; without one, no webhook is asked.
 
-    A Service of this cluster leads nowhere: its nodes and their network are not real.
+    A Service of this cluster leads nowhere: its nodes and their network are not real. There is no Deployment:
+    the manager is a process of the tests.
     """
-    built = plane.kubectl("kustomize", str(BASE)).stdout
-    documents = [one for one in yaml.safe_load_all(built) if webhook_url or not is_webhook(one)]
+    built = list(yaml.safe_load_all(plane.kubectl("kustomize", str(BASE)).stdout))
+    documents = [one for one in built if webhook_url or not is_webhook(one) if one["kind"] != "Deployment"]
     for document in filter(is_webhook, documents):
         point_to(document, webhook_url)
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))

@@ -1,4 +1,4 @@
-"""The system programs that real nodes need: a container runtime and network plugins, from Debian's packages.
+"""The system programs that real nodes need: a container runtime, network plugins, and what builds images.
 
 Only root can run real nodes, so only root gets this far: what is missing is then installed with apt-get.
 Where there is no apt-get, the error says what to install by hand.
@@ -18,6 +18,8 @@ COMMANDS = {
     "runc": "runc",
     "ip": "iproute2",
     "mount": "mount",
+    "buildah": "buildah",
+    "debootstrap": "debootstrap",
 }
 """Each command, and the package it is in."""
 _CNI_PACKAGE = "containernetworking-plugins"
