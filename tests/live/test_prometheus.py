@@ -16,7 +16,7 @@ import pytest
 from jobtree.api.quantities import parse_slots
 from jobtree.manager.metrics import METRICS
 from tests.live.control_plane import ControlPlane, free_port
-from tests.live.hooking import webhook_flags
+from tests.live.hooking import Hook
 from tests.live.managing import Manager, Scene, install, set_policy
 from tests.live.manifests import API_VERSION
 from tests.live.outage import restart
@@ -45,7 +45,7 @@ class Watched:
         self.addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         self.managers: list[Manager] = []
         for address in self.addresses:
-            flags = (f"--health-address={address}", *webhook_flags(free_port()))
+            flags = (f"--health-address={address}", *Hook().flags)
             manager = Manager(plane, kubeconfig, *flags)
             self.managers.append(stack.enter_context(manager))
             eventually(lambda: self.ready(0) == 200, "the leader is ready")
