@@ -234,7 +234,9 @@ class Manager:
         self.herald = Herald(self.writer, self.view, log)
         self.violations: list[str] = []
         self.metrics = Metrics()
-        self.metrics.of_world = Gauges(lambda: self.model.world, lambda: server.now).page
+        self.metrics.of_world = Gauges(
+            lambda: self.model.world, lambda: server.now, self.metrics.forget_domains
+        ).page
         self.lines: list[
             tuple[str, dict[str, Any]]
         ] = []  # of the log: the part that speaks, and what it says
