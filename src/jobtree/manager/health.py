@@ -28,6 +28,8 @@ class Health:
         self.watches: list[Watch] = []
         self.webhook: Webhook | None = None
         self.archive: ArchivePages | None = None
+        self.leads: Callable[[], bool] = lambda: False
+        self._scraping = asyncio.Lock()  # one at a time: planning needs threads too
         self.trouble = ""  # why the last step was not written
         self._view = view
         self._clock = clock
@@ -81,7 +83,8 @@ class Health:
         left = self.webhook.certificate_seconds() if self.webhook is not None else None
         if left is not None:
             self.metrics.set_to(CERTIFICATE, left, WEBHOOK_SECRET)
-        page = await asyncio.to_thread(self.metrics.page)
+        async with self._scraping:
+            page = await asyncio.to_thread(self.metrics.page, leads=self.leads())
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

@@ -21,7 +21,6 @@ from jobtree.manager.health import Health
 from jobtree.manager.herald import Herald
 from jobtree.manager.keeper import Keeper
 from jobtree.manager.log import Log
-from jobtree.manager.metrics import LEADING
 from jobtree.manager.model import Model
 from jobtree.manager.steps import Deed, Step
 from jobtree.manager.view import Changes, View
@@ -47,7 +46,7 @@ class Loop:
         self._health = health
         self._log = log
         self._metrics = health.metrics
-        self._gauges = Gauges(lambda: model.world, now_ms)
+        self._gauges = Gauges(lambda: model.world, now_ms, self._metrics.forget_domains)
         self._carrier = Carrier(writer, view, log)
         self._keeper = Keeper(writer, view, log, now_ms, self.woken.set)
         self._herald = Herald(writer, view, log)
@@ -57,7 +56,6 @@ class Loop:
         """Until it is told to stop, or may not write any more: then FencedError is raised."""
         await self._load()
         self._metrics.of_world = self._gauges.page
-        self._metrics.set_to(LEADING, 1)
         while not self._stopping:
             self._health.turned()
             step = await self._once()

@@ -98,7 +98,7 @@ class Model:
                 break
             acted = True
         planned = time.perf_counter()
-        told = self.telling.refresh()
+        told = self.telling.refresh(at_rest=not acted)
         measures = [Measure(PLAN, value=planned - began)]
         if told.foresaw:
             measures.append(Measure(FORECAST, value=time.perf_counter() - planned))
@@ -118,7 +118,7 @@ class Model:
             violations=(*violations, *self._check(acted)),
             deeds=tuple(deeds),
             measures=tuple(measures),
-            alarm=self.world.alarms.first(),
+            alarm=earliest(self.world.alarms.first(), self.telling.retells_at()),
         )
 
     # Leases that leave for the archive
@@ -268,6 +268,10 @@ class Model:
         return msgspec.structs.replace(  # it is going: what it held is all that changes
             state.run.status, allocation=None, closing=closing, revision=state.revision
         )
+
+
+def earliest(*instants: int | None) -> int | None:
+    return min((at for at in instants if at is not None), default=None)
 
 
 def segments(actions: Sequence[Action]) -> list[list[Action]]:

@@ -65,6 +65,7 @@ class Process:
         server = await health.serve(self._settings.health_address) if self._settings.health_address else None
         leader = Leader(leader_client(self._access), self._post(), self._hear(loop))
         gate = Gate(leader.may_write, self._after_write)
+        health.leads = leader.may_write
         watching = [asyncio.ensure_future(watch.run()) for watch in self._watches(transport, view, health)]
         if self._settings.webhook_address:
             self._webhook = health.webhook = Webhook(self._settings, transport, view, self._log)

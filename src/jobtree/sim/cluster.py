@@ -416,7 +416,7 @@ class Cluster:
         """All documents with the status as of now."""
         if self._as_written:
             return self.objects.all()
-        retell(self.world)
+        retell(self.world, [order[1:] for order in self.world.queue])
         retell_stalled(self.world)
         warned = self._reservations.refresh()
         for run, state in self.world.runs.items():

@@ -237,7 +237,9 @@ class Manager:
         self.herald = Herald(self.writer, self.view, log)
         self.violations: list[str] = []
         self.metrics = Metrics()
-        self.metrics.of_world = Gauges(lambda: self.model.world, lambda: server.now).page
+        self.metrics.of_world = Gauges(
+            lambda: self.model.world, lambda: server.now, self.metrics.forget_domains
+        ).page
         self.archivist = (
             Archivist(Filing(archive, 0), self.writer, self.view, log, self.metrics) if archive else None
         )
