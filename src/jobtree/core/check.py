@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import msgspec
 
 from jobtree.core.books import EnvelopeState, reported_amount, use_class
-from jobtree.core.cover import candidates
 from jobtree.core.fleet import matches
 from jobtree.core.lease import EnvelopeKey, Lease
+from jobtree.core.payers import candidates
 from jobtree.core.plan import plan
 from jobtree.core.reserve import broken
 from jobtree.core.runs import RunState

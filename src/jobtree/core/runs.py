@@ -31,6 +31,7 @@ class Mishap(msgspec.Struct, frozen=True, order=True):
     message: str = ""
 
 
+Hope = tuple[int, int]  # counts of events, see hopes
 Progress = tuple[Any, ...]  # values of SAVED
 
 SAVED = (
@@ -62,6 +63,7 @@ class RunState:
         "created",
         "funding",
         "gang",
+        "hoped",
         "key",
         "leases",
         "lost",
@@ -129,6 +131,7 @@ class RunState:
         self.outcome: tuple[Literal["Complete", "Fail"], int] | None = None
         self.verdict: Verdict | None = None
         self.queued = False
+        self.hoped: Hope | None = None  # when it was last looked for a date
         self.amend(run)
 
     @staticmethod
