@@ -4,12 +4,13 @@ The whole width; a malleable Run else the widest step that fits; else unpaid, if
 else it waits, and the verdict says why. "No" is a value here, never an exception.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from jobtree.core.cover import refusals
 from jobtree.core.fleet import Demand, Flavor, total_placeable
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import Taking, loans, provisional_gpus, recalls, reclaims, take_least
+from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.reserve import promise_start
 from jobtree.core.runs import RunState
@@ -177,20 +178,23 @@ def why_not(trial: Trial, state: RunState, shape: Shape, flavor: Flavor | None, 
     return [Why(Reason.HELD, where, min(free, have), shape.min)]
 
 
-def retell(world: World) -> None:
-    """Bring up to date what waiting Runs are told, for whoever writes it down.
+def retell(world: World, runs: Iterable[RunKey]) -> list[RunKey]:
+    """Bring up to date what waiting Runs are told, for whoever writes it down; those told something else.
 
     A plan passes over those whom a change does not help, so what they were told may speak of earlier figures.
     """
     trial = Trial(world)
-    for order in world.queue:
-        state = world.runs[order[1:]]
+    changed = []
+    for state in [world.runs[key] for key in runs if key in world.runs]:
         shape, verdict = state.shape, state.verdict
         if shape is None or not state.waiting or verdict is None or verdict.phase != "Reserved":
             continue
         flavor = world.fleet.flavors.get(shape.flavor)
         size = shape.pod_size(flavor.biggest_node if flavor else 1)
         state.verdict = Verdict("Reserved", tuple(why_not(trial, state, shape, flavor, size)))
+        if state.verdict != verdict:
+            changed.append(state.key)
+    return changed
 
 
 def placeable_gpus(flavor: Flavor, demand: Demand, shape: Shape) -> int:

@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush, merge
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -114,11 +114,22 @@ class NodeState:
         return mask
 
 
+class Census(NamedTuple):
+    """GPUs of a domain, counted."""
+
+    total: int
+    leased: int  # Active or Opportunistic
+    spare: int
+    lent: int  # both: opportunistic work on a spare's slots
+    foreign: int
+
+
 class Domain:
     """An island of fast interconnect, for one flavor."""
 
     __slots__ = (
         "_admitted",
+        "_census",
         "_options",
         "_placeable",
         "buckets",
@@ -130,12 +141,14 @@ class Domain:
         "name",
         "nodes",
         "promises",
+        "skylines",
         "unpaid_slots",
     )
 
-    def __init__(self, name: str, flavor: str) -> None:
+    def __init__(self, name: str, flavor: str, skylines: dict[tuple[object, ...], Any]) -> None:
         self.name = name
         self.flavor = flavor
+        self.skylines = skylines  # its flavor's
         self.nodes: dict[str, NodeState] = {}
         self.buckets: list[list[str]] = [[]]  # by free GPUs, sorted by name
         self.free = 0
@@ -144,6 +157,7 @@ class Domain:
         self.unpaid_slots = 0  # of them under Opportunistic leases
         self.promises: dict[RunKey, Promise] = {}  # that count on this domain
         self.horizons: dict[tuple[object, ...], Any] = {}  # remembered by horizon
+        self._census: Census | None = None
         self._placeable: dict[Demand, int] = {}
         self._options: dict[Demand, list[Option]] = {}
         self._admitted: dict[tuple[object, ...], frozenset[str] | None] = {}
@@ -214,11 +228,30 @@ class Domain:
             if self.nodes[name].offers and self.nodes[name].node.gpus >= demand.size
         )
 
+    def census(self) -> Census:
+        """Who uses how much; counted again only after something changed here."""
+        if self._census is None:
+            states = self.nodes.values()
+            self._census = Census(
+                total=sum(state.node.gpus for state in states),
+                leased=sum(state.leased.bit_count() for state in states),
+                spare=sum(state.spare.bit_count() for state in states),
+                lent=sum((state.spare & state.leased).bit_count() for state in states),
+                foreign=sum(min(state.foreign, state.open_mask.bit_count()) for state in states),
+            )
+        return self._census
+
     def forget(self) -> None:
         """Something here changed: answers remembered about free slots no longer hold."""
+        self._census = None
         self._placeable.clear()
-        self.horizons.clear()
         self._options.clear()
+        self.forget_horizons()
+
+    def forget_horizons(self) -> None:
+        """Who will be gone from here when is no longer what it was."""
+        self.horizons.clear()
+        self.skylines.clear()
 
     def forget_nodes(self) -> None:
         self.forget()
@@ -255,6 +288,7 @@ class Flavor:
         "gains",
         "name",
         "order",
+        "skylines",
         "spare_slots",
         "unpaid_slots",
     )
@@ -262,6 +296,7 @@ class Flavor:
     def __init__(self, name: str) -> None:
         self.name = name
         self.domains: dict[str, Domain] = {}
+        self.skylines: dict[tuple[object, ...], Any] = {}  # remembered by skyline
         self.order: list[tuple[int, int, str]] = []  # (fresh, free, domain)
         self.free = 0
         self.biggest_node = 0
@@ -352,7 +387,7 @@ class Fleet:
         where = str(node.domain)
         domain = flavor.domains.get(where)
         if domain is None:
-            domain = flavor.domains[where] = Domain(where, node.flavor)
+            domain = flavor.domains[where] = Domain(where, node.flavor, flavor.skylines)
             insort(flavor.order, (1, 0, domain.name))
         state = self.nodes[node.name] = NodeState(node, domain)
         before = self._entry(domain)
