@@ -57,6 +57,7 @@ class Model:
             if budget.after is not None:
                 self.telling.knows_budget(budget.after.name, budget.after.value.status)
         violations = self.intake.take_in(everything)
+        self.book.forget_missing()
         self._note_cuts()
         self.casting.touch_all()
         return violations
@@ -110,7 +111,7 @@ class Model:
             cordons=tuple(sorted(cordons)),
             children=tuple(children.values()),
             companies=self.casting.refresh(self.intake.runs, self.telling.warned),
-            released=tuple(self.intake.leaving.values()),
+            released=tuple(run for uid, run in self.intake.leaving.items() if not self.book.closing(uid)),
             violations=(*violations, *self._check(acted)),
             deeds=tuple(deeds),
             measures=tuple(measures),
