@@ -80,6 +80,7 @@ class Model:
         self.world.tick(now)
         began = time.perf_counter()
         violations = self.intake.take_in(changes)
+        self.casting.see(changes.runs)
         self._deeds += (bereavement(lease) for lease in self.book.bereft)
         self.book.bereft.clear()
         for one in news:
