@@ -30,6 +30,7 @@ LABELS = {"region": "r", "cluster": "c", "fabric.domain": "nv-real", "gpu.flavor
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{ACCOUNT}"
 ELECTION = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{ACCOUNT}"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/runs.rq.davidlangworthy.io"
+WEBHOOK = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/jobtree-webhook"
 SLEEPER = {
     "spec": {
         "terminationGracePeriodSeconds": 1,
@@ -75,6 +76,14 @@ class Site:
             *("exec", "-n", NAMESPACE, f"deployment/{ACCOUNT}", "--", *command), check=False
         )
         return done.stdout + done.stderr
+
+    def trusted(self) -> set[str]:
+        """The authorities by which the API server knows the webhook: one, once the manager has written it."""
+        hooks = self.rest.get(WEBHOOK).body["webhooks"]
+        found = {hook["clientConfig"].get("caBundle", "") for hook in hooks}
+        assert len(found) == 1
+        assert "" not in found
+        return found
 
     def await_leader(self) -> str:
         """A pod of the Deployment leads; its name."""
@@ -141,7 +150,7 @@ def test_an_upgrade_reaches_the_kinds_and_a_rollback_takes_it_back(
     shown = "    categories:\n"
     assert shown in definition.read_text()
     definition.write_text(definition.read_text().replace(shown, f"{shown}    - newer\n"))
-    before = team.leases("first")
+    before, trusted = team.leases("first"), site.trusted()
     site.upgrade(newer, "--set=replicas=1")
     assert "newer" in site.rest.get(DEFINITION).body["spec"]["names"]["categories"]
     assert site.rest.get(DEPLOYMENT).body["spec"]["replicas"] == 1
@@ -149,7 +158,7 @@ def test_an_upgrade_reaches_the_kinds_and_a_rollback_takes_it_back(
     site.helm("rollback", RELEASE, "1", "--wait", "--timeout=120s")
     assert "newer" not in site.rest.get(DEFINITION).body["spec"]["names"]["categories"]
     assert site.rest.get(DEPLOYMENT).body["spec"]["replicas"] == 2
-    assert team.leases("first") == before
+    assert (team.leases("first"), site.trusted()) == (before, trusted)
     assert team.phase("first") == "Running"
 
 
