@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from jobtree import __version__
 from tests.live import outage
 from tests.live.binaries import find_all
 from tests.live.cluster import PROGRAMS, REAL_PROGRAMS
@@ -43,10 +44,10 @@ SECONDS = 120
 class Site:
     """A cluster with one real node, an administrator with helm, and a team."""
 
-    def __init__(self, nodes: RealNodes, tag: str) -> None:
+    def __init__(self, nodes: RealNodes) -> None:
         self.plane: ControlPlane = nodes.plane
         self.rest = nodes.plane.rest
-        self.values = [f"--set=image.tag={tag}", *site_values(nodes)]
+        self.values = [f"--set=image.tag={__version__}", *site_values(nodes)]
 
     def helm(self, *arguments: str, check: bool = True) -> str:
         done = helm(*arguments, f"--namespace={NAMESPACE}", plane=self.plane)
@@ -103,12 +104,12 @@ def site() -> Iterator[Site]:
     if why := why_no_real_nodes():
         pytest.skip(why)
     find_all([*PROGRAMS, *REAL_PROGRAMS, "helm"])
-    image, tag = manager_image()
+    image = manager_image()
     with ExitStack() as stack:
         plane = stack.enter_context(ControlPlane())
         plane.start_controllers(controllers="*")
         plane.start_scheduler()
-        yield Site(plane.real_nodes(1, labels=LABELS, images=[image]), tag)
+        yield Site(plane.real_nodes(1, labels=LABELS, images=[image]))
 
 
 @pytest.fixture(scope="module")
