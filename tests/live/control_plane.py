@@ -224,7 +224,7 @@ class ControlPlane:
     def _start_api_server(self) -> None:
         """A port that was free a moment ago may be taken by now: then another one is tried."""
         for attempt in range(1, PORT_ATTEMPTS + 1):
-            port = _free_port()
+            port = free_port()
             self.url = f"https://127.0.0.1:{port}"
             flags = (
                 api_server_flags(self.directory, self.authority, self._etcd_socket, port) | self._extra_flags
@@ -257,7 +257,7 @@ class ControlPlane:
         wait_until(ready, "the API server says that it is ready", START_SECONDS)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -167,6 +167,24 @@ class Hour:
             late = {part: what for part, (what, _) in waits.items()}
             raise TimeoutError(f"after {WITHIN_SECONDS} s, still not: {late}\n{logs(managers)}") from None
 
+    def live_through(self, start: Callable[[], Manager], expected: Outcome) -> None:
+        """The whole hour; a manager that has ended, as one does that lost the election, is replaced."""
+        self._ground.free_election()
+        managers = [start()]
+
+        def replace() -> None:
+            if managers[-1].has_ended:
+                self._ground.free_election()
+                managers.append(start())
+
+        try:
+            self.play(managers, replace)
+            self.await_outcome(expected, managers)
+            self.clear()
+        finally:
+            for manager in managers:
+                manager.stop()
+
     def await_outcome(self, expected: Outcome, managers: list[Manager]) -> None:
         """The same as in an hour in which nothing befell the manager."""
         with suppress(TimeoutError):

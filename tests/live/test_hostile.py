@@ -3,12 +3,24 @@
 However odd a Run is, the manager goes on, and everybody else's Runs with it.
 """
 
-from tests.live.guarding import GROUP, MAIN, Guarded, grant, grant_spend, refused, run_of, runs_of
+from tests.live.guarding import (
+    BOTH_PATHS,
+    GROUP,
+    MAIN,
+    Guarded,
+    grant,
+    grant_spend,
+    only_with,
+    refused,
+    run_of,
+    runs_of,
+)
 from tests.live.managing import ACCOUNT, NAMESPACE, Scene
 from tests.live.manifests import API_VERSION, Manifest
 from tests.live.process import wait_until
 from tests.live.rest import Rest
 
+PATHS = BOTH_PATHS
 HOST = [{"name": "host", "hostPath": {"path": "/"}}]
 
 
@@ -49,6 +61,7 @@ def test_nobody_runs_as_jobtree(guarded: Guarded, attacked: Scene, mallory: Rest
     assert mallory.delete(attacked.path("r")).accepted
 
 
+@only_with("policies")
 def test_pod_security_holds_for_pods_that_jobtree_makes(guarded: Guarded) -> None:
     scene = guarded.scene(**{"pod-security.kubernetes.io/enforce": "baseline"})
     scene.nodes("nv-a", 1)
@@ -124,6 +137,7 @@ def test_metadata_without_measure_is_refused(attacked: Scene, mallory: Rest) -> 
         refused(mallory.post(runs_of(attacked), forged), says)
 
 
+@only_with("policies")
 def test_a_hostile_run_stops_nobody_elses(guarded: Guarded, attacked: Scene, mallory: Rest) -> None:
     attacked.nodes("nv-b", len(FITTING) + len(MISSHAPEN) + 2)
     attacked.budget("rich", 1000)

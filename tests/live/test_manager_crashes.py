@@ -4,6 +4,7 @@ import os
 import signal
 
 from tests.live.eventful import SOUND, Ground, Hour, Outcome
+from tests.live.managing import Manager
 from tests.live.process import wait_until
 
 STRIDE = 1 if os.environ.get("JOBTREE_SOAK") else 29  # make soak-live kills after every single write
@@ -25,24 +26,15 @@ def test_a_manager_killed_after_any_write_leaves_nothing_half_done(
 
 def survives(ground: Ground, undisturbed: Outcome, number: int) -> bool:
     """Whether the first manager lived to the end. A dead one is replaced."""
-    hour = Hour(ground)
-    ground.free_election()
-    managers = [ground.manager(f"--stop-after-writes={number}")]
+    managers: list[Manager] = []
 
-    def replace() -> None:
-        if managers[-1].has_ended:
-            ground.free_election()
-            managers.append(ground.manager())
+    def start() -> Manager:
+        flags = () if managers else (f"--stop-after-writes={number}",)
+        managers.append(ground.manager(*flags))
+        return managers[-1]
 
-    try:
-        hour.play(managers, replace)
-        outlived = not managers[0].has_ended
-        hour.await_outcome(undisturbed, managers)
-        hour.clear()
-    finally:
-        for manager in managers:
-            manager.stop()
-    return outlived
+    Hour(ground).live_through(start, undisturbed)
+    return len(managers) == 1
 
 
 def test_a_standby_takes_over_from_a_leader_that_was_killed(ground: Ground) -> None:

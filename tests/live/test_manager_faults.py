@@ -30,17 +30,8 @@ def test_whatever_the_server_does_the_outcome_is_the_same(
     ground: Ground, undisturbed: Outcome, seed: int
 ) -> None:
     hour = Hour(ground)
-    ground.free_election()
-    with (
-        FaultProxy(ground.plane, seed) as proxy,
-        ground.manager(*PATIENCE, kubeconfig=through(ground, proxy)) as manager,
-    ):
-
-        def tend() -> None:
-            assert not manager.has_ended, manager.log.read_text()
-
-        hour.play([manager], tend)
-        hour.await_outcome(undisturbed, [manager])
+    with FaultProxy(ground.plane, seed) as proxy:
+        kubeconfig = through(ground, proxy)
+        hour.live_through(lambda: ground.manager(*PATIENCE, kubeconfig=kubeconfig), undisturbed)
         assert proxy.met.keys() == {*WRITES, *WATCHES}, proxy.met
     assert ground.audit() == SOUND
-    hour.clear()

@@ -52,15 +52,19 @@ class LiveNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class LivePod(msgspec.Struct, frozen=True, gc=False):
-    """``run_uid`` is the Run that controls it, if one does; ``deleted`` when it was asked to go."""
+    """``deleted``: when it was asked to go."""
 
     pod: Pod
     labels: dict[str, str]
-    run_uid: str
     phase: str
     reason: str
     deleted: str | None
     risk: str
+
+    @property
+    def run_uid(self) -> str:
+        """The Run that controls it, as it says; empty: none."""
+        return self.pod.run_uid
 
 
 class _NodeMetadata(NodeMetadata, rename="camel"):
@@ -107,13 +111,9 @@ def read_live_pod(encoded: Encoded) -> Held[LivePod]:
     except msgspec.ValidationError:
         raw = convert(_decode_document(encoded), _Pod, "the cluster")
     pod, metadata, status = pod_of(raw, "the cluster"), raw.metadata, raw.status
-    run_uid = (
-        next((one.uid for one in metadata.owner_references if one.controller), "") if pod.jobtree else ""
-    )
     live = LivePod(
         pod,
         metadata.labels,
-        run_uid,
         status.phase,
         status.reason,
         metadata.deletion_timestamp,

@@ -24,7 +24,7 @@ class Resource(NamedTuple):
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if namespace and self.namespaced:
             root += f"/namespaces/{quote(namespace, safe='')}"
-        parts = [self.plural, *(quote(part, safe="") for part in (name, subresource) if part)]
+        parts = [self.plural, *(quote(part, safe=":") for part in (name, subresource) if part)]
         return "/".join([root, *parts])
 
 

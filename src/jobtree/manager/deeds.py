@@ -12,7 +12,7 @@ from jobtree.api.quantities import SECOND
 from jobtree.api.run import Run
 from jobtree.core.actions import Action
 from jobtree.core.follow import upstreams
-from jobtree.core.lease import RunKey
+from jobtree.core.lease import Lease, RunKey
 from jobtree.core.reasons import Reason
 from jobtree.core.record import Record
 from jobtree.core.runs import RunState
@@ -82,6 +82,17 @@ def lines_of(world: World, action: Action) -> Iterator[tuple[str, dict[str, obje
         line["losers"] = [loser_name(world, uid) for uid in record.decision.losers]
         line["record"] = sign(record, world.lottery_key)
     yield part_of(action), line
+
+
+def bereavement(lease: Lease) -> Deed:
+    """A Run went before its leases were ended: somebody took its finalizer away."""
+    line: dict[str, object] = {
+        "message": "a Run is gone that held a lease: it is ended",
+        "run": "/".join(lease.run),
+        "lease": lease.name,
+        "closes": lease.gpus,
+    }
+    return Deed((("binder", line),))
 
 
 def loser_name(world: World, uid: str) -> str:

@@ -20,6 +20,7 @@ from jobtree.manager.view import View
 
 SOURCE = "jobtree"
 MAX_MESSAGE = 1024
+MAX_NAME = 200  # of the Run, in the name of its Events; no part of a name ends with a dash, or is empty
 
 
 class Herald:
@@ -95,7 +96,7 @@ def event_document(note: Note) -> dict[str, object]:
     metadata = note.run.metadata
     at = format_time(note.at // SECOND * SECOND)
     what = "\0".join((metadata.uid, note.reason, str(note.at), note.message))
-    name = f"{metadata.name[:200]}.{sha256(what.encode()).hexdigest()[:16]}"
+    name = f"{metadata.name[:MAX_NAME].rstrip('-.')}.{sha256(what.encode()).hexdigest()[:16]}"
     return {
         "apiVersion": "v1",
         "kind": "Event",

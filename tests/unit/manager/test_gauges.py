@@ -10,7 +10,7 @@ from jobtree.api.quantities import parse_milli, parse_slots, parse_time
 from jobtree.kube.resources import BUDGETS, LEASES, NODES, RESERVATIONS, RUNS
 from jobtree.manager import gauges
 from jobtree.manager.gauges import Gauges
-from jobtree.manager.metrics import METRICS, Metrics
+from jobtree.manager.metrics import METRICS, PREEMPTIONS, RESOLVER, Metrics
 from tests.unit.core.build import H100
 from tests.unit.manager.cluster import Body, Manager, Server
 from tests.unit.manager.samples import Labels, nonzero, samples, value
@@ -245,6 +245,24 @@ def test_a_page_waits_for_the_plan_and_shows_the_last_figures_if_it_takes_too_lo
     assert pages == [shown.page()] != [first]
 
 
-def test_a_standby_shows_nothing_of_the_world() -> None:
-    page = Metrics().page().decode()
-    assert [metric.name for metric in METRICS if metric.of_world and metric.name in page] == []
+def test_a_standby_shows_nothing_of_the_world_nor_does_a_leader_of_the_past() -> None:
+    manager = Manager(busy_cluster())
+    manager.settle()
+    for page in (Metrics().page(), manager.metrics.page(leads=False)):
+        shown = page.decode()
+        assert [metric.name for metric in METRICS if metric.of_world and metric.name in shown] == []
+        assert value(page, "jobtree_leading") == 0
+    assert value(manager.metrics.page(), "jobtree_leading") == 1
+
+
+def test_counters_of_a_domain_go_with_it() -> None:
+    metrics = Metrics()
+    for domain in ("r/c/a", "r/c/b"):
+        metrics.add(PREEMPTIONS, 1, H100, domain, "Shrink")
+        metrics.add(RESOLVER, 1, "Shrink", H100, domain)
+    metrics.forget_domains({(H100, "r/c/b")})
+    page = metrics.page()
+    assert "r/c/a" not in page.decode()
+    assert samples(page, PREEMPTIONS.name, *PREEMPTIONS.labels) == {(H100, "r/c/b", "Shrink"): 1}
+    metrics.add(PREEMPTIONS, 1, H100, "r/c/a", "Shrink")
+    assert samples(metrics.page(), PREEMPTIONS.name, *PREEMPTIONS.labels)[H100, "r/c/a", "Shrink"] == 1
