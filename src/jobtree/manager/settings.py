@@ -26,6 +26,8 @@ class Settings(msgspec.Struct, frozen=True):
     webhook_address: str = ""
     webhook_names: str = ""
     webhook_validity_seconds: int = VALID_SECONDS
+    archive: str = ""  # empty: no lease ever leaves the cluster
+    archive_seconds: int = 60
     check_seconds: int = 30
     stop_after_writes: int = 0  # for the tests of crash safety: SIGKILL after so many writes
     request_seconds: float = REQUEST_SECONDS  # for those of faults: when an answer is not waited for any more
@@ -79,6 +81,12 @@ def own_identity() -> str:
     show_default=True,
     help="How long a certificate of the webhook is valid; the next one takes its place in time.",
 )
+@click.option(
+    "--archive",
+    default="",
+    help="The directory that closed leases older than leaseRetention move to; empty: they never leave.",
+)
+@click.option("--archive-seconds", default=60, help="How often, at most, old leases are looked for.")
 @click.option("--check-seconds", default=30, help="How often, at most, all invariants are checked.")
 @click.option("--stop-after-writes", default=0, hidden=True)
 @click.option("--request-seconds", default=REQUEST_SECONDS, hidden=True)
