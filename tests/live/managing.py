@@ -33,9 +33,28 @@ def install(plane: ControlPlane) -> Path:
     """The kinds, the service account and its rights; a kubeconfig for that account."""
     apply_definitions(plane)
     await_definitions(plane)
-    plane.kubectl("apply", "-k", str(BASE))
+    apply_base(plane)
     set_policy(plane)
     return manager_kubeconfig(plane)
+
+
+def apply_base(plane: ControlPlane) -> None:
+    """The manifests without the webhook: nobody is asked.
+
+    A Service of this cluster leads nowhere, since its nodes and their network are not real: see ``hooking``.
+    """
+    documents = [one for one in built(plane, BASE) if not is_webhook(one)]
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+
+
+def built(plane: ControlPlane, directory: Path) -> list[Manifest]:
+    """What kustomize makes of a directory, without the Deployment: the manager is a process of the tests."""
+    documents = yaml.safe_load_all(plane.kubectl("kustomize", str(directory)).stdout)
+    return [one for one in documents if one["kind"] != "Deployment"]
+
+
+def is_webhook(document: Manifest) -> bool:
+    return str(document["kind"]).endswith("WebhookConfiguration")
 
 
 def manager_kubeconfig(plane: ControlPlane) -> Path:
@@ -76,20 +95,27 @@ def await_account(plane: ControlPlane, namespace: str = "default") -> None:
 class Manager:
     """A running manager. Ends with the test, if it has not ended before."""
 
-    def __init__(self, plane: ControlPlane, kubeconfig: Path, *flags: str, name: str = "manager") -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        kubeconfig: Path,
+        *flags: str,
+        name: str = "manager",
+        module: str = "jobtree.manager",
+    ) -> None:
         self.plane = plane
         self.log = plane.directory / f"{name}-{time.monotonic_ns()}.log"
         command = [
             sys.executable,
             "-m",
-            "jobtree.manager",
+            module,
             f"--kubeconfig={kubeconfig}",
             f"--namespace={NAMESPACE}",
             "--health-address=",
             "--check-seconds=0",
             *flags,
         ]
-        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+        environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}"}
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment

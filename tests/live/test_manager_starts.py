@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.live.control_plane import ControlPlane
-from tests.live.managing import ACCOUNT, BASE, Manager, Scene, install, manager_kubeconfig
+from tests.live.managing import ACCOUNT, BASE, Manager, Scene, apply_base, install, manager_kubeconfig
 from tests.live.process import wait_until
 
 ROLE = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ACCOUNT}"
@@ -41,7 +41,7 @@ def ask(port: int, path: str) -> tuple[int, str]:
 
 
 def test_it_waits_for_its_kinds_and_says_so(plane: ControlPlane) -> None:
-    plane.kubectl("apply", "-k", str(BASE))
+    apply_base(plane)
     port = free_port()
     with Manager(plane, manager_kubeconfig(plane), f"--health-address=127.0.0.1:{port}") as manager:
         wait_until(lambda: manager.said("the cluster does not know runs: apply config/crd"), "it says so")
@@ -78,7 +78,7 @@ def test_without_the_right_to_see_leases_it_plans_nothing_until_it_has_it(plane:
     with Manager(plane, kubeconfig) as manager:
         wait_until(lambda: manager.said("no permission to list and watch gpuleases"), "it says which")
         assert not manager.said("the cluster is read")
-        plane.kubectl("apply", "-k", str(BASE))
+        apply_base(plane)
         start_one(plane)
 
 

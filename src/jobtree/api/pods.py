@@ -1,7 +1,7 @@
 """What Jobtree reads of a Pod and of a template: what it asks for, what it tolerates, whose it is.
 
-A pod is Jobtree's only if its controller is a Run, which the garbage collector and the API server hold to be
-true; labels and annotations, which anybody can write, say nothing.
+A pod says which Run controls it; whether that is true is for those to find out who know the Runs: the UID
+must be that of a Run of its own namespace. Labels and annotations, which anybody can write, say nothing.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     cpu_milli: int
     memory_bytes: int
-    jobtree: bool
+    run_uid: str  # of the Run that controls it, as it says; empty: none
     finished: bool
 
 
@@ -126,7 +126,7 @@ def pod_of(raw: RawPod, where: str) -> Pod:
         gpus=amounts.gpus,
         cpu_milli=amounts.cpu_milli,
         memory_bytes=amounts.memory_bytes,
-        jobtree=any(_is_run(owner) for owner in raw.metadata.owner_references),
+        run_uid=next((owner.uid for owner in raw.metadata.owner_references if _is_run(owner)), ""),
         finished=raw.status.phase in ("Succeeded", "Failed"),
     )
 

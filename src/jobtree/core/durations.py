@@ -61,6 +61,16 @@ class History:
             past.starts[lease.start] = past.starts.get(lease.start, 0) + lease.gpus
         past.ends[end] = past.ends.get(end, False) or reason in OWN_ENDS
 
+    def drop(self, lease: Lease, end: int) -> None:
+        """A lease has left the ledger: a world that is read anew does not know of it either."""
+        past = self.by_owner.get(lease.owner, {}).get(lease.uid)
+        if past is None:
+            return
+        past.starts.pop(lease.start, None)
+        past.ends.pop(end, None)
+        if not past.ends:
+            del self.by_owner[lease.owner][lease.uid]
+
     def forget(self, before: int) -> None:
         """Runs whose last lease ended before that instant are no longer in the ledger."""
         for runs in self.by_owner.values():

@@ -68,6 +68,23 @@ class Family:
                 return found
         return None
 
+    def cycle_through(self, owner: str) -> list[str] | None:
+        """A cycle of parents that this owner is part of, from it to itself; None where there is none."""
+        came_from: dict[str, str] = {}
+        waiting = [owner]
+        while waiting:
+            member = waiting.pop()
+            for parent in self.parents[member]:
+                if parent not in came_from:
+                    came_from[parent] = member
+                    waiting.append(parent)
+        if owner not in came_from:
+            return None
+        path = [owner]
+        while len(path) == 1 or path[-1] != owner:
+            path.append(came_from[path[-1]])
+        return path[::-1]
+
     def _walk(self, owner: str, path: list[str], done: set[str]) -> list[str] | None:
         if owner in path:
             return [*path[path.index(owner) :], owner]

@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush, merge
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -114,11 +114,22 @@ class NodeState:
         return mask
 
 
+class Census(NamedTuple):
+    """GPUs of a domain, counted."""
+
+    total: int
+    leased: int  # Active or Opportunistic
+    spare: int
+    lent: int  # both: opportunistic work on a spare's slots
+    foreign: int
+
+
 class Domain:
     """An island of fast interconnect, for one flavor."""
 
     __slots__ = (
         "_admitted",
+        "_census",
         "_options",
         "_placeable",
         "buckets",
@@ -146,6 +157,7 @@ class Domain:
         self.unpaid_slots = 0  # of them under Opportunistic leases
         self.promises: dict[RunKey, Promise] = {}  # that count on this domain
         self.horizons: dict[tuple[object, ...], Any] = {}  # remembered by horizon
+        self._census: Census | None = None
         self._placeable: dict[Demand, int] = {}
         self._options: dict[Demand, list[Option]] = {}
         self._admitted: dict[tuple[object, ...], frozenset[str] | None] = {}
@@ -216,8 +228,22 @@ class Domain:
             if self.nodes[name].offers and self.nodes[name].node.gpus >= demand.size
         )
 
+    def census(self) -> Census:
+        """Who uses how much; counted again only after something changed here."""
+        if self._census is None:
+            states = self.nodes.values()
+            self._census = Census(
+                total=sum(state.node.gpus for state in states),
+                leased=sum(state.leased.bit_count() for state in states),
+                spare=sum(state.spare.bit_count() for state in states),
+                lent=sum((state.spare & state.leased).bit_count() for state in states),
+                foreign=sum(min(state.foreign, state.open_mask.bit_count()) for state in states),
+            )
+        return self._census
+
     def forget(self) -> None:
         """Something here changed: answers remembered about free slots no longer hold."""
+        self._census = None
         self._placeable.clear()
         self._options.clear()
         self.forget_horizons()

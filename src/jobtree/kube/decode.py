@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import fields
 
 from jobtree.api.budget import Budget
 from jobtree.api.lease import Lease
@@ -18,6 +19,7 @@ from jobtree.api.pods import Pod, PodMetadata, PodStatus, RawPod, pod_of
 from jobtree.api.reservation import Reservation
 from jobtree.api.run import Run
 from jobtree.api.shape import convert
+from jobtree.api.validate import problems
 from jobtree.kube.resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
 from jobtree.kube.store import Encoded, Held
 
@@ -29,10 +31,20 @@ _decode_document = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _reader(resource: Resource, kind: type[T]) -> Callable[[Encoded], Held[T]]:
+    """Straight from bytes to the struct; what does not fit is read again, slowly, to say what is wrong."""
     typed = {"apiVersion": resource.api_version, "kind": resource.kind}
+    body = msgspec.defstruct(resource.kind, [(one.name, one.type, one.default) for one in fields(kind)])
+    decode = msgspec.json.Decoder(body).decode
 
     def read(encoded: Encoded) -> Held[T]:
-        parsed = parse_object(_decode_document(encoded) | typed, "the cluster")
+        try:
+            raw: Any = decode(encoded)
+            parsed: Object = kind(metadata=raw.metadata, spec=raw.spec, status=raw.status)
+            fits = not problems(parsed)
+        except (msgspec.ValidationError, RecursionError):
+            fits = False
+        if not fits:
+            parsed = parse_object(_decode_document(encoded) | typed, "the cluster")
         assert isinstance(parsed, kind)
         metadata = parsed.metadata
         return Held(metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, parsed)
@@ -52,15 +64,19 @@ class LiveNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class LivePod(msgspec.Struct, frozen=True, gc=False):
-    """``run_uid`` is the Run that controls it, if one does; ``deleted`` when it was asked to go."""
+    """``deleted``: when it was asked to go."""
 
     pod: Pod
     labels: dict[str, str]
-    run_uid: str
     phase: str
     reason: str
     deleted: str | None
     risk: str
+
+    @property
+    def run_uid(self) -> str:
+        """The Run that controls it, as it says; empty: none."""
+        return self.pod.run_uid
 
 
 class _NodeMetadata(NodeMetadata, rename="camel"):
@@ -107,13 +123,9 @@ def read_live_pod(encoded: Encoded) -> Held[LivePod]:
     except msgspec.ValidationError:
         raw = convert(_decode_document(encoded), _Pod, "the cluster")
     pod, metadata, status = pod_of(raw, "the cluster"), raw.metadata, raw.status
-    run_uid = (
-        next((one.uid for one in metadata.owner_references if one.controller), "") if pod.jobtree else ""
-    )
     live = LivePod(
         pod,
         metadata.labels,
-        run_uid,
         status.phase,
         status.reason,
         metadata.deletion_timestamp,

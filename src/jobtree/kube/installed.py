@@ -10,8 +10,14 @@ from jobtree.api.documents import read_documents
 from jobtree.api.meta import GROUP
 
 NAMESPACE = "jobtree-system"
+SERVICE_PORT = "jobtree-controller-manager:http"  # where the manager answers what it is asked
+ARCHIVE_PATH = "archive"
 POLICY_NAME = "jobtree-policy"
 POLICY_KEY = "policy.yaml"
+ACCOUNT = "jobtree-controller-manager"
+WEBHOOK_NAME = "jobtree-webhook"  # of the Service and of both configurations
+WEBHOOK_RULES_NAME = "jobtree-webhook-rules"  # of the configuration for clusters without policies
+WEBHOOK_SECRET = "jobtree-webhook-cert"  # noqa: S105  a name, not a secret
 
 RUN_LABEL = f"{GROUP}/run"
 UID_LABEL = f"{GROUP}/run-uid"
@@ -19,6 +25,11 @@ RANK_LABEL = f"{GROUP}/rank"
 GROUP_LABEL = f"{GROUP}/group"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 ROLE_LABEL = f"{GROUP}/role"
+
+
+def account_of(namespace: str) -> str:
+    """Jobtree as the API server knows it."""
+    return f"system:serviceaccount:{namespace}:{ACCOUNT}"
 
 
 def policy_written(data: Mapping[str, str], namespace: str) -> tuple[dict[str, Any], str]:

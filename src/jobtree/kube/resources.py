@@ -24,7 +24,7 @@ class Resource(NamedTuple):
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if namespace and self.namespaced:
             root += f"/namespaces/{quote(namespace, safe='')}"
-        parts = [self.plural, *(quote(part, safe="") for part in (name, subresource) if part)]
+        parts = [self.plural, *(quote(part, safe=":") for part in (name, subresource) if part)]
         return "/".join([root, *parts])
 
 
@@ -40,3 +40,21 @@ EVENTS = Resource("", "v1", "events", "Event", namespaced=True)
 SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
 ELECTIONS = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
+VALIDATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+MUTATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+ACCESS_REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", namespaced=True)

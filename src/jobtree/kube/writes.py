@@ -22,6 +22,7 @@ from jobtree.kube.errors import NOT_FOUND, StatusError, UnreachableError
 from jobtree.kube.gate import Gate
 from jobtree.kube.requests import Document, Request, Seen
 from jobtree.kube.resources import Resource
+from jobtree.kube.store import Head
 from jobtree.kube.transport import AsyncTransport
 
 AT_ONCE = 64
@@ -85,13 +86,34 @@ class Writer:
             return there
 
     async def delete(self, resource: Resource, seen: Seen, grace_seconds: int | None = None) -> None:
-        """Until this very object is gone or going."""
+        """Until this very object is gone or going.
+
+        A conflict means that another one has its name, or that the server stumbled over a change: only a look
+        can tell.
+        """
+        for _ in range(REWRITES):
+            try:
+                await self.write(requests.delete(resource, seen, grace_seconds))
+            except StatusError as refused:
+                if refused.code == NOT_FOUND:
+                    return
+                if not refused.is_conflict or not seen.uid or seen.resource_version:
+                    raise
+                conflict = refused
+            else:
+                return
+            if not await self._is_there(resource, seen):
+                return
+        raise conflict
+
+    async def _is_there(self, resource: Resource, seen: Seen) -> bool:
         try:
-            await self.write(requests.delete(resource, seen, grace_seconds))
+            there = await self.read(requests.get(resource, seen.name, seen.namespace))
         except StatusError as refused:
-            replaced = refused.is_conflict and seen.uid and not seen.resource_version
-            if refused.code != NOT_FOUND and not replaced:
+            if refused.code != NOT_FOUND:
                 raise
+            return False
+        return msgspec.json.decode(there, type=Head).metadata.uid == seen.uid
 
     async def rewrite(self, decide: Callable[[], Awaitable[Request | None]]) -> bytes | None:
         """Sends what ``decide`` asks for, and asks it again after a conflict. None: nothing is to be done."""

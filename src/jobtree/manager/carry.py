@@ -21,9 +21,10 @@ from jobtree.kube.requests import Seen
 from jobtree.kube.resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
 from jobtree.kube.store import Store
 from jobtree.kube.writes import Writer
+from jobtree.manager.deeds import SUBMISSION, is_submission
 from jobtree.manager.log import Log
 from jobtree.manager.pods.documents import owned
-from jobtree.manager.steps import Batch, ReservationWrite, RunWrite, Step
+from jobtree.manager.steps import Batch, Deed, ReservationWrite, RunWrite, Step
 from jobtree.manager.view import View
 
 FINALIZER = f"{GROUP}/leases"
@@ -39,12 +40,15 @@ class Carrier:
         self._view = view
         self._log = log
         self._versions: dict[str, str] = {}  # of Runs, as written in this step
+        self._submitted: set[str] = set()  # Runs whose first status was written in this step
+        self._done: list[Deed] = []
         self.untold: list[Run] = []  # whose status was not written
         self.unsaid: set[str] = set()  # Budgets and Reservations whose status was not written
 
     async def carry_out(self, step: Step) -> None:
         """The decisions of a step, and their leases. Raises RefusedError where one was refused."""
         self._versions, self.untold, self.unsaid = {}, [], set()
+        self._submitted = set()
         try:
             for batch in step.batches:
                 await self._commit(batch)
@@ -57,11 +61,17 @@ class Carrier:
         await together(self._make_lease(lease) for lease in step.leases.opens)
         await together(self._end_lease(ending) for ending in ends if ending.lease in made)
 
+    def done(self) -> list[Deed]:
+        """What was decided and written since this was last asked."""
+        done, self._done = self._done, []
+        return done
+
     # Decisions
 
     async def _commit(self, batch: Batch) -> None:
         if batch.resolution is not None:
             await self._write_reservation(batch.resolution)
+            self._done += batch.resolution.deeds
         await together(self._write_run(write) for write in batch.gives)
         for write in (*batch.moves, *batch.trees):
             await self._write_run(write)
@@ -89,6 +99,10 @@ class Carrier:
             await self._look(RUNS, self._view.runs, run.metadata.name, run.metadata.namespace)
             raise
         self._learn_run(write.uid, answer)
+        self._done += write.deeds
+        if is_submission(run) and write.uid not in self._submitted:
+            self._submitted.add(write.uid)
+            self._done.append(SUBMISSION)
 
     async def _keep(self, run: Run) -> None:
         """A Run that holds leases is not gone before they are ended."""

@@ -4,15 +4,19 @@ It is alive while its loop turns. It is ready when it has seen all that planning
 and, if it leads, its last step could be written. A standby that follows the cluster is ready to take over.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from jobtree.kube.installed import WEBHOOK_SECRET
 from jobtree.kube.watch import Watch
-from jobtree.manager.metrics import Metrics
+from jobtree.manager.archivepages import ArchivePages
+from jobtree.manager.metrics import CERTIFICATE, SILENCE, Metrics
 from jobtree.manager.view import NEEDED, View
+from jobtree.manager.webhook.service import Webhook
 
 STALE_SECONDS = 90.0
 STUCK_SECONDS = 60.0
@@ -22,6 +26,10 @@ class Health:
     def __init__(self, view: View, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self.metrics = metrics
         self.watches: list[Watch] = []
+        self.webhook: Webhook | None = None
+        self.archive: ArchivePages | None = None
+        self.leads: Callable[[], bool] = lambda: False
+        self._scraping = asyncio.Lock()  # one at a time: planning needs threads too
         self.trouble = ""  # why the last step was not written
         self._view = view
         self._clock = clock
@@ -46,6 +54,8 @@ class Health:
                 found.append(f"{watch.resource.plural}: {watch.trouble}")
             elif watch.silent_seconds() > STALE_SECONDS:
                 found.append(f"{watch.resource.plural}: silent for {watch.silent_seconds():.0f} s")
+        if self.webhook is not None:
+            found += self.webhook.unreadiness()
         return [*found, self.trouble] if self.trouble else found
 
     async def serve(self, address: str) -> web.AppRunner:
@@ -53,6 +63,8 @@ class Health:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
+        if self.archive is not None:
+            self.archive.add_to(app)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         host, _, port = address.rpartition(":")
@@ -66,7 +78,14 @@ class Health:
         return answer([*self.illness(), *self.unreadiness()])
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self.metrics.page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        for watch in self.watches:
+            self.metrics.set_to(SILENCE, watch.silent_seconds(), watch.resource.plural)
+        left = self.webhook.certificate_seconds() if self.webhook is not None else None
+        if left is not None:
+            self.metrics.set_to(CERTIFICATE, left, WEBHOOK_SECRET)
+        async with self._scraping:
+            page = await asyncio.to_thread(self.metrics.page, leads=self.leads())
+        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def answer(problems: Iterable[str]) -> web.Response:

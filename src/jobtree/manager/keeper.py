@@ -86,8 +86,8 @@ class Keeper:
     def restart(self) -> None:
         """The model is built anew: what it does not name again is wanted no more."""
         self._companies.clear()
-        self._touched |= self.roster.by_run.keys()
-        self.roster.answered(*self.roster.by_run)
+        self._touched |= self.roster.runs
+        self.roster.answered(*self.roster.runs)
 
     def see(self, changes: Iterable[Change[LivePod]]) -> None:
         changed = list(changes)
@@ -124,7 +124,7 @@ class Keeper:
     @property
     def has_news(self) -> bool:
         """Whether pods may have something to tell that nobody has heard yet."""
-        return bool(self._told or self._unheard & self.roster.by_run.keys())
+        return bool(self._told or (self._unheard and self._unheard & self.roster.runs))
 
     def notes(self) -> list[Note]:
         """What users should know of pods that could not be made."""
@@ -164,7 +164,7 @@ class Keeper:
     def _mend(self, uid: str, company: Company, now: int) -> None:
         name = company.run.metadata.name
         wanted = {pod_name(name, uid, place.part): place for place in company.cast.places}
-        pods = self.roster.by_run.get(uid, {})
+        pods = self.roster.of(company.run)
         stale = [held for held in pods.values() if not self._belongs(held, wanted)]
         blocking = [held for held in stale if not self._may_stay(held, wanted, company)]
         for held in blocking:

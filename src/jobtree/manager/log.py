@@ -11,7 +11,7 @@ class Log:
     def __init__(self, out: IO[str] | None = None) -> None:
         self._out = out or sys.stderr
 
-    def say(self, part: str, message: str, **details: object) -> None:
+    def say(self, part: str, message: object, **details: object) -> None:
         now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
         line = {"at": f"{now}Z", "part": part, "message": message, **details}
         self._out.write(msgspec.json.encode(line, enc_hook=str).decode() + "\n")

@@ -5,25 +5,31 @@ until nothing is left to do, and answers with a step. If any of that cannot be w
 anew from the cluster and plans again.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
 
+from jobtree.api.lease import Lease as WireLease
+from jobtree.api.quantities import parse_time
 from jobtree.api.run import Run, RunStatus
+from jobtree.core import carried
 from jobtree.core.actions import Action, Plan
 from jobtree.core.check import Violation, check
-from jobtree.core.lease import RunKey
+from jobtree.core.lease import RunKey, from_wire
 from jobtree.core.plan import plan
 from jobtree.core.runs import RunState
 from jobtree.core.status import run_status
 from jobtree.core.world import World
 from jobtree.manager.casting import Casting
+from jobtree.manager.deeds import bereavement, deeds_of
 from jobtree.manager.intake import Intake, decision_of, key_of
 from jobtree.manager.leasebook import LeaseBook
+from jobtree.manager.metrics import FORECAST, PLAN, Measure
 from jobtree.manager.news import News
-from jobtree.manager.notes import lines_of, notes_of
-from jobtree.manager.steps import Batch, Note, RunWrite, Step
+from jobtree.manager.notes import notes_of
+from jobtree.manager.steps import Batch, Deed, Note, RunWrite, Step
 from jobtree.manager.telling import Telling
 from jobtree.manager.view import Changes
 
@@ -45,14 +51,17 @@ class Model:
         self.intake = Intake(self.world, self.book)
         self.telling = Telling(self.world, self.intake)
         self.casting = Casting(self.world)
+        self._deeds: list[Deed] = []  # of this step, that no batch commits
 
     def load(self, everything: Changes, now: int) -> list[Violation]:
         """Build the world anew from all there is."""
         self._build(now)
         for budget in everything.budgets:
             if budget.after is not None:
-                self.telling.knows_budget(budget.after.name, budget.after.value.status)
+                self.telling.knows_budget(budget.after.value)
         violations = self.intake.take_in(everything)
+        self.world.forget_gone(self.book.there)
+        self.book.forget_missing()
         self._note_cuts()
         self.casting.touch_all()
         return violations
@@ -69,12 +78,15 @@ class Model:
     def advance(self, changes: Changes, news: Iterable[News], now: int) -> Step:
         """Take in what happened, and decide all that follows."""
         self.world.tick(now)
+        began = time.perf_counter()
         violations = self.intake.take_in(changes)
+        self.casting.see(changes.runs)
+        self._deeds += (bereavement(lease) for lease in self.book.bereft)
+        self.book.bereft.clear()
         for one in news:
             one.tell(self.world)
         batches = self._redo()
         notes: list[Note] = []
-        lines: list[tuple[str, dict[str, object]]] = []
         cordons: set[str] = set()
         children: dict[RunKey, Run] = {}
         acted = bool(batches)
@@ -82,13 +94,17 @@ class Model:
             decided = plan(self.world)
             notes += notes_of(self.world, self.intake, decided.actions)
             batches += self._commit(decided)
-            lines += lines_of(decided.actions)
             cordons.update(decided.cordons)
             children.update({key_of(child): child for child in decided.children})
             if not decided.actions:
                 break
             acted = True
-        told = self.telling.refresh()
+        planned = time.perf_counter()
+        told = self.telling.refresh(at_rest=not acted)
+        measures = [Measure(PLAN, value=planned - began)]
+        if told.foresaw:
+            measures.append(Measure(FORECAST, value=time.perf_counter() - planned))
+        deeds, self._deeds = self._deeds, []
         return Step(
             batches=tuple(batches),
             leases=self.book.unsettled(),
@@ -100,10 +116,44 @@ class Model:
             cordons=tuple(sorted(cordons)),
             children=tuple(children.values()),
             companies=self.casting.refresh(self.intake.runs, self.telling.warned),
-            released=tuple(self.intake.leaving.values()),
+            released=tuple(run for uid, run in self.intake.leaving.items() if not self.book.closing(uid)),
             violations=(*violations, *self._check(acted)),
-            lines=tuple(lines),
-            alarm=self.world.alarms.first(),
+            deeds=tuple(deeds),
+            measures=tuple(measures),
+            alarm=earliest(self.world.alarms.first(), self.telling.retells_at()),
+        )
+
+    # Leases that leave for the archive
+
+    def set_aside(self, leases: Iterable[WireLease]) -> list[str]:
+        """These are in the archive: their Budgets and Runs carry them from now on, and say so.
+
+        The names of those that can be carried; others must wait until their Budget or Run can say so.
+        """
+        aside = []
+        for wire in leases:
+            lease = from_wire(wire)
+            if self._can_tell(lease.uid) and self.world.may_leave(lease):
+                self.world.set_aside(lease, parse_time(wire.status.end or ""))
+                self.telling.touch_budget(lease.payer[0])
+                self.telling.touch(lease.run)
+                aside.append(lease.name)
+        return aside
+
+    def _can_tell(self, uid: str) -> bool:
+        """Whether a Run is gone altogether, or there to have its status written; not while it is deleted."""
+        run = self.intake.runs.get(uid)
+        state = self.world.runs.get(key_of(run)) if run is not None else None
+        return run is None or (state is not None and state.uid == uid and not state.cancelled)
+
+    def is_behind(self, changes: Changes) -> bool:
+        """Whether another manager has set leases aside that this model still counts by themselves."""
+        budgets = [one.after.value for one in changes.budgets if one.before and one.after]
+        runs = [one.after.value for one in changes.runs if one.before and one.after]
+        return any(carried.is_more(self.world.ledger, budget) for budget in budgets) or any(
+            state.uid == run.metadata.uid and carried.is_more_of_run(state, run.status.carried)
+            for run in runs
+            if (state := self.world.runs.get(key_of(run))) is not None
         )
 
     def _check(self, acted: bool) -> list[Violation]:  # noqa: FBT001
@@ -137,6 +187,7 @@ class Model:
         lost: dict[RunKey, None] = {}
         gained: dict[RunKey, None] = {}
         states: dict[RunKey, RunState] = {}
+        deeds = deeds_of(self.world, actions)
         for action in actions:
             states[action.run] = self.world.runs[action.run]
             if action.kind == "Restart":  # no lease changes, yet the next attempt must not be forgotten
@@ -159,33 +210,50 @@ class Model:
             self.casting.touch(action)
             if self.world.runs.get(action.run) is not states[action.run]:
                 self.intake.leave(states[action.run])
-        writes = {key: self._write_of(states[key]) for key in (*lost, *gained)}
+        writes = {
+            key: self._write_of(states[key])
+            for key in (*lost, *gained)
+            if states[key].uid in self.intake.runs  # else it is gone, and nothing can be written to it
+        }
+        resolution = self.telling.resolution(
+            actions, [decision_of(write.run, write.status) for write in writes.values()]
+        )
+        if resolution is not None:
+            done = tuple(deed for found in deeds.values() for deed in found)
+            resolution, deeds = msgspec.structs.replace(resolution, deeds=done), {}
+        trees = self._trees(states, [key for key in gained if key not in lost], writes, deeds)
+        for key in writes.keys() & deeds.keys():
+            writes[key] = msgspec.structs.replace(writes[key], deeds=deeds.pop(key))
+        self._deeds += (deed for found in deeds.values() for deed in found)
         return Batch(
-            resolution=self.telling.resolution(
-                actions, [decision_of(write.run, write.status) for write in writes.values()]
-            ),
-            trees=self._trees(states, [key for key in gained if key not in lost], writes),
-            gives=tuple(writes[key] for key in lost if key not in gained),
-            moves=tuple(writes[key] for key in gained if key in lost),
-            gets=tuple(writes[key] for key in gained if key not in lost),
+            resolution=resolution,
+            trees=trees,
+            gives=tuple(write for key, write in writes.items() if key not in gained),
+            moves=tuple(writes[key] for key in gained if key in lost and key in writes),
+            gets=tuple(writes[key] for key in gained if key not in lost and key in writes),
         )
 
     def _trees(
-        self, states: dict[RunKey, RunState], starting: list[RunKey], writes: dict[RunKey, RunWrite]
+        self,
+        states: dict[RunKey, RunState],
+        starting: list[RunKey],
+        writes: dict[RunKey, RunWrite],
+        deeds: dict[RunKey, tuple[Deed, ...]],
     ) -> tuple[RunWrite, ...]:
         """The trees of stages that start together: each holds what was decided for all of them (J3)."""
         together: dict[RunKey, list[RunWrite]] = {}
+        done: dict[RunKey, tuple[Deed, ...]] = {}
         for key in starting:
             tree = states[key].parent
             if tree is not None and len(states[key].gang) > 1:
                 together.setdefault(tree, []).append(writes[key])
+                done[tree] = (*done.get(tree, ()), *deeds.pop(key, ()))
         found = []
         for key, stages in together.items():
             write = self._write_of(self.world.runs[key])
             decided = tuple(decision_of(one.run, one.status) for one in stages)
-            found.append(
-                msgspec.structs.replace(write, status=msgspec.structs.replace(write.status, decided=decided))
-            )
+            status = msgspec.structs.replace(write.status, decided=decided)
+            found.append(msgspec.structs.replace(write, status=status, deeds=done[key]))
         return tuple(found)
 
     def _write_of(self, state: RunState) -> RunWrite:
@@ -202,6 +270,10 @@ class Model:
         return msgspec.structs.replace(  # it is going: what it held is all that changes
             state.run.status, allocation=None, closing=closing, revision=state.revision
         )
+
+
+def earliest(*instants: int | None) -> int | None:
+    return min((at for at in instants if at is not None), default=None)
 
 
 def segments(actions: Sequence[Action]) -> list[list[Action]]:

@@ -6,6 +6,7 @@ included, leave room for it.
 
 from collections.abc import Iterable
 
+from jobtree.api.run import Run
 from jobtree.kube.decode import LivePod
 from jobtree.kube.store import Change, Held
 from jobtree.manager.news import Lost, News, Succeeded
@@ -23,7 +24,7 @@ PodName = tuple[str, str]  # namespace, name
 
 class Roster:
     def __init__(self) -> None:
-        self.by_run: dict[str, dict[str, Held[LivePod]]] = {}  # by UID of the Run, by name
+        self._pods: dict[tuple[str, str], dict[str, Held[LivePod]]] = {}  # by namespace and UID of the Run
         self._pending: dict[PodName, tuple[str, int]] = {}  # asked for and not seen yet: node, GPUs
         self._used: dict[str, int] = {}  # GPUs by node
         self._counted: dict[str, tuple[str, int]] = {}  # by UID of the pod
@@ -45,6 +46,15 @@ class Roster:
                 self._remember(change.after)
         return touched
 
+    def of(self, run: Run) -> dict[str, Held[LivePod]]:
+        """The pods of a Run by name: those of its own namespace, whatever others elsewhere say of theirs."""
+        return self._pods.get((run.metadata.namespace, run.metadata.uid), {})
+
+    @property
+    def runs(self) -> set[str]:
+        """The UIDs of all Runs that have pods."""
+        return {uid for _, uid in self._pods}
+
     def _remember(self, held: Held[LivePod]) -> None:
         live = held.value
         self.give_up((held.namespace, held.name))
@@ -52,15 +62,16 @@ class Roster:
             held.uid, None if live.pod.finished or not live.pod.node else (live.pod.node, live.pod.gpus)
         )
         if live.run_uid:
-            self.by_run.setdefault(live.run_uid, {})[held.name] = held
+            self._pods.setdefault((held.namespace, live.run_uid), {})[held.name] = held
 
     def _forget(self, held: Held[LivePod]) -> None:
         self._count(held.uid, None)
-        pods = self.by_run.get(held.value.run_uid, {})
+        key = (held.namespace, held.value.run_uid)
+        pods = self._pods.get(key, {})
         if held.name in pods and pods[held.name].uid == held.uid:
             del pods[held.name]
             if not pods:
-                del self.by_run[held.value.run_uid]
+                del self._pods[key]
 
     def _count(self, uid: str, use: tuple[str, int] | None) -> None:
         before = self._counted.pop(uid, None)
@@ -94,7 +105,7 @@ class Roster:
         cast, metadata = company.cast, company.run.metadata
         if not cast.ranks or uid in self._told:
             return []
-        pods = self.by_run.get(uid, {})
+        pods = self.of(company.run)
         places = {pod_name(metadata.name, uid, place.part): place for place in cast.places if place.is_rank}
         wanted = {(name, place.node) for name, place in places.items()}
         now_seen = {

@@ -14,7 +14,15 @@ from jobtree.api.run import Risk, Run, RunStatus
 from jobtree.core.check import Violation
 from jobtree.core.lease import RunKey
 from jobtree.manager.leasebook import Unsettled
+from jobtree.manager.metrics import Measure
 from jobtree.manager.pods.places import Cast
+
+
+class Deed(msgspec.Struct, frozen=True):
+    """What is logged (the part that decided it, and the line) and counted when a decision is written."""
+
+    lines: tuple[tuple[str, dict[str, object]], ...] = ()
+    measures: tuple[Measure, ...] = ()
 
 
 class RunWrite(msgspec.Struct, frozen=True):
@@ -23,6 +31,7 @@ class RunWrite(msgspec.Struct, frozen=True):
     run: Run
     status: RunStatus
     starts: bool = False  # it gets leases: its end must wait for theirs
+    deeds: tuple[Deed, ...] = ()
 
     @property
     def uid(self) -> str:
@@ -36,6 +45,7 @@ class ReservationWrite(msgspec.Struct, frozen=True):
     name: str
     status: ReservationStatus
     spec: ReservationSpec | None = None
+    deeds: tuple[Deed, ...] = ()
 
     @property
     def key(self) -> RunKey:
@@ -82,7 +92,8 @@ class Step(msgspec.Struct, frozen=True):
     cordons: tuple[str, ...] = ()
     children: tuple[Run, ...] = ()  # stages of trees that are not there, or not as they must be
     companies: dict[str, Company] = {}  # by UID of the Run: those that changed
-    released: tuple[Run, ...] = ()  # being deleted, and hold nothing any more
+    released: tuple[Run, ...] = ()  # being deleted, and all their leases are seen to be ended
     violations: tuple[Violation, ...] = ()
-    lines: tuple[tuple[str, dict[str, object]], ...] = ()  # for the log: the part, and what it did
+    deeds: tuple[Deed, ...] = ()  # that no write of a batch commits: promises made, moved and ended
+    measures: tuple[Measure, ...] = ()  # how long it took
     alarm: int | None = None  # when to look again, if nothing happens before

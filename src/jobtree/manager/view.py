@@ -81,8 +81,10 @@ class View:
         )
 
     def everything(self) -> Changes:
-        """All that there is, as if it had just come: what a world is built from anew."""
-        self.drain()
+        """All that there is, as if it had just come: what a world is built from anew.
+
+        What has gone is not in it: whoever keeps count of it must have drained the changes before.
+        """
 
         def came(store: Store[Any]) -> list[Change[Any]]:
             return [Change(None, held) for held in store]

@@ -38,7 +38,7 @@ def test_what_is_read_of_a_pod() -> None:
         gpus=2,
         cpu_milli=0,
         memory_bytes=2**30,
-        jobtree=False,
+        run_uid="",
         finished=False,
     )
 
@@ -76,19 +76,19 @@ def test_what_a_pod_asks_for(claim: str, spec: dict[str, Any], cpu_milli: int) -
 
 
 @pytest.mark.parametrize(
-    ("owner", "is_jobtrees"),
+    ("owner", "run"),
     [
-        (RUN_OWNER, True),
-        ({**RUN_OWNER, "controller": False}, False),
-        ({**RUN_OWNER, "kind": "Job"}, False),
-        ({**RUN_OWNER, "apiVersion": "example.com/v1"}, False),
-        ({**RUN_OWNER, "apiVersion": "rq.davidlangworthy.io.example.com/v1"}, False),
+        (RUN_OWNER, "u1"),
+        ({**RUN_OWNER, "controller": False}, ""),
+        ({**RUN_OWNER, "kind": "Job"}, ""),
+        ({**RUN_OWNER, "apiVersion": "example.com/v1"}, ""),
+        ({**RUN_OWNER, "apiVersion": "rq.davidlangworthy.io.example.com/v1"}, ""),
     ],
 )
-def test_a_pod_is_jobtrees_if_a_run_controls_it(owner: dict[str, Any], is_jobtrees: bool) -> None:
+def test_a_pod_names_the_run_that_controls_it(owner: dict[str, Any], run: str) -> None:
     labels = {"rq.davidlangworthy.io/run": "train"}
     document = {"metadata": {"name": "p", "labels": labels, "ownerReferences": [owner]}}
-    assert read_pod(document, "test").jobtree is is_jobtrees
+    assert read_pod(document, "test").run_uid == run
 
 
 @pytest.mark.parametrize(("phase", "finished"), [("Running", False), ("Succeeded", True), ("Failed", True)])

@@ -3,12 +3,13 @@
 import msgspec
 
 from jobtree.api.meta import ObjectMeta
+from jobtree.api.pods import Pod
 from jobtree.api.quantities import HOUR, format_time
 from jobtree.api.run import Allocation, Resources, Run, RunStatus
 from jobtree.core.lease import closed, to_wire
 from jobtree.core.plan import plan
 from jobtree.core.world import World
-from tests.unit.core.build import H100, T0, budget, cap, envelope, node, nodes, run
+from tests.unit.core.build import H100, T0, budget, cap, envelope, foreign_pod, node, nodes, run
 from tests.unit.core.lab import Lab
 
 ORG = budget("org", envelope(8, maxGPUHours=16))
@@ -196,3 +197,35 @@ def test_a_run_without_gpus_starts_at_once_and_holds_nothing() -> None:
     spec = msgspec.structs.replace(prep.spec, resources=Resources(total_gpus=0, pods=2))
     lab.submit(msgspec.structs.replace(prep, spec=spec))
     assert (lab.phase("prep"), lab.leases("prep"), len(lab["prep"].seats)) == ("Running", [], 2)
+
+
+def claiming(gpus: int) -> Pod:
+    """A pod that says it is the Run's."""
+    return msgspec.structs.replace(foreign_pod("n", gpus), namespace="ns", run_uid=RUN.metadata.uid)
+
+
+def test_a_pod_is_jobtrees_if_it_names_a_run_of_its_namespace() -> None:
+    """Whatever it says: a Run that nobody knows, or of another namespace, hides no pod (P1)."""
+    owned = claiming(4)
+    world = World(now=T0)
+    world.put_node(node("n"))
+    world.put_pod(owned)
+    assert world.fleet.nodes["n"].free == 4, "its Run has not come yet"
+    world.put_run(RUN)
+    assert world.fleet.nodes["n"].free == 8
+    world.put_pod(msgspec.structs.replace(owned, uid="other", namespace="eve"))
+    assert world.fleet.nodes["n"].free == 4
+    world.drop_pod("other")
+    world.drop_run(("ns", "r"))
+    world.put_pod(msgspec.structs.replace(owned, uid="late"))
+    assert world.fleet.nodes["n"].free == 8, "it still has to stop"
+
+
+def test_the_pods_of_a_run_that_went_are_known_by_its_leases() -> None:
+    (lease,) = admitted().leases("r")
+    world = World(now=T0 + HOUR)
+    world.put_node(node("n"))
+    world.put_pod(claiming(8))
+    assert world.fleet.nodes["n"].free == 0
+    world.put_lease(closed(to_wire(lease), T0 + HOUR, "Cancelled"))
+    assert world.fleet.nodes["n"].free == 8

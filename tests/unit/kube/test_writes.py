@@ -128,7 +128,7 @@ def test_servers_add_fields_but_no_items(there: object, wanted: object, same: bo
     [
         (THERE, Seen("x", "team", "u"), True),
         (MISSING, Seen("x", "team", "u"), True),
-        (CONFLICT, Seen("x", "team", "u"), True),
+        (CONFLICT, Seen("x", "team", "of another one"), True),
         (CONFLICT, Seen("x", "team", "u", "7"), False),
         (CONFLICT, Seen("x", "team"), False),
         (StatusError(403, "Forbidden", "no"), Seen("x", "team", "u"), False),
@@ -143,6 +143,19 @@ def test_deleting_is_done_when_that_very_object_is_gone(answer: object, seen: Se
     else:
         with pytest.raises(StatusError):
             run(Script(answer), play)
+
+
+def test_a_deletion_that_the_server_stumbled_over_is_asked_for_again() -> None:
+    script = Script(CONFLICT, LOST, CONFLICT, THERE)
+    run(script, lambda writer: writer.delete(CONFIG_MAPS, Seen("x", "team", "u")))
+    assert [request.method for request in script.sent] == [
+        "DELETE",
+        "GET",
+        "DELETE",
+        "DELETE",
+        "GET",
+        "DELETE",
+    ]
 
 
 def test_after_a_conflict_the_caller_decides_again() -> None:

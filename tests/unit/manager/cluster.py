@@ -6,12 +6,14 @@ begins from what the server holds. Everything of the manager runs but its socket
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from jobtree.api.lease import Lease
 from jobtree.api.quantities import format_time
+from jobtree.archive.directory import Directory
 from jobtree.core.check import check
 from jobtree.kube.errors import FencedError, KubeError, StatusError
 from jobtree.kube.gate import Gate
@@ -27,11 +29,15 @@ from jobtree.kube.resources import (
     Resource,
 )
 from jobtree.kube.writes import Writer
+from jobtree.manager.archivist import Archivist, Filing
 from jobtree.manager.carry import Carrier, RefusedError
+from jobtree.manager.gauges import Gauges
 from jobtree.manager.herald import Herald
 from jobtree.manager.keeper import Keeper
 from jobtree.manager.log import Log
+from jobtree.manager.metrics import Metrics
 from jobtree.manager.model import Model
+from jobtree.manager.steps import Deed
 from jobtree.manager.view import View
 from tests.unit.core.build import T0
 
@@ -217,9 +223,8 @@ def merged(old: Any, patch: Any) -> Any:  # noqa: ANN401
 class Manager:
     """One life of the manager."""
 
-    def __init__(self, server: Server, stop_after: int = 0) -> None:
+    def __init__(self, server: Server, stop_after: int = 0, archive: Directory | None = None) -> None:
         self.server = server
-        self.said: list[str] = []
         self.gate = Gate(lambda: not self.dead, self._after_write)
         self._stop_after = stop_after
         self.dead = False
@@ -231,6 +236,16 @@ class Manager:
         self.keeper = Keeper(self.writer, self.view, log, lambda: server.now, lambda: None)
         self.herald = Herald(self.writer, self.view, log)
         self.violations: list[str] = []
+        self.metrics = Metrics()
+        self.metrics.of_world = Gauges(
+            lambda: self.model.world, lambda: server.now, self.metrics.forget_domains
+        ).page
+        self.archivist = (
+            Archivist(Filing(archive, 0), self.writer, self.view, log, self.metrics) if archive else None
+        )
+        self.lines: list[
+            tuple[str, dict[str, Any]]
+        ] = []  # of the log: the part that speaks, and what it says
         for store, _ in self.view.by_resource().values():
             store.restart()
         for path, body in server.objects.items():
@@ -256,20 +271,31 @@ class Manager:
             (store.upsert if there else store.delete)(json.dumps(body).encode())
 
     def load(self) -> None:
-        everything = self.view.everything()
-        self.keeper.see(everything.pods)
+        changes = self.view.drain()
+        self.keeper.see(changes.pods)
+        self.herald.see(changes.nodes)
         self.keeper.restart()
-        self.violations += map(str, self.model.load(everything, self.server.now))
+        if self.archivist:
+            self.archivist.restart()
+        self.violations += map(str, self.model.load(self.view.everything(), self.server.now))
 
     async def _turn(self) -> bool:
         """One turn of the loop; whether its decisions could be written."""
         changes = self.view.drain()
         self.keeper.see(changes.pods)
         self.herald.see(changes.nodes)
+        if self.archivist:
+            self.archivist.see(changes.leases)
+        if self.model.is_behind(changes):
+            self.load()
+            return False
         step = self.model.advance(changes, self.keeper.news(), self.server.now)
         self.violations += map(str, step.violations)
+        for measure in step.measures:
+            self.metrics.take(measure)
         try:
             await self.carrier.carry_out(step)
+            self._record((*self.carrier.done(), *step.deeds))
             self.keeper.take(step.companies)
             self.keeper.work()
             await self.carrier.tell(step)
@@ -279,6 +305,8 @@ class Manager:
             await self.keeper.settle()
             self.load()
             return False
+        finally:
+            self._record(self.carrier.done())
         for run in self.carrier.untold:
             self.model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
         self.model.telling.unsay(self.carrier.unsaid)
@@ -286,9 +314,23 @@ class Manager:
         self.herald.tell(step.notes)
         self.herald.cordon(step.cordons, self.server.now)
         await self.herald.settle()
+        filed = self.archivist and await self.archivist.work(self.model, self._set_aside, self.server.now)
         if self.dead:
             raise StoppedError
-        return not (self.carrier.untold or self.carrier.unsaid or self.keeper.has_news)
+        return not filed and not (self.carrier.untold or self.carrier.unsaid or self.keeper.has_news)
+
+    async def _set_aside(self, leases: list[Lease]) -> list[str]:
+        return self.model.set_aside(leases)
+
+    def _record(self, deeds: Iterable[Deed]) -> None:
+        for deed in deeds:
+            self.lines += deed.lines
+            for measure in deed.measures:
+                self.metrics.take(measure)
+
+    def logged(self, message: str) -> list[object]:
+        """The leases that lines with this message are about."""
+        return [line.get("lease") for _, line in self.lines if message in str(line["message"])]
 
     def turn(self) -> None:
         """Turn once; nobody looks at what came of it yet."""

@@ -1,8 +1,9 @@
 """What the process says about itself is true."""
 
 import asyncio
+import threading
 
-from aiohttp import ClientSession, web
+from aiohttp import ClientSession
 
 from jobtree.core.check import Violation
 from jobtree.kube.errors import StatusError
@@ -76,26 +77,59 @@ def test_a_loop_that_does_not_turn_is_dead() -> None:
     assert health.illness() == []
 
 
-def test_all_of_it_is_served() -> None:
-    async def ask() -> list[tuple[int, str]]:
-        metrics = Metrics()
-        metrics.count(Violation("I6", "broken"))
-        health = Health(View("ns", lambda *_: None, lambda: None), metrics)
-        runner = await health.serve("127.0.0.1:0")
-        (site,) = runner.sites
-        assert isinstance(site, web.TCPSite)
-        port = runner.addresses[0][1]
-        try:
-            async with ClientSession() as session:
-                found = []
-                for path in ("healthz", "readyz", "metrics"):
-                    async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
-                        found.append((answer.status, await answer.text()))
-                return found
-        finally:
-            await runner.cleanup()
+async def served(health: Health, *paths: str) -> list[tuple[int, str]]:
+    """What a probe or a scraper gets."""
+    runner = await health.serve("127.0.0.1:0")
+    port = runner.addresses[0][1]
+    try:
+        async with ClientSession() as session:
+            found = []
+            for path in paths:
+                async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
+                    found.append((answer.status, await answer.text()))
+            return found
+    finally:
+        await runner.cleanup()
 
-    alive, ready, metrics = asyncio.run(ask())
+
+def test_all_of_it_is_served() -> None:
+    metrics = Metrics()
+    metrics.count(Violation("I6", "broken"))
+    health = Health(View("ns", lambda *_: None, lambda: None), metrics)
+    alive, ready, page = asyncio.run(served(health, "healthz", "readyz", "metrics"))
     assert alive == (200, "ok\n")
     assert (ready[0], "runs have not been seen yet" in ready[1]) == (503, True)
-    assert 'jobtree_invariant_violations_total{invariant="I6"} 1.0' in metrics[1]
+    assert 'jobtree_invariant_violations_total{invariant="I6"} 1.0' in page[1]
+
+
+def test_a_watch_that_went_silent_is_told_to_probes_and_scrapers_and_kills_nobody() -> None:
+    clock = Clock()
+    health = Health(seen_view(), Metrics(), clock)
+    health.watches = [watch(seen_view(), kind, clock) for kind in (NODES, CONFIG_MAPS)]
+    clock.now = STALE_SECONDS - 1
+    health.turned()
+    assert asyncio.run(served(health, "readyz")) == [(200, "ok\n")]
+    clock.now = STALE_SECONDS + 1
+    health.turned()
+    alive, ready, page = asyncio.run(served(health, "healthz", "readyz", "metrics"))
+    assert alive == (200, "ok\n")
+    assert ready == (503, f"nodes: silent for {STALE_SECONDS + 1:.0f} s\n")
+    assert f'jobtree_watch_silent_seconds{{resource="nodes"}} {STALE_SECONDS + 1}' in page[1]
+
+
+def test_a_scrape_does_not_hold_up_the_event_loop() -> None:
+    """Whoever reads the world may have to wait for a plan: probes are answered meanwhile."""
+
+    async def probe_during_scrape() -> list[tuple[int, str]]:
+        metrics, planned = Metrics(), threading.Event()
+        metrics.of_world = lambda: "" if planned.wait(30) else "the loop stood still\n"
+        health = Health(seen_view(), metrics)
+        health.leads = lambda: True
+        scrape = asyncio.ensure_future(served(health, "metrics"))
+        (probe,) = await served(health, "healthz")
+        planned.set()
+        return [probe, *(await scrape)]
+
+    probe, scrape = asyncio.run(probe_during_scrape())
+    assert probe == (200, "ok\n")
+    assert "the loop stood still" not in scrape[1]

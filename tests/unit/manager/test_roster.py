@@ -19,21 +19,27 @@ NAMES = [f"r-{UID[:8]}-0-0-1", f"r-{UID[:8]}-0-1-1"]
 
 
 def live(
-    rank: int, phase: str = "Running", *, node: str = "", reason: str = "", deleted: str | None = None
+    rank: int,
+    phase: str = "Running",
+    *,
+    node: str = "",
+    reason: str = "",
+    deleted: str | None = None,
+    namespace: str = "ns",
 ) -> Held[LivePod]:
     where = node or f"n{rank + 1}"
     pod = Pod(
-        namespace="ns",
+        namespace=namespace,
         name=NAMES[rank],
-        uid=f"pod-{rank}",
+        uid=f"pod-{rank}-{namespace}",
         node=where,
         gpus=8,
         cpu_milli=0,
         memory_bytes=0,
-        jobtree=True,
+        run_uid=UID,
         finished=phase in ("Succeeded", "Failed"),
     )
-    return Held(pod.uid, pod.name, "ns", "1", LivePod(pod, {}, UID, phase, reason, deleted, ""))
+    return Held(pod.uid, pod.name, namespace, "1", LivePod(pod, {}, phase, reason, deleted, ""))
 
 
 def came(*pods: Held[LivePod]) -> list[Change[LivePod]]:
@@ -88,7 +94,7 @@ def test_a_pod_that_is_gone_is_lost_if_it_was_ever_there() -> None:
 def test_a_pod_that_others_delete_is_lost_and_one_that_we_end_is_not() -> None:
     roster = Roster()
     roster.see(came(live(0, deleted="2026-01-05T09:00:00Z"), live(1)))
-    assert told(roster, {"pod-0"}) == []
+    assert told(roster, {"pod-0-ns"}) == []
     assert told(roster) == [(False, (0, 0))]
 
 
@@ -96,6 +102,15 @@ def test_a_rank_that_moves_is_not_lost_with_its_old_pod() -> None:
     roster = Roster()
     roster.see(came(live(0), live(1, node="elsewhere")))
     assert told(roster) == []
+
+
+def test_a_pod_of_another_namespace_tells_nothing_of_a_run_whatever_it_says() -> None:
+    roster = Roster()
+    roster.see(came(live(0), live(1)))
+    roster.see(came(live(0, "Failed", namespace="eve"), live(1, "Succeeded", namespace="eve")))
+    assert told(roster) == []
+    roster.see([Change(live(0, namespace="eve"), None)])
+    assert (told(roster), sorted(roster.of(RUN))) == ([], NAMES)
 
 
 def test_gpus_of_a_node_are_those_of_pods_that_have_not_ended_and_those_asked_for() -> None:

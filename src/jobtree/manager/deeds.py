@@ -1,0 +1,176 @@
+"""Deeds: what is counted and logged of a decision, once it is written.
+
+A deed goes with the write that commits its decision: of a resolution the Reservation, of stages that start
+together their tree, else the Run; what only changes promises goes with the step. So a decision that was
+refused is neither counted nor logged, and one that was written is, once, even if a later one was refused.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from jobtree.api.lease import ClosureReason
+from jobtree.api.quantities import SECOND
+from jobtree.api.run import Run
+from jobtree.core.actions import Action
+from jobtree.core.follow import upstreams
+from jobtree.core.lease import Lease, RunKey
+from jobtree.core.reasons import Reason
+from jobtree.core.record import Record
+from jobtree.core.runs import RunState
+from jobtree.core.world import World
+from jobtree.manager.metrics import (
+    ADMISSION,
+    DRAWS,
+    PREEMPTIONS,
+    PROMISE_ERROR,
+    RESOLVER,
+    SUBMITTED,
+    Measure,
+)
+from jobtree.manager.steps import Deed
+from jobtree.sim.events import joined
+from jobtree.sim.keys import sign
+
+PREEMPTED: frozenset[ClosureReason] = frozenset(
+    {"RandomPreempt", "Reclaimed", "ReclaimedBySpare", "Shrink", "DropSpare"}
+)
+FORECAST = frozenset({"Reserve", "Move", "Withdraw", "Supersede"})
+RESOLVER_KINDS = frozenset({"Activate", "Settle", "Preempt"})
+RESOLVED = frozenset({Reason.ACTIVATED, Reason.RANDOM_PREEMPT, Reason.KEY_CHANGED})
+KEPT = frozenset({"Activate", "Supersede", "Settle"})
+SUBMISSION = Deed(measures=(Measure(SUBMITTED),))
+
+
+def deeds_of(world: World, actions: Sequence[Action]) -> dict[RunKey, tuple[Deed, ...]]:
+    """The deeds of actions that are about to be carried out, by the Run that each is about."""
+    found: dict[RunKey, tuple[Deed, ...]] = {}
+    kept: set[RunKey] = set()  # Reservations: one that starts several stages is one promise
+    for action in joined(actions):
+        measures = [*measures_of(world, action)]
+        if action.promise is not None and (action.run[0], action.promise.name) not in kept:
+            kept.add((action.run[0], action.promise.name))
+            measures += promise_measures(action)
+        deed = Deed(tuple(lines_of(world, action)), tuple(measures))
+        found[action.run] = (*found.get(action.run, ()), deed)
+    return found
+
+
+# Logged
+
+
+def lines_of(world: World, action: Action) -> Iterator[tuple[str, dict[str, object]]]:
+    """The line of an action: which part decided it, and why."""
+    if action.kind == "Withdraw" and action.promise is None:
+        return  # it is looked at again: what comes of that is told
+    line: dict[str, object] = {
+        "message": action.kind,
+        "run": "/".join(action.run),
+        "cause": str(action.cause.reason),
+        "why": str(action.cause),
+    }
+    if action.opens:
+        line["opens"] = sum(lease.gpus for lease in action.opens)
+    if action.closes:
+        line["closes"] = sum(world.held[closing.lease].lease.gpus for closing in action.closes)
+        line["reasons"] = sorted({closing.reason for closing in action.closes})
+    if action.promise is not None:
+        line["reservation"] = action.promise.name
+    record = action.record
+    if record is not None:
+        line["seed"] = record.seed
+    if record is not None and record.decision.losers:
+        line["message"] = "RandomPreempt"
+        line["losers"] = [loser_name(world, uid) for uid in record.decision.losers]
+        line["record"] = sign(record, world.lottery_key)
+    yield part_of(action), line
+
+
+def bereavement(lease: Lease) -> Deed:
+    """A Run went before its leases were ended: somebody took its finalizer away."""
+    line: dict[str, object] = {
+        "message": "a Run is gone that held a lease: it is ended",
+        "run": "/".join(lease.run),
+        "lease": lease.name,
+        "closes": lease.gpus,
+    }
+    return Deed((("binder", line),))
+
+
+def loser_name(world: World, uid: str) -> str:
+    """A Run by its name; a record names Runs by UID."""
+    return next(("/".join(state.key) for state in world.runs.values() if state.uid == uid), uid)
+
+
+def part_of(action: Action) -> str:
+    if action.kind in RESOLVER_KINDS or (action.kind != "Start" and action.cause.reason in RESOLVED):
+        return "resolver"
+    return "forecast" if action.kind in FORECAST else "binder"
+
+
+# Counted
+
+
+def measures_of(world: World, action: Action) -> Iterator[Measure]:
+    state = world.runs[action.run]
+    if action.kind == "Start" and state.shape is not None and not state.attempt:
+        waited = (action.at - waits_since(world, state, action.at)) / SECOND
+        yield Measure(ADMISSION, (state.flavor, str(action.cause.reason)), waited)
+    if action.record is not None:
+        yield from resolver_measures(action.record, state.flavor)
+    if action.cause.reason is not Reason.RESIZED:
+        yield from preemption_measures(world, action)
+
+
+def waits_since(world: World, state: RunState, now: int) -> int:
+    """Since its creation, or the end of the last that it follows, which may end with this very plan."""
+    ends = [one.state.phase_at for one in upstreams(world, state) if one.state is not None and one.done]
+    ending = [now for one in upstreams(world, state) if not one.done]
+    return min(now, max(state.created, *ends, *ending, 0))
+
+
+def promise_measures(action: Action) -> Iterator[Measure]:
+    """By how much a start missed what was promised before any slip; nothing, where it had no date."""
+    promise = action.promise
+    if promise is None or action.kind not in KEPT:
+        return
+    first = next((slip.before for slip in promise.slips if slip.before is not None), promise.at)
+    if first is not None:
+        yield Measure(PROMISE_ERROR, value=(action.at - first) / SECOND)
+
+
+def resolver_measures(record: Record, flavor: str) -> Iterator[Measure]:
+    """What was taken, in each domain that it was taken in."""
+    case, decision = record.case, record.decision
+    domains = {room.node: room.domain for room in case.nodes}
+    taken = [(case.takings[index].kind, case.takings[index].gpus) for index in decision.takings]
+    losers = frozenset(decision.losers)
+    drawn = [("Lottery", ticket.gpus) for ticket in case.tickets if ticket.run in losers]
+    for kind, gpus in (*taken, *drawn):
+        for domain in sorted({domains[node] for node, _ in gpus if node in domains}):
+            yield Measure(RESOLVER, (kind, flavor, domain))
+    if decision.draws:
+        yield Measure(DRAWS, value=len(decision.draws))
+
+
+def preemption_measures(world: World, action: Action) -> Iterator[Measure]:
+    """A Run that lost GPUs to others counts once in each domain, for each reason."""
+    lost = {
+        (lease.flavor, domain, closing.reason)
+        for closing in action.closes
+        if closing.reason in PREEMPTED
+        for lease in (world.held[closing.lease].lease,)
+        for domain in domains_of(world, (node for node, _ in lease.slots))
+    }
+    for labels in sorted(lost):
+        yield Measure(PREEMPTIONS, labels)
+
+
+def domains_of(world: World, nodes: Iterable[str]) -> set[str]:
+    """Where those of these nodes are that are still there."""
+    found = (world.fleet.nodes.get(node) for node in nodes)
+    return {state.domain.name for state in found if state is not None}
+
+
+def is_submission(run: Run) -> bool:
+    """Whether the first status of this Run is what is written now. Stages are not submitted: trees are."""
+    owners = run.metadata.owner_references
+    return run.status.phase is None and not any(one.controller and one.kind == "Run" for one in owners)
