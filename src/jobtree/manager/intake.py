@@ -58,7 +58,7 @@ class Intake:
         self._note_decisions(changes.runs)
         for run in changes.runs:
             self._see_run(run)
-        found = self.book.see(changes.leases)
+        found = self.book.see(changes.leases, changes.unread)
         for reservation in changes.reservations:
             self._see_reservation(reservation)
         return found

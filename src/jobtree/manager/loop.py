@@ -19,7 +19,8 @@ from jobtree.manager.health import Health
 from jobtree.manager.herald import Herald
 from jobtree.manager.keeper import Keeper
 from jobtree.manager.log import Log
-from jobtree.manager.metrics import LEADING
+from jobtree.manager.metrics import LEADING, UNREADABLE
+from jobtree.manager.misfits import Misfits
 from jobtree.manager.model import Model
 from jobtree.manager.steps import Deed, Step
 from jobtree.manager.view import Changes, View
@@ -49,6 +50,7 @@ class Loop:
         self._carrier = Carrier(writer, view, log)
         self._keeper = Keeper(writer, view, log, now_ms, self.woken.set)
         self._herald = Herald(writer, view, log)
+        self._misfits = Misfits(writer, view, log)
 
     async def run(self) -> None:
         """Until it is told to stop, or may not write any more: then FencedError is raised."""
@@ -109,6 +111,8 @@ class Loop:
             self.woken.set()
         self._herald.tell((*step.notes, *self._keeper.notes()))
         self._herald.cordon(step.cordons, now_ms())
+        self._metrics.set_to(UNREADABLE, len(self._view.runs.unreadable))
+        await self._misfits.tell(now_ms())
         return step
 
     def _notice(self, changes: Changes) -> None:

@@ -33,6 +33,7 @@ from jobtree.manager.herald import Herald
 from jobtree.manager.keeper import Keeper
 from jobtree.manager.log import Log
 from jobtree.manager.metrics import Metrics
+from jobtree.manager.misfits import Misfits
 from jobtree.manager.model import Model
 from jobtree.manager.steps import Deed
 from jobtree.manager.view import View
@@ -232,6 +233,7 @@ class Manager:
         self.carrier = Carrier(self.writer, self.view, log)
         self.keeper = Keeper(self.writer, self.view, log, lambda: server.now, lambda: None)
         self.herald = Herald(self.writer, self.view, log)
+        self.misfits = Misfits(self.writer, self.view, log)
         self.violations: list[str] = []
         self.metrics = Metrics()
         self.metrics.of_world = Gauges(lambda: self.model.world, lambda: server.now).page
@@ -298,6 +300,7 @@ class Manager:
         await self.keeper.settle()
         self.herald.tell(step.notes)
         self.herald.cordon(step.cordons, self.server.now)
+        await self.misfits.tell(self.server.now)
         await self.herald.settle()
         if self.dead:
             raise StoppedError
