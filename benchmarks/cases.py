@@ -36,6 +36,7 @@ from benchmarks.sampling import NANOSECONDS_PER_MS, percentile_ms, percentile_ns
 from benchmarks.scale import Effort, Scale
 from benchmarks.workload import Workload
 from jobtree.core.world import World
+from jobtree.manager.gauges import Gauges
 
 
 def run_all(effort: Effort) -> Iterator[Section]:
@@ -51,6 +52,7 @@ def run_all(effort: Effort) -> Iterator[Section]:
     world, build_ns = timed(lambda: build(objects, now))
     yield inventory(effort.large, world, objects)
     yield building(parse_ns, build_ns)
+    yield scrapes(world, effort)
     few_closed = build(with_closed(objects, effort.few_closed), now)
     fleets = [
         Fleet(effort.large, world),
@@ -85,6 +87,15 @@ def inventory(scale: Scale, world: World, objects: Sequence[Parsed]) -> Section:
         ("closed leases", sum(map(is_closed_lease, objects))),
     )
     return Section("the fleet", tuple(Figure(name, count, "") for name, count in counts))
+
+
+def scrapes(world: World, effort: Effort) -> Section:
+    """What /metrics costs, most of it away from the event loop and from planning."""
+    gauges = Gauges(lambda: world, lambda: world.now)
+    samples = [timed(gauges.page)[1] for _ in range(effort.events)]
+    bar = bars.SCRAPE_MS if effort.judged else None
+    figure = Figure("a page of metrics, p50", percentile_ms(samples, 50), "ms", bar)
+    return Section("a scrape of all gauges", (figure,))
 
 
 def refusals(fleet: Fleet, effort: Effort) -> Section:

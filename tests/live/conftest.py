@@ -13,8 +13,9 @@ from tests.live.definitions import apply_definitions, await_definitions
 from tests.live.eventful import SOUND, Ground, Hour, Outcome
 from tests.live.fleet import Fleet
 from tests.live.guarding import Guarded, guarded_cluster
+from tests.live.hooking import cluster_without_policies
 from tests.live.managing import Scene
-from tests.live.packages import why_no_real_nodes
+from tests.live.packages import why_no_prometheus, why_no_real_nodes
 from tests.live.real_nodes import RealNodes
 from tests.live.rest import Rest
 from tests.live.stage import Stage
@@ -25,6 +26,7 @@ PROGRAMS = {
     "made_cluster": cluster.PROGRAMS,
     "stage": cluster.PROGRAMS,
     "guarded": cluster.PROGRAMS,
+    "watched": cluster.PROGRAMS,
     "ground": cluster.PROGRAMS,
     "real_nodes": (*cluster.PROGRAMS, *cluster.REAL_PROGRAMS),
 }
@@ -68,11 +70,21 @@ def fleet(control_plane: ControlPlane) -> Fleet:
 
 
 @pytest.fixture(scope="session")
-def guarded(programs: dict[str, Path]) -> Iterator[Guarded]:
-    """A control plane of its own with the admission policies, a running manager and fake nodes."""
+def guarded(request: pytest.FixtureRequest, programs: dict[str, Path]) -> Iterator[Guarded]:
+    """A control plane of its own with a running manager and fake nodes, and the rules of who may do what.
+
+    Admission policies hold them, or, where a module says so (``PATHS``), the webhook as on old clusters.
+    """
     assert "kwok" in programs
-    with guarded_cluster() as cluster_with_policies:
-        yield cluster_with_policies
+    made = {"policies": guarded_cluster, "webhook": cluster_without_policies}[request.param]
+    with made() as cluster_with_rules:
+        yield cluster_with_rules
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "guarded" in metafunc.fixturenames:
+        paths = getattr(metafunc.function, "paths", getattr(metafunc.module, "PATHS", ("policies",)))
+        metafunc.parametrize("guarded", paths, indirect=True, scope="session")
 
 
 @pytest.fixture
@@ -145,15 +157,17 @@ def _shown(session: pytest.Session) -> Iterator[None]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Says loudly which tests did not run for want of root: the one thing that is ever skipped."""
-    why = why_no_real_nodes()
-    skipped = [
-        one.nodeid for one in terminalreporter.stats.get("skipped", ()) if why and why in str(one.longrepr)
-    ]
-    if skipped:
-        terminalreporter.section("NOT RUN: tests on real nodes", red=True, bold=True)
-        terminalreporter.line(f"{len(skipped)} tests did not run, for {why}:", red=True)
-        for test in skipped:
-            terminalreporter.line(f"  {test}")
+    for what, why in (("on real nodes", why_no_real_nodes()), ("with Prometheus", why_no_prometheus())):
+        skipped = [
+            one.nodeid
+            for one in terminalreporter.stats.get("skipped", ())
+            if why and why in str(one.longrepr)
+        ]
+        if skipped:
+            terminalreporter.section(f"NOT RUN: tests {what}", red=True, bold=True)
+            terminalreporter.line(f"{len(skipped)} tests did not run, for {why}:", red=True)
+            for test in skipped:
+                terminalreporter.line(f"  {test}")
 
 
 @pytest.hookimpl(wrapper=True)

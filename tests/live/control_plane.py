@@ -190,10 +190,15 @@ class ControlPlane:
         return Fleet(self, node_lease_seconds)
 
     def real_nodes(
-        self, count: int = 2, *, gpus: int = 8, labels: Mapping[str, str] | None = None
+        self,
+        count: int = 2,
+        *,
+        gpus: int = 8,
+        labels: Mapping[str, str] | None = None,
+        images: Sequence[Path] = (),
     ) -> RealNodes:
         """Starts real kubelets, with their network and DNS, and waits until they are ready. Needs root."""
-        return RealNodes(self, count, gpus, labels or {})
+        return RealNodes(self, count, gpus, labels or {}, images)
 
     # --- parts
 
@@ -219,7 +224,7 @@ class ControlPlane:
     def _start_api_server(self) -> None:
         """A port that was free a moment ago may be taken by now: then another one is tried."""
         for attempt in range(1, PORT_ATTEMPTS + 1):
-            port = _free_port()
+            port = free_port()
             self.url = f"https://127.0.0.1:{port}"
             flags = (
                 api_server_flags(self.directory, self.authority, self._etcd_socket, port) | self._extra_flags
@@ -252,7 +257,7 @@ class ControlPlane:
         wait_until(ready, "the API server says that it is ready", START_SECONDS)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -38,26 +38,23 @@ def install(plane: ControlPlane) -> Path:
     return manager_kubeconfig(plane)
 
 
-def apply_base(plane: ControlPlane, webhook_url: str = "") -> None:
-    """The manifests, with the webhook at this address; without one, no webhook is asked.
+def apply_base(plane: ControlPlane) -> None:
+    """The manifests without the webhook: nobody is asked.
 
-    A Service of this cluster leads nowhere: its nodes and their network are not real.
+    A Service of this cluster leads nowhere, since its nodes and their network are not real: see ``hooking``.
     """
-    built = plane.kubectl("kustomize", str(BASE)).stdout
-    documents = [one for one in yaml.safe_load_all(built) if webhook_url or not is_webhook(one)]
-    for document in filter(is_webhook, documents):
-        point_to(document, webhook_url)
+    documents = [one for one in built(plane, BASE) if not is_webhook(one)]
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+
+
+def built(plane: ControlPlane, directory: Path) -> list[Manifest]:
+    """What kustomize makes of a directory, without the Deployment: the manager is a process of the tests."""
+    documents = yaml.safe_load_all(plane.kubectl("kustomize", str(directory)).stdout)
+    return [one for one in documents if one["kind"] != "Deployment"]
 
 
 def is_webhook(document: Manifest) -> bool:
     return str(document["kind"]).endswith("WebhookConfiguration")
-
-
-def point_to(configuration: Manifest, url: str) -> None:
-    """Have the API server ask at this address in place of a Service."""
-    for webhook in configuration["webhooks"]:
-        webhook["clientConfig"] = {"url": url + webhook["clientConfig"]["service"]["path"]}
 
 
 def manager_kubeconfig(plane: ControlPlane) -> Path:
@@ -98,20 +95,27 @@ def await_account(plane: ControlPlane, namespace: str = "default") -> None:
 class Manager:
     """A running manager. Ends with the test, if it has not ended before."""
 
-    def __init__(self, plane: ControlPlane, kubeconfig: Path, *flags: str, name: str = "manager") -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        kubeconfig: Path,
+        *flags: str,
+        name: str = "manager",
+        module: str = "jobtree.manager",
+    ) -> None:
         self.plane = plane
         self.log = plane.directory / f"{name}-{time.monotonic_ns()}.log"
         command = [
             sys.executable,
             "-m",
-            "jobtree.manager",
+            module,
             f"--kubeconfig={kubeconfig}",
             f"--namespace={NAMESPACE}",
             "--health-address=",
             "--check-seconds=0",
             *flags,
         ]
-        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+        environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}"}
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment

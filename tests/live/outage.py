@@ -1,5 +1,6 @@
 """Taking an API server away from those who use it, for a while."""
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from tests.live.control_plane import ControlPlane
@@ -8,13 +9,14 @@ from tests.live.process import wait_until
 LIMIT_SECONDS = 60
 
 
-def restart(plane: ControlPlane) -> None:
+def restart(plane: ControlPlane, meanwhile: Callable[[], None] = lambda: None) -> None:
     """Ends the API server without warning and starts it again with the same flags; etcd goes on."""
     server = next(one for one in plane.servers if one.name == "kube-apiserver" and not one.has_ended)
     command = server._process.args
     assert isinstance(command, list)
     server._process.kill()
     server._process.wait(LIMIT_SECONDS)
+    meanwhile()
     plane.start("kube-apiserver", *map(str, command[5:]))
 
     def ready() -> bool:

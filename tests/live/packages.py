@@ -1,7 +1,7 @@
-"""The system programs that real nodes need: a container runtime and network plugins, from Debian's packages.
+"""System programs from Debian's packages: Prometheus, and what real nodes and images are made with.
 
 Only root can run real nodes, so only root gets this far: what is missing is then installed with apt-get.
-Where there is no apt-get, the error says what to install by hand.
+Where there is no apt-get, the error says what to install by hand. A Prometheus that is there serves anybody.
 """
 
 import os
@@ -18,9 +18,12 @@ COMMANDS = {
     "runc": "runc",
     "ip": "iproute2",
     "mount": "mount",
+    "buildah": "buildah",
+    "debootstrap": "debootstrap",
 }
 """Each command, and the package it is in."""
 _CNI_PACKAGE = "containernetworking-plugins"
+_PROMETHEUS = "prometheus"
 
 
 def why_no_real_nodes() -> str | None:
@@ -30,13 +33,31 @@ def why_no_real_nodes() -> str | None:
     return None
 
 
+def why_no_prometheus() -> str | None:
+    """Why there is no Prometheus here, and none can be had."""
+    if os.geteuid() != 0 and not _prometheus_installed():
+        return f"there is no prometheus and promtool, and only root can install them (Debian's {_PROMETHEUS})"
+    return None
+
+
+def install_prometheus() -> None:
+    """Installs it if it is missing. Raises CommandFailedError if that cannot be done."""
+    if not _prometheus_installed():
+        _install([_PROMETHEUS], "The tests of metrics need")
+
+
+def _prometheus_installed() -> bool:
+    return all(shutil.which(program) for program in ("prometheus", "promtool"))
+
+
 def install_packages() -> None:
-    """Installs what is missing. Raises CommandFailedError if that cannot be done."""
+    """Installs what is missing for real nodes. Raises CommandFailedError if that cannot be done."""
     missing = {package for command, package in COMMANDS.items() if shutil.which(command) is None}
     if not _cni_installed():
         missing.add(_CNI_PACKAGE)
     if missing:
-        _install(sorted(missing))
+        hint = f"; the network plugins belong in {CNI_DIRECTORIES[1]}"
+        _install(sorted(missing), "Real nodes need", hint)
 
 
 def cni_directory() -> Path:
@@ -48,11 +69,11 @@ def _cni_installed() -> bool:
     return any((directory / "bridge").exists() for directory in CNI_DIRECTORIES)
 
 
-def _install(packages: list[str]) -> None:
+def _install(packages: list[str], who: str, hint: str = "") -> None:
     if shutil.which("apt-get") is None:
         raise CommandFailedError(
-            f"Real nodes need {', '.join(packages)} (so Debian calls them), and there is no apt-get "
-            f"here: install them by hand; the network plugins belong in {CNI_DIRECTORIES[1]}."
+            f"{who} {', '.join(packages)} (so Debian calls them), and there is no apt-get "
+            f"here: install them by hand{hint}."
         )
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for arguments in (["update"], ["install", "-y", "--no-install-recommends", *packages]):

@@ -45,6 +45,10 @@ class Server:
             )
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def has_ended(self) -> bool:
         return self._process.poll() is not None
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.live.guarding import (
+    BOTH_PATHS,
     BUDGETS,
     GROUP,
     LEASES,
@@ -16,6 +17,7 @@ from tests.live.guarding import (
     gpu_container,
     grant_spend,
     label,
+    only_with,
     pod,
     pods_of,
     run_of,
@@ -25,6 +27,7 @@ from tests.live.managing import ACCOUNT, NAMESPACE, Scene
 from tests.live.manifests import API_VERSION, budget, envelope, lease
 from tests.live.process import wait_until
 
+PATHS = BOTH_PATHS
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
 
@@ -41,6 +44,7 @@ def is_gone(guarded: Guarded, path: str) -> bool:
     return guarded.plane.rest.get(path).status == 404
 
 
+@only_with("policies")
 def test_the_server_has_nothing_against_any_expression(guarded: Guarded) -> None:
     names = [one["metadata"]["name"] for one in guarded.plane.rest.get(POLICIES).body["items"]]
     assert sorted(names) == [
@@ -167,6 +171,7 @@ def test_labels_of_their_own_may_be_put_on_ranks(guarded: Guarded, scene: Scene)
     assert answer.accepted, answer.message
 
 
+@only_with("policies")
 def test_the_managers_rights_are_these_and_no_others(guarded: Guarded) -> None:
     rights = {
         (where, group, resource, verb, name)

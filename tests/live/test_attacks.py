@@ -1,6 +1,7 @@
 """Attacks on money and records that must fail, each with the credentials of a real user."""
 
 from tests.live.guarding import (
+    BOTH_PATHS,
     BUDGETS,
     GROUP,
     LEASES,
@@ -16,6 +17,8 @@ from tests.live.managing import Scene
 from tests.live.manifests import API_VERSION, budget, lease, reservation
 from tests.live.process import wait_until
 from tests.live.rest import Rest
+
+PATHS = BOTH_PATHS
 
 # Money
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.live.guarding import (
+    BOTH_PATHS,
     GROUP,
     MAIN,
     Guarded,
@@ -21,6 +22,8 @@ from tests.live.guarding import (
 from tests.live.managing import Scene
 from tests.live.process import wait_until
 from tests.live.rest import Rest
+
+PATHS = BOTH_PATHS
 
 # Whose pod is it
 

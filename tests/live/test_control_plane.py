@@ -73,8 +73,8 @@ def test_a_failed_kubectl_shows_what_it_said(control_plane: ControlPlane) -> Non
 
 def test_a_port_that_is_taken_is_not_insisted_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        ports = iter([taken.getsockname()[1], control_plane_module._free_port()])
-        monkeypatch.setattr(control_plane_module, "_free_port", lambda: next(ports))
+        ports = iter([taken.getsockname()[1], control_plane_module.free_port()])
+        monkeypatch.setattr(control_plane_module, "free_port", lambda: next(ports))
         with ControlPlane() as plane:
             assert plane.kubectl("get", "--raw", "/readyz").stdout == "ok"
             directory = plane.directory

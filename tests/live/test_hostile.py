@@ -3,12 +3,24 @@
 However odd a Run is, the manager goes on, and everybody else's Runs with it.
 """
 
-from tests.live.guarding import GROUP, MAIN, Guarded, grant, grant_spend, refused, run_of, runs_of
+from tests.live.guarding import (
+    BOTH_PATHS,
+    GROUP,
+    MAIN,
+    Guarded,
+    grant,
+    grant_spend,
+    only_with,
+    refused,
+    run_of,
+    runs_of,
+)
 from tests.live.managing import ACCOUNT, NAMESPACE, Scene
 from tests.live.manifests import API_VERSION, Manifest
 from tests.live.process import wait_until
 from tests.live.rest import Rest
 
+PATHS = BOTH_PATHS
 HOST = [{"name": "host", "hostPath": {"path": "/"}}]
 
 
@@ -49,6 +61,7 @@ def test_nobody_runs_as_jobtree(guarded: Guarded, attacked: Scene, mallory: Rest
     assert mallory.delete(attacked.path("r")).accepted
 
 
+@only_with("policies")
 def test_pod_security_holds_for_pods_that_jobtree_makes(guarded: Guarded) -> None:
     scene = guarded.scene(**{"pod-security.kubernetes.io/enforce": "baseline"})
     scene.nodes("nv-a", 1)
@@ -124,6 +137,20 @@ def test_metadata_without_measure_is_refused(attacked: Scene, mallory: Rest) -> 
         refused(mallory.post(runs_of(attacked), forged), says)
 
 
+@only_with("webhook")
+def test_the_webhook_has_an_answer_to_every_hostile_run(
+    guarded: Guarded, attacked: Scene, mallory: Rest
+) -> None:
+    for name, fields in {**FITTING, **MISSHAPEN}.items():
+        answer = mallory.post(f"{runs_of(attacked)}?dryRun=All", run_of(attacked, name, "mine", **fields))
+        assert answer.status in (201, 422), answer.message
+    for spec in ("none", [1], {"stages": "x"}, {"stages": [{"name": [1], "sparesPerGroup": {}}, 7]}):
+        answer = mallory.post(runs_of(attacked), {**run_of(attacked, "r", "mine"), "spec": spec})
+        assert answer.status in (400, 422), answer.message
+    assert not [line for line in guarded.manager.lines() if line["message"] == "no answer"]
+
+
+@only_with("policies")
 def test_a_hostile_run_stops_nobody_elses(guarded: Guarded, attacked: Scene, mallory: Rest) -> None:
     attacked.nodes("nv-b", len(FITTING) + len(MISSHAPEN) + 2)
     attacked.budget("rich", 1000)

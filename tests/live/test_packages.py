@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.live import packages
-from tests.live.packages import install_packages, why_no_real_nodes
+from tests.live.packages import (
+    install_packages,
+    install_prometheus,
+    why_no_prometheus,
+    why_no_real_nodes,
+)
 from tests.live.progress import CommandFailedError
 
 ROOT = Path(__file__).parents[2]
@@ -28,10 +33,11 @@ def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_missing_is_installed(apt_get: Path) -> None:
+    everything = "buildah containerd containernetworking-plugins debootstrap iproute2 mount runc"
     install_packages()
     assert apt_get.read_text().splitlines() == [
         "-q update",
-        "-q install -y --no-install-recommends containerd containernetworking-plugins iproute2 mount runc",
+        f"-q install -y --no-install-recommends {everything}",
     ]
 
 
@@ -46,8 +52,33 @@ def test_what_is_there_is_left_alone(apt_get: Path) -> None:
 
 def test_without_apt_get_it_says_what_to_install(apt_get: Path) -> None:
     (apt_get.parent / "bin" / "apt-get").unlink()
-    with pytest.raises(CommandFailedError, match="Real nodes need containerd, containernetworking-plugins, "):
+    with pytest.raises(
+        CommandFailedError, match="Real nodes need buildah, containerd, containernetworking-plugins, "
+    ):
         install_packages()
+
+
+def test_prometheus_is_installed_where_it_is_missing(apt_get: Path) -> None:
+    install_prometheus()
+    for program in ("prometheus", "promtool"):
+        (apt_get.parent / "bin" / program).symlink_to("apt-get")
+    install_prometheus()
+    assert apt_get.read_text().splitlines() == [
+        "-q update",
+        "-q install -y --no-install-recommends prometheus",
+    ]
+
+
+def test_only_root_can_install_prometheus_and_anybody_can_run_it(
+    apt_get: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert why_no_prometheus() is None
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "only root can install them" in str(why_no_prometheus())
+    for program in ("prometheus", "promtool"):
+        (apt_get.parent / "bin" / program).symlink_to("apt-get")
+    assert why_no_prometheus() is None
 
 
 def test_only_root_can_run_real_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

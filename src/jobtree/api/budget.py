@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, field
 
+from jobtree.api.carried import CarriedUses
 from jobtree.api.meta import Conditions, ObjectMeta, Wire
 from jobtree.api.rules import SET, Rule, if_has
 from jobtree.api.scalars import (
@@ -138,6 +139,7 @@ class Usage(Wire):
 class BudgetStatus(Wire):
     envelopes: Annotated[tuple[Usage, ...], Meta(max_length=64)] = ()
     aggregate_caps: Annotated[tuple[Usage, ...], Meta(max_length=16)] = ()
+    carried: CarriedUses | None = None
     conditions: Conditions = ()
     observed_generation: Tally = 0
 

@@ -16,6 +16,8 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 MILLI = 1_000
 MILLI_PLACES = 3
+MICRO = 1_000_000
+MICRO_PLACES = 6
 
 _DURATION = re.compile(DURATION_PATTERN)
 _TIME = re.compile(TIME_PATTERN)
@@ -78,6 +80,21 @@ def format_milli(thousandths: int) -> str:
     sign, rest = ("-", -thousandths) if thousandths < 0 else ("", thousandths)
     whole, fraction = divmod(rest, MILLI)
     return sign + str(whole) + (f".{fraction:03d}".rstrip("0") if fraction else "")
+
+
+def parse_micro(text: str) -> int:
+    """A decimal string in millionths: ``"0.25"`` is 250000. More than six decimals are refused."""
+    whole, _, fraction = text.partition(".")
+    is_decimal = whole.isdecimal() and (not fraction or fraction.isdecimal())
+    if not is_decimal or len(fraction) > MICRO_PLACES:
+        raise ValueError(f"{text!r} is not a decimal with at most six places, such as 0.25")
+    return int(whole) * MICRO + int(fraction.ljust(MICRO_PLACES, "0"))
+
+
+def format_micro(millionths: int) -> str:
+    """250000 is ``"0.25"``. Thousandths of a GPU times milliseconds are millionths of a GPU-second."""
+    whole, fraction = divmod(millionths, MICRO)
+    return str(whole) + (f".{fraction:06d}".rstrip("0") if fraction else "")
 
 
 def parse_slots(ranges: Iterable[str]) -> dict[str, int]:

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
+from jobtree.api.carried import CarriedRun
 from jobtree.api.lease import ClosureReason, LeaseClass, OpenReason, Payer, Role, RunRef
 from jobtree.api.meta import Conditions, ObjectMeta, PodTemplate, Wire
 from jobtree.api.rules import Rule, if_has
@@ -267,6 +268,7 @@ class RunStatus(Wire):
     revision: Tally = 0
     decided: Annotated[tuple[Decided, ...], Meta(max_length=64)] = ()  # of a tree: stages that start together
     funding: Annotated[tuple[FundingShare, ...], Meta(max_length=256)] = ()
+    carried: CarriedRun | None = None
     reservation: Name | None = None
     earliest_start: Time | None = None
     deficit_gpus: Count = 0

@@ -58,6 +58,14 @@ Decimal = Annotated[
         description='a decimal in quotes, such as "0.25"',
     ),
 ]
+GpuSeconds = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9]{1,18}(\.[0-9]{1,6})?\Z",
+        max_length=25,
+        description='GPU-seconds in quotes, exact to the millionth, such as "3600.25"',
+    ),
+]
 Rate = Annotated[
     str,
     Meta(

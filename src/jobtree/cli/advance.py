@@ -12,6 +12,7 @@ kubectl runs --state cluster.yaml advance 30m
 kubectl runs --state cluster.yaml advance 1d12h
 kubectl runs --state cluster.yaml advance --to 2026-01-06T00:00:00Z
 kubectl runs --state cluster.yaml advance 30d --faults 7    # nodes fail and heal on the way
+kubectl runs --state cluster.yaml advance 90d --archive archive/
 """
 
 
@@ -29,8 +30,19 @@ kubectl runs --state cluster.yaml advance 30d --faults 7    # nodes fail and hea
     metavar="TIMES",
     help="So many times as many faults as real fleets have. Needs --faults with a number.",
 )
-def command(
-    settings: Settings, duration: str | None, until: str | None, faults: str | None, fault_rate: float | None
+@click.option(
+    "--archive",
+    metavar="DIR",
+    help="Closed leases older than the policy's leaseRetention move from the file to this directory.",
+)
+def command(  # noqa: PLR0913  one for each option
+    settings: Settings,
+    *,
+    duration: str | None,
+    until: str | None,
+    faults: str | None,
+    fault_rate: float | None,
+    archive: str | None,
 ) -> None:
     """Move the clock of a simulation, and show what happened on the way: one event a line."""
     from jobtree.api.quantities import format_time
@@ -43,7 +55,7 @@ def command(
         raise click.UsageError("advance needs a duration such as 30m, or --to TIME, and not both")
     if fault_rate is not None and not (faults or "").isdecimal():
         raise click.UsageError("--fault-rate needs --faults with a number to draw from")
-    with edit(settings) as cluster:
+    with edit(settings, archive=archive) as cluster:
         at = _instant(cluster.now, duration, until)
         if faults is None:
             cluster.advance(at)

@@ -2,28 +2,39 @@
 
 import click
 
-from jobtree.cli.settings import Settings, Verbs, verb
+from jobtree.cli.settings import Settings, Verbs, period_options, verb
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml budgets usage
 kubectl runs --state cluster.yaml budgets usage --owner org:ai:rai:sys
 kubectl runs --state cluster.yaml budgets usage -o json
+kubectl runs --state cluster.yaml budgets usage --since 2026-01-01 --until 2026-02-01 -o csv
 """
 
 
-@verb("usage", examples=EXAMPLES)
+@verb("usage", examples=EXAMPLES, csv=True)
 @click.option("--owner", metavar="OWNER", help="Only budgets of this team and of teams below it.")
-def usage(settings: Settings, owner: str | None) -> None:
+@period_options
+def usage(
+    settings: Settings, owner: str | None, since: str | None, until: str | None, archive: str | None
+) -> int:
     """Per envelope and cap: GPUs used and free, split by class; GPU-hours used and left.
 
     Spares count at their discounted rate, opportunistic GPUs are not charged. A dash means: no limit.
+    With --since or --until, what each envelope paid for in that time, archived leases included.
     """
     from jobtree.cli.ledgerview import belongs_to
     from jobtree.cli.output import print_objects
+    from jobtree.cli.period import parse_period
     from jobtree.cli.session import read
     from jobtree.cli.usagetable import print_usage
 
+    period = parse_period(since, until)
     cluster = read(settings)
+    if since is not None or until is not None or archive is not None or settings.output == "csv":
+        from jobtree.cli.usageperiod import print_period
+
+        return print_period(settings, cluster, owner, period, archive)
     cluster.documents()
     found = [
         body
@@ -34,6 +45,7 @@ def usage(settings: Settings, owner: str | None) -> None:
         print_usage(settings, found)
     else:
         print_objects(settings, found)
+    return 0
 
 
 command = Verbs(

@@ -8,12 +8,18 @@ from jobtree.cli.words import count, listing
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml check
+kubectl runs --state cluster.yaml check --archive archive/    # and that nothing is missing there
 """
 
 
 @verb("check", examples=EXAMPLES)
-def command(settings: Settings) -> int:
-    """Check the invariants of a cluster: says OK, or lists all that are broken (exit code 1)."""
+@click.option("--archive", metavar="DIR", help="Check the archive in this directory against the budgets too.")
+def command(settings: Settings, archive: str | None) -> int:
+    """Check the invariants of a cluster: says OK, or lists all that are broken (exit code 1).
+
+    With --archive: every file is what was written, and its leases add up to what the budgets carry.
+    """
+    from jobtree.cli.archived import audit
     from jobtree.cli.output import api_status, print_objects
     from jobtree.cli.session import read
 
@@ -22,6 +28,7 @@ def command(settings: Settings) -> int:
         (violation.invariant, violation.message)
         for violation in cluster.violations(planned=not settings.live)
     ]
+    broken += audit(cluster, archive) if archive is not None else []
     if not settings.human:
         causes = [{"reason": name, "message": message} for name, message in broken]
         status = api_status(f"{len(broken)} invariants are broken", causes)

@@ -1,11 +1,13 @@
-"""Leases as the ledger has them, open and closed, in the order in which they began."""
+"""Leases as the ledger has them, open, closed and archived, in the order in which they began."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from jobtree.api.lease import Lease as WireLease
 from jobtree.api.parse import parse_object
 from jobtree.api.quantities import parse_time
+from jobtree.archive.dayfile import uid_of
+from jobtree.cli.period import ALWAYS, Period
 from jobtree.core.lease import Lease, from_wire, number_of
 from jobtree.sim.cluster import Cluster
 
@@ -19,18 +21,25 @@ class Entry(NamedTuple):
     body: dict[str, Any]
 
 
-def entries(cluster: Cluster, wanted: Callable[[Lease], bool]) -> list[Entry]:
-    """The leases that are wanted, oldest first."""
+def entries(
+    cluster: Cluster,
+    wanted: Callable[[Lease], bool],
+    period: Period = ALWAYS,
+    archived: Iterable[dict[str, Any]] = (),
+) -> list[Entry]:
+    """The leases that are wanted, oldest first. One that is in both places is the cluster's."""
+    here = [body for _, body in cluster.objects.of("Lease")]
+    known = {uid_of(body) for body in here}
     found = [
         entry
-        for key, body in cluster.objects.of("Lease")
-        if wanted((entry := _entry(body, cluster.objects.where(key))).lease)
+        for body in (*here, *(body for body in archived if uid_of(body) not in known))
+        if wanted((entry := entry_of(body)).lease) and period.overlaps(entry.lease.start, entry.end)
     ]
     return sorted(found, key=lambda entry: (entry.lease.start, entry.lease.run, number_of(entry.lease)))
 
 
-def _entry(body: dict[str, Any], where: str) -> Entry:
-    wire = parse_object(body, where)
+def entry_of(body: dict[str, Any]) -> Entry:
+    wire = parse_object(body, "the ledger")
     assert isinstance(wire, WireLease)
     end = parse_time(wire.status.end) if wire.status.end else None
     return Entry(from_wire(wire), end, wire.status.closure_reason or "", body)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jobtree.api.meta import GROUP
+from jobtree.archive.directory import Directory
 from jobtree.cli.errors import CommandError, Exit
 from jobtree.cli.settings import Settings
 from jobtree.cli.words import listing, suggestion
@@ -37,8 +38,11 @@ def read(settings: Settings, *, checked: bool = True, pods: bool = False) -> Clu
 
 
 @contextmanager
-def edit(settings: Settings, *, save: bool = True) -> Iterator[Cluster]:
-    """The cluster, to change. Without ``save`` all changes are what-if and the file stays as it is."""
+def edit(settings: Settings, *, save: bool = True, archive: str | None = None) -> Iterator[Cluster]:
+    """The cluster, to change. Without ``save`` all changes are what-if and the file stays as it is.
+
+    ``archive`` is the directory that closed leases move to when they are old enough.
+    """
     if settings.live and not save:
         from jobtree.cli.live import Live
 
@@ -47,7 +51,7 @@ def edit(settings: Settings, *, save: bool = True) -> Iterator[Cluster]:
     path = settings.state_path
     with translated(path):
         if save:
-            with StateFile(path).edit() as cluster:
+            with StateFile(path).edit(None if archive is None else Directory(archive)) as cluster:
                 yield cluster
         else:
             yield StateFile(path).read()

@@ -83,14 +83,23 @@ _OPTIONS: Mapping[tuple[str, ...], dict[str, Any]] = MappingProxyType(
 )
 
 
+CSV_OUTPUT: dict[str, Any] = {
+    **_OPTIONS["-o", "--output"],
+    "type": click.Choice((*OUTPUTS, "csv")),
+    "help": "table, wide, csv, json, yaml or name; the last three print API objects. [default: table]",
+}
+
+
 class SharedOption(click.Option):
     """One of the options above: listed apart from the verb's own in its help."""
 
 
-def shared_options() -> list[click.Parameter]:
+def shared_options(*, csv: bool = False) -> list[click.Parameter]:
+    """With ``csv``, for a verb that can also print rows for a spreadsheet."""
+    formats: dict[tuple[str, ...], dict[str, Any]] = {("-o", "--output"): CSV_OUTPUT} if csv else {}
     return [
         SharedOption(list(names), expose_value=False, callback=_remember, **attributes)
-        for names, attributes in _OPTIONS.items()
+        for names, attributes in {**_OPTIONS, **formats}.items()
     ]
 
 
@@ -131,6 +140,23 @@ class Verbs(Sections, click.Group):
         super().format_options(ctx, formatter)
 
 
+def period_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--since``, ``--until`` and ``--archive``: a period of the ledger, however long ago."""
+    for option in (
+        click.option(
+            "--archive",
+            metavar="DIR",
+            help="Read archived leases from this directory too. A live cluster's manager is asked by itself.",
+        ),
+        click.option(
+            "--until", metavar="TIME", help="Up to this instant: a day (2026-02-01) or an RFC 3339 time."
+        ),
+        click.option("--since", metavar="TIME", help="From this instant on, written likewise."),
+    ):
+        function = option(function)
+    return function
+
+
 def files_option(says: str, *, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """``-f FILE``, as often as one likes: the manifests that a verb works on."""
     return click.option(
@@ -145,13 +171,13 @@ def files_option(says: str, *, required: bool = False) -> Callable[[Callable[...
     )
 
 
-def verb(name: str, *, examples: str) -> Callable[[Callable[..., int | None]], Sections]:
+def verb(name: str, *, examples: str, csv: bool = False) -> Callable[[Callable[..., int | None]], Sections]:
     """Declare a verb: its function is given the settings, then its own parameters."""
 
     def declare(function: Callable[..., int | None]) -> Sections:
         command = click.command(name, cls=Sections)(click.pass_obj(function))
         command.examples = examples
-        command.params.extend(shared_options())
+        command.params.extend(shared_options(csv=csv))
         return command
 
     return declare

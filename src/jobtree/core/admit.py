@@ -4,12 +4,12 @@ The whole width; a malleable Run else the widest step that fits; else unpaid, if
 else it waits, and the verdict says why. "No" is a value here, never an exception.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from jobtree.core.cover import refusals
 from jobtree.core.fleet import Demand, Flavor, total_placeable
 from jobtree.core.gang import Layout
-from jobtree.core.giveway import loans, provisional_gpus, recalls, reclaims, take_least
+from jobtree.core.giveway import Taking, loans, provisional_gpus, recalls, reclaims, take_least
 from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.reserve import promise_start
@@ -88,11 +88,44 @@ def start_at(trial: Trial, state: RunState, width: int, size: int) -> bool:
         takings = reclaims(trial, state, now)
         return take_least(trial, takings, lambda: flavor.free >= width and funded(), attempt)
 
-    if reclaim():
+    if makes_place(trial, state, width, size, []) and reclaim():
         return True
     if funded():
         return False
-    return take_least(trial, recalls(trial, state, now), funded, lambda: attempt() or reclaim())
+    takings = recalls(trial, state, now)
+    if not makes_place(trial, state, width, size, takings):
+        return False
+    return take_least(trial, takings, funded, lambda: attempt() or reclaim())
+
+
+def makes_place(trial: Trial, state: RunState, width: int, size: int, takings: Sequence[Taking]) -> bool:
+    """Whether a start might find its place if all these were taken, and then all unpaid work too.
+
+    Less never makes more place than all: where this says no, to try them one by one would be in vain.
+    """
+    mark, now = trial.mark(), trial.world.now
+    for taking in takings:
+        taking()
+    for taking in reclaims(trial, state, now):
+        taking()
+    found = False
+    if trial.mark() > mark:
+        trial.act("Start", state, now, Why(Reason.ADMITTED, state.owner, width, width), pod_size=size)
+        found = may_fit(Layout(trial, state, size, now, "Start"), width)
+    trial.rollback(mark)
+    return found
+
+
+def may_fit(layout: Layout, width: int) -> bool:
+    """Whether pods for that width have a place, promises kept, as far as counting tells."""
+    shape, size = layout.shape, layout.size
+    chunk = max(size, shape.group) if shape.spread else width
+    missing = width // chunk * chunk
+    for domain in list(layout.flavor.in_pack_order(min(chunk, missing))):
+        missing -= max(0, layout.unheld_gpus(domain)) // chunk * chunk
+        if missing <= 0:
+            return True
+    return missing <= 0
 
 
 def start_provisionally(trial: Trial, state: RunState, shape: Shape, size: int) -> bool:

@@ -141,6 +141,7 @@ class EnvelopeState:
         "amended_at",
         "by_class",
         "caps",
+        "carried",
         "claims",
         "end",
         "key",
@@ -162,6 +163,7 @@ class EnvelopeState:
         self.account = Account(f"{budget}/{spec.name}", None, None)
         self.lent = Account(f"{budget}/{spec.name} lending", None, None)
         self.by_class = {name: Tally() for name in CLASSES}
+        self.carried = dict.fromkeys((*CLASSES, "lent"), 0)  # the part of the sums whose leases are archived
         self.leases: dict[str, Lease] = {}  # open and funded
         self.promises: dict[RunKey, Promise] = {}  # that it will pay for
         self.claims: dict[Rank | None, Any] = {}  # remembered by flow

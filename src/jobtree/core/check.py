@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from jobtree.core.books import EnvelopeState, reported_amount, use_class
+from jobtree.api.budget import Budget
+from jobtree.api.quantities import parse_micro
+from jobtree.core.books import CLASSES, EnvelopeState, reported_amount, use_class
 from jobtree.core.cover import candidates
 from jobtree.core.fleet import matches
 from jobtree.core.lease import EnvelopeKey, Lease
@@ -31,8 +33,23 @@ class Replay:
 
     def __init__(self) -> None:
         self.settled: dict[EnvelopeKey, dict[str, int]] = {}
+        self._carried: set[str] = set()  # leases that are in the sums which budgets carry
+
+    def carry(self, budget: Budget) -> None:
+        """The opening balance: what the budget's status carries of leases that are in the archive."""
+        carried = budget.status.carried
+        if carried is None:
+            return
+        self._carried.update(carried.leases)
+        for one in carried.envelopes:
+            by_class = self.settled.setdefault((budget.metadata.name, one.name), {})
+            for name in CLASSES:
+                use = parse_micro(getattr(one.gpu_seconds, name))
+                by_class[name] = by_class.get(name, 0) + use
 
     def close(self, lease: Lease, end: int) -> None:
+        if lease.name in self._carried:
+            return
         by_class = self.settled.setdefault(lease.payer, {})
         use = reported_amount(lease) * (end - lease.start)
         by_class[use_class(lease)] = by_class.get(use_class(lease), 0) + use

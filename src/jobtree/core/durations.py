@@ -12,7 +12,7 @@ because most are short; and where nothing observed lasted so long, it has no ans
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, zip_longest
 from operator import itemgetter
 
 from jobtree.api.lease import ClosureReason
@@ -43,7 +43,7 @@ class Past:
         """Size class, duration, and whether it was the work that ended it."""
         starts = sorted(self.starts)
         ends = sorted(self.ends)
-        for start, following in zip(starts, [*starts[1:], None], strict=True):
+        for start, following in zip_longest(starts, starts[1:]):
             before = len(ends) if following is None else bisect_right(ends, following)
             if before and ends[before - 1] > start:
                 end = ends[before - 1]
@@ -60,6 +60,16 @@ class History:
         if lease.reason == "Start" and lease.role != "Spare":
             past.starts[lease.start] = past.starts.get(lease.start, 0) + lease.gpus
         past.ends[end] = past.ends.get(end, False) or reason in OWN_ENDS
+
+    def drop(self, lease: Lease, end: int) -> None:
+        """A lease has left the ledger: a world that is read anew does not know of it either."""
+        past = self.by_owner.get(lease.owner, {}).get(lease.uid)
+        if past is None:
+            return
+        past.starts.pop(lease.start, None)
+        past.ends.pop(end, None)
+        if not past.ends:
+            del self.by_owner[lease.owner][lease.uid]
 
     def forget(self, before: int) -> None:
         """Runs whose last lease ended before that instant are no longer in the ledger."""

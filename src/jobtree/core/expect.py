@@ -18,12 +18,12 @@ from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
 from jobtree.core.cover import candidates
 from jobtree.core.fleet import Demand, Domain, Selector
-from jobtree.core.foresee import pays_in
 from jobtree.core.horizon import base_demand
 from jobtree.core.lease import EnvelopeKey, RunKey
 from jobtree.core.lifetimes import COURSES, Lifetimes
 from jobtree.core.promise import Promise
 from jobtree.core.runs import RunState
+from jobtree.core.skyline import pays_in
 from jobtree.core.world import World
 
 MEDIAN = 15  # of the sorted courses

@@ -141,12 +141,14 @@ class Domain:
         "name",
         "nodes",
         "promises",
+        "skylines",
         "unpaid_slots",
     )
 
-    def __init__(self, name: str, flavor: str) -> None:
+    def __init__(self, name: str, flavor: str, skylines: dict[tuple[object, ...], Any]) -> None:
         self.name = name
         self.flavor = flavor
+        self.skylines = skylines  # its flavor's
         self.nodes: dict[str, NodeState] = {}
         self.buckets: list[list[str]] = [[]]  # by free GPUs, sorted by name
         self.free = 0
@@ -243,8 +245,13 @@ class Domain:
         """Something here changed: answers remembered about free slots no longer hold."""
         self._census = None
         self._placeable.clear()
-        self.horizons.clear()
         self._options.clear()
+        self.forget_horizons()
+
+    def forget_horizons(self) -> None:
+        """Who will be gone from here when is no longer what it was."""
+        self.horizons.clear()
+        self.skylines.clear()
 
     def forget_nodes(self) -> None:
         self.forget()
@@ -281,6 +288,7 @@ class Flavor:
         "gains",
         "name",
         "order",
+        "skylines",
         "spare_slots",
         "unpaid_slots",
     )
@@ -288,6 +296,7 @@ class Flavor:
     def __init__(self, name: str) -> None:
         self.name = name
         self.domains: dict[str, Domain] = {}
+        self.skylines: dict[tuple[object, ...], Any] = {}  # remembered by skyline
         self.order: list[tuple[int, int, str]] = []  # (fresh, free, domain)
         self.free = 0
         self.biggest_node = 0
@@ -378,7 +387,7 @@ class Fleet:
         where = str(node.domain)
         domain = flavor.domains.get(where)
         if domain is None:
-            domain = flavor.domains[where] = Domain(where, node.flavor)
+            domain = flavor.domains[where] = Domain(where, node.flavor, flavor.skylines)
             insort(flavor.order, (1, 0, domain.name))
         state = self.nodes[node.name] = NodeState(node, domain)
         before = self._entry(domain)

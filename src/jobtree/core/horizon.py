@@ -7,7 +7,10 @@ the pods will sit: so they do not break when a lottery falls another way.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import accumulate
+from typing import NamedTuple
 
 import msgspec
 
@@ -83,11 +86,14 @@ class Horizon:
             self._times.append(times)
             self._pods.append(pods)
         self.longest_notice = max((notice for _, _, notice in self.notices), default=0)
-        self._profiles: dict[Level, list[tuple[int, int, int]]] = {}
+        self._notices: tuple[list[int], list[int]] | None = None
+        self.promised = 0  # counts the changes of promises
+        self._profiles: dict[Level, Profile] = {}
         self._promised: dict[tuple[Rank | None, RunKey | None], Crowd] = {}
 
     def forget_promises(self) -> None:
         """A promise that counts on this domain changed; who stands there did not."""
+        self.promised += 1
         self._profiles.clear()
         self._promised.clear()
 
@@ -169,11 +175,12 @@ class Horizon:
         key = (rank, run if run in promises else None)
         known = self._promised.get(key)
         if known is None:
-            known = self._promised[key] = Crowd(
+            occupants = (
                 self._occupant(promise)
                 for promise in promises.values()
                 if promise.at is not None and promise.run != run and (rank is None or promise.rank < rank)
             )
+            known = self._promised[key] = Crowd(occupants, partial(self.most, 0))
         return known
 
     def _occupant(self, promise: Promise) -> "Occupant":
@@ -196,26 +203,21 @@ class Horizon:
         if not self.domain.promises:
             return found
         crowd = self.held_by(run, rank)
-        found -= crowd.taken(level, at)
-        own = self.domain.promises.get(run) if run is not None else None
-        mine = None if own is None or own.at is None or rank is not None else self._occupant(own)
-        for later in crowd.within(at, end):
-            left = self.most(0, later) - crowd.taken(0, later)
-            if mine is not None and mine.at <= later < mine.end:
-                left = max(left, mine.pods)
-            found = min(found, left)
-        return found
+        own = self.domain.promises.get(run) if run is not None and rank is None else None
+        mine = None if own is None or own.at is None else self._occupant(own)
+        return min(found - crowd.taken(level, at), crowd.left(crowd.within(at, end), mine))
 
-    def profile(self, level: Level) -> list[tuple[int, int, int]]:
-        """For a newcomer who may stay for ever: from when, until when, and how many pods it would find."""
+    def profile(self, level: Level) -> "Profile":
+        """The same for a newcomer who may stay for ever, at all instants."""
         known = self._profiles.get(level)
         if known is None:
-            found = self.instants(level, None, None)
-            ends = [*found[1:], FOREVER]
-            known = self._profiles[level] = [
-                (at, end, self.pods(level, at, FOREVER, None, None))
-                for at, end in zip(found, ends, strict=True)
-            ]
+            starts, present = self._times[level], self._pods[level]
+            pods = present
+            if self.domain.promises:
+                crowd, starts = self.held_by(None, None), self.instants(level, None, None)
+                present = [self.most(level, at) - crowd.taken(level, at) for at in starts]
+                pods = [min(have, crowd.lowest_after(at)) for at, have in zip(starts, present, strict=True)]
+            known = self._profiles[level] = Profile(starts, [*starts[1:], FOREVER], present, pods)
         return known
 
     def first(self, level: Level, pods: int) -> int | None:
@@ -240,11 +242,41 @@ class Horizon:
 
     def notice(self, at: int) -> int:
         """How much notice those need who could be drawn here at that instant."""
-        return max([notice for immune, end, notice in self.notices if immune <= at < end], default=0)
+        if self._notices is None:
+            instants = sorted({instant for immune, end, _ in self.notices for instant in (immune, end)})
+            needed = [
+                max([notice for immune, end, notice in self.notices if immune <= instant < end], default=0)
+                for instant in instants
+            ]
+            self._notices = (instants, [0, *needed])
+        instants, needed = self._notices
+        return needed[bisect_right(instants, at)]
 
     def noticed(self, now: int, at: int) -> bool:
         """Whether all who could be drawn here at that instant have had notice, if told now."""
         return at >= now + self.longest_notice or at >= now + self.notice(at)
+
+
+class Profile(NamedTuple):
+    """What a newcomer would find, behind all promises, from the beginning to the end of time."""
+
+    starts: list[int]  # from when
+    ends: list[int]  # until when
+    present: list[int]  # pods that would fit just then
+    pods: list[int]  # pods that could stay for ever
+
+    def first(self, pods: int, *, staying: bool) -> int | None:
+        """The first instant at which it would find so many; None: never."""
+        found = zip(self.starts, self.pods if staying else self.present, strict=True)
+        return next((start for start, have in found if have >= pods), None)
+
+    def at(self, instant: int) -> int:
+        return self.pods[bisect_right(self.starts, instant) - 1]
+
+    def since(self, instant: int) -> "zip[tuple[int, int, int]]":
+        """From the part with that instant on."""
+        now = bisect_right(self.starts, instant) - 1
+        return zip(self.starts[now:], self.ends[now:], self.pods[now:], strict=True)
 
 
 class Occupant(msgspec.Struct, frozen=True):
@@ -260,25 +292,44 @@ class Occupant(msgspec.Struct, frozen=True):
 
 
 class Crowd:
-    """Promises that count in one domain together: how many pods they take up at any instant."""
+    """Promises that count in one domain together: how many pods they take up at any instant.
 
-    __slots__ = ("_begun", "_ended", "_firm", "_starts", "occupants")
+    ``most`` says what fits without them, so that what they leave when each begins is known once and for all.
+    """
 
-    def __init__(self, occupants: Iterable[Occupant]) -> None:
+    __slots__ = ("_begun", "_ended", "_firm", "_lefts", "_lowest", "_starts", "occupants")
+
+    def __init__(self, occupants: Iterable[Occupant], most: Callable[[int], int]) -> None:
         self.occupants = list(occupants)
         self._starts = sorted({one.at for one in self.occupants})
         self._begun = Flow((one.at, one.pods) for one in self.occupants)
         self._ended = Flow((max(one.at, one.end), one.pods) for one in self.occupants)
         self._firm = Flow((max(one.at, one.firm_until), one.pods) for one in self.occupants)
+        self._lefts = [most(start) - self.taken(0, start) for start in self._starts]
+        self._lowest = [*accumulate(reversed(self._lefts), min, initial=FOREVER)][::-1]
 
     def taken(self, level: Level, at: int) -> int:
         """A lottery may draw those that are no longer firm."""
         gone = self._firm if level == LOTTERY else self._ended
         return self._begun.until(at) - gone.until(at)
 
-    def within(self, after: int, before: int) -> list[int]:
-        """Instants in between at which one of them begins."""
-        return self._starts[bisect_right(self._starts, after) : bisect_left(self._starts, before)]
+    def within(self, after: int, before: int) -> slice:
+        """Those of its instants in between at which one of them begins."""
+        return slice(bisect_right(self._starts, after), bisect_left(self._starts, before))
+
+    def lowest_after(self, at: int) -> int:
+        """What they leave at the least when any of them begins later."""
+        return self._lowest[bisect_right(self._starts, at)]
+
+    def left(self, part: slice, mine: Occupant | None) -> int:
+        """What it leaves at the least at these instants; who has a promise of its own finds that at least."""
+        if mine is None:
+            return min(self._lefts[part], default=FOREVER)
+        pairs = zip(self._starts[part], self._lefts[part], strict=True)
+        return min(
+            (max(left, mine.pods) if mine.at <= at < mine.end else left for at, left in pairs),
+            default=FOREVER,
+        )
 
 
 def _by_run(world: World, names: dict[str, None]) -> dict[tuple[str, str], list[Held]]:

@@ -21,9 +21,15 @@ class Ledger:
         self.by_owner: dict[str, list[EnvelopeState]] = {}
         self.amended: set[EnvelopeKey] = set()  # edited since the last plan
         self.candidates: dict[tuple[object, ...], Any] = {}  # remembered by cover
+        self.leaving: dict[str, dict[str, None]] = {}  # archived leases that are not gone yet, by budget
+        self.carrying: dict[str, dict[EnvelopeKey, None]] = {}  # envelopes with archived leases, by budget
         self._known: set[str] = set()  # budgets, also those that are gone
         self._openings: list[tuple[int, EnvelopeKey]] = []
         self._policy = policy
+
+    def knows(self, budget: str) -> bool:
+        """Whether there is or was a budget of that name."""
+        return budget in self._known
 
     def put(self, budget: Budget, now: int) -> list[EnvelopeState]:
         """Take a budget as it now stands; totals stay with the envelope's name. Returns all it touched."""

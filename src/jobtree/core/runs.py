@@ -58,12 +58,15 @@ class RunState:
         "attempt",
         "borrowed",
         "cancelled",
+        "carried",
+        "carried_charge",
         "changed_at",
         "created",
         "funding",
         "gang",
         "key",
         "leases",
+        "leaving",
         "lost",
         "mishaps",
         "opened",
@@ -103,6 +106,9 @@ class RunState:
         self.funding: dict[tuple[LeaseClass, EnvelopeKey], Tally] = {}
         self.quotas: tuple[Account, ...] = ()
         self.spent = 0  # charge × time of its closed leases
+        self.carried: dict[tuple[LeaseClass, EnvelopeKey], int] = {}  # GPUs × time of archived ones
+        self.carried_charge = 0  # the part of what is spent that those are
+        self.leaving: dict[str, None] = {}  # archived leases that are not gone yet
         self.width = self.unpaid = self.borrowed = 0
         self.parent: RunKey | None = None  # the tree whose stage it is
         self.gang: tuple[RunKey, ...] = ()  # stages that start together with it, itself among them

@@ -10,7 +10,7 @@ from jobtree.api.lease import LeaseClass, Payer
 from jobtree.api.meta import Condition
 from jobtree.api.quantities import HOUR, MILLI, format_milli, format_time
 from jobtree.api.run import Allocation, Ending, FundingShare, Phase, Risk, RunStatus, Width
-from jobtree.core import allocation
+from jobtree.core import allocation, carried
 from jobtree.core.books import FOREVER, Account, EnvelopeState
 from jobtree.core.forecast import forecast
 from jobtree.core.lease import EnvelopeKey
@@ -47,6 +47,7 @@ def run_status(world: World, state: RunState, warned: Warned, closing: tuple[End
         closing=closing,
         revision=state.revision,
         funding=tuple(funding_of(world, state)),
+        carried=carried.run_of(world.ledger, state),
         reservation=promise.name if promise else None,
         earliest_start=format_time(promise.at) if promise and promise.at is not None else None,
         deficit_gpus=forecast(world, state).deficit if promise else 0,
@@ -152,6 +153,7 @@ def budget_status(world: World, name: str) -> BudgetStatus:
             usage(world, cap.spec.name, cap.account, cap.max_credits, cap.envelopes)
             for cap in ledger.caps[name]
         ),
+        carried=carried.uses_of(ledger, name),
         observed_generation=ledger.budgets[name].metadata.generation,
     )
 

@@ -6,7 +6,7 @@ Closed leases leave nothing behind but their sums in the books.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from heapq import heappop, heappush
 
 import msgspec
@@ -19,6 +19,7 @@ from jobtree.api.pods import Pod
 from jobtree.api.policy import Policy
 from jobtree.api.quantities import parse_time
 from jobtree.api.run import Phase, Run
+from jobtree.core import carried
 from jobtree.core.actions import Action, Plan
 from jobtree.core.alarms import Alarms, ripe_at
 from jobtree.core.attempts import RESIZES, begin_attempt
@@ -201,6 +202,8 @@ class World:
 
     def put_budget(self, budget: Budget) -> None:
         """A budget came or was edited. Its leases count against its new limits from now on."""
+        if not self.ledger.knows(budget.metadata.name):
+            carried.take_in_budget(self.ledger, budget)
         held = self._lift(budget.metadata.name)
         touched = self.ledger.put(budget, self.now)
         self._lay_back(held, touched)
@@ -263,6 +266,7 @@ class World:
             self._know_run(run.metadata.uid, run.metadata.namespace)
             state = self.runs[key] = RunState(run, self.now)
             state.spent = self._spent.pop(state.uid, 0)
+            carried.take_in_run(self.ledger, state)
             self._join_tree(state)
             self._take_orphans(state)
             self._adopt(state)
@@ -398,10 +402,35 @@ class World:
             self.close_lease(lease.name, end)
             return
         held = self._holding(lease)
-        self._settle(held, end, 1)
+        if lease.name not in self.ledger.leaving.get(lease.payer[0], ()):
+            self._settle_payer(held, end, 1)
+        if held.run is None or lease.name not in held.run.leaving:
+            self._settle_run(held, end, 1)
         self.alarms.watch_envelope(held.envelope)  # what it used is gone: hours may run out sooner
         if held.run is not None:
             self.alarms.watch_quotas(held.run.quotas)
+
+    def set_aside(self, lease: Lease, end: int) -> None:
+        """A closed lease is in the archive, and about to be deleted: its use is carried."""
+        carried.set_aside(self.ledger, self._run_of(lease), lease, end)
+
+    def may_leave(self, lease: Lease) -> bool:
+        """Whether a lease is closed, in the sums, and can be carried."""
+        return lease.name in self._closed and carried.has_room(self.ledger, self._run_of(lease), lease)
+
+    def forget_gone(self, there: Container[str]) -> None:
+        """Of the leases that leave, only those that are still there can be counted twice."""
+        carried.keep_only(self.ledger, self.runs.values(), there)
+
+    def drop_lease(self, lease: Lease, end: int) -> None:
+        """A closed lease is gone. What it used stays in the sums."""
+        carried.see_gone(self.ledger, self._run_of(lease), lease)
+        self.history.drop(lease, end)
+        self._closed.discard(lease.name)
+
+    def _run_of(self, lease: Lease) -> RunState | None:
+        state = self.runs.get(lease.run)
+        return state if state is not None and state.uid == lease.uid else None
 
     def _adopt(self, state: RunState) -> None:
         """A Run that holds leases is running, whatever its status says yet."""
@@ -455,9 +484,7 @@ class World:
         self._hold(self._holding(lease))
 
     def _holding(self, lease: Lease) -> Held:
-        state = self.runs.get(lease.run)
-        if state is not None and state.uid != lease.uid:
-            state = None
+        state = self._run_of(lease)
         envelope = self.ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
         shape = state.shape if state else None
         end = state.known_end if state else None
@@ -612,13 +639,13 @@ class World:
             for node, _ in lease.slots:
                 known = self.fleet.nodes.get(node)
                 if known is not None:
-                    known.domain.horizons.clear()
+                    known.domain.forget_horizons()
 
     def _forget_horizons(self) -> None:
         """Who can pay until when, or what the policy says, changed: so did what is certain to end."""
         for flavor in self.fleet.flavors.values():
             for domain in flavor.domains.values():
-                domain.horizons.clear()
+                domain.forget_horizons()
 
     # Carrying out a plan
 
@@ -698,18 +725,30 @@ class World:
 
     def _settle(self, held: Held, at: int, sign: int) -> None:
         """Add what a closed lease used; it was taken off the open ones before."""
+        self._settle_payer(held, at, sign)
+        self._settle_run(held, at, sign)
+
+    @staticmethod
+    def _settle_payer(held: Held, at: int, sign: int) -> None:
         lease, envelope = held.lease, held.envelope
         span = sign * (at - lease.start)
         envelope.by_class[use_class(lease)].settled += reported_amount(lease) * span
-        charged = 0 if lease.role == "Opportunistic" else lease.charge * span
-        if held.run is not None:
-            self._share(held).settled += lease.gpus * span
-            held.run.spent += charged
-        else:
-            self._spent[lease.uid] = self._spent.get(lease.uid, 0) + charged
         if lease.role != "Opportunistic":
-            for account in self._accounts(held):
+            for account in envelope.accounts(lease):
                 account.settled += lease.charge * span
+
+    def _settle_run(self, held: Held, at: int, sign: int) -> None:
+        lease, run = held.lease, held.run
+        span = sign * (at - lease.start)
+        charged = 0 if lease.role == "Opportunistic" else lease.charge * span
+        if run is None:
+            self._spent[lease.uid] = self._spent.get(lease.uid, 0) + charged
+            return
+        self._share(held).settled += lease.gpus * span
+        run.spent += charged
+        if charged:
+            for account in run.quotas:
+                account.settled += charged
 
     def _accounts(self, held: Held) -> Iterable[Account]:
         yield from held.envelope.accounts(held.lease)

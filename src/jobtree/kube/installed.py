@@ -10,6 +10,8 @@ from jobtree.api.documents import read_documents
 from jobtree.api.meta import GROUP
 
 NAMESPACE = "jobtree-system"
+SERVICE_PORT = "jobtree-controller-manager:http"  # where the manager answers what it is asked
+ARCHIVE_PATH = "archive"
 POLICY_NAME = "jobtree-policy"
 POLICY_KEY = "policy.yaml"
 ACCOUNT = "jobtree-controller-manager"

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from jobtree.kube.resources import PODS, Resource
+from jobtree.kube.resources import PODS, SERVICES, Resource
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -119,6 +119,11 @@ def delete(resource: Resource, seen: Seen, grace_seconds: int | None = None) -> 
 def pod_log(seen: Seen, container: str = "", *, follow: bool = False) -> Request:
     query = {"container": container, "follow": "true" if follow else ""}
     return Request("GET", _with_query(PODS.path(seen.namespace, seen.name, "log"), query))
+
+
+def service_proxy(namespace: str, service: str, path: str) -> Request:
+    """What a Service in the cluster answers, asked through the API server; ``service`` is NAME:PORT."""
+    return Request("GET", f"{SERVICES.path(namespace, service, 'proxy')}/{path}")
 
 
 def _collection(resource: Resource, selector: Selector, query: Mapping[str, object]) -> Request:

@@ -24,7 +24,7 @@ class Resource(NamedTuple):
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if namespace and self.namespaced:
             root += f"/namespaces/{quote(namespace, safe='')}"
-        parts = [self.plural, *(quote(part, safe="") for part in (name, subresource) if part)]
+        parts = [self.plural, *(quote(part, safe=":") for part in (name, subresource) if part)]
         return "/".join([root, *parts])
 
 
@@ -57,3 +57,4 @@ MUTATING_WEBHOOKS = Resource(
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", namespaced=True)

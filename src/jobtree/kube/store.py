@@ -75,7 +75,11 @@ class Head(msgspec.Struct):
     """The part of any object that says which one it is, and how it stands."""
 
     metadata: _Metadata
-    status: _Standing = msgspec.field(default_factory=_Standing)
+    status: _Standing | None = None
+
+    @property
+    def phase(self) -> str:
+        return self.status.phase if self.status is not None else ""
 
 
 _decode_head = msgspec.json.Decoder(Head).decode
@@ -136,15 +140,16 @@ class Store(Generic[T]):
 
     def upsert(self, encoded: Encoded) -> str:
         """An object is there, like this. Gives its resourceVersion."""
-        try:
-            held = self._decode(encoded)
-        except Exception as broken:  # noqa: BLE001  whatever a decoder trips over must not stop the stream
-            return self._leave_out(encoded, broken)
-        self._unseen.discard(held.uid)
-        self.unreadable.pop(held.uid, None)
-        if self._is_news(held):
-            self._put(held)
-        return held.resource_version
+        head = _decode_head(encoded)
+        metadata = head.metadata
+        self._unseen.discard(metadata.uid)
+        if self._is_news(metadata):
+            try:
+                self._put(self._decode(encoded))
+                self.unreadable.pop(metadata.uid, None)
+            except Exception as broken:  # noqa: BLE001  whatever a decoder trips over must not stop the stream
+                self._leave_out(head, encoded, broken)
+        return metadata.resource_version
 
     def delete(self, encoded: Encoded) -> str:
         """An object is gone. Gives the resourceVersion of its end."""
@@ -167,26 +172,28 @@ class Store(Generic[T]):
         try:
             held = self._decode(encoded)
         except Exception as broken:  # noqa: BLE001  as with what a watch tells
-            self._leave_out(encoded, broken)
+            self._leave_out(_decode_head(encoded), encoded, broken)
             return
         known = self._held.get(held.uid) or self.named(held.name, held.namespace)
-        if held.uid in self._deleted or (known is not None and not _newer(held, known)):
+        if held.uid in self._deleted or (
+            known is not None and not _newer(held.resource_version, known.resource_version)
+        ):
             return
         self._learned.add(held.uid)
         self._put(held)
 
     # --- parts
 
-    def _is_news(self, held: Held[T]) -> bool:
-        """Neither what is held already, nor what a write of our own has overtaken."""
-        known = self._held.get(held.uid)
+    def _is_news(self, told: _Metadata) -> bool:
+        """Neither what is held already, nor what a write of our own has overtaken: that is not even read."""
+        known = self._held.get(told.uid)
         if known is None:
             return True
-        if held.uid in self._learned:
-            if _newer(known, held):
+        if told.uid in self._learned:
+            if _newer(known.resource_version, told.resource_version):
                 return False
-            self._learned.discard(held.uid)
-        return held.resource_version != known.resource_version
+            self._learned.discard(told.uid)
+        return told.resource_version != known.resource_version
 
     def _put(self, held: Held[T]) -> None:
         key = (held.namespace, held.name)
@@ -220,10 +227,8 @@ class Store(Generic[T]):
             self._wake()
         self._changes[uid] = Change(before, after)
 
-    def _leave_out(self, encoded: Encoded, broken: Exception) -> str:
-        head = _decode_head(encoded)
+    def _leave_out(self, head: Head, encoded: Encoded, broken: Exception) -> None:
         metadata = head.metadata
-        self._unseen.discard(metadata.uid)
         why = str(broken) if isinstance(broken, (InputError, msgspec.MsgspecError)) else repr(broken)
         before = self.unreadable.get(metadata.uid)
         self.unreadable[metadata.uid] = Unreadable(head, why)
@@ -235,7 +240,6 @@ class Store(Generic[T]):
                 value = self._restamp(known.value, encoded)
                 self._put(Held(known.uid, known.name, known.namespace, metadata.resource_version, value))
         self._wake()
-        return metadata.resource_version
 
 
 def _same(before: Held[T] | None, after: Held[T] | None) -> bool:
@@ -244,6 +248,6 @@ def _same(before: Held[T] | None, after: Held[T] | None) -> bool:
     return before.value == after.value
 
 
-def _newer(one: Held[T], other: Held[T]) -> bool:
+def _newer(one: str, other: str) -> bool:
     """Versions of one cluster are the counter of its database."""
-    return int(one.resource_version) > int(other.resource_version)
+    return int(one) > int(other)

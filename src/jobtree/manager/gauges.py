@@ -6,8 +6,9 @@ is of envelopes, domains and pending Reservations, and of nodes where something 
 Text is made when the world is free again. A plan that takes too long shows the figures before it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from threading import Lock
 
 from jobtree.api.quantities import HOUR, MILLI, SECOND
@@ -27,6 +28,7 @@ from jobtree.manager.metrics import (
     PENDING,
     UNDATED,
     Metric,
+    Place,
 )
 
 WAIT_SECONDS = 5.0
@@ -37,9 +39,15 @@ Rows = dict[Metric, list[Row]]
 
 
 class Gauges:
-    def __init__(self, world: Callable[[], World], clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        world: Callable[[], World],
+        clock: Callable[[], int],
+        forget: Callable[[set[Place]], None] = lambda _: None,
+    ) -> None:
         self._world = world  # it may be another one after every plan
         self._clock = clock
+        self._forget = forget  # told the domains that there are: others have no series any more
         self._still = Lock()
         self._text = ""
 
@@ -55,6 +63,7 @@ class Gauges:
                 rows, etas = read(self._world(), self._clock())
             finally:
                 self._still.release()
+            self._forget({(labels[0], labels[1]) for labels, _ in rows[FLEET]})
             self._text = written(rows, etas)
         return self._text
 
@@ -165,7 +174,9 @@ def titled(metric: Metric) -> list[str]:
     return [f"# HELP {metric.name} {metric.text}", f"# TYPE {metric.name} {metric.kind}"]
 
 
-def labelled(names: Iterable[str], values: Iterable[str]) -> str:
+@lru_cache(maxsize=65_536)
+def labelled(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """Labels as they are written: the same at every scrape, so the latest are remembered."""
     return ",".join(f'{name}="{escaped(value)}"' for name, value in zip(names, values, strict=True))
 
 

@@ -31,13 +31,14 @@ class LeaseBook:
     def __init__(self, world: World) -> None:
         self.replay = Replay()
         self._world = world
-        self._there: set[str] = set()
+        self.there: set[str] = set()
         self._opens: dict[str, Lease] = {}
         self._ends: dict[str, Ending] = {}
         self._closing: dict[str, dict[str, Ending]] = {}  # by UID of the Run: ends not known to be written
         self._settled: set[str] = set()
         self._unread: frozenset[str] = frozenset()  # UIDs of Runs that cannot be read: their leases stay
         self._kept: dict[str, WireLease] = {}  # open leases of those
+        self.missed: list[Lease] = []  # deleted by others, and carried since: to be told
         self.bereft: list[Lease] = []  # their Run went without ending them: they are ended, and it is told
 
     def closing(self, uid: str) -> tuple[Ending, ...]:
@@ -49,11 +50,11 @@ class LeaseBook:
     # What was decided
 
     def open(self, lease: Lease) -> None:
-        if lease.name not in self._there:
+        if lease.name not in self.there:
             self._opens[lease.name] = lease
 
     def close(self, lease: Lease, closing: Closing) -> None:
-        whole = None if lease.name in self._there else allocated(lease)
+        whole = None if lease.name in self.there else allocated(lease)
         ending = Ending(lease=lease.name, end=format_time(closing.at), reason=closing.reason, whole=whole)
         self._closing.setdefault(lease.uid, {})[lease.name] = ending
         self._ends[lease.name] = ending
@@ -66,7 +67,7 @@ class LeaseBook:
         if run.status.closing:
             self._closing[run.metadata.uid] = {ending.lease: ending for ending in run.status.closing}
         for ending in run.status.closing:
-            if ending.whole is not None and ending.lease not in self._there:
+            if ending.whole is not None and ending.lease not in self.there:
                 lease = lease_of(run, ending.whole)
                 self._opens[lease.name], self._ends[lease.name] = lease, ending
                 self._world.put_lease(closed(to_wire(lease), parse_time(ending.end), ending.reason))
@@ -102,7 +103,7 @@ class LeaseBook:
             return self._see_gone(change.before.value)
         lease = change.after.value
         name = lease.metadata.name
-        self._there.add(name)
+        self.there.add(name)
         self._opens.pop(name, None)
         if lease.status.end is None:
             return self._see_open(lease)
@@ -110,14 +111,29 @@ class LeaseBook:
 
     def _see_gone(self, lease: WireLease) -> list[Violation]:
         name = lease.metadata.name
-        self._there.discard(name)
+        self.there.discard(name)
         self._ends.pop(name, None)
         self._kept.pop(name, None)
         self._see_ended(lease.spec.run_ref.uid, name)
         if name not in self._world.held:
-            return []
+            return self._see_left(lease)
         self._opens[name] = self._world.held[name].lease
         return [Violation("I6", f"{name} was deleted while it counted: it is put back")]
+
+    def _see_left(self, lease: WireLease) -> list[Violation]:
+        """A closed lease is gone. If nobody carried its hours yet, they are carried from now on."""
+        if lease.status.end is None:
+            return []
+        known, end = from_wire(lease), parse_time(lease.status.end)
+        budget = known.payer[0]
+        counted = known.name in self._settled and budget in self._world.ledger.budgets
+        early = counted and known.name not in self._world.ledger.leaving.get(budget, ())
+        self._settled.discard(known.name)
+        if early:
+            self._world.set_aside(known, end)
+            self.missed.append(known)
+        self._world.drop_lease(known, end)
+        return [Violation("I6", f"{known.name} was deleted while its hours counted")] if early else []
 
     def _see_open(self, lease: WireLease) -> list[Violation]:
         name = lease.metadata.name

@@ -8,18 +8,21 @@ it.
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
+from jobtree.api.lease import Lease
 from jobtree.core.check import Violation
 from jobtree.kube.errors import FencedError, KubeError
 from jobtree.kube.writes import Writer
+from jobtree.manager.archivist import Archivist
 from jobtree.manager.carry import Carrier, RefusedError
 from jobtree.manager.gauges import Gauges
 from jobtree.manager.health import Health
 from jobtree.manager.herald import Herald
 from jobtree.manager.keeper import Keeper
 from jobtree.manager.log import Log
-from jobtree.manager.metrics import LEADING, UNREADABLE
+from jobtree.manager.metrics import UNREADABLE
 from jobtree.manager.misfits import Misfits
 from jobtree.manager.model import Model
 from jobtree.manager.steps import Deed, Step
@@ -28,6 +31,7 @@ from jobtree.manager.view import Changes, View
 LEAST_WAIT_SECONDS = 0.02
 MOST_WAIT_SECONDS = 20.0
 TROUBLE_WAIT_SECONDS = 1.0
+PAUSE_SECONDS = 0.02  # between two looks: what comes together is decided together, and written at once
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -46,17 +50,17 @@ class Loop:
         self._health = health
         self._log = log
         self._metrics = health.metrics
-        self._gauges = Gauges(lambda: model.world, now_ms)
+        self._gauges = Gauges(lambda: model.world, now_ms, self._metrics.forget_domains)
         self._carrier = Carrier(writer, view, log)
         self._keeper = Keeper(writer, view, log, now_ms, self.woken.set)
         self._herald = Herald(writer, view, log)
         self._misfits = Misfits(writer, view, log)
+        self.archivist: Archivist | None = None  # of a manager that keeps an archive
 
     async def run(self) -> None:
         """Until it is told to stop, or may not write any more: then FencedError is raised."""
         await self._load()
         self._metrics.of_world = self._gauges.page
-        self._metrics.set_to(LEADING, 1)
         while not self._stopping:
             self._health.turned()
             step = await self._once()
@@ -72,6 +76,8 @@ class Loop:
     async def _load(self) -> None:
         self._notice(self._view.drain())
         self._keeper.restart()
+        if self.archivist is not None:
+            self.archivist.restart()
         self._count(await self._in_thread(self._model.load, self._view.everything(), now_ms()))
         self._log.say(
             "binder",
@@ -85,6 +91,9 @@ class Loop:
         self.woken.clear()
         changes = self._view.drain()
         self._notice(changes)
+        if self._model.is_behind(changes):
+            await self._load()
+            changes = self._view.drain()
         news = self._keeper.news()
         step = await self._in_thread(self._model.advance, changes, news, now_ms())
         self._count(step.violations)
@@ -92,7 +101,7 @@ class Loop:
             self._metrics.take(measure)
         try:
             await self._carrier.carry_out(step)
-            self._record(step.deeds)
+            self._record((*self._carrier.done(), *step.deeds))
             self._keeper.take(step.companies)
             self._keeper.work()
             await self._carrier.tell(step)
@@ -113,12 +122,25 @@ class Loop:
         self._herald.cordon(step.cordons, now_ms())
         self._metrics.set_to(UNREADABLE, len(self._view.runs.unreadable))
         await self._misfits.tell(now_ms())
+        if self.archivist is not None:
+            await self._file(self.archivist)
         return step
+
+    async def _file(self, archivist: Archivist) -> None:
+        """Old leases leave for the archive, a few at a time, between two steps."""
+
+        async def set_aside(leases: list[Lease]) -> list[str]:
+            return await self._in_thread(self._model.set_aside, leases)
+
+        if await archivist.work(self._model, set_aside, now_ms()):
+            self.woken.set()
 
     def _notice(self, changes: Changes) -> None:
         """What goes on beside the model, and is not built anew with it, hears of every change."""
         self._keeper.see(changes.pods)
         self._herald.see(changes.nodes)
+        if self.archivist is not None:
+            self.archivist.see(changes.leases)
 
     async def _in_thread(
         self, doing: Callable[Given, Answer], *given: Given.args, **named: Given.kwargs
@@ -151,10 +173,10 @@ class Loop:
         """Until something changes or is due."""
         alarms = [at for at in (step.alarm if step else None, self._keeper.alarm()) if at is not None]
         until = (min(alarms) - now_ms()) / 1000 if alarms else MOST_WAIT_SECONDS
-        try:
+        ended = time.monotonic()
+        with suppress(TimeoutError):
             await asyncio.wait_for(self.woken.wait(), min(max(until, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS))
-        except TimeoutError:
-            return
+        await asyncio.sleep(ended + PAUSE_SECONDS - time.monotonic())
 
     def _count(self, violations: Iterable[Violation]) -> None:
         for violation in violations:

@@ -53,7 +53,7 @@ class Misfits:
             return None  # told; or it was readable before, and goes on as it was
         verdict = Verdict("Pending", (Why(Reason.UNREADABLE, one.why),))
         status = {"reason": verdict.reason, "message": verdict.message[:MAX_MESSAGE]}
-        if one.head.status.phase in ("", "Pending"):
+        if one.head.phase in ("", "Pending"):
             status |= plain(pending(metadata.generation, now))
         return requests.merge_patch(RUNS, seen(one), {"status": status}, "status")
 

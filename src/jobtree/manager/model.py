@@ -11,10 +11,13 @@ from itertools import pairwise
 
 import msgspec
 
+from jobtree.api.lease import Lease as WireLease
+from jobtree.api.quantities import parse_time
 from jobtree.api.run import Run, RunStatus
+from jobtree.core import carried
 from jobtree.core.actions import Action, Plan
 from jobtree.core.check import Violation, check
-from jobtree.core.lease import RunKey
+from jobtree.core.lease import RunKey, from_wire
 from jobtree.core.plan import plan
 from jobtree.core.runs import RunState
 from jobtree.core.status import run_status
@@ -55,8 +58,9 @@ class Model:
         self._build(now)
         for budget in everything.budgets:
             if budget.after is not None:
-                self.telling.knows_budget(budget.after.name, budget.after.value.status)
+                self.telling.knows_budget(budget.after.value)
         violations = self.intake.take_in(everything)
+        self.world.forget_gone(self.book.there)
         self.book.forget_missing()
         self._note_cuts()
         self.casting.touch_all()
@@ -76,6 +80,7 @@ class Model:
         self.world.tick(now)
         began = time.perf_counter()
         violations = self.intake.take_in(changes)
+        self.casting.see(changes.runs)
         self._deeds += (bereavement(lease) for lease in self.book.bereft)
         self.book.bereft.clear()
         for one in news:
@@ -116,6 +121,39 @@ class Model:
             deeds=tuple(deeds),
             measures=tuple(measures),
             alarm=earliest(self.world.alarms.first(), self.telling.retells_at()),
+        )
+
+    # Leases that leave for the archive
+
+    def set_aside(self, leases: Iterable[WireLease]) -> list[str]:
+        """These are in the archive: their Budgets and Runs carry them from now on, and say so.
+
+        The names of those that can be carried; others must wait until their Budget or Run can say so.
+        """
+        aside = []
+        for wire in leases:
+            lease = from_wire(wire)
+            if self._can_tell(lease.uid) and self.world.may_leave(lease):
+                self.world.set_aside(lease, parse_time(wire.status.end or ""))
+                self.telling.touch_budget(lease.payer[0])
+                self.telling.touch(lease.run)
+                aside.append(lease.name)
+        return aside
+
+    def _can_tell(self, uid: str) -> bool:
+        """Whether a Run is gone altogether, or there to have its status written; not while it is deleted."""
+        run = self.intake.runs.get(uid)
+        state = self.world.runs.get(key_of(run)) if run is not None else None
+        return run is None or (state is not None and state.uid == uid and not state.cancelled)
+
+    def is_behind(self, changes: Changes) -> bool:
+        """Whether another manager has set leases aside that this model still counts by themselves."""
+        budgets = [one.after.value for one in changes.budgets if one.before and one.after]
+        runs = [one.after.value for one in changes.runs if one.before and one.after]
+        return any(carried.is_more(self.world.ledger, budget) for budget in budgets) or any(
+            state.uid == run.metadata.uid and carried.is_more_of_run(state, run.status.carried)
+            for run in runs
+            if (state := self.world.runs.get(key_of(run))) is not None
         )
 
     def _check(self, acted: bool) -> list[Violation]:  # noqa: FBT001

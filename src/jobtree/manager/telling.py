@@ -11,7 +11,7 @@ from itertools import islice
 
 import msgspec
 
-from jobtree.api.budget import BudgetStatus, ClassUse
+from jobtree.api.budget import Budget, BudgetStatus, ClassUse
 from jobtree.api.quantities import format_milli, format_time
 from jobtree.api.reservation import ReservationSpec, ReservationStatus
 from jobtree.api.run import Decided, Risk, RunStatus
@@ -50,7 +50,7 @@ class Telling:
         self._world = world
         self._intake = intake
         self._runs: dict[str, RunStatus] = {}  # by UID, as last told
-        self._budgets: dict[str, BudgetStatus] = {}
+        self._budgets: dict[str, tuple[str, BudgetStatus]] = {}  # by name, with the UID, as last told
         self._touched: set[RunKey] = set()
         self._touched_budgets: set[str] = set()
         self._ended: list[ReservationWrite] = []
@@ -63,8 +63,8 @@ class Telling:
     def knows_run(self, uid: str, status: RunStatus) -> None:
         self._runs[uid] = status
 
-    def knows_budget(self, name: str, status: BudgetStatus) -> None:
-        self._budgets[name] = status
+    def knows_budget(self, budget: Budget) -> None:
+        self._budgets[budget.metadata.name] = (budget.metadata.uid, budget.status)
 
     def touch(self, run: RunKey) -> None:
         self._touched.add(run)
@@ -175,8 +175,8 @@ class Telling:
         """Pending Reservations that do not say what is promised now; who is warned is found on the way."""
         writes: list[ReservationWrite] = []
         before, self.warned = self.warned, {}
-        by_uid = {state.uid: state for state in self._world.runs.values()}
-        promised = [(state, state.promise) for state in self._world.runs.values() if state.promise]
+        promised = self._promised()
+        by_uid = {state.uid: state for state in self._world.runs.values()} if promised else {}
         expectations = Expectations(self._world)
         for state, promise in sorted(promised, key=lambda pair: pair[1].rank):
             self._touched.add(state.key)
@@ -196,6 +196,11 @@ class Telling:
         )
         return writes
 
+    def _promised(self) -> list[tuple[RunState, Promise]]:
+        if not self._world.ranks:
+            return []
+        return [(state, state.promise) for state in self._world.runs.values() if state.promise]
+
     def _says(
         self, state: RunState, promise: Promise, spec: ReservationSpec, status: ReservationStatus
     ) -> bool:
@@ -204,9 +209,7 @@ class Telling:
 
     def _abandoned(self) -> tuple[RunKey, ...]:
         """Reservations that a crash left without a status: they promise nothing, and their name is free."""
-        promised = {
-            (state.key[0], state.promise.name) for state in self._world.runs.values() if state.promise
-        }
+        promised = {(state.key[0], promise.name) for state, promise in self._promised()}
         return tuple(
             key
             for key, known in self._intake.reservations.items()
@@ -253,9 +256,10 @@ class Telling:
         found: list[tuple[str, BudgetStatus]] = []
         for name in sorted(self._touched_budgets & self._world.ledger.budgets.keys()):
             status = budget_status(self._world, name)
-            known = self._budgets.get(name)
-            if known is None or timeless_usage(known) != timeless_usage(status):
-                self._budgets[name] = status
+            uid = self._world.ledger.budgets[name].metadata.uid
+            known, told = self._budgets.get(name, ("", status))
+            if known != uid or timeless_usage(told) != timeless_usage(status):
+                self._budgets[name] = (uid, status)
                 found.append((name, status))
         return tuple(found)
 

@@ -62,6 +62,9 @@ class Cluster:
         self._touched: set[RunKey] = set()
         self._checked = checked
         self._as_written = False  # what another planner wrote is left as it is
+        self.archiving = False  # whether closed leases leave when the policy lets them
+        self.retired: list[dict[str, Any]] = []  # those that have left, for whoever archives them
+        self._closed: list[tuple[int, str]] = []  # end and name of closed leases that are here
 
     @property
     def now(self) -> int:
@@ -80,6 +83,7 @@ class Cluster:
         for state in self.world.runs.values():
             self._watch_work(state.key)
             state.verdict = verdict_told(state) if settle else verdict_written(state)
+        self.world.forget_gone({key[2] for key, _ in self.objects.of("Lease")})
         self._note_cuts()
         self._as_written = not settle
         if settle:
@@ -178,6 +182,27 @@ class Cluster:
         while (at := self._next_instant()) is not None and at <= until:
             self._arrive(at)
         self._arrive(until)
+        self.retire()
+
+    def retire(self) -> None:
+        """Closed leases older than the policy keeps them leave, if they are archived; their sums stay."""
+        kept_since = self.now - self.world.policy.lease_retention_ms
+        while self.archiving and self._closed and self._closed[0][0] <= kept_since:
+            end, name = heappop(self._closed)
+            key = ("Lease", "", name)
+            body = self.objects.get(key)
+            if body is None:
+                continue
+            wire = parse_object(body, self.objects.where(key))
+            assert isinstance(wire, WireLease)
+            lease = from_wire(wire)
+            self.world.set_aside(lease, end)
+            self.world.drop_lease(lease, end)
+            self._touched.add(lease.run)
+            self.objects.remove(key)
+            self.retired.append(body)
+        if self.archiving:
+            self._reservations.collect()
 
     # What happens by itself
 
@@ -251,6 +276,7 @@ class Cluster:
             body["status"] = {"end": format_time(closing.at), "closureReason": closing.reason}
             wire = convert({part: body[part] for part in ("metadata", "spec")}, WireLease, closing.lease)
             self._replay.close(from_wire(wire), closing.at)
+            heappush(self._closed, (closing.at, closing.lease))
         for lease in action.opens:
             key, created = ("Lease", "", lease.name), format_time(lease.start)
             document = to_document(to_wire(lease))
@@ -330,6 +356,8 @@ class Cluster:
     def _take_in_ours(self, key: Key, parsed: object) -> None:
         where = self.objects.where(key)
         if isinstance(parsed, Budget):
+            if not self.world.ledger.knows(parsed.metadata.name):
+                self._replay.carry(parsed)
             self.world.put_budget(parsed)
         elif isinstance(parsed, Run):
             if found := policy_problems(parsed, self.world.policy.max_grace_ms):
@@ -355,6 +383,7 @@ class Cluster:
         self.world.put_lease(lease)
         if lease.status.end is not None:
             self._replay.close(known, parse_time(lease.status.end))
+            heappush(self._closed, (parse_time(lease.status.end), known.name))
 
     def _refuse_cycles(self, keys: Iterable[Key]) -> None:
         """What came may close a circle of parents, or of Runs that wait for each other."""

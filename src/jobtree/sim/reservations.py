@@ -95,6 +95,12 @@ class Reservations:
             else:
                 status["lottery"] = written
 
+    def collect(self) -> None:
+        """Reservations go with their Run, as on a live cluster, where they belong to it."""
+        for key, body in list(self._objects.of("Reservation")):
+            if ("Run", key[1], body["spec"]["runRef"]["name"]) not in self._objects:
+                self._objects.remove(key)
+
     def _warnings(self, state: RunState, promise: Promise, at: int) -> list[Event]:
         """Runs in the conflict set see it at once (R11)."""
         if promise.at is None:

@@ -22,6 +22,7 @@ from jobtree.api.policy import (
     parse_policy,
 )
 from jobtree.api.problems import InputError
+from jobtree.archive.directory import ArchiveError, Directory
 from jobtree.sim.cluster import Cluster
 from jobtree.sim.keys import key_path, load_key
 
@@ -52,14 +53,26 @@ class StateFile:
         return read_cluster(self._text(), str(self.path), checked=checked)
 
     @contextmanager
-    def edit(self) -> Iterator[Cluster]:
-        """The cluster, locked for a change; saved if the block ends without an exception."""
+    def edit(self, archive: Directory | None = None) -> Iterator[Cluster]:
+        """The cluster, locked for a change; saved if the block ends without an exception.
+
+        With an archive, closed leases that are old enough are in it before the file that lacks them is saved.
+        """
         if not self.path.exists():
             raise self._missing()
         with self._locked():
             cluster = read_cluster(self._text(), str(self.path))
+            cluster.archiving = archive is not None
             yield cluster
+            if archive is not None:
+                self._archive(cluster, archive)
             self._replace(write_cluster(cluster))
+
+    def _archive(self, cluster: Cluster, archive: Directory) -> None:
+        try:
+            archive.add(cluster.retired)
+        except ArchiveError as broken:
+            raise StateFileError(f"{broken}; {self.path} stays as it was, with all its leases") from None
 
     def create(self, text: str, *, replace: bool = False) -> None:
         """Write a first state file; one that is there already is only replaced if asked to."""

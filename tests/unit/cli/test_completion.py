@@ -28,6 +28,7 @@ def test_options_of_the_verb_and_of_all(desk: Desk) -> None:
         "--to",
         "--faults",
         "--fault-rate",
+        "--archive",
         "--state",
         "--context",
         "--kubeconfig",

@@ -118,3 +118,7 @@ def test_beyond_all_that_was_seen_there_is_no_answer() -> None:
 
 def test_too_few_say_nothing() -> None:
     assert not Survival([(10, True)] * 4 + [(10, False)] * 100).tells
+
+
+def test_a_spare_that_was_dropped_says_nothing_about_a_run_whose_ranks_go_on() -> None:
+    assert told((lease(2, 100, role="Spare"), 150, "DropSpare")) == {}

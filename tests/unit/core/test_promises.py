@@ -415,3 +415,12 @@ def test_a_budget_that_would_keep_a_run_going_changes_when_its_gpus_are_certain_
     lab.settle()
     assert lab.promised_at("b") == 2 * HOUR
     assert [slip.reason for slip in lab.promise("b").slips] == ["CrowdedOut"]
+
+
+def test_promises_fill_one_island_before_they_touch_the_next_as_runs_do() -> None:
+    """Each of them takes 8 GPUs by lottery wherever it goes: then pack order decides (R1, P3)."""
+    lab = Lab(nodes("nv-a", 2), nodes("nv-b", 2), budget("org:a", 32), budget("org:b", 32))
+    lab.submit(*(run(f"holder-{number}", "org:a", 8) for number in range(4)))
+    lab.submit(*(run(f"wanted-{number}", "org:b", 8, at=1) for number in range(3)))
+    islands = [lab.promise(f"wanted-{number}").shares[0][0][-4:] for number in range(3)]
+    assert islands == ["nv-a", "nv-a", "nv-b"]

@@ -1,7 +1,8 @@
 """Who answers what: one judge for each path of the webhook.
 
 ``/validate`` judges Runs and Budgets among all others (SPEC, section 13): what is wrong is refused, what may
-not have been meant is told. ``/mutate`` writes a Run in one spelling.
+not have been meant is told. ``/mutate`` writes a Run in one spelling. ``/rules/NAME`` is the admission policy
+of that name, for clusters that have none.
 """
 
 from collections.abc import Iterable
@@ -14,21 +15,35 @@ from jobtree.api.problems import InputError, Problem
 from jobtree.api.run import Run
 from jobtree.api.validate import policy_problems
 from jobtree.core import advice
+from jobtree.kube.async_client import AsyncClient
 from jobtree.kube.installed import POLICY_NAME, account_of
 from jobtree.manager.view import View
 from jobtree.manager.webhook.defaults import one_spelling
+from jobtree.manager.webhook.pod_rules import GpuClaimRules, GpuPodRules, PodRules
 from jobtree.manager.webhook.reviews import YES, Answered, Asked
+from jobtree.manager.webhook.rules import RecordRules, RunRules, spend_by
 from jobtree.manager.webhook.server import Judge
 
 Kind = TypeVar("Kind", Budget, Run)
 
 
-def judges(view: View, namespace: str) -> dict[str, Judge]:
-    return {"/validate": Neighbors(view, namespace).judge, "/mutate": mutate}
+def judges(view: View, client: AsyncClient, namespace: str) -> dict[str, Judge]:
+    return {
+        "/validate": Neighbors(view, namespace).judge,
+        "/mutate": mutate,
+        "/rules/jobtree-runs": RunRules(namespace, spend_by(client)).judge,
+        "/rules/jobtree-records": RecordRules(namespace).judge,
+        "/rules/jobtree-gpu-pods": GpuPodRules(namespace).judge,
+        "/rules/jobtree-gpu-claims": GpuClaimRules().judge,
+        "/rules/jobtree-pods": PodRules(namespace).judge,
+    }
 
 
 async def mutate(asked: Asked) -> Answered:
-    return Answered(patch=tuple(one_spelling(asked.after.get("spec") or {}, asked.before.get("spec") or {})))
+    spec, before = asked.after.get("spec"), asked.before.get("spec")
+    if not isinstance(spec, dict):  # it has not been looked at by its kind's rules yet, and will be
+        return YES
+    return Answered(patch=tuple(one_spelling(spec, before or {})))
 
 
 class Neighbors:

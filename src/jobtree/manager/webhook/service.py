@@ -38,8 +38,9 @@ class Webhook:
         self._clock = clock
         self._trouble = ""
         self._pace = Pace(settings.webhook_validity_seconds)
-        self._renewal = Renewal(AsyncClient(transport), settings, log, clock)
-        self._server = Server(settings.webhook_address, judges(view, settings.namespace), log)
+        client = AsyncClient(transport)
+        self._renewal = Renewal(client, settings, log, clock)
+        self._server = Server(settings.webhook_address, judges(view, client, settings.namespace), log)
         self._writer: Writer | None = None
         self._looking = asyncio.Event()
 
@@ -56,6 +57,11 @@ class Webhook:
         if self._clock() >= ends_at(shown.certificate):
             return [f"the certificate of the webhook has expired: {self._trouble or 'no new one was made'}"]
         return []
+
+    def certificate_seconds(self) -> float | None:
+        """How long the certificate that is shown is still valid."""
+        shown = self._server.shown
+        return None if shown is None else ends_at(shown.certificate) - self._clock()
 
     async def run(self) -> None:
         while True:
@@ -78,7 +84,8 @@ class Webhook:
             self._trouble = ""
         except FencedError:
             self._writer = None
-        except (KubeError, OSError) as broken:
-            if str(broken) != self._trouble:
-                self._trouble = str(broken)
-                self._log.say("webhook", "the certificate cannot be looked after", why=self._trouble)
+        except Exception as broken:  # noqa: BLE001  a webhook that is not looked after ends with its certificate
+            told = str(broken) if isinstance(broken, (KubeError, OSError)) else repr(broken)
+            if told != self._trouble:
+                self._trouble = told
+                self._log.say("webhook", "the certificate cannot be looked after", why=told)

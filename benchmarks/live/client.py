@@ -1,0 +1,88 @@
+"""A client like the manager's: the same transport, the same writer, the same number of writes at once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from jobtree.kube.access import find_access
+from jobtree.kube.gate import Gate
+from jobtree.kube.pooled_http import PooledTransport
+from jobtree.kube.requests import Request
+from jobtree.kube.resources import Resource
+from jobtree.kube.writes import Writer
+
+T = TypeVar("T")
+Document = dict[str, Any]
+
+POLL_SECONDS = 0.05
+BLOCK = 500  # tasks that wait at once: more would measure the event loop
+
+
+class Client:
+    def __init__(self, transport: PooledTransport) -> None:
+        self.transport = transport
+        self.writer = Writer(transport, Gate())
+
+    async def get(self, target: str) -> Document:
+        document: Document = msgspec.json.decode(await self.transport.send(Request("GET", target)))
+        return document
+
+    async def items(self, resource: Resource, namespace: str = "") -> list[Document]:
+        items: list[Document] = (await self.get(resource.path(namespace)))["items"]
+        return items
+
+    async def count(self, resource: Resource, namespace: str = "", query: str = "") -> int:
+        """How many objects there are; the server is asked for one of them. Not right with a selector."""
+        page = await self.get(f"{resource.path(namespace)}?limit=1{query}")
+        return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
+
+    async def write(self, request: Request) -> Document:
+        document: Document = msgspec.json.decode(await self.writer.write(request))
+        return document
+
+    async def write_all(self, requests: Iterable[Request]) -> None:
+        await in_blocks(self.writer.write(request) for request in requests)
+
+    async def clear(self, resource: Resource, namespace: str = "") -> None:
+        """All objects of a kind go at once, without grace."""
+        options = b'{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0}'
+        await self.writer.write(Request("DELETE", resource.path(namespace), options))
+
+    async def until(self, condition: Callable[[], Awaitable[bool]], what: str, within: float) -> None:
+        """Asks ``condition()`` until it says yes. Raises TimeoutError, which says ``what`` did not happen."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        while not await condition():
+            if loop.time() > deadline:
+                raise TimeoutError(f"after {within:g} s, still not: {what}")
+            await asyncio.sleep(POLL_SECONDS)
+
+
+async def in_blocks(doings: Iterable[Awaitable[T]]) -> None:
+    """All of them; as many at a time as the writer lets through."""
+    turns = asyncio.Semaphore(BLOCK)
+
+    async def one(doing: Awaitable[T]) -> None:
+        try:
+            await doing
+        finally:
+            turns.release()
+
+    tasks = []
+    for doing in doings:
+        await turns.acquire()
+        tasks.append(asyncio.ensure_future(one(doing)))
+    await asyncio.gather(*tasks)
+
+
+@asynccontextmanager
+async def connect(kubeconfig: Path) -> AsyncIterator[Client]:
+    transport = PooledTransport(find_access("", str(kubeconfig)))
+    try:
+        yield Client(transport)
+    finally:
+        await transport.close()

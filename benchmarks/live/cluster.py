@@ -1,0 +1,178 @@
+"""The cluster that is measured: etcd, an API server, kwok's nodes, and the manager as it is installed.
+
+Nothing else runs: what the controllers of a whole cluster write about pods would be added to both sides of
+every comparison, and to the noise. Namespaces get their account from here. The API server has the gates of
+Kubernetes' own gang scheduling open, so that both kinds of gangs are made on one server in one run.
+"""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.live.client import Client, Document, connect
+from benchmarks.live.usage import Usage, usage_of
+from jobtree.kube import requests
+from jobtree.kube.resources import (
+    BUDGETS,
+    EVENTS,
+    LEASES,
+    NODES,
+    PODS,
+    RESERVATIONS,
+    RUNS,
+    SERVICES,
+    Resource,
+)
+from tests.live.api_server import ADMIN_GROUP
+from tests.live.control_plane import ControlPlane
+from tests.live.fleet import Fleet
+from tests.live.managing import Manager, install
+from tests.live.manifests import API_VERSION, FLAVOR
+
+GATES = "GenericWorkload=true,GangScheduling=true"
+API_SERVER_FLAGS = {"feature-gates": GATES, "runtime-config": "scheduling.k8s.io/v1alpha2=true"}
+BREAK_GLASS = "jobtree:break-glass"  # raw pods look like Jobtree's, and must not be refused for it
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
+RACK_NODES = 256
+GPUS = 8
+START_SECONDS = 300.0
+CLEAN_SECONDS = 300.0
+READ = "the cluster is read"
+MANAGER = "jobtree.manager"
+
+
+class Cluster:
+    """``client`` may do everything; ``account`` is who the manager is, and may do what it may."""
+
+    def __init__(
+        self, plane: ControlPlane, fleet: Fleet, client: Client, account: Client, manager_kubeconfig: Path
+    ) -> None:
+        self.plane = plane
+        self.client = client
+        self.account = account
+        self.nodes: list[str] = []
+        self._fleet = fleet
+        self._kubeconfig = manager_kubeconfig
+        self._teams = 0
+        self._namespaces = 0
+
+    # What there is
+
+    async def add_nodes(self, count: int, rack_nodes: int = RACK_NODES) -> None:
+        """So many nodes of 8 GPUs, in racks; ready when this returns."""
+        for rack, first in enumerate(range(0, count, rack_nodes)):
+            domain = f"r/c/rack-{rack:02}"
+            self.nodes += self._fleet.add_nodes(domain, min(rack_nodes, count - first), gpus=GPUS)
+
+        async def ready() -> bool:
+            found = await self.client.items(NODES)
+            return sum(is_ready(node) for node in found) >= count
+
+        await self.client.until(ready, f"{count} nodes are ready", START_SECONDS)
+
+    async def add_team(self, gpus: int) -> str:
+        """A team with that budget; its owner."""
+        self._teams += 1
+        owner = f"bench:team{self._teams}"
+        spec = {
+            "owner": owner,
+            "envelopes": [{"name": "main", "flavor": FLAVOR, "concurrency": gpus}],
+        }
+        await self.client.write(requests.create(BUDGETS, kind("Budget", f"team{self._teams}", spec=spec)))
+        return owner
+
+    async def add_namespace(self) -> str:
+        """A new namespace in which pods can be made."""
+        self._namespaces += 1
+        name = f"bench{self._namespaces}"
+        await self.client.write(requests.create(NAMESPACES, document(NAMESPACES, name)))
+        await self.client.write(requests.create(ACCOUNTS, document(ACCOUNTS, "default", name)))
+        return name
+
+    # The manager
+
+    @asynccontextmanager
+    async def managed(self, module: str = MANAGER) -> AsyncIterator[Manager]:
+        """The manager leads as long as this lasts."""
+        with self.start_manager(module) as manager:
+            await self.leads(manager)
+            yield manager
+
+    def start_manager(self, module: str = MANAGER) -> Manager:
+        return Manager(self.plane, self._kubeconfig, "--check-seconds=30", module=module)
+
+    async def leads(self, manager: Manager, within: float = START_SECONDS) -> None:
+        """Until this manager has read the cluster and leads."""
+
+        async def read() -> bool:
+            assert not manager.has_ended, manager.log.read_text()
+            return manager.said(READ)
+
+        await self.client.until(read, "the manager leads", within)
+
+    # Cleaning
+
+    async def clean(self, namespace: str) -> None:
+        """All Runs of a namespace go, as if cancelled by people; a manager leads. Then what they left."""
+        await self.client.clear(RUNS, namespace)
+        await self.client.until(lambda: self._none(RUNS, namespace), "the Runs are gone", CLEAN_SECONDS)
+        await self.sweep(namespace)
+
+    async def sweep(self, namespace: str) -> None:
+        """What only a garbage collector would remove goes; nobody leads, or nobody minds."""
+        for resource in (PODS, EVENTS, SERVICES, RESERVATIONS):
+            await self.client.clear(resource, namespace)
+        await self.client.until(lambda: self._none(PODS, namespace), "the pods are gone", CLEAN_SECONDS)
+
+    async def forget_leases(self) -> None:
+        await self.client.clear(LEASES)
+        await self.client.until(lambda: self._none(LEASES), "the leases are gone", CLEAN_SECONDS)
+
+    async def _none(self, resource: Resource, namespace: str = "") -> bool:
+        return await self.client.count(resource, namespace) == 0
+
+    # Usage
+
+    def server_usage(self) -> Usage:
+        """CPU of the API server and its database together."""
+        used = [
+            usage_of(server.pid) for server in self.plane.servers if server.name in ("etcd", "kube-apiserver")
+        ]
+        return Usage(sum(one.cpu_seconds for one in used), sum(one.resident_mib for one in used), 0.0)
+
+
+def run_manifest(name: str, namespace: str, owner: str, gpus: int, **fields: Any) -> Document:  # noqa: ANN401
+    resources = {"gpuType": FLAVOR, "totalGPUs": gpus, **fields.pop("resources", {})}
+    return kind("Run", name, namespace, spec={"owner": owner, "resources": resources, **fields})
+
+
+def kind(name: str, title: str, namespace: str = "", **parts: object) -> Document:
+    metadata = {"name": title, "namespace": namespace} if namespace else {"name": title}
+    return {"apiVersion": API_VERSION, "kind": name, "metadata": metadata, **parts}
+
+
+def document(resource: Resource, name: str, namespace: str = "", **parts: object) -> Document:
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **parts}
+
+
+def is_ready(node: Document) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+@asynccontextmanager
+async def cluster(nodes: int, rack_nodes: int = RACK_NODES) -> AsyncIterator[Cluster]:
+    """A fresh cluster with that many nodes, and no manager yet."""
+    begun = time.monotonic()
+    with ControlPlane(API_SERVER_FLAGS) as plane:
+        manager_kubeconfig = install(plane)
+        admin = plane.kubeconfig("bench", ADMIN_GROUP, BREAK_GLASS)
+        async with connect(admin) as client, connect(manager_kubeconfig) as account:
+            made = Cluster(plane, plane.kwok(), client, account, manager_kubeconfig)
+            await made.add_nodes(nodes, rack_nodes)
+            print(f"  {nodes:,} nodes are ready after {time.monotonic() - begun:.0f} s", flush=True)
+            yield made

@@ -1,0 +1,44 @@
+"""From submit to bound on a cluster where nothing else happens: one gang after another."""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from benchmarks.live.cluster import Cluster, run_manifest
+from jobtree.kube import requests
+from jobtree.kube.lines import LineCutter
+from jobtree.kube.requests import Selector
+from jobtree.kube.resources import PODS, RUNS
+
+WATCH_SECONDS = 600
+
+
+async def bound_pods(cluster: Cluster, namespace: str) -> AsyncGenerator[float, None]:
+    """The times at which pods came that name their node; the first value comes when the watch stands."""
+    request = requests.watch(PODS, Selector(namespace), "", WATCH_SECONDS, initial=False)
+    cutter, seen = LineCutter(), set[bytes]()
+    async with aclosing(cluster.client.transport.stream(request, None)) as stream:
+        async for chunk in stream:
+            if not chunk:
+                yield 0.0
+            for line in cutter.feed(chunk):
+                name = line.partition(b'"name":"')[2].partition(b'"')[0]
+                if b'"nodeName":"' in line and name not in seen:
+                    seen.add(name)
+                    yield time.perf_counter()
+
+
+async def measure_idle(cluster: Cluster, owner: str, gpus: int, times: int) -> list[float]:
+    """Milliseconds from submit to the last pod bound, sorted. A manager leads."""
+    namespace, found = await cluster.add_namespace(), []
+    async with aclosing(bound_pods(cluster, namespace)) as bound:
+        await anext(bound)
+        for number in range(times):
+            begun = time.perf_counter()
+            run = run_manifest(f"idle-{number}", namespace, owner, gpus)
+            await cluster.client.write(requests.create(RUNS, run))
+            for _ in range(gpus // 8):
+                last = await anext(bound)
+            found.append((last - begun) * 1000)
+    await cluster.clean(namespace)
+    return sorted(found)

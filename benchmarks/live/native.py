@@ -1,0 +1,73 @@
+"""The same gangs by kube-scheduler's own gang scheduling: a PodGroup each, and pods that name it.
+
+Its limits on requests are lifted, since ours has none. A gang is bound when every pod has its node, which
+for kube-scheduler is a write per pod after its creation.
+"""
+
+import time
+from collections.abc import Iterator
+
+from benchmarks.live.client import Document
+from benchmarks.live.cluster import GATES, GPUS, Cluster, document
+from benchmarks.live.gangs import BOUND_SECONDS, Seen, all_bound
+from benchmarks.live.raw import Sample, bare
+from benchmarks.live.usage import usage_of
+from jobtree.kube import requests
+from jobtree.kube.requests import Request
+from jobtree.kube.resources import PODS, Resource
+
+POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", namespaced=True)
+UNLIMITED = "100000"
+
+
+async def measure_native(cluster: Cluster, sample: Sample, gpus: int, gangs: int) -> Seen:
+    """So many gangs of so many GPUs by kube-scheduler. Neither it nor a manager runs before or after."""
+    scheduler = cluster.plane.start_scheduler(
+        feature_gates=GATES, kube_api_qps=UNLIMITED, kube_api_burst=UNLIMITED
+    )
+    try:
+        for number in (1, gangs):  # the first waits until it has read the cluster
+            namespace = await cluster.add_namespace()
+            used, served = usage_of(scheduler.pid), cluster.server_usage()
+            seconds = await _bind(cluster, namespace, sample, gpus, number)
+            scheduler_cpu = usage_of(scheduler.pid).since(used)
+            server_cpu = cluster.server_usage().since(served)
+            await cluster.sweep(namespace)
+            await cluster.client.clear(POD_GROUPS, namespace)
+    finally:
+        scheduler.stop()
+        cluster.plane.servers.remove(scheduler)
+    return Seen(gangs, gangs * gpus // GPUS, seconds, {}, scheduler_cpu, server_cpu)
+
+
+async def _bind(cluster: Cluster, namespace: str, sample: Sample, gpus: int, gangs: int) -> float:
+    client, size = cluster.client, gpus // GPUS
+    writes = [write for number in range(gangs) for write in _gang(sample, namespace, f"gang-{number}", size)]
+
+    async def bound() -> bool:
+        unbound = await client.get(f"{PODS.path(namespace)}?limit=1&fieldSelector=spec.nodeName%3D")
+        return not unbound["items"]
+
+    begun = time.perf_counter()
+    await client.write_all(writes)
+    await client.until(bound, f"{gangs * size} pods are bound by kube-scheduler", BOUND_SECONDS)
+    seconds = time.perf_counter() - begun
+    pods = await client.items(PODS, namespace)
+    assert len(pods) == gangs * size, "pods are missing"
+    assert all_bound(pods), "a pod has no node"
+    return seconds
+
+
+def _gang(sample: Sample, namespace: str, name: str, size: int) -> Iterator[Request]:
+    policy = {"schedulingPolicy": {"gang": {"minCount": size}}}
+    yield requests.create(POD_GROUPS, document(POD_GROUPS, name, namespace, spec=policy))
+    for rank in range(size):
+        yield requests.create(PODS, _pod(sample, namespace, name, rank))
+
+
+def _pod(sample: Sample, namespace: str, gang: str, rank: int) -> Document:
+    pod = bare(sample.pod)
+    pod["metadata"] = {"name": f"{gang}-{rank}", "namespace": namespace}
+    pod["spec"] |= {"schedulingGroup": {"podGroupName": gang}}
+    del pod["spec"]["nodeName"]
+    return pod

@@ -1,0 +1,41 @@
+"""The manager without pods: ``python -m benchmarks.live.podless``, with the manager's own flags.
+
+Where it would make the pods of a gang, it waits for as long as they would have run and says that all of them
+have succeeded. Everything else is the manager. Only the benchmark of admission alone uses this.
+"""
+
+import asyncio
+import sys
+from typing import ClassVar
+
+from jobtree.manager import __main__ as manager
+from jobtree.manager import loop
+from jobtree.manager.keeper import Keeper
+from jobtree.manager.news import Succeeded
+from jobtree.manager.pods.places import Place
+from jobtree.manager.steps import Company
+
+LASTS_SECONDS = 0.2
+
+
+class PodlessKeeper(Keeper):
+    """A gang is over once: should its Run be looked at again before that is decided, nothing is done."""
+
+    _over: ClassVar[set[str]] = set()
+
+    async def _create_all(self, uid: str, company: Company, ready: list[tuple[str, Place]]) -> None:
+        await asyncio.sleep(LASTS_SECONDS)
+        metadata = company.run.metadata
+        for name, _ in ready:
+            self.roster.give_up((metadata.namespace, name))
+        run = (metadata.namespace, metadata.name)
+        if uid in self._over:
+            return
+        self._over.add(uid)
+        self._told.append(Succeeded(run, uid, company.cast.attempt, self._clock()))
+        self._wake()
+
+
+if __name__ == "__main__":
+    loop.Keeper = PodlessKeeper  # type: ignore[attr-defined]
+    sys.exit(manager.main())

@@ -1,0 +1,132 @@
+"""The limit: what the API server takes from a client like the manager, that only writes and decides nothing.
+
+What is written is what Jobtree writes: one gang is run by the manager, and its objects are then made again
+and again under other names. *Raw pods* are its pods alone, on their nodes, so kwok has as much to do with
+them. *Raw writes* are all that one gang of one pod needs, in the order in which one needs the other, many
+gangs at once. The Run is written by a person, the rest with the manager's own account: who writes decides
+which rules the server has to look at.
+"""
+
+import asyncio
+import time
+from copy import deepcopy
+from itertools import count
+
+import msgspec
+
+from benchmarks.live.client import Client, Document, in_blocks
+from benchmarks.live.cluster import GPUS, Cluster, run_manifest
+from jobtree.kube import requests
+from jobtree.kube.requests import Request, Seen
+from jobtree.kube.resources import EVENTS, LEASES, PODS, RUNS
+from jobtree.manager.carry import FINALIZER
+
+SAMPLE_SECONDS = 60.0
+WRITES_PER_GANG = 6  # the Run, its finalizer, its commit, its lease, its pod, its event
+SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "finalizers")
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """What Jobtree made of a gang of one pod."""
+
+    run: Document
+    lease: Document
+    pod: Document
+    event: Document
+
+
+async def take_sample(cluster: Cluster, owner: str) -> Sample:
+    """A gang of 8 GPUs, as the manager leaves it once all is written. No manager leads afterwards."""
+    namespace = await cluster.add_namespace()
+    client = cluster.client
+    async with cluster.managed():
+        await client.write(requests.create(RUNS, run_manifest("sample", namespace, owner, GPUS)))
+
+        async def complete() -> bool:
+            kinds = (PODS, EVENTS)
+            return all([await client.count(kind, namespace) for kind in kinds])
+
+        await client.until(complete, "the sample's pod and event are there", SAMPLE_SECONDS)
+        run = await client.get(RUNS.path(namespace, "sample"))
+        leases = [
+            one for one in await client.items(LEASES) if one["spec"]["runRef"]["namespace"] == namespace
+        ]
+        pod, event = (await client.items(PODS, namespace))[0], (await client.items(EVENTS, namespace))[0]
+        sample = Sample(run, leases[0], pod | {"status": {}}, event)
+        await cluster.clean(namespace)
+    return sample
+
+
+class Raw:
+    def __init__(self, cluster: Cluster, sample: Sample) -> None:
+        self._cluster = cluster
+        self._sample = sample
+        self._numbers = count(1)
+
+    async def pods_per_second(self, pods: int) -> float:
+        namespace = await self._cluster.add_namespace()
+        made = [requests.create(PODS, self._pod(namespace, next(self._numbers))) for _ in range(pods)]
+        begun = time.perf_counter()
+        await self._cluster.account.write_all(made)
+        seconds = time.perf_counter() - begun
+        await self._cluster.sweep(namespace)
+        return pods / seconds
+
+    async def writes_per_second(self, gangs: int) -> float:
+        namespace = await self._cluster.add_namespace()
+        numbers = [next(self._numbers) for _ in range(gangs)]
+        begun = time.perf_counter()
+        await in_blocks(self._gang(namespace, number) for number in numbers)
+        seconds = time.perf_counter() - begun
+        await self._forget(namespace, numbers)
+        return gangs * WRITES_PER_GANG / seconds
+
+    async def _gang(self, namespace: str, number: int) -> None:
+        writer = self._cluster.account.writer
+        metadata = {"name": f"raw-{number}", "namespace": namespace}
+        run = bare(self._sample.run)
+        submit = requests.create(RUNS, run | {"metadata": metadata, "status": {}})
+        made = await self._made(self._cluster.client, submit)
+        patch = {"metadata": {"finalizers": [FINALIZER]}}
+        seen = Seen(metadata["name"], namespace, made["uid"], made["resourceVersion"])
+        made = await self._made(self._cluster.account, requests.merge_patch(RUNS, seen, patch))
+        await writer.write(requests.replace(RUNS, run | {"metadata": made}, "status"))
+        lease = bare(self._sample.lease)
+        lease["metadata"]["name"] = f"{namespace}-raw-{number}"
+        event = bare(self._sample.event)
+        event["metadata"] |= {"name": f"raw-{number}", "namespace": namespace}
+        event["involvedObject"]["namespace"] = namespace
+        await writer.write(requests.create(LEASES, lease))
+        await asyncio.gather(
+            writer.write(requests.create(PODS, self._pod(namespace, number))),
+            writer.write(requests.create(EVENTS, event)),
+        )
+
+    async def _made(self, client: Client, request: Request) -> Document:
+        metadata: Document = (await client.write(request))["metadata"]
+        return {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")}
+
+    def _pod(self, namespace: str, number: int) -> Document:
+        pod = bare(self._sample.pod)
+        pod["metadata"] |= {"name": f"raw-{number}", "namespace": namespace}
+        nodes = self._cluster.nodes
+        pod["spec"]["nodeName"] = nodes[number % len(nodes)]
+        return pod
+
+    async def _forget(self, namespace: str, numbers: list[int]) -> None:
+        client = self._cluster.client
+        bare_again = {"metadata": {"finalizers": None}}
+        await client.write_all(
+            requests.merge_patch(RUNS, Seen(f"raw-{number}", namespace), bare_again) for number in numbers
+        )
+        await client.clear(RUNS, namespace)
+        await self._cluster.sweep(namespace)
+        await self._cluster.forget_leases()
+
+
+def bare(document: Document) -> Document:
+    """An object as its writer sent it, without what the server adds."""
+    made = deepcopy(document)
+    for field in SERVER_FIELDS:
+        made["metadata"].pop(field, None)
+    return made

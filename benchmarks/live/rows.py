@@ -1,0 +1,181 @@
+"""The rows of the benchmark: what is measured on which cluster, and what is asked of it.
+
+Every share is of a limit that was measured right before and right after, on the same cluster: a machine that
+others use as well slows both. A row says how large it is in its name; ``Effort`` makes one smaller.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+
+import msgspec
+
+from benchmarks.live import published
+from benchmarks.live.cluster import GPUS, Cluster, cluster
+from benchmarks.live.gangs import Seen, measure_gangs
+from benchmarks.live.idle import measure_idle
+from benchmarks.live.native import measure_native
+from benchmarks.live.raw import WRITES_PER_GANG, Raw, Sample, take_sample
+from benchmarks.live.results import Bar, Figure
+from benchmarks.live.size import measure_size
+
+POD_SHARES = {128: Bar(50), 1024: Bar(70)}  # percent of raw pod creations per second
+WRITE_SHARE = Bar(70)
+TIMES_NATIVE = Bar(5)
+IDLE_MS = Bar(150, at_most=True)
+MEMORY_MIB = Bar(1024, at_most=True)
+TAKEOVER_S = Bar(15, at_most=True)
+PODLESS_S = Bar(250, at_most=True)
+WITH_PODS_S = Bar(600, at_most=True)
+
+FULL_NODES = 12_500
+FULL_PODS = 20_000
+IDLE_TIMES = 100
+REST_SECONDS = 20.0
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """How much of it: ``nodes`` in place of a row's own, ``share`` of its gangs, pods and times."""
+
+    nodes: int | None = None
+    share: float = 1.0
+
+    @property
+    def is_full(self) -> bool:
+        return self.nodes is None and self.share == 1.0
+
+    def of(self, count: int, least: int = 1) -> int:
+        return max(least, round(count * self.share))
+
+
+Tell = Callable[[str, Sequence[Figure]], None]
+
+
+async def gangs(nodes: int, effort: Effort, tell: Tell) -> None:
+    """Gangs of 8, 128 and 1,024 GPUs beside the raw limits and kube-scheduler."""
+    async with cluster(effort.nodes or nodes) as made:
+        owner = await made.add_team(len(made.nodes) * GPUS)
+        sample = await take_sample(made, owner)
+        for gpus, most in ((8, 400), (128, 50), (1024, 6)):
+            fitting = len(made.nodes) * GPUS // gpus
+            number = min(effort.of(most), fitting)
+            if number:
+                name = f"{number:,} gangs of {gpus:,} GPUs, {len(made.nodes):,} nodes"
+                tell(name, await _gangs_of(made, owner, sample, gpus, number))
+
+
+async def _gangs_of(made: Cluster, owner: str, sample: Sample, gpus: int, number: int) -> list[Figure]:
+    raw, pods = Raw(made, sample), number * gpus // GPUS
+
+    async def limits() -> tuple[float, float]:
+        writes = await raw.writes_per_second(number) if gpus == GPUS else 0.0
+        return await raw.pods_per_second(pods), writes
+
+    before = await limits()
+    seen = await measure_gangs(made, owner, gpus, number)
+    after = await limits()
+    native = await measure_native(made, sample, gpus, max(1, number // 4))
+    raw_pods, raw_writes = ((one + other) / 2 for one, other in zip(before, after, strict=True))
+    return [
+        Figure("gangs per second", seen.gangs_per_second, "/s"),
+        Figure("pods per second", seen.pods_per_second, "/s", raw=raw_pods),
+        *shares(gpus, seen, raw_pods, raw_writes),
+        Figure("writes per gang", seen.writes_per_gang),
+        Figure("gangs per second by kube-scheduler", native.gangs_per_second, "/s"),
+        Figure("times kube-scheduler", seen.gangs_per_second / native.gangs_per_second, "×", TIMES_NATIVE),
+        Figure("CPU of the manager per gang", 1000 * seen.decider_cpu_seconds / seen.gangs, "ms"),
+        Figure("CPU of kube-scheduler per gang", 1000 * native.decider_cpu_seconds / native.gangs, "ms"),
+        Figure("CPU per gang, with API server and etcd", seen.cpu_ms_per_gang, "ms"),
+        Figure("the same for kube-scheduler", native.cpu_ms_per_gang, "ms"),
+    ]
+
+
+def shares(gpus: int, seen: Seen, raw_pods: float, raw_writes: float) -> list[Figure]:
+    share = 100 * seen.pods_per_second / raw_pods
+    if gpus != GPUS:
+        return [Figure("share of raw pods", share, "%", POD_SHARES[gpus], raw=100)]
+    needed = seen.gangs_per_second * WRITES_PER_GANG
+    return [
+        Figure("share of raw pods", share, "%", raw=100),
+        Figure("needed writes per second", needed, "/s", raw=raw_writes),
+        Figure("share of raw writes", 100 * needed / raw_writes, "%", WRITE_SHARE, raw=100),
+    ]
+
+
+async def gangs_1000(effort: Effort, tell: Tell) -> None:
+    await gangs(1_000, effort, tell)
+
+
+async def gangs_5000(effort: Effort, tell: Tell) -> None:
+    await gangs(5_000, effort, tell)
+
+
+async def idle(effort: Effort, tell: Tell) -> None:
+    """Submit to bound while nothing else happens."""
+    async with cluster(effort.nodes or 1_000) as made:
+        owner = await made.add_team(len(made.nodes) * GPUS)
+        async with made.managed():
+            times = await measure_idle(made, owner, GPUS, effort.of(IDLE_TIMES))
+    figures = [
+        Figure("submit to bound, p50", percentile(times, 50), "ms", IDLE_MS),
+        Figure("submit to bound, p99", percentile(times, 99), "ms"),
+    ]
+    tell(f"8 GPUs on an idle cluster, {len(made.nodes):,} nodes", figures)
+
+
+async def size(effort: Effort, tell: Tell) -> None:
+    """The manager with a whole fleet in memory."""
+    async with cluster(effort.nodes or FULL_NODES) as made:
+        owner = await made.add_team(len(made.nodes) * GPUS)
+        pods = min(effort.of(FULL_PODS), len(made.nodes) * 2 - 4)
+        seen = await measure_size(made, owner, pods, REST_SECONDS * effort.share)
+    figures = [
+        Figure("resident", seen.resident_mib, "MiB", MEMORY_MIB),
+        Figure("resident, peak while filling", seen.peak_mib, "MiB", MEMORY_MIB),
+        Figure("resident, peak after a start", seen.start_peak_mib, "MiB", MEMORY_MIB),
+        Figure("filling", seen.fill_seconds, "s"),
+        Figure("CPU while filling, per pod", 1000 * seen.fill_cpu_seconds / seen.pods, "ms"),
+        Figure("CPU at rest", seen.rest_cpu_percent, "%"),
+        Figure("start until the cluster is read", seen.read_seconds, "s"),
+        Figure("start until the first plan is carried out", seen.first_plan_seconds, "s"),
+        Figure("takeover after SIGKILL", seen.takeover_seconds, "s", TAKEOVER_S),
+    ]
+    tell(f"{len(made.nodes) * GPUS:,} GPUs, {seen.pods:,} pods", figures)
+
+
+async def podless(effort: Effort, tell: Tell) -> None:
+    """The published shape, without pods."""
+    await _published(effort, tell, pods=False)
+
+
+async def with_pods(effort: Effort, tell: Tell) -> None:
+    """The published shape, with pods."""
+    await _published(effort, tell, pods=True)
+
+
+async def _published(effort: Effort, tell: Tell, *, pods: bool) -> None:
+    async with cluster(effort.nodes or published.NODES, published.RACK_NODES) as made:
+        number = effort.of(published.GANGS)
+        seen = await published.measure_published(made, number, pods=pods)
+    bar = (WITH_PODS_S if pods else PODLESS_S) if number == published.GANGS else None
+    figures = [
+        Figure("all admitted", seen.admitted_seconds, "s", bar),
+        Figure("all completed", seen.completed_seconds, "s"),
+        Figure("admissions per second", seen.gangs / seen.admitted_seconds, "/s"),
+        Figure("CPU of the manager per gang", 1000 * seen.manager_cpu_seconds / seen.gangs, "ms"),
+        Figure("CPU of API server and etcd per gang", 1000 * seen.server_cpu_seconds / seen.gangs, "ms"),
+        Figure("manager, peak", seen.peak_mib, "MiB", MEMORY_MIB),
+    ]
+    tell(f"{number:,} two-pod gangs of 30 teams, {'with' if pods else 'without'} pods", figures)
+
+
+def percentile(ordered: list[float], percent: int) -> float:
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+
+
+ROWS: dict[str, Callable[[Effort, Tell], Coroutine[None, None, None]]] = {
+    "gangs": gangs_1000,
+    "idle": idle,
+    "podless": podless,
+    "pods": with_pods,
+    "gangs-5000": gangs_5000,
+    "size": size,
+}

@@ -1,0 +1,90 @@
+"""The ratios of ``make bench-live``, and the table that shows them."""
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from benchmarks.live.__main__ import main
+from benchmarks.live.client import Document
+from benchmarks.live.gangs import Seen
+from benchmarks.live.raw import bare
+from benchmarks.live.results import Bar, Figure, Results, load, merge, missed, save, table
+from benchmarks.live.rows import Effort, percentile, shares
+from benchmarks.live.usage import of_jobtree
+from benchmarks.machine import machine
+
+
+def test_a_share_is_of_the_limit_of_the_same_run() -> None:
+    seen = Seen(gangs=10, pods=160, seconds=2.0, writes={})
+    (share,) = shares(128, seen, raw_pods=100.0, raw_writes=0.0)
+    assert (share.value, share.verdict) == (80.0, "pass")
+    (slow,) = shares(128, seen, raw_pods=161.0, raw_writes=0.0)
+    assert (round(slow.value), slow.verdict) == (50, "MISS")
+
+
+def test_small_gangs_are_compared_by_the_writes_they_need() -> None:
+    seen = Seen(gangs=100, pods=100, seconds=2.0, writes={"POST pods": 100, "POST runs": 500})
+    figures = {figure.name: figure for figure in shares(8, seen, raw_pods=200.0, raw_writes=400.0)}
+    assert seen.writes_per_gang == 6
+    assert figures["needed writes per second"].value == 300
+    assert figures["share of raw writes"].value == 75
+    assert figures["share of raw writes"].verdict == "pass"
+    assert figures["share of raw pods"].verdict == ""
+
+
+def test_only_writes_of_jobtree_count() -> None:
+    counted = Counter({"POST pods": 3, "PATCH pods/status": 9, "PUT leases": 4, "POST gpuleases": 2})
+    assert of_jobtree(counted) == {"POST pods": 3, "POST gpuleases": 2}
+
+
+def test_raw_objects_are_as_their_writer_sent_them() -> None:
+    there: Document = {
+        "metadata": {"name": "a", "uid": "u", "resourceVersion": "7", "labels": {}},
+        "spec": {"x": 1},
+    }
+    assert bare(there) == {"metadata": {"name": "a", "labels": {}}, "spec": {"x": 1}}
+    assert there["metadata"]["uid"] == "u"
+
+
+def test_the_table_shows_asked_raw_and_previous() -> None:
+    figures = [
+        Figure("share", 40.0, "%", Bar(70), raw=100),
+        Figure("resident", 512.0, "MiB", Bar(1024, at_most=True)),
+    ]
+    shown = table("gangs", figures, {"share": 65.0}).splitlines()
+    assert shown[1].split() == ["gangs", "measured", "asked", "raw", "limit", "before"]
+    assert shown[2].split() == ["share", "40", "%", "≥", "70", "MISS", "100", "65"]
+    assert shown[3].split() == ["resident", "512", "MiB", "≤", "1,024", "pass"]
+    assert missed("gangs", figures) == ["gangs: share"]
+
+
+def test_results_are_kept_row_by_row(tmp_path: Path) -> None:
+    path, day = tmp_path / "results.json", datetime(2026, 11, 15, tzinfo=UTC)
+    results = Results(rows={"other": {"x": 1.0}}, measured={"other": "2026-01-01"})
+    merge(results, "gangs", [Figure("share", 41.23456, "%")], day)
+    save(results, machine(), path)
+    again = load(path)
+    assert again.rows == {"other": {"x": 1.0}, "gangs": {"share": 41.23}}
+    assert again.measured == {"other": "2026-01-01", "gangs": "2026-11-15"}
+
+
+def test_what_was_kept_can_be_read() -> None:
+    assert all(load().rows.values())
+
+
+def test_percentiles() -> None:
+    assert percentile([1.0, 2.0, 3.0, 4.0], 50) == 3.0
+    assert percentile([1.0], 99) == 1.0
+
+
+def test_a_smaller_effort_is_not_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Effort().is_full
+    assert Effort(share=0.1).of(400) == 40
+    with pytest.raises(SystemExit):
+        main(["--share", "0.1", "--write"])
+    assert "full size only" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--rows", "speed"])
+    assert "--rows: speed: must be of gangs" in capsys.readouterr().err
