@@ -165,6 +165,7 @@ class Hour:
             wait_until(over, "the end", WITHIN_SECONDS)
         except TimeoutError:
             late = {part: what for part, (what, _) in waits.items()}
+            managers[-1].abort()
             raise TimeoutError(f"after {WITHIN_SECONDS} s, still not: {late}\n{logs(managers)}") from None
 
     def live_through(self, start: Callable[[], Manager], expected: Outcome) -> None:

@@ -115,7 +115,11 @@ class Manager:
             "--check-seconds=0",
             *flags,
         ]
-        environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}",
+            "PYTHONFAULTHANDLER": "1",  # for abort
+        }
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
