@@ -53,9 +53,9 @@ def main(chart: Path) -> None:
 
 
 def manifests() -> list[Path]:
-    """The files of the base, and what is run before an uninstall."""
+    """The files of the base, what old clusters have beside it, and what is run before an uninstall."""
     found = []
-    for folder in ("base", "uninstall"):
+    for folder in ("base", "webhook-rules", "uninstall"):
         listed = yaml.safe_load((KUSTOMIZE / folder / "kustomization.yaml").read_text())["resources"]
         found += [KUSTOMIZE / folder / name for name in listed if name not in LEFT_OUT]
     return found

@@ -161,8 +161,20 @@ def test_the_schema_knows_the_fields_of_the_policy() -> None:
     assert sorted(schema["properties"]["policy"]["properties"]) == sorted(PolicySpec.__struct_encode_fields__)
 
 
-def test_old_clusters_get_no_policies_and_monitoring_only_where_it_is() -> None:
-    assert not [one for one in render(server=SERVER[:1]) if "Admission" in one["kind"]]
+def test_old_clusters_get_the_webhooks_rules_in_place_of_policies() -> None:
+    old = by_name(render(server=SERVER[:1]))
+    plain = by_name(kustomized("before-1.30"))
+    del plain[f"Namespace {NAMESPACE}"]
+    assert {name: old[name] for name in plain} == plain
+    assert not [name for name in old if "Admission" in name]
+    assert "ValidatingWebhookConfiguration jobtree-webhook-rules" not in by_name(render())
+    neither = helm(
+        "template", str(CHART), f"--namespace={NAMESPACE}", SERVER[0], "--set=webhook.enabled=false"
+    )
+    assert "webhook.enabled: false: this cluster has no admission policies" in neither.stderr
+
+
+def test_monitoring_comes_only_where_it_is() -> None:
     assert not [one for one in render() if one["apiVersion"].startswith("monitoring")]
     monitored = by_name(render(MONITORING))
     service = by_name(render())["Service jobtree-controller-manager"]
