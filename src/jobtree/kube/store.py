@@ -121,14 +121,14 @@ class Store(Generic[T]):
 
     def upsert(self, encoded: Encoded) -> str:
         """An object is there, like this. Gives its resourceVersion."""
-        try:
-            held = self._decode(encoded)
-        except Exception as broken:  # noqa: BLE001  whatever a decoder trips over must not stop the stream
-            return self._leave_out(encoded, broken)
-        self._unseen.discard(held.uid)
-        if self._is_news(held):
-            self._put(held)
-        return held.resource_version
+        metadata = _decode_head(encoded).metadata
+        self._unseen.discard(metadata.uid)
+        if self._is_news(metadata):
+            try:
+                self._put(self._decode(encoded))
+            except Exception as broken:  # noqa: BLE001  whatever a decoder trips over must not stop the stream
+                self._leave_out(metadata, broken)
+        return metadata.resource_version
 
     def delete(self, encoded: Encoded) -> str:
         """An object is gone. Gives the resourceVersion of its end."""
@@ -150,23 +150,25 @@ class Store(Generic[T]):
         """The server's answer to a write, which the watch will bring too. Ignored unless it is news."""
         held = self._decode(encoded)
         known = self._held.get(held.uid) or self.named(held.name, held.namespace)
-        if held.uid in self._deleted or (known is not None and not _newer(held, known)):
+        if held.uid in self._deleted or (
+            known is not None and not _newer(held.resource_version, known.resource_version)
+        ):
             return
         self._learned.add(held.uid)
         self._put(held)
 
     # --- parts
 
-    def _is_news(self, held: Held[T]) -> bool:
-        """Neither what is held already, nor what a write of our own has overtaken."""
-        known = self._held.get(held.uid)
+    def _is_news(self, told: _Metadata) -> bool:
+        """Neither what is held already, nor what a write of our own has overtaken: that is not even read."""
+        known = self._held.get(told.uid)
         if known is None:
             return True
-        if held.uid in self._learned:
-            if _newer(known, held):
+        if told.uid in self._learned:
+            if _newer(known.resource_version, told.resource_version):
                 return False
-            self._learned.discard(held.uid)
-        return held.resource_version != known.resource_version
+            self._learned.discard(told.uid)
+        return told.resource_version != known.resource_version
 
     def _put(self, held: Held[T]) -> None:
         key = (held.namespace, held.name)
@@ -199,12 +201,9 @@ class Store(Generic[T]):
             self._wake()
         self._changes[uid] = Change(before, after)
 
-    def _leave_out(self, encoded: Encoded, broken: Exception) -> str:
-        metadata = _decode_head(encoded).metadata
-        self._unseen.discard(metadata.uid)
+    def _leave_out(self, metadata: _Metadata, broken: Exception) -> None:
         why = str(broken) if isinstance(broken, (InputError, msgspec.MsgspecError)) else repr(broken)
         self._report(Unreadable(metadata.uid, metadata.name, metadata.namespace, why))
-        return metadata.resource_version
 
 
 def _same(before: Held[T] | None, after: Held[T] | None) -> bool:
@@ -213,6 +212,6 @@ def _same(before: Held[T] | None, after: Held[T] | None) -> bool:
     return before.value == after.value
 
 
-def _newer(one: Held[T], other: Held[T]) -> bool:
+def _newer(one: str, other: str) -> bool:
     """Versions of one cluster are the counter of its database."""
-    return int(one.resource_version) > int(other.resource_version)
+    return int(one) > int(other)

@@ -74,6 +74,17 @@ class LeaseBook:
     def forget_run(self, uid: str) -> None:
         self._closing.pop(uid, None)
 
+    def forget_missing(self) -> None:
+        """All there is has been seen: what was to be ended and is not there will not come any more."""
+        for uid, endings in list(self._closing.items()):
+            for name in endings.keys() - self._ends.keys():
+                self._see_ended(uid, name)
+
+    def _see_ended(self, uid: str, name: str) -> None:
+        endings = self._closing.get(uid, {})
+        if endings.pop(name, None) is not None and not endings:
+            del self._closing[uid]
+
     def see(self, changes: Iterable[Change[WireLease]]) -> list[Violation]:
         """Lease objects as they are now; what is not as it should be is put right, and told."""
         return [violation for change in changes for violation in self._see(change)]
@@ -94,6 +105,7 @@ class LeaseBook:
         name = lease.metadata.name
         self.there.discard(name)
         self._ends.pop(name, None)
+        self._see_ended(lease.spec.run_ref.uid, name)
         if name not in self._world.held:
             return self._see_left(lease)
         self._opens[name] = self._world.held[name].lease
@@ -138,9 +150,7 @@ class LeaseBook:
         name, end = lease.metadata.name, lease.status.end
         assert end is not None
         self._ends.pop(name, None)
-        endings = self._closing.get(lease.spec.run_ref.uid)
-        if endings is not None and endings.pop(name, None) is not None and not endings:
-            del self._closing[lease.spec.run_ref.uid]
+        self._see_ended(lease.spec.run_ref.uid, name)
         if name in self._world.held:
             return [Violation("I6", f"{name} was ended by somebody else while its Run holds it")]
         self._world.put_lease(lease)

@@ -8,6 +8,7 @@ it.
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 from jobtree.api.lease import Lease
@@ -28,6 +29,7 @@ from jobtree.manager.view import Changes, View
 LEAST_WAIT_SECONDS = 0.02
 MOST_WAIT_SECONDS = 20.0
 TROUBLE_WAIT_SECONDS = 1.0
+PAUSE_SECONDS = 0.02  # between two looks: what comes together is decided together, and written at once
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -166,10 +168,10 @@ class Loop:
         """Until something changes or is due."""
         alarms = [at for at in (step.alarm if step else None, self._keeper.alarm()) if at is not None]
         until = (min(alarms) - now_ms()) / 1000 if alarms else MOST_WAIT_SECONDS
-        try:
+        ended = time.monotonic()
+        with suppress(TimeoutError):
             await asyncio.wait_for(self.woken.wait(), min(max(until, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS))
-        except TimeoutError:
-            return
+        await asyncio.sleep(ended + PAUSE_SECONDS - time.monotonic())
 
     def _count(self, violations: Iterable[Violation]) -> None:
         for violation in violations:

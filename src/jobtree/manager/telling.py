@@ -175,8 +175,8 @@ class Telling:
         """Pending Reservations that do not say what is promised now; who is warned is found on the way."""
         writes: list[ReservationWrite] = []
         before, self.warned = self.warned, {}
-        by_uid = {state.uid: state for state in self._world.runs.values()}
-        promised = [(state, state.promise) for state in self._world.runs.values() if state.promise]
+        promised = self._promised()
+        by_uid = {state.uid: state for state in self._world.runs.values()} if promised else {}
         expectations = Expectations(self._world)
         for state, promise in sorted(promised, key=lambda pair: pair[1].rank):
             self._touched.add(state.key)
@@ -196,6 +196,11 @@ class Telling:
         )
         return writes
 
+    def _promised(self) -> list[tuple[RunState, Promise]]:
+        if not self._world.ranks:
+            return []
+        return [(state, state.promise) for state in self._world.runs.values() if state.promise]
+
     def _says(
         self, state: RunState, promise: Promise, spec: ReservationSpec, status: ReservationStatus
     ) -> bool:
@@ -204,9 +209,7 @@ class Telling:
 
     def _abandoned(self) -> tuple[RunKey, ...]:
         """Reservations that a crash left without a status: they promise nothing, and their name is free."""
-        promised = {
-            (state.key[0], state.promise.name) for state in self._world.runs.values() if state.promise
-        }
+        promised = {(state.key[0], promise.name) for state, promise in self._promised()}
         return tuple(
             key
             for key, known in self._intake.reservations.items()

@@ -152,6 +152,21 @@ def test_the_answer_to_a_write_is_seen_before_the_watch_brings_it() -> None:
     assert told(store.drain()) == [("5", "6")]
 
 
+def test_what_is_known_already_is_not_read_again() -> None:
+    seen: list[str] = []
+
+    def reading(one: Encoded) -> Held[int]:
+        seen.append(msgspec.json.decode(one)["metadata"]["resourceVersion"])
+        return read(one)
+
+    store = Store(reading)
+    store.upsert(encoded("a", 1))
+    store.learn(encoded("a", 5))
+    for echo in (3, 5, 6):
+        store.upsert(encoded("a", echo))
+    assert seen == ["1", "5", "6"]
+
+
 def test_a_late_answer_brings_nothing_back() -> None:
     store = filled(encoded("a", 1))
     store.delete(encoded("a", 4))

@@ -4,6 +4,7 @@ import pytest
 
 from jobtree.kube.errors import StatusError
 from jobtree.kube.resources import BUDGETS, LEASES, PODS, RUNS
+from jobtree.manager.carry import FINALIZER
 from tests.unit.manager.cluster import Body, Manager, Server
 from tests.unit.manager.stage import (
     POLICY,
@@ -76,6 +77,20 @@ def test_a_run_that_is_deleted_ends_its_leases_and_its_pods_before_it_goes() -> 
     assert server.all(RUNS) == []
     assert server.all(PODS) == []
     assert [lease["status"]["closureReason"] for lease in server.all(LEASES)] == ["Cancelled"]
+    assert manager.model.casting._known == {}
+
+
+def test_a_run_that_never_held_anything_leaves_nothing_behind() -> None:
+    """Whoever submits may set the finalizer; a Run that waits goes with it as well as without."""
+    server = fleet(nodes=1)
+    put_run(server, "waits", "org", 16)
+    server.change(RUNS.path("ns", "waits"), {"metadata": {"finalizers": [FINALIZER]}}, "", merge=True)
+    manager = Manager(server)
+    manager.settle()
+    server.delete(RUNS.path("ns", "waits"))
+    manager.settle()
+    assert server.all(RUNS) == []
+    assert manager.model.casting._known == {}
 
 
 @pytest.mark.parametrize("manager_is_there", [True, False])
