@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from jobtree import __version__
 from tests.live.binaries import find_all
 from tests.live.cluster import PROGRAMS, REAL_PROGRAMS
 from tests.live.control_plane import ControlPlane
@@ -95,7 +94,7 @@ def session(tmp_path: Path) -> Iterator[LiveSession]:
     if why := why_no_real_nodes():
         pytest.skip(why)
     find_all([*PROGRAMS, *REAL_PROGRAMS, "helm"])
-    image, _ = manager_image(__version__)
+    image = manager_image()
     with ControlPlane() as plane:
         plane.start_controllers()
         plane.start_scheduler()
