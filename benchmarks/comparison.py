@@ -73,7 +73,7 @@ def about(report: Report) -> str:
     spec = report.spec
     return (
         f"{spec.jobs:,} jobs, {spec.work_gpu_hours:,.0f} GPU-hours, "
-        f"{spec.nodes:,} nodes with {spec.gpus:,} GPUs in {spec.domains} domains, {spec.outages} outages.\n"
+        f"{spec.nodes:,} nodes with {spec.gpus:,} GPUs; domains: {spec.domains}; outages: {spec.outages}.\n"
     )
 
 
