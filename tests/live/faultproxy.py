@@ -1,8 +1,10 @@
 """A proxy between a manager and the API server that lets things go wrong, by count and from a seed.
 
 Which writes and watches meet a fault, and when, follows from the seed and their number: the n-th write, the
-n-th watch of a kind. Which fault it is goes by turns. So a run that failed can be played again. What can happen to a write: it is refused without reaching the server (409, 429
-with Retry-After, 500), or it takes effect and its answer is lost (the connection closes) or never comes.
+n-th watch of a kind. Which fault it is goes by turns. So a run that failed can be played again.
+
+What can happen to a write: it is refused without reaching the server (409, 429 with Retry-After, 500), or it
+takes effect and its answer is lost (the connection closes) or never comes.
 What can happen to a watch, after some events: the connection closes, in the middle of a line too; it stays
 open and nothing comes any more; an event is withheld and the server says that it has forgotten (410).
 
