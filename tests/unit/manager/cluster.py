@@ -318,7 +318,7 @@ class Manager:
             self.model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
         self.model.telling.unsay(self.carrier.unsaid)
         await self.keeper.settle()
-        self.herald.tell(step.notes)
+        self.herald.tell((*step.notes, *self.keeper.notes()))
         self.herald.cordon(step.cordons, self.server.now)
         await self.misfits.tell(self.server.now)
         await self.herald.settle()
