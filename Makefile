@@ -8,6 +8,7 @@ VENV        := .venv
 BIN         := $(VENV)/bin
 STAMP       := $(VENV)/.installed
 LOCK_VENV   := .venv-lock
+IMAGE_LOCK  := deploy/image/requirements.lock
 UV_VERSION  := 0.13.7
 
 LIVE        := tests/live
@@ -16,7 +17,7 @@ PYTEST      := $(BIN)/python -m pytest --hypothesis-profile=$(PROFILE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint format unit suite soak site live soak-live cluster docs bench bench-live replay crds scenarios-rewrite lock clean python-is-usable
+.PHONY: help venv demo test lint format unit suite soak site live soak-live cluster docs bench bench-live replay crds manifests image chart scenarios-rewrite lock clean python-is-usable
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +102,17 @@ replay: venv ## Compare with other schedulers on real traces (JOBTREE_TRACES), a
 crds: venv ## Generate config/crd from the api's structs
 	$(BIN)/python -m jobtree.api.crd config/crd
 
+manifests: crds ## Generate the chart's templates from config/crd and deploy/kustomize/base
+	$(BIN)/python deploy/helm/generate.py
+
+image: venv ## Build the manager's image into build/image, as root (make image TAG=1.2.3)
+	$(BIN)/python deploy/image/build.py $(if $(TAG),--tag $(TAG))
+
+chart: manifests ## Pack the Helm chart into build/charts, with an index: ready to be hosted
+	mkdir -p build/charts
+	helm=$$($(BIN)/python -m tests.live.binaries helm) && \
+	  $$helm package deploy/helm/gpu-fleet --destination build/charts && $$helm repo index build/charts
+
 scenarios-rewrite: venv ## Rewrite what the scenarios expect; review the difference before committing
 	$(PYTEST) tests/scenarios --rewrite
 
@@ -110,8 +122,11 @@ lock: | python-is-usable ## Lock the dependencies again (make lock UPGRADE=1 tak
 	$(LOCK_VENV)/bin/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
 	  --extra dev --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 	  $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
-	@! grep -nE '://|--(extra-)?index-url|--find-links' requirements.lock || { \
-	  echo "requirements.lock must not name an index." >&2; exit 1; }
+	$(LOCK_VENV)/bin/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
+	  --constraint requirements.lock --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+	  --output-file $(IMAGE_LOCK) pyproject.toml
+	@! grep -nE '://|--(extra-)?index-url|--find-links' requirements.lock $(IMAGE_LOCK) || { \
+	  echo "a lock must not name an index." >&2; exit 1; }
 
 clean: ## Remove the environments, caches and build products
 	rm -rf $(VENV) $(LOCK_VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -7,6 +7,7 @@ certificate of the cluster's own authority.
 from pathlib import Path
 
 from tests.live.certificates import Authority, private_file, token_signer
+from tests.live.real_nodes import GATEWAYS
 
 ADMIN_GROUP = "system:masters"
 
@@ -17,7 +18,8 @@ def api_server_flags(directory: Path, authority: Authority, etcd_socket: Path, p
     def private(name: str, text: str) -> Path:
         return private_file(directory / name, text)
 
-    serving = authority.server("kube-apiserver", ["127.0.0.1", "localhost", "kubernetes.default.svc"])
+    names = ["127.0.0.1", "localhost", "kubernetes.default.svc", *GATEWAYS]
+    serving = authority.server("kube-apiserver", names)
     tokens = token_signer()
     to_kubelets = authority.client("kube-apiserver", [ADMIN_GROUP])
     return {
@@ -27,6 +29,8 @@ def api_server_flags(directory: Path, authority: Authority, etcd_socket: Path, p
         "secure-port": str(port),
         "endpoint-reconciler-type": "none",
         "service-cluster-ip-range": "10.96.0.0/16",
+        # There is no kube-proxy: Services are reached at the addresses of their pods.
+        "enable-aggregator-routing": "true",
         "authorization-mode": "Node,RBAC",
         "enable-admission-plugins": "ValidatingAdmissionPolicy",
         # It taints every new node until a controller finds it ready. Fake nodes are ready when they come.

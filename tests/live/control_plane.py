@@ -190,10 +190,15 @@ class ControlPlane:
         return Fleet(self, node_lease_seconds)
 
     def real_nodes(
-        self, count: int = 2, *, gpus: int = 8, labels: Mapping[str, str] | None = None
+        self,
+        count: int = 2,
+        *,
+        gpus: int = 8,
+        labels: Mapping[str, str] | None = None,
+        images: Sequence[Path] = (),
     ) -> RealNodes:
         """Starts real kubelets, with their network and DNS, and waits until they are ready. Needs root."""
-        return RealNodes(self, count, gpus, labels or {})
+        return RealNodes(self, count, gpus, labels or {}, images)
 
     # --- parts
 

@@ -69,7 +69,7 @@ def boot(settings: Settings, directory: Path) -> NoReturn:
     for image in settings["images"]:
         _start(["ctr", "-n", "k8s.io", "images", "import", image], wait=True)
     Path("/var/lib/kubelet/device-plugins").mkdir(parents=True, exist_ok=True)
-    essential |= {_start(settings["kubelet"]), _start(settings["device_plugin"])}
+    essential |= {_start(settings[name]) for name in ("kubelet", "device_plugin") if settings[name]}
     while True:
         ended, status = os.wait()
         if ended in essential:

@@ -66,7 +66,7 @@ def write_files(plane: "ControlPlane", place: Place) -> Path:
         "directory": str(place.directory),
         "images": [str(image) for image in place.images],
         "containerd": ["containerd", "--config", str(containerd)],
-        "device_plugin": [str(find("gpu-device-plugin")), f"--count={place.gpus}"],
+        "device_plugin": [str(find("gpu-device-plugin")), f"--count={place.gpus}"] if place.gpus else [],
         "kubelet": [
             str(find("kubelet")),
             f"--config={kubelet}",

@@ -1,4 +1,4 @@
-"""System programs from Debian's packages: Prometheus, and the runtime and network that real nodes need.
+"""System programs from Debian's packages: Prometheus, and what real nodes and images are made with.
 
 Only root can run real nodes, so only root gets this far: what is missing is then installed with apt-get.
 Where there is no apt-get, the error says what to install by hand. A Prometheus that is there serves anybody.
@@ -18,6 +18,8 @@ COMMANDS = {
     "runc": "runc",
     "ip": "iproute2",
     "mount": "mount",
+    "buildah": "buildah",
+    "debootstrap": "debootstrap",
 }
 """Each command, and the package it is in."""
 _CNI_PACKAGE = "containernetworking-plugins"

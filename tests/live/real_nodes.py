@@ -9,19 +9,22 @@
 
 Each node is a ``machine`` with a containerd of its own. All share one bridge: it carries the address of each
 node, the addresses of their pods (a range per node) and the cluster's DNS. There is no kube-proxy: pods reach
-each other by address and by the names of headless services, and cluster IPs lead nowhere. GPUs come from a
-device plugin of the tests' own: accounted for like real ones, but not there.
+each other by address and by the names of headless services, and cluster IPs lead nowhere. The API server is
+reached from pods at ``api_server``, a door on the bridge. GPUs come from a device plugin of the tests' own:
+accounted for like real ones, but not there. Nodes without GPUs have no labels of Jobtree's, either.
 """
 
 import re
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.live import bridge, machine
+from tests.live import bridge, door, machine
 from tests.live.images import image_files
 from tests.live.manifests import FLAVOR
 from tests.live.node_files import Place, write_files
@@ -33,8 +36,11 @@ if TYPE_CHECKING:
 
 NETWORKS = range(200, 250)
 """The second number of the addresses 10.x.0.0/16, one of which the bridge takes."""
+GATEWAYS = tuple(f"10.{network}.0.1" for network in NETWORKS)
+"""The addresses of which the bridge takes one, where pods reach the DNS and the API server."""
 NODE_SECONDS = 120
 READY_PORT = 8181
+API_SERVER_PORT = 6443
 
 _COREFILE = """
 .:53 {{
@@ -54,6 +60,7 @@ class RealNode:
     def __init__(self, plane: "ControlPlane", place: Place) -> None:
         self.name = place.name
         self.address = place.address
+        self._gpus = place.gpus
         self._plane = plane
         self._settings = write_files(plane, place)
         self._server: Server | None = None
@@ -79,7 +86,7 @@ class RealNode:
             status = answer.body["status"] if answer.accepted else {}
             conditions = {one["type"]: one["status"] for one in status.get("conditions", ())}
             gpus = int(status.get("allocatable", {}).get("nvidia.com/gpu", 0))
-            return conditions.get("Ready") == "True" and gpus > 0
+            return conditions.get("Ready") == "True" and gpus == self._gpus
 
         wait_until(ready, f"{self.name} is ready and has GPUs", NODE_SECONDS)
 
@@ -87,12 +94,20 @@ class RealNode:
 class RealNodes:
     """The real nodes of one control plane, their network and their DNS."""
 
-    def __init__(self, plane: "ControlPlane", count: int, gpus: int, labels: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        plane: "ControlPlane",
+        count: int,
+        gpus: int,
+        labels: Mapping[str, str],
+        images: Sequence[Path] = (),
+    ) -> None:
         install_packages()
-        self.images = image_files()
+        self.images = [*image_files(), *images]
         self.plane = plane
         self._network, self.bridge = self._make_bridge(count)
         self._start_dns()
+        self.api_server = self._open_door()
         self.nodes = [RealNode(plane, self._place(number, gpus, labels)) for number in range(1, count + 1)]
         for node in self.nodes:
             node.start()
@@ -110,7 +125,7 @@ class RealNodes:
             gateway=self._address(0),
             pods=(f"10.{self._network}.{number}.1", f"10.{self._network}.{number}.254"),
             gpus=gpus,
-            labels=default | dict(labels),
+            labels=(default if gpus else {}) | dict(labels),
             images=tuple(self.images),
         )
 
@@ -131,6 +146,21 @@ class RealNodes:
             if _came_up(server, name, addresses[-1]):
                 return network, name
         raise RuntimeError(f"10.{NETWORKS[0]}.0.0/16 to 10.{NETWORKS[-1]}.0.0/16 are all in use here")
+
+    def _open_door(self) -> tuple[str, int]:
+        """Host and port at which pods reach the API server."""
+        address, inside = self._address(0), self.plane.url.rpartition(":")[2]
+        server = self.plane.launch(
+            "door", [sys.executable, door.__file__, address, str(API_SERVER_PORT), inside]
+        )
+
+        def opened() -> bool:
+            server.check()
+            with closing(socket.socket()) as probe:
+                return probe.connect_ex((address, API_SERVER_PORT)) == 0
+
+        wait_until(opened, "pods can reach the API server")
+        return address, API_SERVER_PORT
 
     def _start_dns(self) -> None:
         address = self._address(0)

@@ -2,7 +2,7 @@ r"""Guides for live clusters: their ```shell-session blocks, in order, on a clus
 
 - `kubectl …` and `kubectl runs …` are run; `> FILE` at the end keeps what they print.
 - `kubectl runs …` waits, within limits, until it prints what the page shows: a live cluster takes its time.
-- `python -m jobtree.manager …` is started, and runs until the end.
+- `helm …` is run, and is told besides where this cluster's API server is and which of its nodes is real.
 
 Times and ages are masked, and so is the width of columns. `--rewrite` writes what was printed into the page.
 """
@@ -18,9 +18,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.live.binaries import find_all
+from tests.live.cluster import PROGRAMS, REAL_PROGRAMS
 from tests.live.control_plane import ControlPlane
-from tests.live.managing import Manager, await_account
-from tests.live.process import wait_until
+from tests.live.helm import helm, manager_image, site_values
+from tests.live.managing import await_account
+from tests.live.packages import why_no_real_nodes
+from tests.live.real_nodes import RealNodes
 from tests.live.samples import sample_namespaces
 from tests.shown import (
     ANY_LINES,
@@ -37,25 +41,22 @@ from tests.shown import (
 
 PATIENCE_SECONDS = 30
 COMMAND_SECONDS = 60
-TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\b\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}")
 AGE = re.compile(r"(?<=\s)\(?(\d+[dhms])+\)?(?=\s|$)")
 
 
 class LiveSession:
     """A cluster whose nodes are there and on which nothing of Jobtree is, and a directory to work in."""
 
-    def __init__(self, plane: ControlPlane, directory: Path) -> None:
-        self.plane = plane
+    def __init__(self, nodes: RealNodes, directory: Path) -> None:
+        self.plane = nodes.plane
         self.directory = directory
-        self.managers: list[Manager] = []
+        self._site = site_values(nodes)
 
     def run(self, command: str) -> list[str]:
         """What the command prints, with a last line ``[exit N]`` where it does not succeed."""
         words = shlex.split(command)
-        if words[:3] == ["python", "-m", "jobtree.manager"]:
-            self._start_manager(words[3:])
-            return []
-        assert words[0] == "kubectl", f"a live guide cannot say this: $ {command}"
+        assert words[0] in ("kubectl", "helm"), f"a live guide cannot say this: $ {command}"
         kept = words.pop() if words[-2:-1] == [">"] else None
         if kept:
             words.pop()
@@ -64,9 +65,12 @@ class LiveSession:
             (self.directory / kept).write_text(done.stdout)
         printed = ("" if kept else done.stdout) + done.stderr
         failed = [f"[exit {done.returncode}]"] if done.returncode else []
-        return [line.rstrip() for line in printed.splitlines()] + failed
+        return [line.rstrip() for line in printed.rstrip().splitlines()] + failed
 
     def _call(self, words: list[str]) -> subprocess.CompletedProcess[str]:
+        if words[0] == "helm":
+            site = self._site if words[1] in ("install", "upgrade") else []
+            return helm(*words[1:], *site, plane=self.plane, directory=self.directory)
         program: list[str | Path] = [self.plane.kubectl_program, *words[1:]]
         if words[1] == "runs":
             program = [sys.executable, "-m", "jobtree.cli.main", *words[2:]]
@@ -84,17 +88,16 @@ class LiveSession:
         source = str(REPOSITORY / "src")
         return self.plane.environment() | {"PYTHONPATH": source, "COLUMNS": "110", "NO_COLOR": "1"}
 
-    def _start_manager(self, flags: list[str]) -> None:
-        given = [flag.replace("--kubeconfig=", f"--kubeconfig={self.directory}/") for flag in flags]
-        manager = Manager(self.plane, self.plane.admin_kubeconfig, *given)
-        self.managers.append(manager)
-        wait_until(lambda: manager.said("this process leads"), "the manager leads", PATIENCE_SECONDS)
-
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[LiveSession]:
+    if why := why_no_real_nodes():
+        pytest.skip(why)
+    find_all([*PROGRAMS, *REAL_PROGRAMS, "helm"])
+    image = manager_image()
     with ControlPlane() as plane:
         plane.start_controllers()
+        plane.start_scheduler()
         fleet = plane.kwok()
         fleet.add_nodes("us-west/gpu-a/nv-a", 16, prefix="gpu-a")
         fleet.add_nodes("us-west/gpu-a/nv-b", 16, prefix="gpu-a")
@@ -104,10 +107,7 @@ def session(tmp_path: Path) -> Iterator[LiveSession]:
             await_account(plane, namespace)
         for folder in ("config", "deploy"):
             shutil.copytree(REPOSITORY / folder, tmp_path / folder)
-        made = LiveSession(plane, tmp_path)
-        yield made
-        for manager in made.managers:
-            manager.stop()
+        yield LiveSession(plane.real_nodes(1, gpus=0, images=[image]), tmp_path)
 
 
 def masked(line: str) -> str:

@@ -33,10 +33,11 @@ def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_missing_is_installed(apt_get: Path) -> None:
+    everything = "buildah containerd containernetworking-plugins debootstrap iproute2 mount runc"
     install_packages()
     assert apt_get.read_text().splitlines() == [
         "-q update",
-        "-q install -y --no-install-recommends containerd containernetworking-plugins iproute2 mount runc",
+        f"-q install -y --no-install-recommends {everything}",
     ]
 
 
@@ -51,7 +52,9 @@ def test_what_is_there_is_left_alone(apt_get: Path) -> None:
 
 def test_without_apt_get_it_says_what_to_install(apt_get: Path) -> None:
     (apt_get.parent / "bin" / "apt-get").unlink()
-    with pytest.raises(CommandFailedError, match="Real nodes need containerd, containernetworking-plugins, "):
+    with pytest.raises(
+        CommandFailedError, match="Real nodes need buildah, containerd, containernetworking-plugins, "
+    ):
         install_packages()
 
 

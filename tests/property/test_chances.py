@@ -4,8 +4,9 @@ from unittest.mock import patch
 
 from hypothesis import given
 
+from jobtree.core import admit
 from jobtree.core import plan as planning
-from jobtree.core.admit import consider
+from jobtree.core.admit import consider, start_at
 from jobtree.core.chances import Chances
 from jobtree.core.reasons import Verdict
 from jobtree.core.runs import RunState
@@ -39,4 +40,22 @@ def considered(trial: Trial, state: RunState) -> Verdict | None:
 @given(scenes())
 def test_nobody_is_passed_over_who_could_start(scene: Scene) -> None:
     with patch.object(planning, "Chances", Asking), patch.object(planning, "consider", considered):
+        Drive(scene).play()
+
+
+def tried(trial: Trial, state: RunState, width: int, size: int) -> bool:
+    """Start as always, after trying everything that was thought to be in vain."""
+    mark = trial.mark()
+    with patch.object(admit, "makes_place", return_value=True):
+        possible = start_at(trial, state, width, size)
+    trial.rollback(mark)
+    started = start_at(trial, state, width, size)
+    assert started == possible, f"{state.key} could start"
+    return started
+
+
+@examples(100)
+@given(scenes())
+def test_nothing_is_thought_in_vain_that_would_make_place(scene: Scene) -> None:
+    with patch.object(admit, "start_at", tried):
         Drive(scene).play()

@@ -35,12 +35,16 @@ TRIES = 3  # listings are not of one instant: what does not go together is asked
 ALIVE = Selector(fields="status.phase!=Succeeded,status.phase!=Failed")  # pods that use up their node
 
 
+def warn(text: str) -> None:
+    click.echo(f"warning: {text}", err=True)
+
+
 class Live:
     """One cluster, as one user."""
 
     def __init__(self, settings: Settings) -> None:
         access = find_cluster(settings)
-        self.transport = PlainTransport(access)
+        self.transport = PlainTransport(access, warned=warn)
         if command := click.get_current_context(silent=True):
             command.call_on_close(self.transport.close)
         self.client = Client(self.transport)

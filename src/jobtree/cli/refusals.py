@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from jobtree.api.meta import GROUP
 from jobtree.cli.errors import CommandError, Exit
 from jobtree.kube.errors import FORBIDDEN, NOT_FOUND, SERVER_ERROR, UNAUTHORIZED, KubeError, StatusError
 
@@ -23,6 +24,10 @@ STRANGER = (
 READER = "ask an administrator to bind you to the ClusterRole jobtree-planner, which lets you read and plan"
 WRITER = "ask an administrator to bind you to the ClusterRole jobtree-researcher in your namespace"
 NAMESPACE = "'kubectl get namespaces' lists those there are"
+MANAGER_DOWN = (
+    "Jobtree does not answer the cluster, and new Runs and Budgets wait for it; what runs goes on. "
+    "An administrator looks at 'kubectl get pods -n jobtree-system'"
+)
 RUNS = "'kubectl runs state --all' lists all Runs of the cluster"
 
 
@@ -67,6 +72,8 @@ def hints(refused: StatusError) -> Iterator[str]:
     message = refused.message
     if refused.code == UNAUTHORIZED:
         yield STRANGER
+    elif "failed calling webhook" in message and GROUP in message:
+        yield MANAGER_DOWN
     elif refused.code == FORBIDDEN and " cannot " in message:
         reads = any(word in message for word in READING) and "pods/log" not in message
         yield READER if reads else WRITER

@@ -4,10 +4,13 @@ The whole width; a malleable Run else the widest step that fits; else unpaid, if
 else it waits, and the verdict says why. "No" is a value here, never an exception.
 """
 
+from collections.abc import Iterable, Sequence
+
 from jobtree.core.cover import refusals
 from jobtree.core.fleet import Demand, Flavor, total_placeable
 from jobtree.core.gang import Layout
-from jobtree.core.giveway import loans, provisional_gpus, recalls, reclaims, take_least
+from jobtree.core.giveway import Taking, loans, provisional_gpus, recalls, reclaims, take_least
+from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.reserve import promise_start
 from jobtree.core.runs import RunState
@@ -85,11 +88,44 @@ def start_at(trial: Trial, state: RunState, width: int, size: int) -> bool:
         takings = reclaims(trial, state, now)
         return take_least(trial, takings, lambda: flavor.free >= width and funded(), attempt)
 
-    if reclaim():
+    if makes_place(trial, state, width, size, []) and reclaim():
         return True
     if funded():
         return False
-    return take_least(trial, recalls(trial, state, now), funded, lambda: attempt() or reclaim())
+    takings = recalls(trial, state, now)
+    if not makes_place(trial, state, width, size, takings):
+        return False
+    return take_least(trial, takings, funded, lambda: attempt() or reclaim())
+
+
+def makes_place(trial: Trial, state: RunState, width: int, size: int, takings: Sequence[Taking]) -> bool:
+    """Whether a start might find its place if all these were taken, and then all unpaid work too.
+
+    Less never makes more place than all: where this says no, to try them one by one would be in vain.
+    """
+    mark, now = trial.mark(), trial.world.now
+    for taking in takings:
+        taking()
+    for taking in reclaims(trial, state, now):
+        taking()
+    found = False
+    if trial.mark() > mark:
+        trial.act("Start", state, now, Why(Reason.ADMITTED, state.owner, width, width), pod_size=size)
+        found = may_fit(Layout(trial, state, size, now, "Start"), width)
+    trial.rollback(mark)
+    return found
+
+
+def may_fit(layout: Layout, width: int) -> bool:
+    """Whether pods for that width have a place, promises kept, as far as counting tells."""
+    shape, size = layout.shape, layout.size
+    chunk = max(size, shape.group) if shape.spread else width
+    missing = width // chunk * chunk
+    for domain in list(layout.flavor.in_pack_order(min(chunk, missing))):
+        missing -= max(0, layout.unheld_gpus(domain)) // chunk * chunk
+        if missing <= 0:
+            return True
+    return missing <= 0
 
 
 def start_provisionally(trial: Trial, state: RunState, shape: Shape, size: int) -> bool:
@@ -142,20 +178,23 @@ def why_not(trial: Trial, state: RunState, shape: Shape, flavor: Flavor | None, 
     return [Why(Reason.HELD, where, min(free, have), shape.min)]
 
 
-def retell(world: World) -> None:
-    """Bring up to date what waiting Runs are told, for whoever writes it down.
+def retell(world: World, runs: Iterable[RunKey]) -> list[RunKey]:
+    """Bring up to date what waiting Runs are told, for whoever writes it down; those told something else.
 
     A plan passes over those whom a change does not help, so what they were told may speak of earlier figures.
     """
     trial = Trial(world)
-    for order in world.queue:
-        state = world.runs[order[1:]]
+    changed = []
+    for state in [world.runs[key] for key in runs if key in world.runs]:
         shape, verdict = state.shape, state.verdict
         if shape is None or not state.waiting or verdict is None or verdict.phase != "Reserved":
             continue
         flavor = world.fleet.flavors.get(shape.flavor)
         size = shape.pod_size(flavor.biggest_node if flavor else 1)
         state.verdict = Verdict("Reserved", tuple(why_not(trial, state, shape, flavor, size)))
+        if state.verdict != verdict:
+            changed.append(state.key)
+    return changed
 
 
 def placeable_gpus(flavor: Flavor, demand: Demand, shape: Shape) -> int:

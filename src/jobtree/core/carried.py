@@ -12,6 +12,8 @@ aside twice adds once, for the Budget and the Run apart. The books themselves ne
 is carried is a part of them, and the opening balance of a world that is read anew.
 """
 
+from collections.abc import Container, Iterable
+
 from jobtree.api.budget import Budget
 from jobtree.api.carried import (
     MAX_ENVELOPES,
@@ -85,17 +87,14 @@ def set_aside(ledger: Ledger, state: RunState | None, lease: Lease, end: int) ->
 
 
 def has_room(ledger: Ledger, state: RunState | None, lease: Lease) -> bool:
-    """Whether the status of its Budget and of its Run can carry one more, within their bounds."""
+    """Whether the status of its Budget and of its Run can carry it too, within their bounds."""
     budget, key = lease.payer[0], (lease.class_, lease.payer)
-    carrying = ledger.carrying.get(budget, {})
-    if len(ledger.leaving.get(budget, ())) >= MAX_LEAVING:
-        return False
-    if lease.payer not in carrying and len(carrying) >= MAX_ENVELOPES:
-        return False
-    if state is None:
-        return True
-    new_share = key not in state.carried
-    return len(state.leaving) < MAX_LEAVING and not (new_share and len(state.carried) >= MAX_SHARES)
+    carrying, leaving = ledger.carrying.get(budget, {}), ledger.leaving.get(budget, {})
+    fits = len(carrying) < MAX_ENVELOPES or lease.payer in carrying
+    if state is not None:
+        fits = fits and (len(state.carried) < MAX_SHARES or key in state.carried)
+        fits = fits and (len(state.leaving) < MAX_LEAVING or lease.name in state.leaving)
+    return fits and (len(leaving) < MAX_LEAVING or lease.name in leaving)
 
 
 def see_gone(ledger: Ledger, state: RunState | None, lease: Lease) -> None:
@@ -103,6 +102,14 @@ def see_gone(ledger: Ledger, state: RunState | None, lease: Lease) -> None:
     ledger.leaving.get(lease.payer[0], {}).pop(lease.name, None)
     if state is not None:
         state.leaving.pop(lease.name, None)
+
+
+def keep_only(ledger: Ledger, states: Iterable[RunState], there: Container[str]) -> None:
+    """Of the leases that leave, all but those that are there are gone."""
+    for budget, names in ledger.leaving.items():
+        ledger.leaving[budget] = {name: None for name in names if name in there}
+    for state in states:
+        state.leaving = {name: None for name in state.leaving if name in there}
 
 
 def uses_of(ledger: Ledger, budget: str) -> CarriedUses | None:

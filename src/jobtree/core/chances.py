@@ -10,12 +10,14 @@ import msgspec
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER
+from jobtree.core.ceilings import Ceilings
 from jobtree.core.cover import Means, candidates, refusals
 from jobtree.core.fleet import Demand, Domain, Flavor
 from jobtree.core.giveway import loans
 from jobtree.core.holds import provisional_notice
 from jobtree.core.horizon import base_demand, horizon
 from jobtree.core.lease import RunKey
+from jobtree.core.loaned import Loaned
 from jobtree.core.reasons import Reason
 from jobtree.core.runs import RunState
 from jobtree.core.shape import Shape
@@ -53,6 +55,8 @@ class Chances:
         self._offering: dict[tuple[str, int], list[Domain]] = {}
         self._lent: dict[tuple[str, str], int] = {}
         self._sureties = Sureties(world)
+        self._ceilings = Ceilings(world)
+        self._loaned = Loaned(world)
 
     def none(self, state: RunState) -> bool:
         """Whether asking this Run is certain to change nothing, not even what it was told."""
@@ -96,11 +100,33 @@ class Chances:
         world, now = self._world, self._world.now
         lent = self._lent_by(state)
         if lent and flavor.free + flavor.unpaid_slots + lent >= shape.min:
-            return told_of_place(state) and (
-                self._sureties.pay(state, shape.total, size)
-                or not refusals(world, state, shape.total, size, now)
+            if not told_of_place(state):
+                return self._out_of_reach(state, shape, flavor, size)
+            return self._sureties.pay(state, shape.total, size) or not refusals(
+                world, state, shape.total, size, now
             )
         return told_of_place(state) or not self._payable(state, shape, size)
+
+    def _out_of_reach(self, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
+        """Whether all that the family could give back is too little, in money or in place."""
+        if self._ceilings.pods(state, size) * size < shape.min:
+            return True
+        kind = self._kind(state, shape, flavor, size)
+        lent, rooms = self._loaned.domains(state), self._rooms[kind]
+        pods = {
+            name: self._with_lent(kind, flavor.domains[name], lent.get(name, {}))
+            for name in lent.keys() | rooms.keys()
+        }
+        fit = sum(pods.values()) if shape.spread else max(pods.values(), default=0)
+        return fit < shape.min // size // kind.chunk * kind.chunk
+
+    def _with_lent(self, kind: Kind, domain: Domain, by_node: dict[str, int]) -> int:
+        """Pods that could start here now at most, if all that is lent on these nodes went."""
+        size, now = kind.demand.size, self._world.now
+        most = horizon(self._world, domain, kind.demand, None).most(0, now)
+        most += self._loaned.more_pods(domain, by_node, size)
+        beside = self._pods(kind, domain, None) + sum(-(-gpus // size) for gpus in by_node.values())
+        return min(most, beside) // kind.chunk * kind.chunk
 
     def _lent_by(self, state: RunState) -> int:
         """GPUs that its owner pays for others of the family."""
@@ -114,7 +140,9 @@ class Chances:
     def _unpaid_for(self, state: RunState, shape: Shape, size: int) -> bool:
         """There is place: whether money lacks, as it was told, and none can be recalled."""
         world = self._world
-        if told_of_place(state) or self._lent_by(state):
+        if told_of_place(state):
+            return False
+        if self._lent_by(state) and self._ceilings.pods(state, size) * size >= shape.min:
             return False
         if shape.checkpoint is None:
             return not self._payable(state, shape, size)
@@ -130,18 +158,21 @@ class Chances:
     def _fits(self, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
         """Whether its pods might fit at its least width."""
         pods = shape.min // size
-        kind = Kind(
+        kind = self._kind(state, shape, flavor, size)
+        room = self._room(kind)
+        whole = pods // kind.chunk * kind.chunk
+        if (room.together if shape.spread else room.alone) >= whole:
+            return True
+        return self._with_own(state, kind, whole, spread=shape.spread)
+
+    def _kind(self, state: RunState, shape: Shape, flavor: Flavor, size: int) -> Kind:
+        return Kind(
             flavor=flavor.name,
             demand=base_demand(state, size),
             chunk=max(1, shape.group // size) if shape.spread else 1,
             duration=shape.max_duration,
             notice=None if shape.checkpoint is None else provisional_notice(self._world, state),
         )
-        room = self._room(kind)
-        whole = pods // kind.chunk * kind.chunk
-        if (room.together if shape.spread else room.alone) >= whole:
-            return True
-        return self._with_own(state, kind, whole, spread=shape.spread)
 
     def _with_own(self, state: RunState, kind: Kind, pods: int, *, spread: bool) -> bool:
         """The same where its own promise, which does not stand in its way, has its share."""

@@ -97,9 +97,10 @@ def told_stalled(state: RunState) -> bool:
     return verdict is not None and bool(verdict.whys) and verdict.whys[0].reason is Reason.NOT_GROWING
 
 
-def retell_stalled(world: World) -> None:
-    """Bring up to date what Runs are told that cannot grow, for whoever writes it down."""
+def retell_stalled(world: World) -> list[RunKey]:
+    """Bring up to date what Runs are told that cannot grow; those that are told something else."""
     trial = Trial(world)
+    changed = []
     for _, flavor in sorted(world.fleet.flavors.items()):
         for state in [world.runs[key] for key in flavor.eager if key in world.runs]:
             shape, verdict = state.shape, state.verdict
@@ -108,7 +109,10 @@ def retell_stalled(world: World) -> None:
             why = Why(
                 Reason.NOT_GROWING, obstacle(trial, state, flavor, shape.step), state.width, shape.desired
             )
-            state.verdict = Verdict(verdict.phase, (why, *verdict.whys[1:]))
+            if verdict.whys[0] != why:
+                state.verdict = Verdict(verdict.phase, (why, *verdict.whys[1:]))
+                changed.append(state.key)
+    return changed
 
 
 def grow(trial: Trial, state: RunState, flavor: Flavor) -> list[Why]:

@@ -40,16 +40,16 @@ def take_least(
     for taking in reversed(taken[:-1]):
         rest = [other for other in taken if other is not taking]
         trial.rollback(start)
-        if replay(rest, attempt):
+        if replay(rest, worth, attempt):
             taken = rest
     trial.rollback(start)
-    return replay(taken, attempt)
+    return replay(taken, worth, attempt)
 
 
-def replay(takings: Sequence[Taking], attempt: Callable[[], bool]) -> bool:
+def replay(takings: Sequence[Taking], worth: Callable[[], bool], attempt: Callable[[], bool]) -> bool:
     for taking in takings:
         taking()
-    return attempt()
+    return worth() and attempt()
 
 
 def reclaims(trial: Trial, state: RunState, at: int) -> list[Taking]:

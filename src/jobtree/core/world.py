@@ -6,7 +6,7 @@ Closed leases leave nothing behind but their sums in the books.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from heapq import heappop, heappush
 
 import msgspec
@@ -417,6 +417,10 @@ class World:
     def may_leave(self, lease: Lease) -> bool:
         """Whether a lease is closed, in the sums, and can be carried."""
         return lease.name in self._closed and carried.has_room(self.ledger, self._run_of(lease), lease)
+
+    def forget_gone(self, there: Container[str]) -> None:
+        """Of the leases that leave, only those that are still there can be counted twice."""
+        carried.keep_only(self.ledger, self.runs.values(), there)
 
     def drop_lease(self, lease: Lease, end: int) -> None:
         """A closed lease is gone. What it used stays in the sums."""

@@ -95,6 +95,7 @@ class Answer(NamedTuple):
     code: int
     body: bytes
     retry_after: str | None = None
+    warnings: tuple[str, ...] = ()  # what it also wants to be known, word by word
 
     def accepted(self) -> bytes:
         """The body of a yes. Raises StatusError."""

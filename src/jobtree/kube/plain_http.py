@@ -5,10 +5,11 @@ at any time: a request that read nothing back on such a one is sent again on a n
 harm (reading).
 """
 
+import re
 import socket
 import ssl
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from urllib.parse import urlsplit
 
@@ -18,17 +19,32 @@ from jobtree.kube.requests import Request
 from jobtree.kube.transport import CONNECT_SECONDS, REQUEST_SECONDS, headers_for, unreachable
 
 CHUNK_BYTES = 1 << 16
+WARNING = re.compile(r'\d{3} \S+ "(?P<text>(?:[^"\\]|\\.)*)"')  # as HTTP writes it
+
+
+def _unheard(_: str) -> None:
+    """For those who do not want to be warned."""
 
 
 class PlainTransport:
-    """Safe to use from several threads, which then take turns."""
+    """Safe to use from several threads, which then take turns.
 
-    def __init__(self, access: Access, request_seconds: float = REQUEST_SECONDS) -> None:
+    ``warned`` is told what a server wants people to know beside its answer, each thing once.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        request_seconds: float = REQUEST_SECONDS,
+        warned: Callable[[str], None] = _unheard,
+    ) -> None:
         self._access = access
         self._seconds = request_seconds
         self._lock = threading.Lock()
         self._kept: _Connection | None = None
         self._sent = False
+        self._warned = warned
+        self._told: set[str] = set()
 
     def send(self, request: Request) -> bytes:
         with self._lock:
@@ -36,6 +52,10 @@ class PlainTransport:
             answer = self._exchange(request, grant)
             if answer.code == UNAUTHORIZED and self._access.renew(grant):
                 answer = self._exchange(request, self._access.grant())
+            for warning in answer.warnings:
+                if warning not in self._told:
+                    self._told.add(warning)
+                    self._warned(warning)
         return answer.accepted()
 
     def stream(self, request: Request, silence_seconds: float | None) -> Generator[bytes, None, None]:
@@ -108,7 +128,9 @@ class PlainTransport:
 
 
 def _answer(response: HTTPResponse) -> Answer:
-    return Answer(response.status, response.read(), response.getheader("Retry-After"))
+    headers = response.headers.get_all("Warning") or ()
+    warnings = [re.sub(r"\\(.)", r"\1", one["text"]) for text in headers for one in WARNING.finditer(text)]
+    return Answer(response.status, response.read(), response.getheader("Retry-After"), tuple(warnings))
 
 
 class _Connection(HTTPConnection):

@@ -57,3 +57,4 @@ MUTATING_WEBHOOKS = Resource(
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", namespaced=True)

@@ -28,6 +28,7 @@ from jobtree.manager.metrics import (
     PENDING,
     UNDATED,
     Metric,
+    Place,
 )
 
 WAIT_SECONDS = 5.0
@@ -38,9 +39,15 @@ Rows = dict[Metric, list[Row]]
 
 
 class Gauges:
-    def __init__(self, world: Callable[[], World], clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        world: Callable[[], World],
+        clock: Callable[[], int],
+        forget: Callable[[set[Place]], None] = lambda _: None,
+    ) -> None:
         self._world = world  # it may be another one after every plan
         self._clock = clock
+        self._forget = forget  # told the domains that there are: others have no series any more
         self._still = Lock()
         self._text = ""
 
@@ -56,6 +63,7 @@ class Gauges:
                 rows, etas = read(self._world(), self._clock())
             finally:
                 self._still.release()
+            self._forget({(labels[0], labels[1]) for labels, _ in rows[FLEET]})
             self._text = written(rows, etas)
         return self._text
 

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from jobtree.kube.installed import WEBHOOK_SECRET
 from jobtree.kube.watch import Watch
+from jobtree.manager.archivepages import ArchivePages
 from jobtree.manager.metrics import CERTIFICATE, SILENCE, Metrics
 from jobtree.manager.view import NEEDED, View
 from jobtree.manager.webhook.service import Webhook
@@ -26,6 +27,9 @@ class Health:
         self.metrics = metrics
         self.watches: list[Watch] = []
         self.webhook: Webhook | None = None
+        self.archive: ArchivePages | None = None
+        self.leads: Callable[[], bool] = lambda: False
+        self._scraping = asyncio.Lock()  # one at a time: planning needs threads too
         self.trouble = ""  # why the last step was not written
         self._view = view
         self._clock = clock
@@ -59,6 +63,8 @@ class Health:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
+        if self.archive is not None:
+            self.archive.add_to(app)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         host, _, port = address.rpartition(":")
@@ -77,7 +83,8 @@ class Health:
         left = self.webhook.certificate_seconds() if self.webhook is not None else None
         if left is not None:
             self.metrics.set_to(CERTIFICATE, left, WEBHOOK_SECRET)
-        page = await asyncio.to_thread(self.metrics.page)
+        async with self._scraping:
+            page = await asyncio.to_thread(self.metrics.page, leads=self.leads())
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

@@ -59,6 +59,9 @@ class Intake:
         for run in changes.runs:
             self._see_run(run)
         found = self.book.see(changes.leases)
+        missed, self.book.missed = self.book.missed, []
+        self.budgets.update(lease.payer[0] for lease in missed)
+        self.fresh.update(lease.run for lease in missed)
         for reservation in changes.reservations:
             self._see_reservation(reservation)
         return found
@@ -100,6 +103,8 @@ class Intake:
                 self.world.drop_budget(before.name)
                 self.stirred = True
         elif before is None or before.value.spec != after.value.spec:
+            if not self.world.ledger.knows(after.name):
+                self.book.replay.carry(after.value)
             self.world.put_budget(after.value)
             self.budgets.add(after.name)
             self.stirred = True

@@ -31,11 +31,12 @@ class LeaseBook:
     def __init__(self, world: World) -> None:
         self.replay = Replay()
         self._world = world
-        self._there: set[str] = set()
+        self.there: set[str] = set()
         self._opens: dict[str, Lease] = {}
         self._ends: dict[str, Ending] = {}
         self._closing: dict[str, dict[str, Ending]] = {}  # by UID of the Run: ends not known to be written
         self._settled: set[str] = set()
+        self.missed: list[Lease] = []  # deleted by others, and carried since: to be told
         self.bereft: list[Lease] = []  # their Run went without ending them: they are ended, and it is told
 
     def closing(self, uid: str) -> tuple[Ending, ...]:
@@ -47,11 +48,11 @@ class LeaseBook:
     # What was decided
 
     def open(self, lease: Lease) -> None:
-        if lease.name not in self._there:
+        if lease.name not in self.there:
             self._opens[lease.name] = lease
 
     def close(self, lease: Lease, closing: Closing) -> None:
-        whole = None if lease.name in self._there else allocated(lease)
+        whole = None if lease.name in self.there else allocated(lease)
         ending = Ending(lease=lease.name, end=format_time(closing.at), reason=closing.reason, whole=whole)
         self._closing.setdefault(lease.uid, {})[lease.name] = ending
         self._ends[lease.name] = ending
@@ -64,7 +65,7 @@ class LeaseBook:
         if run.status.closing:
             self._closing[run.metadata.uid] = {ending.lease: ending for ending in run.status.closing}
         for ending in run.status.closing:
-            if ending.whole is not None and ending.lease not in self._there:
+            if ending.whole is not None and ending.lease not in self.there:
                 lease = lease_of(run, ending.whole)
                 self._opens[lease.name], self._ends[lease.name] = lease, ending
                 self._world.put_lease(closed(to_wire(lease), parse_time(ending.end), ending.reason))
@@ -72,6 +73,17 @@ class LeaseBook:
 
     def forget_run(self, uid: str) -> None:
         self._closing.pop(uid, None)
+
+    def forget_missing(self) -> None:
+        """All there is has been seen: what was to be ended and is not there will not come any more."""
+        for uid, endings in list(self._closing.items()):
+            for name in endings.keys() - self._ends.keys():
+                self._see_ended(uid, name)
+
+    def _see_ended(self, uid: str, name: str) -> None:
+        endings = self._closing.get(uid, {})
+        if endings.pop(name, None) is not None and not endings:
+            del self._closing[uid]
 
     def see(self, changes: Iterable[Change[WireLease]]) -> list[Violation]:
         """Lease objects as they are now; what is not as it should be is put right, and told."""
@@ -83,7 +95,7 @@ class LeaseBook:
             return self._see_gone(change.before.value)
         lease = change.after.value
         name = lease.metadata.name
-        self._there.add(name)
+        self.there.add(name)
         self._opens.pop(name, None)
         if lease.status.end is None:
             return self._see_open(lease)
@@ -91,12 +103,28 @@ class LeaseBook:
 
     def _see_gone(self, lease: WireLease) -> list[Violation]:
         name = lease.metadata.name
-        self._there.discard(name)
+        self.there.discard(name)
         self._ends.pop(name, None)
+        self._see_ended(lease.spec.run_ref.uid, name)
         if name not in self._world.held:
-            return []
+            return self._see_left(lease)
         self._opens[name] = self._world.held[name].lease
         return [Violation("I6", f"{name} was deleted while it counted: it is put back")]
+
+    def _see_left(self, lease: WireLease) -> list[Violation]:
+        """A closed lease is gone. If nobody carried its hours yet, they are carried from now on."""
+        if lease.status.end is None:
+            return []
+        known, end = from_wire(lease), parse_time(lease.status.end)
+        budget = known.payer[0]
+        counted = known.name in self._settled and budget in self._world.ledger.budgets
+        early = counted and known.name not in self._world.ledger.leaving.get(budget, ())
+        self._settled.discard(known.name)
+        if early:
+            self._world.set_aside(known, end)
+            self.missed.append(known)
+        self._world.drop_lease(known, end)
+        return [Violation("I6", f"{known.name} was deleted while its hours counted")] if early else []
 
     def _see_open(self, lease: WireLease) -> list[Violation]:
         name = lease.metadata.name
@@ -122,9 +150,7 @@ class LeaseBook:
         name, end = lease.metadata.name, lease.status.end
         assert end is not None
         self._ends.pop(name, None)
-        endings = self._closing.get(lease.spec.run_ref.uid)
-        if endings is not None and endings.pop(name, None) is not None and not endings:
-            del self._closing[lease.spec.run_ref.uid]
+        self._see_ended(lease.spec.run_ref.uid, name)
         if name in self._world.held:
             return [Violation("I6", f"{name} was ended by somebody else while its Run holds it")]
         self._world.put_lease(lease)

@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
+from jobtree.api.lease import Lease
 from jobtree.core.check import Violation
 from jobtree.kube.errors import FencedError, KubeError
 from jobtree.kube.writes import Writer
+from jobtree.manager.archivist import Archivist
 from jobtree.manager.carry import Carrier, RefusedError
 from jobtree.manager.gauges import Gauges
 from jobtree.manager.health import Health
 from jobtree.manager.herald import Herald
 from jobtree.manager.keeper import Keeper
 from jobtree.manager.log import Log
-from jobtree.manager.metrics import LEADING
 from jobtree.manager.model import Model
 from jobtree.manager.steps import Deed, Step
 from jobtree.manager.view import Changes, View
@@ -47,16 +48,16 @@ class Loop:
         self._health = health
         self._log = log
         self._metrics = health.metrics
-        self._gauges = Gauges(lambda: model.world, now_ms)
+        self._gauges = Gauges(lambda: model.world, now_ms, self._metrics.forget_domains)
         self._carrier = Carrier(writer, view, log)
         self._keeper = Keeper(writer, view, log, now_ms, self.woken.set)
         self._herald = Herald(writer, view, log)
+        self.archivist: Archivist | None = None  # of a manager that keeps an archive
 
     async def run(self) -> None:
         """Until it is told to stop, or may not write any more: then FencedError is raised."""
         await self._load()
         self._metrics.of_world = self._gauges.page
-        self._metrics.set_to(LEADING, 1)
         while not self._stopping:
             self._health.turned()
             step = await self._once()
@@ -72,6 +73,8 @@ class Loop:
     async def _load(self) -> None:
         self._notice(self._view.drain())
         self._keeper.restart()
+        if self.archivist is not None:
+            self.archivist.restart()
         self._count(await self._in_thread(self._model.load, self._view.everything(), now_ms()))
         self._log.say(
             "binder",
@@ -85,6 +88,9 @@ class Loop:
         self.woken.clear()
         changes = self._view.drain()
         self._notice(changes)
+        if self._model.is_behind(changes):
+            await self._load()
+            changes = self._view.drain()
         news = self._keeper.news()
         step = await self._in_thread(self._model.advance, changes, news, now_ms())
         self._count(step.violations)
@@ -111,12 +117,25 @@ class Loop:
             self.woken.set()
         self._herald.tell((*step.notes, *self._keeper.notes()))
         self._herald.cordon(step.cordons, now_ms())
+        if self.archivist is not None:
+            await self._file(self.archivist)
         return step
+
+    async def _file(self, archivist: Archivist) -> None:
+        """Old leases leave for the archive, a few at a time, between two steps."""
+
+        async def set_aside(leases: list[Lease]) -> list[str]:
+            return await self._in_thread(self._model.set_aside, leases)
+
+        if await archivist.work(self._model, set_aside, now_ms()):
+            self.woken.set()
 
     def _notice(self, changes: Changes) -> None:
         """What goes on beside the model, and is not built anew with it, hears of every change."""
         self._keeper.see(changes.pods)
         self._herald.see(changes.nodes)
+        if self.archivist is not None:
+            self.archivist.see(changes.leases)
 
     async def _in_thread(
         self, doing: Callable[Given, Answer], *given: Given.args, **named: Given.kwargs

@@ -8,7 +8,7 @@ the world of the leader when somebody asks (see ``gauges``); a standby has no wo
 To add a metric: describe it here, put it into ``METRICS``, and call ``add``, ``observe`` or ``set_to``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
@@ -24,6 +24,9 @@ ETAS = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 4 * HOUR, 12 * HOUR, DAY, 3 * DAY
 ERRORS = (-DAY, -4 * HOUR, -HOUR, -10 * MINUTE, -MINUTE, 1, MINUTE, 10 * MINUTE, HOUR, 4 * HOUR, DAY)
 WORK = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 INVARIANTS = tuple(f"I{number}" for number in range(1, 13))
+
+
+Place = tuple[str, str]  # flavor and domain
 
 
 class Metric(NamedTuple):
@@ -200,7 +203,8 @@ class Metrics:
         self._counters = {one: self._counter(one) for one in kept if one.kind == "counter"}
         self._gauges = {one: self._gauge(one) for one in kept if one.kind == "gauge"}
         self._histograms = {one: self._histogram(one) for one in kept if one.kind == "histogram"}
-        self.of_world: Callable[[], str] = str  # the gauges of the world, as text; none until somebody leads
+        self._placed: set[tuple[Metric, tuple[str, ...]]] = set()  # series of counters that name a domain
+        self.of_world: Callable[[], str] | None = None  # gauges as text; none until this process plans
         for invariant in INVARIANTS:  # a series that begins with its first increment hides it from a rate
             self._counters[VIOLATIONS].labels(invariant)
 
@@ -213,6 +217,16 @@ class Metrics:
     def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:
         known = self._counters[metric]
         (known.labels(*labels) if labels else known).inc(amount)
+        if "domain" in metric.labels:
+            self._placed.add((metric, labels))
+
+    def forget_domains(self, present: Container[Place]) -> None:
+        """Counters of domains that are gone go too; should such a domain come back, they begin anew."""
+        for metric, labels in [*self._placed]:
+            named = dict(zip(metric.labels, labels, strict=True))
+            if (named["flavor"], named["domain"]) not in present:
+                self._placed.discard((metric, labels))
+                self._counters[metric].remove(*labels)
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
         known = self._histograms[metric]
@@ -228,9 +242,12 @@ class Metrics:
     def set_archive_failing(self, *, failing: bool) -> None:
         self.set_to(ARCHIVE_FAILING, int(failing))
 
-    def page(self) -> bytes:
-        """All of it. May wait for the end of a plan: not for the event loop."""
-        return text_of(self._registry) + self.of_world().encode()
+    def page(self, *, leads: bool = True) -> bytes:
+        """All of it, of the world only while this process leads. May wait for the end of a plan."""
+        read = self.of_world if leads else None
+        self.set_to(LEADING, int(read is not None))
+        world = read() if read is not None else ""
+        return text_of(self._registry) + world.encode()
 
     def _counter(self, metric: Metric) -> Counter:
         return Counter(metric.name, metric.text, metric.labels, registry=self._registry)

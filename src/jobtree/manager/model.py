@@ -11,10 +11,13 @@ from itertools import pairwise
 
 import msgspec
 
+from jobtree.api.lease import Lease as WireLease
+from jobtree.api.quantities import parse_time
 from jobtree.api.run import Run, RunStatus
+from jobtree.core import carried
 from jobtree.core.actions import Action, Plan
 from jobtree.core.check import Violation, check
-from jobtree.core.lease import RunKey
+from jobtree.core.lease import RunKey, from_wire
 from jobtree.core.plan import plan
 from jobtree.core.runs import RunState
 from jobtree.core.status import run_status
@@ -55,8 +58,10 @@ class Model:
         self._build(now)
         for budget in everything.budgets:
             if budget.after is not None:
-                self.telling.knows_budget(budget.after.name, budget.after.value.status)
+                self.telling.knows_budget(budget.after.value)
         violations = self.intake.take_in(everything)
+        self.world.forget_gone(self.book.there)
+        self.book.forget_missing()
         self._note_cuts()
         self.casting.touch_all()
         return violations
@@ -95,7 +100,7 @@ class Model:
                 break
             acted = True
         planned = time.perf_counter()
-        told = self.telling.refresh()
+        told = self.telling.refresh(at_rest=not acted)
         measures = [Measure(PLAN, value=planned - began)]
         if told.foresaw:
             measures.append(Measure(FORECAST, value=time.perf_counter() - planned))
@@ -111,11 +116,44 @@ class Model:
             cordons=tuple(sorted(cordons)),
             children=tuple(children.values()),
             companies=self.casting.refresh(self.intake.runs, self.telling.warned),
-            released=tuple(self.intake.leaving.values()),
+            released=tuple(run for uid, run in self.intake.leaving.items() if not self.book.closing(uid)),
             violations=(*violations, *self._check(acted)),
             deeds=tuple(deeds),
             measures=tuple(measures),
-            alarm=self.world.alarms.first(),
+            alarm=earliest(self.world.alarms.first(), self.telling.retells_at()),
+        )
+
+    # Leases that leave for the archive
+
+    def set_aside(self, leases: Iterable[WireLease]) -> list[str]:
+        """These are in the archive: their Budgets and Runs carry them from now on, and say so.
+
+        The names of those that can be carried; others must wait until their Budget or Run can say so.
+        """
+        aside = []
+        for wire in leases:
+            lease = from_wire(wire)
+            if self._can_tell(lease.uid) and self.world.may_leave(lease):
+                self.world.set_aside(lease, parse_time(wire.status.end or ""))
+                self.telling.touch_budget(lease.payer[0])
+                self.telling.touch(lease.run)
+                aside.append(lease.name)
+        return aside
+
+    def _can_tell(self, uid: str) -> bool:
+        """Whether a Run is gone altogether, or there to have its status written; not while it is deleted."""
+        run = self.intake.runs.get(uid)
+        state = self.world.runs.get(key_of(run)) if run is not None else None
+        return run is None or (state is not None and state.uid == uid and not state.cancelled)
+
+    def is_behind(self, changes: Changes) -> bool:
+        """Whether another manager has set leases aside that this model still counts by themselves."""
+        budgets = [one.after.value for one in changes.budgets if one.before and one.after]
+        runs = [one.after.value for one in changes.runs if one.before and one.after]
+        return any(carried.is_more(self.world.ledger, budget) for budget in budgets) or any(
+            state.uid == run.metadata.uid and carried.is_more_of_run(state, run.status.carried)
+            for run in runs
+            if (state := self.world.runs.get(key_of(run))) is not None
         )
 
     def _check(self, acted: bool) -> list[Violation]:  # noqa: FBT001
@@ -232,6 +270,10 @@ class Model:
         return msgspec.structs.replace(  # it is going: what it held is all that changes
             state.run.status, allocation=None, closing=closing, revision=state.revision
         )
+
+
+def earliest(*instants: int | None) -> int | None:
+    return min((at for at in instants if at is not None), default=None)
 
 
 def segments(actions: Sequence[Action]) -> list[list[Action]]:

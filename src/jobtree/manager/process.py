@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
+from jobtree.archive.directory import Directory
 from jobtree.kube.access import Access, find_access
 from jobtree.kube.async_client import AsyncClient
 from jobtree.kube.errors import FORBIDDEN, NOT_FOUND, FencedError, KubeError, StatusError
@@ -21,6 +22,8 @@ from jobtree.kube.pooled_http import PooledTransport
 from jobtree.kube.store import Unreadable
 from jobtree.kube.watch import Watch
 from jobtree.kube.writes import Writer
+from jobtree.manager.archivepages import ArchivePages
+from jobtree.manager.archivist import Archivist, Filing
 from jobtree.manager.health import Health
 from jobtree.manager.log import Log
 from jobtree.manager.loop import Loop
@@ -47,6 +50,7 @@ class Process:
         self._ending = asyncio.Event()
         self._code = 0
         self._loop: Loop | None = None
+        self._archive = Directory(settings.archive) if settings.archive else None
         self._webhook: Webhook | None = None
         self._complained: dict[str, str] = {}
 
@@ -57,10 +61,11 @@ class Process:
             loop.add_signal_handler(number, self._ending.set)
         transport = PooledTransport(self._access, self._settings.request_seconds)
         view = View(self._settings.namespace, self._report, self._woken)
-        health = Health(view, Metrics())
+        health = self._health(view)
         server = await health.serve(self._settings.health_address) if self._settings.health_address else None
         leader = Leader(leader_client(self._access), self._post(), self._hear(loop))
         gate = Gate(leader.may_write, self._after_write)
+        health.leads = leader.may_write
         watching = [asyncio.ensure_future(watch.run()) for watch in self._watches(transport, view, health)]
         if self._settings.webhook_address:
             self._webhook = health.webhook = Webhook(self._settings, transport, view, self._log)
@@ -121,6 +126,9 @@ class Process:
         key = await self._key(transport, writer, health)
         model = Model(key, self._settings.check_seconds * 1000)
         loop = Loop(model, view, writer, health, self._log)
+        if self._archive is not None:
+            filing = Filing(self._archive, self._settings.archive_seconds * 1000)
+            loop.archivist = Archivist(filing, writer, view, self._log, health.metrics)
         self._loop, self._wake = loop, loop.woken
         await loop.run()
 
@@ -157,6 +165,12 @@ class Process:
             await asyncio.sleep(RETRY_SECONDS)
 
     # Parts
+
+    def _health(self, view: View) -> Health:
+        health = Health(view, Metrics())
+        if self._archive is not None:
+            health.archive = ArchivePages(self._archive, lambda: self._loop is not None)
+        return health
 
     def _watches(self, transport: PooledTransport, view: View, health: Health) -> list[Watch]:
         health.watches = [

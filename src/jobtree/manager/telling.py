@@ -2,15 +2,22 @@
 
 GPU-hours grow while nothing happens. They are brought up to date with every other change, and never make
 one by themselves: a quiet cluster costs no writes.
+
+A plan passes over Runs that a change does not help; what they were told may then speak of earlier figures.
+They are told again when nothing else is to be done, so many at a time: there may be thousands of them.
 """
+
+from itertools import islice
 
 import msgspec
 
-from jobtree.api.budget import BudgetStatus, ClassUse
+from jobtree.api.budget import Budget, BudgetStatus, ClassUse
 from jobtree.api.quantities import format_milli, format_time
 from jobtree.api.reservation import ReservationSpec, ReservationStatus
 from jobtree.api.run import Decided, Risk, RunStatus
 from jobtree.core.actions import Action
+from jobtree.core.admit import retell
+from jobtree.core.elastic import retell_stalled
 from jobtree.core.expect import Expectations
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise
@@ -22,6 +29,10 @@ from jobtree.manager.intake import Intake
 from jobtree.manager.steps import Note, ReservationWrite, RunWrite
 from jobtree.sim.keys import sign
 from jobtree.sim.reservations import ENDS
+
+RETELL_MS = 5_000
+RETOLD_AT_ONCE = 200
+REST_MS = 200
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -39,18 +50,21 @@ class Telling:
         self._world = world
         self._intake = intake
         self._runs: dict[str, RunStatus] = {}  # by UID, as last told
-        self._budgets: dict[str, BudgetStatus] = {}
+        self._budgets: dict[str, tuple[str, BudgetStatus]] = {}  # by name, with the UID, as last told
         self._touched: set[RunKey] = set()
         self._touched_budgets: set[str] = set()
         self._ended: list[ReservationWrite] = []
+        self._unsure = False  # something changed since Runs were last told why they wait, or do not grow
+        self._stale: dict[RunKey, None] = {}  # waiting Runs to be told again, in the order of the queue
+        self._retold_at = 0
 
     # What others know already
 
     def knows_run(self, uid: str, status: RunStatus) -> None:
         self._runs[uid] = status
 
-    def knows_budget(self, name: str, status: BudgetStatus) -> None:
-        self._budgets[name] = status
+    def knows_budget(self, budget: Budget) -> None:
+        self._budgets[budget.metadata.name] = (budget.metadata.uid, budget.status)
 
     def touch(self, run: RunKey) -> None:
         self._touched.add(run)
@@ -122,11 +136,14 @@ class Telling:
 
     # What is to be told now
 
-    def refresh(self) -> Told:
+    def refresh(self, *, at_rest: bool) -> Told:
         self._touched |= self._intake.fresh
         self._touched_budgets |= self._intake.budgets
         ended, self._ended = [*self._outlived(), *self._ended], []
         stirred, self._intake.stirred = self._intake.stirred or bool(self._touched), False
+        self._unsure = self._unsure or stirred
+        if at_rest and self._retells() and self._world.now >= self._retold_at + RETELL_MS:
+            self._retell()
         reservations = [*ended, *(self._promises() if stirred else ())]
         notes = self._warn() if stirred else ()
         statuses = self._statuses()
@@ -136,6 +153,23 @@ class Telling:
         return Told(
             statuses, tuple(reservations), self._abandoned() if stirred else (), budgets, notes, stirred
         )
+
+    def retells_at(self) -> int | None:
+        """When to look again, if nothing happens before, for those who are still to be told."""
+        return max(self._world.now + REST_MS, self._retold_at + RETELL_MS) if self._retells() else None
+
+    def _retells(self) -> bool:
+        return self._unsure or bool(self._stale)
+
+    def _retell(self) -> None:
+        if self._unsure:
+            self._stale.update((order[1:], None) for order in self._world.queue)
+            self._unsure = False
+        due = list(islice(self._stale, RETOLD_AT_ONCE))
+        for key in due:
+            del self._stale[key]
+        self._touched.update(retell(self._world, due), retell_stalled(self._world))
+        self._retold_at = self._world.now
 
     def _promises(self) -> list[ReservationWrite]:
         """Pending Reservations that do not say what is promised now; who is warned is found on the way."""
@@ -222,9 +256,10 @@ class Telling:
         found: list[tuple[str, BudgetStatus]] = []
         for name in sorted(self._touched_budgets & self._world.ledger.budgets.keys()):
             status = budget_status(self._world, name)
-            known = self._budgets.get(name)
-            if known is None or timeless_usage(known) != timeless_usage(status):
-                self._budgets[name] = status
+            uid = self._world.ledger.budgets[name].metadata.uid
+            known, told = self._budgets.get(name, ("", status))
+            if known != uid or timeless_usage(told) != timeless_usage(status):
+                self._budgets[name] = (uid, status)
                 found.append((name, status))
         return tuple(found)
 

@@ -83,6 +83,7 @@ class Cluster:
         for state in self.world.runs.values():
             self._watch_work(state.key)
             state.verdict = verdict_told(state) if settle else verdict_written(state)
+        self.world.forget_gone({key[2] for key, _ in self.objects.of("Lease")})
         self._note_cuts()
         self._as_written = not settle
         if settle:
@@ -415,7 +416,7 @@ class Cluster:
         """All documents with the status as of now."""
         if self._as_written:
             return self.objects.all()
-        retell(self.world)
+        retell(self.world, [order[1:] for order in self.world.queue])
         retell_stalled(self.world)
         warned = self._reservations.refresh()
         for run, state in self.world.runs.items():

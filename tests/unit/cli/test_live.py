@@ -72,6 +72,10 @@ def test_sentences() -> None:
     assert "jobtree-researcher" in sentence(writing)
     denied = StatusError(403, "Forbidden", "denied request: your owner may not be spent")
     assert sentence(denied) == "denied request: your owner may not be spent"
+    unasked = StatusError(500, "InternalError", 'failed calling webhook "new.rq.davidlangworthy.io": refused')
+    assert "new Runs and Budgets wait" in sentence(unasked)
+    others = StatusError(500, "InternalError", 'failed calling webhook "x.example.com": refused')
+    assert sentence(others) == others.message
 
 
 def test_a_name_that_is_elsewhere(desk: Desk) -> None:

@@ -109,6 +109,18 @@ def believing(token: str) -> Callable[[Asked], Reply]:
     return answers
 
 
+def test_warnings_are_told_once_each_word_by_word() -> None:
+    told: list[str] = []
+    header = r'299 - "spec.owner: \"x\" has no Budget, \\ \"y\"", 299 - "and more"'
+    with (
+        serving(lambda _: Reply(document={}, headers={"Warning": header})) as server,
+        closing(PlainTransport(server.access(), warned=told.append)) as transport,
+    ):
+        transport.send(POST)
+        transport.send(POST)
+    assert told == [r'spec.owner: "x" has no Budget, \ "y"', "and more"]
+
+
 def test_a_401_is_tried_again_with_a_new_token(connect: Connect, tmp_path: Path) -> None:
     token = tmp_path / "token"
     with serving(believing("new")) as server:

@@ -11,7 +11,9 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from jobtree.api.lease import Lease
 from jobtree.api.quantities import format_time
+from jobtree.archive.directory import Directory
 from jobtree.core.check import check
 from jobtree.kube.errors import FencedError, KubeError, StatusError
 from jobtree.kube.gate import Gate
@@ -27,6 +29,7 @@ from jobtree.kube.resources import (
     Resource,
 )
 from jobtree.kube.writes import Writer
+from jobtree.manager.archivist import Archivist, Filing
 from jobtree.manager.carry import Carrier, RefusedError
 from jobtree.manager.gauges import Gauges
 from jobtree.manager.herald import Herald
@@ -220,7 +223,7 @@ def merged(old: Any, patch: Any) -> Any:  # noqa: ANN401
 class Manager:
     """One life of the manager."""
 
-    def __init__(self, server: Server, stop_after: int = 0) -> None:
+    def __init__(self, server: Server, stop_after: int = 0, archive: Directory | None = None) -> None:
         self.server = server
         self.gate = Gate(lambda: not self.dead, self._after_write)
         self._stop_after = stop_after
@@ -234,7 +237,12 @@ class Manager:
         self.herald = Herald(self.writer, self.view, log)
         self.violations: list[str] = []
         self.metrics = Metrics()
-        self.metrics.of_world = Gauges(lambda: self.model.world, lambda: server.now).page
+        self.metrics.of_world = Gauges(
+            lambda: self.model.world, lambda: server.now, self.metrics.forget_domains
+        ).page
+        self.archivist = (
+            Archivist(Filing(archive, 0), self.writer, self.view, log, self.metrics) if archive else None
+        )
         self.lines: list[
             tuple[str, dict[str, Any]]
         ] = []  # of the log: the part that speaks, and what it says
@@ -267,6 +275,8 @@ class Manager:
         self.keeper.see(changes.pods)
         self.herald.see(changes.nodes)
         self.keeper.restart()
+        if self.archivist:
+            self.archivist.restart()
         self.violations += map(str, self.model.load(self.view.everything(), self.server.now))
 
     async def _turn(self) -> bool:
@@ -274,6 +284,11 @@ class Manager:
         changes = self.view.drain()
         self.keeper.see(changes.pods)
         self.herald.see(changes.nodes)
+        if self.archivist:
+            self.archivist.see(changes.leases)
+        if self.model.is_behind(changes):
+            self.load()
+            return False
         step = self.model.advance(changes, self.keeper.news(), self.server.now)
         self.violations += map(str, step.violations)
         for measure in step.measures:
@@ -299,9 +314,13 @@ class Manager:
         self.herald.tell(step.notes)
         self.herald.cordon(step.cordons, self.server.now)
         await self.herald.settle()
+        filed = self.archivist and await self.archivist.work(self.model, self._set_aside, self.server.now)
         if self.dead:
             raise StoppedError
-        return not (self.carrier.untold or self.carrier.unsaid or self.keeper.has_news)
+        return not filed and not (self.carrier.untold or self.carrier.unsaid or self.keeper.has_news)
+
+    async def _set_aside(self, leases: list[Lease]) -> list[str]:
+        return self.model.set_aside(leases)
 
     def _record(self, deeds: Iterable[Deed]) -> None:
         for deed in deeds:

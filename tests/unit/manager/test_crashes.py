@@ -68,6 +68,7 @@ def delete_tree(server: Server) -> None:
 
 
 def begin_narrow(server: Server) -> None:
+    put_policy(server, TEMPLATE)
     put_nodes(server, "nv-a", 3)
     put_budget(server, "org", 24)
     put_run(server, "blocker", "org", 16)

@@ -10,7 +10,7 @@ from jobtree.api.quantities import parse_milli, parse_slots, parse_time
 from jobtree.kube.resources import BUDGETS, LEASES, NODES, RESERVATIONS, RUNS
 from jobtree.manager import gauges
 from jobtree.manager.gauges import Gauges
-from jobtree.manager.metrics import METRICS, Metrics
+from jobtree.manager.metrics import METRICS, PREEMPTIONS, RESOLVER, Metrics
 from tests.unit.core.build import H100
 from tests.unit.manager.cluster import Body, Manager, Server
 from tests.unit.manager.samples import Labels, nonzero, samples, value
@@ -220,6 +220,26 @@ def test_what_is_gone_leaves_no_series() -> None:
     assert domains == {"r/c/nv-a"}
 
 
+def test_every_page_is_new() -> None:
+    server = Server()
+    put_policy(server, TEMPLATE)
+    put_nodes(server, "nv-a", 2)
+    put_budget(server, "org", 16)
+    manager = Manager(server)
+    manager.settle()
+    seen = []
+    for number in range(3):
+        page = manager.metrics.page()
+        seen.append(nonzero(samples(page, "jobtree_fleet_gpus", "flavor", "domain", "state")))
+        put_run(server, f"r{number}", "org", 8)
+        manager.settle()
+    assert [{state: gpus for (*_, state), gpus in one.items()} for one in seen] == [
+        {"free": 16},
+        {"active": 8, "free": 8},
+        {"active": 16},
+    ]
+
+
 def test_names_are_written_so_that_they_can_be_read_back() -> None:
     hostile = 'a"b\\c\nd'
     assert gauges.labelled(("x", "y"), (hostile, "z")) == r'x="a\"b\\c\nd",y="z"'
@@ -245,6 +265,24 @@ def test_a_page_waits_for_the_plan_and_shows_the_last_figures_if_it_takes_too_lo
     assert pages == [shown.page()] != [first]
 
 
-def test_a_standby_shows_nothing_of_the_world() -> None:
-    page = Metrics().page().decode()
-    assert [metric.name for metric in METRICS if metric.of_world and metric.name in page] == []
+def test_a_standby_shows_nothing_of_the_world_nor_does_a_leader_of_the_past() -> None:
+    manager = Manager(busy_cluster())
+    manager.settle()
+    for page in (Metrics().page(), manager.metrics.page(leads=False)):
+        shown = page.decode()
+        assert [metric.name for metric in METRICS if metric.of_world and metric.name in shown] == []
+        assert value(page, "jobtree_leading") == 0
+    assert value(manager.metrics.page(), "jobtree_leading") == 1
+
+
+def test_counters_of_a_domain_go_with_it() -> None:
+    metrics = Metrics()
+    for domain in ("r/c/a", "r/c/b"):
+        metrics.add(PREEMPTIONS, 1, H100, domain, "Shrink")
+        metrics.add(RESOLVER, 1, "Shrink", H100, domain)
+    metrics.forget_domains({(H100, "r/c/b")})
+    page = metrics.page()
+    assert "r/c/a" not in page.decode()
+    assert samples(page, PREEMPTIONS.name, *PREEMPTIONS.labels) == {(H100, "r/c/b", "Shrink"): 1}
+    metrics.add(PREEMPTIONS, 1, H100, "r/c/a", "Shrink")
+    assert samples(metrics.page(), PREEMPTIONS.name, *PREEMPTIONS.labels)[H100, "r/c/a", "Shrink"] == 1

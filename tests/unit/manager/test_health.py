@@ -124,6 +124,7 @@ def test_a_scrape_does_not_hold_up_the_event_loop() -> None:
         metrics, planned = Metrics(), threading.Event()
         metrics.of_world = lambda: "" if planned.wait(30) else "the loop stood still\n"
         health = Health(seen_view(), metrics)
+        health.leads = lambda: True
         scrape = asyncio.ensure_future(served(health, "metrics"))
         (probe,) = await served(health, "healthz")
         planned.set()

@@ -74,19 +74,18 @@ class Renewal:
 
     async def _write(self, writer: Writer, secret: Found | None, papers: Papers) -> Papers:
         """What the Secret holds then: of two writers the first is right."""
-        document = {
+        new = {
             "apiVersion": SECRETS.api_version,
             "kind": SECRETS.kind,
             "metadata": {"name": WEBHOOK_SECRET, "namespace": self._namespace},
             "type": "Opaque",
-            "data": written(papers),
         }
+        data = {"data": written(papers)}
         try:
             if secret is None:
-                await writer.write(requests.create(SECRETS, document))
+                await writer.write(requests.create(SECRETS, {**new, **data}))
             else:
-                metadata = secret["metadata"]
-                await writer.write(requests.replace(SECRETS, {**secret, **document, "metadata": metadata}))
+                await writer.write(requests.replace(SECRETS, {**secret, **data}))
         except StatusError as refused:
             if not refused.exists_already and not refused.is_conflict:
                 raise

@@ -1,0 +1,65 @@
+"""Ceilings: the most that a Run's payers could have for it now, with all that the family gives back (C11).
+
+The opposite of sureties: an answer that promises too much and never too little, so a no is certain. What
+is promised from an envelope before a Run's own promise is due, and while it would run, it cannot have; the
+lowest level up to any instant is summed up once for all Runs that ask.
+"""
+
+from bisect import bisect_left
+from itertools import accumulate
+
+from jobtree.api.quantities import MILLI
+from jobtree.core.books import FOREVER, EnvelopeState
+from jobtree.core.cover import candidates
+from jobtree.core.flow import claims_on
+from jobtree.core.lease import EnvelopeKey
+from jobtree.core.runs import RunState
+from jobtree.core.world import World
+
+Levels = tuple[list[int], list[int]]  # instants, and the lowest free charge up to each
+
+
+class Ceilings:
+    """What envelopes could give at most, as things stand: ask anew when anything has changed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._levels: dict[EnvelopeKey, Levels] = {}
+        self._lent: dict[EnvelopeKey, int] = {}
+
+    def pods(self, state: RunState, size: int) -> int:
+        """Pods of that size that could be paid for, a pod by one payer."""
+        end = FOREVER if state.max_duration is None else self._world.now + state.max_duration
+        found = 0
+        for one in candidates(self._world, state):
+            back = self._lent_by(one.envelope) if one.tier == 0 else 0
+            found += max(0, self._charge(state, one.envelope, end) + back) // (MILLI * size)
+        return found
+
+    def _charge(self, state: RunState, envelope: EnvelopeState, end: int) -> int:
+        most = envelope.account.free_charge()
+        if envelope.promises:
+            promise = envelope.promises.get(state.key)
+            if promise is not None and promise.at is not None:
+                end = min(end, promise.at)  # from then on it will have its share anyway (R7)
+            most = min(most, self._lowest(envelope, end))
+        return most
+
+    def _lowest(self, envelope: EnvelopeState, end: int) -> int:
+        """The least that is left by what is promised, from now to that instant."""
+        known = self._levels.get(envelope.key)
+        if known is None:
+            claims, now = claims_on(self._world, envelope, None), self._world.now
+            instants = [now, *claims.within(now, FOREVER)]
+            free = envelope.account.free_charge()
+            lowest = list(accumulate((free + claims.change(at) for at in instants), min))
+            known = self._levels[envelope.key] = (instants, lowest)
+        instants, lowest = known
+        return lowest[max(0, bisect_left(instants, end) - 1)]
+
+    def _lent_by(self, envelope: EnvelopeState) -> int:
+        known = self._lent.get(envelope.key)
+        if known is None:
+            shared = (lease.charge for lease in envelope.leases.values() if lease.class_ == "Shared")
+            known = self._lent[envelope.key] = sum(shared)
+        return known

@@ -1,0 +1,133 @@
+"""``python -m jobtree.manager.uninstall``: stops the manager and lets Runs go, before Jobtree is removed.
+
+A Run that the manager started carries a finalizer, which the manager takes off when it has ended the Run's
+leases. Without a manager nobody would, and the Run could never be deleted. So: the Deployment is scaled to
+nothing, this process leads as soon as nobody else does (from then on no manager can start a Run), and the
+finalizer is taken off every Run. Pods run on and leases stay open: a manager that is installed later closes
+those whose Run is gone.
+
+It may be run again at any time, and does what is left to do.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+
+import click
+
+from jobtree.api.problems import InputError
+from jobtree.kube import requests
+from jobtree.kube.access import Access, find_access
+from jobtree.kube.async_client import AsyncClient
+from jobtree.kube.errors import NOT_FOUND, KubeError, StatusError
+from jobtree.kube.gate import Gate
+from jobtree.kube.leader import Leader, News, Post, leader_client
+from jobtree.kube.pooled_http import PooledTransport
+from jobtree.kube.requests import Request, Seen
+from jobtree.kube.resources import DEPLOYMENTS, RUNS
+from jobtree.kube.writes import Writer
+from jobtree.manager.carry import FINALIZER
+from jobtree.manager.log import Log
+from jobtree.manager.settings import Settings, read_settings
+
+ELECTED_SECONDS = 120.0
+
+
+def main() -> int:
+    try:
+        settings = read_settings(sys.argv[1:])
+        asyncio.run(uninstall(settings, find_access(settings.context, settings.kubeconfig), Log()))
+    except click.ClickException as wrong:
+        wrong.show()
+        return wrong.exit_code
+    except (InputError, KubeError, TimeoutError) as wrong:
+        click.echo(f"error: {wrong}", err=True)
+        return 2
+    return 0
+
+
+async def uninstall(settings: Settings, access: Access, log: Log) -> None:
+    transport = PooledTransport(access)
+    try:
+        await _stop_manager(transport, settings)
+        log.say("uninstall", "the manager is told to stop")
+        elected = asyncio.Event()
+        leader = Leader(leader_client(access), _post(settings), _hear(elected))
+        leader.start()
+        try:
+            await _await_election(elected, leader)
+            released = await release(transport, Writer(transport, Gate(leader.may_write)))
+        finally:
+            await asyncio.to_thread(leader.stop)
+        log.say("uninstall", "every Run may be deleted now", released=released)
+    finally:
+        await transport.close()
+
+
+async def release(transport: PooledTransport, writer: Writer) -> int:
+    """Takes the finalizer off every Run; the number of those that had it."""
+    client = AsyncClient(transport)
+    held = [
+        run["metadata"]
+        for run in await client.list(RUNS)
+        if FINALIZER in run["metadata"].get("finalizers", ())
+    ]
+    for metadata in held:
+        await _release_one(client, writer, metadata["name"], metadata["namespace"])
+    return len(held)
+
+
+async def _release_one(client: AsyncClient, writer: Writer, name: str, namespace: str) -> None:
+    async def decide() -> Request | None:
+        try:
+            metadata = (await client.ask(requests.get(RUNS, name, namespace)))["metadata"]
+        except StatusError as refused:
+            if refused.code == NOT_FOUND:
+                return None
+            raise
+        rest = [one for one in metadata.get("finalizers", ()) if one != FINALIZER]
+        seen = Seen(name, namespace, metadata["uid"], metadata["resourceVersion"])
+        return requests.merge_patch(RUNS, seen, {"metadata": {"finalizers": rest}})
+
+    try:
+        await writer.rewrite(decide)
+    except StatusError as refused:
+        if refused.code != NOT_FOUND:
+            raise
+
+
+async def _stop_manager(transport: PooledTransport, settings: Settings) -> None:
+    """The Deployment is called as its election. Where there is none, there is nothing to stop."""
+    seen = Seen(settings.election, settings.namespace)
+    patch = requests.merge_patch(DEPLOYMENTS, seen, {"spec": {"replicas": 0}}, "scale")
+    try:
+        await Writer(transport, Gate()).write(patch)
+    except StatusError as refused:
+        if refused.code != NOT_FOUND:
+            raise
+
+
+async def _await_election(elected: asyncio.Event, leader: Leader) -> None:
+    try:
+        await asyncio.wait_for(elected.wait(), ELECTED_SECONDS)
+    except TimeoutError:
+        said = f"{leader.holder} still leads after {ELECTED_SECONDS:.0f} s: stop it, and run this again"
+        raise TimeoutError(said) from None
+
+
+def _post(settings: Settings) -> Post:
+    return Post(settings.namespace, settings.election, settings.identity)
+
+
+def _hear(elected: asyncio.Event) -> Callable[[News], None]:
+    loop = asyncio.get_running_loop()
+
+    def heard(news: News) -> None:
+        if news == "elected":
+            loop.call_soon_threadsafe(elected.set)
+
+    return heard
+
+
+if __name__ == "__main__":
+    sys.exit(main())

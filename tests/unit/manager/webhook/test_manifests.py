@@ -1,0 +1,106 @@
+"""The manifests say what the code does: paths, names and bounds cannot drift apart unnoticed."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobtree.api.nodes import GPU_RESOURCES
+from jobtree.kube.async_client import AsyncClient
+from jobtree.kube.installed import (
+    NAMESPACE,
+    WEBHOOK_NAME,
+    WEBHOOK_RULES_NAME,
+    WEBHOOK_SECRET,
+    account_of,
+)
+from jobtree.manager.view import View
+from jobtree.manager.webhook.judges import judges
+from jobtree.manager.webhook.pod_rules import GPU_CLASSES
+from jobtree.manager.webhook.rules import BREAK_GLASS, CONTROLLERS, MOST_NAME, MOST_OF_METADATA
+from tests.unit.manager.webhook.server import FakeServer
+
+DEPLOY = Path(__file__).parents[4] / "deploy" / "kustomize"
+POLICIES = ("jobtree-runs", "jobtree-records", "jobtree-gpu-pods", "jobtree-gpu-claims", "jobtree-pods")
+
+Document = dict[str, Any]
+
+
+def documents(name: str) -> list[Document]:
+    return list(yaml.safe_load_all((DEPLOY / name).read_text(encoding="utf-8")))
+
+
+CONFIGURATIONS = [
+    one
+    for name in ("base/webhook.yaml", "webhook-rules/webhook-rules.yaml")
+    for one in documents(name)
+    if one["kind"].endswith("WebhookConfiguration")
+]
+WEBHOOKS = [webhook for one in CONFIGURATIONS for webhook in one["webhooks"]]
+
+
+def policies() -> list[Document]:
+    files = sorted(DEPLOY.glob("base/admission-*.yaml"))
+    found = [one for file in files for one in documents(f"base/{file.name}")]
+    return [one for one in found if one["kind"] == "ValidatingAdmissionPolicy"]
+
+
+def served() -> set[str]:
+    view = View(NAMESPACE, lambda *_: None, lambda: None)
+    return set(judges(view, AsyncClient(FakeServer()), NAMESPACE))
+
+
+def test_every_path_is_served_and_every_policy_has_its_path() -> None:
+    asked = {webhook["clientConfig"]["service"]["path"] for webhook in WEBHOOKS}
+    assert asked == served()
+    assert {one["metadata"]["name"] for one in policies()} == set(POLICIES)
+    assert {f"/rules/{name}" for name in POLICIES} < served()
+
+
+def test_names_are_those_of_the_code() -> None:
+    assert {one["metadata"]["name"] for one in CONFIGURATIONS} == {WEBHOOK_NAME, WEBHOOK_RULES_NAME}
+    services = {(one["name"], one["namespace"]) for one in (w["clientConfig"]["service"] for w in WEBHOOKS)}
+    assert services == {(WEBHOOK_NAME, NAMESPACE)}
+    rbac = (DEPLOY / "base/rbac.yaml").read_text(encoding="utf-8")
+    assert f"resourceNames: [{WEBHOOK_SECRET}]" in rbac
+
+
+@pytest.mark.parametrize("webhook", WEBHOOKS, ids=lambda one: one["name"].partition(".")[0])
+def test_each_is_narrow_and_quick(webhook: Document) -> None:
+    assert webhook["timeoutSeconds"] <= 5
+    assert webhook["sideEffects"] == "None"
+    for rule in webhook["rules"]:
+        assert "*" not in [*rule["resources"], *rule["operations"], *rule["apiGroups"]]
+        if "DELETE" in rule["operations"]:
+            assert (rule["operations"], webhook["failurePolicy"]) == (["DELETE"], "Ignore")
+        if rule["apiGroups"] != ["rq.davidlangworthy.io"]:
+            managed = {"matchLabels": {"rq.davidlangworthy.io/managed": "true"}}
+            assert webhook["namespaceSelector"] == managed, "others' objects in managed namespaces only"
+
+
+def test_those_who_pass_a_policy_pass_its_webhook_and_no_others() -> None:
+    conditions = {
+        one["metadata"]["name"]: {each["name"]: each["expression"] for each in one["spec"]["matchConditions"]}
+        for one in policies()
+    }
+    shared = 0
+    for webhook, name in product(WEBHOOKS, POLICIES):
+        if webhook["clientConfig"]["service"]["path"] != f"/rules/{name}":
+            continue
+        mine = {each["name"]: each["expression"] for each in webhook["matchConditions"]}
+        assert conditions[name].items() <= mine.items()
+        assert set(mine) - set(conditions[name]) <= {"not-on-its-way-out", "asks-for-gpus"}
+        shared += 1
+    assert shared == 7
+
+
+def test_the_rules_know_the_same_names_and_bounds() -> None:
+    text = {one["metadata"]["name"]: yaml.safe_dump(one, width=10_000) for one in policies()}
+    whole = "".join(text.values())
+    for word in (*GPU_RESOURCES, *GPU_CLASSES, *CONTROLLERS, account_of(NAMESPACE), BREAK_GLASS):
+        assert f"'{word}'" in whole.replace("''", "'"), word
+    assert whole.count("gpu.nvidia.com") == sum("gpu.nvidia.com" in one for one in GPU_CLASSES)
+    assert f"> {MOST_OF_METADATA}" in text["jobtree-runs"]
+    assert f"<= {MOST_NAME}" in text["jobtree-runs"]
