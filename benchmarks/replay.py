@@ -1,8 +1,9 @@
 """``python -m benchmarks.replay``: Jobtree and other schedulers on the same real jobs, and the page about it.
 
-Each replay's report is kept in build/replay and made again only when its scene or the code behind it has
-changed, so the whole can be run in parts: ``--case philly-90 --policy easy``. ``--write`` makes
-docs/comparison.md and its plots from the reports that are there.
+Every case takes every nth job of its trace (``--jobs``, 0 for all of them). Each report is kept in
+build/replay and made again only when its scene or the code behind it has changed, so the whole can be run in
+parts: ``--case philly-90 --policy easy``. ``--write`` makes docs/comparison.md and its plots from the reports
+that are there.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from jobtree.replay.report import Report, encode
 from jobtree.replay.saved import run
 from jobtree.replay.scene import Scene
 from jobtree.replay.simulation import Simulation
-from jobtree.replay.trace import Cut, read_trace
+from jobtree.replay.trace import Cut, Trace, read_trace
 from jobtree.replay.workload import Declares, Habits
 
 TRACES = Path(os.environ.get("JOBTREE_TRACES", "../shared/traces"))
@@ -58,6 +59,9 @@ BASES = (
 )
 
 
+JOBS = 1200
+
+
 def cases() -> Iterator[Case]:
     """Every base, with and without declared durations, with and without outages."""
     for base in BASES:
@@ -73,9 +77,9 @@ def cases() -> Iterator[Case]:
                 )
 
 
-def scene(case: Case) -> Scene:
+def scene(case: Case, jobs: int) -> Scene:
     """The jobs of a case on a fleet of the size that gives the load, budgets in proportion to demand."""
-    trace = read_trace(str(TRACES / case.folder / "jobs.csv.gz"), cut=case.cut)
+    trace = thinned(read_trace(str(TRACES / case.folder / "jobs.csv.gz"), cut=case.cut), jobs)
     demand = sum(gpus * duration for gpus, duration in zip(trace.gpus, trace.duration, strict=True))
     gpus = demand * 100 / case.load_percent / (trace.submit[-1] - trace.submit[0])
     nodes = max(1, round(gpus / GPUS_PER_NODE))
@@ -93,6 +97,16 @@ def scene(case: Case) -> Scene:
     )
 
 
+def thinned(trace: Trace, jobs: int) -> Trace:
+    """Every so manieth job, so that at most so many are left; all of them for 0.
+
+    Days and durations stay as they are, and so does the load on a fleet that is smaller in proportion.
+    """
+    every = -(-len(trace) // jobs) if jobs else 1
+    columns = {name: getattr(trace, name)[::every] for name in ("submit", "duration", "gpus", "team", "row")}
+    return msgspec.structs.replace(trace, **columns, digest=f"{trace.digest} {every}")
+
+
 def code_digest(policy: str) -> str:
     """What the report depends on: the replay's own code, and Jobtree's planner where it plans."""
     rooms = ("api", "core", "sim", "replay") if policy == "jobtree" else ("replay",)
@@ -108,10 +122,10 @@ class Clock:
 
     def __init__(self, label: str, most_seconds: float) -> None:
         self._label, self._most = label, most_seconds
-        self.began = self._said = time.monotonic()
+        self.began = self._said = time.process_time()
 
     def __call__(self, simulation: Simulation) -> bool:
-        now = time.monotonic()
+        now = time.process_time()
         if now - self._said > 10:
             self._said = now
             done = f"{simulation.meter.finished:,} of {len(simulation.trace):,} jobs"
@@ -119,12 +133,12 @@ class Clock:
         return now - self.began > self._most
 
     def seconds(self) -> float:
-        return time.monotonic() - self.began
+        return time.process_time() - self.began
 
 
-def measure(case: Case, policy: str, most_seconds: float) -> Report | None:
+def measure(case: Case, policy: str, jobs: int, most_seconds: float) -> Report | None:
     """The report of a replay, from the last time if nothing changed; None where it took too long."""
-    given = scene(case)
+    given = scene(case, jobs)
     path = RESULTS / f"{case.name}.{policy}.json"
     stamp = f"{given.digest(policy)} {code_digest(policy)}"
     known = path.with_suffix(".stamp")
@@ -158,7 +172,8 @@ def main(arguments: list[str] | None = None) -> int:
     known = {case.name: case for case in cases()}
     parser.add_argument("--case", action="append", choices=known, help="only these (default: all)")
     parser.add_argument("--policy", action="append", choices=POLICIES, help="only these (default: all)")
-    parser.add_argument("--limit", type=float, default=3600.0, help="seconds that one replay may take")
+    parser.add_argument("--jobs", type=int, default=JOBS, help=f"of each trace, 0 for all ({JOBS})")
+    parser.add_argument("--limit", type=float, default=3600.0, help="CPU seconds that one replay may take")
     parser.add_argument("--write", action="store_true", help="write docs/comparison.md")
     options = parser.parse_args(arguments)
     if not TRACES.exists():
@@ -166,7 +181,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     found: dict[str, list[Report]] = {}
     for name in options.case or known:
-        reports = [measure(known[name], policy, options.limit) for policy in options.policy or POLICIES]
+        reports = [
+            measure(known[name], policy, options.jobs, options.limit) for policy in options.policy or POLICIES
+        ]
         found[known[name].title] = [report for report in reports if report is not None]
     if options.write:
         write_page(Path("docs"), found)

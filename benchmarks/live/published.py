@@ -75,6 +75,4 @@ async def measure_published(cluster: Cluster, gangs: int, *, pods: bool) -> Publ
         used, server = usage_of(manager.process.pid), cluster.server_usage().since(served)
         await client.until(completed, f"{gangs} gangs are complete", DONE_SECONDS)
         ended = time.perf_counter() - begun
-        await cluster.clean(namespace)
-    await cluster.forget_leases()
     return Published(gangs, seconds, ended, used.cpu_seconds, server, used.peak_mib)

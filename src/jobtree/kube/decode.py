@@ -8,16 +8,18 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import fields
 
 from jobtree.api.budget import Budget
 from jobtree.api.lease import Lease
-from jobtree.api.meta import GROUP
+from jobtree.api.meta import GROUP, ObjectMeta
 from jobtree.api.nodes import Node, NodeMetadata, RawNode, node_of
 from jobtree.api.parse import Object, parse_object
 from jobtree.api.pods import Pod, PodMetadata, PodStatus, RawPod, pod_of
 from jobtree.api.reservation import Reservation
 from jobtree.api.run import Run
 from jobtree.api.shape import convert
+from jobtree.api.validate import problems
 from jobtree.kube.resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
 from jobtree.kube.store import Encoded, Held
 
@@ -29,15 +31,37 @@ _decode_document = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _reader(resource: Resource, kind: type[T]) -> Callable[[Encoded], Held[T]]:
+    """Straight from bytes to the struct; what does not fit is read again, slowly, to say what is wrong."""
     typed = {"apiVersion": resource.api_version, "kind": resource.kind}
+    body = msgspec.defstruct(resource.kind, [(one.name, one.type, one.default) for one in fields(kind)])
+    decode = msgspec.json.Decoder(body).decode
 
     def read(encoded: Encoded) -> Held[T]:
-        parsed = parse_object(_decode_document(encoded) | typed, "the cluster")
+        try:
+            raw: Any = decode(encoded)
+            parsed: Object = kind(metadata=raw.metadata, spec=raw.spec, status=raw.status)
+            fits = not problems(parsed)
+        except (msgspec.ValidationError, RecursionError):
+            fits = False
+        if not fits:
+            parsed = parse_object(_decode_document(encoded) | typed, "the cluster")
         assert isinstance(parsed, kind)
         metadata = parsed.metadata
         return Held(metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, parsed)
 
     return read
+
+
+class _Stamped(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+_decode_stamp = msgspec.json.Decoder(_Stamped).decode
+
+
+def restamp(known: T, encoded: Encoded) -> T:
+    """An object as it was last read, with the metadata that it has now."""
+    return msgspec.structs.replace(known, metadata=_decode_stamp(encoded).metadata)
 
 
 read_budget: Callable[[Encoded], Held[Budget]] = _reader(BUDGETS, Budget)

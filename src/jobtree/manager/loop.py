@@ -8,6 +8,7 @@ it.
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 from jobtree.api.lease import Lease
@@ -21,6 +22,8 @@ from jobtree.manager.health import Health
 from jobtree.manager.herald import Herald
 from jobtree.manager.keeper import Keeper
 from jobtree.manager.log import Log
+from jobtree.manager.metrics import UNREADABLE
+from jobtree.manager.misfits import Misfits
 from jobtree.manager.model import Model
 from jobtree.manager.steps import Deed, Step
 from jobtree.manager.view import Changes, View
@@ -28,6 +31,7 @@ from jobtree.manager.view import Changes, View
 LEAST_WAIT_SECONDS = 0.02
 MOST_WAIT_SECONDS = 20.0
 TROUBLE_WAIT_SECONDS = 1.0
+PAUSE_SECONDS = 0.02  # between two looks: what comes together is decided together, and written at once
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -50,6 +54,7 @@ class Loop:
         self._carrier = Carrier(writer, view, log)
         self._keeper = Keeper(writer, view, log, now_ms, self.woken.set)
         self._herald = Herald(writer, view, log)
+        self._misfits = Misfits(writer, view, log)
         self.archivist: Archivist | None = None  # of a manager that keeps an archive
 
     async def run(self) -> None:
@@ -115,6 +120,8 @@ class Loop:
             self.woken.set()
         self._herald.tell((*step.notes, *self._keeper.notes()))
         self._herald.cordon(step.cordons, now_ms())
+        self._metrics.set_to(UNREADABLE, len(self._view.runs.unreadable))
+        await self._misfits.tell(now_ms())
         if self.archivist is not None:
             await self._file(self.archivist)
         return step
@@ -166,10 +173,10 @@ class Loop:
         """Until something changes or is due."""
         alarms = [at for at in (step.alarm if step else None, self._keeper.alarm()) if at is not None]
         until = (min(alarms) - now_ms()) / 1000 if alarms else MOST_WAIT_SECONDS
-        try:
+        ended = time.monotonic()
+        with suppress(TimeoutError):
             await asyncio.wait_for(self.woken.wait(), min(max(until, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS))
-        except TimeoutError:
-            return
+        await asyncio.sleep(ended + PAUSE_SECONDS - time.monotonic())
 
     def _count(self, violations: Iterable[Violation]) -> None:
         for violation in violations:
