@@ -108,8 +108,8 @@ crds: venv ## Generate config/crd from the api's structs
 manifests: crds ## Generate the chart's templates from config/crd and deploy/kustomize/base
 	$(BIN)/python deploy/helm/generate.py
 
-image: venv ## Build the manager's image into build/image, as root (make image TAG=1.2.3)
-	$(BIN)/python deploy/image/build.py $(if $(TAG),--tag $(TAG))
+image: venv ## Build the manager's image into build/image, as root (TAG=1.2.3; FRESH=1 renews its base)
+	$(BIN)/python deploy/image/build.py $(if $(TAG),--tag $(TAG)) $(if $(FRESH),--fresh)
 
 chart: manifests ## Pack the Helm chart into build/charts, with an index: ready to be hosted
 	mkdir -p build/charts
