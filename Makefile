@@ -91,7 +91,7 @@ docs: venv ## Build the documentation into build/site
 	@echo "To read it, with search: $(BIN)/python -m http.server --directory build/site, then http://localhost:8000"
 
 bench: venv ## Measure, and compare with the recorded bounds
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(if $(GROUPS),--groups $(GROUPS))
 
 bench-live: venv ## Measure the manager on a real API server beside that server's limits (ROWS=gangs,idle for some)
 	$(BIN)/python -m benchmarks.live --write $(if $(ROWS),--rows $(ROWS))

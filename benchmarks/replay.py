@@ -1,6 +1,6 @@
 """``python -m benchmarks.replay``: Jobtree and other schedulers on the same real jobs, and the page about it.
 
-Every case takes every so manieth job of its trace (``--jobs``, 0 for all of them). Each replay's report is kept in
+Every case takes every nth job of its trace (``--jobs``, 0 for all of them). Each report is kept in
 build/replay and made again only when its scene or the code behind it has changed, so the whole can be run in
 parts: ``--case philly-90 --policy easy``. ``--write`` makes docs/comparison.md and its plots from the reports
 that are there.
@@ -182,8 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
     found: dict[str, list[Report]] = {}
     for name in options.case or known:
         reports = [
-            measure(known[name], policy, options.jobs, options.limit)
-            for policy in options.policy or POLICIES
+            measure(known[name], policy, options.jobs, options.limit) for policy in options.policy or POLICIES
         ]
         found[known[name].title] = [report for report in reports if report is not None]
     if options.write:

@@ -11,6 +11,7 @@ There is no registry in any of this and no daemon. A build of which nothing has 
 """
 
 import argparse
+import fcntl
 import hashlib
 import os
 import shutil
@@ -57,13 +58,15 @@ def main(arguments: Sequence[str]) -> int:
 def image_file(tag: str) -> Path:
     """The image under this tag, as a file in the cache; made first if need be. Raises ImageError."""
     target = cache() / f"jobtree-{tag}-{fingerprint()}.tar"
-    if not target.exists():
-        _check()
-        with tempfile.TemporaryDirectory(dir=cache(), prefix=".image-") as scratch:
-            _build(Path(scratch), f"{NAME}:{tag}")
-            (Path(scratch) / "image.tar").replace(target)
-        _forget(target)
-    os.utime(target)
+    with (cache() / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one builds, the others then find what it built
+        if not target.exists():
+            _check()
+            with tempfile.TemporaryDirectory(dir=cache(), prefix=".image-") as scratch:
+                _build(Path(scratch), f"{NAME}:{tag}")
+                (Path(scratch) / "image.tar").replace(target)
+            _forget(target)
+        os.utime(target)
     return target
 
 

@@ -9,11 +9,12 @@ import msgspec
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import GPU_HOUR, EnvelopeState
-from jobtree.core.cover import candidates, commitment
+from jobtree.core.cover import commitment
 from jobtree.core.foresee import Foresight
 from jobtree.core.foreseen import Foreseen
 from jobtree.core.holds import kept_back
 from jobtree.core.odds import kill_odds
+from jobtree.core.payers import candidates
 from jobtree.core.promise import LOTTERY, Promise
 from jobtree.core.purse import Split, funding_at
 from jobtree.core.resolve import Board, Case

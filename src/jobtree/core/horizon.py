@@ -15,10 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from jobtree.core.books import FOREVER
-from jobtree.core.cover import candidates
 from jobtree.core.fleet import Demand, Domain, NodeState
 from jobtree.core.flow import Flow
 from jobtree.core.lease import RunKey
+from jobtree.core.payers import candidates
 from jobtree.core.promise import LOTTERY, Level, Promise, Rank
 from jobtree.core.runs import RunState
 from jobtree.core.steps import shrink_steps

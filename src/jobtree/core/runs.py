@@ -31,6 +31,7 @@ class Mishap(msgspec.Struct, frozen=True, order=True):
     message: str = ""
 
 
+Hope = tuple[int, int]  # counts of events, see hopes
 Progress = tuple[Any, ...]  # values of SAVED
 
 SAVED = (
@@ -64,6 +65,7 @@ class RunState:
         "created",
         "funding",
         "gang",
+        "hoped",
         "key",
         "leases",
         "leaving",
@@ -135,6 +137,7 @@ class RunState:
         self.outcome: tuple[Literal["Complete", "Fail"], int] | None = None
         self.verdict: Verdict | None = None
         self.queued = False
+        self.hoped: Hope | None = None  # when it was last looked for a date
         self.amend(run)
 
     @staticmethod

@@ -12,7 +12,7 @@ from msgspec.structs import fields
 
 from jobtree.api.budget import Budget
 from jobtree.api.lease import Lease
-from jobtree.api.meta import GROUP
+from jobtree.api.meta import GROUP, ObjectMeta
 from jobtree.api.nodes import Node, NodeMetadata, RawNode, node_of
 from jobtree.api.parse import Object, parse_object
 from jobtree.api.pods import Pod, PodMetadata, PodStatus, RawPod, pod_of
@@ -50,6 +50,18 @@ def _reader(resource: Resource, kind: type[T]) -> Callable[[Encoded], Held[T]]:
         return Held(metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, parsed)
 
     return read
+
+
+class _Stamped(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+_decode_stamp = msgspec.json.Decoder(_Stamped).decode
+
+
+def restamp(known: T, encoded: Encoded) -> T:
+    """An object as it was last read, with the metadata that it has now."""
+    return msgspec.structs.replace(known, metadata=_decode_stamp(encoded).metadata)
 
 
 read_budget: Callable[[Encoded], Held[Budget]] = _reader(BUDGETS, Budget)

@@ -22,6 +22,8 @@ from jobtree.manager.health import Health
 from jobtree.manager.herald import Herald
 from jobtree.manager.keeper import Keeper
 from jobtree.manager.log import Log
+from jobtree.manager.metrics import UNREADABLE
+from jobtree.manager.misfits import Misfits
 from jobtree.manager.model import Model
 from jobtree.manager.steps import Deed, Step
 from jobtree.manager.view import Changes, View
@@ -52,6 +54,7 @@ class Loop:
         self._carrier = Carrier(writer, view, log)
         self._keeper = Keeper(writer, view, log, now_ms, self.woken.set)
         self._herald = Herald(writer, view, log)
+        self._misfits = Misfits(writer, view, log)
         self.archivist: Archivist | None = None  # of a manager that keeps an archive
 
     async def run(self) -> None:
@@ -117,6 +120,8 @@ class Loop:
             self.woken.set()
         self._herald.tell((*step.notes, *self._keeper.notes()))
         self._herald.cordon(step.cordons, now_ms())
+        self._metrics.set_to(UNREADABLE, len(self._view.runs.unreadable))
+        await self._misfits.tell(now_ms())
         if self.archivist is not None:
             await self._file(self.archivist)
         return step

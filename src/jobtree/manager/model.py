@@ -110,6 +110,7 @@ class Model:
             leases=self.book.unsettled(),
             reservations=told.reservations,
             abandoned=told.abandoned,
+            proofs=told.proofs,
             statuses=told.statuses,
             budgets=told.budgets,
             notes=(*notes, *told.notes),

@@ -36,6 +36,7 @@ from jobtree.manager.herald import Herald
 from jobtree.manager.keeper import Keeper
 from jobtree.manager.log import Log
 from jobtree.manager.metrics import Metrics
+from jobtree.manager.misfits import Misfits
 from jobtree.manager.model import Model
 from jobtree.manager.steps import Deed
 from jobtree.manager.view import View
@@ -235,6 +236,7 @@ class Manager:
         self.carrier = Carrier(self.writer, self.view, log)
         self.keeper = Keeper(self.writer, self.view, log, lambda: server.now, lambda: None)
         self.herald = Herald(self.writer, self.view, log)
+        self.misfits = Misfits(self.writer, self.view, log)
         self.violations: list[str] = []
         self.metrics = Metrics()
         self.metrics.of_world = Gauges(
@@ -313,6 +315,7 @@ class Manager:
         await self.keeper.settle()
         self.herald.tell(step.notes)
         self.herald.cordon(step.cordons, self.server.now)
+        await self.misfits.tell(self.server.now)
         await self.herald.settle()
         filed = self.archivist and await self.archivist.work(self.model, self._set_aside, self.server.now)
         if self.dead:
