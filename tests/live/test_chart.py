@@ -169,6 +169,10 @@ def test_old_clusters_get_the_rules_by_the_webhook() -> None:
     assert old == plain
     assert "ValidatingWebhookConfiguration jobtree-webhook-rules" in old
     assert not [name for name in old if name.startswith("ValidatingAdmissionPolicy")]
+    neither = helm(
+        "template", str(CHART), f"--namespace={NAMESPACE}", SERVER[0], "--set=webhook.enabled=false"
+    )
+    assert "webhook.enabled: false: this cluster has no admission policies" in neither.stderr
 
 
 def test_monitoring_comes_only_where_it_is() -> None:
