@@ -307,6 +307,7 @@ class World:
         self._notify(key)
         self.kin.forget(state)
         del self.runs[key]
+        self.alarms.watch_run(state)
         successor = self._successors.pop(key, None)
         if successor is not None:
             self.put_run(successor)
