@@ -46,7 +46,7 @@ class Case(msgspec.Struct, frozen=True):
     outages: bool = False
     declares: Declares = "typical"
     jobs: int = 300
-    thinned: bool = False  # every so manieth job, else the first
+    thinned: bool = False  # every nth job, else the first
 
 
 PHILLY = Cut((), 55 * DAY_S, 116 * DAY_S)
@@ -107,7 +107,7 @@ def scene(case: Case) -> Scene:
 
 
 def part_of(trace: Trace, jobs: int, *, thinned: bool) -> Trace:
-    """At most so many jobs: every so manieth, or the first; all of them for 0.
+    """At most so many jobs: every nth, or the first; all of them for 0.
 
     A thinned trace keeps its days and durations, and its load on a fleet that is smaller in proportion: right
     where jobs last for weeks. The first jobs keep the fleet as it was: right where jobs are short and gangs

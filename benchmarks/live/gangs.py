@@ -23,7 +23,7 @@ class Seen(msgspec.Struct, frozen=True):
     pods: int
     seconds: float
     writes: dict[str, int]  # until all pods were there and everything was told
-    manager_cpu_seconds: float = 0.0
+    decider_cpu_seconds: float = 0.0  # of the manager, or of kube-scheduler
     server_cpu_seconds: float = 0.0
 
     @property
@@ -33,6 +33,11 @@ class Seen(msgspec.Struct, frozen=True):
     @property
     def pods_per_second(self) -> float:
         return self.pods / self.seconds
+
+    @property
+    def cpu_ms_per_gang(self) -> float:
+        """Of all that works for it, without who submits and the nodes."""
+        return 1000 * (self.decider_cpu_seconds + self.server_cpu_seconds) / self.gangs
 
     @property
     def writes_per_gang(self) -> float:

@@ -11,6 +11,7 @@ from benchmarks.live.client import Document
 from benchmarks.live.cluster import GATES, GPUS, Cluster, document
 from benchmarks.live.gangs import BOUND_SECONDS, Seen, all_bound
 from benchmarks.live.raw import Sample, bare
+from benchmarks.live.usage import usage_of
 from jobtree.kube import requests
 from jobtree.kube.requests import Request
 from jobtree.kube.resources import PODS, Resource
@@ -26,15 +27,21 @@ async def measure_native(cluster: Cluster, sample: Sample, gpus: int, gangs: int
     )
     try:
         for number in (1, gangs):  # the first waits until it has read the cluster
-            seconds = await _bind(cluster, sample, gpus, number)
+            namespace = await cluster.add_namespace()
+            used, served = usage_of(scheduler.pid), cluster.server_usage()
+            seconds = await _bind(cluster, namespace, sample, gpus, number)
+            scheduler_cpu = usage_of(scheduler.pid).since(used)
+            server_cpu = cluster.server_usage().since(served)
+            await cluster.sweep(namespace)
+            await cluster.client.clear(POD_GROUPS, namespace)
     finally:
         scheduler.stop()
         cluster.plane.servers.remove(scheduler)
-    return Seen(gangs, gangs * gpus // GPUS, seconds, {})
+    return Seen(gangs, gangs * gpus // GPUS, seconds, {}, scheduler_cpu, server_cpu)
 
 
-async def _bind(cluster: Cluster, sample: Sample, gpus: int, gangs: int) -> float:
-    client, namespace, size = cluster.client, await cluster.add_namespace(), gpus // GPUS
+async def _bind(cluster: Cluster, namespace: str, sample: Sample, gpus: int, gangs: int) -> float:
+    client, size = cluster.client, gpus // GPUS
     writes = [write for number in range(gangs) for write in _gang(sample, namespace, f"gang-{number}", size)]
 
     async def bound() -> bool:
@@ -48,8 +55,6 @@ async def _bind(cluster: Cluster, sample: Sample, gpus: int, gangs: int) -> floa
     pods = await client.items(PODS, namespace)
     assert len(pods) == gangs * size, "pods are missing"
     assert all_bound(pods), "a pod has no node"
-    await cluster.sweep(namespace)
-    await client.clear(POD_GROUPS, namespace)
     return seconds
 
 

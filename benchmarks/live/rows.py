@@ -81,8 +81,10 @@ async def _gangs_of(made: Cluster, owner: str, sample: Sample, gpus: int, number
         Figure("writes per gang", seen.writes_per_gang),
         Figure("gangs per second by kube-scheduler", native.gangs_per_second, "/s"),
         Figure("times kube-scheduler", seen.gangs_per_second / native.gangs_per_second, "×", TIMES_NATIVE),
-        Figure("CPU of the manager per gang", 1000 * seen.manager_cpu_seconds / seen.gangs, "ms"),
-        Figure("CPU of API server and etcd per gang", 1000 * seen.server_cpu_seconds / seen.gangs, "ms"),
+        Figure("CPU of the manager per gang", 1000 * seen.decider_cpu_seconds / seen.gangs, "ms"),
+        Figure("CPU of kube-scheduler per gang", 1000 * native.decider_cpu_seconds / native.gangs, "ms"),
+        Figure("CPU per gang, with API server and etcd", seen.cpu_ms_per_gang, "ms"),
+        Figure("the same for kube-scheduler", native.cpu_ms_per_gang, "ms"),
     ]
 
 

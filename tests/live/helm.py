@@ -7,7 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from deploy.image.build import fingerprint, image_file
+from deploy.image.build import image_file
+from jobtree import __version__
 from tests.live.binaries import find
 from tests.live.control_plane import ControlPlane
 from tests.live.manifests import Manifest
@@ -23,11 +24,10 @@ SERVER = ("--kube-version=1.36.3", "--api-versions=admissionregistration.k8s.io/
 """What ``helm template`` is told of a server that it does not ask."""
 
 
-def manager_image(tag: str | None = None) -> tuple[Path, str]:
-    """The image as a file to import, and its tag; built first if need be."""
+def manager_image() -> Path:
+    """The image, tagged with the version, as a file to import; built first if need be."""
     install_packages()
-    tag = tag or fingerprint()
-    return image_file(tag), tag
+    return image_file(__version__)
 
 
 @cache

@@ -137,6 +137,19 @@ def test_metadata_without_measure_is_refused(attacked: Scene, mallory: Rest) -> 
         refused(mallory.post(runs_of(attacked), forged), says)
 
 
+@only_with("webhook")
+def test_the_webhook_has_an_answer_to_every_hostile_run(
+    guarded: Guarded, attacked: Scene, mallory: Rest
+) -> None:
+    for name, fields in {**FITTING, **MISSHAPEN}.items():
+        answer = mallory.post(f"{runs_of(attacked)}?dryRun=All", run_of(attacked, name, "mine", **fields))
+        assert answer.status in (201, 422), answer.message
+    for spec in ("none", [1], {"stages": "x"}, {"stages": [{"name": [1], "sparesPerGroup": {}}, 7]}):
+        answer = mallory.post(runs_of(attacked), {**run_of(attacked, "r", "mine"), "spec": spec})
+        assert answer.status in (400, 422), answer.message
+    assert not [line for line in guarded.manager.lines() if line["message"] == "no answer"]
+
+
 @only_with("policies")
 def test_a_hostile_run_stops_nobody_elses(guarded: Guarded, attacked: Scene, mallory: Rest) -> None:
     attacked.nodes("nv-b", len(FITTING) + len(MISSHAPEN) + 2)

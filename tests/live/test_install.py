@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from jobtree import __version__
 from tests.live import outage
 from tests.live.binaries import find_all
 from tests.live.cluster import PROGRAMS, REAL_PROGRAMS
@@ -30,6 +31,7 @@ LABELS = {"region": "r", "cluster": "c", "fabric.domain": "nv-real", "gpu.flavor
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{ACCOUNT}"
 ELECTION = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{ACCOUNT}"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/runs.rq.davidlangworthy.io"
+WEBHOOK = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/jobtree-webhook"
 SLEEPER = {
     "spec": {
         "terminationGracePeriodSeconds": 1,
@@ -42,10 +44,10 @@ SECONDS = 120
 class Site:
     """A cluster with one real node, an administrator with helm, and a team."""
 
-    def __init__(self, nodes: RealNodes, tag: str) -> None:
+    def __init__(self, nodes: RealNodes) -> None:
         self.plane: ControlPlane = nodes.plane
         self.rest = nodes.plane.rest
-        self.values = [f"--set=image.tag={tag}", *site_values(nodes)]
+        self.values = [f"--set=image.tag={__version__}", *site_values(nodes)]
 
     def helm(self, *arguments: str, check: bool = True) -> str:
         done = helm(*arguments, f"--namespace={NAMESPACE}", plane=self.plane)
@@ -76,6 +78,27 @@ class Site:
         )
         return done.stdout + done.stderr
 
+    def offer_volume(self) -> None:
+        """A volume that all pods can mount, which waits to be claimed."""
+        directory = self.plane.directory / "archive"
+        directory.mkdir()
+        directory.chmod(0o777)
+        spec = {
+            "capacity": {"storage": "10Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "hostPath": {"path": str(directory)},
+        }
+        answer = self.rest.post("/api/v1/persistentvolumes", {"metadata": {"name": "books"}, "spec": spec})
+        assert answer.accepted, answer.message
+
+    def trusted(self) -> set[str]:
+        """The authorities by which the API server knows the webhook: one, once the manager has written it."""
+        hooks = self.rest.get(WEBHOOK).body["webhooks"]
+        found = {hook["clientConfig"].get("caBundle", "") for hook in hooks}
+        assert len(found) == 1
+        assert "" not in found
+        return found
+
     def await_leader(self) -> str:
         """A pod of the Deployment leads; its name."""
 
@@ -94,12 +117,12 @@ def site() -> Iterator[Site]:
     if why := why_no_real_nodes():
         pytest.skip(why)
     find_all([*PROGRAMS, *REAL_PROGRAMS, "helm"])
-    image, tag = manager_image()
+    image = manager_image()
     with ExitStack() as stack:
         plane = stack.enter_context(ControlPlane())
         plane.start_controllers(controllers="*")
         plane.start_scheduler()
-        yield Site(plane.real_nodes(1, labels=LABELS, images=[image]), tag)
+        yield Site(plane.real_nodes(1, labels=LABELS, images=[image]))
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +164,7 @@ def test_an_upgrade_reaches_the_kinds_and_a_rollback_takes_it_back(
     shown = "    categories:\n"
     assert shown in definition.read_text()
     definition.write_text(definition.read_text().replace(shown, f"{shown}    - newer\n"))
-    before = team.leases("first")
+    before, trusted = team.leases("first"), site.trusted()
     site.upgrade(newer, "--set=replicas=1")
     assert "newer" in site.rest.get(DEFINITION).body["spec"]["names"]["categories"]
     assert site.rest.get(DEPLOYMENT).body["spec"]["replicas"] == 1
@@ -149,7 +172,7 @@ def test_an_upgrade_reaches_the_kinds_and_a_rollback_takes_it_back(
     site.helm("rollback", RELEASE, "1", "--wait", "--timeout=120s")
     assert "newer" not in site.rest.get(DEFINITION).body["spec"]["names"]["categories"]
     assert site.rest.get(DEPLOYMENT).body["spec"]["replicas"] == 2
-    assert team.leases("first") == before
+    assert (team.leases("first"), site.trusted()) == (before, trusted)
     assert team.phase("first") == "Running"
 
 
@@ -194,7 +217,10 @@ def test_an_uninstall_keeps_what_is_the_teams_and_nothing_hangs(site: Site, team
 
 
 def test_installed_again_it_takes_up_what_it_finds(site: Site, team: Scene) -> None:
-    site.install()
+    site.offer_volume()
+    site.install("--set=archive.enabled=true")
+    writable = "import os; print(os.access('/var/lib/jobtree/archive', os.W_OK))"
+    assert site.in_manager("python3", "-c", writable) == "True\n"
     wait_until(lambda: "open" not in team.endings("first"), "the lease of a Run that is gone ends", SECONDS)
     assert team.endings("second") == ["open"]
     team.run("third", "a", 8 - 2, template=SLEEPER)
@@ -205,7 +231,8 @@ def test_installed_again_it_takes_up_what_it_finds(site: Site, team: Scene) -> N
 
 
 def test_told_to_keep_nothing_it_leaves_nothing(site: Site, team: Scene) -> None:
-    site.upgrade(CHART, "--set=crds.keep=false")
+    site.upgrade(CHART, "--set=crds.keep=false", "--set=archive.enabled=true")
     site.helm("uninstall", RELEASE, "--wait", "--timeout=240s")
     assert site.rest.get(DEFINITION).status == 404
+    assert site.rest.get(f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims/jobtree-archive").accepted
     wait_until(lambda: team.pods("third") == [], "the pods of its Runs are gone", SECONDS)

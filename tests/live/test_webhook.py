@@ -1,16 +1,30 @@
 """The webhook as people meet it, and what goes on without it: everything but new Runs and Budgets."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.live.control_plane import ControlPlane
 from tests.live.fleet import Fleet
-from tests.live.guarding import BUDGETS, HASTY, MAIN, MANAGED, label, pod, pods_of, run_of, runs_of
-from tests.live.hooking import BEFORE_1_30, CONFIGURATIONS, Hook, await_webhook
-from tests.live.managing import BASE, NAMESPACE, Manager, Scene, built, install, set_policy
+from tests.live.guarding import (
+    BUDGETS,
+    HASTY,
+    MAIN,
+    MANAGED,
+    gpu_container,
+    label,
+    pod,
+    pods_of,
+    run_of,
+    runs_of,
+)
+from tests.live.hooking import BEFORE_1_30, CONFIGURATIONS, WITHOUT_POLICIES, Hook, await_webhook
+from tests.live.managing import BASE, NAMESPACE, REPOSITORY, Manager, Scene, built, install, set_policy
 from tests.live.manifests import API_VERSION, Manifest
 from tests.live.process import wait_until
 
@@ -18,7 +32,7 @@ NEW = "new-runs-and-budgets-need-jobtree.rq.davidlangworthy.io"
 
 
 class Hooked:
-    """A cluster as it is installed, policies and all, whose webhook is where the manager is."""
+    """A cluster as it is installed, whose webhook is where the manager is, and no policy holds."""
 
     def __init__(self, plane: ControlPlane, fleet: Fleet) -> None:
         self.plane = plane
@@ -40,7 +54,7 @@ class Hooked:
 
 @pytest.fixture(scope="module")
 def hooked() -> Iterator[Hooked]:
-    with ControlPlane() as plane:
+    with ControlPlane(WITHOUT_POLICIES) as plane:
         plane.start_controllers()
         plane.start_scheduler()
         yield Hooked(plane, plane.kwok())
@@ -59,6 +73,14 @@ def owned(name: str, *parents: str, gpus: int = 8) -> Manifest:
     spec = {"owner": name, "parents": list(parents), "envelopes": envelopes}
     metadata = {"name": name.replace(":", "-")}
     return {"apiVersion": API_VERSION, "kind": "Budget", "metadata": metadata, "spec": spec}
+
+
+def submit(hooked: Hooked, path: Path) -> str:
+    """What ``kubectl runs submit`` says."""
+    command = [sys.executable, "-m", "jobtree.cli.main", "submit", "-f", str(path)]
+    environment = hooked.plane.environment() | {"PYTHONPATH": str(REPOSITORY / "src")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    return done.stdout + done.stderr
 
 
 # Answers
@@ -92,6 +114,10 @@ def test_runs_that_wait_for_each_other_are_refused_and_oddities_told(hooked: Hoo
     refused = hooked.plane.rest.post(runs_of(scene), run_of(scene, "two", "a", follow={"after": ["one"]}))
     assert refused.status == 422
     assert "two after one after two is a cycle" in refused.message
+    path = hooked.plane.directory / "four.yaml"
+    path.write_text(json.dumps(run_of(scene, "four", "a", follow={"after": ["five"]})))
+    said = submit(hooked, path)
+    assert said.count("warning: spec.follow.after[0]: five: there is no such Run in odd") == 1, said
     nobody = hooked.plane.rest.post(f"{runs_of(scene)}?dryRun=All", run_of(scene, "three", "none"))
     assert "spec.owner: odd:none: neither this owner nor any above it has a Budget" in nobody.warnings[0]
 
@@ -170,8 +196,14 @@ def test_without_it_only_new_runs_and_budgets_wait(hooked: Hooked) -> None:
     edits = {"runtime": {"maxDuration": "1h"}}
     assert plane.rest.merge(scene.path("waits"), {"spec": edits}).accepted
     assert plane.rest.merge(f"{BUDGETS}/down-a", {"spec": {"parents": ["down:b"]}}).accepted
+    file = plane.directory / "new.yaml"
+    file.write_text(json.dumps(run_of(scene, "new", "a")))
+    assert "new Runs and Budgets wait for it; what runs goes on" in submit(hooked, file)
     hooked.hook.apply(plane, BEFORE_1_30)  # the rules too, as they would be on an old cluster
-    wait_until(lambda: not plane.rest.merge(scene.path("waits"), {"spec": edits}).accepted, "they hold")
+    with_gpu = pod("gpu", containers=[gpu_container()])
+    unanswered = 'failed calling webhook "jobtree-gpu-pods'
+    wait_until(lambda: unanswered in plane.rest.post(pods_of(scene), with_gpu).message, "these hold too")
+    assert plane.rest.merge(scene.path("waits"), {"metadata": {"finalizers": None}}).accepted
     assert plane.rest.post(pods_of(scene), pod("plain")).accepted
     assert plane.rest.merge(f"{pods_of(scene)}/plain", {"metadata": {"labels": {"a": "b"}}}).accepted
     labelled = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [MAIN]}}

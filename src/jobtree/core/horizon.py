@@ -15,10 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from jobtree.core.books import FOREVER
-from jobtree.core.cover import candidates
 from jobtree.core.fleet import Demand, Domain, NodeState
 from jobtree.core.flow import Flow
 from jobtree.core.lease import RunKey
+from jobtree.core.payers import last_closing
 from jobtree.core.promise import LOTTERY, Level, Promise, Rank
 from jobtree.core.runs import RunState
 from jobtree.core.steps import shrink_steps
@@ -62,10 +62,8 @@ def notice_for(world: World, state: RunState) -> int:
 def certain_end(world: World, state: RunState) -> int:
     """When the Run's GPUs are free for certain: by maxDuration, or when nobody could pay any longer."""
     end = FOREVER if state.known_end is None else state.known_end
-    payers = candidates(world, state)
-    if payers:
-        end = min(end, max(candidate.envelope.end for candidate in payers))
-    return end
+    closing = last_closing(world, state)
+    return end if closing is None else min(end, closing)
 
 
 class Horizon:

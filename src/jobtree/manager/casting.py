@@ -1,11 +1,14 @@
 """Which pods every Run must have, and whose have changed."""
 
+from collections.abc import Iterable
+
 from jobtree.api.run import Run
 from jobtree.core.actions import Action
 from jobtree.core.lease import RunKey
 from jobtree.core.runs import RunState
 from jobtree.core.status import Warned
 from jobtree.core.world import World
+from jobtree.kube.store import Change
 from jobtree.manager.pods.places import NOBODY, cast_of
 from jobtree.manager.steps import Company
 
@@ -14,7 +17,10 @@ class Casting:
     def __init__(self, world: World) -> None:
         self._world = world
         self._known: dict[str, Company] = {}
+        self._by_run: dict[RunKey, set[str]] = {}  # of those, the UIDs that a name has or had
         self._touched: set[RunKey] = set()
+        self._changed: set[RunKey] = set()
+        self._spared: set[RunKey] = set()  # Runs with spares
         self._lending = False
 
     def touch(self, action: Action) -> None:
@@ -24,21 +30,43 @@ class Casting:
     def touch_all(self) -> None:
         self._touched.update(self._world.runs)
 
+    def see(self, changes: Iterable[Change[Run]]) -> None:
+        """Runs that changed: one of them may be gone, or another one have its name."""
+        self._changed.update((one.namespace, one.name) for change in changes for one in change if one)
+
     def refresh(self, runs: dict[str, Run], warned: dict[RunKey, Warned]) -> dict[str, Company]:
         """The companies that changed, by UID of their Run."""
-        states = [self._world.runs[key] for key in self._touched | warned.keys() if key in self._world.runs]
+        touched = self._touched | warned.keys()
+        states = [self._world.runs[key] for key in touched if key in self._world.runs]
+        self._spared -= touched
+        self._spared |= {state.key for state in states if has_spares(state)}
         if self._lending:
-            states += [state for state in self._world.runs.values() if has_spares(state)]
+            states += [self._world.runs[key] for key in self._spared if key in self._world.runs]
         present = {state.uid: self._company(state, warned) for state in states}
-        for uid, company in self._known.items():
-            if uid not in present and self._left(company):
-                present[uid] = Company(company.run, NOBODY)
-        self._touched, self._lending = set(), False
+        for key in touched | self._changed:
+            for uid in sorted(self._by_run.get(key, ())):
+                known = self._known[uid]
+                if uid not in present and self._left(known):
+                    present[uid] = Company(known.run, NOBODY)
+                elif known.cast == NOBODY and uid not in runs:
+                    self._remember(uid, known, present=False)
+        self._touched, self._changed, self._lending = set(), set(), False
         changed = {uid: one for uid, one in present.items() if self._known.get(uid) != one}
-        self._known.update(changed)
-        for uid in [uid for uid, company in changed.items() if company.cast == NOBODY and uid not in runs]:
-            del self._known[uid]
+        for uid, company in changed.items():
+            self._remember(uid, company, present=company.cast != NOBODY or uid in runs)
         return changed
+
+    def _remember(self, uid: str, company: Company, *, present: bool) -> None:
+        key = (company.run.metadata.namespace, company.run.metadata.name)
+        uids = self._by_run.setdefault(key, set())
+        if present:
+            self._known[uid] = company
+            uids.add(uid)
+            return
+        self._known.pop(uid, None)
+        uids.discard(uid)
+        if not uids:
+            del self._by_run[key]
 
     def _left(self, company: Company) -> bool:
         """Whether its Run is not there any more, or another one has its name."""

@@ -20,6 +20,7 @@ from jobtree.manager.view import View
 
 SOURCE = "jobtree"
 MAX_MESSAGE = 1024
+EVENTS_AT_ONCE = 8  # they are lazy: what they tell of is written first
 MAX_NAME = 200  # of the Run, in the name of its Events; no part of a name ends with a dash, or is empty
 
 
@@ -28,6 +29,7 @@ class Herald:
         self._writer = writer
         self._view = view
         self._log = log
+        self._turns = asyncio.Semaphore(EVENTS_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._complained: set[str] = set()
 
@@ -52,7 +54,8 @@ class Herald:
 
     async def _post(self, note: Note) -> None:
         try:
-            await self._writer.write(requests.create(EVENTS, event_document(note)))
+            async with self._turns:
+                await self._writer.write(requests.create(EVENTS, event_document(note)))
         except StatusError as refused:
             if not refused.exists_already:
                 raise

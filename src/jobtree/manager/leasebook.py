@@ -36,6 +36,8 @@ class LeaseBook:
         self._ends: dict[str, Ending] = {}
         self._closing: dict[str, dict[str, Ending]] = {}  # by UID of the Run: ends not known to be written
         self._settled: set[str] = set()
+        self._unread: frozenset[str] = frozenset()  # UIDs of Runs that cannot be read: their leases stay
+        self._kept: dict[str, WireLease] = {}  # open leases of those
         self.missed: list[Lease] = []  # deleted by others, and carried since: to be told
         self.bereft: list[Lease] = []  # their Run went without ending them: they are ended, and it is told
 
@@ -74,9 +76,26 @@ class LeaseBook:
     def forget_run(self, uid: str) -> None:
         self._closing.pop(uid, None)
 
-    def see(self, changes: Iterable[Change[WireLease]]) -> list[Violation]:
+    def forget_missing(self) -> None:
+        """All there is has been seen: what was to be ended and is not there will not come any more."""
+        for uid, endings in list(self._closing.items()):
+            for name in endings.keys() - self._ends.keys():
+                self._see_ended(uid, name)
+
+    def _see_ended(self, uid: str, name: str) -> None:
+        endings = self._closing.get(uid, {})
+        if endings.pop(name, None) is not None and not endings:
+            del self._closing[uid]
+
+    def see(self, changes: Iterable[Change[WireLease]], unread: frozenset[str]) -> list[Violation]:
         """Lease objects as they are now; what is not as it should be is put right, and told."""
-        return [violation for change in changes for violation in self._see(change)]
+        self._unread = unread
+        found = [violation for change in changes for violation in self._see(change)]
+        for name, lease in list(self._kept.items()):
+            if lease.spec.run_ref.uid not in unread:
+                del self._kept[name]
+                found += self._see_open(lease)
+        return found
 
     def _see(self, change: Change[WireLease]) -> list[Violation]:
         if change.after is None:
@@ -94,6 +113,8 @@ class LeaseBook:
         name = lease.metadata.name
         self.there.discard(name)
         self._ends.pop(name, None)
+        self._kept.pop(name, None)
+        self._see_ended(lease.spec.run_ref.uid, name)
         if name not in self._world.held:
             return self._see_left(lease)
         self._opens[name] = self._world.held[name].lease
@@ -119,6 +140,9 @@ class LeaseBook:
         if name in self._world.held or name in self._ends:
             return []
         known = from_wire(lease)
+        if known.uid in self._unread:
+            self._kept[name] = lease
+            return []
         ending = self._closing.get(known.uid, {}).get(name)
         found = []
         if ending is None:
@@ -138,9 +162,7 @@ class LeaseBook:
         name, end = lease.metadata.name, lease.status.end
         assert end is not None
         self._ends.pop(name, None)
-        endings = self._closing.get(lease.spec.run_ref.uid)
-        if endings is not None and endings.pop(name, None) is not None and not endings:
-            del self._closing[lease.spec.run_ref.uid]
+        self._see_ended(lease.spec.run_ref.uid, name)
         if name in self._world.held:
             return [Violation("I6", f"{name} was ended by somebody else while its Run holds it")]
         self._world.put_lease(lease)

@@ -8,6 +8,7 @@ it.
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 from jobtree.api.lease import Lease
@@ -15,12 +16,15 @@ from jobtree.core.check import Violation
 from jobtree.kube.errors import FencedError, KubeError
 from jobtree.kube.writes import Writer
 from jobtree.manager.archivist import Archivist
+from jobtree.manager.beacon import Listener
 from jobtree.manager.carry import Carrier, RefusedError
 from jobtree.manager.gauges import Gauges
 from jobtree.manager.health import Health
 from jobtree.manager.herald import Herald
 from jobtree.manager.keeper import Keeper
 from jobtree.manager.log import Log
+from jobtree.manager.metrics import UNREADABLE
+from jobtree.manager.misfits import Misfits
 from jobtree.manager.model import Model
 from jobtree.manager.steps import Deed, Step
 from jobtree.manager.view import Changes, View
@@ -28,6 +32,7 @@ from jobtree.manager.view import Changes, View
 LEAST_WAIT_SECONDS = 0.02
 MOST_WAIT_SECONDS = 20.0
 TROUBLE_WAIT_SECONDS = 1.0
+PAUSE_SECONDS = 0.02  # between two looks: what comes together is decided together, and written at once
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -50,6 +55,8 @@ class Loop:
         self._carrier = Carrier(writer, view, log)
         self._keeper = Keeper(writer, view, log, now_ms, self.woken.set)
         self._herald = Herald(writer, view, log)
+        self._misfits = Misfits(writer, view, log)
+        self._listener = Listener(log, self.woken.set)
         self.archivist: Archivist | None = None  # of a manager that keeps an archive
 
     async def run(self) -> None:
@@ -62,6 +69,7 @@ class Loop:
             await self._wait(step)
         await self._keeper.settle()
         await self._herald.settle()
+        self._listener.stop()
 
     def stop(self) -> None:
         """No further step; what was begun is brought to its end."""
@@ -71,6 +79,7 @@ class Loop:
     async def _load(self) -> None:
         self._notice(self._view.drain())
         self._keeper.restart()
+        self._listener.restart()
         if self.archivist is not None:
             self.archivist.restart()
         self._count(await self._in_thread(self._model.load, self._view.everything(), now_ms()))
@@ -89,7 +98,7 @@ class Loop:
         if self._model.is_behind(changes):
             await self._load()
             changes = self._view.drain()
-        news = self._keeper.news()
+        news = [*self._keeper.news(), *self._listener.news()]
         step = await self._in_thread(self._model.advance, changes, news, now_ms())
         self._count(step.violations)
         for measure in step.measures:
@@ -115,6 +124,9 @@ class Loop:
             self.woken.set()
         self._herald.tell((*step.notes, *self._keeper.notes()))
         self._herald.cordon(step.cordons, now_ms())
+        self._listener.listen(self._model.world.policy.beacon, step.rounds)
+        self._metrics.set_to(UNREADABLE, len(self._view.runs.unreadable))
+        await self._misfits.tell(now_ms())
         if self.archivist is not None:
             await self._file(self.archivist)
         return step
@@ -166,10 +178,10 @@ class Loop:
         """Until something changes or is due."""
         alarms = [at for at in (step.alarm if step else None, self._keeper.alarm()) if at is not None]
         until = (min(alarms) - now_ms()) / 1000 if alarms else MOST_WAIT_SECONDS
-        try:
+        ended = time.monotonic()
+        with suppress(TimeoutError):
             await asyncio.wait_for(self.woken.wait(), min(max(until, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS))
-        except TimeoutError:
-            return
+        await asyncio.sleep(ended + PAUSE_SECONDS - time.monotonic())
 
     def _count(self, violations: Iterable[Violation]) -> None:
         for violation in violations:

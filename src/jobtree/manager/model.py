@@ -61,6 +61,7 @@ class Model:
                 self.telling.knows_budget(budget.after.value)
         violations = self.intake.take_in(everything)
         self.world.forget_gone(self.book.there)
+        self.book.forget_missing()
         self._note_cuts()
         self.casting.touch_all()
         return violations
@@ -79,6 +80,7 @@ class Model:
         self.world.tick(now)
         began = time.perf_counter()
         violations = self.intake.take_in(changes)
+        self.casting.see(changes.runs)
         self._deeds += (bereavement(lease) for lease in self.book.bereft)
         self.book.bereft.clear()
         for one in news:
@@ -108,16 +110,18 @@ class Model:
             leases=self.book.unsettled(),
             reservations=told.reservations,
             abandoned=told.abandoned,
+            proofs=told.proofs,
             statuses=told.statuses,
             budgets=told.budgets,
             notes=(*notes, *told.notes),
             cordons=tuple(sorted(cordons)),
             children=tuple(children.values()),
             companies=self.casting.refresh(self.intake.runs, self.telling.warned),
-            released=tuple(self.intake.leaving.values()),
+            released=tuple(run for uid, run in self.intake.leaving.items() if not self.book.closing(uid)),
             violations=(*violations, *self._check(acted)),
             deeds=tuple(deeds),
             measures=tuple(measures),
+            rounds=self._rounds(),
             alarm=earliest(self.world.alarms.first(), self.telling.retells_at()),
         )
 
@@ -153,6 +157,12 @@ class Model:
             for run in runs
             if (state := self.world.runs.get(key_of(run))) is not None
         )
+
+    def _rounds(self) -> tuple[tuple[str, int], ...]:
+        if self.world.policy.beacon is None:
+            return ()
+        promises = [state.promise for state in self.world.runs.values() if state.promise is not None]
+        return tuple(sorted({one.beacon for one in promises if one.beacon is not None}))
 
     def _check(self, acted: bool) -> list[Violation]:  # noqa: FBT001
         """The invariants, of a world at rest, now and then."""

@@ -1,6 +1,7 @@
 """Settings of the process: flags, each with an environment variable of the same name (``JOBTREE_…``)."""
 
 import os
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from uuid import uuid4
@@ -13,6 +14,9 @@ from jobtree.kube.installed import NAMESPACE
 from jobtree.kube.transport import REQUEST_SECONDS
 from jobtree.manager.webhook.certificates import VALID_SECONDS
 
+MAX_PORT = 65535
+NAME = re.compile(r"[A-Za-z0-9.:-]{1,253}")
+LEAST_VALID_SECONDS = 10
 SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
@@ -48,6 +52,22 @@ def own_identity() -> str:
     return f"{socket.gethostname()}_{uuid4()}"
 
 
+def check_address(_: click.Context, option: click.Parameter, text: str) -> str:
+    """HOST:PORT, or nothing."""
+    port = text.rpartition(":")[2]
+    if text and (":" not in text or not port.isdecimal() or int(port) > MAX_PORT):
+        raise click.BadParameter(f"{text!r} is no HOST:PORT, such as 0.0.0.0:9443", param=option)
+    return text
+
+
+def check_names(_: click.Context, option: click.Parameter, text: str) -> str:
+    """Names or addresses, parted by commas."""
+    for name in filter(None, (part.strip() for part in text.split(","))):
+        if not NAME.fullmatch(name):
+            raise click.BadParameter(f"{name!r} is neither a name nor an address", param=option)
+    return text
+
+
 @click.command(context_settings={"auto_envvar_prefix": "JOBTREE"})
 @click.option(
     "--kubeconfig",
@@ -63,21 +83,25 @@ def own_identity() -> str:
 @click.option(
     "--health-address",
     default="0.0.0.0:8081",
+    callback=check_address,
     help="Where /healthz, /readyz and /metrics are served; empty: nowhere.",
 )
 @click.option(
     "--webhook-address",
     default="",
+    callback=check_address,
     help="Where the admission webhook is served, with TLS (0.0.0.0:9443); empty: nowhere.",
 )
 @click.option(
     "--webhook-names",
     default="",
+    callback=check_names,
     help="Names or addresses, parted by commas, by which API servers reach the webhook beside its Service.",
 )
 @click.option(
     "--webhook-validity-seconds",
     default=VALID_SECONDS,
+    type=click.IntRange(min=LEAST_VALID_SECONDS),
     show_default=True,
     help="How long a certificate of the webhook is valid; the next one takes its place in time.",
 )

@@ -75,3 +75,18 @@ def test_the_four_kinds_are_read_with_their_rules() -> None:
         read_run(encode({}, spec={"owner": "org:ai", "colour": "red"}))
     with pytest.raises(InputError, match=r"spec\.runRef"):
         read_lease(encode({"namespace": ""}, spec={}))
+
+
+def test_a_run_with_nulls_is_read_without_them() -> None:
+    spec = {"owner": "org:ai", "resources": {"gpuType": "H100-80GB", "totalGPUs": 8}}
+    typed = {"apiVersion": "rq.davidlangworthy.io/v1", "kind": "Run"}
+    plain = read_run(encode({}, spec=spec, **typed))
+    assert plain.value.spec.resources is not None
+    assert plain.value.spec.resources.total_gpus == 8
+    assert read_run(encode({}, spec={**spec, "locality": None}, **typed)) == plain
+
+
+def test_a_run_that_breaks_a_rule_is_refused_with_its_name() -> None:
+    spec = {"owner": "org:ai", "resources": {"totalGPUs": 8}}
+    with pytest.raises(InputError, match=r"Run team/x.*gpuType"):
+        read_run(encode({}, spec=spec))

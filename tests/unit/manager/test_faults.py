@@ -7,7 +7,7 @@ from jobtree.kube.requests import Request
 from jobtree.kube.resources import PODS, RUNS
 from jobtree.manager import keeper
 from tests.unit.manager.cluster import Fault, Manager, Server
-from tests.unit.manager.stage import pods_of, put_budget, put_nodes, put_policy, put_run
+from tests.unit.manager.stage import endings, pods_of, put_budget, put_nodes, put_policy, put_run
 from tests.unit.manager.test_crashes import FAILURE, RESOLUTION, TREE, Act, later, remains
 
 FAULTS = {
@@ -50,6 +50,34 @@ def test_whatever_write_meets_a_fault_the_outcome_is_the_same(acts: tuple[Act, .
     for number in range(1, undisturbed.writes + 1, STRIDES.get(kind, 1)):
         server = play(acts, Fault(number, error, after))
         assert remains(server) == expected, f"{kind} at write {number} of {undisturbed.writes}"
+
+
+def test_a_run_does_not_go_before_its_leases_are_seen_to_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes next, should this manager die now, finds the Run that the open lease belongs to."""
+    server = Server()
+    put_policy(server)
+    put_nodes(server, "nv-a", 1)
+    put_budget(server, "org", 8)
+    put_run(server, "r", "org", 8)
+    manager = Manager(server)
+    manager.settle()
+    send = server.send
+
+    async def stumble(request: Request) -> bytes:
+        if request.writes and "gpuleases" in request.target:
+            monkeypatch.setattr(server, "send", send)
+            raise StatusError(409, "Conflict", "the server stumbled")
+        return await send(request)
+
+    def watch(path: str, _: object, there: bool) -> None:
+        if path == RUNS.path("ns", "r") and not there:
+            assert endings(server, "r") == ["Cancelled"]
+
+    monkeypatch.setattr(server, "send", stumble)
+    server.watchers.append(watch)
+    server.delete(RUNS.path("ns", "r"))
+    manager.settle()
+    assert server.all(RUNS) == []
 
 
 def test_a_pod_that_goes_while_a_decision_is_refused_leaves_its_place(

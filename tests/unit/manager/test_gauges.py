@@ -220,6 +220,26 @@ def test_what_is_gone_leaves_no_series() -> None:
     assert domains == {"r/c/nv-a"}
 
 
+def test_every_page_is_new() -> None:
+    server = Server()
+    put_policy(server, TEMPLATE)
+    put_nodes(server, "nv-a", 2)
+    put_budget(server, "org", 16)
+    manager = Manager(server)
+    manager.settle()
+    seen = []
+    for number in range(3):
+        page = manager.metrics.page()
+        seen.append(nonzero(samples(page, "jobtree_fleet_gpus", "flavor", "domain", "state")))
+        put_run(server, f"r{number}", "org", 8)
+        manager.settle()
+    assert [{state: gpus for (*_, state), gpus in one.items()} for one in seen] == [
+        {"free": 16},
+        {"active": 8, "free": 8},
+        {"active": 16},
+    ]
+
+
 def test_names_are_written_so_that_they_can_be_read_back() -> None:
     hostile = 'a"b\\c\nd'
     assert gauges.labelled(("x", "y"), (hostile, "z")) == r'x="a\"b\\c\nd",y="z"'

@@ -119,6 +119,16 @@ def test_runs_count_once_when_they_come_whoever_leads_and_stages_do_not() -> Non
     assert value(after.metrics.page(), "jobtree_runs_submitted_total") == 1
 
 
+def test_a_run_that_starts_and_is_warned_in_one_step_came_once() -> None:
+    server = fleet(nodes=2)
+    put_run(server, "first", "org", 16)
+    put_run(server, "second", "other", 16)
+    manager = Manager(server)
+    manager.turn()
+    assert server.run("first")["status"]["risk"] != []
+    assert value(manager.metrics.page(), "jobtree_runs_submitted_total") == 2
+
+
 def test_a_run_that_starts_at_once_waited_for_nothing() -> None:
     server = fleet()
     put_run(server, "a", "org", 8)
@@ -153,6 +163,25 @@ def test_a_run_that_follows_another_waits_from_its_end() -> None:
     assert phase(server, "then") == "Running"
     assert latencies(manager, "sum") == {(H100, "Admitted"): 0}
     assert latencies(manager, "count") == {(H100, "Admitted"): 2}
+
+
+def test_what_came_before_the_end_of_that_other_is_no_waiting() -> None:
+    server = fleet(nodes=2)
+    put_run(server, "first", "org", 8)
+    put_run(server, "then", "org", 16, after=["first"])
+    put_policy_slow(server)
+    manager = Manager(server)
+    manager.settle()
+    put_run(server, "blocker", "other", 8)
+    manager.settle()
+    server.now += 5 * MINUTE_MS
+    finish_pods(server, "first")
+    manager.settle()
+    server.now += 3 * MINUTE_MS
+    finish_pods(server, "blocker")
+    manager.settle()
+    assert phase(server, "then") == "Running"
+    assert latencies(manager, "sum") == {(H100, "Admitted"): 180}
 
 
 def test_a_lottery_counts_its_draws_and_what_it_took() -> None:

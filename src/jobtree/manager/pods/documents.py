@@ -4,9 +4,11 @@ Everything in the template stays: sidecars, volumes, init containers, toleration
 what it alone knows (node, GPUs, names, environment) and what it answers for (who owns the pod, how long it
 may take to stop, and that a rank which ends is not started again behind its back: that is the next
 attempt's business).
+
+A template may be as large as an object can be, and a gang may have a thousand pods: what does not change is
+shared with the template, not copied. Nothing here changes what it was given.
 """
 
-from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -40,8 +42,10 @@ def pod_document(
     run: Run, cast: Cast, place: Place, setting: Setting, risks: tuple[Risk, ...] = ()
 ) -> Document:
     """The pod for one place."""
-    template = deepcopy(setting.template)
-    metadata, spec = template.get("metadata") or {}, template["spec"]
+    metadata, spec = setting.template.get("metadata") or {}, dict(setting.template["spec"])
+    for part in ("containers", "initContainers"):
+        if spec.get(part):
+            spec[part] = [dict(container) for container in spec[part]]
     annotations = {**(metadata.get("annotations") or {}), RISK: risk_text(risks)}
     chosen = (metadata.get("annotations") or {}).get(names.GPU_CONTAINER_ANNOTATION, "")
     if place.node:
@@ -124,9 +128,10 @@ def give_gpus(spec: Document, chosen: str, resource: str, gpus: int) -> None:
     """One container has the GPUs: the one that an annotation names, else the first."""
     if not gpus:
         return
-    resources = gpu_container(spec, chosen).setdefault("resources", {})
-    for kind in ("requests", "limits"):
-        resources[kind] = {**(resources.get(kind) or {}), resource: str(gpus)}
+    container = gpu_container(spec, chosen)
+    given = container.get("resources") or {}
+    asked = {kind: {**(given.get(kind) or {}), resource: str(gpus)} for kind in ("requests", "limits")}
+    container["resources"] = {**given, **asked}
 
 
 def gpu_container(spec: Document, chosen: str) -> Document:

@@ -21,10 +21,13 @@ def one_spelling(spec: Spec, before: Spec, path: str = "/spec") -> Iterator[dict
         if unsaid or spec[NEW] == spec[OLD]:
             yield {"op": "add", "path": f"{path}/{NEW}", "value": spec[OLD]}
             yield {"op": "remove", "path": f"{path}/{OLD}"}
-    known = {stage.get("name"): stage for stage in _stages(before)}
-    for position, stage in enumerate(_stages(spec)):
-        yield from one_spelling(stage, known.get(stage.get("name"), {}), f"{path}/stages/{position}")
+    known = {str(stage.get("name")): stage for _, stage in _stages(before)}
+    for position, stage in _stages(spec):
+        yield from one_spelling(stage, known.get(str(stage.get("name")), {}), f"{path}/stages/{position}")
 
 
-def _stages(spec: Spec) -> list[Spec]:
-    return [stage for stage in spec.get("stages") or () if isinstance(stage, dict)]
+def _stages(spec: Spec) -> list[tuple[int, Spec]]:
+    """With their positions; the kind's own rules, which come later, refuse what is none."""
+    stages = spec.get("stages")
+    listed = stages if isinstance(stages, list) else []
+    return [(position, stage) for position, stage in enumerate(listed) if isinstance(stage, dict)]

@@ -40,7 +40,10 @@ def judges(view: View, client: AsyncClient, namespace: str) -> dict[str, Judge]:
 
 
 async def mutate(asked: Asked) -> Answered:
-    return Answered(patch=tuple(one_spelling(asked.after.get("spec") or {}, asked.before.get("spec") or {})))
+    spec, before = asked.after.get("spec"), asked.before.get("spec")
+    if not isinstance(spec, dict):  # it has not been looked at by its kind's rules yet, and will be
+        return YES
+    return Answered(patch=tuple(one_spelling(spec, before or {})))
 
 
 class Neighbors:

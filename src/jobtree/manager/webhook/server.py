@@ -50,10 +50,15 @@ class Server:
         app = web.Application(client_max_size=MOST_BYTES)
         for path, judge in self._judges.items():
             app.router.add_post(path, self._handler(judge))
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
         host, _, port = self._address.rpartition(":")
-        await web.TCPSite(self._runner, host or None, int(port), ssl_context=self._tls).start()
+        try:
+            await web.TCPSite(runner, host or None, int(port), ssl_context=self._tls).start()
+        except OSError:
+            await runner.cleanup()
+            raise
+        self._runner = runner
         self._log.say("webhook", "the webhook is served", address=self._address)
 
     def _handler(self, judge: Judge) -> Callable[[web.Request], Awaitable[web.Response]]:

@@ -84,7 +84,8 @@ class Webhook:
             self._trouble = ""
         except FencedError:
             self._writer = None
-        except (KubeError, OSError) as broken:
-            if str(broken) != self._trouble:
-                self._trouble = str(broken)
-                self._log.say("webhook", "the certificate cannot be looked after", why=self._trouble)
+        except Exception as broken:  # noqa: BLE001  a webhook that is not looked after ends with its certificate
+            told = str(broken) if isinstance(broken, (KubeError, OSError)) else repr(broken)
+            if told != self._trouble:
+                self._trouble = told
+                self._log.say("webhook", "the certificate cannot be looked after", why=told)

@@ -1,5 +1,6 @@
 """Pods as documents: everything of the template stays, and what Jobtree alone knows is added."""
 
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -68,6 +69,19 @@ def test_all_of_the_template_stays() -> None:
     assert pod["metadata"]["labels"]["app"] == "mine"
     assert pod["metadata"]["annotations"]["note"] == "kept"
     assert TEMPLATE["spec"]["restartPolicy"] == "Always", "the template itself is left alone"
+
+
+def test_a_template_is_neither_changed_nor_copied() -> None:
+    """It may be large, and a gang has many pods."""
+    before = deepcopy(TEMPLATE)
+    ours = {"metadata": {"annotations": {"rq.davidlangworthy.io/gpu-container": "sidecar"}}}
+    for template in (TEMPLATE, {**TEMPLATE, **ours}):
+        for place in (*CAST.places, STANDBY):
+            pod_document(asked(), CAST, place, setting(template))
+    assert before == TEMPLATE
+    pod = rank()
+    assert pod["spec"]["tolerations"] is TEMPLATE["spec"]["tolerations"]
+    assert pod["spec"]["containers"][0]["env"][-1] is TEMPLATE["spec"]["containers"][0]["env"][0]
 
 
 def test_a_rank_is_placed_has_its_gpus_and_is_not_restarted_behind_our_back() -> None:

@@ -27,8 +27,13 @@ WRITTEN = ["add /spec/spares 2", "remove /spec/sparesPerGroup"]
         ({"sparesPerGroup": 2, "spares": 1}, {"spares": 1}, WRITTEN),
         ({"sparesPerGroup": 2, "spares": 3}, {"spares": 1}, []),
         ({"stages": "none"}, {}, []),
+        (
+            {"stages": [7, {"name": [1], "sparesPerGroup": 2}]},
+            {},
+            [one.replace("/spec/", "/spec/stages/1/") for one in WRITTEN],
+        ),
     ],
-    ids=["new", "old", "both-alike", "both", "applied-again", "edited-twice", "misshapen"],
+    ids=["new", "old", "both-alike", "both", "applied-again", "edited-twice", "misshapen", "odd-stages"],
 )
 def test_spares_have_one_name(spec: Spec, before: Spec, patch: list[str]) -> None:
     assert patched(spec, before) == patch

@@ -1,0 +1,141 @@
+"""The ledger over years on a real API server: old leases leave it, and people with the right to read on."""
+
+import csv
+import io
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobtree.archive.directory import Directory
+from jobtree.archive.reading import read
+from tests.live.control_plane import ControlPlane, free_port
+from tests.live.managing import ACCOUNT, NAMESPACE, Manager, Scene, await_account, install, set_policy
+from tests.live.manifests import Manifest
+from tests.live.person import Person
+from tests.live.process import wait_until
+from tests.live.test_manager_starts import ask
+
+RETENTION = "leaseRetention: 1s\n"
+
+
+def own_address() -> str:
+    """An address of this machine that is not its loopback, which no Endpoints may have. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+
+
+@pytest.fixture
+def plane() -> Iterator[ControlPlane]:
+    with ControlPlane() as running:
+        running.start_controllers()
+        yield running
+
+
+def lead_the_service_to(plane: ControlPlane, address: str, port: int) -> None:
+    """The manager's Service, as it is installed, but for a process of this machine.
+
+    An API server proxies to pods alone, so there is one that says it has this machine's address.
+    """
+    await_account(plane, NAMESPACE)
+    metadata = {"name": ACCOUNT, "namespace": NAMESPACE}
+    root, ports = f"/api/v1/namespaces/{NAMESPACE}", [{"name": "http", "port": port}]
+    pod: Manifest = {"spec": {"containers": [{"name": "main", "image": "none"}]}}
+    target = {"kind": "Pod", **metadata}
+    bodies: dict[str, Manifest] = {
+        "services": {"spec": {"ports": ports}},
+        "pods": pod,
+        "endpoints": {"subsets": [{"addresses": [{"ip": address, "targetRef": target}], "ports": ports}]},
+    }
+    for kind, body in bodies.items():
+        answer = plane.rest.post(f"{root}/{kind}", {"metadata": metadata, **body})
+        assert answer.accepted, answer.message
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+    assert plane.rest.merge(f"{root}/pods/{ACCOUNT}/status", {"status": status}).accepted
+
+
+def person(plane: ControlPlane, name: str, directory: Path, *, reads_archive: bool) -> Person:
+    plane.kubectl("create", "clusterrolebinding", name, "--clusterrole=jobtree-planner", f"--user={name}")
+    if reads_archive:
+        role = "--role=jobtree-archive-reader"
+        plane.kubectl("create", "rolebinding", name, role, f"--user={name}", "-n", NAMESPACE)
+    return Person(plane, name, "default", directory)
+
+
+def hours(scene: Scene, team: str) -> object:
+    path = f"/apis/rq.davidlangworthy.io/v1/budgets/{scene.name}-{team}"
+    return scene.plane.rest.get(path).body["status"]["carried"]["envelopes"][0]["gpuSeconds"]["owned"]
+
+
+def test_old_leases_leave_the_cluster_and_every_answer_still_has_them(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    kubeconfig = install(plane)
+    set_policy(plane, RETENTION)
+    address, port = own_address(), free_port()
+    lead_the_service_to(plane, address, port)
+    scene = Scene(plane, plane.kwok(), "years")
+    scene.nodes("nv-a", 2)
+    scene.budget("a", 16, maxGPUHours=1000)
+    archive = Directory(str(tmp_path / "archive"))
+    flags = (f"--archive={archive.path}", "--archive-seconds=1", f"--health-address={address}:{port}")
+    with Manager(plane, kubeconfig, *flags) as manager:
+        scene.run("over", "a", 8)
+        scene.run("on", "a", 8)
+        scene.await_running("over", 1)
+        scene.finish("over")
+        scene.await_phase("Completed", "over")
+        wait_until(lambda: scene.leases("over") == [], "its lease is gone")
+        (filed,) = read(archive).bodies
+        assert filed["spec"]["runRef"]["name"] == "over"
+        assert scene.status("over")["funding"][0]["gpuHours"] >= "0"
+        carried = hours(scene, "a")
+
+        words = ("leases", "--owner", "years", "--since", "2026-01-01", "-o", "csv")
+        finance = person(plane, "finance", tmp_path, reads_archive=True)
+        answer = finance.runs(*words)
+        assert (answer.code, answer.err) == (0, "")
+        rows = {row["run"]: row for row in csv.DictReader(io.StringIO(answer.out))}
+        assert rows["years/over"]["gpu_seconds"] == carried
+        assert rows["years/on"]["end"] == ""
+
+        curious = person(plane, "curious", tmp_path, reads_archive=False)
+        answer = curious.runs(*words)
+        assert (answer.code, "years/over" in answer.out, "years/on" in answer.out) == (1, False, True)
+        assert "jobtree-archive-reader" in answer.err
+        assert not manager.said("an invariant is broken")
+    with Manager(plane, kubeconfig) as again:  # without the archive it knows the same
+        scene.run("new", "a", 4)
+        scene.await_running("new", 1)
+        wait_until(lambda: hours(scene, "a") == carried, "what was carried still is")
+        assert not again.said("an invariant is broken")
+
+
+def test_an_archive_that_cannot_be_written_keeps_leases_and_readiness(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    kubeconfig = install(plane)
+    set_policy(plane, RETENTION)
+    (tmp_path / "in-the-way").write_text("not a directory")
+    scene = Scene(plane, plane.kwok(), "full")
+    scene.nodes("nv-a", 1)
+    scene.budget("a", 8)
+    port = free_port()
+    flags = (
+        f"--archive={tmp_path}/in-the-way/x",
+        "--archive-seconds=1",
+        f"--health-address=127.0.0.1:{port}",
+    )
+    with Manager(plane, kubeconfig, *flags) as manager:
+        scene.run("over", "a", 8)
+        scene.await_running("over", 1)
+        scene.finish("over")
+        wait_until(lambda: manager.said("closed leases cannot be archived"), "it says so")
+        assert scene.endings("over") == ["Completed"]
+        assert ask(port, "/readyz") == (200, "ok\n")
+        assert "jobtree_archive_failing 1.0" in ask(port, "/metrics")[1]
+        (tmp_path / "in-the-way").unlink()
+        wait_until(lambda: scene.leases("over") == [], "it goes on once it can")
+        assert "jobtree_archive_failing 0.0" in ask(port, "/metrics")[1]
