@@ -91,7 +91,7 @@ def scene(case: Case) -> Scene:
     trace = part_of(whole, case.jobs, thinned=case.thinned)
     demand = sum(gpus * duration for gpus, duration in zip(trace.gpus, trace.duration, strict=True))
     gpus = demand * 100 / case.load_percent / (trace.submit[-1] - trace.submit[0])
-    nodes = max(1, round(gpus / GPUS_PER_NODE))
+    nodes = max(-(-max(trace.gpus) // GPUS_PER_NODE), round(gpus / GPUS_PER_NODE))  # every gang must fit
     ground = made_up(nodes, GPUS_PER_NODE, -(-nodes // NODES_PER_DOMAIN))
     budgets, owners = made_up_budgets(trace, ground.gpus, {})
     faults = TRACES / "stepfun_faults2024" / "faults.csv.gz"
