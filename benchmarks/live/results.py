@@ -71,7 +71,7 @@ def rounded(value: float) -> float:
 
 
 def number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def table(row: str, figures: Iterable[Figure], before: Mapping[str, float]) -> str:
