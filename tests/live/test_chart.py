@@ -86,6 +86,10 @@ def kustomized(folder: str) -> list[Manifest]:
     return documents(built.stdout)
 
 
+def definitions() -> list[Manifest]:
+    return [one for path in (REPOSITORY / "config/crd").glob("*.yaml") for one in documents(path.read_text())]
+
+
 def by_name(found: list[Manifest]) -> dict[str, Manifest]:
     return {f"{one['kind']} {one['metadata']['name']}": one for one in found}
 
@@ -98,10 +102,7 @@ def without_hooks(document: Manifest) -> Manifest:
 
 
 def test_the_chart_and_the_kustomizations_give_the_same_objects() -> None:
-    definitions = [
-        one for path in (REPOSITORY / "config/crd").glob("*.yaml") for one in documents(path.read_text())
-    ]
-    plain = by_name([*kustomized("base"), *kustomized("uninstall"), *definitions])
+    plain = by_name([*kustomized("base"), *kustomized("uninstall"), *definitions()])
     del plain[f"Namespace {NAMESPACE}"]
     charted = by_name([without_hooks(document) for document in render()])
     assert charted.keys() == plain.keys()
@@ -161,8 +162,20 @@ def test_the_schema_knows_the_fields_of_the_policy() -> None:
     assert sorted(schema["properties"]["policy"]["properties"]) == sorted(PolicySpec.__struct_encode_fields__)
 
 
-def test_old_clusters_get_no_policies_and_monitoring_only_where_it_is() -> None:
-    assert not [one for one in render(server=SERVER[:1]) if "Admission" in one["kind"]]
+def test_old_clusters_get_the_rules_by_the_webhook() -> None:
+    old = by_name([without_hooks(one) for one in render(server=SERVER[:1])])
+    plain = by_name([*kustomized("before-1.30"), *kustomized("uninstall"), *definitions()])
+    del plain[f"Namespace {NAMESPACE}"]
+    assert old == plain
+    assert "ValidatingWebhookConfiguration jobtree-webhook-rules" in old
+    assert not [name for name in old if name.startswith("ValidatingAdmissionPolicy")]
+    neither = helm(
+        "template", str(CHART), f"--namespace={NAMESPACE}", SERVER[0], "--set=webhook.enabled=false"
+    )
+    assert "webhook.enabled: false: this cluster has no admission policies" in neither.stderr
+
+
+def test_monitoring_comes_only_where_it_is() -> None:
     assert not [one for one in render() if one["apiVersion"].startswith("monitoring")]
     monitored = by_name(render(MONITORING))
     service = by_name(render())["Service jobtree-controller-manager"]
