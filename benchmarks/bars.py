@@ -43,3 +43,4 @@ GROWTH_MS = Bar(20.0, "who cannot grow and knows it is passed over: a small even
 REPAIR_MS = Bar(5.0, "a gang that lost a node is whole again before its ranks have noticed", 56.1)
 OUTAGE_MS = Bar(1_000.0, "a switch fails and a hundred nodes with it: decided within a second", 1_142.0)
 SCRAPE_MS = Bar(100.0, "Prometheus asks every 15 seconds: less than a hundredth of one core", 40.0)
+TREE_MS = Bar(10.0, "a tree is a few Runs: its stages come, wait and start like those", 8.0)

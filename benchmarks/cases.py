@@ -1,7 +1,7 @@
 """What is measured, section by section."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -34,17 +34,21 @@ from benchmarks.promises import measure_odds, measure_resolution
 from benchmarks.report import Figure, Section
 from benchmarks.sampling import NANOSECONDS_PER_MS, percentile_ms, percentile_ns, timed
 from benchmarks.scale import Effort, Scale
+from benchmarks.trees import measure_trees
 from benchmarks.workload import Workload
 from jobtree.core.world import World
 from jobtree.manager.gauges import Gauges
 
 
-def run_all(effort: Effort) -> Iterator[Section]:
+def full_fleet(effort: Effort) -> Iterator[Section]:
     """Each section as soon as it is known."""
     world = full_world(effort.large)
     yield refusals(Fleet(effort.large, world), effort)
     yield queue(Fleet(effort.large, world), effort)
-    yield lotteries(effort)
+
+
+def fleet_in_use(effort: Effort) -> Iterator[Section]:
+    world = full_world(effort.large)
     thin_out(world, effort.large)
     now, found = world.now, documents(effort.large, world)
     yield memory(found, now)
@@ -62,9 +66,7 @@ def run_all(effort: Effort) -> Iterator[Section]:
     yield from arrivals(fleets, effort)
     yield burst(fleets[0], effort)
     yield others(fleets[0], effort)
-    fleets.clear()
-    yield failures(effort)
-    yield day(effort)
+    yield trees(fleets[0], effort)
 
 
 def in_use(scale: Scale) -> World:
@@ -233,6 +235,18 @@ def burst(fleet: Fleet, effort: Effort) -> Section:
     return Section(f"{seen.arrivals:,} arrivals at once, of mixed sizes", figures)
 
 
+def trees(fleet: Fleet, effort: Effort) -> Section:
+    seen = measure_trees(fleet, effort.events)
+    bar = bars.TREE_MS if effort.judged else None
+    figures = (
+        Figure("a tree of three stages arrives, p50", percentile_ms(seen.arrivals, 50), "ms", bar),
+        Figure("a tree of three stages arrives, p99", percentile_ms(seen.arrivals, 99), "ms"),
+        Figure("two stages start together, p50", percentile_ms(seen.starts, 50), "ms", bar),
+        Figure("the tree is cancelled, p50", percentile_ms(seen.leaves, 50), "ms"),
+    )
+    return Section("a job tree: preparation, then 128 and 8 GPUs together", figures)
+
+
 def others(fleet: Fleet, effort: Effort) -> Section:
     cordons, edits = measure_cordons(fleet, effort.events), measure_edits(fleet, effort.events)
     figures = (
@@ -240,3 +254,13 @@ def others(fleet: Fleet, effort: Effort) -> Section:
         Figure("a budget is edited, p50", percentile_ms(edits, 50), "ms"),
     )
     return Section("other events", figures)
+
+
+GROUPS: dict[str, Callable[[Effort], Iterator[Section]]] = {
+    "full": full_fleet,
+    "lottery": lambda effort: iter([lotteries(effort)]),
+    "use": fleet_in_use,
+    "failures": lambda effort: iter([failures(effort)]),
+    "day": lambda effort: iter([day(effort)]),
+}
+"""What can be measured apart: each group has fleets of its own."""

@@ -1,6 +1,6 @@
 """The report: a table for people, JSON for programs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -38,17 +38,38 @@ def missed(sections: Iterable[Section]) -> list[str]:
     ]
 
 
-def table(section: Section) -> str:
-    """One section in aligned columns: name, value, bar, verdict."""
-    lines = ["", section.title]
-    for figure in section.figures:
-        bar = f"≤ {_number(figure.bar.limit)}" if figure.bar else ""
-        value = f"{_number(figure.value):>10} {figure.unit:<4}"
-        lines.append(f"  {figure.name:<{NAME_WIDTH}}{value}  {bar:<9}{figure.verdict}".rstrip())
-    return "\n".join(lines)
+def heading() -> str:
+    return line("", ("measured", "bound", "", "margin", "before", "now"))
 
 
-def _number(value: float) -> str:
+def table(section: Section, before: Mapping[str, float]) -> str:
+    """One section in aligned columns: value, bound, verdict, margin, and beside it what it was before."""
+    return "\n".join(
+        ["", section.title, *(row(figure, before.get(figure.name)) for figure in section.figures)]
+    )
+
+
+def row(figure: Figure, was: float | None) -> str:
+    bound = f"≤ {number(figure.bar.limit)}" if figure.bar else ""
+    left = f"{margin(figure.value, figure.bar.limit)} %" if figure.bar else ""
+    ratio = f"{figure.value / was:.2f} ×" if was else ""
+    known = "" if was is None else number(was)
+    value = f"{number(figure.value)} {figure.unit:<4}"
+    return line(f"  {figure.name}", (value, bound, figure.verdict, left, known, ratio))
+
+
+def line(name: str, cells: tuple[str, str, str, str, str, str]) -> str:
+    value, bound, verdict, left, was, ratio = cells
+    shown = f"{name:<{NAME_WIDTH + 2}}{value:>15}  {bound:<9}{verdict:<5}{left:>7}{was:>10}{ratio:>9}"
+    return shown.rstrip()
+
+
+def margin(value: float, limit: float) -> int:
+    """What is left of a limit, in percent of it; below zero it is missed."""
+    return round(100 * (limit - value) / limit)
+
+
+def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
 
 

@@ -1,12 +1,14 @@
 """Measure: nanoseconds of a call, and what a list of them says.
 
+They are those that this thread had a processor: neighbours take time on the wall's clock, hardly on this one.
+
 Before measuring, everything alive is collected once and then frozen, as a controller does after its start:
 the collector stays on, and its passes over young objects count as part of what is measured.
 """
 
 import gc
 from collections.abc import Callable, Sequence
-from time import perf_counter_ns
+from time import thread_time_ns
 from typing import TypeVar
 
 NANOSECONDS_PER_MS = 1_000_000
@@ -22,9 +24,9 @@ def settle_memory() -> None:
 
 
 def timed(call: Callable[[], Result]) -> tuple[Result, int]:
-    begin = perf_counter_ns()
+    begin = thread_time_ns()
     result = call()
-    return result, perf_counter_ns() - begin
+    return result, thread_time_ns() - begin
 
 
 def percentile_ns(samples: Sequence[int], percent: int) -> int:

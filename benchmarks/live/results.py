@@ -11,6 +11,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.machine import Machine
+from benchmarks.report import number
+from benchmarks.results import rounded
 
 PATH = Path(__file__).with_name("results.json")
 NAME_WIDTH = 46
@@ -63,15 +65,6 @@ def merge(results: Results, row: str, figures: Iterable[Figure], now: datetime |
 def save(results: Results, machine: Machine, path: Path = PATH) -> None:
     results.machine = machine
     path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2) + b"\n")
-
-
-def rounded(value: float) -> float:
-    """Four digits say all that a measurement knows."""
-    return float(f"{value:.4g}")
-
-
-def number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
 
 
 def table(row: str, figures: Iterable[Figure], before: Mapping[str, float]) -> str:

@@ -47,13 +47,13 @@ def main(chart: Path) -> None:
         shutil.copy(REPOSITORY / original, chart / copy)
     for source in (*manifests(), *sorted(DEFINITIONS.glob("*.yaml"))):
         made = definition(source) if source.parent == DEFINITIONS else template(source.read_text())
-        name = f"crd-{source.name}" if source.parent == DEFINITIONS else source.name
+        name = source.name if source.parent.name == "base" else f"{source.parent.name}-{source.name}"
         header = HEADER.format(source=source.relative_to(REPOSITORY))
         (target / name).write_text(header + made)
 
 
 def manifests() -> list[Path]:
-    """The files of the base, what old clusters have beside it, and what is run before an uninstall."""
+    """The files of the base, what takes the place of policies on old clusters, what precedes an uninstall."""
     found = []
     for folder in ("base", "webhook-rules", "uninstall"):
         listed = yaml.safe_load((KUSTOMIZE / folder / "kustomization.yaml").read_text())["resources"]

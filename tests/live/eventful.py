@@ -25,8 +25,8 @@ from tests.live.process import wait_until
 HASTY = "structuralNotice: 1s\nminNotice: 1s\nmaxNotice: 2s\nminRuntime: 0s\nnodeGrace: 1s\n"
 ELECTION = "/apis/coordination.k8s.io/v1/namespaces/jobtree-system/leases/jobtree-controller-manager"
 LABEL = "rq.davidlangworthy.io"
-WITHIN_SECONDS = 90
-SETTLE_SECONDS = 60
+WITHIN_SECONDS = 300
+SETTLE_SECONDS = 120
 SOUND = "OK: all invariants hold, and pods and leases say the same\n"
 
 Waits = Iterator[tuple[str, Callable[[], bool]]]
@@ -165,6 +165,7 @@ class Hour:
             wait_until(over, "the end", WITHIN_SECONDS)
         except TimeoutError:
             late = {part: what for part, (what, _) in waits.items()}
+            managers[-1].abort()
             raise TimeoutError(f"after {WITHIN_SECONDS} s, still not: {late}\n{logs(managers)}") from None
 
     def live_through(self, start: Callable[[], Manager], expected: Outcome) -> None:
@@ -189,7 +190,8 @@ class Hour:
         """The same as in an hour in which nothing befell the manager."""
         with suppress(TimeoutError):
             wait_until(lambda: self.outcome() == expected, "the same outcome", SETTLE_SECONDS)
-        assert self.outcome() == expected, logs(managers)
+        outcome = self.outcome()
+        assert outcome == expected, f"{difference(outcome, expected)}\n{logs(managers)}"
         for manager in managers:
             assert not manager.said("Traceback"), logs(managers)
             assert not manager.said("an invariant is broken"), logs(managers)
@@ -207,6 +209,17 @@ class Hour:
         for scene in self._scenes.values():
             for run in scene.items(f"/apis/{API_VERSION}/namespaces/{scene.name}/runs"):
                 scene.cancel(run["metadata"]["name"])
+
+
+def difference(outcome: Outcome, expected: Outcome) -> str:
+    """What is there and should not be, and what is not and should, part by part."""
+    lines = []
+    for part, told in expected.items():
+        for kind, wanted in told.items():
+            found = outcome[part][kind]
+            lines += [f"{part}: not {one}" for one in found if one not in wanted]
+            lines += [f"{part}: but {one}" for one in wanted if one not in found]
+    return "\n".join(lines)
 
 
 def logs(managers: list[Manager]) -> str:

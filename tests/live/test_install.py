@@ -78,6 +78,19 @@ class Site:
         )
         return done.stdout + done.stderr
 
+    def offer_volume(self) -> None:
+        """A volume that all pods can mount, which waits to be claimed."""
+        directory = self.plane.directory / "archive"
+        directory.mkdir()
+        directory.chmod(0o777)
+        spec = {
+            "capacity": {"storage": "10Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "hostPath": {"path": str(directory)},
+        }
+        answer = self.rest.post("/api/v1/persistentvolumes", {"metadata": {"name": "books"}, "spec": spec})
+        assert answer.accepted, answer.message
+
     def trusted(self) -> set[str]:
         """The authorities by which the API server knows the webhook: one, once the manager has written it."""
         hooks = self.rest.get(WEBHOOK).body["webhooks"]
@@ -204,7 +217,10 @@ def test_an_uninstall_keeps_what_is_the_teams_and_nothing_hangs(site: Site, team
 
 
 def test_installed_again_it_takes_up_what_it_finds(site: Site, team: Scene) -> None:
-    site.install()
+    site.offer_volume()
+    site.install("--set=archive.enabled=true")
+    writable = "import os; print(os.access('/var/lib/jobtree/archive', os.W_OK))"
+    assert site.in_manager("python3", "-c", writable) == "True\n"
     wait_until(lambda: "open" not in team.endings("first"), "the lease of a Run that is gone ends", SECONDS)
     assert team.endings("second") == ["open"]
     team.run("third", "a", 8 - 2, template=SLEEPER)
@@ -215,7 +231,8 @@ def test_installed_again_it_takes_up_what_it_finds(site: Site, team: Scene) -> N
 
 
 def test_told_to_keep_nothing_it_leaves_nothing(site: Site, team: Scene) -> None:
-    site.upgrade(CHART, "--set=crds.keep=false")
+    site.upgrade(CHART, "--set=crds.keep=false", "--set=archive.enabled=true")
     site.helm("uninstall", RELEASE, "--wait", "--timeout=240s")
     assert site.rest.get(DEFINITION).status == 404
+    assert site.rest.get(f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims/jobtree-archive").accepted
     wait_until(lambda: team.pods("third") == [], "the pods of its Runs are gone", SECONDS)

@@ -26,7 +26,8 @@ from tests.live.prometheus import Prometheus
 from tests.queries import ALERTS, alert_rules, panel_queries, selectors
 
 CASES = Path(__file__).with_name("cases") / "alerts.yaml"
-HASTY = "structuralNotice: 1s\nminNotice: 1s\nmaxNotice: 2s\nminRuntime: 0s\n"
+SLOW = "leaseRetention: 1s\n"
+HASTY = f"structuralNotice: 1s\nminNotice: 1s\nmaxNotice: 2s\nminRuntime: 0s\n{SLOW}"
 PATIENCE_SECONDS = 60
 
 
@@ -44,9 +45,11 @@ class Watched:
         self.scene = Scene(plane, plane.kwok(), "seen")
         self.addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         self.managers: list[Manager] = []
+        self.archive = plane.directory / "archive"
+        self.archive.write_text("a file, where a directory should be")
         for address in self.addresses:
-            flags = (f"--health-address={address}", *Hook().flags)
-            manager = Manager(plane, kubeconfig, *flags)
+            archive = (f"--archive={self.archive}", "--archive-seconds=1")
+            manager = Manager(plane, kubeconfig, f"--health-address={address}", *Hook().flags, *archive)
             self.managers.append(stack.enter_context(manager))
             eventually(lambda: self.ready(0) == 200, "the leader is ready")
         self.prometheus = Prometheus(plane, *self.addresses)
@@ -84,7 +87,7 @@ class Watched:
         scene.await_phase("Running", "taker")
         scene.run("drawer", "c", 16)
         scene.await_phase("Running", "drawer")
-        set_policy(scene.plane)
+        set_policy(scene.plane, SLOW)
         scene.run("never", "nobody", 8)
         scene.await_phase("Reserved", "never")
 
@@ -220,6 +223,16 @@ def test_lotteries_are_in_the_log_with_their_seeds(watched: Watched) -> None:
     for line in lines:
         assert line["part"] in ("resolver", "binder", "forecast")
     assert all("cause" in line for line in watched.managers[0].lines() if line["part"] == "forecast")
+
+
+def test_an_archive_that_cannot_be_written_is_seen_until_it_can(watched: Watched) -> None:
+    (rule,) = [rule for rule in alert_rules() if rule["alert"] == "JobtreeArchiveFailing"]
+    eventually(lambda: watched.prometheus.query(rule["expr"]), "the alert sees it")
+    assert watched.scene.endings("taker").count("RandomPreempt") == 1, "leases stay"
+    watched.archive.unlink()
+    watched.archive.mkdir()
+    eventually(lambda: watched.prometheus.query(rule["expr"]) == [], "all is well")
+    eventually(lambda: "RandomPreempt" not in watched.scene.endings("taker"), "and they leave")
 
 
 def test_a_manager_that_loses_the_api_server_is_not_ready_and_then_is_again(watched: Watched) -> None:

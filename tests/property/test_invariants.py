@@ -38,10 +38,28 @@ class Inspector:
 CREDITS_OF_A_CAP = Scene(60809, [Step("submit", 11959), Step("submit", 40826)])
 ANOTHER_FAMILY = Scene(758, [Step("submit", 0)] * 6 + [Step("submit", 4850), Step("edit", 4425)])
 
+PAYERS_RETIRED = Scene(
+    63879,
+    [
+        Step("tree", 43142),
+        Step("advance", 8778),
+        Step("tree", 31251),
+        Step("submit", 62752),
+        Step("fail", 4937),
+        Step("wait", 29003),
+        Step("tree", 39154),
+        Step("submit", 16143),
+        Step("tree", 9087),
+        Step("advance", 1246),
+        Step("edit", 33514),
+    ],
+)
+
 
 @examples(400)
 @given(scenes())
 @example(CREDITS_OF_A_CAP)
 @example(ANOTHER_FAMILY)
+@example(PAYERS_RETIRED)
 def test_the_invariants_hold_after_every_step(scene: Scene) -> None:
     Drive(scene, after=Inspector()).play()

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from hypothesis import given
+from hypothesis import example, given
 
 from jobtree.api.budget import Budget
 from jobtree.api.lease import Lease as WireLease
@@ -17,7 +17,7 @@ from jobtree.core.world import World
 from tests.property.drive import Drive
 from tests.property.examples import examples
 from tests.property.fingerprint import fingerprint
-from tests.property.scenes import SEEDS, WAITS, Scene, scenes
+from tests.property.scenes import SEEDS, WAITS, Scene, Step, scenes
 from tests.unit.core.build import node
 
 LASTING = (
@@ -50,8 +50,14 @@ def test_a_plan_leaves_the_world_as_it_was_and_comes_out_the_same_again(scene: S
     Drive(scene, before=plan_disturbs_nothing).play()
 
 
+UNPAID_AND_RETIRED = Scene(
+    61958, [Step("submit", 22589), Step("advance", 9172), Step("submit", 21288), Step("drop", 23861)]
+)
+
+
 @examples(200)
 @given(scenes())
+@example(UNPAID_AND_RETIRED)
 def test_trying_changes_and_carrying_them_out_lead_to_the_same_world(scene: Scene) -> None:
     """Indexes that were mended step by step are those of a world that was told only how it ended."""
     drive = Drive(scene)

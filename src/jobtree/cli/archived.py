@@ -25,11 +25,15 @@ from jobtree.core.lease import EnvelopeKey
 from jobtree.kube import requests
 from jobtree.kube.client import Client
 from jobtree.kube.errors import FORBIDDEN, NOT_FOUND, KubeError, StatusError
-from jobtree.kube.installed import ARCHIVE_PATH, NAMESPACE, SERVICE_PORT
+from jobtree.kube.installed import ARCHIVE_ELSEWHERE, ARCHIVE_PATH, NAMESPACE, SERVICE_PORT
 from jobtree.sim.cluster import Cluster
 
 TRIES = 24  # of two managers one leads: a coin that falls wrong so often is no coin
 INCOMPLETE = "the answer is incomplete: archived leases are missing from it"
+IN_ARCHIVE = (
+    "note: leases that ended long ago are in the archive, which --since TIME reads (of a state file, with "
+    "--archive DIR)"
+)
 READER = (
     f"reading it takes 'get' on services/proxy in {NAMESPACE}: ask an administrator to bind you to the Role "
     "jobtree-archive-reader there, or to give you a copy of the archive for --archive DIR"
@@ -56,7 +60,7 @@ class Served:
                 return self._client.transport.send(target)
             except StatusError as refused:
                 trouble: KubeError = refused
-                if not refused.is_passing:
+                if ARCHIVE_ELSEWHERE not in refused.message:
                     break
             except KubeError as broken:
                 trouble = broken
@@ -76,25 +80,20 @@ def archived(
     settings: Settings, cluster: Cluster, period: Period, directory: str | None
 ) -> tuple[list[Body], int]:
     """Archived leases that may reach into the period, and the exit code: what cannot be read is told."""
-    files = _files(settings, directory)
+    files = _files(settings, cluster, directory)
     if files is None:
         return [], Exit.OK
     found = read(files, None if period.since == -FOREVER else period.since)
-    problems = found.problems
-    if isinstance(files, Served) and not carries_anything(cluster):
-        problems = []  # nothing has left the cluster: there is nothing to miss
-    for problem in problems:
+    for problem in (*found.problems, INCOMPLETE) if found.problems else ():
         click.echo(f"warning: {problem}", err=True)
-    if problems:
-        click.echo(f"warning: {INCOMPLETE}", err=True)
-    return found.bodies, Exit.NO if problems else Exit.OK
+    return found.bodies, Exit.NO if found.problems else Exit.OK
 
 
-def _files(settings: Settings, directory: str | None) -> Files | None:
+def _files(settings: Settings, cluster: Cluster, directory: str | None) -> Files | None:
     if directory is not None:
         return open_directory(directory)
-    if not settings.live:
-        return None
+    if not settings.live or not carries_anything(cluster):
+        return None  # nothing has left the cluster: nobody needs a right to ask for it
     from jobtree.cli.live import Live
 
     return Served(Live(settings).client)

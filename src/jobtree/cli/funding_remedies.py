@@ -11,8 +11,9 @@ from jobtree.api.quantities import MILLI, MINUTE, format_duration, format_time
 from jobtree.cli.holders import holders
 from jobtree.cli.words import count, listing, suggestion
 from jobtree.core.books import GPU_HOUR, Account, EnvelopeState, credits_used
-from jobtree.core.cover import candidates, commitment, payable, refusals
+from jobtree.core.cover import commitment, payable, refusals
 from jobtree.core.lease import Lease
+from jobtree.core.payers import candidates
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.runs import RunState
 from jobtree.core.world import World

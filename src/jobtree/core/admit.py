@@ -10,9 +10,10 @@ from jobtree.core.cover import refusals
 from jobtree.core.fleet import Demand, Flavor, total_placeable
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import Taking, loans, provisional_gpus, recalls, reclaims, take_least
+from jobtree.core.hopes import hopeful
 from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason, Verdict, Why
-from jobtree.core.reserve import promise_start
+from jobtree.core.reserve import find_date, promise_start
 from jobtree.core.runs import RunState
 from jobtree.core.settle import find_payers
 from jobtree.core.shape import Shape
@@ -41,6 +42,8 @@ def start(trial: Trial, state: RunState) -> Verdict | None:
     whys = tuple(why_not(trial, state, shape, flavor, size))
     if state.promise is None:
         promise_start(trial, state, size)
+    elif hopeful(trial.world, state):
+        find_date(trial, state, size)
     if flavor is not None and start_on_sufferance(trial, state, shape, flavor, size):
         return None
     return Verdict("Reserved", whys)

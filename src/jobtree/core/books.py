@@ -144,6 +144,7 @@ class EnvelopeState:
         "carried",
         "claims",
         "end",
+        "gains",
         "key",
         "leases",
         "lent",
@@ -168,6 +169,7 @@ class EnvelopeState:
         self.promises: dict[RunKey, Promise] = {}  # that it will pay for
         self.claims: dict[Rank | None, Any] = {}  # remembered by flow
         self.returns: Any = None  # likewise
+        self.gains = 0  # counts what came back to it, or to those that share a cap with it
         self.amend(owner, spec, price, 0)
 
     def amend(self, owner: str, spec: Envelope, price: int, now: int) -> None:

@@ -10,9 +10,9 @@ from itertools import accumulate
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
-from jobtree.core.cover import candidates
 from jobtree.core.flow import claims_on
 from jobtree.core.lease import EnvelopeKey
+from jobtree.core.payers import candidates
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 

@@ -11,13 +11,15 @@ import msgspec
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER
 from jobtree.core.ceilings import Ceilings
-from jobtree.core.cover import Means, candidates, refusals
+from jobtree.core.cover import Means, refusals
 from jobtree.core.fleet import Demand, Domain, Flavor
 from jobtree.core.giveway import loans
 from jobtree.core.holds import provisional_notice
+from jobtree.core.hopes import hopeful
 from jobtree.core.horizon import base_demand, horizon
 from jobtree.core.lease import RunKey
 from jobtree.core.loaned import Loaned
+from jobtree.core.payers import candidates
 from jobtree.core.reasons import Reason
 from jobtree.core.runs import RunState
 from jobtree.core.shape import Shape
@@ -66,7 +68,7 @@ class Chances:
             return False
         if shape.allow_opportunistic and flavor.free + flavor.spare_slots >= shape.min:
             return False
-        if (state.undated and world.provisional) or self._half_paid(flavor):
+        if (state.undated and world.provisional) or self._half_paid(flavor) or hopeful(world, state):
             return False
         size = shape.pod_size(flavor.biggest_node)
         if self._fits(state, shape, flavor, size):

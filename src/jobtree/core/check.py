@@ -11,9 +11,9 @@ import msgspec
 from jobtree.api.budget import Budget
 from jobtree.api.quantities import parse_micro
 from jobtree.core.books import CLASSES, EnvelopeState, reported_amount, use_class
-from jobtree.core.cover import candidates
 from jobtree.core.fleet import matches
 from jobtree.core.lease import EnvelopeKey, Lease
+from jobtree.core.payers import candidates
 from jobtree.core.plan import plan
 from jobtree.core.reserve import broken
 from jobtree.core.runs import RunState

@@ -1,73 +1,19 @@
-"""Cover: who may pay for a Run, in what order, and how much each can (C2–C6, C9)."""
+"""Cover: how much each payer of a Run can pay (C4–C6)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import msgspec
-
-from jobtree.api.lease import LeaseClass
 from jobtree.api.quantities import HOUR, MILLI
 from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
 from jobtree.core.fleet import Selector
 from jobtree.core.holds import kept_back
+from jobtree.core.payers import Candidate, Candidates, candidates, sponsored
 from jobtree.core.pledges import cap_charge, promises_on, use_limits
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
-SPONSOR_TIER = 1000
-
-
-class Candidate(msgspec.Struct, frozen=True, eq=False):
-    """An envelope that may be asked: how far its owner is, and what its money would be called."""
-
-    tier: int
-    class_: LeaseClass
-    envelope: EnvelopeState
-
-
-Candidates = tuple[Candidate, ...]
 Limit = tuple[Reason, str, int]  # why it binds, its name, the GPUs it leaves
 Purses = dict[Selector, int]  # pods that can be paid for, by the selector of those who pay
-
-
-def candidates(world: World, state: RunState) -> Candidates:
-    """All envelopes of the Run's flavor that may be asked, in the order of C2."""
-    sponsors = state.sponsors
-    key = (state.owner, state.flavor, sponsors)
-    known = world.ledger.candidates.get(key)
-    if known is None:
-        found = list(_family(world, state.owner, state.flavor))
-        for number, sponsor in enumerate(sponsors):
-            found += _sponsor(world, state, sponsor, SPONSOR_TIER + number)
-        found.sort(key=_payer_order)
-        known = world.ledger.candidates[key] = _first_of_each(found)
-    return known
-
-
-def _payer_order(candidate: Candidate) -> tuple[int, int, str, str]:
-    return (candidate.tier, candidate.envelope.end, *candidate.envelope.key)
-
-
-def _family(world: World, owner: str, flavor: str) -> Iterator[Candidate]:
-    for tier, owners in enumerate(world.ledger.family.tiers(owner)):
-        for relative in owners:
-            for envelope in world.ledger.by_owner.get(relative, ()):
-                if envelope.spec.flavor == flavor and (tier == 0 or envelope.spec.sharing == "family"):
-                    yield Candidate(tier, "Owned" if tier == 0 else "Shared", envelope)
-
-
-def _sponsor(world: World, state: RunState, sponsor: str, tier: int) -> Iterator[Candidate]:
-    for envelope in world.ledger.by_owner.get(sponsor, ()):
-        if envelope.spec.flavor == state.flavor and envelope.lends_to(state.owner):
-            yield Candidate(tier, "Borrowed", envelope)
-
-
-def _first_of_each(found: Sequence[Candidate]) -> Candidates:
-    """An envelope is asked once, in its nearest tier."""
-    nearest: dict[tuple[str, str], Candidate] = {}
-    for candidate in found:
-        nearest.setdefault(candidate.envelope.key, candidate)
-    return tuple(nearest.values())
 
 
 def payable(world: World, state: RunState, candidate: Candidate, rate: int, at: int) -> int:
@@ -186,7 +132,7 @@ def _denials(world: World, state: RunState, still: int) -> list[Why]:
     return [
         Why(Reason.LENDING_DENIED, sponsor, 0, still)
         for sponsor in state.sponsors
-        if not list(_sponsor(world, state, sponsor, SPONSOR_TIER))
+        if not sponsored(world, state, sponsor)
     ]
 
 

@@ -7,11 +7,12 @@ Spares that a group lacks are added in the same manner (P5).
 from collections.abc import Iterable
 
 from jobtree.core.admit import placeable_gpus
-from jobtree.core.cover import Means, candidates, refusals
+from jobtree.core.cover import Means, refusals
 from jobtree.core.fleet import Domain, Flavor
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import close_all, give_up, reclaims, take_least
 from jobtree.core.lease import RunKey
+from jobtree.core.payers import candidates
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.runs import RunState
 from jobtree.core.seats import seated

@@ -10,7 +10,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import accumulate, count
+from itertools import accumulate, chain, count, islice
 from math import log, perm
 from struct import unpack
 
@@ -113,13 +113,7 @@ class Sampler:
             if known is None:
                 known = self._losers[path] = self._board.losers(stage.copy(), reversed(path))
             return known
-        stage, drawn, draw = stage.copy(), list(path), self._board.draw
-        for index in self._others(path):
-            draw(stage, index)
-            drawn.append(index)
-            if not stage.short:
-                return self._board.losers(stage, reversed(drawn))
-        return []
+        return self._board.play(stage.copy(), path, self._others(path))
 
     def _others(self, path: tuple[int, ...]) -> Iterator[int]:
         """The other tickets in the order drawn: one by one while half of the weight is left."""
@@ -154,17 +148,17 @@ class Sampler:
 
     def _race(self, drawn: set[int]) -> list[int]:
         """The rest in order: each arrives after an exponential time with its weight as rate."""
-        words = self._words
-        arrivals = {
-            index: -log((next(words) + 1) / SPACE) / weight
-            for index, weight in enumerate(self._weights)
-            if weight and index not in drawn
-        }
-        return sorted(arrivals, key=arrivals.__getitem__)
+        rest = [index for index, weight in enumerate(self._weights) if weight and index not in drawn]
+        pairs = zip(rest, islice(self._words, len(rest)), strict=True)
+        arrivals = {index: -log((word + 1) / SPACE) / self._weights[index] for index, word in pairs}
+        return sorted(rest, key=arrivals.__getitem__)
 
 
 def stream(seed: bytes) -> Iterator[int]:
     """Numbers of 64 bits without end, the same for the same seed."""
-    for block in count():
-        words = hashlib.shake_256(seed + block.to_bytes(8, "big")).digest(8 * WORDS)
-        yield from unpack(f">{WORDS}Q", words)
+    return chain.from_iterable(words_of(seed, block) for block in count())
+
+
+def words_of(seed: bytes, block: int) -> tuple[int, ...]:
+    words = hashlib.shake_256(seed + block.to_bytes(8, "big")).digest(8 * WORDS)
+    return unpack(f">{WORDS}Q", words)

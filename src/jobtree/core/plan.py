@@ -20,7 +20,7 @@ from jobtree.core.follow import gives_up_at, released, waits_for
 from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.recover import on_failed_nodes, recover
-from jobtree.core.reserve import broken
+from jobtree.core.reserve import broken, refund
 from jobtree.core.restart import restart
 from jobtree.core.runs import FINISHED, RunState
 from jobtree.core.settle import settle_cuts, settle_envelope, settle_quota
@@ -209,9 +209,11 @@ def mend_promises(trial: Trial) -> None:
     for state in promised(world) if world.shaken or world.edited or disturbed else ():
         if state.key in world.edited and state.waiting:
             look_again(trial, state, Reason.EDITED)
-        elif (world.shaken or state.key in disturbed) and (reason := broken(world, state)) is not None:
+        elif not (world.shaken or state.key in disturbed):
+            continue
+        elif (reason := broken(world, state)) is not None:
             look_again(trial, state, reason)
-        else:
+        elif not refund(trial, state):
             continue
         disturbed = trial.disturbed()
 

@@ -1,12 +1,14 @@
 """The purse: who could pay for a Run at a coming instant, behind the promises made before."""
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
-from jobtree.core.cover import Candidate, candidates, commitment
+from jobtree.core.cover import commitment
 from jobtree.core.holds import spare_charge
 from jobtree.core.lease import EnvelopeKey
+from jobtree.core.payers import Candidate, candidates
 from jobtree.core.pledges import cap_charge, use_limits
 from jobtree.core.promise import Rank
 from jobtree.core.runs import RunState
@@ -16,13 +18,23 @@ Split = tuple[tuple[EnvelopeKey, int], ...]
 
 
 def funding_at(  # noqa: PLR0913, PLR0917  one question with its circumstances
-    world: World, state: RunState, width: int, size: int, at: int, rank: Rank | None, *, empty: bool = False
+    world: World,
+    state: RunState,
+    width: int,
+    size: int,
+    at: int,
+    rank: Rank | None,
+    *,
+    empty: bool = False,
+    only: AbstractSet[EnvelopeKey] | None = None,
 ) -> tuple[Split, int]:
     """Who would pay for that width at that instant, in pods of that size, in the order of C2; what lacks."""
     split: list[tuple[EnvelopeKey, int]] = []
     still = width
     shared: dict[str, int] = {}  # GPUs taken so far under each limit that several payers share
     for candidate in candidates(world, state):
+        if only is not None and candidate.envelope.key not in only:
+            continue
         gpus = min(still, future_gpus(world, state, candidate, at, rank, empty=empty))
         bounds = list(shared_limits(world, state, candidate, at, rank, empty=empty))
         gpus = min([gpus, *(most - shared.get(limit, 0) for limit, most in bounds)])

@@ -63,6 +63,8 @@ class Reason(StrEnum):
     FUNDING_LOST = "FundingLost"
     CROWDED_OUT = "CrowdedOut"
     KEY_CHANGED = "KeyChanged"
+    # What is wrong with the object itself
+    UNREADABLE = "Unreadable"
 
 
 SENTENCES: dict[Reason, str] = {
@@ -113,6 +115,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.NODES_LOST: "the GPUs counted on by reservation {where} are no longer there",
     Reason.FUNDING_LOST: "the payers counted on by reservation {where} can no longer pay",
     Reason.CROWDED_OUT: "those that came before reservation {where} hold more, or longer, than foreseen",
+    Reason.UNREADABLE: "Jobtree cannot read it, so it waits until somebody mends or deletes it: {where}",
     Reason.KEY_CHANGED: "the lottery key is not the one that reservation {where} was committed with",
 }
 

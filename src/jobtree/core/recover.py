@@ -9,7 +9,6 @@ The payer of a lost pod pays for its replacement: that takes nothing from anybod
 import msgspec
 
 from jobtree.api.lease import ClosureReason, OpenReason
-from jobtree.core.cover import candidates
 from jobtree.core.elastic import close_groups, shed
 from jobtree.core.fleet import Demand, Domain
 from jobtree.core.giveway import (
@@ -23,6 +22,7 @@ from jobtree.core.giveway import (
 )
 from jobtree.core.lease import Lease, RunKey, join_pods, number_of, pods_of
 from jobtree.core.pack import pick
+from jobtree.core.payers import candidates
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.reserve import broken
 from jobtree.core.runs import Pod, RunState

@@ -106,13 +106,44 @@ def renew(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) ->
     """Look again. Earlier is free; later, or no longer, is a slip and says why."""
     world, before = trial.world, state.promise
     assert before is not None
-    trial.act("Withdraw", state, world.now, Why(reason, before.name))
-    found = filled(world, state, before, look(world, state, before.pod_size, before.rank, not_before))
+    if before.at is not None:
+        trial.act("Withdraw", state, world.now, Why(reason, before.name))
+    rank = None if before.at is None else before.rank  # without a date it held nobody up: nor does it now
+    found = filled(world, state, before, look(world, state, before.pod_size, rank, not_before))
     slips = before.slips
     if before.at is not None and (found.at is None or found.at > before.at):
         slips = add_slip(slips, Slip(before.at, found.at, str(reason)))
     after = msgspec.structs.replace(found, slips=slips)
     trial.act("Move", state, world.now, Why(reason, before.name), promise=after)
+
+
+def find_date(trial: Trial, state: RunState, size: int) -> None:
+    """Something new is known: perhaps a promise without a date gets one, behind all that have one (R9)."""
+    world, before = trial.world, state.promise
+    assert before is not None
+    blank = msgspec.structs.replace(before, pod_size=size)
+    after = filled(world, state, blank, look(world, state, size, None))
+    if is_news(before, after):
+        trial.act("Move", state, world.now, Why(Reason.RESERVED, before.name), promise=after)
+
+
+def is_news(before: Promise, after: Promise) -> bool:
+    """Whether a promise without a date has one now, or money that comes back is kept for it now."""
+    return after.at is not None or (bool(after.funding) and not before.funding)
+
+
+def refund(trial: Trial, state: RunState) -> bool:
+    """Count on other payers where those that a promise counts on cannot pay it any longer, but others can."""
+    world, promise = trial.world, state.promise
+    if promise is None or promise.at is None or state.half_paid:
+        return False
+    at, payers = max(promise.at, world.now), frozenset(key for key, _ in promise.funding)
+    terms = (world, state, promise.width, promise.pod_size, at, promise.rank)
+    if not funding_at(*terms, only=payers)[1]:
+        return False
+    after = msgspec.structs.replace(promise, funding=funding_at(*terms)[0])
+    trial.act("Move", state, world.now, Why(Reason.FUNDING_LOST, promise.name), promise=after)
+    return True
 
 
 def broken(world: World, state: RunState) -> Reason | None:

@@ -10,7 +10,7 @@ first (X5).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -140,6 +140,50 @@ class Board:
             if self._add(free, missing, gpus, -1):
                 self._add(free, missing, gpus, 1)
                 losers.append(index)
+        return losers
+
+    def play(self, stage: "Stage", path: Sequence[int], order: Iterable[int]) -> list[int]:
+        """After these draws, draw in that order until it packs, then give back: who loses."""
+        drawn = list(path)
+        if len(stage.missing) == 1:
+            return self._play_in_one(stage, drawn, order)
+        for index in order:
+            self.draw(stage, index)
+            drawn.append(index)
+            if not stage.short:
+                return self.losers(stage, reversed(drawn))
+        return []
+
+    def _play_in_one(self, stage: "Stage", drawn: list[int], order: Iterable[int]) -> list[int]:
+        """The same in one domain, where all that counts is how many pods are missing."""
+        free, missing, size, tickets = stage.free, stage.missing[0], self._size, self._tickets
+        for index in order:
+            drawn.append(index)
+            pods, shared = tickets[index]
+            if pods:
+                missing -= pods[0][1]
+            for node, count in shared:
+                had = free[node]
+                has = free[node] = had + count
+                missing -= has // size - had // size
+            if missing <= 0:
+                return self._return_in_one(free, missing, drawn)
+        return []
+
+    def _return_in_one(self, free: list[int], missing: int, drawn: list[int]) -> list[int]:
+        losers, size, tickets = [], self._size, self._tickets
+        for index in reversed(drawn):
+            pods, shared = tickets[index]
+            more = pods[0][1] if pods else 0
+            for node, count in shared:
+                has = free[node]
+                more += has // size - (has - count) // size
+            if missing + more > 0:
+                losers.append(index)
+                continue
+            missing += more
+            for node, count in shared:
+                free[node] -= count
         return losers
 
     def _add(self, free: list[int], missing: list[int], given: Yield, sign: int) -> int:

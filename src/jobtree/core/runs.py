@@ -31,6 +31,7 @@ class Mishap(msgspec.Struct, frozen=True, order=True):
     message: str = ""
 
 
+Hope = tuple[int, int]  # counts of events, see hopes
 Progress = tuple[Any, ...]  # values of SAVED
 
 SAVED = (
@@ -60,10 +61,12 @@ class RunState:
         "cancelled",
         "carried",
         "carried_charge",
+        "carried_spare",
         "changed_at",
         "created",
         "funding",
         "gang",
+        "hoped",
         "key",
         "leases",
         "leaving",
@@ -108,6 +111,7 @@ class RunState:
         self.spent = 0  # charge × time of its closed leases
         self.carried: dict[tuple[LeaseClass, EnvelopeKey], int] = {}  # GPUs × time of archived ones
         self.carried_charge = 0  # the part of what is spent that those are
+        self.carried_spare = 0  # the part of them that stood by
         self.leaving: dict[str, None] = {}  # archived leases that are not gone yet
         self.width = self.unpaid = self.borrowed = 0
         self.parent: RunKey | None = None  # the tree whose stage it is
@@ -135,6 +139,7 @@ class RunState:
         self.outcome: tuple[Literal["Complete", "Fail"], int] | None = None
         self.verdict: Verdict | None = None
         self.queued = False
+        self.hoped: Hope | None = None  # when it was last looked for a date
         self.amend(run)
 
     @staticmethod

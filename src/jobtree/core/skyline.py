@@ -10,9 +10,9 @@ from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from operator import itemgetter
 
-from jobtree.core.cover import candidates
 from jobtree.core.fleet import Demand, Domain, Flavor, Selector, matches
 from jobtree.core.horizon import Horizon, horizon
+from jobtree.core.payers import candidates
 from jobtree.core.promise import Level, Rank
 from jobtree.core.runs import RunState
 from jobtree.core.world import World

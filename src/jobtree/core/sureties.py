@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from jobtree.api.quantities import HOUR, MILLI
 from jobtree.core.books import FOREVER, Cap, EnvelopeState, credits_used
-from jobtree.core.cover import candidates, share_of
+from jobtree.core.cover import share_of
 from jobtree.core.holds import spare_charge
 from jobtree.core.lease import EnvelopeKey, RunKey
+from jobtree.core.payers import candidates
 from jobtree.core.pledges import cap_charge, use_limits_of
 from jobtree.core.runs import RunState
 from jobtree.core.world import World

@@ -15,9 +15,10 @@ from jobtree.core.admit import why_not
 from jobtree.core.cover import refusals
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import Taking, recalls, reclaims, take_least
+from jobtree.core.hopes import hopeful
 from jobtree.core.promise import Order, Promise, Slip, add_slip
 from jobtree.core.reasons import Reason, Verdict, Why
-from jobtree.core.reserve import blank_promise, filled, look, renew
+from jobtree.core.reserve import blank_promise, filled, is_news, look, renew
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Trial
 
@@ -53,6 +54,8 @@ def start_together(trial: Trial, state: RunState) -> Verdict | None:
     whys = reasons(trial, party)
     if state.promise is None:
         promise_together(trial, party)
+    elif any(hopeful(trial.world, one) for one in party):
+        find_date_together(trial, party)
     names = ", ".join(one.key[1] for one in party if one is not state)
     return Verdict("Reserved", (Why(Reason.TOGETHER, names), *dict.fromkeys(whys)))
 
@@ -198,7 +201,7 @@ def payable_when_empty(trial: Trial, promises: Sequence[Promise]) -> bool:
 def promise_one(
     trial: Trial, state: RunState, before: Promise, reason: Reason | None, not_before: int
 ) -> Promise:
-    rank = None if reason is None else before.rank
+    rank = None if reason is None or before.at is None else before.rank
     found = look(trial.world, state, before.pod_size, rank, not_before)
     return record(trial, state, before, filled(trial.world, state, before, found), reason)
 
@@ -215,6 +218,18 @@ def record(trial: Trial, state: RunState, before: Promise, after: Promise, reaso
     after = msgspec.structs.replace(after, slips=slips)
     trial.act("Move", state, world.now, Why(reason, before.name), promise=after)
     return after
+
+
+def find_date_together(trial: Trial, party: Sequence[RunState]) -> None:
+    """Something new is known: perhaps there is an instant that suits all who wait without one (R9)."""
+    found = sorted(
+        ((one.promise, one) for one in party if one.promise is not None), key=lambda pair: pair[0].rank
+    )
+    before = [msgspec.structs.replace(promise, pod_size=pod_size(trial, one)) for promise, one in found]
+    mark = trial.mark()
+    settle_on_instant(trial, [one for _, one in found], before, Reason.RESERVED)
+    if not any(one.promise and is_news(promise, one.promise) for promise, one in found):
+        trial.rollback(mark)
 
 
 def renew_together(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:

@@ -27,6 +27,7 @@ from jobtree.core.books import Account, EnvelopeState, Tally, reported_amount, u
 from jobtree.core.durations import History
 from jobtree.core.fleet import Domain, Fleet, NodeState
 from jobtree.core.follow import upstreams
+from jobtree.core.hopes import hope_of
 from jobtree.core.kinship import Kinship
 from jobtree.core.lease import Lease, RunKey, from_wire, number_of
 from jobtree.core.ledger import Ledger
@@ -81,6 +82,7 @@ class World:
         self.cordons: dict[str, None] = {}  # failed nodes that are not cordoned yet
         self.doubtful: dict[str, None] = {}  # nodes that are not Ready, and have not failed yet
         self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
+        self.hopes = 0  # counts what could bring a date to a promise without one, money apart
         self.shaken = False  # nodes or budgets changed: promises must be looked at again
         self.diminished: set[str] = set()  # domains that lost GPUs since the last plan
         self.lottery_key = b""  # secret; whoever runs the world sets it
@@ -111,6 +113,7 @@ class World:
         if not node.gpus:
             return
         state = self.fleet.add(node)
+        self.hopes += 1
         self._reindex_promises(state)
         for pod in self._pods_on.get(node.name, {}).values():
             self.fleet.load_foreign(node.name, pod.gpus, pod.cpu_milli, pod.memory_bytes)
@@ -190,6 +193,7 @@ class World:
             if not self._pods_on[pod.node]:
                 del self._pods_on[pod.node]
             self.fleet.load_foreign(pod.node, -pod.gpus, -pod.cpu_milli, -pod.memory_bytes)
+            self.hopes += 1
 
     def _know_run(self, uid: str, namespace: str) -> None:
         """There is such a Run, or was, as a lease says: pods of its namespace that name it are Jobtree's."""
@@ -275,6 +279,7 @@ class World:
         else:
             if state.run.spec != run.spec:
                 self.edited.add(key)
+                self._gain_everywhere()  # if it runs it may end sooner now
                 self.kin.detach(state)
             state.amend(run)
             self._join_tree(state)
@@ -488,11 +493,13 @@ class World:
         envelope = self.ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
         shape = state.shape if state else None
         end = state.known_end if state else None
+        if end is not None and lease.role != "Opportunistic":  # an unpaid one does not end with a window
+            end = max(lease.start, min(end, envelope.end))
         return Held(
             lease=lease,
             envelope=envelope,
             run=state,
-            known_end=None if end is None else max(lease.start, min(end, envelope.end)),
+            known_end=end,
             cpu_milli=shape.cpu_milli if shape else 0,
             memory_bytes=shape.memory_bytes if shape else 0,
             pod_size=(state.pod_size if state else 0) or 1,
@@ -601,8 +608,12 @@ class World:
         if promise is not None:
             self._index_promise(promise, present=True)
             state.reservations = max(state.reservations, promise.number)
-        gained = -1 if undo and promise is not None else 1 if not undo and state.promise is not None else 0
-        self.fleet.flavor(state.flavor).gains += gained
+        gone, sign = (promise, -1) if undo else (state.promise, 1)
+        if gone is not None:
+            self.fleet.flavor(state.flavor).gains += sign
+            for key, _ in gone.funding:
+                if key in self.ledger.envelopes:
+                    self._give_back(self.ledger.envelopes[key], sign)
         state.promise = promise
 
     def _index_promise(self, promise: Promise, *, present: bool) -> None:
@@ -667,6 +678,7 @@ class World:
             state = self.runs.get(key)
             if state is not None and state.shape is not None:
                 state.seen = self.fleet.flavor(state.shape.flavor).gains
+                state.hoped = hope_of(self, state) if state.promise and state.promise.at is None else None
         self.cordons.clear()
         self.replaced = {
             node: held for node, names in self.replaced.items() if (held := names & self.held.keys())
@@ -818,6 +830,7 @@ class World:
         self.fleet.flavor(state.domain.flavor).gains += 1
 
     def _gain_everywhere(self) -> None:
+        self.hopes += 1
         for flavor in self.fleet.flavors.values():
             flavor.gains += 1
 
@@ -827,3 +840,9 @@ class World:
             flavors.update(envelope.spec.flavor for envelope in cap.envelopes)
         for name in flavors:
             self.fleet.flavor(name).gains += sign
+        self._give_back(held.envelope, sign)
+
+    @staticmethod
+    def _give_back(envelope: EnvelopeState, sign: int) -> None:
+        for one in envelope.kin:
+            one.gains += sign

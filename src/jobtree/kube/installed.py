@@ -12,6 +12,7 @@ from jobtree.api.meta import GROUP
 NAMESPACE = "jobtree-system"
 SERVICE_PORT = "jobtree-controller-manager:http"  # where the manager answers what it is asked
 ARCHIVE_PATH = "archive"
+ARCHIVE_ELSEWHERE = "this manager does not lead, and another one has the archive"
 POLICY_NAME = "jobtree-policy"
 POLICY_KEY = "policy.yaml"
 ACCOUNT = "jobtree-controller-manager"

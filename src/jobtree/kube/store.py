@@ -10,12 +10,14 @@ reads (a node's heartbeat): the version is then found here, not in a change.
 
 A full listing is told as ``restart``, ``upsert`` for all there is, ``finish``: what did not come up is gone,
 and its deletion, which no watch told, is a change like any other. What cannot be decoded is reported and left
-out; an object that was readable before stays as it was last read, since forgetting a lease would free what it
-holds.
+out, and found in ``unreadable``; an object that was readable before stays as it was last read, since
+forgetting a lease would free what it holds. Where ``restamp`` is given, it follows the object's metadata all
+the same, so that it can be written to, and its end is seen.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -47,10 +49,12 @@ class Change(NamedTuple, Generic[T]):
 class Unreadable(NamedTuple):
     """An object that is left out, and why."""
 
-    uid: str
-    name: str
-    namespace: str
+    head: "Head"
     why: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.head.metadata.namespace}/{self.head.metadata.name}".lstrip("/")
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -58,12 +62,24 @@ class _Metadata(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
     resource_version: str = ""
+    generation: int = 0
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] = ()
+
+
+class _Standing(msgspec.Struct):
+    phase: str = ""
 
 
 class Head(msgspec.Struct):
-    """The part of any object that says which one it is."""
+    """The part of any object that says which one it is, and how it stands."""
 
     metadata: _Metadata
+    status: _Standing | None = None
+
+    @property
+    def phase(self) -> str:
+        return self.status.phase if self.status is not None else ""
 
 
 _decode_head = msgspec.json.Decoder(Head).decode
@@ -81,8 +97,11 @@ class Store(Generic[T]):
         decode: Callable[[Encoded], Held[T]],
         unreadable: Callable[[Unreadable], None] = _nothing,
         wake: Callable[[], None] = _nothing,
+        restamp: Callable[[T, Encoded], T] | None = None,
     ) -> None:
         self.synced = False
+        self.unreadable: dict[str, Unreadable] = {}  # what cannot be read now, by UID
+        self._restamp = restamp
         self._decode = decode
         self._report = unreadable
         self._wake = wake
@@ -116,18 +135,20 @@ class Store(Generic[T]):
 
     def restart(self) -> None:
         """A full listing begins."""
-        self._unseen = set(self._held)
+        self._unseen = {*self._held, *self.unreadable}
         self._learned.clear()
 
     def upsert(self, encoded: Encoded) -> str:
         """An object is there, like this. Gives its resourceVersion."""
-        metadata = _decode_head(encoded).metadata
+        head = _decode_head(encoded)
+        metadata = head.metadata
         self._unseen.discard(metadata.uid)
         if self._is_news(metadata):
             try:
                 self._put(self._decode(encoded))
+                self.unreadable.pop(metadata.uid, None)
             except Exception as broken:  # noqa: BLE001  whatever a decoder trips over must not stop the stream
-                self._leave_out(metadata, broken)
+                self._leave_out(head, encoded, broken)
         return metadata.resource_version
 
     def delete(self, encoded: Encoded) -> str:
@@ -148,7 +169,11 @@ class Store(Generic[T]):
 
     def learn(self, encoded: Encoded) -> None:
         """The server's answer to a write, which the watch will bring too. Ignored unless it is news."""
-        held = self._decode(encoded)
+        try:
+            held = self._decode(encoded)
+        except Exception as broken:  # noqa: BLE001  as with what a watch tells
+            self._leave_out(_decode_head(encoded), encoded, broken)
+            return
         known = self._held.get(held.uid) or self.named(held.name, held.namespace)
         if held.uid in self._deleted or (
             known is not None and not _newer(held.resource_version, known.resource_version)
@@ -181,6 +206,7 @@ class Store(Generic[T]):
 
     def _remove(self, uid: str) -> None:
         self._learned.discard(uid)
+        self.unreadable.pop(uid, None)
         self._deleted[uid] = None
         if len(self._deleted) > REMEMBERED_DELETIONS:
             self._deleted.popitem(last=False)
@@ -201,9 +227,19 @@ class Store(Generic[T]):
             self._wake()
         self._changes[uid] = Change(before, after)
 
-    def _leave_out(self, metadata: _Metadata, broken: Exception) -> None:
+    def _leave_out(self, head: Head, encoded: Encoded, broken: Exception) -> None:
+        metadata = head.metadata
         why = str(broken) if isinstance(broken, (InputError, msgspec.MsgspecError)) else repr(broken)
-        self._report(Unreadable(metadata.uid, metadata.name, metadata.namespace, why))
+        before = self.unreadable.get(metadata.uid)
+        self.unreadable[metadata.uid] = Unreadable(head, why)
+        if before is None or before.why != why:
+            self._report(self.unreadable[metadata.uid])
+        known = self._held.get(metadata.uid)
+        if known is not None and self._restamp is not None:
+            with suppress(msgspec.ValidationError):
+                value = self._restamp(known.value, encoded)
+                self._put(Held(known.uid, known.name, known.namespace, metadata.resource_version, value))
+        self._wake()
 
 
 def _same(before: Held[T] | None, after: Held[T] | None) -> bool:

@@ -11,9 +11,9 @@ from aiohttp import web
 
 from jobtree.archive.dayfile import day_of
 from jobtree.archive.directory import ArchiveError, Directory
-from jobtree.kube.installed import ARCHIVE_PATH
+from jobtree.kube.installed import ARCHIVE_ELSEWHERE, ARCHIVE_PATH
 
-STANDBY = "this manager does not lead, and another one has the archive: ask again\n"
+STANDBY = f"{ARCHIVE_ELSEWHERE}: ask again\n"
 
 
 class ArchivePages:

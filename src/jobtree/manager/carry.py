@@ -158,6 +158,7 @@ class Carrier:
         """After the decisions: what others read. ``untold`` and ``unsaid`` are what could not be written."""
         told: list[Awaitable[None]] = [
             *(self._harmless("reservation", key[1], self._abandon(*key)) for key in step.abandoned),
+            *(self._harmless("reservation", key[1], self._keep_proof(*key)) for key in step.proofs),
             *(
                 self._harmless("reservation", write.name, self._write_reservation(write))
                 for write in step.reservations
@@ -244,8 +245,17 @@ class Carrier:
 
     async def _abandon(self, namespace: str, name: str) -> None:
         held = self._view.reservations.named(name, namespace)
-        if held is not None and held.value.status.state is None:
+        if held is not None and held.value.status.state != "Pending":
             await self._writer.delete(RESERVATIONS, Seen(name, namespace, held.uid, held.resource_version))
+
+    async def _keep_proof(self, namespace: str, name: str) -> None:
+        """Losers of a lottery may want to check it when the winner is long gone: nobody owns its record."""
+        held = self._view.reservations.named(name, namespace)
+        if held is not None:
+            seen = Seen(name, namespace, held.uid, held.resource_version)
+            patch = {"metadata": {"ownerReferences": None}}
+            answer = await self._writer.write(requests.merge_patch(RESERVATIONS, seen, patch))
+            self._view.reservations.learn(answer)
 
     async def _write_budget(self, name: str, status: object) -> None:
         held = self._view.budgets.named(name)

@@ -13,6 +13,7 @@ from jobtree.api.run import Run
 from jobtree.core.actions import Action
 from jobtree.core.follow import upstreams
 from jobtree.core.lease import Lease, RunKey
+from jobtree.core.promise import Promise
 from jobtree.core.reasons import Reason
 from jobtree.core.record import Record
 from jobtree.core.runs import RunState
@@ -27,8 +28,8 @@ from jobtree.manager.metrics import (
     Measure,
 )
 from jobtree.manager.steps import Deed
-from jobtree.sim.events import joined
-from jobtree.sim.keys import sign
+from jobtree.voice.events import joined
+from jobtree.voice.signing import sign
 
 PREEMPTED: frozenset[ClosureReason] = frozenset(
     {"RandomPreempt", "Reclaimed", "ReclaimedBySpare", "Shrink", "DropSpare"}
@@ -37,6 +38,7 @@ FORECAST = frozenset({"Reserve", "Move", "Withdraw", "Supersede"})
 RESOLVER_KINDS = frozenset({"Activate", "Settle", "Preempt"})
 RESOLVED = frozenset({Reason.ACTIVATED, Reason.RANDOM_PREEMPT, Reason.KEY_CHANGED})
 KEPT = frozenset({"Activate", "Supersede", "Settle"})
+Ended = tuple[Lease, ClosureReason]
 SUBMISSION = Deed(measures=(Measure(SUBMITTED),))
 
 
@@ -44,12 +46,15 @@ def deeds_of(world: World, actions: Sequence[Action]) -> dict[RunKey, tuple[Deed
     """The deeds of actions that are about to be carried out, by the Run that each is about."""
     found: dict[RunKey, tuple[Deed, ...]] = {}
     kept: set[RunKey] = set()  # Reservations: one that starts several stages is one promise
+    opened = {lease.name: lease for action in actions for lease in action.opens}
     for action in joined(actions):
-        measures = [*measures_of(world, action)]
-        if action.promise is not None and (action.run[0], action.promise.name) not in kept:
-            kept.add((action.run[0], action.promise.name))
-            measures += promise_measures(action)
-        deed = Deed(tuple(lines_of(world, action)), tuple(measures))
+        ended = [(opened.get(one.lease) or world.held[one.lease].lease, one.reason) for one in action.closes]
+        measures = [*measures_of(world, action, ended)]
+        promise = action.promise if action.kind in KEPT else None
+        if promise is not None and (action.run[0], promise.name) not in kept:
+            kept.add((action.run[0], promise.name))
+            measures += promise_measures(promise, action.at)
+        deed = Deed(tuple(lines_of(world, action, ended)), tuple(measures))
         found[action.run] = (*found.get(action.run, ()), deed)
     return found
 
@@ -57,7 +62,7 @@ def deeds_of(world: World, actions: Sequence[Action]) -> dict[RunKey, tuple[Deed
 # Logged
 
 
-def lines_of(world: World, action: Action) -> Iterator[tuple[str, dict[str, object]]]:
+def lines_of(world: World, action: Action, ended: list[Ended]) -> Iterator[tuple[str, dict[str, object]]]:
     """The line of an action: which part decided it, and why."""
     if action.kind == "Withdraw" and action.promise is None:
         return  # it is looked at again: what comes of that is told
@@ -69,9 +74,9 @@ def lines_of(world: World, action: Action) -> Iterator[tuple[str, dict[str, obje
     }
     if action.opens:
         line["opens"] = sum(lease.gpus for lease in action.opens)
-    if action.closes:
-        line["closes"] = sum(world.held[closing.lease].lease.gpus for closing in action.closes)
-        line["reasons"] = sorted({closing.reason for closing in action.closes})
+    if ended:
+        line["closes"] = sum(lease.gpus for lease, _ in ended)
+        line["reasons"] = sorted({reason for _, reason in ended})
     if action.promise is not None:
         line["reservation"] = action.promise.name
     record = action.record
@@ -109,7 +114,7 @@ def part_of(action: Action) -> str:
 # Counted
 
 
-def measures_of(world: World, action: Action) -> Iterator[Measure]:
+def measures_of(world: World, action: Action, ended: list[Ended]) -> Iterator[Measure]:
     state = world.runs[action.run]
     if action.kind == "Start" and state.shape is not None and not state.attempt:
         waited = (action.at - waits_since(world, state, action.at)) / SECOND
@@ -117,7 +122,7 @@ def measures_of(world: World, action: Action) -> Iterator[Measure]:
     if action.record is not None:
         yield from resolver_measures(action.record, state.flavor)
     if action.cause.reason is not Reason.RESIZED:
-        yield from preemption_measures(world, action)
+        yield from preemption_measures(world, ended)
 
 
 def waits_since(world: World, state: RunState, now: int) -> int:
@@ -127,14 +132,11 @@ def waits_since(world: World, state: RunState, now: int) -> int:
     return min(now, max(state.created, *ends, *ending, 0))
 
 
-def promise_measures(action: Action) -> Iterator[Measure]:
+def promise_measures(promise: Promise, at: int) -> Iterator[Measure]:
     """By how much a start missed what was promised before any slip; nothing, where it had no date."""
-    promise = action.promise
-    if promise is None or action.kind not in KEPT:
-        return
     first = next((slip.before for slip in promise.slips if slip.before is not None), promise.at)
     if first is not None:
-        yield Measure(PROMISE_ERROR, value=(action.at - first) / SECOND)
+        yield Measure(PROMISE_ERROR, value=(at - first) / SECOND)
 
 
 def resolver_measures(record: Record, flavor: str) -> Iterator[Measure]:
@@ -151,13 +153,12 @@ def resolver_measures(record: Record, flavor: str) -> Iterator[Measure]:
         yield Measure(DRAWS, value=len(decision.draws))
 
 
-def preemption_measures(world: World, action: Action) -> Iterator[Measure]:
+def preemption_measures(world: World, ended: list[Ended]) -> Iterator[Measure]:
     """A Run that lost GPUs to others counts once in each domain, for each reason."""
     lost = {
-        (lease.flavor, domain, closing.reason)
-        for closing in action.closes
-        if closing.reason in PREEMPTED
-        for lease in (world.held[closing.lease].lease,)
+        (lease.flavor, domain, reason)
+        for lease, reason in ended
+        if reason in PREEMPTED
         for domain in domains_of(world, (node for node, _ in lease.slots))
     }
     for labels in sorted(lost):

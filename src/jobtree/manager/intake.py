@@ -26,7 +26,7 @@ from jobtree.kube.decode import LiveNode, LivePod
 from jobtree.kube.store import Change
 from jobtree.manager.leasebook import LeaseBook
 from jobtree.manager.view import Changes
-from jobtree.sim.told import verdict_told
+from jobtree.voice.told import verdict_told
 
 
 class Intake:
@@ -44,6 +44,7 @@ class Intake:
         self.outlived: dict[RunKey, ReservationState] = {}  # Reservations that ended and do not say so yet
         self.stirred = True  # something changed that promises depend on
         self._decided: dict[str, Decided] = {}
+        self._numbers: dict[RunKey, int] = {}  # of Reservations, the highest by the name of their Run
 
     def take_in(self, changes: Changes) -> list[Violation]:
         for policy in changes.policy:
@@ -58,7 +59,7 @@ class Intake:
         self._note_decisions(changes.runs)
         for run in changes.runs:
             self._see_run(run)
-        found = self.book.see(changes.leases)
+        found = self.book.see(changes.leases, changes.unread)
         missed, self.book.missed = self.book.missed, []
         self.budgets.update(lease.payer[0] for lease in missed)
         self.fresh.update(lease.run for lease in missed)
@@ -151,6 +152,8 @@ class Intake:
             self.book.open(lease)
         if state.uid == run.metadata.uid:
             state.verdict = verdict_told(state)
+            taken = [self._numbers.get(key, 0) for key in (state.key, state.parent) if key is not None]
+            state.reservations = max(state.reservations, *taken)
         self.fresh.add(key_of(run))
         self.stirred = True
 
@@ -184,6 +187,8 @@ class Intake:
         number = reservation.metadata.name.rpartition("-")[2]
         if change.before is not None or not number.isdecimal() or reservation.status.state is None:
             return  # known; or begun, and never promised anything
+        named = (reservation.metadata.namespace, reservation.spec.run_ref.name)
+        self._numbers[named] = max(self._numbers.get(named, 0), int(number))
         for stage in reservation.spec.members or ("",):
             self._see_part(reservation, stage, int(number))
 
@@ -192,9 +197,11 @@ class Intake:
         reference = reservation.spec.run_ref
         name = child_name(reference.name, stage) if stage else reference.name
         state = self.world.runs.get((reservation.metadata.namespace, name))
-        if state is None or (not stage and state.uid != reference.uid):
+        if state is None:
             return
-        state.reservations = max(state.reservations, number)
+        state.reservations = max(state.reservations, number)  # an earlier Run's too: its name is taken
+        if not stage and state.uid != reference.uid:
+            return
         if reservation.status.state != "Pending" or state.promise is not None:
             return
         if state.phase in FINISHED:

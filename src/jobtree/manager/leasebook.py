@@ -36,6 +36,8 @@ class LeaseBook:
         self._ends: dict[str, Ending] = {}
         self._closing: dict[str, dict[str, Ending]] = {}  # by UID of the Run: ends not known to be written
         self._settled: set[str] = set()
+        self._unread: frozenset[str] = frozenset()  # UIDs of Runs that cannot be read: their leases stay
+        self._kept: dict[str, WireLease] = {}  # open leases of those
         self.missed: list[Lease] = []  # deleted by others, and carried since: to be told
         self.bereft: list[Lease] = []  # their Run went without ending them: they are ended, and it is told
 
@@ -85,9 +87,15 @@ class LeaseBook:
         if endings.pop(name, None) is not None and not endings:
             del self._closing[uid]
 
-    def see(self, changes: Iterable[Change[WireLease]]) -> list[Violation]:
+    def see(self, changes: Iterable[Change[WireLease]], unread: frozenset[str]) -> list[Violation]:
         """Lease objects as they are now; what is not as it should be is put right, and told."""
-        return [violation for change in changes for violation in self._see(change)]
+        self._unread = unread
+        found = [violation for change in changes for violation in self._see(change)]
+        for name, lease in list(self._kept.items()):
+            if lease.spec.run_ref.uid not in unread:
+                del self._kept[name]
+                found += self._see_open(lease)
+        return found
 
     def _see(self, change: Change[WireLease]) -> list[Violation]:
         if change.after is None:
@@ -105,6 +113,7 @@ class LeaseBook:
         name = lease.metadata.name
         self.there.discard(name)
         self._ends.pop(name, None)
+        self._kept.pop(name, None)
         self._see_ended(lease.spec.run_ref.uid, name)
         if name not in self._world.held:
             return self._see_left(lease)
@@ -131,6 +140,9 @@ class LeaseBook:
         if name in self._world.held or name in self._ends:
             return []
         known = from_wire(lease)
+        if known.uid in self._unread:
+            self._kept[name] = lease
+            return []
         ending = self._closing.get(known.uid, {}).get(name)
         found = []
         if ending is None:

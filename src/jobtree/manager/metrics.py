@@ -153,6 +153,11 @@ VIOLATIONS = Metric(
     "Invariants found broken, by their name in the specification.",
     ("invariant",),
 )
+UNREADABLE = Metric(
+    "jobtree_runs_unreadable",
+    "gauge",
+    "Runs that are there and cannot be read: their status says why.",
+)
 LEADING = Metric("jobtree_leading", "gauge", "1 in the manager that plans, 0 in one that stands by.")
 SILENCE = Metric(
     "jobtree_watch_silent_seconds",
@@ -190,6 +195,7 @@ METRICS = (
     FLEET,
     VIOLATIONS,
     LEADING,
+    UNREADABLE,
     SILENCE,
     ARCHIVE_FAILING,
     CERTIFICATE,

@@ -199,8 +199,8 @@ class Process:
         self._wake.set()
 
     def _report(self, kind: str, unreadable: Unreadable) -> None:
-        name = f"{unreadable.namespace}/{unreadable.name}".lstrip("/")
-        self._log.say("manager", f"a {kind} cannot be read and is left out", name=name, why=unreadable.why)
+        said = f"a {kind} cannot be read and is left out"
+        self._log.say("manager", said, name=unreadable.title, why=unreadable.why)
 
     def _after_write(self, count: int) -> None:
         if self._settings.stop_after_writes and count >= self._settings.stop_after_writes:

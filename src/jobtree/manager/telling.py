@@ -12,23 +12,23 @@ from itertools import islice
 import msgspec
 
 from jobtree.api.budget import Budget, BudgetStatus, ClassUse
-from jobtree.api.quantities import format_milli, format_time
-from jobtree.api.reservation import ReservationSpec, ReservationStatus
-from jobtree.api.run import Decided, Risk, RunStatus
+from jobtree.api.quantities import parse_time
+from jobtree.api.reservation import Reservation, ReservationSpec, ReservationStatus
+from jobtree.api.run import Decided, RunStatus
 from jobtree.core.actions import Action
 from jobtree.core.admit import retell
 from jobtree.core.elastic import retell_stalled
 from jobtree.core.expect import Expectations
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise
-from jobtree.core.reservations import outcome_of, promised_together, spec_of, status_of
+from jobtree.core.reservations import promised_together, spec_of, status_of
 from jobtree.core.runs import RunState
 from jobtree.core.status import Warned, budget_status, run_status
 from jobtree.core.world import World
 from jobtree.manager.intake import Intake
 from jobtree.manager.steps import Note, ReservationWrite, RunWrite
-from jobtree.sim.keys import sign
-from jobtree.sim.reservations import ENDS
+from jobtree.voice.promises import ENDS, risks_of
+from jobtree.voice.signing import sign
 
 RETELL_MS = 5_000
 RETOLD_AT_ONCE = 200
@@ -39,6 +39,7 @@ class Told(msgspec.Struct, frozen=True):
     statuses: tuple[RunWrite, ...]
     reservations: tuple[ReservationWrite, ...]
     abandoned: tuple[RunKey, ...]
+    proofs: tuple[RunKey, ...]
     budgets: tuple[tuple[str, BudgetStatus], ...]
     notes: tuple[Note, ...]
     foresaw: bool  # whether the forecasts were brought up to date
@@ -151,7 +152,13 @@ class Telling:
         self._touched, self._touched_budgets = set(), set()
         self._intake.fresh, self._intake.budgets = set(), set()
         return Told(
-            statuses, tuple(reservations), self._abandoned() if stirred else (), budgets, notes, stirred
+            statuses,
+            tuple(reservations),
+            self._abandoned() if stirred else (),
+            self._proofs() if stirred else (),
+            budgets,
+            notes,
+            stirred,
         )
 
     def retells_at(self) -> int | None:
@@ -207,13 +214,30 @@ class Telling:
         known = self._intake.reservations.get((state.key[0], promise.name))
         return known is not None and known.spec == spec and unexpecting(known.status) == status
 
+    def _proofs(self) -> tuple[RunKey, ...]:
+        """Reservations that hold the record of a lottery and would still go with their Run."""
+        known = self._intake.reservations.items()
+        return tuple(
+            key for key, one in known if one.status.lottery is not None and one.metadata.owner_references
+        )
+
+    def _has_served(self, reservation: Reservation) -> bool:
+        """Whether nobody needs its proof any more: its Run is gone, and leases of that time may be, too."""
+        status, at = reservation.status, reservation.spec.earliest_start
+        if status.lottery is None or at is None or reservation.spec.run_ref.uid in self._intake.runs:
+            return False
+        return parse_time(at) + self._world.policy.lease_retention_ms <= self._world.now
+
     def _abandoned(self) -> tuple[RunKey, ...]:
-        """Reservations that a crash left without a status: they promise nothing, and their name is free."""
+        """Reservations that a crash left without a status: they promise nothing, and their name is free.
+
+        And those whose proof has been kept for long enough.
+        """
         promised = {(state.key[0], promise.name) for state, promise in self._promised()}
         return tuple(
             key
             for key, known in self._intake.reservations.items()
-            if known.status.state is None and key not in promised
+            if (known.status.state is None and key not in promised) or self._has_served(known)
         )
 
     def _warn(self) -> tuple[Note, ...]:
@@ -262,17 +286,6 @@ class Telling:
                 self._budgets[name] = (uid, status)
                 found.append((name, status))
         return tuple(found)
-
-
-def risks_of(world: World, state: RunState, promise: Promise) -> list[tuple[str, Risk]]:
-    """Who might have to go for a promise, by UID, and with what probability."""
-    if promise.at is None:
-        return []
-    at = format_time(promise.at)
-    return [
-        (uid, Risk(reservation=promise.name, at=at, kill_probability=format_milli(odds)))
-        for uid, odds in sorted(outcome_of(world, state, promise).odds.items())
-    ]
 
 
 def unexpecting(status: ReservationStatus) -> ReservationStatus:

@@ -34,6 +34,7 @@ class Changes(NamedTuple):
     runs: list[Change[Run]]
     leases: list[Change[Lease]]
     reservations: list[Change[Reservation]]
+    unread: frozenset[str] = frozenset()  # UIDs of Runs that are there and cannot be read
 
 
 class View:
@@ -46,10 +47,10 @@ class View:
         self.policy = Store(read_policy, told("ConfigMap"), wake)
         self.nodes = Store(decode.read_live_node, told("Node"), wake)
         self.pods = Store(decode.read_live_pod, told("Pod"), wake)
-        self.budgets = Store(decode.read_budget, told("Budget"), wake)
-        self.runs = Store(decode.read_run, told("Run"), wake)
-        self.leases = Store(decode.read_lease, told("Lease"), wake)
-        self.reservations = Store(decode.read_reservation, told("Reservation"), wake)
+        self.budgets = Store(decode.read_budget, told("Budget"), wake, decode.restamp)
+        self.runs = Store(decode.read_run, told("Run"), wake, decode.restamp)
+        self.leases = Store(decode.read_lease, told("Lease"), wake, decode.restamp)
+        self.reservations = Store(decode.read_reservation, told("Reservation"), wake, decode.restamp)
         self._policy_selector = Selector(namespace, fields=f"metadata.name={POLICY_NAME}")
 
     def by_resource(self) -> dict[Resource, tuple[Store[Any], Selector]]:
@@ -78,6 +79,15 @@ class View:
             self.runs.drain(),
             self.leases.drain(),
             self.reservations.drain(),
+            self.unread(),
+        )
+
+    def unread(self) -> frozenset[str]:
+        """Runs that were never read and are to stay: what they hold is theirs."""
+        return frozenset(
+            uid
+            for uid, one in self.runs.unreadable.items()
+            if self.runs.get(uid) is None and one.head.metadata.deletion_timestamp is None
         )
 
     def everything(self) -> Changes:
@@ -89,7 +99,16 @@ class View:
         def came(store: Store[Any]) -> list[Change[Any]]:
             return [Change(None, held) for held in store]
 
-        return Changes(*(came(getattr(self, kind)) for kind in Changes._fields))
+        return Changes(
+            came(self.policy),
+            came(self.nodes),
+            came(self.pods),
+            came(self.budgets),
+            came(self.runs),
+            came(self.leases),
+            came(self.reservations),
+            self.unread(),
+        )
 
 
 class _ConfigMeta(msgspec.Struct, rename="camel"):

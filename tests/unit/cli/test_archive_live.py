@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobtree.archive.dayfile import encode
+from jobtree.manager.archivepages import STANDBY
 from tests.unit.archive.test_directory import DAY_1, lease
 from tests.unit.cli.desk import Body, Desk, budget, envelope, node
 from tests.unit.cli.fakecluster import Special, cluster, served
@@ -53,7 +54,7 @@ def test_the_managers_archive_is_read_through_the_api_server(desk: Desk, tmp_pat
 
 
 def test_a_standby_that_answers_is_asked_again(desk: Desk, tmp_path: Path) -> None:
-    standby = Reply(503, parts=[b"this manager does not lead\n"])
+    standby = Reply(503, parts=[STANDBY.encode()])
     code, out, _ = leases(desk, tmp_path, manager(*[standby] * 5), carrying())
     assert (code, len(out.split())) == ("0", 2)
 
@@ -66,6 +67,7 @@ def test_a_standby_that_answers_is_asked_again(desk: Desk, tmp_path: Path) -> No
             "bind you to the Role jobtree-archive-reader",
         ),
         (status(500, "InternalError", "the disk is gone"), "the disk is gone"),
+        (status(503, "ServiceUnavailable", "no endpoints available"), "no endpoints available"),
         (status(404, "NotFound", "services not found"), "keeps no archive"),
     ],
 )
@@ -74,7 +76,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_shown(
 ) -> None:
     refused = Reply(refusal["code"], refusal)
     recent = served(lease(7))
-    code, out, err = leases(desk, tmp_path, manager(*[refused] * 99), carrying(), recent)
+    code, out, err = leases(desk, tmp_path, manager(refused), carrying(), recent)
     assert (code, out.split()) == ("1", ["gpulease.rq.davidlangworthy.io/train-7"])
     assert says in err
     assert "archived leases are missing" in err

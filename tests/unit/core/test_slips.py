@@ -4,8 +4,8 @@ import pytest
 
 from jobtree.api.quantities import HOUR, MINUTE, SECOND
 from jobtree.core.record import verify
-from jobtree.sim.keys import sign
-from tests.unit.core.build import T0, budget, foreign_pod, node, nodes, run
+from jobtree.voice.signing import sign
+from tests.unit.core.build import T0, budget, envelope, foreign_pod, node, nodes, run, tree
 from tests.unit.core.lab import Lab
 
 
@@ -111,3 +111,86 @@ def test_a_clock_that_jumps_back_neither_hastens_nor_delays_a_promise() -> None:
     assert (lab.promised_at("b"), reasons(lab, "b")) == (2 * HOUR, [])
     lab.live(2 * HOUR)
     assert lab["b"].phase == "Running"
+
+
+# A promise without a date gets one as soon as something new makes it possible (R9)
+
+
+def undated(lab: Lab) -> Lab:
+    """All money and GPUs are in use for ever; ``b`` waits for both."""
+    lab.submit(run("a", "org", 16))
+    lab.submit(run("b", "org:b", 16, at=1))
+    assert lab.promised_at("b") is None
+    return lab
+
+
+def test_a_budget_that_is_raised_brings_a_date_at_once() -> None:
+    lab = undated(Lab(nodes("nv-a", 2), budget("org", 16)))
+    lab.put(budget("org", 32))
+    lab.settle()
+    assert (lab.promised_at("b"), reasons(lab, "b")) == (2 * HOUR, [])
+
+
+def test_nodes_that_arrive_bring_a_date_at_once() -> None:
+    lab = Lab(nodes("nv-a", 1), budget("org", 64))
+    lab.submit(run("big", "org", 16))
+    assert (lab.promised_at("big"), lab.reasons("big")) == (None, ["NoFreeSlots"])
+    lab.submit(run("small", "org", 8, at=1))
+    lab.put(node("nv-a-01", "nv-a"))
+    lab.settle()
+    assert lab["small"].phase == "Running"
+    assert lab.promised_at("big") == 2 * HOUR
+
+
+def test_a_running_run_that_will_end_sooner_brings_a_date_at_once() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org", envelope(16, maxGPUHours=100)))
+    lab.submit(run("a", "org", 16, max_duration="6h"))
+    lab.submit(run("b", "org", 16, at=1, max_duration="1h"))
+    assert lab.promised_at("b") is None
+    lab.put(run("a", "org", 16, max_duration="5h"))
+    lab.settle()
+    assert lab.promised_at("b") == 5 * HOUR
+
+
+def test_money_that_comes_back_brings_a_date_at_once_though_there_is_no_place() -> None:
+    lab = Lab(nodes("nv-a", 4), budget("org:a", 16), budget("org:c", 16))
+    lab.submit(run("a", "org:a", 16), run("c", "org:c", 16))
+    lab.submit(run("b", "org:a", 32, at=1))
+    lab.submit(run("d", "org:a", 16, at=2))
+    assert (lab.promised_at("b"), lab.promised_at("d")) == (None, None)
+    lab.put(node("nv-a-00", "nv-a", cordoned=True))
+    lab.finish("a")
+    assert lab.promised_at("d") == 2 * HOUR
+
+
+def test_stages_that_start_together_get_their_date_together() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org", 16))
+    lab.submit(run("a", "org", 16))
+    stages = [
+        {"name": name, "resources": {"gpuType": "H100-80GB", "totalGPUs": 8}, "with": others}
+        for name, others in (("x", []), ("y", ["x"]))
+    ]
+    lab.submit(tree("t", "org:t", stages, at=1))
+    assert (lab.promised_at("t-x"), lab.promised_at("t-y")) == (None, None)
+    lab.put(budget("org", 32))
+    lab.settle()
+    assert (lab.promised_at("t-x"), lab.promised_at("t-y")) == (2 * HOUR, 2 * HOUR)
+
+
+def test_what_brings_no_date_moves_no_promise() -> None:
+    lab = undated(Lab(nodes("nv-a", 2), budget("org", 16)))
+    lab.put(budget("org", 17))
+    assert [action.kind for action in lab.settle().actions] == []
+    assert lab.promised_at("b") is None
+
+
+def test_a_promise_counts_on_other_payers_when_an_edit_takes_its_own_away() -> None:
+    """Nobody else may start with what the new envelope keeps for it."""
+    lab = promised()
+    lab.put(budget("org:b", envelope(32, "other")))
+    lab.settle()
+    assert (lab.promised_at("b"), lab.promise("b").funding) == (2 * HOUR, ((("org-b", "other"), 32),))
+    assert reasons(lab, "b") == []
+    lab.put(node("nv-a-04", "nv-a"))
+    lab.submit(run("c", "org:b", 8, at=2))
+    assert lab["c"].phase == "Reserved"

@@ -127,7 +127,14 @@ def test_what_cannot_be_read_is_reported_and_left_out() -> None:
     assert store.upsert(encoded("bad", 5, size="many")) == "5"
     store.upsert(encoded("good", 6))
     assert [held.name for held in store] == ["good"]
-    assert [(report.name, report.uid) for report in reports] == [("bug", "uid-bug"), ("bad", "uid-bad")]
+    assert [(report.title, report.head.metadata.uid) for report in reports] == [
+        ("default/bug", "uid-bug"),
+        ("default/bad", "uid-bad"),
+    ]
+    assert list(store.unreadable) == ["uid-bug", "uid-bad"]
+    store.upsert(encoded("bad", 7, size=1))
+    store.delete(encoded("bug", 8))
+    assert (store.unreadable, [held.name for held in store]) == ({}, ["good", "bad"])
     assert "ZeroDivisionError" in reports[0].why
 
 
@@ -139,6 +146,18 @@ def test_an_object_that_becomes_unreadable_is_kept_as_it_was() -> None:
     held = store.get("uid-a")
     assert held is not None
     assert (held.resource_version, held.value) == ("1", 5)
+
+
+def test_what_becomes_unreadable_still_follows_its_version_where_that_can_be_told() -> None:
+    store = Store(read, restamp=lambda known, _: known)
+    store.upsert(encoded("a", 1, size=5))
+    store.learn(encoded("a", 2, size="many"))
+    held = store.get("uid-a")
+    assert held is not None
+    assert (held.resource_version, held.value, list(store.unreadable)) == ("2", 5, ["uid-a"])
+    store.restart()
+    store.finish()
+    assert (store.unreadable, len(store)) == ({}, 0), "a listing that does not name it ends it"
 
 
 def test_the_answer_to_a_write_is_seen_before_the_watch_brings_it() -> None:

@@ -30,12 +30,14 @@ from jobtree.kube.resources import (
 )
 from jobtree.kube.writes import Writer
 from jobtree.manager.archivist import Archivist, Filing
+from jobtree.manager.beacon import Heard
 from jobtree.manager.carry import Carrier, RefusedError
 from jobtree.manager.gauges import Gauges
 from jobtree.manager.herald import Herald
 from jobtree.manager.keeper import Keeper
 from jobtree.manager.log import Log
 from jobtree.manager.metrics import Metrics
+from jobtree.manager.misfits import Misfits
 from jobtree.manager.model import Model
 from jobtree.manager.steps import Deed
 from jobtree.manager.view import View
@@ -235,6 +237,9 @@ class Manager:
         self.carrier = Carrier(self.writer, self.view, log)
         self.keeper = Keeper(self.writer, self.view, log, lambda: server.now, lambda: None)
         self.herald = Herald(self.writer, self.view, log)
+        self.heard: list[Heard] = []  # of the beacon
+        self.rounds: tuple[tuple[str, int], ...] = ()  # that draws wait for
+        self.misfits = Misfits(self.writer, self.view, log)
         self.violations: list[str] = []
         self.metrics = Metrics()
         self.metrics.of_world = Gauges(
@@ -289,7 +294,9 @@ class Manager:
         if self.model.is_behind(changes):
             self.load()
             return False
-        step = self.model.advance(changes, self.keeper.news(), self.server.now)
+        news = [*self.keeper.news(), *self.heard]
+        step = self.model.advance(changes, news, self.server.now)
+        self.rounds = step.rounds
         self.violations += map(str, step.violations)
         for measure in step.measures:
             self.metrics.take(measure)
@@ -311,8 +318,9 @@ class Manager:
             self.model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
         self.model.telling.unsay(self.carrier.unsaid)
         await self.keeper.settle()
-        self.herald.tell(step.notes)
+        self.herald.tell((*step.notes, *self.keeper.notes()))
         self.herald.cordon(step.cordons, self.server.now)
+        await self.misfits.tell(self.server.now)
         await self.herald.settle()
         filed = self.archivist and await self.archivist.work(self.model, self._set_aside, self.server.now)
         if self.dead:

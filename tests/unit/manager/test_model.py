@@ -1,9 +1,11 @@
 """From submit to the end, on a cluster in memory."""
 
+import msgspec
 import pytest
 
+from jobtree.core.record import Record, verify
 from jobtree.kube.errors import StatusError
-from jobtree.kube.resources import BUDGETS, LEASES, PODS, RUNS
+from jobtree.kube.resources import BUDGETS, LEASES, PODS, RESERVATIONS, RUNS
 from jobtree.manager.carry import FINALIZER
 from tests.unit.manager.cluster import Body, Manager, Server
 from tests.unit.manager.stage import (
@@ -193,6 +195,32 @@ def test_a_promise_comes_due_the_loser_goes_and_the_winner_runs() -> None:
         "second"
     ] * 2
     assert manager.violations == []
+
+
+def test_the_proof_of_a_lottery_outlives_the_run_that_won_it() -> None:
+    """Losers may check it for as long as leases are kept, and nobody else's Reservation gets its name."""
+    server = fleet(nodes=2)
+    put_budget(server, "other", 16)
+    put_run(server, "loser", "org", 16)
+    manager = Manager(server)
+    manager.settle()
+    for _ in range(2):
+        put_run(server, "winner", "other", 16)
+        manager.settle()
+        server.now += 60_000
+        manager.settle()
+        assert phase(server, "winner") == "Running"
+        server.delete(RUNS.path("ns", "winner"))
+        manager.settle()
+        server.now += 60_000
+        manager.settle()
+    kept = [one for one in server.all(RESERVATIONS) if "lottery" in one["status"]]
+    assert [one["metadata"]["name"] for one in kept] == ["winner-1", "winner-2"]
+    assert [verify(msgspec.convert(one["status"]["lottery"], Record)) for one in kept] == [[], []]
+    server.now += 31 * 24 * 3_600_000
+    put_run(server, "anyone", "org", 8)
+    manager.settle()
+    assert [one for one in server.all(RESERVATIONS) if "lottery" in one["status"]] == []
 
 
 def test_what_happened_while_no_manager_was_there_is_not_missed() -> None:

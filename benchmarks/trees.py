@@ -1,0 +1,86 @@
+"""Job trees: one arrives, its preparation ends, two stages start together, and it is cancelled again."""
+
+from functools import partial
+
+import msgspec
+
+from benchmarks.arrivals import Fleet
+from benchmarks.fixtures import FLAVOR, team
+from benchmarks.sampling import settle_memory, timed
+from benchmarks.workload import parse_run, run_document
+from jobtree.api.quantities import SECOND, format_time
+from jobtree.api.run import Run
+from jobtree.core.plan import plan
+from jobtree.core.world import World
+
+
+class Trees(msgspec.Struct, frozen=True):
+    """Nanoseconds until nothing is left to do."""
+
+    arrivals: list[int]
+    starts: list[int]
+    leaves: list[int]
+
+
+def measure_trees(fleet: Fleet, count: int) -> Trees:
+    world, seen = fleet.world, Trees([], [], [])
+    settle_memory()
+    for number in range(count):
+        world.tick(world.now + SECOND)
+        tree = tree_of(fleet, number)
+        key = (tree.metadata.namespace, tree.metadata.name)
+        seen.arrivals.append(timed(partial(arrive, world, tree))[1])
+        seen.starts.append(timed(partial(finish, world, (key[0], f"{key[1]}-prep")))[1])
+        train = world.runs[key[0], f"{key[1]}-train"]
+        assert train.phase == "Running", f"the stages did not start: {train.verdict}"
+        seen.leaves.append(timed(partial(leave, world, key))[1])
+    return seen
+
+
+def tree_of(fleet: Fleet, number: int) -> Run:
+    """Preparation without GPUs, then training and evaluation together."""
+    stages = [
+        {"name": "prep", "resources": {"totalGPUs": 0, "pods": 2}},
+        {"name": "train", "resources": {"gpuType": FLAVOR, "totalGPUs": 128}, "after": ["prep"]},
+        {
+            "name": "eval",
+            "resources": {"gpuType": FLAVOR, "totalGPUs": 8},
+            "after": ["prep"],
+            "with": ["train"],
+        },
+    ]
+    document = run_document(
+        f"tree-{number}", team(fleet.scale, number % fleet.scale.teams), 0, fleet.world.now
+    )
+    del document["spec"]["resources"]
+    return parse_run({**document, "spec": {**document["spec"], "stages": stages, "quota": {"maxGPUs": 200}}})
+
+
+def settle(world: World) -> None:
+    """Plan and carry out, until nothing is left to do."""
+    while True:
+        decided = plan(world)
+        world.commit(decided)
+        for child in decided.children:
+            name = child.metadata.name
+            metadata = msgspec.structs.replace(
+                child.metadata, uid=f"{name}-uid", creation_timestamp=format_time(world.now)
+            )
+            world.put_run(msgspec.structs.replace(child, metadata=metadata))
+        if not decided.actions and not decided.children:
+            return
+
+
+def arrive(world: World, tree: Run) -> None:
+    world.put_run(tree)
+    settle(world)
+
+
+def finish(world: World, key: tuple[str, str]) -> None:
+    world.finish(key, succeeded=True, at=world.now)
+    settle(world)
+
+
+def leave(world: World, key: tuple[str, str]) -> None:
+    world.drop_run(key)
+    settle(world)

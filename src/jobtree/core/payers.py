@@ -1,0 +1,80 @@
+"""Payers: who may be asked to pay for a Run, in what order (C2, C3, C9)."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jobtree.api.lease import LeaseClass
+from jobtree.core.books import EnvelopeState
+from jobtree.core.runs import RunState
+
+if TYPE_CHECKING:
+    from jobtree.core.world import World
+
+SPONSOR_TIER = 1000
+
+
+class Candidate(msgspec.Struct, frozen=True, eq=False):
+    """An envelope that may be asked: how far its owner is, and what its money would be called."""
+
+    tier: int
+    class_: LeaseClass
+    envelope: EnvelopeState
+
+
+Candidates = tuple[Candidate, ...]
+
+
+def candidates(world: "World", state: RunState) -> Candidates:
+    """All envelopes of the Run's flavor that may be asked, in the order of C2."""
+    sponsors = state.sponsors
+    key = (state.owner, state.flavor, sponsors)
+    known = world.ledger.candidates.get(key)
+    if known is None:
+        found = list(_family(world, state.owner, state.flavor))
+        for number, sponsor in enumerate(sponsors):
+            found += _sponsor(world, state, sponsor, SPONSOR_TIER + number)
+        found.sort(key=_payer_order)
+        known = world.ledger.candidates[key] = _first_of_each(found)
+    return known
+
+
+def last_closing(world: "World", state: RunState) -> int | None:
+    """When the last window of all its payers closes; None where it has no payers."""
+    key = (state.owner, state.flavor, state.sponsors)
+    if key not in world.ledger.closings:
+        ends = (candidate.envelope.end for candidate in candidates(world, state))
+        world.ledger.closings[key] = max(ends, default=None)
+    return world.ledger.closings[key]
+
+
+def _payer_order(candidate: Candidate) -> tuple[int, int, str, str]:
+    return (candidate.tier, candidate.envelope.end, *candidate.envelope.key)
+
+
+def _family(world: "World", owner: str, flavor: str) -> Iterator[Candidate]:
+    for tier, owners in enumerate(world.ledger.family.tiers(owner)):
+        for relative in owners:
+            for envelope in world.ledger.by_owner.get(relative, ()):
+                if envelope.spec.flavor == flavor and (tier == 0 or envelope.spec.sharing == "family"):
+                    yield Candidate(tier, "Owned" if tier == 0 else "Shared", envelope)
+
+
+def _sponsor(world: "World", state: RunState, sponsor: str, tier: int) -> Iterator[Candidate]:
+    for envelope in world.ledger.by_owner.get(sponsor, ()):
+        if envelope.spec.flavor == state.flavor and envelope.lends_to(state.owner):
+            yield Candidate(tier, "Borrowed", envelope)
+
+
+def _first_of_each(found: Sequence[Candidate]) -> Candidates:
+    """An envelope is asked once, in its nearest tier."""
+    nearest: dict[tuple[str, str], Candidate] = {}
+    for candidate in found:
+        nearest.setdefault(candidate.envelope.key, candidate)
+    return tuple(nearest.values())
+
+
+def sponsored(world: "World", state: RunState, sponsor: str) -> bool:
+    """Whether that sponsor has anything to lend to the Run's owner."""
+    return any(True for _ in _sponsor(world, state, sponsor, SPONSOR_TIER))

@@ -1,0 +1,83 @@
+"""Runs that cannot be read are told so: no Run is lost (I11).
+
+The API server took them, under another version of the kinds perhaps, or Jobtree knows a rule that the server
+does not. Each waits with its reason in its status until somebody mends or deletes it. One that holds
+something keeps it: its leases stay, and its phase is left alone. One that is being deleted goes when its
+leases are ended, as any other.
+"""
+
+from jobtree.api.meta import Condition
+from jobtree.api.quantities import format_time
+from jobtree.api.run import RunStatus
+from jobtree.core.reasons import Reason, Verdict, Why
+from jobtree.core.status import CONDITIONS
+from jobtree.kube import requests
+from jobtree.kube.errors import FencedError, KubeError
+from jobtree.kube.requests import Request, Seen
+from jobtree.kube.resources import RUNS
+from jobtree.kube.store import Unreadable
+from jobtree.kube.writes import Writer
+from jobtree.manager.carry import FINALIZER, plain
+from jobtree.manager.log import Log
+from jobtree.manager.view import View
+
+MAX_MESSAGE = 4096
+
+
+class Misfits:
+    def __init__(self, writer: Writer, view: View, log: Log) -> None:
+        self._writer = writer
+        self._view = view
+        self._log = log
+        self._told: dict[str, str] = {}  # by UID: what was told last
+
+    async def tell(self, now: int) -> None:
+        """Whatever is not written now is written with the next change."""
+        unreadable = self._view.runs.unreadable
+        self._told = {uid: said for uid, said in self._told.items() if uid in unreadable}
+        for uid, one in list(unreadable.items()):
+            request = self._let_go(one) if one.head.metadata.deletion_timestamp else self._say(one, now)
+            if request is None:
+                continue
+            try:
+                self._view.runs.learn(await self._writer.write(request))
+                self._told[uid] = one.why
+            except FencedError:
+                raise
+            except KubeError as refused:
+                self._log.say("binder", "a status was refused", run=one.title, why=str(refused))
+
+    def _say(self, one: Unreadable, now: int) -> Request | None:
+        metadata, known = one.head.metadata, self._view.runs.get(one.head.metadata.uid)
+        if self._told.get(metadata.uid) == one.why or known is not None:
+            return None  # told; or it was readable before, and goes on as it was
+        verdict = Verdict("Pending", (Why(Reason.UNREADABLE, one.why),))
+        status = {"reason": verdict.reason, "message": verdict.message[:MAX_MESSAGE]}
+        if one.head.phase in ("", "Pending"):
+            status |= plain(pending(metadata.generation, now))
+        return requests.merge_patch(RUNS, seen(one), {"status": status}, "status")
+
+    def _let_go(self, one: Unreadable) -> Request | None:
+        uid, finalizers = one.head.metadata.uid, one.head.metadata.finalizers
+        open_leases = any(
+            held.value.spec.run_ref.uid == uid and held.value.status.end is None for held in self._view.leases
+        )
+        if FINALIZER not in finalizers or open_leases or self._view.runs.get(uid) is not None:
+            return None
+        rest = [name for name in finalizers if name != FINALIZER]
+        return requests.merge_patch(RUNS, seen(one), {"metadata": {"finalizers": rest}})
+
+
+def seen(one: Unreadable) -> Seen:
+    metadata = one.head.metadata
+    return Seen(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
+
+
+def pending(generation: int, now: int) -> RunStatus:
+    """The status of a Run that waits, and of which nothing else is known."""
+    since = format_time(now)
+    standing = tuple(
+        Condition(type=name, status="False", reason=str(Reason.UNREADABLE), last_transition_time=since)
+        for name, _ in CONDITIONS
+    )
+    return RunStatus(phase="Pending", conditions=standing, observed_generation=generation)

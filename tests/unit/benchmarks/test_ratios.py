@@ -1,0 +1,234 @@
+"""Every bar of ``make bench``, small enough for every day: four times as much must not cost sixteen times.
+
+What is counted are lines of Python that run, so no machine is too slow and none too busy: the same code gives
+the same count everywhere. A bar in ``benchmarks/bars.py`` without a row here is found. Of each row the bound
+is on the ratio: linear costs come to about four, quadratic ones to sixteen, what does not depend on the
+size at all to one.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks import bars
+from benchmarks.arrivals import Fleet, Kind, arrive, decide, measure_refusals
+from benchmarks.arrivals import Samples as Arrivals
+from benchmarks.day import measure_day
+from benchmarks.failures import eager_world
+from benchmarks.fixtures import node_name
+from benchmarks.grow import build, documents, full_world, parse, thin_out
+from benchmarks.promises import NONCE, lottery_case
+from benchmarks.scale import Scale
+from benchmarks.trees import measure_trees
+from benchmarks.workload import arrival
+from jobtree.api.quantities import SECOND
+from jobtree.core.forecast import remembered_odds
+from jobtree.core.lottery import hold
+from jobtree.core.odds import exact, simulated
+from jobtree.core.plan import plan
+from jobtree.core.reservations import to_wire
+from jobtree.core.world import World
+from jobtree.manager.gauges import Gauges
+
+Event = Callable[[], object]
+SAME = 1.3  # the size does not matter
+SOME = 2.2  # a part of it looks at every domain
+LINEAR = 5.5  # four times as much, and something for what is sorted
+WALKS = 9.0  # every draw walks along the tickets that are left
+
+
+def lines(event: Event) -> int:
+    """Lines of Python that run in the course of an event, every turn of a loop among them."""
+    count = 0
+
+    def note(_frame: FrameType, what: str, _of: object) -> Any:  # noqa: ANN401  as sys.settrace has it
+        nonlocal count
+        count += what == "line"
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        event()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def scale(size: int, closed: int = 50) -> Scale:
+    """So many domains of four nodes each, and as many budgets: larger fleets have more teams."""
+    budgets = max(5, size)
+    return Scale(
+        "small", nodes=4 * size, domains=size, budgets=budgets, closed_leases=closed, free_percent=30
+    )
+
+
+def in_use(size: int) -> Fleet:
+    made = scale(size)
+    world = full_world(made)
+    thin_out(world, made)
+    return Fleet(made, world)
+
+
+def decision(fleet: Fleet, kind: Kind) -> Event:
+    """What is decided about one arrival, after another like it."""
+    arrive(fleet, kind, 0, Arrivals())
+    run = arrival(fleet.scale, 1, kind.gpus, fleet.world.now, grouped=kind.grouped)
+    return partial(decide, fleet.world, run)
+
+
+def an_arrival(size: int) -> Event:
+    """On a fleet so large."""
+    fleet = in_use(4 * size)
+    return decision(fleet, Kind(8, grouped=False))
+
+
+def an_arrival_in_groups(size: int) -> Event:
+    """The same, of a gang whose groups must each sit in one domain."""
+    fleet = in_use(4 * size)
+    return decision(fleet, Kind(64, grouped=True))
+
+
+def a_wide_arrival(size: int) -> Event:
+    """Of so many GPUs, eight at a time."""
+    fleet = in_use(24)
+    kind = Kind(8 * size, grouped=False)
+    return decision(fleet, kind)
+
+
+def an_arrival_after(size: int) -> Event:
+    """With so many closed leases in the books."""
+    made = scale(6, closed=60 * size)
+    world = full_world(made)
+    thin_out(world, made)
+    found = documents(made, world)
+    fleet = Fleet(made, build(map(parse, found), world.now))
+    return decision(fleet, Kind(8, grouped=False))
+
+
+def a_refusal(size: int) -> Event:
+    """On a fleet so large, and full: the arrival gets a Reservation."""
+    made = scale(3 * size)
+    fleet = Fleet(made, full_world(made))
+    measure_refusals(fleet, Kind(8, grouped=False), 1)
+    return partial(measure_refusals, fleet, Kind(8, grouped=False), 1)
+
+
+def all_reservations(size: int) -> Event:
+    """Written anew, while so many Runs wait."""
+    made = scale(8)
+    world = full_world(made)
+    for number in range(3 * size):
+        world.put_run(arrival(made, number, 8, world.now, grouped=False))
+    world.commit(plan(world))
+    promised = [(state, state.promise) for state in world.runs.values() if state.promise]
+    assert len(promised) == 3 * size
+    remembered_odds.cache_clear()
+
+    def write() -> None:
+        for state, promise in promised:
+            to_wire(world, state, promise)
+
+    write()
+    return write
+
+
+def a_resolution(size: int) -> Event:
+    case = lottery_case(6 * size)
+    return partial(hold, case, NONCE)
+
+
+def exact_odds(size: int) -> Event:
+    """One ticket more: at most as many times as many orders as there are tickets."""
+    case = lottery_case(5 if size == FEW else 6)
+    return partial(exact, case)
+
+
+def simulated_odds(size: int) -> Event:
+    case = lottery_case(2 * size)
+    return partial(simulated, case)
+
+
+def a_day(size: int) -> Event:
+    """With so many arrivals, on a fleet that has room for them."""
+    return partial(measure_day, scale(40), 8 * size)
+
+
+def an_end_while_many_want_to_grow(size: int) -> Event:
+    made = scale(2 * size)
+    world = eager_world(made, 3 * size)
+    key = min(key for key, state in world.runs.items() if state.width == 16)
+    world.tick(world.now + SECOND)
+    world.finish(key, succeeded=True, at=world.now)
+    return partial(plan, world)
+
+
+def failing(world: World, names: list[str]) -> Event:
+    world.tick(world.now + SECOND)
+    for name in names:
+        world.put_node(msgspec.structs.replace(world.fleet.nodes[name].node, failed=True))
+    return partial(plan, world)
+
+
+def a_failure(size: int) -> Event:
+    """Of one node, in a fleet so large."""
+    return failing(eager_world(scale(2 * size), 2 * size), [node_name(0)])
+
+
+def an_outage(size: int) -> Event:
+    """Of so many nodes at once."""
+    return failing(eager_world(scale(40), 40), [node_name(number) for number in range(2 * size)])
+
+
+def a_scrape(size: int) -> Event:
+    world = in_use(size).world
+    gauges = Gauges(lambda: world, lambda: world.now)
+    gauges.page()
+    return gauges.page
+
+
+def a_tree(size: int) -> Event:
+    """On a fleet so large."""
+    fleet = in_use(4 * size)
+    measure_trees(fleet, 1)
+    return partial(measure_trees, fleet, 1)
+
+
+FEW, MANY = 4, 16
+ROWS: dict[str, list[tuple[Callable[[int], Event], float]]] = {
+    "DECIDE_MS": [(an_arrival, SAME), (a_wide_arrival, LINEAR)],
+    "FLEET_RATIO": [(an_arrival_in_groups, SAME)],
+    "CLOSED_RATIO": [(an_arrival_after, SAME)],
+    "RESERVATION_MS": [(a_refusal, SOME)],
+    "FORECAST_MS": [(all_reservations, LINEAR)],
+    "RESOLUTION_MS": [(a_resolution, WALKS)],
+    "EXACT_ODDS_MS": [(exact_odds, 7)],
+    "SIMULATED_ODDS_MS": [(simulated_odds, WALKS)],
+    "DAY_S": [(a_day, LINEAR)],
+    "GROWTH_MS": [(an_end_while_many_want_to_grow, LINEAR)],
+    "REPAIR_MS": [(a_failure, LINEAR)],
+    "OUTAGE_MS": [(an_outage, LINEAR)],
+    "SCRAPE_MS": [(a_scrape, LINEAR)],
+    "TREE_MS": [(a_tree, SOME)],
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "bound"), [pytest.param(*row, id=row[0].__name__) for rows in ROWS.values() for row in rows]
+)
+def test_four_times_as_much_does_not_cost_sixteen_times(row: Callable[[int], Event], bound: float) -> None:
+    row(FEW)()  # what is loaded and remembered on first use is not what is asked for
+    few, many = lines(row(FEW)), lines(row(MANY))
+    assert many <= bound * few, f"{few} lines, then {many}: {many / few:.1f} times as many"
+
+
+def test_every_bar_has_a_row() -> None:
+    named = {
+        name for name in vars(bars) if name.isupper() and isinstance(getattr(bars, name), (bars.Bar, dict))
+    }
+    assert named == ROWS.keys()
