@@ -17,7 +17,7 @@ PYTEST      := $(BIN)/python -m pytest --hypothesis-profile=$(PROFILE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint format unit suite soak site live soak-live cluster docs bench bench-live replay crds manifests image chart scenarios-rewrite lock clean python-is-usable
+.PHONY: help venv demo test lint format unit suite soak site live soak-live cluster docs bench bench-live bench-replay replay crds manifests image chart scenarios-rewrite lock clean python-is-usable
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ bench: venv ## Measure, and compare with the recorded bounds
 bench-live: venv ## Measure the manager on a real API server beside that server's limits (ROWS=gangs,idle for some)
 	$(BIN)/python -m benchmarks.live --write $(if $(ROWS),--rows $(ROWS))
 
+bench-replay: venv ## Measure how long Jobtree takes to replay 100,000 jobs (JOBTREE_TRACES for the real ones)
+	$(BIN)/python -m benchmarks.replay_speed
+
 replay: venv ## Compare with other schedulers on real traces (JOBTREE_TRACES), and write docs/comparison.md
 	$(BIN)/python -m benchmarks.replay --write
 
@@ -105,8 +108,8 @@ crds: venv ## Generate config/crd from the api's structs
 manifests: crds ## Generate the chart's templates from config/crd and deploy/kustomize/base
 	$(BIN)/python deploy/helm/generate.py
 
-image: venv ## Build the manager's image into build/image, as root (make image TAG=1.2.3)
-	$(BIN)/python deploy/image/build.py $(if $(TAG),--tag $(TAG))
+image: venv ## Build the manager's image into build/image, as root (TAG=1.2.3; FRESH=1 renews its base)
+	$(BIN)/python deploy/image/build.py $(if $(TAG),--tag $(TAG)) $(if $(FRESH),--fresh)
 
 chart: manifests ## Pack the Helm chart into build/charts, with an index: ready to be hosted
 	mkdir -p build/charts

@@ -1,19 +1,35 @@
 """The page docs/comparison.md: a table and a plot for every case, from the reports of its replays."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.verdicts import CLAIMS, Found, bars
 from jobtree.replay.plots import Axis, Line, picture
 from jobtree.replay.report import Report
 
 HEAD = """\
 # Comparison
 
-Jobtree next to the schedulers that people use today, on the same real jobs. `make replay` makes this page;
-[Simulate](simulate.md) says what each figure means and how each scheduler works. Fleets are sized so that the
-work of the trace is the stated share of what they could do while jobs arrive; budgets add up to the fleet, in
-proportion to what each team asks for. Jobs save their state every 30 minutes, and when they are warned.
+Jobtree next to the schedulers that people use today, on the same real jobs: Microsoft's Philly trace, four
+virtual clusters as four teams on one fleet, and two clusters of its ITP trace. [Simulate](simulate.md) says
+what each figure means and how each scheduler works.
+
+- Fleets are sized so that the work of the jobs is the stated share of what they could do while jobs arrive.
+  They are empty at the start. Budgets add up to the fleet, in proportion to what each team asks for.
+- Philly: days 55 to 116, which published simulations use, too, every nth job, on a fleet that is
+  smaller in proportion, so that the load and the weeks that jobs last stay as they are. ITP: the first jobs
+  of each cluster.
+- `maxDuration` is the true duration times an overestimate as people give it (seeded), or nobody declares
+  one. Then backfill counts on the longest duration of the trace.
+- Jobs save their state every 30 minutes, and when they are warned (`onNotice: Checkpoint`). Outages of
+  nodes are those of the `stepfun_faults2024` trace.
+- `conservative` holds places for the first 30 in line. Holding 100 or 1,000 gave the same waits in the
+  Philly cases, holding 10 other ones.
+
+`make replay` makes this page and its plots from the traces in `JOBTREE_TRACES`. It keeps every report in
+`build/replay` and makes again only what has changed. `python -m benchmarks.replay --case philly-90 --jobs
+0` replays all jobs of one case.
 """
 COLUMNS = (
     "scheduler",
@@ -31,10 +47,10 @@ COLUMNS = (
 )
 
 
-def write_page(folder: Path, found: Mapping[str, Sequence[Report]]) -> None:
+def write_page(folder: Path, found: Found) -> None:
     plots = folder / "comparison"
     plots.mkdir(exist_ok=True)
-    parts = [HEAD]
+    parts = [HEAD, verdicts(found)]
     for title, reports in found.items():
         if reports:
             name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
@@ -44,11 +60,20 @@ def write_page(folder: Path, found: Mapping[str, Sequence[Report]]) -> None:
     (folder / "comparison.md").write_text("\n".join(parts), encoding="utf-8")
 
 
+def verdicts(found: Found) -> str:
+    """Every bar with what was measured, then where Jobtree loses and why."""
+    lines = ["## What was asked and what was measured\n", "| asked | measured | |", "|---|---|---|"]
+    lines += [f"| {bar.asked} | {bar.measured} | {'yes' if bar.holds else '**no**'} |" for bar in bars(found)]
+    lines += ["\n## Where Jobtree loses, and why\n"]
+    lines += [f"{claim.text}\n" for claim in CLAIMS if claim.holds(found)] or ["Nowhere in these replays.\n"]
+    return "\n".join(lines)
+
+
 def about(report: Report) -> str:
     spec = report.spec
     return (
         f"{spec.jobs:,} jobs, {spec.work_gpu_hours:,.0f} GPU-hours, "
-        f"{spec.nodes:,} nodes with {spec.gpus:,} GPUs in {spec.domains} domains, {spec.outages} outages.\n"
+        f"{spec.nodes:,} nodes with {spec.gpus:,} GPUs; domains: {spec.domains}; outages: {spec.outages}.\n"
     )
 
 

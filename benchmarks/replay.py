@@ -1,9 +1,9 @@
 """``python -m benchmarks.replay``: Jobtree and other schedulers on the same real jobs, and the page about it.
 
-Every case takes every nth job of its trace (``--jobs``, 0 for all of them). Each report is kept in
-build/replay and made again only when its scene or the code behind it has changed, so the whole can be run in
-parts: ``--case philly-90 --policy easy``. ``--write`` makes docs/comparison.md and its plots from the reports
-that are there.
+Every case takes a part of its trace (``--jobs`` sets another, 0 all of it). Each replay's report is kept in
+build/replay and made again only when its scene or the code behind it has changed, so the whole can be run
+in parts: ``--case philly-90 --policy easy``; ``--as-is`` trusts whatever is there. ``--write`` makes
+docs/comparison.md and its plots from the reports that are there.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.comparison import write_page
+from jobtree.replay.compare import read_report
 from jobtree.replay.figures import report_of
 from jobtree.replay.ground import made_up, made_up_budgets
 from jobtree.replay.named import POLICIES
@@ -44,12 +45,22 @@ class Case(msgspec.Struct, frozen=True):
     load_percent: int
     outages: bool = False
     declares: Declares = "typical"
+    jobs: int = 300
+    thinned: bool = False  # every nth job, else the first
 
 
 PHILLY = Cut((), 55 * DAY_S, 116 * DAY_S)
 BASES = (
     *(
-        Case(f"philly-{load}", f"Philly, four teams, {load} % load", "philly_vc4", PHILLY, load)
+        Case(
+            f"philly-{load}",
+            f"Philly, four teams, {load} % load",
+            "philly_vc4",
+            PHILLY,
+            load,
+            jobs=600,
+            thinned=True,
+        )
         for load in (70, 90, 110)
     ),
     *(
@@ -57,9 +68,6 @@ BASES = (
         for name in ("cluster04", "cluster03")
     ),
 )
-
-
-JOBS = 1200
 
 
 def cases() -> Iterator[Case]:
@@ -77,9 +85,10 @@ def cases() -> Iterator[Case]:
                 )
 
 
-def scene(case: Case, jobs: int) -> Scene:
+def scene(case: Case) -> Scene:
     """The jobs of a case on a fleet of the size that gives the load, budgets in proportion to demand."""
-    trace = thinned(read_trace(str(TRACES / case.folder / "jobs.csv.gz"), cut=case.cut), jobs)
+    whole = read_trace(str(TRACES / case.folder / "jobs.csv.gz"), cut=case.cut)
+    trace = part_of(whole, case.jobs, thinned=case.thinned)
     demand = sum(gpus * duration for gpus, duration in zip(trace.gpus, trace.duration, strict=True))
     gpus = demand * 100 / case.load_percent / (trace.submit[-1] - trace.submit[0])
     nodes = max(1, round(gpus / GPUS_PER_NODE))
@@ -97,14 +106,18 @@ def scene(case: Case, jobs: int) -> Scene:
     )
 
 
-def thinned(trace: Trace, jobs: int) -> Trace:
-    """Every so manieth job, so that at most so many are left; all of them for 0.
+def part_of(trace: Trace, jobs: int, *, thinned: bool) -> Trace:
+    """At most so many jobs: every nth, or the first; all of them for 0.
 
-    Days and durations stay as they are, and so does the load on a fleet that is smaller in proportion.
+    A thinned trace keeps its days and durations, and its load on a fleet that is smaller in proportion: right
+    where jobs last for weeks. The first jobs keep the fleet as it was: right where jobs are short and gangs
+    are as large as a thinned fleet.
     """
-    every = -(-len(trace) // jobs) if jobs else 1
-    columns = {name: getattr(trace, name)[::every] for name in ("submit", "duration", "gpus", "team", "row")}
-    return msgspec.structs.replace(trace, **columns, digest=f"{trace.digest} {every}")
+    if not 0 < jobs < len(trace):
+        return trace
+    part = slice(None, None, -(-len(trace) // jobs)) if thinned else slice(jobs)
+    columns = {name: getattr(trace, name)[part] for name in ("submit", "duration", "gpus", "team", "row")}
+    return msgspec.structs.replace(trace, **columns, digest=f"{trace.digest} {part}")
 
 
 def code_digest(policy: str) -> str:
@@ -136,14 +149,16 @@ class Clock:
         return time.process_time() - self.began
 
 
-def measure(case: Case, policy: str, jobs: int, most_seconds: float) -> Report | None:
+def measure(case: Case, policy: str, most_seconds: float, *, as_is: bool) -> Report | None:
     """The report of a replay, from the last time if nothing changed; None where it took too long."""
-    given = scene(case, jobs)
     path = RESULTS / f"{case.name}.{policy}.json"
+    if as_is and path.exists():
+        return read_report(str(path))
+    given = scene(case)
     stamp = f"{given.digest(policy)} {code_digest(policy)}"
     known = path.with_suffix(".stamp")
     if path.exists() and known.exists() and known.read_text() == stamp:
-        return msgspec.json.decode(path.read_bytes(), type=Report)
+        return read_report(str(path))
     simulation = POLICIES[policy](given)
     clock = Clock(f"{case.name} {policy}", most_seconds)
     if not run(simulation, watch=clock):
@@ -172,8 +187,9 @@ def main(arguments: list[str] | None = None) -> int:
     known = {case.name: case for case in cases()}
     parser.add_argument("--case", action="append", choices=known, help="only these (default: all)")
     parser.add_argument("--policy", action="append", choices=POLICIES, help="only these (default: all)")
-    parser.add_argument("--jobs", type=int, default=JOBS, help=f"of each trace, 0 for all ({JOBS})")
+    parser.add_argument("--jobs", type=int, help="of each trace, 0 for all (default: as the page has it)")
     parser.add_argument("--limit", type=float, default=3600.0, help="CPU seconds that one replay may take")
+    parser.add_argument("--as-is", action="store_true", help="take reports that are there, whatever changed")
     parser.add_argument("--write", action="store_true", help="write docs/comparison.md")
     options = parser.parse_args(arguments)
     if not TRACES.exists():
@@ -181,10 +197,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     found: dict[str, list[Report]] = {}
     for name in options.case or known:
-        reports = [
-            measure(known[name], policy, options.jobs, options.limit) for policy in options.policy or POLICIES
-        ]
-        found[known[name].title] = [report for report in reports if report is not None]
+        case = known[name]
+        if options.jobs is not None:
+            case = msgspec.structs.replace(case, jobs=options.jobs)
+        policies = options.policy or POLICIES
+        reports = [measure(case, policy, options.limit, as_is=options.as_is) for policy in policies]
+        found[case.title] = [report for report in reports if report is not None]
     if options.write:
         write_page(Path("docs"), found)
     return 0

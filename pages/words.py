@@ -10,7 +10,7 @@ from jobtree.core.actions import ActionKind
 from jobtree.core.reasons import SENTENCES, Reason
 from jobtree.manager.metrics import METRICS
 from jobtree.manager.notes import WARNINGS
-from jobtree.sim.events import NAMES, RECOVERIES
+from jobtree.voice.events import NAMES, RECOVERIES
 from pages.tables import event_sentences, table
 
 REASONS = (

@@ -2,12 +2,13 @@
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 
 from benchmarks.live.results import Figure, load, merge, missed, save, table
 from benchmarks.live.rows import ROWS, Effort
-from benchmarks.machine import Neighbours, machine
+from benchmarks.machine import machine
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,7 +31,8 @@ async def measure(names: list[str], effort: Effort, *, write: bool) -> int:
     facts, results, misses = machine(), load(), list[str]()
     print(f"{facts.python}, {facts.cores} cores, {facts.processor}", flush=True)
 
-    def tell(row: str, figures: Sequence[Figure]) -> None:
+    def tell(row: str, found: Sequence[Figure]) -> None:
+        figures = [*found, Figure("load of the machine, one minute", os.getloadavg()[0])]
         print(table(row, figures, results.rows.get(row, {})), flush=True)
         misses.extend(missed(row, figures))
         merge(results, row, figures)
@@ -38,9 +40,7 @@ async def measure(names: list[str], effort: Effort, *, write: bool) -> int:
             save(results, facts)
 
     for name in names:
-        neighbours = Neighbours()
         await ROWS[name](effort, tell)
-        print(f"  (of this machine, everything but this process used {neighbours.percent()} %)", flush=True)
     for miss in misses:
         print(f"MISSED  {miss}")
     return 1 if misses else 0

@@ -19,6 +19,7 @@ T = TypeVar("T")
 Document = dict[str, Any]
 
 POLL_SECONDS = 0.05
+LIST_SECONDS = 3.0  # between two looks at everything there is, which costs the server as much as many writes
 BLOCK = 500  # tasks that wait at once: more would measure the event loop
 
 
@@ -52,14 +53,16 @@ class Client:
         options = b'{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0}'
         await self.writer.write(Request("DELETE", resource.path(namespace), options))
 
-    async def until(self, condition: Callable[[], Awaitable[bool]], what: str, within: float) -> None:
+    async def until(
+        self, condition: Callable[[], Awaitable[bool]], what: str, within: float, every: float = POLL_SECONDS
+    ) -> None:
         """Asks ``condition()`` until it says yes. Raises TimeoutError, which says ``what`` did not happen."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         while not await condition():
             if loop.time() > deadline:
                 raise TimeoutError(f"after {within:g} s, still not: {what}")
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(every)
 
 
 async def in_blocks(doings: Iterable[Awaitable[T]]) -> None:

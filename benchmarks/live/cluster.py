@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.live.client import Client, Document, connect
+from benchmarks.live.client import LIST_SECONDS, Client, Document, connect
 from benchmarks.live.usage import Usage, usage_of
 from jobtree.kube import requests
 from jobtree.kube.resources import (
@@ -38,7 +38,7 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
 RACK_NODES = 256
 GPUS = 8
-START_SECONDS = 300.0
+START_SECONDS = 600.0
 CLEAN_SECONDS = 300.0
 READ = "the cluster is read"
 MANAGER = "jobtree.manager"
@@ -71,7 +71,9 @@ class Cluster:
             found = await self.client.items(NODES)
             return sum(is_ready(node) for node in found) >= count
 
-        await self.client.until(ready, f"{count} nodes are ready", START_SECONDS)
+        await self.client.until(
+            ready, f"{count} nodes are ready", START_SECONDS, min(LIST_SECONDS, count / 1000)
+        )
 
     async def add_team(self, gpus: int) -> str:
         """A team with that budget; its owner."""

@@ -14,6 +14,7 @@ import time
 
 import msgspec
 
+from benchmarks.live.client import LIST_SECONDS
 from benchmarks.live.cluster import MANAGER, Cluster, run_manifest
 from benchmarks.live.usage import usage_of
 from jobtree.kube import requests
@@ -73,6 +74,6 @@ async def measure_published(cluster: Cluster, gangs: int, *, pods: bool) -> Publ
         await client.until(admitted, f"{gangs} gangs are admitted", DONE_SECONDS)
         seconds = time.perf_counter() - begun
         used, server = usage_of(manager.process.pid), cluster.server_usage().since(served)
-        await client.until(completed, f"{gangs} gangs are complete", DONE_SECONDS)
+        await client.until(completed, f"{gangs} gangs are complete", DONE_SECONDS, LIST_SECONDS)
         ended = time.perf_counter() - begun
     return Published(gangs, seconds, ended, used.cpu_seconds, server, used.peak_mib)

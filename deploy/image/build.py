@@ -41,9 +41,12 @@ def main(arguments: Sequence[str]) -> int:
     version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
     parser = argparse.ArgumentParser(prog="make image", description="Builds the image of the manager.")
     parser.add_argument("--tag", default=version, help=f"the tag (default: {version})")
+    parser.add_argument("--fresh", action="store_true", help="make the base anew, with today's updates")
     parser.add_argument("file", type=Path, nargs="?", default=REPOSITORY / "build/image/jobtree.tar")
     given = parser.parse_args(arguments)
     try:
+        if given.fresh:
+            forget_base()
         built = image_file(given.tag)
     except ImageError as problem:
         sys.stderr.write(f"error: {problem}\n")
@@ -68,6 +71,14 @@ def image_file(tag: str) -> Path:
             _forget(target)
         os.utime(target)
     return target
+
+
+def forget_base() -> None:
+    """The next image is made on a new base, with the security updates of that day."""
+    if base := _base():
+        _buildah("rmi", "--force", base)
+    for path in cache().glob("jobtree-*.tar"):
+        path.unlink()
 
 
 def fingerprint() -> str:
@@ -102,7 +113,7 @@ def _check() -> None:
 
 
 def _build(scratch: Path, name: str) -> None:
-    if not _buildah("images", "--quiet", "--filter", f"reference={BASE}").strip():
+    if not _base():
         _make_base(scratch)
     context = scratch / "context"
     shutil.copytree(_wheels(), context / "wheels")
@@ -120,6 +131,11 @@ def _build(scratch: Path, name: str) -> None:
     _buildah(*build, str(context))
     _buildah("push", name, f"docker-archive:{scratch / 'image.tar'}:{name}")
     _buildah("rmi", "--force", name)
+
+
+def _base() -> str:
+    """The base's identity in buildah's storage; empty where there is none."""
+    return _buildah("images", "--quiet", "--filter", f"reference={BASE}").strip()
 
 
 def _make_base(scratch: Path) -> None:

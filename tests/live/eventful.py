@@ -190,7 +190,8 @@ class Hour:
         """The same as in an hour in which nothing befell the manager."""
         with suppress(TimeoutError):
             wait_until(lambda: self.outcome() == expected, "the same outcome", SETTLE_SECONDS)
-        assert self.outcome() == expected, logs(managers)
+        outcome = self.outcome()
+        assert outcome == expected, f"{difference(outcome, expected)}\n{logs(managers)}"
         for manager in managers:
             assert not manager.said("Traceback"), logs(managers)
             assert not manager.said("an invariant is broken"), logs(managers)
@@ -208,6 +209,17 @@ class Hour:
         for scene in self._scenes.values():
             for run in scene.items(f"/apis/{API_VERSION}/namespaces/{scene.name}/runs"):
                 scene.cancel(run["metadata"]["name"])
+
+
+def difference(outcome: Outcome, expected: Outcome) -> str:
+    """What is there and should not be, and what is not and should, part by part."""
+    lines = []
+    for part, told in expected.items():
+        for kind, wanted in told.items():
+            found = outcome[part][kind]
+            lines += [f"{part}: not {one}" for one in found if one not in wanted]
+            lines += [f"{part}: but {one}" for one in wanted if one not in found]
+    return "\n".join(lines)
 
 
 def logs(managers: list[Manager]) -> str:

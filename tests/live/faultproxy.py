@@ -1,8 +1,10 @@
 """A proxy between a manager and the API server that lets things go wrong, by count and from a seed.
 
-Every fate is a function of the seed and of a number: the n-th write, the n-th watch of a kind. So a run that
-failed can be played again. What can happen to a write: it is refused without reaching the server (409, 429
-with Retry-After, 500), or it takes effect and its answer is lost (the connection closes) or never comes.
+Which writes and watches meet a fault, and when, follows from the seed and their number: the n-th write, the
+n-th watch of a kind. Which fault it is goes by turns. So a run that failed can be played again.
+
+What can happen to a write: it is refused without reaching the server (409, 429 with Retry-After, 500), or it
+takes effect and its answer is lost (the connection closes) or never comes.
 What can happen to a watch, after some events: the connection closes, in the middle of a line too; it stays
 open and nothing comes any more; an event is withheld and the server says that it has forgotten (410).
 
@@ -66,7 +68,7 @@ class FaultProxy:
         self.met: Counter[str] = Counter()
         self._plane = plane
         self._seed = seed
-        self._writes = self._faulty = 0
+        self._writes = self._faulty = self._ended = 0
         self._watches: Counter[str] = Counter()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
@@ -160,23 +162,24 @@ class FaultProxy:
         kind = request.path.rpartition("/")[2]
         self._watches[kind] += 1
         number = self._watches[kind]
-        fate = WATCHES[(drawn(self._seed, kind) + number) % len(WATCHES)] if number <= MOST_WATCHES else ""
         events = drawn(self._seed, kind, number) % MOST_EVENTS + 1
         async with self._asked(request) as answer:
             response = web.StreamResponse(status=answer.status, headers=kept(answer.headers))
             await response.prepare(request)
             async for line in answer.content:
-                if fate and events == 0:
-                    self.met[fate] += 1
-                    return await self._end_watch(request, response, fate, line)
+                if number <= MOST_WATCHES and events == 0:
+                    return await self._end_watch(request, response, line)
                 await response.write(line)
                 events -= 1
             return response
 
     async def _end_watch(
-        self, request: web.Request, response: web.StreamResponse, fate: str, line: bytes
+        self, request: web.Request, response: web.StreamResponse, line: bytes
     ) -> web.StreamResponse:
         """``line`` is the first that does not come through."""
+        fate = WATCHES[(self._seed + self._ended) % len(WATCHES)]
+        self._ended += 1
+        self.met[fate] += 1
         if fate == "silent":
             await self._closing.wait()
         elif fate == "gap":

@@ -89,3 +89,16 @@ def test_a_gang_loses_a_node_and_goes_on_from_its_checkpoint_at_the_spare(
     assert ranks["train-0-1"]["spec"]["nodeName"] == spare["spec"]["nodeName"]
     assert scene.status("train").get("restarts", 0) == 0
     assert sorted(scene.endings("train")) == ["Completed", "Completed", "NodeFailure", "Swap"]
+
+
+def test_an_image_that_does_not_exist_is_told(nodes: RealNodes) -> None:
+    """Its Run holds its GPUs until somebody mends or cancels it, and says why it does nothing."""
+    scene = Scene(nodes.plane, None, "typo")
+    scene.flavor = LABELS["gpu.flavor"]
+    scene.budget("lab", 1)
+    missing = {"spec": {"containers": [{"name": "main", "image": "images.jobtree.test/missing:1"}]}}
+    scene.run("typo", "lab", 1, template=missing)
+    wait_until(lambda: "PodStuck" in scene.events("typo"), "the Run says that its pod does not start", 60)
+    scene.cancel("typo")
+    wait_until(lambda: not scene.plane.rest.get(scene.path("typo")).accepted, "it can be cancelled", 60)
+    assert scene.endings("typo") == ["Cancelled"]

@@ -2,6 +2,7 @@ r"""Guides for live clusters: their ```shell-session blocks, in order, on a clus
 
 - `kubectl …` and `kubectl runs …` are run; `> FILE` at the end keeps what they print.
 - `kubectl runs …` waits, within limits, until it prints what the page shows: a live cluster takes its time.
+- Commands in tables are run, and must succeed, when all is in full swing.
 - `helm …` is run, and is told besides where this cluster's API server is and which of its nodes is real.
 
 Times and ages are masked, and so is the width of columns. `--rewrite` writes what was printed into the page.
@@ -41,6 +42,8 @@ from tests.shown import (
 
 PATIENCE_SECONDS = 30
 COMMAND_SECONDS = 60
+IN_FULL_SWING = "kubectl runs audit"
+"""The step before which the commands in tables are run: by then, all that they ask about is there."""
 TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\b\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}")
 AGE = re.compile(r"(?<=\s)\(?(\d+[dhms])+\)?(?=\s|$)")
 
@@ -131,6 +134,15 @@ def patiently(session: LiveSession, step: Shown) -> list[str]:
     return printed
 
 
+def failing_in_tables(session: LiveSession, text: str) -> list[tuple[str, list[str]]]:
+    """The commands in the tables of a page that fail, for a Run and a node that are there."""
+    commands = re.findall(r"\| `((?:kubectl|helm) [^`]*)` \|", text)
+    alone = [command.partition(r" \|")[0] for command in commands]  # what follows only sifts the output
+    given = [one.replace("RUN", "run-cofunded-128").replace("NODE", "gpu-a-01") for one in alone]
+    done = [(command, session.run(command)) for command in dict.fromkeys(given)]
+    return [(command, printed) for command, printed in done if "[exit " in "".join(printed[-1:])]
+
+
 @pytest.mark.parametrize("name", LIVE_GUIDES)
 def test_a_live_guide_shows_what_happens(
     name: str, session: LiveSession, request: pytest.FixtureRequest
@@ -138,7 +150,11 @@ def test_a_live_guide_shows_what_happens(
     path = REPOSITORY / "docs" / name
     text = path.read_text(encoding="utf-8")
     wrong = []
-    for step in shown(text, LIVE):
+    steps = list(shown(text, LIVE))
+    in_full_swing = next(step for step in steps if step.text == IN_FULL_SWING)
+    for step in steps:
+        if step is in_full_swing:
+            assert failing_in_tables(session, text) == []
         if isinstance(step, Manifest):
             (session.directory / step.name).write_text(step.text, encoding="utf-8")
         elif not as_shown(step, printed := patiently(session, step)):

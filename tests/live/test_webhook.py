@@ -11,8 +11,19 @@ import yaml
 
 from tests.live.control_plane import ControlPlane
 from tests.live.fleet import Fleet
-from tests.live.guarding import BUDGETS, HASTY, MAIN, MANAGED, label, pod, pods_of, run_of, runs_of
-from tests.live.hooking import BEFORE_1_30, CONFIGURATIONS, Hook, await_webhook
+from tests.live.guarding import (
+    BUDGETS,
+    HASTY,
+    MAIN,
+    MANAGED,
+    gpu_container,
+    label,
+    pod,
+    pods_of,
+    run_of,
+    runs_of,
+)
+from tests.live.hooking import BEFORE_1_30, CONFIGURATIONS, WITHOUT_POLICIES, Hook, await_webhook
 from tests.live.managing import BASE, NAMESPACE, REPOSITORY, Manager, Scene, built, install, set_policy
 from tests.live.manifests import API_VERSION, Manifest
 from tests.live.process import wait_until
@@ -21,7 +32,7 @@ NEW = "new-runs-and-budgets-need-jobtree.rq.davidlangworthy.io"
 
 
 class Hooked:
-    """A cluster as it is installed, policies and all, whose webhook is where the manager is."""
+    """A cluster as it is installed, whose webhook is where the manager is, and no policy holds."""
 
     def __init__(self, plane: ControlPlane, fleet: Fleet) -> None:
         self.plane = plane
@@ -43,7 +54,7 @@ class Hooked:
 
 @pytest.fixture(scope="module")
 def hooked() -> Iterator[Hooked]:
-    with ControlPlane() as plane:
+    with ControlPlane(WITHOUT_POLICIES) as plane:
         plane.start_controllers()
         plane.start_scheduler()
         yield Hooked(plane, plane.kwok())
@@ -189,7 +200,10 @@ def test_without_it_only_new_runs_and_budgets_wait(hooked: Hooked) -> None:
     file.write_text(json.dumps(run_of(scene, "new", "a")))
     assert "new Runs and Budgets wait for it; what runs goes on" in submit(hooked, file)
     hooked.hook.apply(plane, BEFORE_1_30)  # the rules too, as they would be on an old cluster
-    wait_until(lambda: not plane.rest.merge(scene.path("waits"), {"spec": edits}).accepted, "they hold")
+    with_gpu = pod("gpu", containers=[gpu_container()])
+    unanswered = 'failed calling webhook "jobtree-gpu-pods'
+    wait_until(lambda: unanswered in plane.rest.post(pods_of(scene), with_gpu).message, "these hold too")
+    assert plane.rest.merge(scene.path("waits"), {"metadata": {"finalizers": None}}).accepted
     assert plane.rest.post(pods_of(scene), pod("plain")).accepted
     assert plane.rest.merge(f"{pods_of(scene)}/plain", {"metadata": {"labels": {"a": "b"}}}).accepted
     labelled = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [MAIN]}}

@@ -8,7 +8,7 @@ from jobtree.api.run import Run
 from jobtree.core.lease import Lease, RunKey
 from jobtree.core.promise import Promise
 from jobtree.core.record import verify
-from jobtree.sim.keys import sign
+from jobtree.voice.signing import sign
 from tests.property.drive import Drive
 from tests.property.ledger_oracle import open_at
 from tests.unit.core.lab import Record

@@ -16,7 +16,7 @@ from jobtree.cli.proof import lines, prove
 from jobtree.core.lottery import nonce_for
 from jobtree.core.record import NOTHING, Mixed, Record, resolve_with
 from jobtree.core.resolve import Case, NodeRoom, Taking, TakingKind, Ticket
-from jobtree.sim.keys import public_key, sign
+from jobtree.voice.signing import public_key, sign
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "verify_lottery.py"
 KEY = bytes(range(32))

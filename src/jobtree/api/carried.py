@@ -59,4 +59,5 @@ class CarriedRun(Wire):
 
     funding: Annotated[tuple[CarriedShare, ...], Meta(max_length=MAX_SHARES)] = ()
     charged_gpu_seconds: GpuSeconds = "0"  # what counts against the quotas of trees
+    spare_gpu_seconds: GpuSeconds = "0"  # the part that did no work
     leases: Leaving = ()

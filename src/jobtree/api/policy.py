@@ -34,6 +34,10 @@ class Beacon(msgspec.Struct, frozen=True):
     name: str
     period_ms: int
     genesis_ms: int
+    url: str = ""  # where its values are; {round} stands for the round. Empty: nobody fetches them
+
+    def published_at(self, number: int) -> int:
+        return self.genesis_ms + (number - 1) * self.period_ms
 
     def round_at(self, at: int) -> int:
         """The last round that is published at that instant; 0 before the first."""
@@ -73,6 +77,7 @@ class BeaconSpec(Wire):
     name: ShortName
     period: Duration
     genesis: Time
+    url: Annotated[str, Meta(max_length=2048)] = ""
 
 
 class PolicySpec(Wire):
@@ -154,7 +159,7 @@ def build_policy(spec: PolicySpec, where: str) -> Policy:
 
 
 def _beacon(spec: BeaconSpec) -> Beacon:
-    return Beacon(spec.name, parse_duration(spec.period), parse_time(spec.genesis))
+    return Beacon(spec.name, parse_duration(spec.period), parse_time(spec.genesis), spec.url)
 
 
 def parse_clock(document: dict[str, Any], where: str) -> int:
@@ -202,6 +207,10 @@ def _problems(policy: Policy, spec: PolicySpec) -> Iterator[Problem]:
         yield Problem("spec.minNotice", spec.min_notice, f"must be at most maxNotice ({spec.max_notice})")
     if policy.beacon is not None and policy.beacon.period_ms <= 0 and spec.beacon is not None:
         yield Problem("spec.beacon.period", spec.beacon.period, "must be longer than nothing")
+    if policy.beacon is not None and policy.beacon.url:
+        url = policy.beacon.url
+        if not url.startswith(("https://", "http://")) or "{round}" not in url:
+            yield Problem("spec.beacon.url", url, "must be an http or https address with {round} in it")
     if spec.default_template is not None:
         yield from template_problems("spec.defaultTemplate", spec.default_template)
         yield from grace_problems("spec.defaultTemplate", spec.default_template, policy.max_grace_ms)

@@ -30,6 +30,10 @@ from jobtree.sim.cluster import Cluster
 
 TRIES = 24  # of two managers one leads: a coin that falls wrong so often is no coin
 INCOMPLETE = "the answer is incomplete: archived leases are missing from it"
+IN_ARCHIVE = (
+    "note: leases that ended long ago are in the archive, which --since TIME reads (of a state file, with "
+    "--archive DIR)"
+)
 READER = (
     f"reading it takes 'get' on services/proxy in {NAMESPACE}: ask an administrator to bind you to the Role "
     "jobtree-archive-reader there, or to give you a copy of the archive for --archive DIR"

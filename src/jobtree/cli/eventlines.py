@@ -5,7 +5,7 @@ from typing import Any
 
 from jobtree.api.meta import API_VERSION
 from jobtree.api.quantities import format_time
-from jobtree.sim.events import Event
+from jobtree.voice.events import Event
 
 WARNINGS = ("AtRisk", "RandomPreempt", "Reclaimed", "Demoted", "CapacityLost", "Failed")
 

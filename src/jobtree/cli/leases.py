@@ -41,7 +41,7 @@ def command(  # noqa: PLR0913  one for each option
     time, archived ones too; csv has one row for each, with its GPU-hours in that time and what they cost.
     The exit code is 1 if a part of the archive could not be read: which one is told.
     """
-    from jobtree.cli.archived import archived
+    from jobtree.cli.archived import IN_ARCHIVE, archived, carries_anything
     from jobtree.cli.ledgerview import belongs_to, entries
     from jobtree.cli.period import parse_period
     from jobtree.cli.session import choose, read
@@ -62,6 +62,8 @@ def command(  # noqa: PLR0913  one for each option
         found = [entry for entry in found if entry.lease.run == key]
     if only_open:
         found = [entry for entry in found if entry.end is None]
+    elif not asked and settings.human and carries_anything(cluster):
+        click.echo(IN_ARCHIVE, err=True)
     _print(settings, cluster, found, period, with_runs=run is None)
     return code
 

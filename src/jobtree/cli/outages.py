@@ -10,8 +10,8 @@ from jobtree.api.quantities import parse_time
 from jobtree.cli.errors import CommandError, Exit
 from jobtree.cli.eventlines import event_object
 from jobtree.sim.cluster import Cluster
-from jobtree.sim.events import Event
 from jobtree.sim.faults import Down, Fault, FaultFileError, Rates, drawn, faults, inject, recorded
+from jobtree.voice.events import Event
 
 NODE = "node"  # in the place of a namespace
 WORDS = {"fail": ("NodeFailed", "out of service"), "heal": ("NodeHealed", "in service")}

@@ -19,8 +19,8 @@ from jobtree.core.lease import Lease, RunKey
 from jobtree.core.runs import RunState
 from jobtree.core.tree_status import phase_of
 from jobtree.sim.cluster import Cluster
-from jobtree.sim.events import Event
 from jobtree.sim.objects import Key
+from jobtree.voice.events import Event
 
 COLUMNS = (
     Column("GROUP", right=True),

@@ -14,7 +14,8 @@ from jobtree.cli.output import api_status
 from jobtree.cli.records import Body
 from jobtree.core.lottery import nonce_for
 from jobtree.core.record import Mixed, Record, verify
-from jobtree.sim.keys import key_path, load_key, public_key
+from jobtree.sim.keys import key_path, load_key
+from jobtree.voice.signing import public_key
 
 HEX = re.compile(r"[0-9a-f]*")
 HEX_FIELDS = ("commitment", "nonce", "seed", "signature", "publicKey")

@@ -82,6 +82,11 @@ def lines(report: Report) -> Iterable[str]:
             f"{told.made:,} promises, {told.dated:,} with a date: kept {percent(told.kept_share)}, "
             f"slipped {told.slipped:,}{f' ({reasons})' if reasons else ''}"
         )
+    if result.expected is not None:
+        yield (
+            f"of {result.expected.told:,} Runs that were told when to expect their start, "
+            f"{percent(result.expected.by_p50)} started by p50, {percent(result.expected.by_p90)} by p90"
+        )
     stops = ", ".join(
         f"{stop.reason} {stop.count:,} ({stop.lost_gpu_hours:,.0f} GPU-hours)" for stop in result.stops
     )

@@ -64,6 +64,7 @@ def take_in_run(ledger: Ledger, state: RunState) -> None:
         state.carried[share.class_, key] = used
         state.funding.setdefault((share.class_, key), Tally()).settled += used
     state.carried_charge = parse_micro(carried.charged_gpu_seconds)
+    state.carried_spare = parse_micro(carried.spare_gpu_seconds) // MILLI
     state.spent += state.carried_charge
     state.leaving = dict.fromkeys(carried.leases)
 
@@ -84,6 +85,7 @@ def set_aside(ledger: Ledger, state: RunState | None, lease: Lease, end: int) ->
         key = (lease.class_, lease.payer)
         state.carried[key] = state.carried.get(key, 0) + lease.gpus * span
         state.carried_charge += charged
+        state.carried_spare += lease.gpus * span if lease.role == "Spare" else 0
 
 
 def has_room(ledger: Ledger, state: RunState | None, lease: Lease) -> bool:
@@ -139,6 +141,7 @@ def run_of(ledger: Ledger, state: RunState) -> CarriedRun | None:
             for (class_, key), used in sorted(state.carried.items())
         ),
         charged_gpu_seconds=format_micro(state.carried_charge),
+        spare_gpu_seconds=format_micro(state.carried_spare * MILLI),
         leases=tuple(sorted(state.leaving)),
     )
 

@@ -140,8 +140,8 @@ class Expectations:
         """Where it may start: the promised slice first, then where most is free."""
         mine = dict(promise.shares)
         selectors = frozenset(one.envelope.selector for one in candidates(self._world, state))
-        order = self._order(promise.flavor)
-        first = [one for one in order if one.name in mine]
+        order, domains = self._order(promise.flavor), self._world.fleet.flavor(promise.flavor).domains
+        first = sorted((domains[name] for name in mine if name in domains), key=most_free)
         found = (
             one
             for one in chain(first, (one for one in order if one.name not in mine))
@@ -152,10 +152,7 @@ class Expectations:
     def _order(self, flavor: str) -> list[Domain]:
         """Its domains, those first where most is free."""
         if flavor not in self._orders:
-            self._orders[flavor] = sorted(
-                self._world.fleet.flavor(flavor).domains.values(),
-                key=lambda one: (-one.free, -one.capacity, one.name),
-            )
+            self._orders[flavor] = sorted(self._world.fleet.flavor(flavor).domains.values(), key=most_free)
         return self._orders[flavor]
 
     def _pays(self, domain: Domain, selectors: frozenset[Selector]) -> bool:
@@ -166,13 +163,13 @@ class Expectations:
 
     def _place(self, number: int, query: Query, at: int) -> tuple[int, list[tuple[str, int]]] | None:
         """The first instant at which all its groups have a place, and where that is."""
-        size, chosen = query.promise.pod_size, list[tuple[str, int]]()
+        size, known, chosen = query.promise.pod_size, query.firsts, list[tuple[str, int]]()
         for gpus in query.sizes:
             before, best = query.latest, ""
             for domain in query.domains:
-                taken = sum([share for name, share in chosen if name == domain.name]) if chosen else 0
-                needed = (gpus + taken) // size
-                if self._first_times(query, domain, needed)[number] >= before:
+                needed = self._needed(query, gpus, chosen, domain) if chosen else gpus // size
+                firsts = known.get((domain.name, needed)) or self._first_times(query, domain, needed)
+                if firsts[number] >= before:
                     continue
                 first = self._first_room(number, query, domain, needed, at, before)
                 if first is not None and first < before:
@@ -184,6 +181,12 @@ class Expectations:
             at = max(at, before)
             chosen.append((best, gpus))
         return at, chosen
+
+    @staticmethod
+    def _needed(query: Query, gpus: int, chosen: Sequence[tuple[str, int]], domain: Domain) -> int:
+        """Pods that must fit into a domain: of this group, and of those that will sit there too."""
+        taken = sum([share for name, share in chosen if name == domain.name])
+        return (gpus + taken) // query.promise.pod_size
 
     def _first_times(self, query: Query, domain: Domain, needed: int) -> list[int]:
         """In every course, when so many pods fit into a domain if nobody else comes."""
@@ -288,6 +291,10 @@ class Expectations:
                 sweep(free, [(ends[number], "", gpus) for ends, gpus in held], 1) for number in range(COURSES)
             ]
         return known
+
+
+def most_free(domain: Domain) -> tuple[int, int, str]:
+    return (-domain.free, -domain.capacity, domain.name)
 
 
 def sweep(free: dict[str, int], ends: list[tuple[int, str, int]], size: int) -> Steps:

@@ -3,6 +3,7 @@
 Computed from the same case that will be resolved, for the instant of the promise. Nothing here decides.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
@@ -53,12 +54,13 @@ def forecast(world: World, state: RunState) -> Outcome:
     if promise.at is None:
         return undated_forecast(world, state, promise)
     docket = Foreseen(world, state, promise)
+    taken = structural(docket)
     _, lacking = funding_at(world, state, promise.width, promise.pod_size, docket.at, promise.rank)
     return Outcome(
         deficit=deficit_now(world, promise, docket),
         funding_deficit=lacking,
-        remedies=tuple(remedies(docket)),
-        odds=odds_of(docket),
+        remedies=tuple(remedies(docket, taken)),
+        odds=odds_of(docket, taken),
     )
 
 
@@ -72,19 +74,22 @@ def deficit_now(world: World, promise: Promise, docket: Docket) -> int:
     return missing
 
 
-def remedies(docket: Docket) -> list[Remedy]:
+def structural(docket: Docket) -> Sequence[int] | None:
+    """What must be taken where that suffices without a lottery; None where it does not."""
+    decision = Board(msgspec.structs.replace(docket.case, tickets=())).decide(iter(()))
+    return decision.takings if decision.packs else None
+
+
+def remedies(docket: Docket, taken: Sequence[int] | None) -> list[Remedy]:
     """Takings by kind, in the order of section 6, and the lottery for what they leave missing."""
-    structural = msgspec.structs.replace(docket.case, tickets=())
-    decision = Board(structural).decide(iter(()))
-    taken = decision.takings if decision.packs else range(len(docket.quarries))
     found: dict[str, tuple[int, dict[str, RunState]]] = {}
-    for index in taken:
+    for index in range(len(docket.quarries)) if taken is None else taken:
         quarry = docket.quarries[index]
         gpus, runs = found.get(quarry.taking.kind, (0, {}))
         runs[quarry.state.uid] = quarry.state
         found[quarry.taking.kind] = (gpus + sum(count for _, count in quarry.taking.gpus), runs)
     listed = [Remedy(kind, gpus, tuple(runs.values())) for kind, (gpus, runs) in found.items()]
-    if not decision.packs:
+    if taken is None:
         tickets = {ticket.run for ticket in docket.case.tickets}
         holders = tuple(state for state in docket.holders if state.uid in tickets)
         listed.append(Remedy("Lottery", lottery_gpus(docket.case), holders))
@@ -104,12 +109,10 @@ def lottery_gpus(case: Case) -> int:
     return sum(max(0, pods) for pods in missing.values()) * case.pod_size
 
 
-def odds_of(docket: Docket) -> dict[str, int]:
+def odds_of(docket: Docket, taken: Sequence[int] | None) -> dict[str, int]:
     """Kill probabilities of all who would have to go: certain for unpaid and provisional work."""
     odds = dict(remembered_odds(docket.case)) if docket.promise.level == LOTTERY else {}
-    structural = Board(msgspec.structs.replace(docket.case, tickets=())).decide(iter(()))
-    taken = structural.takings if structural.packs else range(len(docket.quarries))
-    for index in taken:
+    for index in range(len(docket.quarries)) if taken is None else taken:
         quarry = docket.quarries[index]
         certain = quarry.taking.kind == "Reclaim"
         odds[quarry.taking.run] = 1000 if certain else odds.get(quarry.taking.run, 0)

@@ -31,6 +31,7 @@ class Foreseen(Docket):
 
     def __init__(self, world: World, state: RunState, promise: Promise) -> None:
         self._arrivals: list[Arrival] = []
+        self._room: dict[str, int] = {}  # GPUs that are free by then, as far as it is known
         super().__init__(world, state, promise)
         taken: dict[str, int] = {}
         for one in self._arrivals:
@@ -52,16 +53,29 @@ class Foreseen(Docket):
     def _holders(self) -> tuple[list[RunState], list[RunState]]:
         """Those still there then, and those gone: ended, or given way to somebody promised before."""
         stay, gone = super()._holders()
+        self._room = {name: place.free for name, place in self.nodes.items()}
+        for state in gone:
+            self._vacate(state)
         for other in self._before():
-            for state in [one for one in stay if one.yields_to(other.rank)]:
-                stay.remove(state)
-                gone.append(state)
+            rank = other.rank
+            for state in [one for one in stay if one.provisional and one.yields_to(rank)]:
+                self._go(state, stay, gone)
             self._let_in(other, stay, gone)
         return stay, gone
+
+    def _go(self, state: RunState, stay: list[RunState], gone: list[RunState]) -> None:
+        stay.remove(state)
+        gone.append(state)
+        self._vacate(state)
+
+    def _vacate(self, state: RunState) -> None:
+        for node, gpus in self._gpus(list(state.leases.values())):
+            self._room[node] += gpus
 
     def _before(self) -> list[Promise]:
         """Promises that come due in these domains before this one, in time."""
         domains = self.world.fleet.flavor(self.promise.flavor).domains
+        mine = self.promise.rank
         found = {
             key: promise
             for name in self.domains
@@ -69,46 +83,45 @@ class Foreseen(Docket):
             for key, promise in domains[name].promises.items()
             if promise.at is not None
             and promise.at < self.at < (FOREVER if promise.end is None else promise.end)
-            and promise.rank < self.promise.rank
+            and promise.rank < mine
             and self.world.runs[key].waiting
         }
         return sorted(found.values(), key=lambda promise: (promise.at or 0, promise.rank))
 
     def _let_in(self, other: Promise, stay: list[RunState], gone: list[RunState]) -> None:
         """Give the promised GPUs in these domains to their Run; who has most there loses first."""
-        drawable = [one for one in stay if immune_until(self.world, one) <= (other.at or 0)]
-        losers = sorted(drawable, key=lambda one: (-one.width, one.order)) if other.level >= LOTTERY else []
-        while True:
-            gpus = self._fit(other, gone)
-            if gpus is not None:
-                state = self.world.runs[other.run]
-                self._arrivals.append(Arrival(state, other, gpus))
-                return
+        losers: list[RunState] | None = None
+        while (gpus := self._fit(other)) is None:
+            losers = self._losers(other, stay) if losers is None else losers
             if not losers:
                 return  # cuts, or somebody unforeseen: it stands somewhere, but nobody can say on which node
-            loser = losers.pop(0)
-            stay.remove(loser)
-            gone.append(loser)
+            self._go(losers.pop(0), stay, gone)
+        self._arrivals.append(Arrival(self.world.runs[other.run], other, gpus))
+        for node, taken in gpus.items():
+            self._room[node] -= taken
 
-    def _fit(self, other: Promise, gone: list[RunState]) -> dict[str, int] | None:
+    def _losers(self, other: Promise, stay: list[RunState]) -> list[RunState]:
+        """Those who might be drawn for it, the widest first."""
+        if other.level < LOTTERY:
+            return []
+        drawable = [one for one in stay if immune_until(self.world, one) <= (other.at or 0)]
+        return sorted(drawable, key=lambda one: (-one.width, one.order))
+
+    def _fit(self, other: Promise) -> dict[str, int] | None:
         """Nodes for its pods in these domains, by name; None where they do not all fit."""
-        freed = dict(self._gpus([lease for state in gone for lease in state.leases.values()]))
-        taken: dict[str, int] = {}
-        for one in self._arrivals:
-            for node, gpus in one.gpus.items():
-                taken[node] = taken.get(node, 0) + gpus
         found: dict[str, int] = {}
+        size, room = other.pod_size, self._room
         for domain, gpus in other.shares:
             if domain not in self.domains:
                 continue
-            missing = gpus // other.pod_size
-            for name, place in sorted(self.nodes.items()):
-                if place.domain.name == domain and missing:
-                    room = place.free + freed.get(name, 0) - taken.get(name, 0)
-                    pods = min(missing, max(0, room) // other.pod_size)
-                    if pods:
-                        found[name] = pods * other.pod_size
-                        missing -= pods
+            missing = gpus // size
+            for name in self.names.get(domain, ()):
+                pods = min(missing, max(0, room[name]) // size)
+                if pods:
+                    found[name] = pods * size
+                    missing -= pods
+                    if not missing:
+                        break
             if missing:
                 return None
         return found

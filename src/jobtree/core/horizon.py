@@ -18,7 +18,7 @@ from jobtree.core.books import FOREVER
 from jobtree.core.fleet import Demand, Domain, NodeState
 from jobtree.core.flow import Flow
 from jobtree.core.lease import RunKey
-from jobtree.core.payers import candidates
+from jobtree.core.payers import last_closing
 from jobtree.core.promise import LOTTERY, Level, Promise, Rank
 from jobtree.core.runs import RunState
 from jobtree.core.steps import shrink_steps
@@ -27,6 +27,9 @@ from jobtree.core.world import Held, World
 ALWAYS = -1  # released whenever it is asked for
 LEVELS: tuple[Level, ...] = (0, 1, 2)
 MAX_DOUBLINGS = 4
+
+
+Sweep = tuple[list[int], list[int]]
 
 
 class Stay(msgspec.Struct, frozen=True):
@@ -59,10 +62,8 @@ def notice_for(world: World, state: RunState) -> int:
 def certain_end(world: World, state: RunState) -> int:
     """When the Run's GPUs are free for certain: by maxDuration, or when nobody could pay any longer."""
     end = FOREVER if state.known_end is None else state.known_end
-    payers = candidates(world, state)
-    if payers:
-        end = min(end, max(candidate.envelope.end for candidate in payers))
-    return end
+    closing = last_closing(world, state)
+    return end if closing is None else min(end, closing)
 
 
 class Horizon:
@@ -79,12 +80,8 @@ class Horizon:
         )
         self.notices: list[tuple[int, int, int]] = []  # immune until, certain end, notice
         stays = list(self._stays(world, frozenset(usable)))
-        self._times: list[list[int]] = []
-        self._pods: list[list[int]] = []
-        for level in LEVELS:
-            times, pods = self._sweep(usable, stays, level)
-            self._times.append(times)
-            self._pods.append(pods)
+        self._usable, self._stands = usable, stays
+        self._swept: list[Sweep | None] = [None for _ in LEVELS]
         self.longest_notice = max((notice for _, _, notice in self.notices), default=0)
         self._notices: tuple[list[int], list[int]] | None = None
         self.promised = 0  # counts the changes of promises
@@ -141,13 +138,22 @@ class Horizon:
                 yield Stay(node, gpus, (ends[0], ALWAYS, ALWAYS))
             else:
                 free = loose.get((lease.name, node), 0)
-                yield Stay(node, free, (ends[0], ALWAYS, ALWAYS))
+                if free:
+                    yield Stay(node, free, (ends[0], ALWAYS, ALWAYS))
                 yield Stay(node, gpus - free, ends)
 
-    def _sweep(self, usable: list[str], stays: list[Stay], level: Level) -> tuple[list[int], list[int]]:
+    def _at(self, level: Level) -> Sweep:
+        """Instants, and the pods that fit from each on; counted when the level is first asked for."""
+        known = self._swept[level]
+        if known is None:
+            known = self._swept[level] = self._sweep(level)
+        return known
+
+    def _sweep(self, level: Level) -> Sweep:
         """Pods that fit from each instant on, as stays are released one after another."""
-        size = self.size
-        room = {name: max(0, state.node.gpus - state.foreign) for name, state in self._nodes(usable)}
+        size, stays = self.size, self._stands
+        nodes = self._nodes(self._usable)
+        room = {name: max(0, state.node.gpus - state.foreign) for name, state in nodes}
         for stay in stays:
             room[stay.node] -= stay.gpus
         pods = sum(max(0, free) // size for free in room.values())
@@ -191,7 +197,8 @@ class Horizon:
 
     def most(self, level: Level, at: int) -> int:
         """Pods that could fit at that instant, promises apart: never fewer than with them."""
-        return self._pods[level][bisect_right(self._times[level], at) - 1]
+        times, pods = self._at(level)
+        return pods[bisect_right(times, at) - 1]
 
     def pods(self, level: Level, at: int, end: int, run: RunKey | None, rank: Rank | None) -> int:
         """Pods for somebody who comes at that instant and is certain to be gone at ``end``.
@@ -211,7 +218,7 @@ class Horizon:
         """The same for a newcomer who may stay for ever, at all instants."""
         known = self._profiles.get(level)
         if known is None:
-            starts, present = self._times[level], self._pods[level]
+            starts, present = self._at(level)
             pods = present
             if self.domain.promises:
                 crowd, starts = self.held_by(None, None), self.instants(level, None, None)
@@ -222,19 +229,20 @@ class Horizon:
 
     def first(self, level: Level, pods: int) -> int | None:
         """The first instant at which so many could fit, promises apart; None: never."""
-        found = bisect_left(self._pods[level], pods)
-        return self._times[level][found] if found < len(self._times[level]) else None
+        times, counts = self._at(level)
+        found = bisect_left(counts, pods)
+        return times[found] if found < len(times) else None
 
     def steps(self, level: Level, at: int) -> Iterator[tuple[int, int]]:
         """From that instant on, the pods that fit and from when, promises apart."""
-        times, pods = self._times[level], self._pods[level]
+        times, pods = self._at(level)
         now = bisect_right(times, at) - 1
         yield at, pods[now]
         yield from zip(times[now + 1 :], pods[now + 1 :], strict=True)
 
     def instants(self, level: Level, run: RunKey | None, rank: Rank | None) -> list[int]:
         """Instants at which more may fit than before, in order."""
-        found = set(self._times[level])
+        found = set(self._at(level)[0])
         for occupant in self.held_by(run, rank).occupants:
             found.update((occupant.at, occupant.firm_until if level == LOTTERY else occupant.end))
         found.discard(FOREVER)
@@ -349,11 +357,19 @@ def _releases(world: World, state: RunState | None, rank: Rank | None) -> tuple[
 
 def horizon(world: World, domain: Domain, demand: Demand, rank: Rank | None) -> Horizon:
     """The domain's horizon as somebody of that rank sees it, remembered until something there changes."""
-    key = (demand, rank if world.provisional else None)
+    key = (demand, first_to_yield(world, rank))
     known = domain.horizons.get(key)
     if known is None:
         known = domain.horizons[key] = Horizon(world, domain, demand, rank)
     return known
+
+
+def first_to_yield(world: World, rank: Rank | None) -> int | None:
+    """When the oldest provisional work began that yields to that rank: all younger ones do too (R6)."""
+    if rank is None or not world.provisional:
+        return None
+    began = (world.runs[key].since for key in world.provisional)
+    return min((since for since in began if since is not None and rank[0] <= since), default=None)
 
 
 def base_demand(state: RunState, size: int) -> Demand:

@@ -40,6 +40,15 @@ def candidates(world: "World", state: RunState) -> Candidates:
     return known
 
 
+def last_closing(world: "World", state: RunState) -> int | None:
+    """When the last window of all its payers closes; None where it has no payers."""
+    key = (state.owner, state.flavor, state.sponsors)
+    if key not in world.ledger.closings:
+        ends = (candidate.envelope.end for candidate in candidates(world, state))
+        world.ledger.closings[key] = max(ends, default=None)
+    return world.ledger.closings[key]
+
+
 def _payer_order(candidate: Candidate) -> tuple[int, int, str, str]:
     return (candidate.tier, candidate.envelope.end, *candidate.envelope.key)
 

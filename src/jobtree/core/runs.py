@@ -61,6 +61,7 @@ class RunState:
         "cancelled",
         "carried",
         "carried_charge",
+        "carried_spare",
         "changed_at",
         "created",
         "funding",
@@ -110,6 +111,7 @@ class RunState:
         self.spent = 0  # charge × time of its closed leases
         self.carried: dict[tuple[LeaseClass, EnvelopeKey], int] = {}  # GPUs × time of archived ones
         self.carried_charge = 0  # the part of what is spent that those are
+        self.carried_spare = 0  # the part of them that stood by
         self.leaving: dict[str, None] = {}  # archived leases that are not gone yet
         self.width = self.unpaid = self.borrowed = 0
         self.parent: RunKey | None = None  # the tree whose stage it is

@@ -1,5 +1,6 @@
 """The shape of a gang: everything about a Run's spec that cover, pack and the queue read, as integers."""
 
+from functools import lru_cache
 from math import gcd
 
 import msgspec
@@ -64,6 +65,7 @@ class Shape(msgspec.Struct, frozen=True):
         return largest_divisor(common, max(1, biggest_node))
 
 
+@lru_cache(maxsize=1_024)
 def largest_divisor(number: int, at_most: int) -> int:
     return next(size for size in range(min(number, at_most), 0, -1) if number % size == 0)
 

@@ -33,11 +33,13 @@ class Docket:
         demand = self.demand = base_demand(state, promise.pod_size)
         self.domains = frozenset(name for name, _ in promise.shares)
         flavor = world.fleet.flavor(promise.flavor)
-        self.nodes = {
-            name: flavor.domains[domain].nodes[name]
+        self.names = {  # by domain, in order
+            domain: flavor.domains[domain].usable_nodes(demand)
             for domain in sorted(self.domains)
             if domain in flavor.domains
-            for name in flavor.domains[domain].usable_nodes(demand)
+        }
+        self.nodes = {
+            name: flavor.domains[domain].nodes[name] for domain, names in self.names.items() for name in names
         }
         self.holders, gone = self._holders()
         self.by_ticket = {self._uid(state): state for state in self.holders}

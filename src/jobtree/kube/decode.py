@@ -25,6 +25,17 @@ from jobtree.kube.store import Encoded, Held
 
 T = TypeVar("T", bound=Object)
 
+# Why a container may wait for ever: its image or its configuration is not there. Others pass by themselves.
+STUCK = frozenset(
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+    }
+)
 RISK = f"{GROUP}/risk"  # annotation: what a job reads in /etc/jobtree/risk
 
 _decode_document = msgspec.json.Decoder(dict[str, Any]).decode
@@ -76,7 +87,7 @@ class LiveNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class LivePod(msgspec.Struct, frozen=True, gc=False):
-    """``deleted``: when it was asked to go."""
+    """``deleted``: when it was asked to go; ``stuck``: why a container does not start, if that may last."""
 
     pod: Pod
     labels: dict[str, str]
@@ -84,6 +95,7 @@ class LivePod(msgspec.Struct, frozen=True, gc=False):
     reason: str
     deleted: str | None
     risk: str
+    stuck: str = ""
 
     @property
     def run_uid(self) -> str:
@@ -107,8 +119,30 @@ class _PodMetadata(PodMetadata, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _PodStatus(PodStatus):
+class _Waiting(msgspec.Struct):
     reason: str = ""
+    message: str = ""
+
+
+class _State(msgspec.Struct):
+    waiting: _Waiting | None = None
+
+
+class _ContainerStatus(msgspec.Struct):
+    state: _State = msgspec.field(default_factory=_State)
+
+
+class _PodStatus(PodStatus, rename="camel"):
+    reason: str = ""
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+
+    @property
+    def stuck(self) -> str:
+        for one in (*self.init_container_statuses, *self.container_statuses):
+            if one.state.waiting is not None and one.state.waiting.reason in STUCK:
+                return f"{one.state.waiting.reason}: {one.state.waiting.message}"
+        return ""
 
 
 class _Pod(RawPod):
@@ -142,5 +176,6 @@ def read_live_pod(encoded: Encoded) -> Held[LivePod]:
         status.reason,
         metadata.deletion_timestamp,
         metadata.annotations.get(RISK, ""),
+        status.stuck if pod.run_uid else "",
     )
     return Held(pod.uid, pod.name, pod.namespace, metadata.resource_version, live)

@@ -28,8 +28,8 @@ from jobtree.manager.metrics import (
     Measure,
 )
 from jobtree.manager.steps import Deed
-from jobtree.sim.events import joined
-from jobtree.sim.keys import sign
+from jobtree.voice.events import joined
+from jobtree.voice.signing import sign
 
 PREEMPTED: frozenset[ClosureReason] = frozenset(
     {"RandomPreempt", "Reclaimed", "ReclaimedBySpare", "Shrink", "DropSpare"}

@@ -26,7 +26,7 @@ from jobtree.kube.decode import LiveNode, LivePod
 from jobtree.kube.store import Change
 from jobtree.manager.leasebook import LeaseBook
 from jobtree.manager.view import Changes
-from jobtree.sim.told import verdict_told
+from jobtree.voice.told import verdict_told
 
 
 class Intake:

@@ -170,6 +170,10 @@ class Keeper:
         for held in blocking:
             self._end(held)
         self._warn(company, [held for held in pods.values() if held not in stale])
+        for held in pods.values():
+            if held.value.stuck:
+                said = f"pod {held.name} does not start, and keeps its GPUs: {held.value.stuck}"
+                self._note(uid, "PodStuck", said, held.value.stuck.partition(":")[0])
         missing = [(pod, place) for pod, place in wanted.items() if pod not in pods]
         if missing:
             waits_for = [held for held in blocking if not self._is_lost(held.value.pod.node)]
@@ -315,16 +319,17 @@ class Keeper:
     def _later(self, uid: str, what: str, name: str, refused: Exception) -> None:
         if not isinstance(refused, FencedError):
             self._log.say("binder", what, name=name, why=str(refused))
-            self._note(uid, f"{what}: {refused}")
+            self._note(uid, "PodRefused", f"{what}: {refused}")
         self._retry_at[uid] = self._clock() + RETRY_MS
         self._touched.add(uid)
         self._wake()
 
-    def _note(self, uid: str, message: str) -> None:
-        held = self._view.runs.get(uid)
-        if held is not None and (uid, message) not in self._noted:
-            self._noted.add((uid, message))
-            self._notes.append(Note(held.value, "PodRefused", message, self._clock(), warning=True))
+    def _note(self, uid: str, reason: str, message: str, kind: str = "") -> None:
+        """Once for every message, or for every ``kind`` of them: a gang's pods have the same trouble."""
+        held, what = self._view.runs.get(uid), kind or message
+        if held is not None and (uid, what) not in self._noted:
+            self._noted.add((uid, what))
+            self._notes.append(Note(held.value, reason, message, self._clock(), warning=True))
 
     def _forget(self, uid: str) -> None:
         if self._view.runs.get(uid) is None:

@@ -16,6 +16,7 @@ from jobtree.core.check import Violation
 from jobtree.kube.errors import FencedError, KubeError
 from jobtree.kube.writes import Writer
 from jobtree.manager.archivist import Archivist
+from jobtree.manager.beacon import Listener
 from jobtree.manager.carry import Carrier, RefusedError
 from jobtree.manager.gauges import Gauges
 from jobtree.manager.health import Health
@@ -55,6 +56,7 @@ class Loop:
         self._keeper = Keeper(writer, view, log, now_ms, self.woken.set)
         self._herald = Herald(writer, view, log)
         self._misfits = Misfits(writer, view, log)
+        self._listener = Listener(log, self.woken.set)
         self.archivist: Archivist | None = None  # of a manager that keeps an archive
 
     async def run(self) -> None:
@@ -67,6 +69,7 @@ class Loop:
             await self._wait(step)
         await self._keeper.settle()
         await self._herald.settle()
+        self._listener.stop()
 
     def stop(self) -> None:
         """No further step; what was begun is brought to its end."""
@@ -76,6 +79,7 @@ class Loop:
     async def _load(self) -> None:
         self._notice(self._view.drain())
         self._keeper.restart()
+        self._listener.restart()
         if self.archivist is not None:
             self.archivist.restart()
         self._count(await self._in_thread(self._model.load, self._view.everything(), now_ms()))
@@ -94,7 +98,7 @@ class Loop:
         if self._model.is_behind(changes):
             await self._load()
             changes = self._view.drain()
-        news = self._keeper.news()
+        news = [*self._keeper.news(), *self._listener.news()]
         step = await self._in_thread(self._model.advance, changes, news, now_ms())
         self._count(step.violations)
         for measure in step.measures:
@@ -120,6 +124,7 @@ class Loop:
             self.woken.set()
         self._herald.tell((*step.notes, *self._keeper.notes()))
         self._herald.cordon(step.cordons, now_ms())
+        self._listener.listen(self._model.world.policy.beacon, step.rounds)
         self._metrics.set_to(UNREADABLE, len(self._view.runs.unreadable))
         await self._misfits.tell(now_ms())
         if self.archivist is not None:

@@ -16,7 +16,7 @@ from jobtree.kube.async_client import AsyncClient
 from jobtree.kube.errors import NOT_FOUND, StatusError
 from jobtree.kube.resources import SECRETS
 from jobtree.kube.writes import Writer
-from jobtree.sim.keys import KEY_BYTES
+from jobtree.voice.signing import KEY_BYTES
 
 SECRET_NAME = "jobtree-lottery-key"  # noqa: S105  a name, not a secret
 FIELD = "key"

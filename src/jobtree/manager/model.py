@@ -121,6 +121,7 @@ class Model:
             violations=(*violations, *self._check(acted)),
             deeds=tuple(deeds),
             measures=tuple(measures),
+            rounds=self._rounds(),
             alarm=earliest(self.world.alarms.first(), self.telling.retells_at()),
         )
 
@@ -156,6 +157,12 @@ class Model:
             for run in runs
             if (state := self.world.runs.get(key_of(run))) is not None
         )
+
+    def _rounds(self) -> tuple[tuple[str, int], ...]:
+        if self.world.policy.beacon is None:
+            return ()
+        promises = [state.promise for state in self.world.runs.values() if state.promise is not None]
+        return tuple(sorted({one.beacon for one in promises if one.beacon is not None}))
 
     def _check(self, acted: bool) -> list[Violation]:  # noqa: FBT001
         """The invariants, of a world at rest, now and then."""

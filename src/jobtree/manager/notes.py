@@ -6,7 +6,7 @@ from jobtree.core.actions import Action
 from jobtree.core.world import World
 from jobtree.manager.intake import Intake
 from jobtree.manager.steps import Note
-from jobtree.sim.events import events_of, joined
+from jobtree.voice.events import events_of, joined
 
 WARNINGS = frozenset(
     {"RandomPreempt", "Reclaimed", "Demoted", "Failed", "NodeFailed", "AtRisk", "CapacityLost"}

@@ -97,4 +97,5 @@ class Step(msgspec.Struct, frozen=True):
     violations: tuple[Violation, ...] = ()
     deeds: tuple[Deed, ...] = ()  # that no write of a batch commits: promises made, moved and ended
     measures: tuple[Measure, ...] = ()  # how long it took
+    rounds: tuple[tuple[str, int], ...] = ()  # of the beacon, that coming draws mix in
     alarm: int | None = None  # when to look again, if nothing happens before

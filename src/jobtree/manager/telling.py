@@ -12,23 +12,23 @@ from itertools import islice
 import msgspec
 
 from jobtree.api.budget import Budget, BudgetStatus, ClassUse
-from jobtree.api.quantities import format_milli, format_time, parse_time
+from jobtree.api.quantities import parse_time
 from jobtree.api.reservation import Reservation, ReservationSpec, ReservationStatus
-from jobtree.api.run import Decided, Risk, RunStatus
+from jobtree.api.run import Decided, RunStatus
 from jobtree.core.actions import Action
 from jobtree.core.admit import retell
 from jobtree.core.elastic import retell_stalled
 from jobtree.core.expect import Expectations
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise
-from jobtree.core.reservations import outcome_of, promised_together, spec_of, status_of
+from jobtree.core.reservations import promised_together, spec_of, status_of
 from jobtree.core.runs import RunState
 from jobtree.core.status import Warned, budget_status, run_status
 from jobtree.core.world import World
 from jobtree.manager.intake import Intake
 from jobtree.manager.steps import Note, ReservationWrite, RunWrite
-from jobtree.sim.keys import sign
-from jobtree.sim.reservations import ENDS
+from jobtree.voice.promises import ENDS, risks_of
+from jobtree.voice.signing import sign
 
 RETELL_MS = 5_000
 RETOLD_AT_ONCE = 200
@@ -286,17 +286,6 @@ class Telling:
                 self._budgets[name] = (uid, status)
                 found.append((name, status))
         return tuple(found)
-
-
-def risks_of(world: World, state: RunState, promise: Promise) -> list[tuple[str, Risk]]:
-    """Who might have to go for a promise, by UID, and with what probability."""
-    if promise.at is None:
-        return []
-    at = format_time(promise.at)
-    return [
-        (uid, Risk(reservation=promise.name, at=at, kill_probability=format_milli(odds)))
-        for uid, odds in sorted(outcome_of(world, state, promise).odds.items())
-    ]
 
 
 def unexpecting(status: ReservationStatus) -> ReservationStatus:

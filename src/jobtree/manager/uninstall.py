@@ -25,6 +25,7 @@ from jobtree.kube.leader import Leader, News, Post, leader_client
 from jobtree.kube.pooled_http import PooledTransport
 from jobtree.kube.requests import Request, Seen
 from jobtree.kube.resources import DEPLOYMENTS, RUNS
+from jobtree.kube.transport import AsyncTransport
 from jobtree.kube.writes import Writer
 from jobtree.manager.carry import FINALIZER
 from jobtree.manager.log import Log
@@ -64,7 +65,7 @@ async def uninstall(settings: Settings, access: Access, log: Log) -> None:
         await transport.close()
 
 
-async def release(transport: PooledTransport, writer: Writer) -> int:
+async def release(transport: AsyncTransport, writer: Writer) -> int:
     """Takes the finalizer off every Run; the number of those that had it."""
     client = AsyncClient(transport)
     held = [
@@ -96,7 +97,7 @@ async def _release_one(client: AsyncClient, writer: Writer, name: str, namespace
             raise
 
 
-async def _stop_manager(transport: PooledTransport, settings: Settings) -> None:
+async def _stop_manager(transport: AsyncTransport, settings: Settings) -> None:
     """The Deployment is called as its election. Where there is none, there is nothing to stop."""
     seen = Seen(settings.election, settings.namespace)
     patch = requests.merge_patch(DEPLOYMENTS, seen, {"spec": {"replicas": 0}}, "scale")

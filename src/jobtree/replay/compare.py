@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from jobtree.api.problems import InputError
-from jobtree.replay.report import Report
+from jobtree.replay.report import Report, Result
 
 
 class Row(NamedTuple):
@@ -52,10 +52,19 @@ def rows(first: Report, second: Report) -> list[Row]:
         Row("work lost to stops", 100 * one.lost_share, 100 * two.lost_share, "%", 2),
         Row("stops", sum(stop.count for stop in one.stops), sum(stop.count for stop in two.stops)),
         Row("promises kept", kept, other_kept, "%", 2),
+        *(
+            Row(f"started by {part}", expected_share(one, part), expected_share(two, part), "%", 1)
+            for part in ("p50", "p90")
+        ),
         Row("fairness", one.fairness, two.fairness, "", 3),
         Row("not finished", one.unfinished, two.unfinished),
     ]
     return found + team_rows(first, second)
+
+
+def expected_share(result: Result, part: str) -> float | None:
+    """Per cent of those told an expected start who started by that part of it."""
+    return None if result.expected is None else 100 * float(getattr(result.expected, f"by_{part}"))
 
 
 def team_rows(first: Report, second: Report) -> list[Row]:

@@ -5,11 +5,13 @@ from itertools import accumulate
 
 from jobtree.api.policy import SIM_API_VERSION
 from jobtree.api.quantities import HOUR, SECOND
+from jobtree.replay.foretold import Foretold
 from jobtree.replay.jobtree_policy import Jobtree
 from jobtree.replay.meter import NEVER, Meter
 from jobtree.replay.promises import Promises
 from jobtree.replay.report import (
     BudgetUse,
+    Expected,
     Fleet,
     Given,
     Promised,
@@ -30,12 +32,11 @@ SHORTEST = 10 * SECOND  # for slowdowns: what takes no time must not count for e
 
 def report_of(simulation: Simulation, policy: str, trace_name: str, what_if: Sequence[str] = ()) -> Report:
     scene, meter = simulation.scene, simulation.meter
-    promises = simulation.promises if isinstance(simulation, Jobtree) else None
     return Report(
         api_version=SIM_API_VERSION,
         kind="Report",
         spec=given(scene, policy, trace_name, what_if),
-        status=result(scene, meter, promises),
+        status=result(scene, meter, simulation if isinstance(simulation, Jobtree) else None),
     )
 
 
@@ -61,8 +62,8 @@ def given(scene: Scene, policy: str, trace_name: str, what_if: Sequence[str]) ->
     )
 
 
-def result(scene: Scene, meter: Meter, promises: Promises | None) -> Result:
-    trace = scene.trace
+def result(scene: Scene, meter: Meter, jobtree: Jobtree | None) -> Result:
+    trace, promises = scene.trace, jobtree.promises if jobtree else None
     done = [job for job in range(len(trace)) if meter.finish[job] != NEVER]
     budgets = budget_uses(scene, meter)
     lost = sum(stops.lost for stops in meter.stops.values())
@@ -77,6 +78,7 @@ def result(scene: Scene, meter: Meter, promises: Promises | None) -> Result:
         by_size=by_size(meter, done),
         by_team=by_team(meter, done),
         promises=None if promises is None else promised(promises),
+        expected=calibrated(jobtree.foretold) if jobtree and jobtree.foretold.told else None,
         stops=tuple(
             Stopped(reason=reason, count=stops.count, lost_gpu_hours=rounded(stops.lost / HOUR))
             for reason, stops in sorted(meter.stops.items())
@@ -175,6 +177,11 @@ def promised(promises: Promises) -> Promised:
         error_seconds=spread([error / SECOND for error in promises.errors]),
         slip_reasons=dict(sorted(promises.slip_reasons.items())),
     )
+
+
+def calibrated(foretold: Foretold) -> Expected:
+    told = foretold.told
+    return Expected(told=told, by_p50=rounded(foretold.by_p50 / told), by_p90=rounded(foretold.by_p90 / told))
 
 
 def budget_uses(scene: Scene, meter: Meter) -> tuple[BudgetUse, ...]:

@@ -14,6 +14,7 @@ from jobtree.core.actions import Action
 from jobtree.core.lease import Lease, RunKey
 from jobtree.core.plan import plan
 from jobtree.core.world import World
+from jobtree.replay.foretold import Foretold
 from jobtree.replay.promises import Promises
 from jobtree.replay.scene import Scene
 from jobtree.replay.simulation import FOREVER, Simulation
@@ -35,6 +36,7 @@ class Jobtree(Simulation):
         for budget in scene.budgets:
             self.world.put_budget(budget)
         self.promises = Promises()
+        self.foretold = Foretold()
         self._numbers = {node.name: number for number, node in enumerate(scene.nodes)}
         self._work: dict[int, Work] = {}
         self._declared = declared(scene.trace, scene.habits)
@@ -71,7 +73,8 @@ class Jobtree(Simulation):
             for action in decided.actions:
                 self._carry_out(action)
             if not decided.actions:
-                return
+                break
+        self.foretold.ask(self.world)
 
     def _run(self, job: int) -> Run:
         habits, limit = self.scene.habits, self._declared
@@ -103,6 +106,8 @@ class Jobtree(Simulation):
             self._leases[lease.name] = lease
             self._hold(lease, at, 1)
         self.promises.note(action, action.at)
+        if action.kind == "Reserve":
+            self.foretold.reserved(action.run)
         if action.kind in ("Requeue", "Preempt"):
             self._stop(action, job, at)
         elif action.kind in ENDINGS:
@@ -125,6 +130,7 @@ class Jobtree(Simulation):
         """Work begins, or goes on at another width."""
         if action.kind == "Start":
             self.meter.start(job, at)
+            self.foretold.started(action.run, action.at)
             if action.provisional:
                 self._provisional.add(job)
         work = self._work[job]

@@ -13,7 +13,7 @@ from jobtree.api.documents import read_documents
 from jobtree.api.lease import Lease
 from jobtree.api.parse import parse_object
 from jobtree.api.problems import InputError
-from jobtree.api.quantities import SECOND, parse_slots, parse_time
+from jobtree.api.quantities import MILLI, SECOND, parse_micro, parse_slots, parse_time
 from jobtree.api.run import Run
 from jobtree.replay.trace import Cut, Reader, Trace
 
@@ -34,21 +34,37 @@ def read_ledger(path: str, most_gpus: int, cut: Cut) -> Trace:
     except (OSError, UnicodeDecodeError) as broken:
         raise InputError(path, [f"cannot be read: {broken}"]) from None
     runs: list[Run] = []
-    used: dict[str, int] = {}  # GPU-milliseconds by Run's UID
+    leases: list[Lease] = []
     for document in read_documents(text, path):
         if document.body.get("kind") in ("Run", "Lease"):
             parsed = parse_object(document.body, document.where)
             if isinstance(parsed, Run):
                 runs.append(parsed)
             elif isinstance(parsed, Lease):
-                uid = parsed.spec.run_ref.uid
-                used[uid] = used.get(uid, 0) + gpu_time(parsed)
+                leases.append(parsed)
+    used = gpu_times(runs, leases)
     reader = Reader(path, most_gpus, cut)
     created = [parse_time(run.metadata.creation_timestamp or "1970-01-01T00:00:00Z") for run in runs]
     first = min(created, default=0)
     for number, (run, at) in enumerate(zip(runs, created, strict=True), 1):
         reader.take(number, cells(run, at - first, used.get(run.metadata.uid, 0)))
     return reader.trace(sha256(text.encode()).hexdigest())
+
+
+def gpu_times(runs: list[Run], leases: list[Lease]) -> dict[str, int]:
+    """GPU-milliseconds by Run's UID: what its leases tell, and what it carries of those in the archive."""
+    used: dict[str, int] = {}
+    counted: set[str] = set()
+    for run in runs:
+        if (carried := run.status.carried) is not None:
+            counted.update(carried.leases)
+            held = sum(parse_micro(share.gpu_seconds) for share in carried.funding)
+            used[run.metadata.uid] = (held - parse_micro(carried.spare_gpu_seconds)) // MILLI
+    for lease in leases:
+        if lease.metadata.name not in counted:
+            uid = lease.spec.run_ref.uid
+            used[uid] = used.get(uid, 0) + gpu_time(lease)
+    return used
 
 
 def gpu_time(lease: Lease) -> int:

@@ -43,11 +43,12 @@ def page(report: Report) -> str:
 
 def headline(report: Report) -> str:
     spec = report.spec
+    outages = f"{spec.outages} node outage{'s' * (spec.outages != 1)}"
     changes = f"; what if: {', '.join(spec.what_if)}" if spec.what_if else ""
     return (
         f"{spec.jobs:,} jobs, {spec.work_gpu_hours:,.0f} GPU-hours, "
         f"on {spec.nodes:,} nodes with {spec.gpus:,} GPUs; "
-        f"maxDuration declared: {spec.declares}; {spec.outages} node outages; seed {spec.seed}{changes}"
+        f"maxDuration declared: {spec.declares}; {outages}; seed {spec.seed}{changes}"
     )
 
 
@@ -120,11 +121,11 @@ def summary(report: Report) -> list[tuple[str, str]]:
         rows.append(
             ("kept, slipped, withdrawn", f"{percent(told.kept_share)}, {told.slipped:,}, {told.withdrawn:,}")
         )
+    if result.expected is not None:
+        parts = f"{percent(result.expected.by_p50)}, {percent(result.expected.by_p90)}"
+        rows.append((f"started by expected p50, p90 (of {result.expected.told:,})", parts))
     rows += [
-        (
-            f"stopped: {stop.reason}",
-            f"{stop.count:,} × , {stop.lost_gpu_hours:,.0f} GPU-hours lost".replace(" × ,", ","),
-        )
+        (f"stopped: {stop.reason}", f"{stop.count:,}, {stop.lost_gpu_hours:,.0f} GPU-hours lost")
         for stop in result.stops
     ]
     return rows

@@ -75,6 +75,14 @@ class Promised(Wire):
     slip_reasons: dict[str, int]
 
 
+class Expected(Wire):
+    """Of Runs that waited and were told p50 and p90 of their start: the parts that started by then."""
+
+    told: int
+    by_p50: float
+    by_p90: float
+
+
 class Stopped(Wire):
     reason: str
     count: int
@@ -110,6 +118,7 @@ class Result(Wire):
     by_size: tuple[Times, ...]
     by_team: tuple[Times, ...]
     promises: Promised | None
+    expected: Expected | None
     stops: tuple[Stopped, ...]
     lost_share: float
     budgets: tuple[BudgetUse, ...]

@@ -3,7 +3,7 @@
 Columns are ``job_id,user_or_team,submit_s,duration_s,gpus,gpu_type,status``; others may follow and can be
 filtered by. A row that breaks a rule is skipped, counted by its rule, and the first few are told in full:
 one bad row of a million must not stop a replay, and must not go unnoticed either. Rows may come in any
-order. Jobs are kept in columns, 28 bytes each, and numbered by submission, then row.
+order. Jobs are kept in columns, 40 bytes each, and numbered by submission, then row.
 """
 
 import csv

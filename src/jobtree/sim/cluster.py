@@ -33,11 +33,11 @@ from jobtree.core.reasons import Reason
 from jobtree.core.runs import FINISHED, Mishap, RunState, Seat
 from jobtree.core.status import Warned, budget_status, run_status
 from jobtree.core.world import World
-from jobtree.sim.events import Event, events_of, joined
 from jobtree.sim.objects import Key, Objects, made_up_uid
 from jobtree.sim.reservations import Reservations
-from jobtree.sim.told import verdict_told, verdict_written
 from jobtree.sim.work import DONE, DURATION, LOST, Work, pace_of, read_work, written
+from jobtree.voice.events import Event, events_of, joined
+from jobtree.voice.told import verdict_told, verdict_written
 
 
 class BrokenInvariantError(AssertionError):

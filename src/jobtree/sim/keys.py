@@ -1,23 +1,13 @@
 """The lottery key of a cluster on one machine: a file that only its owner can read, made on first use.
 
-The nonces of lotteries are derived from it; records are signed with an Ed25519 key derived from it in
-another way. Whoever has the file could foresee draws, so it is never printed; its public key may be.
+Whoever has the file could foresee draws, so it is never printed; its public key may be.
 """
 
-import hashlib
 import os
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import msgspec
-
-from jobtree.core.record import Record, payload
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-KEY_BYTES = 32
+from jobtree.voice.signing import KEY_BYTES
 
 
 class KeyFileError(Exception):
@@ -62,21 +52,3 @@ def create_key(path: Path) -> bytes:
     with os.fdopen(descriptor, "w") as file:
         file.write(key.hex() + "\n")
     return key
-
-
-def signing_key(key: bytes) -> "Ed25519PrivateKey":
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415  slow to load, rarely needed
-        Ed25519PrivateKey,
-    )
-
-    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"jobtree signing key" + key).digest())
-
-
-def public_key(key: bytes) -> str:
-    return signing_key(key).public_key().public_bytes_raw().hex()
-
-
-def sign(record: Record, key: bytes) -> Record:
-    """The same record with the signature of its bytes."""
-    signature = signing_key(key).sign(payload(record))
-    return msgspec.structs.replace(record, signature=signature.hex(), public_key=public_key(key))

@@ -8,7 +8,6 @@ from jobtree.api.parse import to_document
 from jobtree.api.problems import InputError
 from jobtree.api.quantities import format_milli, format_time
 from jobtree.api.reservation import Reservation
-from jobtree.api.run import Risk
 from jobtree.core.actions import Action
 from jobtree.core.expect import Expectations
 from jobtree.core.lease import RunKey
@@ -25,11 +24,10 @@ from jobtree.core.runs import RunState
 from jobtree.core.status import Warned
 from jobtree.core.tree import child_name
 from jobtree.core.world import World
-from jobtree.sim.events import Event
-from jobtree.sim.keys import sign
 from jobtree.sim.objects import Key, Objects, made_up_uid
-
-ENDS = {"Activate": "Activated", "Settle": "Activated", "Supersede": "Superseded", "Withdraw": "Cancelled"}
+from jobtree.voice.events import Event
+from jobtree.voice.promises import ENDS, risks_of
+from jobtree.voice.signing import sign
 
 
 class Reservations:
@@ -131,17 +129,8 @@ class Reservations:
                 body["spec"] = msgspec.to_builtins(spec_of(self._world, state, promise))
                 expected = expectations.start_of(state)
                 body["status"] = msgspec.to_builtins(status_of(self._world, state, promise, expected))
-            for uid, risk in self._risks(state, promise):
+            for uid, risk in risks_of(self._world, state, promise):
                 for other in self._world.kin.members(self._world.runs[by_uid[uid]]):
                     known = warned.get(other.key, Warned(promise.made))
                     warned[other.key] = Warned(known.since, (*known.risks, risk))
         return warned
-
-    def _risks(self, state: RunState, promise: Promise) -> list[tuple[str, Risk]]:
-        if promise.at is None:
-            return []
-        at = format_time(promise.at)
-        return [
-            (uid, Risk(reservation=promise.name, at=at, kill_probability=format_milli(odds)))
-            for uid, odds in sorted(outcome_of(self._world, state, promise).odds.items())
-        ]

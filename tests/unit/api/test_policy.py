@@ -137,6 +137,12 @@ def test_a_beacon_is_named_in_words() -> None:
     assert read.beacon == Beacon("drand", 30 * SECOND, 1767603600000)
 
 
+@pytest.mark.parametrize("url", ["https://example.com/public", "ftp://example.com/{round}", "{round}"])
+def test_a_beacon_that_cannot_be_asked_is_refused(url: str) -> None:
+    with pytest.raises(InputError, match=r"spec\.beacon\.url"):
+        policy(f'  beacon: {{name: drand, period: 30s, genesis: "2026-01-05T09:00:00Z", url: "{url}"}}')
+
+
 def test_a_beacon_without_a_period_is_refused() -> None:
     with pytest.raises(InputError, match=r"spec\.beacon\.period"):
         policy('  beacon: {name: drand, period: 0s, genesis: "2026-01-05T09:00:00Z"}')

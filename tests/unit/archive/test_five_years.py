@@ -21,6 +21,8 @@ from jobtree.cli.ledgerview import Entry, entries
 from jobtree.cli.period import Period
 from jobtree.core.books import reported_amount, use_class
 from jobtree.core.lease import RunKey
+from jobtree.replay.ledger import read_ledger
+from jobtree.replay.trace import Cut
 from jobtree.sim.cluster import Cluster
 from jobtree.sim.statefile import StateFile, read_cluster
 from tests.unit.cli.desk import FLAVOR, T0, Body, budget, envelope, lasting, nodes, run
@@ -210,3 +212,15 @@ def test_the_file_alone_knows_every_limit_without_the_archive(lived: Lived) -> N
     quotas = [(one.label, one.settled) for one in lived.whole.world.kin.quotas()]
     assert lived.kept.world.runs["lab", "long-one"].carried_charge > 0
     assert [(one.label, one.settled) for one in lived.kept.world.kin.quotas()] == quotas
+
+
+def test_the_ledger_is_the_same_trace_of_jobs(lived: Lived, tmp_path: Path) -> None:
+    """What a finished Run used is what its leases here and those it carries used together."""
+    found = []
+    for name, cluster in (("kept", lived.kept), ("whole", lived.whole)):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(dump_yaml([body for body in cluster.documents() if body["kind"] in ("Run", "Lease")]))
+        trace = read_ledger(str(path), 1000, Cut())
+        found.append((list(trace.submit), list(trace.duration), list(trace.gpus)))
+    assert found[0] == found[1]
+    assert min(found[0][0]) == 0  # the first stage of the long tree, of which no lease is left

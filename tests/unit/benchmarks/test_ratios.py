@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from benchmarks import bars
-from benchmarks.arrivals import Fleet, Kind, arrive, measure_refusals
+from benchmarks.arrivals import Fleet, Kind, arrive, decide, measure_refusals
 from benchmarks.arrivals import Samples as Arrivals
 from benchmarks.day import measure_day
 from benchmarks.failures import eager_world
@@ -39,7 +39,7 @@ Event = Callable[[], object]
 SAME = 1.3  # the size does not matter
 SOME = 2.2  # a part of it looks at every domain
 LINEAR = 5.5  # four times as much, and something for what is sorted
-WALKS = 9.0  # every draw walks along the tickets that are left, and every step along the domains
+WALKS = 9.0  # every draw walks along the tickets that are left
 
 
 def lines(event: Event) -> int:
@@ -61,8 +61,11 @@ def lines(event: Event) -> int:
 
 
 def scale(size: int, closed: int = 50) -> Scale:
-    """So many domains of four nodes each."""
-    return Scale("small", nodes=4 * size, domains=size, budgets=12, closed_leases=closed, free_percent=30)
+    """So many domains of four nodes each, and as many budgets: larger fleets have more teams."""
+    budgets = max(5, size)
+    return Scale(
+        "small", nodes=4 * size, domains=size, budgets=budgets, closed_leases=closed, free_percent=30
+    )
 
 
 def in_use(size: int) -> Fleet:
@@ -72,19 +75,30 @@ def in_use(size: int) -> Fleet:
     return Fleet(made, world)
 
 
+def decision(fleet: Fleet, kind: Kind) -> Event:
+    """What is decided about one arrival, after another like it."""
+    arrive(fleet, kind, 0, Arrivals())
+    run = arrival(fleet.scale, 1, kind.gpus, fleet.world.now, grouped=kind.grouped)
+    return partial(decide, fleet.world, run)
+
+
 def an_arrival(size: int) -> Event:
     """On a fleet so large."""
-    fleet = in_use(size)
-    arrive(fleet, Kind(8, grouped=False), 0, Arrivals())
-    return partial(arrive, fleet, Kind(8, grouped=False), 1, Arrivals())
+    fleet = in_use(4 * size)
+    return decision(fleet, Kind(8, grouped=False))
+
+
+def an_arrival_in_groups(size: int) -> Event:
+    """The same, of a gang whose groups must each sit in one domain."""
+    fleet = in_use(4 * size)
+    return decision(fleet, Kind(64, grouped=True))
 
 
 def a_wide_arrival(size: int) -> Event:
     """Of so many GPUs, eight at a time."""
     fleet = in_use(24)
     kind = Kind(8 * size, grouped=False)
-    arrive(fleet, kind, 0, Arrivals())
-    return partial(arrive, fleet, kind, 1, Arrivals())
+    return decision(fleet, kind)
 
 
 def an_arrival_after(size: int) -> Event:
@@ -94,13 +108,12 @@ def an_arrival_after(size: int) -> Event:
     thin_out(world, made)
     found = documents(made, world)
     fleet = Fleet(made, build(map(parse, found), world.now))
-    arrive(fleet, Kind(8, grouped=False), 0, Arrivals())
-    return partial(arrive, fleet, Kind(8, grouped=False), 1, Arrivals())
+    return decision(fleet, Kind(8, grouped=False))
 
 
 def a_refusal(size: int) -> Event:
     """On a fleet so large, and full: the arrival gets a Reservation."""
-    made = scale(size)
+    made = scale(3 * size)
     fleet = Fleet(made, full_world(made))
     measure_refusals(fleet, Kind(8, grouped=False), 1)
     return partial(measure_refusals, fleet, Kind(8, grouped=False), 1)
@@ -189,16 +202,16 @@ def a_tree(size: int) -> Event:
 FEW, MANY = 4, 16
 ROWS: dict[str, list[tuple[Callable[[int], Event], float]]] = {
     "DECIDE_MS": [(an_arrival, SAME), (a_wide_arrival, LINEAR)],
-    "FLEET_RATIO": [(an_arrival, SAME)],
+    "FLEET_RATIO": [(an_arrival_in_groups, SAME)],
     "CLOSED_RATIO": [(an_arrival_after, SAME)],
-    "RESERVATION_MS": [(a_refusal, LINEAR)],
+    "RESERVATION_MS": [(a_refusal, SOME)],
     "FORECAST_MS": [(all_reservations, LINEAR)],
     "RESOLUTION_MS": [(a_resolution, WALKS)],
     "EXACT_ODDS_MS": [(exact_odds, 7)],
     "SIMULATED_ODDS_MS": [(simulated_odds, WALKS)],
     "DAY_S": [(a_day, LINEAR)],
-    "GROWTH_MS": [(an_end_while_many_want_to_grow, WALKS)],
-    "REPAIR_MS": [(a_failure, WALKS)],
+    "GROWTH_MS": [(an_end_while_many_want_to_grow, LINEAR)],
+    "REPAIR_MS": [(a_failure, LINEAR)],
     "OUTAGE_MS": [(an_outage, LINEAR)],
     "SCRAPE_MS": [(a_scrape, LINEAR)],
     "TREE_MS": [(a_tree, SOME)],

@@ -50,8 +50,10 @@ def test_old_leases_leave_the_file_for_the_archive(old: Desk) -> None:
         DAY_1,
         "leases-2026-01-07.jsonl.gz",
     ]
-    assert "early" not in old.runs("leases", "--owner", "org:lab").out
-    assert "early" in old.runs("leases", "--owner", "org:lab", "--archive", archive(old)).out
+    shown = old.runs("leases", "--owner", "org:lab")
+    assert ("early" in shown.out, "--since TIME reads" in shown.err) == (False, True)
+    shown = old.runs("leases", "--owner", "org:lab", "--archive", archive(old))
+    assert ("early" in shown.out, shown.err) == (True, "")
 
 
 def test_without_an_archive_nothing_leaves(desk: Desk) -> None:

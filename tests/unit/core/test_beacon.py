@@ -7,7 +7,7 @@ from jobtree.api.policy import Beacon, Policy
 from jobtree.api.quantities import HOUR, MINUTE
 from jobtree.core import reservations
 from jobtree.core.record import Mixed, verify
-from jobtree.sim.keys import sign
+from jobtree.voice.signing import sign
 from tests.unit.core.build import T0, budget, node, nodes, run
 from tests.unit.core.lab import Lab
 

@@ -11,7 +11,7 @@ from jobtree.core.lottery import commitment_of, drawing, hold, nonce_for, seed_o
 from jobtree.core.odds import exact, kill_odds, simulated
 from jobtree.core.record import Record, payload, resolve_with, verify
 from jobtree.core.resolve import Case, NodeRoom, Taking, Ticket
-from jobtree.sim.keys import public_key, sign
+from jobtree.voice.signing import public_key, sign
 
 KEY = b"a lottery key of thirty-two byte"
 DRAWS = 3_000

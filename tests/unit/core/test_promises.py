@@ -9,7 +9,7 @@ from jobtree.core.lottery import hold, nonce_for
 from jobtree.core.record import verify
 from jobtree.core.reservations import to_wire
 from jobtree.core.takings import Docket
-from jobtree.sim.keys import sign
+from jobtree.voice.signing import sign
 from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import LOTTERY_KEY, Lab
 

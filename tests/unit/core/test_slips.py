@@ -4,7 +4,7 @@ import pytest
 
 from jobtree.api.quantities import HOUR, MINUTE, SECOND
 from jobtree.core.record import verify
-from jobtree.sim.keys import sign
+from jobtree.voice.signing import sign
 from tests.unit.core.build import T0, budget, envelope, foreign_pod, node, nodes, run, tree
 from tests.unit.core.lab import Lab
 

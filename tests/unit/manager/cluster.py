@@ -30,6 +30,7 @@ from jobtree.kube.resources import (
 )
 from jobtree.kube.writes import Writer
 from jobtree.manager.archivist import Archivist, Filing
+from jobtree.manager.beacon import Heard
 from jobtree.manager.carry import Carrier, RefusedError
 from jobtree.manager.gauges import Gauges
 from jobtree.manager.herald import Herald
@@ -236,6 +237,8 @@ class Manager:
         self.carrier = Carrier(self.writer, self.view, log)
         self.keeper = Keeper(self.writer, self.view, log, lambda: server.now, lambda: None)
         self.herald = Herald(self.writer, self.view, log)
+        self.heard: list[Heard] = []  # of the beacon
+        self.rounds: tuple[tuple[str, int], ...] = ()  # that draws wait for
         self.misfits = Misfits(self.writer, self.view, log)
         self.violations: list[str] = []
         self.metrics = Metrics()
@@ -291,7 +294,9 @@ class Manager:
         if self.model.is_behind(changes):
             self.load()
             return False
-        step = self.model.advance(changes, self.keeper.news(), self.server.now)
+        news = [*self.keeper.news(), *self.heard]
+        step = self.model.advance(changes, news, self.server.now)
+        self.rounds = step.rounds
         self.violations += map(str, step.violations)
         for measure in step.measures:
             self.metrics.take(measure)
@@ -313,7 +318,7 @@ class Manager:
             self.model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
         self.model.telling.unsay(self.carrier.unsaid)
         await self.keeper.settle()
-        self.herald.tell(step.notes)
+        self.herald.tell((*step.notes, *self.keeper.notes()))
         self.herald.cordon(step.cordons, self.server.now)
         await self.misfits.tell(self.server.now)
         await self.herald.settle()

@@ -104,3 +104,12 @@ def test_the_digest_is_of_what_is_replayed(tmp_path: Path) -> None:
     assert read_trace(path).digest == first
     assert read_trace(path, cut=Cut((), 0, 1)).digest != first
     assert read_trace(written(tmp_path, "a,t,0,5,1,,\nb,t,1,6,1,,\n")).digest != first
+
+
+def test_a_row_is_kept_in_forty_bytes(tmp_path: Path) -> None:
+    """So a million rows are forty megabytes, and not a gigabyte."""
+    trace = read_trace(written(tmp_path, "".join(f"job-{n},team-{n % 9},{n},60,1,,\n" for n in range(5_000))))
+    columns = (trace.submit, trace.duration, trace.gpus, trace.team, trace.row)
+    assert [len(column) for column in columns] == [5_000] * 5
+    assert sum(column.itemsize for column in columns) == 40
+    assert len(trace.teams) == 9

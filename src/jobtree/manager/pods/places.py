@@ -46,10 +46,10 @@ class Cast(msgspec.Struct, frozen=True):
     attempt: int
     pod_size: int
     places: tuple[Place, ...]
+    ranks: int = 0  # counted once: every pod is told how many they are
 
-    @property
-    def ranks(self) -> int:
-        return sum(place.is_rank for place in self.places)
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "ranks", sum(place.is_rank for place in self.places))
 
     @property
     def first(self) -> Place:

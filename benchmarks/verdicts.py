@@ -1,0 +1,150 @@
+"""What the comparison shows: each bar with what was measured, and where Jobtree loses, in words.
+
+Words are written by people and kept through every regeneration, each with the condition on the figures
+under which it is true. One that is not true any more is left out and named, so that somebody looks at it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from jobtree.replay.report import Report
+
+Found = Mapping[str, Sequence[Report]]  # by title of the case
+COUNT_ON = "conservative"
+
+
+class Bar(msgspec.Struct, frozen=True):
+    asked: str
+    measured: str
+    holds: bool
+
+
+class Claim(msgspec.Struct, frozen=True):
+    text: str
+    holds: Callable[[Found], bool]
+
+
+def jobtree(reports: Sequence[Report]) -> Report | None:
+    return next((report for report in reports if report.spec.policy == "jobtree"), None)
+
+
+def others(reports: Sequence[Report]) -> list[Report]:
+    return [report for report in reports if report.spec.policy != "jobtree"]
+
+
+def bars(found: Found) -> list[Bar]:
+    """Every bar, for every case that it is about."""
+    rows: list[Bar] = []
+    for title, reports in found.items():
+        mine = jobtree(reports)
+        if mine is None or not others(reports):
+            continue
+        rows += [utilisation(title, mine, reports)] if "110 %" in title else []
+        rows += [waits(title, mine, reports)] if "90 %" in title else []
+        rows += [kept(title, mine), lost(title, mine), *expected(title, mine)]
+    return rows
+
+
+def utilisation(title: str, mine: Report, reports: Sequence[Report]) -> Bar:
+    best = max(others(reports), key=lambda report: report.status.fleet.allocated)
+    have, need = (100 * report.status.fleet.allocated for report in (mine, best))
+    measured = f"{have:.1f} %, {best.spec.policy} {need:.1f} %"
+    return Bar(f"{title}: in use within 2 points of the best", measured, have >= need - 2)
+
+
+def waits(title: str, mine: Report, reports: Sequence[Report]) -> Bar:
+    theirs = next(report for report in reports if report.spec.policy == COUNT_ON)
+    have, need = (report.status.all_jobs.wait_seconds.p90 / 3600 for report in (mine, theirs))
+    return Bar(
+        f"{title}: p90 wait at most that of {COUNT_ON}", f"{have:.2f} h, it {need:.2f} h", have <= need
+    )
+
+
+def kept(title: str, mine: Report) -> Bar:
+    promises = mine.status.promises
+    assert promises is not None
+    least = 97 if mine.spec.outages else 99
+    reasons = ", ".join(f"{reason} {count}" for reason, count in promises.slip_reasons.items())
+    measured = f"{100 * promises.kept_share:.1f} % of {promises.dated}"
+    return Bar(
+        f"{title}: {least} % of promises kept to the second",
+        f"{measured}; slips: {reasons or 'none'}",
+        100 * promises.kept_share >= least,
+    )
+
+
+def lost(title: str, mine: Report) -> Bar:
+    by_jobtree = [stop for stop in mine.status.stops if stop.reason != "NodeFailure"]
+    hours = sum(stop.lost_gpu_hours for stop in by_jobtree)
+    share = 100 * hours / (mine.spec.work_gpu_hours + hours)
+    return Bar(f"{title}: at most 2 % of work lost to preemption", f"{share:.2f} %", share <= 2)
+
+
+def expected(title: str, mine: Report) -> list[Bar]:
+    told = mine.status.expected
+    if told is None:
+        return []
+    half, most = 100 * told.by_p50, 100 * told.by_p90
+    return [
+        Bar(
+            f"{title}: expected starts, 40-60 % by p50 and 85-95 % by p90",
+            f"{half:.0f} % and {most:.0f} % of {told.told}",
+            40 <= half <= 60 and 85 <= most <= 95,
+        )
+    ]
+
+
+def missed(found: Found, words: str) -> bool:
+    return any(words in bar.asked and not bar.holds for bar in bars(found))
+
+
+def large_gangs_wait_longer(found: Found) -> bool:
+    """Whether a p90 wait is missed somewhere, and the largest jobs wait longer there than with backfill."""
+    for reports in found.values():
+        mine = jobtree(reports)
+        theirs = next((report for report in reports if report.spec.policy == COUNT_ON), None)
+        if (
+            mine
+            and theirs
+            and mine.status.all_jobs.wait_seconds.p90 > theirs.status.all_jobs.wait_seconds.p90
+        ):
+            have, need = (report.status.by_size[-1].wait_seconds.mean for report in (mine, theirs))
+            return have > need
+    return False
+
+
+CLAIMS = (
+    Claim(
+        "**Budgets make large gangs wait.** Where Jobtree's p90 wait is longer than conservative "
+        "backfill's, small jobs wait as long or less, and gangs of several nodes, whose team's "
+        "budget is smaller than they are, wait longer: they need what others lend, and lose it when "
+        "those want it back. The quota schedulers, which know budgets too, show the same; backfill "
+        "knows no teams and serves the oldest.",
+        large_gangs_wait_longer,
+    ),
+    Claim(
+        "**Promises that were crowded out.** Promises are counted in GPUs per domain, but gangs of "
+        "whole nodes need whole nodes. On a small fleet a promise for one GPU over weeks can be "
+        "given beside an older one for 32 and then find no node where it would not break that one: "
+        "it slips, half an hour at a time, and every slip is recorded with its reason, CrowdedOut.",
+        lambda found: missed(found, "promises kept"),
+    ),
+    Claim(
+        "**Expected starts are not calibrated on these traces.** They are drawn from how long a "
+        "team's jobs of that size took so far, up to the promise, and leave out provisional starts. "
+        "Some hundred jobs that last from minutes to weeks say little about the next one.",
+        lambda found: missed(found, "expected starts"),
+    ),
+    Claim(
+        "**Utilisation under overload.** The best here serves jobs of whole nodes before smaller ones, "
+        "which leaves fewer nodes half empty; Jobtree has no priorities. It keeps nodes whole for the "
+        "gangs that it has promised a start, all of them and not only the first in line.",
+        lambda found: missed(found, "in use"),
+    ),
+    Claim(
+        "**Work lost.** What runs on money that its owner takes back is not warned, and goes on from "
+        "its last checkpoint.",
+        lambda found: missed(found, "work lost"),
+    ),
+)

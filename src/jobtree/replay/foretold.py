@@ -1,0 +1,41 @@
+"""Expected starts as a replay saw them: of the Runs that were told one, how many started by then.
+
+A Run is told p50 and p90 when its Reservation is made and it has to wait. Odds are even where half of the
+true starts come by p50, and nine in ten by p90.
+"""
+
+from jobtree.core.expect import Expectations, Expected
+from jobtree.core.lease import RunKey
+from jobtree.core.world import World
+
+
+class Foretold:
+    def __init__(self) -> None:
+        self.told = 0  # and started since
+        self.by_p50 = 0
+        self.by_p90 = 0
+        self._open: dict[RunKey, Expected] = {}
+        self._new: list[RunKey] = []
+
+    def reserved(self, run: RunKey) -> None:
+        """A Reservation was made."""
+        self._new.append(run)
+
+    def ask(self, world: World) -> None:
+        """At the end of an instant: what the Runs that still wait are told."""
+        if not self._new:
+            return
+        expectations = Expectations(world)
+        for run in self._new:
+            state = world.runs.get(run)
+            expected = expectations.start_of(state) if state is not None and state.waiting else None
+            if expected is not None:
+                self._open[run] = expected
+        self._new.clear()
+
+    def started(self, run: RunKey, at: int) -> None:
+        expected = self._open.pop(run, None)
+        if expected is not None:
+            self.told += 1
+            self.by_p50 += at <= expected.p50
+            self.by_p90 += at <= expected.p90

@@ -1,0 +1,48 @@
+"""The page of a replay's report as a browser shows it: every plot is drawn, and nothing is fetched."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from jobtree.replay.figures import report_of
+from jobtree.replay.named import POLICIES
+from jobtree.replay.page import page
+from jobtree.replay.saved import run
+from tests.unit.replay.test_jobtree_policy import busy_day
+
+PLOTS = 4
+DRAWN = """figures => figures.map(figure => {
+  const marks = [...figure.querySelectorAll("polyline, polygon")].filter(mark => {
+    const box = mark.getBBox();
+    return box.width > 10 && mark.getAttribute("points").split(" ").length > 1;
+  });
+  return [figure.querySelector("figcaption").textContent, marks.length];
+})"""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    simulation = POLICIES["jobtree"](busy_day(1))
+    assert run(simulation)
+    path.write_text(page(report_of(simulation, "jobtree", "a busy day")), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_all_plots_are_drawn_and_nothing_is_fetched(report: Path, browser: Browser, width: int) -> None:
+    tab = browser.new_page(viewport={"width": width, "height": 900})
+    said: list[str] = []
+    asked: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(report.as_uri())
+    drawn = dict(tab.locator("figure").evaluate_all(DRAWN))
+    assert len(drawn) == PLOTS
+    assert all(drawn.values()), drawn
+    assert said == []
+    assert asked == [report.as_uri()]
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.close()

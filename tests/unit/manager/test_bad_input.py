@@ -1,0 +1,55 @@
+"""What goes wrong outside Jobtree: told where people look, and no harm to others."""
+
+from jobtree.kube.resources import EVENTS, NODES, PODS
+from tests.unit.manager.cluster import Manager, Server
+from tests.unit.manager.stage import endings, phase, pods_of, put_budget, put_nodes, put_policy, put_run
+
+MISSING = 'failed to pull and unpack image "train:0": not found'
+
+
+def begin(nodes: int = 1) -> Server:
+    server = Server()
+    put_policy(server)
+    put_nodes(server, "nv-a", nodes)
+    put_budget(server, "org", 16)
+    return server
+
+
+def give_gpus(server: Server, gpus: int) -> None:
+    allocatable = {"cpu": "96", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": str(gpus)}
+    server.change(NODES.path(name="nv-a-00"), {"status": {"allocatable": allocatable}}, "status", merge=True)
+
+
+def test_an_image_that_does_not_exist_is_told_once_for_all_pods() -> None:
+    server = begin(nodes=2)
+    put_run(server, "r", "org", 16)
+    manager = Manager(server)
+    manager.turn()
+    for pod in pods_of(server, "r"):
+        waiting = {"state": {"waiting": {"reason": "ErrImagePull", "message": MISSING}}}
+        status = {"phase": "Pending", "containerStatuses": [{"name": "main", **waiting}]}
+        server.change(PODS.path("ns", pod["metadata"]["name"]), {"status": status}, "status", merge=True)
+    manager.settle()
+    told = [event["message"] for event in server.all(EVENTS) if event["reason"] == "PodStuck"]
+    assert len(told) == 1
+    assert MISSING in told[0]
+    assert (phase(server, "r"), endings(server, "r")) == ("Running", ["open"]), "it may still come"
+
+
+def test_a_node_that_reports_no_gpus_offers_none_and_takes_none_away() -> None:
+    server = begin()
+    give_gpus(server, 0)
+    put_run(server, "r", "org", 8)
+    manager = Manager(server)
+    manager.settle()
+    assert (phase(server, "r"), server.run("r")["status"]["reason"]) == ("Reserved", "NoSuchFlavor")
+    give_gpus(server, 8)
+    manager.settle()
+    assert phase(server, "r") == "Running"
+    give_gpus(server, 0)
+    manager.settle()
+    assert (phase(server, "r"), endings(server, "r"), len(pods_of(server, "r"))) == ("Running", ["open"], 1)
+    put_run(server, "next", "org", 8)
+    manager.settle()
+    assert phase(server, "next") == "Reserved"
+    assert (manager.violations, manager.broken()) == ([], [])

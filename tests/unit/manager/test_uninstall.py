@@ -1,0 +1,80 @@
+"""Letting Runs go: only Jobtree's finalizer is taken off, whoever else writes or deletes them meanwhile."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from jobtree.kube.gate import Gate
+from jobtree.kube.requests import Request
+from jobtree.kube.resources import RUNS
+from jobtree.kube.writes import Writer
+from jobtree.manager.carry import FINALIZER
+from jobtree.manager.uninstall import release
+from tests.unit.manager.webhook.server import FakeServer
+
+
+class Cluster(FakeServer):
+    """A server with Runs, which can be listed."""
+
+    def run(self, name: str, *finalizers: str) -> str:
+        path = RUNS.path("team", name)
+        metadata = {"name": name, "namespace": "team", "uid": name, "finalizers": list(finalizers)}
+        self.put_there(path, {"metadata": metadata})
+        return path
+
+    def finalizers(self, path: str) -> list[str]:
+        found: list[str] = self.objects[path]["metadata"]["finalizers"]
+        return found
+
+    def released(self) -> int:
+        return asyncio.run(release(self, Writer(self, Gate())))
+
+    def _get(self, path: str, body: bytes | None) -> dict[str, Any]:
+        if path.partition("?")[0] == RUNS.path():
+            return {"items": list(self.objects.values()), "metadata": {"resourceVersion": "9"}}
+        return super()._get(path, body)
+
+    def _patch(self, path: str, body: bytes | None) -> dict[str, Any]:
+        patch: dict[str, Any] = msgspec.json.decode(body or b"")
+        self._check(path, patch)
+        there = self.objects[path]
+        return self.put_there(path, {**there, "metadata": {**there["metadata"], **patch["metadata"]}})
+
+
+def test_jobtrees_finalizer_goes_and_others_stay() -> None:
+    cluster = Cluster()
+    held, both, free = (
+        cluster.run("held", FINALIZER),
+        cluster.run("both", "backup", FINALIZER),
+        cluster.run("free", "backup"),
+    )
+    assert cluster.released() == 2
+    assert [cluster.finalizers(path) for path in (held, both, free)] == [[], ["backup"], ["backup"]]
+    assert len(cluster.writes) == 2
+    assert cluster.released() == 0
+
+
+def test_a_run_that_somebody_else_changes_is_read_again() -> None:
+    cluster = Cluster()
+    path = cluster.run("busy", FINALIZER)
+
+    def change_first(_: Request) -> None:
+        cluster.before_write = lambda _: None
+        cluster.run("busy", FINALIZER, "backup")
+
+    cluster.before_write = change_first
+    assert cluster.released() == 1
+    assert cluster.finalizers(path) == ["backup"]
+
+
+def test_a_run_that_is_gone_meanwhile_is_no_trouble() -> None:
+    cluster = Cluster()
+    path = cluster.run("gone", FINALIZER)
+
+    def delete_first(_: Request) -> None:
+        cluster.objects.pop(path, None)
+
+    cluster.before_write = delete_first
+    cluster.released()
+    assert path not in cluster.objects
