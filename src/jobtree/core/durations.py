@@ -66,7 +66,10 @@ class History:
         past = self.by_owner.get(lease.owner, {}).get(lease.uid)
         if past is None:
             return
-        past.starts.pop(lease.start, None)
+        if lease.reason == "Start" and lease.role != "Spare":
+            past.starts[lease.start] = past.starts.get(lease.start, 0) - lease.gpus
+            if past.starts[lease.start] <= 0:
+                del past.starts[lease.start]
         past.ends.pop(end, None)
         if not past.ends:
             del self.by_owner[lease.owner][lease.uid]

@@ -122,3 +122,21 @@ def test_too_few_say_nothing() -> None:
 
 def test_a_spare_that_was_dropped_says_nothing_about_a_run_whose_ranks_go_on() -> None:
     assert told((lease(2, 100, role="Spare"), 150, "DropSpare")) == {}
+
+
+def test_what_has_left_for_the_archive_is_forgotten_as_if_it_had_never_been_read() -> None:
+    """A world that is read anew knows the same as one that saw the leases go."""
+    closed: list[Closed] = [
+        (lease(1, 100, role="Spare"), 120, "DropSpare"),
+        (lease(2, 100), 300, "RandomPreempt"),
+        (lease(3, 100, gpus=4), 310, "RandomPreempt"),
+        (lease(4, 500), 700, "Completed"),
+    ]
+    for gone in range(len(closed) + 1):
+        history = History()
+        for one, end, reason in closed:
+            history.close(one, end, reason)
+        for one, end, _ in closed[:gone]:
+            history.drop(one, end)
+        assert history.of("org:a") == told(*closed[gone:])
+    history.drop(lease(9, 0), 1)  # of a Run that nobody remembers
