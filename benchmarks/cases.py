@@ -124,6 +124,7 @@ def queue(fleet: Fleet, effort: Effort) -> Section:
     figures.append(Figure("all Reservations anew, all odds too", fresh, "ms"))
     bar = bars.FORECAST_MS if effort.judged else None
     figures.append(Figure("all Reservations anew", known, "ms", bar))
+    figures.append(Figure("all expected starts anew", seen.expectations / NANOSECONDS_PER_MS, "ms"))
     return Section(f"the fleet is full and {effort.waiting:,} Runs wait", tuple(figures))
 
 

@@ -17,7 +17,7 @@ what each figure means and how each scheduler works.
 
 - Fleets are sized so that the work of the jobs is the stated share of what they could do while jobs arrive.
   They are empty at the start. Budgets add up to the fleet, in proportion to what each team asks for.
-- Philly: days 55 to 116, which published simulations use, too, every so manieth job, on a fleet that is
+- Philly: days 55 to 116, which published simulations use, too, every nth job, on a fleet that is
   smaller in proportion, so that the load and the weeks that jobs last stay as they are. ITP: the first jobs
   of each cluster.
 - `maxDuration` is the true duration times an overestimate as people give it (seeded), or nobody declares

@@ -9,7 +9,7 @@ import msgspec
 from benchmarks.arrivals import Fleet, Kind, measure_refusals
 from benchmarks.fixtures import budgets, node_name
 from benchmarks.grow import parse
-from benchmarks.promises import measure_forecasts
+from benchmarks.promises import measure_expectations, measure_forecasts
 from benchmarks.sampling import settle_memory, timed
 from benchmarks.workload import Workload
 from jobtree.api.budget import Budget
@@ -25,6 +25,7 @@ class Queue(msgspec.Struct, frozen=True):
     refusals: dict[int, list[int]]  # of one more arrival, by its GPUs
     endings: list[int]  # of a Run that ends
     forecasts: tuple[int, int]  # of all Reservations: all odds new, and none
+    expectations: int  # of all expected starts
 
 
 def measure_queue(fleet: Fleet, waiting: int, sizes: Sequence[int], count: int) -> Queue:
@@ -33,14 +34,14 @@ def measure_queue(fleet: Fleet, waiting: int, sizes: Sequence[int], count: int) 
     before = sorted(world.runs)
     keys = [world.put_run(workload.draw(world.now)).key for _ in range(waiting)]
     world.commit(plan(world))
-    forecasts = measure_forecasts(world)
+    forecasts, expectations = measure_forecasts(world), measure_expectations(world)
     refusals = {gpus: measure_refusals(fleet, Kind(gpus, grouped=False), count, held=True) for gpus in sizes}
     Random(4).shuffle(before)
     endings = [_measure(world, partial(_end, world, key)) for key in before[:count]]
     for key in keys:
         world.drop_run(key)
     world.commit(plan(world))
-    return Queue(refusals, endings, forecasts)
+    return Queue(refusals, endings, forecasts, expectations)
 
 
 def _end(world: World, key: tuple[str, str]) -> None:

@@ -3,6 +3,7 @@
 from random import Random
 
 from benchmarks.sampling import settle_memory, timed
+from jobtree.core.expect import Expectations
 from jobtree.core.forecast import remembered_odds
 from jobtree.core.lottery import hold
 from jobtree.core.odds import exact, simulated
@@ -25,6 +26,19 @@ def measure_forecasts(world: World) -> tuple[int, int]:
     settle_memory()
     remembered_odds.cache_clear()
     return timed(write_all)[1], timed(write_all)[1]
+
+
+def measure_expectations(world: World) -> int:
+    """Nanoseconds to tell of all who wait when they are expected to start."""
+
+    def expect_all() -> None:
+        expectations = Expectations(world)
+        for state in world.runs.values():
+            if state.promise is not None:
+                expectations.start_of(state)
+
+    settle_memory()
+    return timed(expect_all)[1]
 
 
 def measure_resolution(tickets: int, count: int) -> list[int]:

@@ -46,7 +46,7 @@ class Case(msgspec.Struct, frozen=True):
     outages: bool = False
     declares: Declares = "typical"
     jobs: int = 300
-    thinned: bool = False  # every so manieth job, else the first
+    thinned: bool = False  # every nth job, else the first
 
 
 PHILLY = Cut((), 55 * DAY_S, 116 * DAY_S)
@@ -91,7 +91,7 @@ def scene(case: Case) -> Scene:
     trace = part_of(whole, case.jobs, thinned=case.thinned)
     demand = sum(gpus * duration for gpus, duration in zip(trace.gpus, trace.duration, strict=True))
     gpus = demand * 100 / case.load_percent / (trace.submit[-1] - trace.submit[0])
-    nodes = max(1, round(gpus / GPUS_PER_NODE))
+    nodes = max(-(-max(trace.gpus) // GPUS_PER_NODE), round(gpus / GPUS_PER_NODE))  # every gang must fit
     ground = made_up(nodes, GPUS_PER_NODE, -(-nodes // NODES_PER_DOMAIN))
     budgets, owners = made_up_budgets(trace, ground.gpus, {})
     faults = TRACES / "stepfun_faults2024" / "faults.csv.gz"
@@ -107,7 +107,7 @@ def scene(case: Case) -> Scene:
 
 
 def part_of(trace: Trace, jobs: int, *, thinned: bool) -> Trace:
-    """At most so many jobs: every so manieth, or the first; all of them for 0.
+    """At most so many jobs: every nth, or the first; all of them for 0.
 
     A thinned trace keeps its days and durations, and its load on a fleet that is smaller in proportion: right
     where jobs last for weeks. The first jobs keep the fleet as it was: right where jobs are short and gangs

@@ -40,9 +40,9 @@ class Row(msgspec.Struct, frozen=True):
 
 
 ROWS = (
-    Row("100,000 jobs on 3,000 GPUs at 70 % load", 70, 60),
-    Row("100,000 jobs on 3,000 GPUs at 110 % load", 110, 180),
-    Row("the ten ITP clusters on 12,500 nodes", None, 120),
+    Row("jobs on 3,000 GPUs at 70 % load", 70, 60),
+    Row("jobs on 3,000 GPUs at 110 % load", 110, 180),
+    Row("jobs of the ten ITP clusters on 12,500 nodes", None, 120),
 )
 
 
@@ -99,8 +99,9 @@ def measured(row: Row, jobs: int, most_seconds: float) -> str:
     began = time.process_time()
     done = run(simulation, watch=lambda _: time.process_time() - began > most_seconds)
     seconds = time.process_time() - began
-    state = "" if done else f" for {simulation.meter.finished:,} of {len(simulation.trace):,} jobs"
-    return f"{seconds:8.1f} s{state}  (bar {row.most_seconds} s)"
+    state = "" if done else f", {simulation.meter.finished:,} of them done"
+    bar = f"at most {row.most_seconds} s for all of them"
+    return f"{len(simulation.trace):7,} {row.name:46} {seconds:7.1f} s{state}  ({bar})"
 
 
 def bytes_per_live_run(jobs: int) -> Iterator[tuple[int, float]]:
@@ -128,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--row", type=int, action="append", choices=range(len(ROWS)), help="only these")
     options = parser.parse_args(arguments)
     for number in options.row if options.row is not None else range(len(ROWS)):
-        print(f"{ROWS[number].name:44} {measured(ROWS[number], options.jobs, options.limit)}", flush=True)
+        print(measured(ROWS[number], options.jobs, options.limit), flush=True)
     if options.row is None:
         for live, size in bytes_per_live_run(200):
             print(f"{live} Runs alive: {size / 1024:.1f} KiB each")

@@ -70,7 +70,7 @@ def margin(value: float, limit: float) -> int:
 
 
 def number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
+    return f"{value:,.0f}" if round(value) >= 1000 or value == int(value) else f"{value:.3g}"
 
 
 def write_json(path: Path, facts: Machine, others_percent: int, sections: Sequence[Section]) -> None:

@@ -42,6 +42,8 @@ from tests.shown import (
 
 PATIENCE_SECONDS = 30
 COMMAND_SECONDS = 60
+EXAMPLES = {"RUN": "run-cofunded-128", "NODE": "gpu-a-01", "TIME": "2026-01-01"}
+"""What stands in the guide's tables for something of the reader's own."""
 IN_FULL_SWING = "kubectl runs audit"
 """The step before which the commands in tables are run: by then, all that they ask about is there."""
 TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\b\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}")
@@ -138,7 +140,7 @@ def failing_in_tables(session: LiveSession, text: str) -> list[tuple[str, list[s
     """The commands in the tables of a page that fail, for a Run and a node that are there."""
     commands = re.findall(r"\| `((?:kubectl|helm) [^`]*)` \|", text)
     alone = [command.partition(r" \|")[0] for command in commands]  # what follows only sifts the output
-    given = [one.replace("RUN", "run-cofunded-128").replace("NODE", "gpu-a-01") for one in alone]
+    given = [re.sub("|".join(EXAMPLES), lambda found: EXAMPLES[found[0]], one) for one in alone]
     done = [(command, session.run(command)) for command in dict.fromkeys(given)]
     return [(command, printed) for command, printed in done if "[exit " in "".join(printed[-1:])]
 

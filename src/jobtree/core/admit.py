@@ -88,7 +88,8 @@ def start_at(trial: Trial, state: RunState, width: int, size: int) -> bool:
         return not refusals(world, state, width, size, now)
 
     def reclaim() -> bool:
-        takings = reclaims(trial, state, now)
+        # Unpaid work gives way with its place, never with the money of that part which somebody pays for.
+        takings = reclaims(trial, state, now) if funded() or provisional_gpus(trial, state) else []
         return take_least(trial, takings, lambda: flavor.free >= width and funded(), attempt)
 
     if makes_place(trial, state, width, size, []) and reclaim():

@@ -2,12 +2,12 @@
 
 A window opens or closes, hours run out, a Run reaches its ``maxDuration``. Each change that could bring
 such an instant nearer sets an alarm; whether it still holds is asked when it comes up. So the first
-alarm is never late, and nothing is searched.
+alarm is never late, and nothing is searched. What is no longer watched leaves nothing behind.
 """
 
 from collections.abc import Callable, Iterator
 from enum import IntEnum
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from jobtree.api.quantities import MINUTE
@@ -33,6 +33,8 @@ class Due(IntEnum):
 
 
 Subject = tuple[Due, str, str]  # what, and its key
+
+MOSTLY_STALE = 4  # times as many alarms as there are things to watch: the others are swept out
 
 
 class Alarms:
@@ -65,9 +67,14 @@ class Alarms:
 
     def _watch(self, subject: Subject) -> None:
         at = self._instant(subject)
-        if at is not None and self._set.get(subject, FOREVER) > at:
+        if at is None:
+            self._set.pop(subject, None)
+        elif self._set.get(subject, FOREVER) > at:
             self._set[subject] = at
             heappush(self._heap, (at, subject))
+            if len(self._heap) > MOSTLY_STALE * (len(self._set) + 1):
+                self._heap = [(when, what) for what, when in self._set.items()]
+                heapify(self._heap)
 
     def first(self) -> int | None:
         """The next instant at which something is due, in the past or in the future."""

@@ -84,15 +84,23 @@ class Horizon:
         self._swept: list[Sweep | None] = [None for _ in LEVELS]
         self.longest_notice = max((notice for _, _, notice in self.notices), default=0)
         self._notices: tuple[list[int], list[int]] | None = None
-        self.promised = 0  # counts the changes of promises
+        self.promised = self._changes = 0  # which of all states of its promises this is
+        self._kept: Kept | None = None
         self._profiles: dict[Level, Profile] = {}
-        self._promised: dict[tuple[Rank | None, RunKey | None], Crowd] = {}
+        self._promised: Promised = {}
 
     def forget_promises(self) -> None:
-        """A promise that counts on this domain changed; who stands there did not."""
-        self.promised += 1
-        self._profiles.clear()
-        self._promised.clear()
+        """A promise that counts on this domain is about to change; who stands there is not."""
+        if self._profiles or self._promised:
+            self._kept = (dict(self.domain.promises), self.promised, self._profiles, self._promised)
+            self._profiles, self._promised = {}, {}
+        self._changes += 1
+        self.promised = self._changes
+
+    def recall_promises(self) -> None:
+        """It changed. What a plan tried, took back and then carried out is as it was: so are the answers."""
+        if self._kept is not None and self._kept[0] == self.domain.promises:
+            _, self.promised, self._profiles, self._promised = self._kept
 
     def _stays(self, world: World, usable: frozenset[str]) -> Iterator[Stay]:
         names = {name: None for node in sorted(usable) for name in world.by_node.get(node, ())}
@@ -338,6 +346,10 @@ class Crowd:
             (max(left, mine.pods) if mine.at <= at < mine.end else left for at, left in pairs),
             default=FOREVER,
         )
+
+
+Promised = dict[tuple[Rank | None, RunKey | None], Crowd]
+Kept = tuple[dict[RunKey, Promise], int, dict[Level, Profile], Promised]  # answers about earlier promises
 
 
 def _by_run(world: World, names: dict[str, None]) -> dict[tuple[str, str], list[Held]]:

@@ -116,7 +116,7 @@ class Trial:
         """
         nodes, envelopes = self.world.fleet.nodes, self.world.ledger.envelopes
         found: set[RunKey] = set()
-        for entry in self._journal:
+        for entry in self._journal if self.world.ranks else ():
             if isinstance(entry, Acted) and entry.action.kind in ("Requeue", "Preempt"):
                 found.add(entry.action.run)
             elif isinstance(entry, Acted) and entry.action.kind == "Move" and entry.action.promise:

@@ -307,6 +307,7 @@ class World:
         self._notify(key)
         self.kin.forget(state)
         del self.runs[key]
+        self.alarms.watch_run(state)
         successor = self._successors.pop(key, None)
         if successor is not None:
             self.put_run(successor)
@@ -618,13 +619,11 @@ class World:
 
     def _index_promise(self, promise: Promise, *, present: bool) -> None:
         flavor = self.fleet.flavor(promise.flavor)
-        holders: list[dict[RunKey, Promise]] = []
-        for name, _ in promise.shares:
-            domain = flavor.domains.get(name)
-            if domain is not None:
-                for horizon in domain.horizons.values():
-                    horizon.forget_promises()
-                holders.append(domain.promises)
+        domains = [flavor.domains[name] for name, _ in promise.shares if name in flavor.domains]
+        horizons = [one for domain in domains for one in domain.horizons.values()]
+        for horizon in horizons:
+            horizon.forget_promises()
+        holders = [domain.promises for domain in domains]
         for key, _ in promise.funding:
             if key in self.ledger.envelopes:
                 self.ledger.envelopes[key].forget(ends=False)
@@ -634,6 +633,8 @@ class World:
                 holder[promise.run] = promise
             else:
                 holder.pop(promise.run, None)
+        for horizon in horizons:
+            horizon.recall_promises()
         if present:
             insort(self.ranks, promise.rank)
         else:

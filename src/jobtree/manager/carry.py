@@ -69,6 +69,8 @@ class Carrier:
     # Decisions
 
     async def _commit(self, batch: Batch) -> None:
+        if batch.unfounded:
+            raise RefusedError("a promise came due before its Reservation could be written: it is made anew")
         if batch.resolution is not None:
             await self._write_reservation(batch.resolution)
             self._done += batch.resolution.deeds

@@ -20,7 +20,7 @@ from jobtree.kube.installed import ATTEMPT_LABEL
 from jobtree.kube.requests import Seen
 from jobtree.kube.resources import PODS, SERVICES
 from jobtree.kube.store import Change, Head, Held
-from jobtree.kube.writes import Writer
+from jobtree.kube.writes import AT_ONCE, Writer
 from jobtree.manager.log import Log
 from jobtree.manager.news import Lost, News
 from jobtree.manager.pods.documents import Document, Setting, pod_document, risk_text, service_document
@@ -70,6 +70,7 @@ class Keeper:
         self._served: set[str] = set()  # Runs whose Service is there
         self._retry_at: dict[str, int] = {}  # Runs whose pods could not be made
         self._waiting: set[str] = set()  # Runs whose pods wait for room
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: list[News] = []
         self._made: dict[tuple[str, str], Made] = {}  # pods that were made and not seen yet
@@ -277,7 +278,8 @@ class Keeper:
     async def _create(self, uid: str, company: Company, name: str, place: Place) -> None:
         key = (company.run.metadata.namespace, name)
         try:
-            answer = await self._writer.create(PODS, self._document(company, place))
+            async with self._turns:  # thousands may wait: a pod is written down when it is its turn
+                answer = await self._writer.create(PODS, self._document(company, place))
         except (KubeError, UnfitTemplateError) as refused:
             self.roster.give_up(key)
             if place.is_rank and not is_passing(refused):

@@ -234,6 +234,7 @@ class Model:
             writes[key] = msgspec.structs.replace(writes[key], deeds=deeds.pop(key))
         self._deeds += (deed for found in deeds.values() for deed in found)
         return Batch(
+            unfounded=resolution is None and any(action.record is not None for action in actions),
             resolution=resolution,
             trees=trees,
             gives=tuple(write for key, write in writes.items() if key not in gained),

@@ -60,6 +60,7 @@ class Batch(msgspec.Struct, frozen=True):
     moves: tuple[RunWrite, ...] = ()  # these lose some and get others: one after another
     trees: tuple[RunWrite, ...] = ()  # whose stages start together: they hold what was decided for all
     gets: tuple[RunWrite, ...] = ()  # these only get leases: at once
+    unfounded: bool = False  # a resolution whose Reservation was never written: nobody has had notice of it
 
 
 class Note(msgspec.Struct, frozen=True):

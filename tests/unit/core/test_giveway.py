@@ -242,3 +242,14 @@ def test_a_cap_that_relatives_fill_is_recalled_too() -> None:
     lab.submit(run("c", "org:c", 8))
     parent_starts(lab, 8)
     assert (lab.paid("p"), lab["c"].unpaid) == ({"Owned org/a": 8}, 8)
+
+
+def test_half_of_a_run_is_unpaid_and_nobody_ends_it_for_the_money_of_the_other_half() -> None:
+    """There is place for the newcomer: what it lacks is money, and nobody gives way for that (I12)."""
+    lab = Lab(nodes("nv-a", 3), budget("org", 16))
+    lab.submit(run("older", "org", 16, group=8))
+    lab.put(budget("org", 8))
+    lab.settle()
+    assert (lab["older"].width, lab["older"].unpaid) == (16, 8)
+    lab.submit(run("younger", "org", 8, at=1))
+    assert (lab["older"].phase, lab["younger"].phase) == ("Running", "Reserved")

@@ -229,3 +229,15 @@ def test_the_pods_of_a_run_that_went_are_known_by_its_leases() -> None:
     assert world.fleet.nodes["n"].free == 0
     world.put_lease(closed(to_wire(lease), T0 + HOUR, "Cancelled"))
     assert world.fleet.nodes["n"].free == 8
+
+
+def test_runs_that_are_finished_or_gone_leave_no_alarm_behind() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org", 16))
+    lab.submit(run("keeper", "org", 8, max_duration="100h"))
+    before = len(lab.world.alarms._set)
+    for number in range(50):
+        lab.submit(run(f"r{number}", "org", 8, max_duration="1000h"))
+        lab.finish(f"r{number}")
+        lab.world.drop_run(("ns", f"r{number}"))
+    assert len(lab.world.alarms._set) == before
+    assert len(lab.world.alarms._heap) < 25

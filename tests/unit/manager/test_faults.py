@@ -4,7 +4,7 @@ import pytest
 
 from jobtree.kube.errors import KubeError, StatusError, UnreachableError
 from jobtree.kube.requests import Request
-from jobtree.kube.resources import PODS, RUNS
+from jobtree.kube.resources import PODS, RESERVATIONS, RUNS
 from jobtree.manager import keeper
 from tests.unit.manager.cluster import Fault, Manager, Server
 from tests.unit.manager.stage import endings, pods_of, put_budget, put_nodes, put_policy, put_run
@@ -78,6 +78,37 @@ def test_a_run_does_not_go_before_its_leases_are_seen_to_be_ended(monkeypatch: p
     server.delete(RUNS.path("ns", "r"))
     manager.settle()
     assert server.all(RUNS) == []
+
+
+def test_nobody_is_drawn_for_a_promise_that_could_not_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came due before anybody could read it: those who might lose have had no notice, and no proof."""
+    server = Server()
+    put_policy(server)
+    put_nodes(server, "nv-a", 1)
+    for team in ("org", "other"):
+        put_budget(server, team, 8)
+    put_run(server, "loser", "org", 8)
+    manager = Manager(server)
+    manager.settle()
+    send = server.send
+
+    async def stumble(request: Request) -> bytes:
+        if request.writes and request.target.endswith("/reservations"):
+            raise StatusError(409, "Conflict", "the server stumbled")
+        return await send(request)
+
+    monkeypatch.setattr(server, "send", stumble)
+    put_run(server, "winner", "other", 8)
+    for _ in range(3):
+        manager.turn()
+        server.now += 60_000
+    assert endings(server, "loser") == ["open"]
+    monkeypatch.setattr(server, "send", send)
+    manager.settle()
+    server.now += 60_000
+    manager.settle()
+    assert endings(server, "loser")[0] == "RandomPreempt"
+    assert any("lottery" in one["status"] for one in server.all(RESERVATIONS))
 
 
 def test_a_pod_that_goes_while_a_decision_is_refused_leaves_its_place(

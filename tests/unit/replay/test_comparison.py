@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import replay
 from benchmarks.verdicts import CLAIMS, bars
+from jobtree.replay.trace import read_trace
 
 REPOSITORY = Path(__file__).parents[3]
 DAY_S = 86_400
@@ -54,7 +55,7 @@ def test_without_traces_it_says_what_to_do(traces: Path, capsys: pytest.CaptureF
 
 
 def test_a_part_of_a_trace(traces: Path) -> None:
-    whole = replay.read_trace(str(traces / "philly_vc4" / "jobs.csv.gz"))
+    whole = read_trace(str(traces / "philly_vc4" / "jobs.csv.gz"))
     assert list(replay.part_of(whole, 10, thinned=True).submit) == list(whole.submit)[::4]
     assert list(replay.part_of(whole, 10, thinned=False).submit) == list(whole.submit)[:10]
     assert replay.part_of(whole, 0, thinned=True) is whole

@@ -5,7 +5,7 @@ against both. ``spend`` is asked for by a SubjectAccessReview. Who passes is dec
 configuration's matchConditions, which clusters before 1.28 do not know.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from jobtree.api.meta import GROUP
@@ -27,7 +27,7 @@ MOST_OF_METADATA = 64
 MOST_NAME = 240
 BOUNDED = ("labels", "annotations", "finalizers", "ownerReferences")
 
-MaySpend = Callable[[UserInfo, str], Awaitable[bool]]
+MaySpend = Callable[[UserInfo, str], Coroutine[Any, Any, bool]]
 Metadata = dict[str, Any]
 
 

@@ -8,7 +8,8 @@ what that means.
 import os
 import ssl
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -19,7 +20,7 @@ from jobtree.manager.webhook.reviews import Answered, Asked, read_question, writ
 
 MOST_BYTES = 16 * 2**20  # an object, as it is and as it was, is less
 
-Judge = Callable[[Asked], Awaitable[Answered]]
+Judge = Callable[[Asked], Coroutine[Any, Any, Answered]]
 
 
 class Server:
