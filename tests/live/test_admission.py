@@ -195,7 +195,7 @@ def test_the_managers_rights_are_these_and_no_others(guarded: Guarded) -> None:
         *(("runs", verb) for verb in ("create", "patch")),
         *((f"{kind}/status", "update") for kind in ("budgets", "runs", "reservations")),
         ("gpuleases/status", "patch"),
-        ("gpuleases", "create"),
+        *(("gpuleases", verb) for verb in ("create", "delete")),  # it deletes what stands in the archive
         ("runs/finalizers", "update"),
         *(("reservations", verb) for verb in ("create", "patch", "delete")),
         ("nodes", "patch"),
