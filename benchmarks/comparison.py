@@ -26,7 +26,7 @@ what each figure means and how each scheduler works.
 - Jobs save their state every 30 minutes, and when they are warned (`onNotice: Checkpoint`). Outages of
   nodes are those of the `stepfun_faults2024` trace.
 - `conservative` holds places for the first 30 in line. Holding 100 or 1,000 gave the same waits in the
-  Philly cases, holding 10 other ones.
+  Philly cases, holding 10 longer ones at 110 % load.
 
 `make replay` makes this page and its plots from the traces in `JOBTREE_TRACES`. It keeps every report in
 `build/replay` and makes again only what has changed. `python -m benchmarks.replay --case philly-90 --jobs
