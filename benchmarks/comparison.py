@@ -16,7 +16,8 @@ virtual clusters as four teams on one fleet, and two clusters of its ITP trace. 
 what each figure means and how each scheduler works.
 
 - Fleets are sized so that the work of the jobs is the stated share of what they could do while jobs arrive.
-  They are empty at the start. Budgets add up to the fleet, in proportion to what each team asks for.
+  They are empty at the start, and hold the largest gang at least, so that the load of cluster03, a small
+  part of which is replayed, is lower. Budgets add up to the fleet, in proportion to what each team asks for.
 - Philly: days 55 to 116, which published simulations use, too, every nth job, on a fleet that is
   smaller in proportion, so that the load and the weeks that jobs last stay as they are. ITP: the first jobs
   of each cluster.
@@ -25,7 +26,7 @@ what each figure means and how each scheduler works.
 - Jobs save their state every 30 minutes, and when they are warned (`onNotice: Checkpoint`). Outages of
   nodes are those of the `stepfun_faults2024` trace.
 - `conservative` holds places for the first 30 in line. Holding 100 or 1,000 gave the same waits in the
-  Philly cases, holding 10 other ones.
+  Philly cases, holding 10 longer ones at 110 % load.
 
 `make replay` makes this page and its plots from the traces in `JOBTREE_TRACES`. It keeps every report in
 `build/replay` and makes again only what has changed. `python -m benchmarks.replay --case philly-90 --jobs
