@@ -6,12 +6,12 @@ Kubernetes' own gang scheduling open, so that both kinds of gangs are made on on
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.live.client import LIST_SECONDS, Client, Document, connect
+from benchmarks.live.client import LIST_SECONDS, POLL_SECONDS, Client, Document, connect
 from benchmarks.live.usage import Usage, usage_of
 from jobtree.kube import requests
 from jobtree.kube.resources import (
@@ -56,6 +56,7 @@ class Cluster:
         self.nodes: list[str] = []
         self._fleet = fleet
         self._kubeconfig = manager_kubeconfig
+        self._leading: Manager | None = None
         self._teams = 0
         self._namespaces = 0
 
@@ -101,7 +102,11 @@ class Cluster:
         """The manager leads as long as this lasts."""
         with self.start_manager(module) as manager:
             await self.leads(manager)
-            yield manager
+            self._leading = manager
+            try:
+                yield manager
+            finally:
+                self._leading = None
 
     def start_manager(self, module: str = MANAGER) -> Manager:
         return Manager(self.plane, self._kubeconfig, "--check-seconds=30", module=module)
@@ -115,23 +120,35 @@ class Cluster:
 
         await self.client.until(read, "the manager leads", within)
 
+    async def until(
+        self, condition: Callable[[], Awaitable[bool]], what: str, within: float, every: float = POLL_SECONDS
+    ) -> None:
+        """As the client does; a manager that ended meanwhile, as on a starved machine, is told at once."""
+
+        async def holds() -> bool:
+            ended = self._leading is not None and self._leading.has_ended
+            assert not ended, f"the manager has ended, still not: {what}"
+            return await condition()
+
+        await self.client.until(holds, what, within, every)
+
     # Cleaning
 
     async def clean(self, namespace: str) -> None:
         """All Runs of a namespace go, as if cancelled by people; a manager leads. Then what they left."""
         await self.client.clear(RUNS, namespace)
-        await self.client.until(lambda: self._none(RUNS, namespace), "the Runs are gone", CLEAN_SECONDS)
+        await self.until(lambda: self._none(RUNS, namespace), "the Runs are gone", CLEAN_SECONDS)
         await self.sweep(namespace)
 
     async def sweep(self, namespace: str) -> None:
         """What only a garbage collector would remove goes; nobody leads, or nobody minds."""
         for resource in (PODS, EVENTS, SERVICES, RESERVATIONS):
             await self.client.clear(resource, namespace)
-        await self.client.until(lambda: self._none(PODS, namespace), "the pods are gone", CLEAN_SECONDS)
+        await self.until(lambda: self._none(PODS, namespace), "the pods are gone", CLEAN_SECONDS)
 
     async def forget_leases(self) -> None:
         await self.client.clear(LEASES)
-        await self.client.until(lambda: self._none(LEASES), "the leases are gone", CLEAN_SECONDS)
+        await self.until(lambda: self._none(LEASES), "the leases are gone", CLEAN_SECONDS)
 
     async def _none(self, resource: Resource, namespace: str = "") -> bool:
         return await self.client.count(resource, namespace) == 0

@@ -74,7 +74,7 @@ async def bind_gangs(
 
     begun = time.perf_counter()
     await client.write_all(submits)
-    await client.until(bound, f"{pods} pods are bound", BOUND_SECONDS)
+    await cluster.until(bound, f"{pods} pods are bound", BOUND_SECONDS)
     seconds = time.perf_counter() - begun
     writes = of_jobtree(await writes_by_kind(client) - before)
     assert all_bound(await client.items(PODS, namespace)), "a pod of Jobtree's has no node"

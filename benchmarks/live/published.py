@@ -71,9 +71,9 @@ async def measure_published(cluster: Cluster, gangs: int, *, pods: bool) -> Publ
     async with cluster.managed(MANAGER if pods else PODLESS) as manager:
         begun, served = time.perf_counter(), cluster.server_usage()
         await client.write_all(submits)
-        await client.until(admitted, f"{gangs} gangs are admitted", DONE_SECONDS)
+        await cluster.until(admitted, f"{gangs} gangs are admitted", DONE_SECONDS)
         seconds = time.perf_counter() - begun
         used, server = usage_of(manager.process.pid), cluster.server_usage().since(served)
-        await client.until(completed, f"{gangs} gangs are complete", DONE_SECONDS, LIST_SECONDS)
+        await cluster.until(completed, f"{gangs} gangs are complete", DONE_SECONDS, LIST_SECONDS)
         ended = time.perf_counter() - begun
     return Published(gangs, seconds, ended, used.cpu_seconds, server, used.peak_mib)
