@@ -163,6 +163,11 @@ def test_a_hostile_run_stops_nobody_elses(guarded: Guarded, attacked: Scene, mal
         assert answer.accepted, answer.message
     attacked.run("innocent", "theirs", 16)
     attacked.await_running("innocent", 2, within=60)
+    wait_until(
+        lambda: all(one.get("status", {}).get("phase") for one in attacked.items(runs_of(attacked))),
+        "each of them is told how it stands, even if it cannot be read (I11)",
+        120,
+    )
     assert not guarded.manager.has_ended
     broken = [line for line in guarded.manager.lines() if "a decision was refused" in line["message"]]
     assert not [line for line in broken if "is invalid" in line["why"]], "it can never write what it decided"

@@ -6,7 +6,11 @@ something keeps it: its leases stay, and its phase is left alone. One that is be
 leases are ended, as any other.
 """
 
-from jobtree.api.meta import Condition
+from typing import Any
+
+import msgspec
+
+from jobtree.api.meta import API_VERSION, Condition
 from jobtree.api.quantities import format_time
 from jobtree.api.run import RunStatus
 from jobtree.core.reasons import Reason, Verdict, Why
@@ -36,18 +40,19 @@ class Misfits:
         unreadable = self._view.runs.unreadable
         self._told = {uid: said for uid, said in self._told.items() if uid in unreadable}
         for uid, one in list(unreadable.items()):
-            request = self._let_go(one) if one.head.metadata.deletion_timestamp else self._say(one, now)
-            if request is None:
-                continue
             try:
-                self._view.runs.learn(await self._writer.write(request))
-                self._told[uid] = one.why
+                going = one.head.metadata.deletion_timestamp is not None
+                request = self._let_go(one) if going else await self._say(one, now)
+                if request is not None:
+                    self._view.runs.learn(await self._writer.write(request))
+                    self._told[uid] = one.why
             except FencedError:
                 raise
             except KubeError as refused:
                 self._log.say("binder", "a status was refused", run=one.title, why=str(refused))
 
-    def _say(self, one: Unreadable, now: int) -> Request | None:
+    async def _say(self, one: Unreadable, now: int) -> Request | None:
+        """The status that it has, as far as nobody can read it, with the reason in it."""
         metadata, known = one.head.metadata, self._view.runs.get(one.head.metadata.uid)
         if self._told.get(metadata.uid) == one.why or known is not None:
             return None  # told; or it was readable before, and goes on as it was
@@ -55,7 +60,18 @@ class Misfits:
         status = {"reason": verdict.reason, "message": verdict.message[:MAX_MESSAGE]}
         if one.head.phase in ("", "Pending"):
             status |= plain(pending(metadata.generation, now))
-        return requests.merge_patch(RUNS, seen(one), {"status": status}, "status")
+        there = msgspec.json.decode(
+            await self._writer.read(requests.get(RUNS, metadata.name, metadata.namespace)),
+            type=dict[str, Any],
+        )
+        kept = {key: there["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
+        document = {
+            "apiVersion": API_VERSION,
+            "kind": "Run",
+            "metadata": kept,
+            "status": {**(there.get("status") or {}), **status},
+        }
+        return requests.replace(RUNS, document, "status")
 
     def _let_go(self, one: Unreadable) -> Request | None:
         uid, finalizers = one.head.metadata.uid, one.head.metadata.finalizers
