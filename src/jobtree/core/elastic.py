@@ -54,6 +54,7 @@ class Hopes:
         self._moved = trial.causes()
         self._mark = trial.mark()
         self._broke: dict[tuple[str, int, int], bool] = {}
+        self._crowded: dict[tuple[object, ...], bool] = {}
 
     def within_reach(self) -> list[RunState]:
         """Those for whom a step is free or could be: growth of others only makes that less."""
@@ -74,15 +75,34 @@ class Hopes:
         shape = state.shape
         if shape is None or shape.spares or state.key in self._moved or not told_stalled(state):
             return False
-        return shape.step > self._reach() or self._is_broke(state, shape)
-
-    def _is_broke(self, state: RunState, shape: Shape) -> bool:
-        """Whether nobody pays for a step: alike for all open-ended Runs of an owner without other terms."""
-        if shape.max_duration is not None or state.quotas or state.sponsors or state.provisional:
+        if shape.step > self._reach():
+            return True
+        if shape.max_duration is not None or state.provisional or state.promise is not None:
             return False
         if self._trial.mark() != self._mark:
             self._mark = self._trial.mark()
             self._broke.clear()
+            self._crowded.clear()
+        return self._is_crowded(state, shape) or self._is_broke(state, shape)
+
+    def _is_crowded(self, state: RunState, shape: Shape) -> bool:
+        """Whether what is free has no place for a step beside the promises: alike for all open-ended Runs."""
+        if self._flavor.unpaid_slots:
+            return False
+        gpus = min(shape.group or shape.step, shape.step)
+        pod = (state.pod_size, shape.cpu_milli, shape.memory_bytes, shape.tolerations, shape.node_selector)
+        key = (gpus, *pod)
+        known = self._crowded.get(key)
+        if known is None:
+            layout = Layout(self._trial, state, state.pod_size, self._trial.world.now, "Grow")
+            domains = self._flavor.in_pack_order(gpus)
+            known = self._crowded[key] = all(layout.unheld_gpus(domain) < gpus for domain in domains)
+        return known
+
+    def _is_broke(self, state: RunState, shape: Shape) -> bool:
+        """Whether nobody pays for a step: alike for all open-ended Runs of an owner without other terms."""
+        if state.quotas or state.sponsors:
+            return False
         key = (state.owner, shape.step, state.pod_size)
         known = self._broke.get(key)
         if known is None:
