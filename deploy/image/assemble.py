@@ -31,6 +31,7 @@ LEFT_OUT = shutil.ignore_patterns(
     ),
     *("config-*", "_curses*", "readline*", "_sqlite3*", "_dbm*", "_gdbm*", "nis.*", "EXTERNALLY-MANAGED"),
 )
+AUTHORITIES = "etc/ssl/certs/ca-certificates.crt"
 ETC = {
     "passwd": "root:x:0:0:root:/:/nologin\njobtree:x:65532:65532:jobtree:/tmp:/nologin\n",
     "group": "root:x:0:\njobtree:x:65532:\n",
@@ -53,6 +54,8 @@ def main(root: Path) -> None:
     (root / "etc").mkdir()
     for name, text in ETC.items():
         (root / "etc" / name).write_text(text)
+    (root / AUTHORITIES).parent.mkdir(parents=True)
+    shutil.copy2(Path("/") / AUTHORITIES, root / AUTHORITIES)  # a public beacon is heard by https
     (root / "tmp").mkdir(mode=0o1777)
     (root / "tmp").chmod(0o1777)
     compile_all(root)

@@ -27,7 +27,8 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 NAME = "ghcr.io/davidlangworthy/jobtree"
 SUITE = "bookworm"
-BASE = f"localhost/jobtree-base:{SUITE}"
+INCLUDED = "python3-venv,ca-certificates"
+BASE = f"localhost/jobtree-base:{SUITE}-with-authorities"
 PROGRAMS = {"buildah": "buildah", "debootstrap": "debootstrap"}
 """Each program that is needed, and Debian's package of it."""
 STALE_SECONDS = 86_400
@@ -139,10 +140,10 @@ def _base() -> str:
 
 
 def _make_base(scratch: Path) -> None:
-    """Debian with python3-venv, as the image BASE."""
+    """Debian with what the build needs, as the image BASE."""
     _say(f"making the base, {BASE}, with debootstrap")
     root = scratch / "base"
-    _run("debootstrap", "--variant=minbase", "--include=python3-venv", SUITE, str(root), _mirror())
+    _run("debootstrap", "--variant=minbase", f"--include={INCLUDED}", SUITE, str(root), _mirror())
     for sources in (*Path("/etc/apt").glob("sources.list"), *Path("/etc/apt/sources.list.d").iterdir()):
         shutil.copy(sources, root / sources.relative_to("/"))
     for step in ("update", "-y upgrade", "clean"):
