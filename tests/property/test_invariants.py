@@ -55,11 +55,34 @@ PAYERS_RETIRED = Scene(
     ],
 )
 
+NO_DATE_AFTER_ALL = Scene(
+    82,
+    [
+        Step("wait", 1901),
+        Step("submit", 2151),
+        Step("tree", 2757),
+        Step("submit", 73),
+        Step("wait", 8608),
+        Step("wait", 110),
+        Step("submit", 232),
+        Step("cordon", 8086),
+        Step("tree", 261),
+        Step("fail", 63853),
+        Step("submit", 131),
+        Step("resize", 65535),
+        Step("finish", 3101),
+        Step("tree", 43631),
+        Step("evict", 1311),
+        Step("advance", 159),
+    ],
+)
+
 
 @examples(400)
 @given(scenes())
 @example(CREDITS_OF_A_CAP)
 @example(ANOTHER_FAMILY)
 @example(PAYERS_RETIRED)
+@example(NO_DATE_AFTER_ALL)
 def test_the_invariants_hold_after_every_step(scene: Scene) -> None:
     Drive(scene, after=Inspector()).play()

@@ -61,3 +61,8 @@ class Promise(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         return f"{self.holder or self.run[1]}-{self.number}"
+
+    def failed_by(self, now: int) -> bool:
+        """Whether it was due, could not be kept and has no date since: counting alone did not do."""
+        last = self.slips[-1] if self.slips else None
+        return last is not None and last.after is None and last.before is not None and last.before <= now

@@ -122,9 +122,14 @@ def find_date(trial: Trial, state: RunState, size: int) -> None:
     world, before = trial.world, state.promise
     assert before is not None
     blank = msgspec.structs.replace(before, pod_size=size)
-    after = filled(world, state, blank, look(world, state, size, None))
+    after = filled(world, state, blank, look(world, state, size, None, hoped_from(world, before)))
     if is_news(before, after):
         trial.act("Move", state, world.now, Why(Reason.RESERVED, before.name), promise=after)
+
+
+def hoped_from(world: World, promise: Promise) -> int:
+    """From when a date is looked for: one that could not be kept is put off, as it was then."""
+    return world.now + world.policy.max_notice_ms if promise.failed_by(world.now) else 0
 
 
 def is_news(before: Promise, after: Promise) -> bool:

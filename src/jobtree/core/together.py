@@ -18,7 +18,7 @@ from jobtree.core.giveway import Taking, recalls, reclaims, take_least
 from jobtree.core.hopes import hopeful
 from jobtree.core.promise import Order, Promise, Slip, add_slip
 from jobtree.core.reasons import Reason, Verdict, Why
-from jobtree.core.reserve import blank_promise, filled, is_news, look, renew
+from jobtree.core.reserve import blank_promise, filled, hoped_from, is_news, look, renew
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Trial
 
@@ -226,8 +226,9 @@ def find_date_together(trial: Trial, party: Sequence[RunState]) -> None:
         ((one.promise, one) for one in party if one.promise is not None), key=lambda pair: pair[0].rank
     )
     before = [msgspec.structs.replace(promise, pod_size=pod_size(trial, one)) for promise, one in found]
+    not_before = max(hoped_from(trial.world, promise) for promise in before)
     mark = trial.mark()
-    settle_on_instant(trial, [one for _, one in found], before, Reason.RESERVED)
+    settle_on_instant(trial, [one for _, one in found], before, Reason.RESERVED, not_before)
     if not any(one.promise and is_news(promise, one.promise) for promise, one in found):
         trial.rollback(mark)
 
