@@ -239,7 +239,8 @@ def promises_are_kept(drive: Drive, known: dict[tuple[RunKey, int], Promise]) ->
         later = before.at is not None and (promise.at is None or promise.at > before.at)
         if later and promise.slips == before.slips:
             yield f"{promise.name} moved from {before.at} to {promise.at} and does not say why"
-        if (before.commitment, before.made) != (promise.commitment, promise.made):
+        undated = before.at is None or any(slip.after is None for slip in promise.slips)
+        if before.commitment != promise.commitment or (before.made != promise.made and not undated):
             yield f"{promise.name} was made anew"
         known[key, promise.number] = promise
 

@@ -124,7 +124,15 @@ def find_date(trial: Trial, state: RunState, size: int) -> None:
     blank = msgspec.structs.replace(before, pod_size=size)
     after = filled(world, state, blank, look(world, state, size, None, hoped_from(world, before)))
     if is_news(before, after):
+        after = behind_all(world, state, after)
         trial.act("Move", state, world.now, Why(Reason.RESERVED, before.name), promise=after)
+
+
+def behind_all(world: World, state: RunState, promise: Promise) -> Promise:
+    """With its date it is a promise made now: those that had theirs before hold against it (R5)."""
+    if promise.at is None:
+        return promise
+    return msgspec.structs.replace(promise, made=world.now, turn=turn_behind(world, state))
 
 
 def hoped_from(world: World, promise: Promise) -> int:
