@@ -1,5 +1,6 @@
 """The control planes that the live tests share: started for the first of them, stopped after the last."""
 
+import signal
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,13 @@ PROGRAMS = {
     "real_nodes": (*cluster.PROGRAMS, *cluster.REAL_PROGRAMS),
 }
 """What must be there for each of the fixtures."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hear_interrupts() -> None:
+    """Started in the background of a shell, the tests and all that they start would not hear an interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
