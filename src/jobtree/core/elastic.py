@@ -32,9 +32,9 @@ def grow_runs(trial: Trial) -> tuple[Stalled, tuple[str, ...]]:
     for name, flavor in sorted(world.fleet.flavors.items()):
         if not flavor.eager or flavor.asked == flavor.gains:
             continue
-        hopes = Hopes(trial, flavor)
-        for state in sorted(hopes.within_reach(), key=lambda state: state.order):
-            if not hopes.none(state) and state.wants_more and state.changed_at < world.now:
+        stuck = Stuck(trial, flavor)
+        for state in sorted(stuck.within_reach(), key=lambda state: state.order):
+            if not stuck.surely(state) and state.wants_more and state.changed_at < world.now:
                 whys = (*grow(trial, state, flavor), *add_spares(trial, state))
                 if whys:
                     stalled[state.key] = whys
@@ -42,7 +42,7 @@ def grow_runs(trial: Trial) -> tuple[Stalled, tuple[str, ...]]:
     return stalled, tuple(asked)
 
 
-class Hopes:
+class Stuck:
     """Which Runs need not be asked to grow: they were told why not, and it is certain that they still cannot.
 
     What they were told may then speak of earlier figures (``retell_stalled``).
@@ -70,7 +70,7 @@ class Hopes:
     def _reach(self) -> int:
         return self._flavor.free + self._flavor.unpaid_slots
 
-    def none(self, state: RunState) -> bool:
+    def surely(self, state: RunState) -> bool:
         """Whether asking this Run is certain to change nothing."""
         shape = state.shape
         if shape is None or shape.spares or state.key in self._moved or not told_stalled(state):

@@ -1,5 +1,7 @@
 """Reservations: a promise is made, kept, moved earlier, or slips with a reason (R1, R5, R9)."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from jobtree.core.foresee import Foresight, Outlook
@@ -123,16 +125,19 @@ def find_date(trial: Trial, state: RunState, size: int) -> None:
     assert before is not None
     blank = msgspec.structs.replace(before, pod_size=size)
     after = filled(world, state, blank, look(world, state, size, None, hoped_from(world, before)))
+    if after.at is not None:
+        (after,) = behind_all(world, [state], [after])
     if is_news(before, after):
-        after = behind_all(world, state, after)
         trial.act("Move", state, world.now, Why(Reason.RESERVED, before.name), promise=after)
 
 
-def behind_all(world: World, state: RunState, promise: Promise) -> Promise:
-    """With its date it is a promise made now: those that had theirs before hold against it (R5)."""
-    if promise.at is None:
-        return promise
-    return msgspec.structs.replace(promise, made=world.now, turn=turn_behind(world, state))
+def behind_all(world: World, party: Sequence[RunState], promises: Sequence[Promise]) -> list[Promise]:
+    """As made now, in their order: those that had their date before hold against them (R5)."""
+    turn = max(turn_behind(world, one) for one in party)
+    return [
+        msgspec.structs.replace(promise, made=world.now, turn=turn + place)
+        for place, promise in enumerate(promises)
+    ]
 
 
 def hoped_from(world: World, promise: Promise) -> int:

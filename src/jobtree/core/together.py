@@ -18,7 +18,7 @@ from jobtree.core.giveway import Taking, recalls, reclaims, take_least
 from jobtree.core.hopes import hopeful
 from jobtree.core.promise import Order, Promise, Slip, add_slip
 from jobtree.core.reasons import Reason, Verdict, Why
-from jobtree.core.reserve import blank_promise, filled, hoped_from, is_news, look, renew, turn_behind
+from jobtree.core.reserve import behind_all, blank_promise, filled, hoped_from, is_news, look, renew
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Trial
 
@@ -148,7 +148,7 @@ def promise_together(trial: Trial, party: Sequence[RunState]) -> None:
     assert tree is not None
     number = 1 + max(one.reservations for one in trial.world.kin.children(tree))
     blank = [blank_promise(trial.world, one, pod_size(trial, one), tree, number) for one in gpus]
-    settle_on_instant(trial, gpus, behind_all(trial, gpus, blank), None)
+    settle_on_instant(trial, gpus, behind_all(trial.world, gpus, blank), None)
 
 
 def widest_first(state: RunState) -> tuple[int, Order]:
@@ -227,19 +227,12 @@ def find_date_together(trial: Trial, party: Sequence[RunState]) -> None:
     party = [one for _, one in found]
     not_before = max(hoped_from(trial.world, promise) for promise in before)
     mark = trial.mark()
-    settle_on_instant(trial, party, behind_all(trial, party, before), Reason.RESERVED, not_before)
+    settle_on_instant(trial, party, behind_all(trial.world, party, before), Reason.RESERVED, not_before)
     if any(one.promise is not None and one.promise.at is None for one in party):
         trial.rollback(mark)
         settle_on_instant(trial, party, before, Reason.RESERVED, not_before)
     if not any(one.promise and is_news(promise, one.promise) for promise, one in found):
         trial.rollback(mark)
-
-
-def behind_all(trial: Trial, party: Sequence[RunState], promises: Sequence[Promise]) -> list[Promise]:
-    """As made now, behind whatever was promised before, in their order."""
-    now, turn = trial.world.now, max(turn_behind(trial.world, one) for one in party)
-    ranked = enumerate(promises)
-    return [msgspec.structs.replace(promise, made=now, turn=turn + place) for place, promise in ranked]
 
 
 def renew_together(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:

@@ -84,7 +84,7 @@ def check_names(_: click.Context, option: click.Parameter, text: str) -> str:
     "--health-address",
     default="0.0.0.0:8081",
     callback=check_address,
-    help="Where /healthz, /readyz and /metrics are served; empty: nowhere.",
+    help="Where /healthz, /readyz, /metrics and, with --archive, /archive/ are served; empty: nowhere.",
 )
 @click.option(
     "--webhook-address",
