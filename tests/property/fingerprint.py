@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 
 from jobtree.core.books import Account, EnvelopeState, Tally
-from jobtree.core.fleet import Domain, Flavor, NodeState
+from jobtree.core.domain import Domain
+from jobtree.core.flavor import Flavor
+from jobtree.core.room import NodeState
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 

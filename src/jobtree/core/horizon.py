@@ -15,11 +15,12 @@ from typing import NamedTuple
 import msgspec
 
 from jobtree.core.books import FOREVER
-from jobtree.core.fleet import Demand, Domain, NodeState
+from jobtree.core.domain import Domain
 from jobtree.core.flow import Flow
 from jobtree.core.lease import RunKey
 from jobtree.core.payers import last_closing
 from jobtree.core.promise import LOTTERY, Level, Promise, Rank
+from jobtree.core.room import Demand, NodeState
 from jobtree.core.runs import RunState
 from jobtree.core.steps import shrink_steps
 from jobtree.core.world import Held, World

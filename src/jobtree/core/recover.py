@@ -9,8 +9,8 @@ The payer of a lost pod pays for its replacement: that takes nothing from anybod
 import msgspec
 
 from jobtree.api.lease import ClosureReason, OpenReason
+from jobtree.core.domain import Domain
 from jobtree.core.elastic import close_groups, shed
-from jobtree.core.fleet import Demand, Domain
 from jobtree.core.giveway import (
     Taking,
     drop_orphans,
@@ -25,6 +25,7 @@ from jobtree.core.pack import pick
 from jobtree.core.payers import candidates
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.reserve import broken
+from jobtree.core.room import Demand
 from jobtree.core.runs import Pod, RunState
 from jobtree.core.settle import demote, newest_first, pays_on, repay
 from jobtree.core.together import look_again

@@ -24,14 +24,16 @@ from jobtree.core.actions import Action, Plan
 from jobtree.core.alarms import Alarms, ripe_at
 from jobtree.core.attempts import RESIZES, begin_attempt
 from jobtree.core.books import Account, EnvelopeState, Tally, reported_amount, use_class
+from jobtree.core.domain import Domain
 from jobtree.core.durations import History
-from jobtree.core.fleet import Domain, Fleet, NodeState
+from jobtree.core.fleet import Fleet
 from jobtree.core.follow import upstreams
 from jobtree.core.hopes import hope_of
 from jobtree.core.kinship import Kinship
 from jobtree.core.lease import Lease, RunKey, from_wire, number_of
 from jobtree.core.ledger import Ledger
 from jobtree.core.promise import Order, Promise, Rank
+from jobtree.core.room import NodeState
 from jobtree.core.runs import FINISHED, Mishap, Progress, RunState
 from jobtree.core.seats import read_seats, reseat
 
