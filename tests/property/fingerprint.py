@@ -29,7 +29,7 @@ def fingerprint(world: World) -> Print:
         "runs": {key: of_run(state) for key, state in world.runs.items()},
         "held": {name: (held.lease, held.known_end, held.pod_size) for name, held in world.held.items()},
         "by node": {node: set(names) for node, names in world.by_node.items()},
-        "orphans": {key: set(names) for key, names in world.orphans.items() if names},
+        "orphans": {key: set(names) for key, names in world.intake.orphans.items() if names},
         "queue": list(world.queue),
         "attention": set(world.attention),
         "provisional": set(world.provisional),

@@ -6,11 +6,12 @@ flavor's pack order. So a question costs what it asks about.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 
 from jobtree.api.nodes import Node
 from jobtree.core.domain import Domain
 from jobtree.core.flavor import Flavor
-from jobtree.core.lease import Slots
+from jobtree.core.lease import Lease, Slots
 from jobtree.core.room import NodeState
 
 
@@ -87,6 +88,25 @@ class Fleet:
         state.domain.forget()
         self._reorder(flavor, state.domain, entry)
         flavor.gains += 1
+
+    def gain_everywhere(self) -> None:
+        """Anybody who waits might be able to start now."""
+        for flavor in self.flavors.values():
+            flavor.gains += 1
+
+    def forget_horizons(self) -> None:
+        """Who can pay until when, or what the policy says, changed: so did what is certain to end."""
+        for flavor in self.flavors.values():
+            for domain in flavor.domains.values():
+                domain.forget_horizons()
+
+    def forget_around(self, leases: Iterable[Lease]) -> None:
+        """Something about a Run changed that horizons of all domains where it holds leases depend on."""
+        for lease in leases:
+            for name, _ in lease.slots:
+                state = self.nodes.get(name)
+                if state is not None:
+                    state.domain.forget_horizons()
 
     def _lease(self, slots: Slots, role: str, load: tuple[int, int, int], sign: int) -> None:
         cpu, memory, size = load
