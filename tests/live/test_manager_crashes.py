@@ -35,7 +35,7 @@ def test_a_standby_takes_over_from_a_leader_that_was_killed(ground: Ground) -> N
             assert not standby.said("this process leads")
             leader.kill()
             scene.finish("before")
-            wait_until(lambda: standby.said("this process leads"), "the standby leads", 30)
+            wait_until(lambda: standby.said("this process leads"), "the standby leads")
             scene.await_phase("Completed", "before")
 
 
@@ -49,13 +49,13 @@ def test_a_leader_that_was_paused_writes_nothing_when_it_wakes(ground: Ground) -
         with ground.manager() as standby:
             os.kill(sleeper.process.pid, signal.SIGSTOP)
             scene.run("r", "a", 16)
-            scene.await_running("r", 2, within=40)
+            scene.await_running("r", 2)
             assert standby.said("this process leads")
             scene.run("waits", "a", 8)
             scene.await_phase("Reserved", "waits")
             written = sleeper.log.read_text()
             os.kill(sleeper.process.pid, signal.SIGCONT)
-            wait_until(lambda: sleeper.has_ended, "the old leader ends", 40)
+            wait_until(lambda: sleeper.has_ended, "the old leader ends")
             assert sleeper.process.returncode == 1
             assert [line["message"] for line in sleeper.lines()[len(written.splitlines()) :]] == [
                 "this process does not lead any more"
