@@ -325,6 +325,13 @@ class World:
             state.mishaps.append(mishap)
             self.attention.add(key)
 
+    def lose_spare(self, key: RunKey, node: str) -> None:
+        """Somebody evicted its standby pods from a node. One that takes pods gets them back."""
+        known = self.fleet.nodes.get(node)
+        if self.runs[key].phase == "Running" and known is not None and known.node.cordoned:
+            self.runs[key].evicted[node] = None
+            self.attention.add(key)
+
     def _join_tree(self, state: RunState) -> None:
         """Find the Run's place among others; trees, gangs and quotas change with what arrives."""
         self.kin.add(state)
@@ -705,6 +712,8 @@ class World:
             self._follow_leases(state)
         if action.kind in RESIZES or state.phase != "Running":
             state.mishaps.clear()
+        if action.closes:
+            state.evicted.clear()
         if action.kind == "Cancel":
             self.drop_run(action.run)
 
