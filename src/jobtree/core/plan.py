@@ -21,7 +21,7 @@ from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.recover import on_failed_nodes, recover
 from jobtree.core.reserve import broken, refund
-from jobtree.core.restart import restart
+from jobtree.core.restart import part_with_evicted, restart
 from jobtree.core.runs import FINISHED, RunState
 from jobtree.core.settle import settle_cuts, settle_envelope, settle_quota
 from jobtree.core.together import in_gang, look_again, start_together
@@ -169,6 +169,8 @@ def note_event(trial: Trial, state: RunState) -> None:
         recover(trial, state, lost, Why(Reason.NODE_FAILURE, nodes), "NodeFailure")
     elif state.mishaps:
         restart(trial, state)
+    elif state.evicted:
+        part_with_evicted(trial, state)
     if shape is not None and shape.malleable and state.phase == "Running" and state.width > shape.desired:
         shrink_to(trial, state, shape.desired)
 

@@ -167,6 +167,13 @@ class World:
             state.mishaps.append(mishap)
             self.attention.add(key)
 
+    def lose_spare(self, key: RunKey, node: str) -> None:
+        """Somebody evicted its standby pods from a node. One that takes pods gets them back."""
+        known = self.fleet.nodes.get(node)
+        if self.runs[key].phase == "Running" and known is not None and known.node.cordoned:
+            self.runs[key].evicted[node] = None
+            self.attention.add(key)
+
     def put_promise(self, state: RunState, promise: Promise) -> None:
         """A pending Reservation as it was written: its promise holds."""
         self.promised.set(state, promise)
@@ -244,5 +251,7 @@ class World:
             self.line.follow_leases(state)
         if action.kind in RESIZES or state.phase != "Running":
             state.mishaps.clear()
+        if action.closes:
+            state.evicted.clear()
         if action.kind == "Cancel":
             self.drop_run(action.run)
