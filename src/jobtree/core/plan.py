@@ -33,6 +33,8 @@ from jobtree.core.world import World
 
 def plan(world: World) -> Plan:
     """What to do now. Pure: the same world gives the same plan, and is left as it was."""
+    if at_rest(world):
+        return Plan()
     trial = Trial(world)
     attention = set(world.attention)
     try:
@@ -40,6 +42,20 @@ def plan(world: World) -> Plan:
     finally:
         trial.rollback()
         world.attention = attention
+
+
+def at_rest(world: World) -> bool:
+    """Whether nothing happened, nothing is due and nobody need be asked: a pass would decide nothing."""
+    happened = world.attention or world.shaken or world.edited or world.cordons or world.ledger.amended
+    return (
+        not happened
+        and all(
+            (not flavor.eager or flavor.asked == flavor.gains)
+            and (not world.queue or flavor.served == flavor.gains)
+            for flavor in world.fleet.flavors.values()
+        )
+        and world.alarms.due(world.now) is None
+    )
 
 
 class Pass:
@@ -72,6 +88,7 @@ class Pass:
         stalled, asked = grow_runs(trial)
         mend_disturbed(trial)
         moved = trial.causes(mark)
+        unasked = {world.runs[key].flavor for key in moved if world.runs[key].queued}
         said = {key: one for key, one in (self.told | self.refused).items() if self._still(key, one)}
         return Plan(
             actions=tuple(trial.actions()),
@@ -80,6 +97,7 @@ class Pass:
             cordons=tuple(sorted(world.cordons)),
             asked=asked,
             settled=tuple(key for key in settled if key not in moved),
+            served=tuple(name for name in sorted(world.fleet.flavors) if name not in unasked),
         )
 
     def _still(self, key: RunKey, verdict: Verdict) -> bool:

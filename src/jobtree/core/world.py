@@ -680,6 +680,8 @@ class World:
             if state is not None and state.shape is not None:
                 state.seen = self.fleet.flavor(state.shape.flavor).gains
                 state.hoped = hope_of(self, state) if state.promise and state.promise.at is None else None
+        for name in plan.served:
+            self.fleet.flavor(name).served = self.fleet.flavor(name).gains
         self.cordons.clear()
         self.replaced = {
             node: held for node, names in self.replaced.items() if (held := names & self.held.keys())
@@ -808,6 +810,7 @@ class World:
         if belongs and not state.queued:
             insort(self.queue, state.order)
             state.queued = True
+            self.fleet.flavor(state.flavor).served = -1
         elif not belongs:
             self._leave_queue(state)
 
