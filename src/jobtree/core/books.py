@@ -213,9 +213,22 @@ class EnvelopeState:
 
     def forget(self, *, ends: bool) -> None:
         """A promise changed, or (with ``ends``) a lease of which the end is known."""
-        self.claims.clear()
+        self.claims = {}
         if ends:
             self.returns = None
+
+    def memory(self) -> tuple[dict[Rank | None, Any], Any]:
+        """What is remembered, before a change that may be taken back."""
+        return self.claims, self.returns
+
+    def recall(self, memory: tuple[dict[Rank | None, Any], Any]) -> None:
+        """All is again as it was when these answers were remembered."""
+        self.claims, self.returns = memory
+
+    def give_back(self, sign: int) -> None:
+        """Money came back, from a lease that closed or a promise that is gone (with sign −1: it did not)."""
+        for one in self.kin:
+            one.gains += sign
 
     def accounts(self, lease: Lease) -> list[Account]:
         """All limits of this envelope that a funded lease counts against."""

@@ -2,6 +2,9 @@
 
 ``act`` says what happens to a Run and why; the leases of that Run which open and close afterwards belong
 to it. So no lease ever changes without a cause.
+
+What domains and envelopes remember is kept with every lease that opens or closes, and comes back when that is
+taken back: a start that is tried in vain costs nobody else an answer.
 """
 
 from collections.abc import Iterator
@@ -12,10 +15,12 @@ import msgspec
 from jobtree.api.lease import ClosureReason, LeaseClass, OpenReason, Role
 from jobtree.core.actions import Action, ActionKind, Closing
 from jobtree.core.books import EnvelopeState
+from jobtree.core.holdings import Held
 from jobtree.core.lease import Lease, RunKey, Slots, count
 from jobtree.core.reasons import Why
 from jobtree.core.runs import Progress, RunState
-from jobtree.core.world import Held, World
+from jobtree.core.transitions import restore, transition
+from jobtree.core.world import World
 
 
 class Terms(msgspec.Struct, frozen=True, eq=False):
@@ -27,12 +32,17 @@ class Terms(msgspec.Struct, frozen=True, eq=False):
     group: int
 
 
+Remembered = list[tuple[Any, Any]]  # domains and envelopes, each with its memory
+
+
 class Opened(msgspec.Struct, frozen=True):
     lease: Lease
+    remembered: Remembered
 
 
 class Closed(msgspec.Struct, frozen=True):
     held: Held
+    remembered: Remembered
     at: int
     reason: ClosureReason
 
@@ -59,13 +69,16 @@ class Trial:
         journal, world = self._journal, self.world
         while len(journal) > mark:
             entry = journal.pop()
+            if isinstance(entry, Acted):
+                restore(world, entry.state, entry.before)
+                continue
             if isinstance(entry, Opened):
-                world.unopen_lease(entry.lease.name)
+                world.holdings.unopen(entry.lease.name)
                 world.runs[entry.lease.run].opened -= 1
-            elif isinstance(entry, Closed):
-                world.reopen_lease(entry.held, entry.at)
             else:
-                world.restore(entry.state, entry.before)
+                world.holdings.reopen(entry.held, entry.at)
+            for one, memory in entry.remembered:
+                one.recall(memory)
 
     def open(self, state: RunState, terms: Terms, slots: Slots, at: int, reason: OpenReason) -> Lease:
         """Put slots under lease for a Run."""
@@ -87,9 +100,16 @@ class Trial:
             rate=self.rate(terms.role),
             reason=reason,
         )
-        self.world.open_lease(lease)
-        self._journal.append(Opened(lease))
+        remembered = self._remembered(slots, terms.envelope)
+        self.world.holdings.open(lease)
+        self._journal.append(Opened(lease, remembered))
         return lease
+
+    def _remembered(self, slots: Slots, envelope: EnvelopeState) -> Remembered:
+        """What is known of the places and the payer of a lease that is about to change."""
+        nodes = self.world.fleet.nodes
+        domains = {nodes[node].domain for node, _ in slots if node in nodes}
+        return [(one, one.memory()) for one in (*domains, envelope)]
 
     def rate(self, role: Role) -> int:
         """What a GPU in that role costs, in thousandths."""
@@ -99,15 +119,17 @@ class Trial:
         return policy.spare_rate_milli if role == "Spare" else policy.opportunistic_rate_milli
 
     def close(self, name: str, at: int, reason: ClosureReason) -> Lease:
-        held = self.world.close_lease(name, at)
-        self._journal.append(Closed(held, at, reason))
+        known = self.world.held[name]
+        remembered = self._remembered(known.lease.slots, known.envelope)
+        held = self.world.holdings.close(name, at)
+        self._journal.append(Closed(held, remembered, at, reason))
         return held.lease
 
     def act(self, kind: ActionKind, state: RunState, at: int, cause: Why, **details: Any) -> None:  # noqa: ANN401  fields of Action
         """Begin an action: what opens and closes for this Run from here on is part of it."""
         action = Action(kind, state.key, at, cause, **details)
         self._journal.append(Acted(state, action, state.progress()))
-        self.world.transition(state, action)
+        transition(self.world, state, action)
 
     def disturbed(self) -> set[RunKey]:
         """Runs whose promises count on what leases that opened or a promise that moved took a part of.
