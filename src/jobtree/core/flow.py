@@ -7,6 +7,7 @@ kept too. All of it is remembered until a lease of the envelope or a promise on 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from jobtree.api.quantities import MILLI
@@ -23,11 +24,9 @@ class Flow:
     __slots__ = ("_instants", "_sums")
 
     def __init__(self, amounts: Iterable[tuple[int, int]]) -> None:
-        self._instants: list[int] = []
-        self._sums = [0]
-        for at, amount in sorted(amounts):
-            self._instants.append(at)
-            self._sums.append(self._sums[-1] + amount)
+        ordered = sorted(amounts)  # what is in order already takes no time to sort
+        self._instants = [at for at, _ in ordered]
+        self._sums = list(accumulate([amount for _, amount in ordered], initial=0))
 
     def until(self, at: int) -> int:
         return self._sums[bisect_right(self._instants, at)]
@@ -80,9 +79,6 @@ def claims_on(world: "World", envelope: EnvelopeState, rank: Rank | None) -> Cla
     if known is None:
         returns = envelope.returns
         if returns is None:
-            held = (world.held[name] for name in envelope.leases)
-            returns = envelope.returns = Flow(
-                (one.known_end, one.lease.charge) for one in held if one.known_end is not None
-            )
+            returns = envelope.returns = Flow(envelope.ends)
         known = envelope.claims[rank] = Claims(envelope, returns, rank)
     return known
