@@ -125,6 +125,7 @@ class Trial:
                     found.update(domains[name].promises if name in domains else ())
                 for key, _ in entry.action.promise.funding:
                     found.update(envelopes[key].promises if key in envelopes else ())
+                found.update(self._under_quota(entry.action.run))
             elif isinstance(entry, Opened):
                 for one in envelopes[entry.lease.payer].kin:
                     found.update(one.promises)
