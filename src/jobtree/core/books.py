@@ -179,6 +179,7 @@ class EnvelopeState:
         """The budget was edited: new limits over the same totals."""
         self.amended_at = now
         self.owner = owner
+        self.claims.clear()
         self.spec = spec
         self.price = price
         self.retired_at: int | None = None

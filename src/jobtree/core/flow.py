@@ -35,13 +35,18 @@ class Flow:
 class Claims:
     """Dated promises on one envelope, made up to a rank (all, without one), and what they leave of it."""
 
-    __slots__ = ("_begun", "_ended", "_lowest", "_returns", "starts")
+    __slots__ = ("_begun", "_ended", "_lowest", "_returns", "of_others", "promises", "starts")
 
     def __init__(self, envelope: EnvelopeState, returns: Flow, rank: Rank | None) -> None:
-        dated = [
-            (promise.at, FOREVER if promise.end is None else promise.end, charge_on(envelope, promise))
+        self.promises = [
+            promise
             for promise in envelope.promises.values()
             if promise.at is not None and (rank is None or promise.rank <= rank)
+        ]
+        self.of_others: list[Promise] | None = None  # of Runs that are not the envelope's owner's own
+        dated = [
+            (one.at or 0, FOREVER if one.end is None else one.end, charge_on(envelope, one))
+            for one in self.promises
         ]
         self._begun = Flow((at, charge) for at, _, charge in dated)
         self._ended = Flow((end, charge) for _, end, charge in dated)

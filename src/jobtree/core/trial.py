@@ -109,7 +109,9 @@ class Trial:
         """What is known of the places and the payer of a lease that is about to change."""
         nodes = self.world.fleet.nodes
         domains = {nodes[node].domain for node, _ in slots if node in nodes}
-        return [(one, one.memory()) for one in (*domains, envelope)]
+        found: Remembered = [(domain, domain.memory()) for domain in domains]
+        found.append((envelope, envelope.memory()))
+        return found
 
     def rate(self, role: Role) -> int:
         """What a GPU in that role costs, in thousandths."""
@@ -147,6 +149,7 @@ class Trial:
                     found.update(domains[name].promises if name in domains else ())
                 for key, _ in entry.action.promise.funding:
                     found.update(envelopes[key].promises if key in envelopes else ())
+                found.update(self._under_quota(entry.action.run))
             elif isinstance(entry, Opened):
                 for one in envelopes[entry.lease.payer].kin:
                     found.update(one.promises)
