@@ -2,15 +2,19 @@
 
 from unittest.mock import patch
 
+import msgspec
 from hypothesis import given
 
 from jobtree.core import admit
 from jobtree.core import plan as planning
+from jobtree.core.actions import Plan
 from jobtree.core.admit import consider, start_at
 from jobtree.core.chances import Chances
+from jobtree.core.plan import at_rest
 from jobtree.core.reasons import Verdict
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Trial
+from jobtree.core.world import World
 from tests.property.drive import Drive
 from tests.property.examples import examples
 from tests.property.scenes import Scene, scenes
@@ -58,4 +62,27 @@ def tried(trial: Trial, state: RunState, width: int, size: int) -> bool:
 @given(scenes())
 def test_nothing_is_thought_in_vain_that_would_make_place(scene: Scene) -> None:
     with patch.object(admit, "start_at", tried):
+        Drive(scene).play()
+
+
+def awake(world: World) -> bool:
+    """Never lets a pass be left out, but looks whether one that could have been decides nothing."""
+    if at_rest(world):
+        decided = msgspec.structs.replace(take_a_pass(world), settled=(), served=())
+        assert decided == Plan(), f"{decided} was left out"
+    return False
+
+
+def take_a_pass(world: World) -> Plan:
+    trial = Trial(world)
+    try:
+        return planning.Pass(trial).plan()
+    finally:
+        trial.rollback()
+
+
+@examples(100)
+@given(scenes())
+def test_no_pass_is_left_out_that_would_decide_anything(scene: Scene) -> None:
+    with patch.object(planning, "at_rest", awake):
         Drive(scene).play()

@@ -29,6 +29,7 @@ class Flavor:
         "gains",
         "name",
         "order",
+        "served",
         "skylines",
         "spare_slots",
         "unpaid_slots",
@@ -46,6 +47,7 @@ class Flavor:
         self.gains = 0  # counts every event that could let a waiting Run start
         self.eager: dict[tuple[str, str], None] = {}  # Runs that may grow as soon as there is room and money
         self.asked = -1  # the gains at which all of them were last asked
+        self.served = -1  # the gains at which all who wait were last asked
         self._largest: dict[Demand, int] = {}
         self._sizes: dict[int, int] = {}  # nodes by their GPUs
 

@@ -3,7 +3,7 @@
 Computed from the same case that will be resolved, for the instant of the promise. Nothing here decides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -13,13 +13,16 @@ from jobtree.core.books import GPU_HOUR, EnvelopeState
 from jobtree.core.cover import commitment
 from jobtree.core.foresee import Foresight
 from jobtree.core.foreseen import Foreseen
+from jobtree.core.giveway import loans, own_envelopes
 from jobtree.core.holds import kept_back
 from jobtree.core.odds import kill_odds
 from jobtree.core.payers import candidates
 from jobtree.core.promise import LOTTERY, Promise
 from jobtree.core.purse import Split, funding_at
+from jobtree.core.recall import family_promises
 from jobtree.core.resolve import Board, Case
 from jobtree.core.runs import RunState
+from jobtree.core.settle import newest_first
 from jobtree.core.takings import Docket
 from jobtree.core.world import World
 
@@ -55,11 +58,12 @@ def forecast(world: World, state: RunState) -> Outcome:
         return undated_forecast(world, state, promise)
     docket = Foreseen(world, state, promise)
     taken = structural(docket)
-    _, lacking = funding_at(world, state, promise.width, promise.pod_size, docket.at, promise.rank)
+    terms = (world, state, promise.width, promise.pod_size, docket.at, promise.rank)
+    _, lacking = funding_at(*terms, recall=False)
     return Outcome(
         deficit=deficit_now(world, promise, docket),
         funding_deficit=lacking,
-        remedies=tuple(remedies(docket, taken)),
+        remedies=(*remedies(docket, taken), *recalled(world, state, lacking)),
         odds=odds_of(docket, taken),
     )
 
@@ -94,6 +98,34 @@ def remedies(docket: Docket, taken: Sequence[int] | None) -> list[Remedy]:
         holders = tuple(state for state in docket.holders if state.uid in tickets)
         listed.append(Remedy("Lottery", lottery_gpus(docket.case), holders))
     return listed
+
+
+def recalled(world: World, state: RunState, lacking: int) -> Iterator[Remedy]:
+    """Money that the owner's family has by then: the newest of it comes back (C11)."""
+    if not lacking:
+        return
+    runs: dict[str, RunState] = {}
+    left = lacking
+    for other, gpus in family_charges(world, state):
+        if left > 0:
+            left -= gpus
+            runs[other.uid] = other
+    yield Remedy("Recall", lacking, tuple(runs.values()))
+
+
+def family_charges(world: World, state: RunState) -> Iterator[tuple[RunState, int]]:
+    """Who has the owner's money when the Run's promise is due, newest first, and for how many GPUs."""
+    due = state.promise.at if state.promise is not None and state.promise.at is not None else world.now
+    begun = [
+        (promise.at or 0, promise.rank, promise.run, dict(promise.funding)[one.key])
+        for one in own_envelopes(world, state, due)
+        for promise in family_promises(world, one, state.promise.rank if state.promise else None)
+        if (promise.at or 0) <= due
+    ]
+    for _, _, run, gpus in sorted(begun, reverse=True):
+        yield world.runs[run], gpus
+    for lease in newest_first(loans(world, state, due)):
+        yield world.runs[lease.run], lease.gpus
 
 
 def lottery_gpus(case: Case) -> int:

@@ -138,7 +138,7 @@ class Holdings:
         else:
             del envelope.leases[lease.name]
         if held.known_end is not None:
-            envelope.forget(ends=True)
+            envelope.note_end(held.known_end, lease.charge, sign)
         for account in accounts(held):
             account.open(lease.charge, lease.start, held.known_end, sign)
         if sign > 0:  # a lease less never brings an instant nearer

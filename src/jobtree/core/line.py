@@ -32,6 +32,7 @@ class Line:
         if belongs and not state.queued:
             insort(self.queue, state.order)
             state.queued = True
+            self._world.fleet.flavor(state.flavor).served = -1
         elif not belongs:
             self.leave(state)
 

@@ -40,6 +40,11 @@ def candidates(world: "World", state: RunState) -> Candidates:
     return known
 
 
+def class_from(world: "World", envelope: EnvelopeState, state: RunState) -> LeaseClass | None:
+    """What this envelope's money is called where it pays for the Run; None where it may not be asked."""
+    return next((one.class_ for one in candidates(world, state) if one.envelope is envelope), None)
+
+
 def last_closing(world: "World", state: RunState) -> int | None:
     """When the last window of all its payers closes; None where it has no payers."""
     key = (state.owner, state.flavor, state.sponsors)

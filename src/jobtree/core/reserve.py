@@ -153,7 +153,7 @@ def is_news(before: Promise, after: Promise) -> bool:
 def refund(trial: Trial, state: RunState) -> bool:
     """Count on other payers where those that a promise counts on cannot pay it any longer, but others can."""
     world, promise = trial.world, state.promise
-    if promise is None or promise.at is None or state.half_paid:
+    if promise is None or promise.at is None:
         return False
     at, payers = max(promise.at, world.now), frozenset(key for key, _ in promise.funding)
     terms = (world, state, promise.width, promise.pod_size, at, promise.rank)
@@ -167,7 +167,7 @@ def refund(trial: Trial, state: RunState) -> bool:
 def broken(world: World, state: RunState) -> Reason | None:
     """Why a promise can no longer be kept as it stands; None where it can (R2, R5).
 
-    That of a Run which holds a part of what it is promised is judged when it is due or queues again.
+    That of a Run which holds a part of what it is promised is judged by ``mend``, as if it had queued again.
     """
     promise = state.promise
     if promise is None or promise.at is None or state.shape is None or state.half_paid:

@@ -234,6 +234,8 @@ class World:
             if state is not None and state.shape is not None:
                 state.seen = self.fleet.flavor(state.shape.flavor).gains
                 state.hoped = hope_of(self, state) if state.promise and state.promise.at is None else None
+        for name in plan.served:
+            self.fleet.flavor(name).served = self.fleet.flavor(name).gains
 
     def apply(self, action: Action) -> None:
         """Carry out one action for good."""
