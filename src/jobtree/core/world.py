@@ -219,8 +219,10 @@ class World:
     def _tell(self, plan: Plan) -> None:
         """Every Run remembers what it was told, and up to what it was considered."""
         for key, verdict in plan.verdicts.items():
-            if key in self.runs:
-                self.runs[key].verdict = verdict
+            state = self.runs.get(key)
+            if state is not None:
+                state.verdict = verdict
+                self.fleet.flavor(state.flavor).eager.hear(key, state.lacking_step)
         for key in plan.settled:
             state = self.runs.get(key)
             if state is not None and state.shape is not None:
