@@ -8,14 +8,10 @@ kept too. All of it is remembered until a lease of the envelope or a promise on 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
 from jobtree.core.promise import Promise, Rank
-
-if TYPE_CHECKING:
-    from jobtree.core.world import World
 
 
 class Flow:
@@ -78,7 +74,7 @@ def charge_on(envelope: EnvelopeState, promise: Promise) -> int:
     return sum(gpus for key, gpus in promise.funding if key == envelope.key) * MILLI
 
 
-def claims_on(world: "World", envelope: EnvelopeState, rank: Rank | None) -> Claims:
+def claims_on(envelope: EnvelopeState, rank: Rank | None) -> Claims:
     """The envelope's dated promises made up to that rank, remembered until something there changes."""
     known = envelope.claims.get(rank)
     if known is None:

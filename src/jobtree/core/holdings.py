@@ -73,6 +73,13 @@ class Holdings:
             self.unopen(name)
             self.open(lease)
 
+    def lift(self, budget: str) -> list[Lease]:
+        """Take the budget's open leases off the books, so that its caps can change under them."""
+        leases = [held.lease for held in self.held.values() if held.envelope.key[0] == budget]
+        for lease in leases:
+            self.unopen(lease.name)
+        return leases
+
     def occupy_node(self, node: str, sign: int) -> None:
         """A node came anew, or goes: its part of the leases that stand on it."""
         for name in self.by_node.get(node, ()):

@@ -31,7 +31,7 @@ def spare_charge(  # noqa: PLR0913, PLR0917  from when to when, for whom, behind
 
     ``back`` is what the envelope's owner could recall for it.
     """
-    known, own = claims_on(world, envelope, rank), envelope.promises.get(run)
+    known, own = claims_on(envelope, rank), envelope.promises.get(run)
     now_free = envelope.account.free_charge()
     dated = own if own is not None and own.at is not None and (rank is None or own.rank <= rank) else None
     yielding = rank is not None and bool(world.provisional)

@@ -50,9 +50,9 @@ class Line:
             world.attention.add(state.key)
         flavor, at = world.fleet.flavor(shape.flavor), ripe_at(state)
         if not state.wants_more or at > world.now:
-            flavor.eager.pop(state.key, None)
+            flavor.eager.discard(state.key)
         else:
-            flavor.eager[state.key] = None
+            flavor.eager.add(state.key)
             flavor.asked = -1
         if state.wants_more and at > world.now:
             heappush(self._ripening, (at, state.key))
@@ -73,4 +73,4 @@ class Line:
             self.note_wishes(state)
         else:
             state.seats = {}
-            self._world.fleet.flavor(state.flavor).eager.pop(state.key, None)
+            self._world.fleet.flavor(state.flavor).eager.discard(state.key)

@@ -49,7 +49,7 @@ def family_promises(world: "World", envelope: EnvelopeState, rank: Rank | None) 
     """Dated promises that the envelope will pay for as money shared with the family."""
     if not envelope.promises:
         return []
-    claims, runs = claims_on(world, envelope, rank), world.runs
+    claims, runs = claims_on(envelope, rank), world.runs
     if claims.of_others is None:
         claims.of_others = [one for one in claims.promises if runs[one.run].owner != envelope.owner]
     return [
