@@ -199,13 +199,15 @@ def broken(world: World, state: RunState) -> Reason | None:
     promise = state.promise
     if promise is None or promise.at is None or state.shape is None or state.half_paid:
         return None
-    at = max(promise.at, world.now)
+    at, crowded = max(promise.at, world.now), None
     domains = world.fleet.flavor(promise.flavor).domains
     for name, _ in promise.shares:
         if name not in domains:
             return Reason.NODES_LOST
         if not is_kept(world, domains[name], promise):
-            return Reason.NODES_LOST if name in world.diminished else Reason.CROWDED_OUT
+            if name in world.diminished:
+                return Reason.NODES_LOST
+            crowded = Reason.CROWDED_OUT
     terms, payers = (promise.width, promise.pod_size, at, promise.rank), payers_there(world, state, promise)
     _, lacking = funding_at(world, state, *terms, only=payers)
-    return Reason.FUNDING_LOST if lacking else None
+    return Reason.FUNDING_LOST if lacking else crowded
