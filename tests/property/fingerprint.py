@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 
 from jobtree.core.books import Account, EnvelopeState, Tally
-from jobtree.core.fleet import Domain, Flavor, NodeState
+from jobtree.core.domain import Domain
+from jobtree.core.flavor import Flavor
+from jobtree.core.room import NodeState
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
@@ -27,7 +29,7 @@ def fingerprint(world: World) -> Print:
         "runs": {key: of_run(state) for key, state in world.runs.items()},
         "held": {name: (held.lease, held.known_end, held.pod_size) for name, held in world.held.items()},
         "by node": {node: set(names) for node, names in world.by_node.items()},
-        "orphans": {key: set(names) for key, names in world.orphans.items() if names},
+        "orphans": {key: set(names) for key, names in world.intake.orphans.items() if names},
         "queue": list(world.queue),
         "attention": set(world.attention),
         "provisional": set(world.provisional),

@@ -118,7 +118,7 @@ def things(drive: Drive) -> list[Thing]:
     """All objects as the API server would have them, with every lease ever opened and the Runs' status."""
     world = drive.lab.world
     found: list[Thing] = [state.node for state in world.fleet.nodes.values()]
-    found += [*world._pods.values(), *world.ledger.budgets.values()]
+    found += [*world.strangers.pods.values(), *world.ledger.budgets.values()]
     for state in world.runs.values():
         found.append(with_status(state.run, world))
     for record in drive.lab.records.values():

@@ -13,7 +13,7 @@ from jobtree.cli.risks import risks_of
 from jobtree.cli.runview import title
 from jobtree.cli.table import room
 from jobtree.cli.words import count
-from jobtree.core.fleet import Domain
+from jobtree.core.domain import Domain
 from jobtree.core.runs import RunState
 from jobtree.sim.cluster import Cluster
 

@@ -5,7 +5,7 @@ import click
 from jobtree.cli.settings import Settings
 from jobtree.cli.table import WIDE_ONLY, Column, print_table
 from jobtree.cli.words import ranges
-from jobtree.core.fleet import Domain
+from jobtree.core.domain import Domain
 from jobtree.sim.cluster import Cluster
 
 COLUMNS = (

@@ -7,13 +7,15 @@ else it waits, and the verdict says why. "No" is a value here, never an exceptio
 from collections.abc import Iterable, Sequence
 
 from jobtree.core.cover import refusals
-from jobtree.core.fleet import Demand, Flavor, total_placeable
+from jobtree.core.domain import total_placeable
+from jobtree.core.flavor import Flavor
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import Taking, loans, provisional_gpus, recalls, reclaims, take_least
 from jobtree.core.hopes import hopeful
 from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.reserve import find_date, promise_start
+from jobtree.core.room import Demand
 from jobtree.core.runs import RunState
 from jobtree.core.settle import find_payers
 from jobtree.core.shape import Shape

@@ -217,6 +217,11 @@ class EnvelopeState:
         if ends:
             self.returns = None
 
+    def give_back(self, sign: int) -> None:
+        """Money came back, from a lease that closed or a promise that is gone (with sign −1: it did not)."""
+        for one in self.kin:
+            one.gains += sign
+
     def accounts(self, lease: Lease) -> list[Account]:
         """All limits of this envelope that a funded lease counts against."""
         found = [self.account, self.lent] if lease.class_ == "Borrowed" else [self.account]

@@ -12,7 +12,8 @@ from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER
 from jobtree.core.ceilings import Ceilings
 from jobtree.core.cover import Means, refusals
-from jobtree.core.fleet import Demand, Domain, Flavor
+from jobtree.core.domain import Domain
+from jobtree.core.flavor import Flavor
 from jobtree.core.giveway import loans
 from jobtree.core.holds import provisional_notice
 from jobtree.core.hopes import hopeful
@@ -21,6 +22,7 @@ from jobtree.core.lease import RunKey
 from jobtree.core.loaned import Loaned
 from jobtree.core.payers import candidates
 from jobtree.core.reasons import Reason
+from jobtree.core.room import Demand
 from jobtree.core.runs import RunState
 from jobtree.core.shape import Shape
 from jobtree.core.sureties import Sureties

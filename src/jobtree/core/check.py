@@ -11,11 +11,11 @@ import msgspec
 from jobtree.api.budget import Budget
 from jobtree.api.quantities import parse_micro
 from jobtree.core.books import CLASSES, EnvelopeState, reported_amount, use_class
-from jobtree.core.fleet import matches
 from jobtree.core.lease import EnvelopeKey, Lease
 from jobtree.core.payers import candidates
 from jobtree.core.plan import plan
 from jobtree.core.reserve import broken
+from jobtree.core.room import matches
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from jobtree.api.quantities import HOUR, MILLI
 from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
-from jobtree.core.fleet import Selector
 from jobtree.core.holds import kept_back
 from jobtree.core.payers import Candidate, Candidates, candidates, sponsored
 from jobtree.core.pledges import cap_charge, promises_on, use_limits
 from jobtree.core.reasons import Reason, Why
+from jobtree.core.room import Selector
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 

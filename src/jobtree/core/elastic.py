@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from jobtree.core.admit import placeable_gpus
 from jobtree.core.cover import Means, refusals
-from jobtree.core.fleet import Domain, Flavor
+from jobtree.core.domain import Domain
+from jobtree.core.flavor import Flavor
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import close_all, give_up, reclaims, take_least
 from jobtree.core.lease import RunKey

@@ -16,12 +16,13 @@ from typing import NamedTuple
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
-from jobtree.core.fleet import Demand, Domain, Selector
+from jobtree.core.domain import Domain
 from jobtree.core.horizon import base_demand
 from jobtree.core.lease import EnvelopeKey, RunKey
 from jobtree.core.lifetimes import COURSES, Lifetimes
 from jobtree.core.payers import candidates
 from jobtree.core.promise import Promise
+from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
 from jobtree.core.skyline import pays_in
 from jobtree.core.world import World

@@ -10,13 +10,14 @@ from functools import cached_property
 from jobtree.api.lease import OpenReason, Role
 from jobtree.core.books import FOREVER
 from jobtree.core.cover import Means, Purses
-from jobtree.core.fleet import Demand, Domain, Selector
+from jobtree.core.domain import Domain
 from jobtree.core.holds import provisional_notice
 from jobtree.core.horizon import all_kept, base_demand, horizon
 from jobtree.core.lease import EnvelopeKey, Slots
 from jobtree.core.pack import pick_apart
 from jobtree.core.payers import Candidate, Candidates, candidates
 from jobtree.core.reasons import Reason, Why
+from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Terms, Trial
 

@@ -15,14 +15,16 @@ from typing import NamedTuple
 import msgspec
 
 from jobtree.core.books import FOREVER
-from jobtree.core.fleet import Demand, Domain, NodeState
+from jobtree.core.domain import Domain
 from jobtree.core.flow import Flow
+from jobtree.core.holdings import Held
 from jobtree.core.lease import RunKey
 from jobtree.core.payers import last_closing
 from jobtree.core.promise import LOTTERY, Level, Promise, Rank
+from jobtree.core.room import Demand, NodeState
 from jobtree.core.runs import RunState
 from jobtree.core.steps import shrink_steps
-from jobtree.core.world import Held, World
+from jobtree.core.world import World
 
 ALWAYS = -1  # released whenever it is asked for
 LEVELS: tuple[Level, ...] = (0, 1, 2)

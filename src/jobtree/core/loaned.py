@@ -5,7 +5,7 @@ together with it (C13, J3). Counted per node, whatever is promised there: an ans
 and never too little.
 """
 
-from jobtree.core.fleet import Domain
+from jobtree.core.domain import Domain
 from jobtree.core.giveway import loans
 from jobtree.core.runs import RunState
 from jobtree.core.world import World

@@ -6,8 +6,9 @@ of one size, so taking greedily never refuses what fits.
 
 from collections.abc import Collection
 
-from jobtree.core.fleet import Demand, Domain, Option
+from jobtree.core.domain import Domain, Option
 from jobtree.core.lease import Slots
+from jobtree.core.room import Demand
 
 
 def pick(domain: Domain, pods: int, demand: Demand, avoid: Collection[str] = ()) -> Slots | None:

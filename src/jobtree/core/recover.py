@@ -9,8 +9,8 @@ The payer of a lost pod pays for its replacement: that takes nothing from anybod
 import msgspec
 
 from jobtree.api.lease import ClosureReason, OpenReason
+from jobtree.core.domain import Domain
 from jobtree.core.elastic import close_groups, shed
-from jobtree.core.fleet import Demand, Domain
 from jobtree.core.giveway import (
     Taking,
     drop_orphans,
@@ -25,6 +25,7 @@ from jobtree.core.pack import pick
 from jobtree.core.payers import candidates
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.reserve import broken
+from jobtree.core.room import Demand
 from jobtree.core.runs import Pod, RunState
 from jobtree.core.settle import demote, newest_first, pays_on, repay
 from jobtree.core.together import look_again
@@ -38,7 +39,9 @@ def on_failed_nodes(world: World, state: RunState) -> Losses:
     """The Run's pods on nodes that have failed."""
     lost: Losses = {}
     for lease in sorted(state.leases.values(), key=number_of):
-        pods = [pod for pod in pods_of(lease.slots, state.pod_size) if world.has_failed(pod[0], lease.name)]
+        pods = [
+            pod for pod in pods_of(lease.slots, state.pod_size) if world.ground.has_failed(pod[0], lease.name)
+        ]
         if pods:
             lost[lease.name] = pods
     return lost
@@ -144,11 +147,11 @@ class Recovery:
             node
             for lease in leases
             for node, _ in lease.slots
-            if node in nodes and not self.world.has_failed(node, lease.name)
+            if node in nodes and not self.world.ground.has_failed(node, lease.name)
         ]
         failed = [node for lease in leases for node, _ in lost.get(lease.name, ()) if node in nodes]
         found = next((nodes[node].domain for node in (*standing, *failed)), None)
-        return found or next((one for lease in leases for one in self.world.deserted(lease)), None)
+        return found or next((one for lease in leases for one in self.world.ground.deserted(lease)), None)
 
     def _standby(self, group: int, lost: Losses) -> list[tuple[Lease, list[Pod]]]:
         """The group's spares that were not lost themselves and whose node takes pods."""

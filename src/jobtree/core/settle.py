@@ -10,12 +10,12 @@ from jobtree.api.lease import ClosureReason, OpenReason, Role
 from jobtree.core.alarms import exhaustions
 from jobtree.core.books import Account, EnvelopeState
 from jobtree.core.cover import payable
-from jobtree.core.fleet import matches
 from jobtree.core.lease import EnvelopeKey, Lease, RunKey, join_pods, pods_of
 from jobtree.core.payers import candidates
 from jobtree.core.promise import Promise
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.reserve import broken
+from jobtree.core.room import matches
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Terms, Trial
 from jobtree.core.world import World

@@ -10,10 +10,12 @@ from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from operator import itemgetter
 
-from jobtree.core.fleet import Demand, Domain, Flavor, Selector, matches
+from jobtree.core.domain import Domain
+from jobtree.core.flavor import Flavor
 from jobtree.core.horizon import Horizon, first_to_yield, horizon
 from jobtree.core.payers import candidates
 from jobtree.core.promise import Level, Rank
+from jobtree.core.room import Demand, Selector, matches
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 

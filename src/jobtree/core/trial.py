@@ -12,10 +12,12 @@ import msgspec
 from jobtree.api.lease import ClosureReason, LeaseClass, OpenReason, Role
 from jobtree.core.actions import Action, ActionKind, Closing
 from jobtree.core.books import EnvelopeState
+from jobtree.core.holdings import Held
 from jobtree.core.lease import Lease, RunKey, Slots, count
 from jobtree.core.reasons import Why
 from jobtree.core.runs import Progress, RunState
-from jobtree.core.world import Held, World
+from jobtree.core.transitions import restore, transition
+from jobtree.core.world import World
 
 
 class Terms(msgspec.Struct, frozen=True, eq=False):
@@ -60,12 +62,12 @@ class Trial:
         while len(journal) > mark:
             entry = journal.pop()
             if isinstance(entry, Opened):
-                world.unopen_lease(entry.lease.name)
+                world.holdings.unopen(entry.lease.name)
                 world.runs[entry.lease.run].opened -= 1
             elif isinstance(entry, Closed):
-                world.reopen_lease(entry.held, entry.at)
+                world.holdings.reopen(entry.held, entry.at)
             else:
-                world.restore(entry.state, entry.before)
+                restore(world, entry.state, entry.before)
 
     def open(self, state: RunState, terms: Terms, slots: Slots, at: int, reason: OpenReason) -> Lease:
         """Put slots under lease for a Run."""
@@ -87,7 +89,7 @@ class Trial:
             rate=self.rate(terms.role),
             reason=reason,
         )
-        self.world.open_lease(lease)
+        self.world.holdings.open(lease)
         self._journal.append(Opened(lease))
         return lease
 
@@ -99,7 +101,7 @@ class Trial:
         return policy.spare_rate_milli if role == "Spare" else policy.opportunistic_rate_milli
 
     def close(self, name: str, at: int, reason: ClosureReason) -> Lease:
-        held = self.world.close_lease(name, at)
+        held = self.world.holdings.close(name, at)
         self._journal.append(Closed(held, at, reason))
         return held.lease
 
@@ -107,7 +109,7 @@ class Trial:
         """Begin an action: what opens and closes for this Run from here on is part of it."""
         action = Action(kind, state.key, at, cause, **details)
         self._journal.append(Acted(state, action, state.progress()))
-        self.world.transition(state, action)
+        transition(self.world, state, action)
 
     def disturbed(self) -> set[RunKey]:
         """Runs whose promises count on what leases that opened or a promise that moved took a part of.

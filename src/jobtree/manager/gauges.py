@@ -13,7 +13,7 @@ from threading import Lock
 
 from jobtree.api.quantities import HOUR, MILLI, SECOND
 from jobtree.core.books import EnvelopeState
-from jobtree.core.fleet import Domain
+from jobtree.core.domain import Domain
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise
 from jobtree.core.reservations import promised_together

@@ -148,7 +148,7 @@ class Intake:
         state = self.world.put_run(run)
         self.book.see_run(run)
         for lease in leases_of(run):
-            self.world.take_in_open(lease)
+            self.world.intake.take_in_open(lease)
             self.book.open(lease)
         if state.uid == run.metadata.uid:
             state.verdict = verdict_told(state)

@@ -17,7 +17,7 @@ Tampering = Callable[[Lab, Lease], None]
 def forge(lab: Lab, lease: Lease, **fields: object) -> None:
     """Open a lease like this one, but for those fields."""
     forged = msgspec.structs.replace(lease, name=f"{lease.name}-forged", **fields)
-    lab.world.open_lease(forged)
+    lab.world.holdings.open(forged)
 
 
 def same_slots(lab: Lab, lease: Lease) -> None:
@@ -37,7 +37,7 @@ def too_much(lab: Lab, lease: Lease) -> None:
 
 
 def half_a_gang(lab: Lab, lease: Lease) -> None:
-    lab.world.close_lease(lease.name, lab.world.now)
+    lab.world.holdings.close(lease.name, lab.world.now)
 
 
 def two_domains(lab: Lab, lease: Lease) -> None:
@@ -65,7 +65,7 @@ def cooked_classes(lab: Lab, _lease: Lease) -> None:
 
 
 def out_of_the_queue(lab: Lab, _lease: Lease) -> None:
-    lab.world._leave_queue(lab["waiting"])
+    lab.world.line.leave(lab["waiting"])
 
 
 def no_reason(lab: Lab, _lease: Lease) -> None:

@@ -106,6 +106,6 @@ def test_a_status_that_was_tampered_with_moves_no_rank_off_its_lease() -> None:
     forged = msgspec.structs.replace(state.run.status, ranks=("0/0 elsewhere#0-7", "5/5 nv-a-01#0-7"))
     state.run = msgspec.structs.replace(state.run, status=forged)
     state.seats = read_seats(forged.ranks)
-    lab.world._adopt(state)
+    lab.world.intake.adopt(state)
     assert state.seats == {(0, 0): ("nv-a-00", 255), (0, 1): ("nv-a-01", 255)}
     assert state.since == T0

@@ -80,9 +80,9 @@ def test_a_lease_whose_run_never_comes_holds_nothing_until_it_is_closed() -> Non
     world.put_budget(ORG)
     world.put_lease(to_wire(lease))
     assert (plan(world).actions, world.fleet.nodes["n"].free) == ((), 8)
-    assert world.orphans == {lease.run: {lease.name: lease}}
+    assert world.intake.orphans == {lease.run: {lease.name: lease}}
     world.put_lease(closed(to_wire(lease), T0 + HOUR, "Cancelled"))
-    assert world.orphans == {}
+    assert world.intake.orphans == {}
     assert world.ledger.envelopes["org", "main"].account.used(world.now) == 8_000 * HOUR
 
 

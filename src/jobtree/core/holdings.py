@@ -1,0 +1,214 @@
+"""Holdings: every open lease, and what was posted for it.
+
+An open lease occupies slots, counts against the limits of its payer and of the trees above its Run, and makes
+up the Run's width. What was posted is kept with it, so that closing undoes exactly that, whatever has changed
+since. ``unopen`` is the exact inverse of ``open``, ``reopen`` of ``close``: a trial needs no copy of the
+world. A closed lease leaves nothing behind but its sums in the books.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from jobtree.core.alarms import Alarms
+from jobtree.core.books import Account, EnvelopeState, Tally, reported_amount, use_class
+from jobtree.core.fleet import Fleet
+from jobtree.core.lease import Lease, RunKey, Slots
+from jobtree.core.ledger import Ledger
+from jobtree.core.line import Line
+from jobtree.core.runs import RunState
+
+
+class Held(msgspec.Struct, frozen=True):
+    """An open lease with what was posted for it, so that closing undoes exactly that."""
+
+    lease: Lease
+    envelope: EnvelopeState
+    run: RunState | None
+    known_end: int | None
+    cpu_milli: int
+    memory_bytes: int
+    pod_size: int
+
+
+class Holdings:
+    def __init__(
+        self, runs: dict[RunKey, RunState], fleet: Fleet, ledger: Ledger, alarms: Alarms, line: Line
+    ) -> None:
+        self._runs = runs
+        self._fleet = fleet
+        self._ledger = ledger
+        self._alarms = alarms
+        self._line = line
+        self.held: dict[str, Held] = {}
+        self.by_node: dict[str, dict[str, None]] = {}  # names of open leases
+        self._spent: dict[str, int] = {}  # use of closed leases whose Run has not come yet, by its UID
+
+    def open(self, lease: Lease) -> None:
+        self._hold(self.holding(lease))
+
+    def unopen(self, name: str) -> None:
+        """The inverse of open."""
+        self._release(self.held[name])
+
+    def close(self, name: str, at: int) -> Held:
+        held = self.held[name]
+        self._release(held)
+        self.settle_payer(held, at, 1)
+        self.settle_run(held, at, 1)
+        self._gain_money(held, 1)
+        return held
+
+    def reopen(self, held: Held, at: int) -> None:
+        """The inverse of close."""
+        self._gain_money(held, -1)
+        self.settle_payer(held, at, -1)
+        self.settle_run(held, at, -1)
+        self._hold(held)
+
+    def repost(self, names: Iterable[str]) -> None:
+        """Known ends or limits changed: post these leases anew."""
+        for name in names:
+            lease = self.held[name].lease
+            self.unopen(name)
+            self.open(lease)
+
+    def occupy_node(self, node: str, sign: int) -> None:
+        """A node came anew, or goes: its part of the leases that stand on it."""
+        for name in self.by_node.get(node, ()):
+            held = self.held[name]
+            self._occupy(held, tuple(slot for slot in held.lease.slots if slot[0] == node), sign)
+
+    def run_of(self, lease: Lease) -> RunState | None:
+        state = self._runs.get(lease.run)
+        return state if state is not None and state.uid == lease.uid else None
+
+    def holding(self, lease: Lease) -> Held:
+        """The lease with what is to be posted for it as things stand."""
+        state = self.run_of(lease)
+        envelope = self._ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
+        shape = state.shape if state else None
+        end = state.known_end if state else None
+        if end is not None and lease.role != "Opportunistic":  # an unpaid one does not end with a window
+            end = max(lease.start, min(end, envelope.end))
+        return Held(
+            lease=lease,
+            envelope=envelope,
+            run=state,
+            known_end=end,
+            cpu_milli=shape.cpu_milli if shape else 0,
+            memory_bytes=shape.memory_bytes if shape else 0,
+            pod_size=(state.pod_size if state else 0) or 1,
+        )
+
+    def _hold(self, held: Held) -> None:
+        lease = held.lease
+        self.held[lease.name] = held
+        self._post(held, 1)
+        self._occupy(held, lease.slots, 1)
+        for node, _ in lease.slots:
+            self.by_node.setdefault(node, {})[lease.name] = None
+        if held.run is not None:
+            held.run.leases[lease.name] = lease
+            self._weigh(held, held.run, 1)
+
+    def _release(self, held: Held) -> None:
+        lease = held.lease
+        del self.held[lease.name]
+        self._post(held, -1)
+        self._occupy(held, lease.slots, -1)
+        for node, _ in lease.slots:
+            on_node = self.by_node[node]
+            del on_node[lease.name]
+            if not on_node:
+                del self.by_node[node]
+        if held.run is not None:
+            del held.run.leases[lease.name]
+            self._weigh(held, held.run, -1)
+
+    # What is posted
+
+    def _post(self, held: Held, sign: int) -> None:
+        lease, envelope = held.lease, held.envelope
+        envelope.by_class[use_class(lease)].open(reported_amount(lease), lease.start, sign)
+        if lease.role == "Opportunistic":
+            return
+        if sign > 0:
+            envelope.leases[lease.name] = lease
+        else:
+            del envelope.leases[lease.name]
+        if held.known_end is not None:
+            envelope.forget(ends=True)
+        for account in accounts(held):
+            account.open(lease.charge, lease.start, held.known_end, sign)
+        if sign > 0:  # a lease less never brings an instant nearer
+            self._alarms.watch_envelope(envelope)
+            if held.run is not None and held.run.quotas:
+                self._alarms.watch_quotas(held.run.quotas)
+
+    def _occupy(self, held: Held, slots: Slots, sign: int) -> None:
+        change = self._fleet.occupy if sign > 0 else self._fleet.vacate
+        change(slots, held.lease.role, held.cpu_milli, held.memory_bytes, held.pod_size)
+
+    def _weigh(self, held: Held, state: RunState, sign: int) -> None:
+        """Keep the Run's width, its unpaid and borrowed GPUs, and who paid how much of it."""
+        lease = held.lease
+        share(state, lease).open(lease.gpus, lease.start, sign)
+        if lease.role != "Spare":
+            state.width += sign * lease.gpus
+            if state.shape is not None and state.shape.malleable:
+                self._fleet.forget_around(state.leases.values())  # its width says which steps it could take
+        if lease.role == "Opportunistic":
+            state.unpaid += sign * lease.gpus
+            self._line.place(state)
+        elif lease.class_ == "Borrowed":
+            state.borrowed += sign * lease.gpus
+
+    # What a closed lease used; it was taken off the open ones before, or never was among them
+
+    @staticmethod
+    def settle_payer(held: Held, at: int, sign: int) -> None:
+        lease, envelope = held.lease, held.envelope
+        span = sign * (at - lease.start)
+        envelope.by_class[use_class(lease)].settled += reported_amount(lease) * span
+        if lease.role != "Opportunistic":
+            for account in envelope.accounts(lease):
+                account.settled += lease.charge * span
+
+    def settle_run(self, held: Held, at: int, sign: int) -> None:
+        lease, run = held.lease, held.run
+        span = sign * (at - lease.start)
+        charged = 0 if lease.role == "Opportunistic" else lease.charge * span
+        if run is None:
+            self._spent[lease.uid] = self._spent.get(lease.uid, 0) + charged
+            return
+        share(run, lease).settled += lease.gpus * span
+        run.spent += charged
+        if charged:
+            for account in run.quotas:
+                account.settled += charged
+
+    def take_spent(self, uid: str) -> int:
+        """A Run came: what its closed leases used that came before it."""
+        return self._spent.pop(uid, 0)
+
+    def _gain_money(self, held: Held, sign: int) -> None:
+        """Money came back: it could let a waiting Run start."""
+        flavors = {held.lease.flavor}
+        for cap in held.envelope.caps:
+            flavors.update(envelope.spec.flavor for envelope in cap.envelopes)
+        for name in flavors:
+            self._fleet.flavor(name).gains += sign
+        held.envelope.give_back(sign)
+
+
+def accounts(held: Held) -> Iterable[Account]:
+    """All limits that a funded lease counts against."""
+    yield from held.envelope.accounts(held.lease)
+    if held.run is not None:
+        yield from held.run.quotas
+
+
+def share(state: RunState, lease: Lease) -> Tally:
+    """What this payer pays for the Run, in this class."""
+    return state.funding.setdefault((lease.class_, lease.payer), Tally())

@@ -1,0 +1,76 @@
+"""The index of promises: who is promised what, and in which order promises hold.
+
+A promise is found where it counts: at the domains whose room it keeps and the envelopes whose money it keeps,
+so that whoever asks there sees it, and in the list of all ranks. What was remembered at those places about
+what is kept for whom is forgotten with every change. Runs that stand on promised slots or money are listed
+too: they go first when the promise is due (R6).
+"""
+
+from bisect import bisect_left, insort
+
+from jobtree.core.domain import Domain
+from jobtree.core.fleet import Fleet
+from jobtree.core.lease import RunKey
+from jobtree.core.ledger import Ledger
+from jobtree.core.promise import Promise, Rank
+from jobtree.core.runs import RunState
+
+
+class Promised:
+    def __init__(self, runs: dict[RunKey, RunState], fleet: Fleet, ledger: Ledger) -> None:
+        self._runs = runs
+        self._fleet = fleet
+        self._ledger = ledger
+        self.ranks: list[Rank] = []  # of all promises, in the order in which they hold
+        self.provisional: dict[RunKey, None] = {}  # Runs on promised slots or money
+
+    def set(self, state: RunState, promise: Promise | None, *, undo: bool = False) -> None:
+        """Promise something else, or nothing; who else may start changes with it."""
+        if state.promise is not None:
+            self._index(state.promise, present=False)
+        if promise is not None:
+            self._index(promise, present=True)
+            state.reservations = max(state.reservations, promise.number)
+        gone, sign = (promise, -1) if undo else (state.promise, 1)
+        if gone is not None:
+            self._fleet.flavor(state.flavor).gains += sign
+            for key, _ in gone.funding:
+                if key in self._ledger.envelopes:
+                    self._ledger.envelopes[key].give_back(sign)
+        state.promise = promise
+
+    def _index(self, promise: Promise, *, present: bool) -> None:
+        flavor = self._fleet.flavor(promise.flavor)
+        domains = [flavor.domains[name] for name, _ in promise.shares if name in flavor.domains]
+        horizons = [one for domain in domains for one in domain.horizons.values()]
+        for horizon in horizons:
+            horizon.forget_promises()
+        holders = [domain.promises for domain in domains]
+        for key, _ in promise.funding:
+            if key in self._ledger.envelopes:
+                self._ledger.envelopes[key].forget(ends=False)
+                holders.append(self._ledger.envelopes[key].promises)
+        for holder in holders:
+            if present:
+                holder[promise.run] = promise
+            else:
+                holder.pop(promise.run, None)
+        for horizon in horizons:
+            horizon.recall_promises()
+        if present:
+            insort(self.ranks, promise.rank)
+        else:
+            del self.ranks[bisect_left(self.ranks, promise.rank)]
+
+    def find_again(self, domain: Domain) -> None:
+        """A domain came, perhaps anew: promises may count on it already."""
+        for state in self._runs.values():
+            promise = state.promise
+            if promise and promise.flavor == domain.flavor and domain.name in dict(promise.shares):
+                domain.promises[state.key] = promise
+
+    def note_provisional(self, state: RunState) -> None:
+        if state.provisional:
+            self.provisional[state.key] = None
+        else:
+            self.provisional.pop(state.key, None)

@@ -1,0 +1,73 @@
+"""Transitions: what an action does to the Run itself, its leases apart.
+
+Each has an exact inverse: a plan tries actions on the world and takes them back. ``restore`` puts back what
+the Run's ``progress`` was, and mends every index that depends on it.
+"""
+
+from typing import TYPE_CHECKING
+
+from jobtree.api.run import Phase
+from jobtree.core.actions import Action
+from jobtree.core.attempts import begin_attempt
+from jobtree.core.runs import FINISHED, Progress, RunState
+
+if TYPE_CHECKING:
+    from jobtree.core.world import World
+
+PHASES: dict[str, Phase] = {
+    "Release": "Pending",
+    "Start": "Running",
+    "Requeue": "Pending",
+    "Preempt": "Pending",
+    "Complete": "Completed",
+    "Fail": "Failed",
+    "Cancel": "Failed",
+}
+PROMISING = ("Reserve", "Move")
+UNPROMISING = ("Activate", "Supersede", "Withdraw", "Settle")
+
+
+def transition(world: "World", state: RunState, action: Action) -> None:
+    """Take the Run where the action leads."""
+    phase = PHASES.get(action.kind, state.phase)
+    if action.kind == "Reserve" and state.phase == "Pending":
+        phase = "Reserved"
+    if phase != state.phase:
+        state.phase, state.phase_at = phase, action.at
+        if phase in FINISHED:
+            world.roster.notify(state.key)
+    begin_attempt(state, action)
+    if action.kind == "Start":
+        state.since, state.pod_size, state.provisional = action.at, action.pod_size, action.provisional
+    elif action.kind in ("Requeue", "Preempt"):
+        state.since, state.pod_size, state.provisional = None, 0, False
+        state.lost += action.kind == "Preempt"
+        if state.promise is not None:
+            state.phase = "Reserved"
+    elif action.kind in (*PROMISING, *UNPROMISING):
+        world.promised.set(state, action.promise if action.kind in PROMISING else None)
+        if action.kind in ("Activate", "Settle") and state.provisional:
+            state.provisional = False
+            world.fleet.forget_around(state.leases.values())
+    if state.phase in FINISHED:
+        state.provisional = False
+    look_again(world, state)
+
+
+def restore(world: "World", state: RunState, before: Progress) -> None:
+    """The inverse of transition."""
+    promise, provisional = state.promise, state.provisional
+    state.restore(before)
+    if state.promise is not promise:
+        now, state.promise = state.promise, promise
+        world.promised.set(state, now, undo=True)
+    if state.provisional != provisional:
+        world.fleet.forget_around(state.leases.values())
+    look_again(world, state)
+
+
+def look_again(world: "World", state: RunState) -> None:
+    """The Run stands elsewhere: so it does in the indexes."""
+    world.promised.note_provisional(state)
+    world.alarms.watch_run(state)
+    world.line.place(state)
