@@ -98,24 +98,32 @@ class World:
         """A budget came or was edited. Its leases count against its new limits from now on."""
         if not self.ledger.knows(budget.metadata.name):
             carried.take_in_budget(self.ledger, budget)
-        held = self._lift(budget.metadata.name)
+        lifted = self._lift(budget.metadata.name)
         touched = self.ledger.put(budget, self.now)
-        self._lay_back(held, touched)
+        self._lay_back(lifted, touched)
 
     def drop_budget(self, name: str) -> None:
-        held = self._lift(name)
-        self._lay_back(held, self.ledger.drop(name, self.now))
+        lifted = self._lift(name)
+        self._lay_back(lifted, self.ledger.drop(name, self.now))
 
-    def _lift(self, budget: str) -> list[Lease]:
+    def _lift(self, budget: str) -> tuple[list[Lease], list[Lease]]:
         """Take the budget's open leases off the books, so that its caps can change under them."""
-        leases = [held.lease for held in self.held.values() if held.envelope.key[0] == budget]
+        leases, charged = (
+            [held.lease for held in kept.values() if held.envelope.key[0] == budget]
+            for kept in (self.held, self.holdings.charged)
+        )
         for lease in leases:
             self.holdings.unopen(lease.name)
-        return leases
+        for lease in charged:
+            self.holdings.discharge(lease.name)
+        return leases, charged
 
-    def _lay_back(self, leases: list[Lease], touched: list[EnvelopeState]) -> None:
+    def _lay_back(self, lifted: tuple[list[Lease], list[Lease]], touched: list[EnvelopeState]) -> None:
+        leases, charged = lifted
         for lease in leases:
             self.holdings.open(lease)
+        for lease in charged:
+            self.holdings.charge(lease)
         for envelope in touched:
             self.alarms.watch_envelope(envelope)
         self.shaken = True
