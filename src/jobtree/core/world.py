@@ -97,17 +97,16 @@ class World:
         """A budget came or was edited. Its leases count against its new limits from now on."""
         if not self.ledger.knows(budget.metadata.name):
             carried.take_in_budget(self.ledger, budget)
-        held = self.holdings.lift(budget.metadata.name)
+        lifted = self.holdings.lift(budget.metadata.name)
         touched = self.ledger.put(budget, self.now)
-        self._lay_back(held, touched)
+        self._lay_back(lifted, touched)
 
     def drop_budget(self, name: str) -> None:
-        held = self.holdings.lift(name)
-        self._lay_back(held, self.ledger.drop(name, self.now))
+        lifted = self.holdings.lift(name)
+        self._lay_back(lifted, self.ledger.drop(name, self.now))
 
-    def _lay_back(self, leases: list[Lease], touched: list[EnvelopeState]) -> None:
-        for lease in leases:
-            self.holdings.open(lease)
+    def _lay_back(self, lifted: tuple[list[Lease], list[Lease]], touched: list[EnvelopeState]) -> None:
+        self.holdings.lay_back(lifted)
         for envelope in touched:
             self.alarms.watch_envelope(envelope)
         self.shaken = True
