@@ -224,11 +224,14 @@ class World:
             if state is not None:
                 state.verdict = verdict
                 self.fleet.flavor(state.flavor).eager.hear(key, state.lacking_step)
+                if state.queued:
+                    self.line.wake(state)
         for key in plan.settled:
             state = self.runs.get(key)
             if state is not None and state.shape is not None:
                 state.seen = self.fleet.flavor(state.shape.flavor).gains
                 state.hoped = hope_of(self, state) if state.promise and state.promise.at is None else None
+                self.line.lay_to_rest(state)
         for name in plan.served:
             self.fleet.flavor(name).served = self.fleet.flavor(name).gains
 
