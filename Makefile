@@ -80,8 +80,8 @@ live: venv ## Run the tests that need a real control plane, one at a time
 	  echo "$(LIVE) holds no tests: nothing live was run."; \
 	fi
 
-soak-live: venv ## Kill the manager after every single write, and let every answer go wrong (an hour)
-	JOBTREE_SOAK=1 $(PYTEST) $(LIVE)/test_manager_crashes.py $(LIVE)/test_manager_faults.py
+soak-live: venv ## Kill the manager after every single write, and let answers go wrong (KILLS=37- SEEDS=5,8 for some)
+	$(BIN)/python -m tests.live.soak $(if $(KILLS),--kills $(KILLS)) $(if $(SEEDS),--seeds $(SEEDS))
 
 cluster: venv ## Start a cluster to try Jobtree on (as root, REAL=1 adds two real nodes); Ctrl-C removes it
 	$(BIN)/python -m tests.live.cluster $(if $(REAL),--real)

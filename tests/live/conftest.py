@@ -11,9 +11,10 @@ from tests.live import cluster
 from tests.live.binaries import find_all
 from tests.live.control_plane import ControlPlane
 from tests.live.definitions import apply_definitions, await_definitions
-from tests.live.eventful import SOUND, Ground, Hour, Outcome
+from tests.live.eventful import Ground, Outcome
 from tests.live.fleet import Fleet
 from tests.live.guarding import Guarded, guarded_cluster
+from tests.live.hardship import undisturbed_outcome
 from tests.live.hooking import cluster_without_policies
 from tests.live.managing import Scene
 from tests.live.packages import why_no_prometheus, why_no_real_nodes
@@ -144,15 +145,7 @@ def ground(programs: dict[str, Path]) -> Iterator[Ground]:
 @pytest.fixture(scope="session")
 def undisturbed(ground: Ground) -> Outcome:
     """What an eventful hour comes to when nothing befalls the manager."""
-    hour = Hour(ground)
-    ground.free_election()
-    with ground.manager() as manager:
-        hour.play([manager])
-        outcome = hour.await_rest()
-        hour.await_outcome(outcome, [manager])
-        assert ground.audit() == SOUND
-        hour.clear()
-    return outcome
+    return undisturbed_outcome(ground)
 
 
 @contextmanager

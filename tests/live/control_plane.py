@@ -14,7 +14,6 @@ did not ask for. More programs join when asked to::
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from tests.live.api_server import ADMIN_GROUP, api_server_flags
 from tests.live.binaries import find
 from tests.live.certificates import Authority, kubeconfig, private_file
 from tests.live.fleet import Fleet
+from tests.live.ports import free_port
 from tests.live.process import Server, ServerExitedError, wait_until
 from tests.live.real_nodes import RealNodes
 from tests.live.rest import Rest
@@ -39,7 +39,7 @@ ADMIN = "admin"
 START_SECONDS = 90
 PROBE_SECONDS = 3
 STOP_SECONDS = 20
-KUBECTL_SECONDS = 60
+KUBECTL_SECONDS = 180
 PORT_ATTEMPTS = 3
 
 
@@ -255,10 +255,3 @@ class ControlPlane:
                 return False
 
         wait_until(ready, "the API server says that it is ready", START_SECONDS)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

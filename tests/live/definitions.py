@@ -21,7 +21,7 @@ def apply_definitions(plane: ControlPlane) -> subprocess.CompletedProcess[str]:
 def await_definitions(plane: ControlPlane) -> None:
     """Waits until the server serves all four kinds."""
     for plural in PLURALS.values():
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{plural}.{GROUP}")
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=120s", f"crd/{plural}.{GROUP}")
         _await_collection(plane, plural)
 
 

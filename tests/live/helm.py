@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).parents[2]
 CHART = REPOSITORY / "deploy" / "helm" / "gpu-fleet"
 RELEASE = "jobtree"
 NAMESPACE = "jobtree-system"
-HELM_SECONDS = 300
+HELM_SECONDS = 600
 SERVER = ("--kube-version=1.36.3", "--api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy")
 """What ``helm template`` is told of a server that it does not ask."""
 

@@ -4,7 +4,6 @@ Its API server knows no ValidatingAdmissionPolicy, as before Kubernetes 1.30, an
 matchConditions, as before 1.28: the webhook alone holds everybody to the rules.
 """
 
-import socket
 from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from tests.live.control_plane import ControlPlane
 from tests.live.guarding import BUDGETS, HASTY, Guarded, await_policies
 from tests.live.managing import BASE, NAMESPACE, Manager, built, install, is_webhook, set_policy
 from tests.live.manifests import Manifest, budget
+from tests.live.ports import free_port
 from tests.live.process import wait_until
 
 BEFORE_1_30 = BASE.with_name("before-1.30")
@@ -37,9 +37,7 @@ class Hook:
     """Where the webhook of a test cluster listens."""
 
     def __init__(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
 
     @property
     def flags(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from tests.live.control_plane import ControlPlane
 from tests.live.definitions import apply_definitions, await_definitions, collection
 from tests.live.fleet import Fleet
 from tests.live.manifests import API_VERSION, Manifest
-from tests.live.process import wait_until
+from tests.live.process import PATIENCE_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 BASE = REPOSITORY / "deploy" / "kustomize" / "base"
@@ -226,7 +226,7 @@ class Scene:
     def phase(self, run: str) -> str:
         return str(self.status(run).get("phase", ""))
 
-    def await_phase(self, phase: str, *runs: str, within: float = 30) -> None:
+    def await_phase(self, phase: str, *runs: str, within: float = PATIENCE_SECONDS) -> None:
         what = f"{', '.join(runs)} {phase}"
         wait_until(lambda: all(self.phase(run) == phase for run in runs), what, within)
 
@@ -256,7 +256,7 @@ class Scene:
     def running(self, run: str) -> list[dict[str, Any]]:
         return [pod for pod in self.pods(run) if pod.get("status", {}).get("phase") == "Running"]
 
-    def await_running(self, run: str, count: int, within: float = 30) -> None:
+    def await_running(self, run: str, count: int, within: float = PATIENCE_SECONDS) -> None:
         wait_until(lambda: len(self.running(run)) == count, f"{count} pods of {run} run", within)
 
     def finish(self, run: str) -> None:

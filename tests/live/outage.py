@@ -6,7 +6,7 @@ from contextlib import suppress
 from tests.live.control_plane import ControlPlane
 from tests.live.process import wait_until
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 120
 
 
 def restart(plane: ControlPlane, meanwhile: Callable[[], None] = lambda: None) -> None:

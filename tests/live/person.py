@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import yaml
 
 from tests.live.control_plane import ControlPlane
+from tests.live.guarding import RBAC, may
 from tests.live.managing import REPOSITORY
+from tests.live.process import wait_until
 
-ANSWER_SECONDS = 60
+ANSWER_SECONDS = 180
 
 
 class Said(NamedTuple):
@@ -98,6 +100,9 @@ def bind(plane: ControlPlane, role: str, person: str, namespace: str = "") -> No
         f"--user={person}",
         *where,
     )
+    rules = plane.rest.get(f"{RBAC}/clusterroles/{role}").body.get("rules") or ()
+    for rule in [one for one in rules if "resources" in one][:1]:  # the authorizer hears of it a moment later
+        wait_until(lambda: may(plane, person, rule, namespace), f"{person} has the role {role}")  # noqa: B023
 
 
 def let_spend(plane: ControlPlane, person: str, owner: str) -> None:

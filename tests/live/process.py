@@ -10,6 +10,8 @@ from pathlib import Path
 
 LEASH = Path(__file__).with_name("leash.py")
 POLL_SECONDS = 0.05
+PATIENCE_SECONDS = 120
+"""How long anything is waited for: much longer than it takes, for a busy machine is not a broken one."""
 
 
 class ServerExitedError(RuntimeError):
@@ -72,7 +74,7 @@ class Server:
             self._process.wait()
 
 
-def wait_until(condition: Callable[[], bool], what: str, within_seconds: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], what: str, within_seconds: float = PATIENCE_SECONDS) -> None:
     """Polls ``condition`` until it holds. Raises TimeoutError, which says ``what`` did not happen."""
     deadline = time.monotonic() + within_seconds
     while not condition():

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from math import nan
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -9,7 +10,8 @@ from urllib.request import urlopen
 
 import yaml
 
-from tests.live.control_plane import ControlPlane, free_port
+from tests.live.control_plane import ControlPlane
+from tests.live.ports import free_port
 from tests.live.process import wait_until
 from tests.queries import ALERTS
 
@@ -35,7 +37,7 @@ class Prometheus:
                 f"--web.listen-address={self.url.removeprefix('http://')}",
             ],
         )
-        wait_until(self._is_ready, "Prometheus is ready", 60)
+        wait_until(self._is_ready, "Prometheus is ready")
 
     def _is_ready(self) -> bool:
         self.server.check()
@@ -51,8 +53,10 @@ class Prometheus:
         return found
 
     def value(self, query: str) -> float:
-        (sample,) = self.query(query)
-        return float(sample["value"][1])
+        """The one number that a query gives now; nan, which equals nothing, where it gives none yet."""
+        samples = self.query(query)
+        assert len(samples) <= 1, f"{query} gives {len(samples)} numbers"
+        return float(samples[0]["value"][1]) if samples else nan
 
     def rules(self) -> list[Sample]:
         return [rule for group in self._ask("rules")["groups"] for rule in group["rules"]]

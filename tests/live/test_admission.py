@@ -117,7 +117,7 @@ def test_a_namespace_goes_with_all_that_is_in_it(guarded: Guarded, scene: Scene)
     wait_until(lambda: len(scene.reservations()) == 1, "there is a Reservation")
     path = f"/api/v1/namespaces/{scene.name}"
     assert guarded.plane.rest.delete(path).accepted
-    wait_until(lambda: is_gone(guarded, path), "the namespace is gone", 60)
+    wait_until(lambda: is_gone(guarded, path), "the namespace is gone")
     assert scene.endings("holds") == ["Cancelled"]
 
 

@@ -10,10 +10,11 @@ import pytest
 
 from jobtree.archive.directory import Directory
 from jobtree.archive.reading import read
-from tests.live.control_plane import ControlPlane, free_port
+from tests.live.control_plane import ControlPlane
 from tests.live.managing import ACCOUNT, NAMESPACE, Manager, Scene, await_account, install, set_policy
 from tests.live.manifests import Manifest
-from tests.live.person import Person
+from tests.live.person import Person, bind
+from tests.live.ports import free_port
 from tests.live.process import wait_until
 from tests.live.test_manager_starts import ask
 
@@ -64,7 +65,7 @@ def lead_the_service_to(plane: ControlPlane, address: str, port: int) -> None:
 
 
 def person(plane: ControlPlane, name: str, directory: Path, *, reads_archive: bool) -> Person:
-    plane.kubectl("create", "clusterrolebinding", name, "--clusterrole=jobtree-planner", f"--user={name}")
+    bind(plane, "jobtree-planner", name)
     if reads_archive:
         role = "--role=jobtree-archive-reader"
         plane.kubectl("create", "rolebinding", name, role, f"--user={name}", "-n", NAMESPACE)
@@ -81,7 +82,8 @@ def test_old_leases_leave_the_cluster_and_every_answer_still_has_them(
 ) -> None:
     kubeconfig = install(plane)
     set_policy(plane, RETENTION)
-    address, port = own_address(), free_port()
+    address = own_address()
+    port = free_port(address)
     lead_the_service_to(plane, address, port)
     scene = Scene(plane, plane.kwok(), "years")
     scene.nodes("nv-a", 2)
@@ -110,9 +112,9 @@ def test_old_leases_leave_the_cluster_and_every_answer_still_has_them(
         assert rows["years/on"]["end"] == ""
 
         curious = person(plane, "curious", tmp_path, reads_archive=False)
+        wait_until(lambda: "jobtree-archive-reader" in curious.runs(*words).err, "what they may not is told")
         answer = curious.runs(*words)
         assert (answer.code, "years/over" in answer.out, "years/on" in answer.out) == (1, False, True)
-        assert "jobtree-archive-reader" in answer.err
         assert not manager.said("an invariant is broken")
     with Manager(plane, kubeconfig) as again:  # without the archive it knows the same
         scene.run("new", "a", 4)
@@ -142,8 +144,8 @@ def test_an_archive_that_cannot_be_written_keeps_leases_and_readiness(
         scene.finish("over")
         wait_until(lambda: manager.said("closed leases cannot be archived"), "it says so")
         assert scene.endings("over") == ["Completed"]
-        assert ask(port, "/readyz") == (200, "ok\n")
-        assert "jobtree_archive_failing 1.0" in ask(port, "/metrics")[1]
+        wait_until(lambda: "jobtree_archive_failing 1.0" in ask(port, "/metrics")[1], "the metrics say so")
+        wait_until(lambda: ask(port, "/readyz") == (200, "ok\n"), "it is ready all the same")
         (tmp_path / "in-the-way").unlink()
         wait_until(lambda: scene.leases("over") == [], "it goes on once it can")
-        assert "jobtree_archive_failing 0.0" in ask(port, "/metrics")[1]
+        wait_until(lambda: "jobtree_archive_failing 0.0" in ask(port, "/metrics")[1], "the metrics say so")

@@ -42,7 +42,7 @@ def test_the_guide_s_commands_work(stage: Stage, tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=180,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     assert "cluster.yaml" in [path.name for path in tmp_path.iterdir()]

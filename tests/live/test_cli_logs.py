@@ -39,11 +39,13 @@ def ann(real_nodes: RealNodes, tmp_path_factory: pytest.TempPathFactory) -> Iter
             )
             answer = plane.rest.post(path, body)
             assert answer.accepted, answer.message
-        wait_until(lambda: person.runs("pods", "talk").out.count("Running") == 2, "both ranks run", 90)
+        wait_until(lambda: person.runs("pods", "talk").out.count("Running") == 2, "both ranks run")
+        everything = ("logs", "talk", "--group", "0")
+        wait_until(lambda: person.runs(*everything).out.count("of 2") == 2, "both have said so")
         yield person
         plane.kubectl("delete", "run", "talk", "-n", NAMESPACE)
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        wait_until(lambda: not plane.rest.get(pods).body["items"], "its pods are gone", 90)
+        wait_until(lambda: not plane.rest.get(pods).body["items"], "its pods are gone")
 
 
 def budget() -> dict[str, Any]:

@@ -10,7 +10,7 @@ import yaml
 from tests.live.guarding import BREAK_GLASS
 from tests.live.managing import Scene
 from tests.live.manifests import API_VERSION
-from tests.live.person import Person
+from tests.live.person import Person, bind
 from tests.live.process import wait_until
 from tests.live.stage import Stage
 
@@ -37,15 +37,11 @@ def scene(stage: Stage) -> Scene:
     return made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def ann(stage: Stage, scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Person:
-    """A user for each test: the names of their bindings differ by it."""
     person = Person(stage.plane, "ann", scene.name, tmp_path_factory.mktemp("ann"))
     for role, where in (("jobtree-planner", ""), ("jobtree-researcher", scene.name)):
-        kind, place = ("rolebinding", ["-n", where]) if where else ("clusterrolebinding", [])
-        stage.plane.kubectl(
-            "create", kind, f"ann-{role}", f"--clusterrole={role}", "--user=ann", *place, check=False
-        )
+        bind(stage.plane, role, "ann", where)
     return person
 
 

@@ -90,13 +90,7 @@ def test_mistakes_are_named(stage: Stage, scene: Scene, ann: Person, tmp_path: P
     stranger = stage.stranger(scene, tmp_path)
     said = stranger.runs("state")
     assert (said.code, "jobtree-planner" in said.err) == (2, True), said.err
-    stage.plane.kubectl(
-        "create",
-        "clusterrolebinding",
-        f"boss-{scene.name}",
-        "--clusterrole=cluster-admin",
-        f"--user={ann.name}",
-    )
+    bind(stage.plane, "cluster-admin", ann.name)
     said = ann.runs("submit", "-f", "run.yaml", "-n", "no-such-place")
     assert (said.code, "kubectl get namespaces" in said.err) == (3, True), said.err
 
@@ -153,7 +147,7 @@ def test_roles_of_kubernetes_itself_take_ours_in(
 def test_a_cluster_without_jobtree(tmp_path: Path) -> None:
     with ControlPlane() as bare:
         admin = Person(bare, "admin", "default", tmp_path)
-        bare.kubectl("create", "clusterrolebinding", "boss", "--clusterrole=cluster-admin", "--user=admin")
+        bind(bare, "cluster-admin", "admin")
         for words in (["state"], ["submit", "-f", "run.yaml"], ["pods", "train"], ["plan", "-f", "run.yaml"]):
             body = {"apiVersion": API_VERSION, "kind": "Run", "metadata": {"name": "train"}}
             spec = {"owner": "a", "resources": {"gpuType": "x", "totalGPUs": 8}}

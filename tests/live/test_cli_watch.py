@@ -16,7 +16,7 @@ from tests.live.person import Person
 from tests.live.process import wait_until
 from tests.live.stage import Stage
 
-LINE_SECONDS = 60
+LINE_SECONDS = 120
 
 
 @pytest.fixture

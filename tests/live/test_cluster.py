@@ -40,14 +40,14 @@ def test_it_comes_up_says_what_to_do_and_leaves_nothing(
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=180,
         )
         return done.stdout + done.stderr
 
     names = "jsonpath={.items[*].metadata.name}"
     nodes = kubectl("get", "nodes", "-l", "fabric.domain=nv-b", "-o", names).split()
     assert nodes == [f"gpu-a-{number}" for number in range(17, 33)]
-    assert "condition met" in kubectl("wait", "--for=condition=Ready", "node/gpu-a-01", "--timeout=30s")
+    assert "condition met" in kubectl("wait", "--for=condition=Ready", "node/gpu-a-01", "--timeout=120s")
     assert "created" in kubectl("apply", "-f", "config/samples/budgets/")
     assert "created" in kubectl("apply", "-f", "config/samples/runs/resnet-small.yaml")
     made_cluster.send_signal(signal.SIGINT)

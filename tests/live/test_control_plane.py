@@ -10,6 +10,7 @@ import pytest
 
 from tests.live import control_plane as control_plane_module
 from tests.live.control_plane import ControlPlane
+from tests.live.ports import free_port
 from tests.live.process import Server, ServerExitedError, wait_until
 
 
@@ -73,7 +74,7 @@ def test_a_failed_kubectl_shows_what_it_said(control_plane: ControlPlane) -> Non
 
 def test_a_port_that_is_taken_is_not_insisted_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        ports = iter([taken.getsockname()[1], control_plane_module.free_port()])
+        ports = iter([taken.getsockname()[1], free_port()])
         monkeypatch.setattr(control_plane_module, "free_port", lambda: next(ports))
         with ControlPlane() as plane:
             assert plane.kubectl("get", "--raw", "/readyz").stdout == "ok"
@@ -109,6 +110,7 @@ def test_a_condition_that_never_holds_is_given_up_with_its_name() -> None:
 START_A_SERVER = """
 import sys
 from pathlib import Path
+from tests.live.ports import free_port
 from tests.live.process import Server
 server = Server([sys.executable, "-c", "import time; time.sleep(600)"], Path(sys.argv[1]))
 print(server._process.pid, flush=True)

@@ -81,7 +81,7 @@ def test_nodes_say_where_they_are_and_what_they_hold(control_plane: ControlPlane
         "L40S-48GB",
     ]
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == "4"
-    control_plane.kubectl("wait", "--for=condition=Ready", "--timeout=30s", "node", *nodes)
+    control_plane.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "node", *nodes)
 
 
 def test_a_bound_pod_runs_until_it_is_told_to_end(
@@ -128,7 +128,7 @@ def test_a_deleted_pod_goes_and_one_on_a_lost_node_hangs(
     for name in ("goes", "hangs"):
         await_phase(control_plane, name, "Running")
     fleet.fail(nodes[2])
-    control_plane.kubectl("wait", "--for=condition=Ready=False", "--timeout=30s", "node", nodes[2])
+    control_plane.kubectl("wait", "--for=condition=Ready=False", "--timeout=120s", "node", nodes[2])
     create(control_plane, pod("late", nodes[2], gpus=0))
     for name in ("hangs", "goes"):
         control_plane.rest.delete(f"{PODS}/{name}")

@@ -40,8 +40,8 @@ from tests.shown import (
     shown,
 )
 
-PATIENCE_SECONDS = 30
-COMMAND_SECONDS = 60
+PATIENCE_SECONDS = 120
+COMMAND_SECONDS = 180
 EXAMPLES = {"RUN": "run-cofunded-128", "NODE": "gpu-a-01", "TIME": "2026-01-01"}
 """What stands in the guide's tables for something of the reader's own."""
 IN_FULL_SWING = "kubectl runs audit"

@@ -20,7 +20,7 @@ from tests.live.contender import COUNTS, LEASE, LOST, NAMESPACE
 from tests.live.control_plane import ControlPlane
 from tests.live.process import wait_until
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 120
 ROOT = Path(__file__).parents[2]
 
 

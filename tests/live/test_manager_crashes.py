@@ -3,11 +3,11 @@
 import os
 import signal
 
-from tests.live.eventful import SOUND, Ground, Hour, Outcome
-from tests.live.managing import Manager
+from tests.live.eventful import SOUND, Ground, Outcome
+from tests.live.hardship import killed_after
 from tests.live.process import wait_until
 
-STRIDE = 1 if os.environ.get("JOBTREE_SOAK") else 29  # make soak-live kills after every single write
+STRIDE = 29  # make soak-live kills after every single write
 LEAST_WRITES = 60  # of an hour
 
 
@@ -15,26 +15,11 @@ def test_a_manager_killed_after_any_write_leaves_nothing_half_done(
     ground: Ground, undisturbed: Outcome
 ) -> None:
     """An eventful hour, with a kill after a write of it, and a new manager each time."""
-    number = 1 - STRIDE
-    outlived = False
-    while not outlived:
-        number += STRIDE
-        outlived = survives(ground, undisturbed, number)
-    assert number > LEAST_WRITES
+    write = 1
+    while killed_after(ground, undisturbed, write):
+        write += STRIDE
+    assert write > LEAST_WRITES
     assert ground.audit() == SOUND
-
-
-def survives(ground: Ground, undisturbed: Outcome, number: int) -> bool:
-    """Whether the first manager lived to the end. A dead one is replaced."""
-    managers: list[Manager] = []
-
-    def start() -> Manager:
-        flags = () if managers else (f"--stop-after-writes={number}",)
-        managers.append(ground.manager(*flags))
-        return managers[-1]
-
-    Hour(ground).live_through(start, undisturbed)
-    return len(managers) == 1
 
 
 def test_a_standby_takes_over_from_a_leader_that_was_killed(ground: Ground) -> None:
@@ -50,7 +35,7 @@ def test_a_standby_takes_over_from_a_leader_that_was_killed(ground: Ground) -> N
             assert not standby.said("this process leads")
             leader.kill()
             scene.finish("before")
-            wait_until(lambda: standby.said("this process leads"), "the standby leads", 30)
+            wait_until(lambda: standby.said("this process leads"), "the standby leads")
             scene.await_phase("Completed", "before")
 
 
@@ -64,13 +49,13 @@ def test_a_leader_that_was_paused_writes_nothing_when_it_wakes(ground: Ground) -
         with ground.manager() as standby:
             os.kill(sleeper.process.pid, signal.SIGSTOP)
             scene.run("r", "a", 16)
-            scene.await_running("r", 2, within=40)
+            scene.await_running("r", 2)
             assert standby.said("this process leads")
             scene.run("waits", "a", 8)
             scene.await_phase("Reserved", "waits")
             written = sleeper.log.read_text()
             os.kill(sleeper.process.pid, signal.SIGCONT)
-            wait_until(lambda: sleeper.has_ended, "the old leader ends", 40)
+            wait_until(lambda: sleeper.has_ended, "the old leader ends")
             assert sleeper.process.returncode == 1
             assert [line["message"] for line in sleeper.lines()[len(written.splitlines()) :]] == [
                 "this process does not lead any more"

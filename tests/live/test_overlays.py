@@ -87,4 +87,4 @@ def test_strict_lets_gpus_and_runs_come_from_jobtree_alone(plane: ControlPlane) 
     assert plane.rest.post(f"{pods}?dryRun=All", pod("plain")).accepted
     wait_until(lambda: plane.rest.post(f"{runs('tame')}?dryRun=All", mine).accepted, "tame Runs are let in")
     assert plane.rest.delete("/api/v1/namespaces/wild").accepted
-    wait_until(lambda: plane.rest.get("/api/v1/namespaces/wild").status == 404, "a namespace can go", 60)
+    wait_until(lambda: plane.rest.get("/api/v1/namespaces/wild").status == 404, "a namespace can go")

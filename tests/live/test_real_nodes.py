@@ -18,7 +18,7 @@ from tests.live.real_nodes import RealNodes
 
 NAMESPACE = "real"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-POD_SECONDS = 60
+POD_SECONDS = 120
 NUMBERS = count(1)
 
 Run = Callable[..., str]
@@ -167,9 +167,11 @@ def test_a_deleted_pod_is_told_to_end_and_may_say_goodbye(cluster: RealNodes, ru
     with subprocess.Popen(
         follow, env=cluster.plane.environment(), stdout=subprocess.PIPE, text=True
     ) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == "waiting\n"
         cluster.plane.rest.delete(f"{PODS}/{name}")
         said, _ = following.communicate(timeout=POD_SECONDS)
-    assert said == "waiting\ntold to end\n"
+    assert said == "told to end\n"
     wait_until(lambda: status(cluster, name)["phase"] == "Gone", "the pod is gone", POD_SECONDS)
 
 

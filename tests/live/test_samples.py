@@ -17,7 +17,7 @@ def cluster(jobtree_cluster: ControlPlane) -> Iterator[ControlPlane]:
         jobtree_cluster.kubectl("create", "namespace", namespace)
     yield jobtree_cluster
     for file in FILES:
-        jobtree_cluster.kubectl("delete", "-f", str(SAMPLES / file), "--timeout=30s")
+        jobtree_cluster.kubectl("delete", "-f", str(SAMPLES / file), "--timeout=120s")
     # The namespaces stay: removing one takes a controller, and this cluster may have none.
 
 

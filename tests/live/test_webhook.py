@@ -79,7 +79,7 @@ def submit(hooked: Hooked, path: Path) -> str:
     """What ``kubectl runs submit`` says."""
     command = [sys.executable, "-m", "jobtree.cli.main", "submit", "-f", str(path)]
     environment = hooked.plane.environment() | {"PYTHONPATH": str(REPOSITORY / "src")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=180)
     return done.stdout + done.stderr
 
 
@@ -92,11 +92,15 @@ def test_a_cycle_of_parents_is_refused_when_it_would_close(hooked: Hooked) -> No
     answer = admin.post(BUDGETS, owned("cycle:a", "cycle:b"))
     assert answer.accepted
     assert "spec.parents[0]: cycle:b: has no Budget" in answer.warnings[0]
-    refused = admin.post(BUDGETS, owned("cycle:b", "cycle:a"))
+    closing = owned("cycle:b", "cycle:a")
+    wait_until(lambda: not admin.post(f"{BUDGETS}?dryRun=All", closing).accepted, "the webhook knows cycle:a")
+    refused = admin.post(BUDGETS, closing)
     assert refused.status == 422
     assert 'spec.parents[0]: "cycle:a" is not allowed: cycle:b → cycle:a → cycle:b' in refused.message
     assert admin.post(BUDGETS, owned("cycle:b")).accepted
-    edited = admin.merge(f"{BUDGETS}/cycle-b", {"spec": {"parents": ["cycle:a"]}})
+    closes = {"spec": {"parents": ["cycle:a"]}}
+    wait_until(lambda: not admin.merge(f"{BUDGETS}/cycle-b?dryRun=All", closes).accepted, "it is known too")
+    edited = admin.merge(f"{BUDGETS}/cycle-b", closes)
     assert edited.status == 422, "an edit closes it no less"
     assert "is a cycle" in edited.message
 
@@ -167,6 +171,7 @@ def test_a_standby_answers_like_the_leader_and_goes_on_without_it(hooked: Hooked
     elsewhere = Hook()
     with hooked.manager(*elsewhere.flags) as leader:
         wait_until(lambda: leader.said("the webhook is served"), "the leader serves")
+        wait_until(lambda: leader.said("this process leads"), "it leads")
         with hooked.manager(*hooked.hook.flags) as standby:
             await_webhook(hooked.plane)
             assert not standby.said("this process leads")
@@ -265,4 +270,4 @@ def test_namespaces_and_all_of_jobtree_can_be_removed_without_it(hooked: Hooked)
     plane.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=everything)
     for namespace in (scene.name, NAMESPACE):
         path = f"/api/v1/namespaces/{namespace}"
-        wait_until(lambda: plane.rest.get(path).status == 404, f"{namespace} is gone", 60)  # noqa: B023
+        wait_until(lambda: plane.rest.get(path).status == 404, f"{namespace} is gone")  # noqa: B023

@@ -13,6 +13,7 @@ import pytest
 
 from jobtree.cli import demo
 
+ODDS = "odds of being stopped speech/asr-large 0.667 vision/clip-large 0.333"
 SCENES = [
     # Four envelopes, and nothing used.
     ("budgets usage", ["ai/reserve 0 8", "speech/day 0 24 0 96", "vision/own 0 32"]),
@@ -33,10 +34,24 @@ SCENES = [
     ("advance --to 2026-01-05T13:00:00Z", ["2026-01-05T13:00:00Z Demoted speech/asr-large"]),
     ("budgets usage --owner org:ai:speech", ["speech/day 0 24 opportunistic 24 96 0"]),
     ("explain asr-large", ["2026-01-05T13:00:00Z BudgetExhausted -24", "Owned speech/day 96 GPU-hours"]),
+    ("submit -f clip-large.yaml", ["vision/clip-large runs 16 GPUs vision/own (Owned 16)"]),
     # Somebody can pay again.
     ("advance --to 2026-01-05T18:00:00Z", ["2026-01-05T18:00:00Z Repaid speech/asr-large speech/evening"]),
     ("state --all", ["speech/asr-large Running 40/40 Owned 24, Borrowed 16", "vision/clip Completed"]),
-    ("budgets usage", ["ai/reserve 8 0 72", "speech/day 96 0", "speech/evening 24 0", "vision/own 16 208"]),
+    ("budgets usage", ["ai/reserve 8 0 72", "speech/day 96 0", "speech/evening 24 0", "vision/own 32 224"]),
+    # A promised start, with odds, and a draw that can be checked. Who loses depends on the key.
+    ("submit -f grasp.yaml", ["earliestStart 2026-01-05T19:30:00Z", "deficit 8 GPUs", ODDS]),
+    ("explain clip-large", ["2026-01-05T19:30:00Z grasp-1 stopped with probability 0.333"]),
+    ("timeline", ["speech/asr-large 16", "robots/grasp-1 16"]),
+    (
+        "advance --to 2026-01-05T19:30:00Z",
+        ["RandomPreempt lottery of reservation grasp-1", "Admitted robots/grasp"],
+    ),
+    (
+        "explain grasp --verify",
+        ["tickets speech/asr-large 16 vision/clip-large 8 24", "accepted robots/grasp-1"],
+    ),
+    ("state", ["robots/grasp Running 16/16 Owned 16 nv-b"]),
     ("check", ["OK: all invariants hold"]),
 ]
 
@@ -108,11 +123,9 @@ def test_its_figures_are_those_of_the_story(told: Told) -> None:
 
 def test_what_it_suggests_works_as_printed(told: Told) -> None:
     state, plan, advance = (start(shlex.split(line), told.here) for line in told.suggestions)
-    assert says(state.stdout.splitlines(), "speech/asr-large Running 40/40"), state.stderr
-    assert says(plan.stdout.splitlines(), "NoFreeSlots (have 0, need 16)"), plan.stderr
-    assert says(advance.stdout.splitlines(), "2026-01-05T21:00:00Z Completed speech/asr-large"), (
-        advance.stderr
-    )
+    assert says(state.stdout.splitlines(), "robots/grasp Running 16/16"), state.stderr
+    assert says(plan.stdout.splitlines(), "ConcurrencyExhausted (have 8, need 16)"), plan.stderr
+    assert says(advance.stdout.splitlines(), "2026-01-05T21:30:00Z Completed robots/grasp"), advance.stderr
 
 
 def test_it_leaves_the_cluster_where_it_says(told: Told) -> None:

@@ -16,6 +16,7 @@ from jobtree.api.quantities import (
     HOUR,
     MILLI,
     MINUTE,
+    SECOND,
     format_time,
     parse_duration,
     parse_milli,
@@ -26,6 +27,10 @@ from jobtree.api.shape import convert
 from jobtree.api.validate_template import grace_problems, template_problems
 
 SIM_API_VERSION = f"{SIM_GROUP}/{VERSION}"
+
+
+HEARING_MS = 5 * SECOND
+"""From the publication of a beacon's round until everybody can be expected to have heard it."""
 
 
 class Beacon(msgspec.Struct, frozen=True):
@@ -42,6 +47,10 @@ class Beacon(msgspec.Struct, frozen=True):
     def round_at(self, at: int) -> int:
         """The last round that is published at that instant; 0 before the first."""
         return max(0, (at - self.genesis_ms) // self.period_ms + 1)
+
+    def round_heard_by(self, at: int) -> int:
+        """The last round that there is time to hear before that instant; 0 before the first."""
+        return self.round_at(at - HEARING_MS)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from jobtree.core.lease import RunKey
 from jobtree.core.mend import mend_disturbed, mend_promises
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.recover import on_failed_nodes, recover
-from jobtree.core.restart import restart
+from jobtree.core.restart import part_with_evicted, restart
 from jobtree.core.runs import FINISHED, RunState
 from jobtree.core.settle import settle_cuts, settle_envelope, settle_quota
 from jobtree.core.together import in_gang, start_together
@@ -188,6 +188,8 @@ def note_event(trial: Trial, state: RunState) -> None:
         recover(trial, state, lost, Why(Reason.NODE_FAILURE, nodes), "NodeFailure")
     elif state.mishaps:
         restart(trial, state)
+    elif state.evicted:
+        part_with_evicted(trial, state)
     if shape is not None and shape.malleable and state.phase == "Running" and state.width > shape.desired:
         shrink_to(trial, state, shape.desired)
 

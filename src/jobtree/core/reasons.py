@@ -33,6 +33,7 @@ class Reason(StrEnum):
     CAPACITY_LOST = "CapacityLost"
     NODE_FAILURE = "NodeFailure"
     EVICTED = "Evicted"
+    SPARE_EVICTED = "SpareEvicted"
     RESTARTED = "Restarted"
     RESTARTS_EXHAUSTED = "RestartsExhausted"
     RESIZED = "Resized"
@@ -88,6 +89,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.CAPACITY_LOST: "it lost node {where}",
     Reason.NODE_FAILURE: "node {where} failed",
     Reason.EVICTED: "pods of rank {where} were evicted or deleted",
+    Reason.SPARE_EVICTED: "standby pods were evicted from {where}, which takes no pods now",
     Reason.RESTARTED: "rank {where} failed: it starts again from its last checkpoint",
     Reason.RESTARTS_EXHAUSTED: "rank {where} failed and its maxRestarts are used up",
     Reason.RESIZED: "asked to be {need} GPUs wide",

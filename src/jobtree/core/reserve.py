@@ -88,7 +88,7 @@ def filled(world: World, state: RunState, promise: Promise, found: Outlook | Non
         end=None if shape.max_duration is None else found.at + shape.max_duration,
         firm_until=found.at + immunity(world, state),
         window_aligned=found.window_aligned,
-        beacon=None if source is None else (source.name, source.round_at(found.at)),
+        beacon=None if source is None else (source.name, source.round_heard_by(found.at)),
     )
 
 

@@ -1,5 +1,6 @@
-"""Restarts: a pod failed, or somebody evicted or deleted it (F5)."""
+"""Restarts: a pod failed, or somebody evicted or deleted it (F5). So may standby pods be."""
 
+from jobtree.core.lease import number_of, pods_of
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.recover import Losses, recover, takes_pods
 from jobtree.core.runs import Mishap, RunState
@@ -14,12 +15,31 @@ def restart(trial: Trial, state: RunState) -> None:
     if first.failed:
         fail_or_restart(trial, state, first)
         return
-    homeless = without_home(trial.world, state)
+    homeless = without_home(trial.world, state) | standby_lost(trial.world, state)
     cause = Why(Reason.EVICTED, said(state, first))
     if homeless:
         recover(trial, state, homeless, cause, "CapacityLost")
     else:
         trial.act("Restart", state, trial.world.now, cause)
+
+
+def part_with_evicted(trial: Trial, state: RunState) -> None:
+    """Spares whose pods were evicted and cannot come back are given up; others are looked for."""
+    lost = standby_lost(trial.world, state)
+    if lost:
+        nodes = ", ".join(sorted({node for pods in lost.values() for node, _ in pods}))
+        recover(trial, state, lost, Why(Reason.SPARE_EVICTED, nodes), "CapacityLost")
+
+
+def standby_lost(world: World, state: RunState) -> Losses:
+    """Standby pods that were evicted from nodes that take no pods now."""
+    lost: Losses = {}
+    for lease in sorted(state.leases.values(), key=number_of):
+        pods = [pod for pod in pods_of(lease.slots, state.pod_size) if pod[0] in state.evicted]
+        away = [pod for pod in pods if lease.role == "Spare" and not takes_pods(world, pod[0])]
+        if away:
+            lost[lease.name] = away
+    return lost
 
 
 def fail_or_restart(trial: Trial, state: RunState, first: Mishap) -> None:

@@ -64,6 +64,7 @@ class RunState:
         "carried_spare",
         "changed_at",
         "created",
+        "evicted",
         "funding",
         "gang",
         "hoped",
@@ -131,6 +132,7 @@ class RunState:
         self.resume_at = parse_time(status.resume_at) if status.resume_at else 0
         self.seats: Seats = {}
         self.mishaps: list[Mishap] = []
+        self.evicted: dict[str, None] = {}  # nodes from which somebody evicted its standby pods
         self.opened = status.leases_opened
         self.lost = status.lotteries_lost
         self.provisional = status.provisional  # stands in promised slots, and goes first when they are due

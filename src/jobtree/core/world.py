@@ -19,7 +19,6 @@ from jobtree.api.run import Run
 from jobtree.core import carried
 from jobtree.core.actions import Action, Plan
 from jobtree.core.alarms import Alarms
-from jobtree.core.attempts import RESIZES
 from jobtree.core.books import EnvelopeState
 from jobtree.core.durations import History
 from jobtree.core.fleet import Fleet
@@ -28,7 +27,7 @@ from jobtree.core.holdings import Holdings
 from jobtree.core.hopes import hope_of
 from jobtree.core.intake import Intake
 from jobtree.core.kinship import Kinship
-from jobtree.core.lease import Lease, RunKey, number_of
+from jobtree.core.lease import Lease, RunKey
 from jobtree.core.ledger import Ledger
 from jobtree.core.line import Line
 from jobtree.core.promise import Promise
@@ -36,7 +35,7 @@ from jobtree.core.promised import Promised
 from jobtree.core.roster import Roster
 from jobtree.core.runs import Mishap, RunState
 from jobtree.core.strangers import Strangers
-from jobtree.core.transitions import look_again, transition
+from jobtree.core.transitions import carry_out, look_again
 
 
 class World:
@@ -98,24 +97,16 @@ class World:
         """A budget came or was edited. Its leases count against its new limits from now on."""
         if not self.ledger.knows(budget.metadata.name):
             carried.take_in_budget(self.ledger, budget)
-        held = self._lift(budget.metadata.name)
+        lifted = self.holdings.lift(budget.metadata.name)
         touched = self.ledger.put(budget, self.now)
-        self._lay_back(held, touched)
+        self._lay_back(lifted, touched)
 
     def drop_budget(self, name: str) -> None:
-        held = self._lift(name)
-        self._lay_back(held, self.ledger.drop(name, self.now))
+        lifted = self.holdings.lift(name)
+        self._lay_back(lifted, self.ledger.drop(name, self.now))
 
-    def _lift(self, budget: str) -> list[Lease]:
-        """Take the budget's open leases off the books, so that its caps can change under them."""
-        leases = [held.lease for held in self.held.values() if held.envelope.key[0] == budget]
-        for lease in leases:
-            self.holdings.unopen(lease.name)
-        return leases
-
-    def _lay_back(self, leases: list[Lease], touched: list[EnvelopeState]) -> None:
-        for lease in leases:
-            self.holdings.open(lease)
+    def _lay_back(self, lifted: tuple[list[Lease], list[Lease]], touched: list[EnvelopeState]) -> None:
+        self.holdings.lay_back(lifted)
         for envelope in touched:
             self.alarms.watch_envelope(envelope)
         self.shaken = True
@@ -165,6 +156,13 @@ class World:
         state = self.runs[key]
         if state.phase == "Running" and mishap.attempt == state.attempt and mishap.seat in state.seats:
             state.mishaps.append(mishap)
+            self.attention.add(key)
+
+    def lose_spare(self, key: RunKey, node: str) -> None:
+        """Somebody evicted its standby pods from a node. One that takes pods gets them back."""
+        known = self.fleet.nodes.get(node)
+        if self.runs[key].phase == "Running" and known is not None and known.node.cordoned:
+            self.runs[key].evicted[node] = None
             self.attention.add(key)
 
     def put_promise(self, state: RunState, promise: Promise) -> None:
@@ -237,19 +235,4 @@ class World:
 
     def apply(self, action: Action) -> None:
         """Carry out one action for good."""
-        state = self.runs[action.run]
-        transition(self, state, action)
-        for closing in action.closes:
-            lease = self.holdings.close(closing.lease, closing.at).lease
-            self.history.close(lease, closing.at, closing.reason)
-            self.intake.closed.add(closing.lease)
-        for lease in action.opens:
-            self.holdings.open(lease)
-            state.opened = max(state.opened, number_of(lease))
-        if action.closes or action.opens or action.kind in ("Start", "Restart"):
-            state.revision += 1
-            self.line.follow_leases(state)
-        if action.kind in RESIZES or state.phase != "Running":
-            state.mishaps.clear()
-        if action.kind == "Cancel":
-            self.drop_run(action.run)
+        carry_out(self, action)

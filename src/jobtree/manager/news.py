@@ -1,4 +1,4 @@
-"""What the pods of a Run tell: all its ranks are done, or some are lost."""
+"""What the pods of a Run tell: all its ranks are done, or some are lost, or a spare is."""
 
 from typing import Protocol
 
@@ -43,3 +43,16 @@ class Lost(msgspec.Struct, frozen=True):
         if state is not None and state.uid == self.uid:
             mishap = Mishap(self.at, self.seat, self.attempt, self.failed, self.message)
             world.lose_rank(self.run, mishap)
+
+
+class Unspared(msgspec.Struct, frozen=True):
+    """Somebody evicted or deleted a standby pod."""
+
+    run: RunKey
+    uid: str
+    node: str
+
+    def tell(self, world: World) -> None:
+        state = world.runs.get(self.run)
+        if state is not None and state.uid == self.uid:
+            world.lose_spare(self.run, self.node)

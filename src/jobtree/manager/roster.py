@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from jobtree.api.run import Run
 from jobtree.kube.decode import LivePod
 from jobtree.kube.store import Change, Held
-from jobtree.manager.news import Lost, News, Succeeded
+from jobtree.manager.news import Lost, News, Succeeded, Unspared
 from jobtree.manager.pods.names import pod_name
 from jobtree.manager.pods.places import Place
 from jobtree.manager.steps import Company
@@ -28,7 +28,7 @@ class Roster:
         self._pending: dict[PodName, tuple[str, int]] = {}  # asked for and not seen yet: node, GPUs
         self._used: dict[str, int] = {}  # GPUs by node
         self._counted: dict[str, tuple[str, int]] = {}  # by UID of the pod
-        self._seen: dict[str, set[tuple[str, str]]] = {}  # ranks and their nodes, by UID of the Run
+        self._seen: dict[str, set[tuple[str, str]]] = {}  # pods and their nodes, by UID of the Run
         self._told: set[str] = set()  # Runs whose pods told something that nobody has answered yet
 
     # What is there
@@ -106,7 +106,7 @@ class Roster:
         if not cast.ranks or uid in self._told:
             return []
         pods = self.of(company.run)
-        places = {pod_name(metadata.name, uid, place.part): place for place in cast.places if place.is_rank}
+        places = {pod_name(metadata.name, uid, place.part): place for place in cast.places}
         wanted = {(name, place.node) for name, place in places.items()}
         now_seen = {
             (name, node)
@@ -116,15 +116,23 @@ class Roster:
         seen = self._seen[uid] = (self._seen.get(uid, set()) | now_seen) & wanted
         run = (metadata.namespace, metadata.name)
         lost = [
-            Lost(run, uid, cast.attempt, now, (place.group, place.group_rank), *why)
+            (place, why)
             for name, place in places.items()
             if (why := self._why_lost(name, place, pods.get(name), asked, seen)) is not None
         ]
-        done = all(name in pods and pods[name].value.phase == "Succeeded" for name in places)
-        news: list[News] = [Succeeded(run, uid, cast.attempt, now)] if done else list(lost)
-        if news:
+        ranks = [name for name, place in places.items() if place.is_rank]
+        done = all(name in pods and pods[name].value.phase == "Succeeded" for name in ranks)
+        news: list[News] = [
+            Lost(run, uid, cast.attempt, now, (place.group, place.group_rank), *why)
+            for place, why in lost
+            if place.is_rank
+        ]
+        if done or news:
             self._told.add(uid)
-        return news
+        if done:
+            return [Succeeded(run, uid, cast.attempt, now)]
+        evicted = [place.node for place, (failed, _) in lost if not place.is_rank and not failed]
+        return [*(Unspared(run, uid, node) for node in dict.fromkeys(evicted)), *news]
 
     def answered(self, *uids: str) -> None:
         """Something was decided for these Runs, or what their pods told was lost: they may tell again."""
@@ -133,7 +141,7 @@ class Roster:
     def _why_lost(
         self, name: str, place: Place, held: Held[LivePod] | None, asked: set[str], seen: set[tuple[str, str]]
     ) -> tuple[bool, str] | None:
-        """Whether the rank's pod failed of itself, and what it said; None: it is not lost."""
+        """Whether the pod failed of itself, and what it said; None: it is not lost."""
         if held is None or not place.is_at(held.value.pod.node):
             return (False, "its pod was deleted") if (name, place.node) in seen else None
         live = held.value

@@ -140,6 +140,10 @@ class Cluster:
             for seat, (node, _) in state.seats.items():
                 if node in names:
                     self._lose_rank(state, seat, failed=False)
+            for lease in state.leases.values():
+                for node in sorted(names & {node for node, _ in lease.slots}):
+                    if lease.role == "Spare":
+                        self.world.lose_spare(state.key, node)
         self.settle()
 
     def _lose_rank(self, state: RunState, seat: Seat, *, failed: bool, message: str = "") -> None:
@@ -363,6 +367,7 @@ class Cluster:
             if found := policy_problems(parsed, self.world.policy.max_grace_ms):
                 raise InputError(where, found)
             state = self.world.put_run(parsed)
+            self._reservations.number_on(state)
             self._watch_work(state.key)
             self._touched.add(state.key)
         elif isinstance(parsed, WireLease):

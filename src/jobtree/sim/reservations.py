@@ -34,6 +34,9 @@ class Reservations:
     def __init__(self, world: World, objects: Objects) -> None:
         self._world = world
         self._objects = objects
+        self._numbers: dict[
+            RunKey, int
+        ] = {}  # the highest by the name of their Run, whether it is there or not
 
     def take_in(self, reservation: Reservation, where: str) -> None:
         """A Reservation of a state file: a pending one is a promise that holds."""
@@ -44,10 +47,16 @@ class Reservations:
         except ValueError:
             rule = "metadata.name: must be the Run's name, a dash and a number"
             raise InputError(where, [rule]) from None
+        self._numbers[key] = max(self._numbers.get(key, 0), number)
         if state is None:
             return  # its Run is gone; it is history
         for stage in reservation.spec.members or ("",):
             self._take_in_part(reservation, stage, number)
+
+    def number_on(self, state: RunState) -> None:
+        """A Run may have had a forerunner of its name: what was promised to that one keeps its number."""
+        taken = [self._numbers.get(key, 0) for key in (state.key, state.parent) if key is not None]
+        state.reservations = max(state.reservations, *taken)
 
     def _take_in_part(self, reservation: Reservation, stage: str, number: int) -> None:
         """What a Reservation promises to its Run, or to one of the stages that start together."""
@@ -57,6 +66,8 @@ class Reservations:
         if state is None:
             return
         state.reservations = max(state.reservations, number)
+        if not stage and reservation.spec.run_ref.uid not in ("", state.uid):
+            return  # an earlier Run of that name: its promise is not this one's
         if reservation.status.state in (None, "Pending") and state.phase in ("Pending", "Running"):
             self._world.put_promise(state, from_wire(reservation, state, stage))
 
@@ -72,7 +83,10 @@ class Reservations:
             return []
         if state is None or state.promise is not promise:
             return []
-        document = to_document(to_wire(self._world, state, promise))
+        wire = to_wire(self._world, state, promise)
+        named = (action.run[0], wire.spec.run_ref.name)
+        self._numbers[named] = max(self._numbers.get(named, 0), promise.number)
+        document = to_document(wire)
         document["metadata"]["uid"] = made_up_uid(key, document["metadata"]["creationTimestamp"])
         self._objects.put(key, document)
         return self._warnings(state, promise, action.at)

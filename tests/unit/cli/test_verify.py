@@ -203,26 +203,26 @@ def test_a_beacon_of_the_state_file_is_mixed_in_and_kept(promised: Desk) -> None
     desk = promised
     assert desk.saved("Reservation", "third-1")["status"]["terms"]["beacon"] == {
         "name": "drand",
-        "round": 126,
+        "round": 125,
     }
     values = {
         "apiVersion": SIM,
         "kind": "BeaconValues",
-        "spec": {"name": "drand", "values": {"126": "c0ffee"}},
+        "spec": {"name": "drand", "values": {"125": "c0ffee"}},
     }
     desk.state.write_text(desk.state.read_text() + "---\n" + dump_yaml([values]))
     desk.runs("advance", "5m")
     assert "c0ffee" in desk.state.read_text()
-    assert "beacon   drand, round 126: c0ffee" in desk.runs("explain", "third").out
+    assert "beacon   drand, round 125: c0ffee" in desk.runs("explain", "third").out
     answer = desk.runs("verify", "third-1")
-    assert (answer.code, "round 126 of beacon drand was c0ffee" in answer.out) == (0, True)
+    assert (answer.code, "round 125 of beacon drand was c0ffee" in answer.out) == (0, True)
 
 
 def test_a_value_that_is_missing_is_told(promised: Desk) -> None:
     promised.runs("advance", "5m")
-    assert "round 126: was not at hand" in promised.runs("explain", "third").out
+    assert "round 125: was not at hand" in promised.runs("explain", "third").out
     answer = promised.runs("verify", "third-1")
-    assert (answer.code, "drawn without round 126 of beacon drand" in answer.out) == (0, True)
+    assert (answer.code, "drawn without round 125 of beacon drand" in answer.out) == (0, True)
 
 
 def test_a_key_that_changed_before_the_draw_is_told_and_refused(promised: Desk) -> None:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from jobtree.api.policy import Beacon, Policy
-from jobtree.api.quantities import HOUR, MINUTE
+from jobtree.api.quantities import HOUR, MINUTE, SECOND
 from jobtree.core import reservations
 from jobtree.core.record import Mixed, verify
 from jobtree.voice.signing import sign
@@ -27,13 +27,21 @@ def test_rounds_are_counted_from_the_genesis(at: int, number: int) -> None:
     assert DRAND.round_at(T0 + at) == number
 
 
+@pytest.mark.parametrize(
+    ("at", "number"), [(0, 0), (5 * SECOND - 1, 0), (5 * SECOND, 1), (HOUR, 60), (HOUR + 5 * SECOND, 61)]
+)
+def test_the_round_of_a_start_can_be_heard_before_it(at: int, number: int) -> None:
+    """The one that is published at the very instant of a draw would always be missing from it."""
+    assert DRAND.round_heard_by(T0 + at) == number
+
+
 def test_the_round_is_fixed_with_the_promise_and_published_with_it() -> None:
     lab = lottery_ahead()
     promise = lab.promise("b")
-    assert promise.beacon == ("drand", 121)
+    assert promise.beacon == ("drand", 120)
     written = reservations.to_wire(lab.world, lab["b"], promise)
     assert written.status.terms is not None
-    assert msgspec.to_builtins(written.status.terms.beacon) == {"name": "drand", "round": 121}
+    assert msgspec.to_builtins(written.status.terms.beacon) == {"name": "drand", "round": 120}
     assert reservations.from_wire(written, lab["b"]) == promise
 
 
@@ -41,10 +49,10 @@ def test_its_value_is_mixed_in_and_proves_itself() -> None:
     losers: set[str] = set()
     for value in ("00", "01", "02", "03", "04", "05"):
         lab = lottery_ahead()
-        lab.world.beacon_values["drand", 121] = value
+        lab.world.beacon_values["drand", 120] = value
         lab.live(2 * HOUR)
         (record,) = lab.lotteries
-        assert record.beacon == Mixed("drand", 121, value)
+        assert record.beacon == Mixed("drand", 120, value)
         assert verify(sign(record, lab.world.lottery_key)) == []
         losers.update(record.decision.losers)
     assert losers == {"a1-uid", "a2-uid"}  # the same key, UIDs and case: the beacon alone decides
@@ -52,11 +60,11 @@ def test_its_value_is_mixed_in_and_proves_itself() -> None:
 
 def test_without_the_value_the_draw_is_held_all_the_same_and_the_record_says_so() -> None:
     lab = lottery_ahead()
-    lab.world.beacon_values["drand", 120] = "00"
+    lab.world.beacon_values["drand", 121] = "00"
     lab.live(2 * HOUR)
     assert lab["b"].phase == "Running"
     (record,) = lab.lotteries
-    assert record.beacon == Mixed("drand", 121, "")
+    assert record.beacon == Mixed("drand", 120, "")
     assert verify(sign(record, lab.world.lottery_key)) == []
 
 
@@ -67,7 +75,7 @@ def test_where_the_start_moves_the_round_moves_with_it() -> None:
     lab.advance(HOUR)
     lab.put(nodes("nv-a", 2)[1:])
     lab.submit(run("a2", "org:a", 8, at=HOUR), run("b", "org:b", 8, at=HOUR + 1))
-    assert (lab.promised_at("b"), lab.promise("b").beacon) == (2 * HOUR, ("drand", 121))
+    assert (lab.promised_at("b"), lab.promise("b").beacon) == (2 * HOUR, ("drand", 120))
     lab.put(node("nv-a-00", "nv-a", failed=True))
     lab.settle()
-    assert (lab.promised_at("b"), lab.promise("b").beacon) == (3 * HOUR, ("drand", 181))
+    assert (lab.promised_at("b"), lab.promise("b").beacon) == (3 * HOUR, ("drand", 180))

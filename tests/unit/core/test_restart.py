@@ -213,6 +213,41 @@ def test_f5_a_drain_does_not_put_the_rank_on_a_spare_of_a_drained_node() -> None
     assert lab.on("r") == {"nv-a-02": 8}
 
 
+def evict_spare(lab: Lab, name: str, *names: str) -> None:
+    lab.live(lab.world.now - T0 + MINUTE)
+    for one in names:
+        lab.world.lose_spare(lab[name].key, one)
+    lab.settle()
+
+
+def test_f5_a_drained_spare_goes_elsewhere_and_its_run_goes_on() -> None:
+    lab = Lab(RICH, nodes("nv-a", 3))
+    lab.submit(run("r", "org", 8, spares=1))
+    assert lab.on("r", "Spare") == {"nv-a-01": 8}
+    cordon(lab, "nv-a-01")
+    evict_spare(lab, "r", "nv-a-01")
+    assert (lab.on("r"), lab.on("r", "Spare")) == ({"nv-a-00": 8}, {"nv-a-02": 8})
+    assert (lab["r"].attempt, closures(lab, "r")) == (1, {"CapacityLost"})
+    assert lab["r"].evicted == {}
+
+
+def test_f5_a_standby_pod_that_can_come_back_keeps_its_place() -> None:
+    lab = Lab(RICH, nodes("nv-a", 3))
+    lab.submit(run("r", "org", 8, spares=1))
+    evict_spare(lab, "r", "nv-a-01")
+    assert (lab.on("r", "Spare"), closures(lab, "r")) == ({"nv-a-01": 8}, set())
+
+
+def test_f5_rank_and_spare_of_one_drain_leave_together() -> None:
+    lab = Lab(RICH, nodes("nv-a", 3))
+    lab.submit(run("r", "org", 8, spares=1))
+    cordon(lab, "nv-a-00", "nv-a-01")
+    lab.world.lose_spare(lab["r"].key, "nv-a-01")
+    evict(lab, "r", 0)
+    assert (lab.on("r"), lab.on("r", "Spare")) == ({"nv-a-02": 8}, {})
+    assert (lab["r"].attempt, lab["r"].restarts) == (2, 0)
+
+
 def test_f5_a_drained_malleable_run_without_a_place_goes_on_narrower() -> None:
     lab = Lab(RICH, nodes("nv-a", 2))
     lab.submit(run("r", "org", 16, malleable=(8, 16, 8)))

@@ -1,11 +1,12 @@
 """What pods tell of their Run, and what they use of their node."""
 
+import msgspec
 import pytest
 
 from jobtree.api.pods import Pod
 from jobtree.kube.decode import LivePod
 from jobtree.kube.store import Change, Held
-from jobtree.manager.news import Lost, Succeeded
+from jobtree.manager.news import Lost, Succeeded, Unspared
 from jobtree.manager.pods.places import Cast, Place
 from jobtree.manager.roster import Roster
 from jobtree.manager.steps import Company
@@ -15,6 +16,7 @@ RUN = run("r", "org", 16)
 UID = RUN.metadata.uid
 CAST = Cast(1, 8, (Place("0-0-1", "n1", 8, 0, 0, 0), Place("0-1-1", "n2", 8, 0, 1, 1)))
 COMPANY = Company(RUN, CAST)
+RUN_KEY = (RUN.metadata.namespace, RUN.metadata.name)
 NAMES = [f"r-{UID[:8]}-0-0-1", f"r-{UID[:8]}-0-1-1"]
 
 
@@ -122,3 +124,28 @@ def test_gpus_of_a_node_are_those_of_pods_that_have_not_ended_and_those_asked_fo
     assert roster.used("n2") == 8
     roster.see([Change(live(0), live(0, "Succeeded")), Change(live(1), None)])
     assert (roster.used("n1"), roster.used("n2")) == (0, 0)
+
+
+def test_a_standby_pod_that_somebody_evicts_is_told_and_one_that_jobtree_ends_is_not() -> None:
+    standby = Place("spare-2-0", "n3", 8, 0)
+    spared = Company(RUN, Cast(1, 8, (*CAST.places, standby)))
+    name = f"r-{UID[:8]}-spare-2-0"
+
+    def pod(phase: str = "Running", deleted: str | None = None) -> Held[LivePod]:
+        known = live(0, phase, deleted=deleted)
+        value = msgspec.structs.replace(known.value.pod, name=name, uid="standby", node="n3")
+        return Held("standby", name, "ns", "1", msgspec.structs.replace(known.value, pod=value))
+
+    def news(*asked: str) -> list[object]:
+        return list(roster.news(UID, spared, 5, set(asked)))
+
+    roster = Roster()
+    roster.see(came(live(0), live(1), pod()))
+    assert news() == []
+    roster.see(came(pod(deleted="2026-01-05T09:00:00Z")))
+    assert news("standby") == []
+    assert news() == news() == [Unspared(RUN_KEY, UID, "n3")], "until it is answered by another place"
+    roster.see([Change(pod(), None)])
+    assert news() == [Unspared(RUN_KEY, UID, "n3")]
+    roster.see(came(pod("Failed")))
+    assert news() == [], "it failed by itself, and is made again"

@@ -169,3 +169,32 @@ def test_a_deleted_stage_comes_back_in_the_file_and_works() -> None:
     made.advance(T0 + 5 * HOUR)
     assert ("Run", "ns", "t-a") in made.objects
     reread(made)
+
+
+def test_a_drain_evicts_spares_as_well() -> None:
+    cluster = cluster_of(run("r", spares=1), nodes=3)
+    cluster.advance(T0 + MINUTE)
+    cluster.drain(["a1"])
+    state = cluster.world.runs["ns", "r"]
+    spares = [lease.slots[0][0] for lease in state.leases.values() if lease.role == "Spare"]
+    assert (state.attempt, spares) == (1, ["a2"])
+    assert [event.name for event in cluster.events[-2:]] == ["SpareDropped", "SpareAdded"]
+    assert "evicted from a1" in cluster.events[-2].message
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["at once", "from a file"])
+def test_reservations_are_numbered_on_for_a_run_that_is_made_again(saved: bool) -> None:
+    """What was promised to another Run of that name stays on record, and is not this one's."""
+    cluster = cluster_of(run("holds", 24), run("waits", 24))
+    assert cluster.world.runs["ns", "waits"].promise is not None
+    cluster.cancel(("ns", "waits"))
+    if saved:
+        cluster = reread(cluster)
+    cluster.submit([Document("it", run("waits", 24))])
+    promise = cluster.world.runs["ns", "waits"].promise
+    assert promise is not None
+    assert promise.name == "waits-2"
+    assert [key[2] for key, _ in cluster.objects.of("Reservation")] == ["waits-1", "waits-2"]
+    (again,) = [one for one in reread(cluster).world.runs.values() if one.promise]
+    assert again.promise is not None
+    assert again.promise.name == "waits-2"
