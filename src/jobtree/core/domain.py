@@ -85,8 +85,7 @@ class Domain:
 
     def _count(self, demand: Demand) -> int:
         if demand.plain and self.admitted(demand) is None:
-            size = demand.size
-            return sum([len(names) * (free // size) for free, names in enumerate(self.buckets) if names])
+            return self.most_pods(demand.size)
         return sum([pods * len(names) for _, pods, names in self.options(demand)])
 
     def options(self, demand: Demand) -> list[Option]:
@@ -112,6 +111,10 @@ class Domain:
                     if pods:
                         grouped.setdefault((free, pods), []).append(name)
         return [(free, pods, sorted(found)) for (free, pods), found in sorted(grouped.items())]
+
+    def most_pods(self, size: int) -> int:
+        """Pods of that size that fit here now, if they may stand on every node."""
+        return sum([len(names) * (free // size) for free, names in enumerate(self.buckets) if names])
 
     def reach(self, demand: Demand) -> int:
         """At most so many such pods fit here, whatever else stands in their way."""

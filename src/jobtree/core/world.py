@@ -234,11 +234,14 @@ class World:
             if state is not None and state.phase == verdict.phase:  # else it is another under its name
                 state.verdict = verdict
                 self.fleet.flavor(state.flavor).eager.hear(key, state.lacking_step)
+                if state.queued:
+                    self.line.wake(state)
         for key in plan.settled:
             state = self.runs.get(key)
             if state is not None and state.shape is not None:
                 state.seen = self.fleet.flavor(state.shape.flavor).gains
                 state.hoped = hope_of(self, state) if state.promise and state.promise.at is None else None
+                self.line.lay_to_rest(state)
 
     def apply(self, action: Action) -> None:
         """Carry out one action for good."""
