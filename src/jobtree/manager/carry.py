@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
-from jobtree.api.meta import API_VERSION, GROUP
+from jobtree.api.meta import API_VERSION
 from jobtree.api.parse import to_document
 from jobtree.api.run import Ending, Run
 from jobtree.core.lease import Lease, to_wire
 from jobtree.kube import requests
 from jobtree.kube.errors import FORBIDDEN, INVALID, NOT_FOUND, StatusError
+from jobtree.kube.installed import FINALIZER
 from jobtree.kube.requests import Seen
 from jobtree.kube.resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
 from jobtree.kube.store import Store
@@ -26,8 +27,6 @@ from jobtree.manager.log import Log
 from jobtree.manager.pods.documents import owned
 from jobtree.manager.steps import Batch, Deed, ReservationWrite, RunWrite, Step
 from jobtree.manager.view import View
-
-FINALIZER = f"{GROUP}/leases"
 
 
 class RefusedError(Exception):
@@ -144,12 +143,14 @@ class Carrier:
         held = self._view.leases.named(ending.lease)
         if held is None:
             return  # it will be seen, and ended then
-        seen = Seen(held.name, uid=held.uid)
-        patch = {"status": {"end": ending.end, "closureReason": ending.reason}}
+        document = {
+            "apiVersion": API_VERSION,
+            "kind": LEASES.kind,
+            "metadata": {"name": held.name, "uid": held.uid, "resourceVersion": held.resource_version},
+            "status": {"end": ending.end, "closureReason": ending.reason},
+        }
         try:
-            self._view.leases.learn(
-                await self._writer.write(requests.merge_patch(LEASES, seen, patch, "status"))
-            )
+            self._view.leases.learn(await self._writer.write(requests.replace(LEASES, document, "status")))
         except StatusError as refused:
             self._log.say("binder", "a lease could not be ended", lease=ending.lease, why=str(refused))
             await self._look(LEASES, self._view.leases, ending.lease)
