@@ -143,14 +143,12 @@ class Carrier:
         held = self._view.leases.named(ending.lease)
         if held is None:
             return  # it will be seen, and ended then
-        document = {
-            "apiVersion": API_VERSION,
-            "kind": LEASES.kind,
-            "metadata": {"name": held.name, "uid": held.uid, "resourceVersion": held.resource_version},
-            "status": {"end": ending.end, "closureReason": ending.reason},
-        }
+        seen = Seen(held.name, uid=held.uid)
+        patch = {"status": {"end": ending.end, "closureReason": ending.reason}}
         try:
-            self._view.leases.learn(await self._writer.write(requests.replace(LEASES, document, "status")))
+            self._view.leases.learn(
+                await self._writer.write(requests.merge_patch(LEASES, seen, patch, "status"))
+            )
         except StatusError as refused:
             self._log.say("binder", "a lease could not be ended", lease=ending.lease, why=str(refused))
             await self._look(LEASES, self._view.leases, ending.lease)
