@@ -221,7 +221,7 @@ class World:
             state = self.runs.get(key)
             if state is not None:
                 state.verdict = verdict
-                self.fleet.flavor(state.flavor).eager.hear(key, state.lacking_step)
+                self.fleet.flavor(state.flavor).eager.hear(key, state.stuck_like)
                 if state.queued:
                     self.line.wake(state)
         for key in plan.settled:
