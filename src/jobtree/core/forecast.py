@@ -15,11 +15,14 @@ from jobtree.core.foresee import Foresight
 from jobtree.core.foreseen import Foreseen
 from jobtree.core.giveway import loans, own_envelopes
 from jobtree.core.holds import kept_back
+from jobtree.core.lease import EnvelopeKey
 from jobtree.core.odds import kill_odds
 from jobtree.core.payers import candidates
 from jobtree.core.promise import LOTTERY, Promise
 from jobtree.core.purse import Split, funding_at
+from jobtree.core.reach import payers_there, reaches
 from jobtree.core.recall import family_promises
+from jobtree.core.reserve import placeable_ever
 from jobtree.core.resolve import Board, Case
 from jobtree.core.runs import RunState
 from jobtree.core.settle import newest_first
@@ -59,7 +62,7 @@ def forecast(world: World, state: RunState) -> Outcome:
     docket = Foreseen(world, state, promise)
     taken = structural(docket)
     terms = (world, state, promise.width, promise.pod_size, docket.at, promise.rank)
-    _, lacking = funding_at(*terms, recall=False)
+    _, lacking = funding_at(*terms, only=payers_there(world, state, promise), recall=False)
     return Outcome(
         deficit=deficit_now(world, promise, docket),
         funding_deficit=lacking,
@@ -155,20 +158,33 @@ def undated_forecast(world: World, state: RunState, promise: Promise) -> Outcome
     """A Run that nothing known will start: what would help (R9)."""
     shape = state.shape
     assert shape is not None
-    split, lacking = funding_at(world, state, shape.min, promise.pod_size, world.now, promise.rank)
+    terms = (world, state, shape.min, promise.pod_size, world.now, promise.rank)
+    payers = payers_with_room(world, state, promise.pod_size)
+    split, lacking = funding_at(*terms, only=payers)
     helps: list[Remedy] = []
     if lacking:
-        helps += money_remedies(world, state, split, lacking)
+        helps += money_remedies(world, state, split, lacking, payers)
     missing = capacity_missing(world, state, promise.pod_size)
     if missing:
         helps.append(Remedy("AddCapacity", missing[0], message=missing[1]))
     return Outcome(0, lacking, tuple(helps), {})
 
 
-def money_remedies(world: World, state: RunState, split: Split, lacking: int) -> list[Remedy]:
+def payers_with_room(world: World, state: RunState, size: int) -> frozenset[EnvelopeKey] | None:
+    """The Run's payers that pay where the empty fleet could hold it; None: all of them, or nobody."""
+    sets = reaches(world, state)
+    if len(sets) == 1:
+        return None
+    room = [one for one in sets if placeable_ever(Foresight(world, state, size, None, 0, one))]
+    return frozenset().union(*(one.payers or () for one in room)) or None
+
+
+def money_remedies(
+    world: World, state: RunState, split: Split, lacking: int, only: frozenset[EnvelopeKey] | None = None
+) -> list[Remedy]:
     """Raise an envelope of its own, or ask a sponsor."""
     found = []
-    payers = candidates(world, state)
+    payers = [one for one in candidates(world, state) if only is None or one.envelope.key in only]
     own = next((payer.envelope for payer in payers if payer.class_ != "Borrowed"), None)
     if own is not None:
         found += raises(world, state, own, dict(split).get(own.key, 0) + lacking)

@@ -21,7 +21,7 @@ from jobtree.kube.requests import Seen
 from jobtree.kube.resources import PODS, SERVICES
 from jobtree.kube.store import Change, Head, Held
 from jobtree.kube.writes import AT_ONCE, Writer
-from jobtree.manager.log import Log
+from jobtree.manager.log import Log, told
 from jobtree.manager.news import Lost, News
 from jobtree.manager.pods.documents import Document, Setting, pod_document, risk_text, service_document
 from jobtree.manager.pods.environment import needs_service
@@ -32,6 +32,7 @@ from jobtree.manager.steps import Company, Note
 from jobtree.manager.view import View
 
 RETRY_MS = 5_000
+UNSTUCK = "mend what it needs, or cancel the Run and submit it with another template"
 
 
 class UnfitTemplateError(Exception):
@@ -41,7 +42,7 @@ class UnfitTemplateError(Exception):
 def is_passing(refused: Exception) -> bool:
     """Whether asking again, as it is, may help: the server was busy, or this process may not write."""
     if isinstance(refused, StatusError):
-        return refused.is_passing or refused.code in (NOT_FOUND, CONFLICT)
+        return refused.is_passing or refused.lacks_right or refused.code in (NOT_FOUND, CONFLICT)
     return isinstance(refused, KubeError)
 
 
@@ -173,7 +174,7 @@ class Keeper:
         self._warn(company, [held for held in pods.values() if held not in stale])
         for held in pods.values():
             if held.value.stuck:
-                said = f"pod {held.name} does not start, and keeps its GPUs: {held.value.stuck}"
+                said = f"pod {held.name} does not start, and keeps its GPUs: {held.value.stuck} ({UNSTUCK})"
                 self._note(uid, "PodStuck", said, held.value.stuck.partition(":")[0])
         missing = [(pod, place) for pod, place in wanted.items() if pod not in pods]
         if missing:
@@ -321,7 +322,7 @@ class Keeper:
 
     def _later(self, uid: str, what: str, name: str, refused: Exception) -> None:
         if not isinstance(refused, FencedError):
-            self._log.say("binder", what, name=name, why=str(refused))
+            self._log.say("binder", what, name=name, **told(refused))
             self._note(uid, "PodRefused", f"{what}: {refused}")
         self._retry_at[uid] = self._clock() + RETRY_MS
         self._touched.add(uid)
