@@ -235,7 +235,7 @@ class World:
             state = self.runs.get(key)
             if state is not None and state.phase == verdict.phase:  # else it is another under its name
                 state.verdict = verdict
-                self.fleet.flavor(state.flavor).eager.hear(key, state.lacking_step)
+                self.fleet.flavor(state.flavor).eager.hear(key, state.stuck_like)
                 if state.queued:
                     self.line.wake(state)
         for key in plan.settled:
