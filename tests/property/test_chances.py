@@ -1,16 +1,25 @@
 """Who is passed over would have been refused: asking everybody decides nothing else."""
 
+from collections.abc import Callable
 from unittest.mock import patch
 
+import msgspec
 from hypothesis import given
 
 from jobtree.core import admit
 from jobtree.core import plan as planning
+from jobtree.core import world as worlds
+from jobtree.core.actions import Plan
 from jobtree.core.admit import consider, start_at
 from jobtree.core.chances import Chances
+from jobtree.core.line import Line
+from jobtree.core.plan import at_rest
+from jobtree.core.promise import Order
 from jobtree.core.reasons import Verdict
 from jobtree.core.runs import RunState
+from jobtree.core.sleepers import OF_PLACE, Like, told_of_place
 from jobtree.core.trial import Trial
+from jobtree.core.world import World
 from tests.property.drive import Drive
 from tests.property.examples import examples
 from tests.property.scenes import Scene, scenes
@@ -43,6 +52,36 @@ def test_nobody_is_passed_over_who_could_start(scene: Scene) -> None:
         Drive(scene).play()
 
 
+class Sleepless(Line):
+    """Lets everybody be asked, but remembers who would have slept."""
+
+    asleep: set[Order] = set()  # noqa: RUF012  one drive at a time
+
+    def to_ask(self, most: Callable[[Like], int]) -> list[Order]:
+        asked = super().to_ask(most)
+        everybody = [order for order in self.queue if order not in self._came]
+        Sleepless.asleep = set(everybody) - set(asked)
+        assert set(asked) <= set(everybody)
+        return everybody
+
+
+def roused(trial: Trial, state: RunState) -> Verdict | None:
+    slept, mark, of_place = state.order in Sleepless.asleep, trial.mark(), told_of_place(state)
+    verdict = consider(trial, state)
+    if slept:
+        assert trial.mark() == mark, f"{state.key} slept and could start"
+        assert verdict is None or all(why.reason in OF_PLACE for why in verdict.whys) == of_place
+    return verdict
+
+
+@examples(150)
+@given(scenes())
+def test_nobody_sleeps_who_could_start_or_would_be_told_something_else(scene: Scene) -> None:
+    asking = patch.object(Chances, "none", return_value=False)
+    with asking, patch.object(worlds, "Line", Sleepless), patch.object(planning, "consider", roused):
+        Drive(scene).play()
+
+
 def tried(trial: Trial, state: RunState, width: int, size: int) -> bool:
     """Start as always, after trying everything that was thought to be in vain."""
     mark = trial.mark()
@@ -58,4 +97,27 @@ def tried(trial: Trial, state: RunState, width: int, size: int) -> bool:
 @given(scenes())
 def test_nothing_is_thought_in_vain_that_would_make_place(scene: Scene) -> None:
     with patch.object(admit, "start_at", tried):
+        Drive(scene).play()
+
+
+def awake(world: World) -> bool:
+    """Never lets a pass be left out, but looks whether one that could have been decides nothing."""
+    if at_rest(world):
+        decided = msgspec.structs.replace(take_a_pass(world), settled=(), served=())
+        assert decided == Plan(), f"{decided} was left out"
+    return False
+
+
+def take_a_pass(world: World) -> Plan:
+    trial = Trial(world)
+    try:
+        return planning.Pass(trial).plan()
+    finally:
+        trial.rollback()
+
+
+@examples(100)
+@given(scenes())
+def test_no_pass_is_left_out_that_would_decide_anything(scene: Scene) -> None:
+    with patch.object(planning, "at_rest", awake):
         Drive(scene).play()

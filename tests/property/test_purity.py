@@ -67,8 +67,25 @@ def test_trying_changes_and_carrying_them_out_lead_to_the_same_world(scene: Scen
         assert told[part] == mended[part], drive.story()
 
 
+HALF_PAID_AND_PROMISED = Scene(
+    54895,
+    [
+        Step("advance", 7567),
+        Step("edit", 57335),
+        Step("submit", 57309),
+        Step("submit", 33359),
+        Step("submit", 13424),
+        Step("submit", 11378),
+        Step("submit", 30477),
+        Step("drop", 5206),
+        Step("submit", 63792),
+    ],
+)
+
+
 @examples(200)
 @given(scenes(), SEEDS)
+@example(HALF_PAID_AND_PROMISED, 0)
 def test_the_order_of_arrival_does_not_change_the_plan(scene: Scene, seed: int) -> None:
     drive = Drive(scene)
     drive.play()

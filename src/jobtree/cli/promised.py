@@ -128,5 +128,7 @@ def worded(remedies: Sequence[Remedy]) -> Iterator[str]:
                 yield f"shrink {who if drawn else 'malleable'} ({remedy.gpus})"
             case "Lottery":
                 yield f"lottery conflict set [{who}] ({remedy.gpus})"
+            case "Recall":
+                yield f"recall money from {who} ({remedy.gpus})"
             case _:
                 yield remedy.message

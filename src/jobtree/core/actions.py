@@ -71,3 +71,4 @@ class Plan(msgspec.Struct, frozen=True):
     cordons: tuple[str, ...] = ()  # nodes that failed: nothing new is placed there until somebody heals them
     asked: tuple[str, ...] = ()  # flavors in which nobody can grow until something changes
     settled: tuple[RunKey, ...] = ()  # considered; need not be asked again until something changes
+    served: tuple[str, ...] = ()  # flavors in which nobody who waits need be asked until something changes

@@ -6,7 +6,8 @@ All is decided before anything is carried out, and nothing is kept unless the Ru
 from jobtree.api.lease import ClosureReason
 from jobtree.core.cover import refusals
 from jobtree.core.gang import Layout
-from jobtree.core.giveway import evict_guests, give_up, requeue
+from jobtree.core.giveway import evict_guests, give_up, recalls, requeue, take_least
+from jobtree.core.jointly import look_again, promise_together
 from jobtree.core.lease import Lease
 from jobtree.core.lottery import nonce_for
 from jobtree.core.promise import Promise
@@ -16,7 +17,6 @@ from jobtree.core.reserve import promise_start
 from jobtree.core.runs import RunState
 from jobtree.core.settle import disturbs_nobody, find_payers
 from jobtree.core.takings import Docket, Quarry
-from jobtree.core.together import look_again, promise_together
 from jobtree.core.trial import Trial
 from jobtree.core.world import World
 
@@ -102,13 +102,27 @@ def resolve(trial: Trial, state: RunState, promise: Promise, docket: Docket, rec
     cause = Why(Reason.ACTIVATED, promise.name, promise.width, promise.width)
     carry_out(trial, docket, record, cause)
     release_money(trial, state, promise)
-    trial.act("Start", state, world.now, cause, pod_size=promise.pod_size)
-    layout = Layout(trial, state, promise.pod_size, world.now, "Start", within=dict(promise.shares))
-    if not layout.place(promise.width):
-        lacking = refusals(world, state, promise.width, promise.pod_size, world.now)
-        return Reason.FUNDING_LOST if lacking else Reason.CROWDED_OUT
+
+    def funded() -> bool:
+        return not refusals(world, state, promise.width, promise.pod_size, world.now)
+
+    def begin() -> bool:
+        return start_in_slice(trial, state, promise, cause)
+
+    if not begin() and (funded() or not take_least(trial, recalls(trial, state, world.now), funded, begin)):
+        return Reason.CROWDED_OUT if funded() else Reason.FUNDING_LOST
     trial.act("Activate", state, world.now, cause, promise=promise, record=record)
     return None
+
+
+def start_in_slice(trial: Trial, state: RunState, promise: Promise, cause: Why) -> bool:
+    mark, now = trial.mark(), trial.world.now
+    trial.act("Start", state, now, cause, pod_size=promise.pod_size)
+    layout = Layout(trial, state, promise.pod_size, now, "Start", within=dict(promise.shares))
+    if layout.place(promise.width):
+        return True
+    trial.rollback(mark)
+    return False
 
 
 def carry_out(trial: Trial, docket: Docket, record: Record, cause: Why) -> None:

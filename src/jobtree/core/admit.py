@@ -10,7 +10,15 @@ from jobtree.core.cover import refusals
 from jobtree.core.domain import total_placeable
 from jobtree.core.flavor import Flavor
 from jobtree.core.gang import Layout
-from jobtree.core.giveway import Taking, loans, provisional_gpus, recalls, reclaims, take_least
+from jobtree.core.giveway import (
+    Taking,
+    funded_without,
+    loans,
+    provisional_gpus,
+    recalls,
+    reclaims,
+    take_least,
+)
 from jobtree.core.hopes import hopeful
 from jobtree.core.lease import RunKey
 from jobtree.core.reasons import Reason, Verdict, Why
@@ -90,8 +98,7 @@ def start_at(trial: Trial, state: RunState, width: int, size: int) -> bool:
         return not refusals(world, state, width, size, now)
 
     def reclaim() -> bool:
-        # Unpaid work gives way with its place, never with the money of that part which somebody pays for.
-        takings = reclaims(trial, state, now) if funded() or provisional_gpus(trial, state) else []
+        takings = reclaims(trial, state, now) if funded_without(trial, [state], funded) else []
         return take_least(trial, takings, lambda: flavor.free >= width and funded(), attempt)
 
     if makes_place(trial, state, width, size, []) and reclaim():
@@ -199,6 +206,7 @@ def retell(world: World, runs: Iterable[RunKey]) -> list[RunKey]:
         size = shape.pod_size(flavor.biggest_node if flavor else 1)
         state.verdict = Verdict("Reserved", tuple(why_not(trial, state, shape, flavor, size)))
         if state.verdict != verdict:
+            world.line.wake(state)
             changed.append(state.key)
     return changed
 

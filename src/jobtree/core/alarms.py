@@ -52,10 +52,12 @@ class Alarms:
                     self._watch((Due.ENVELOPE, *other.key))
 
     def watch_run(self, state: RunState) -> None:
-        self._watch((Due.RUN, *state.key))
-        self._watch((Due.PROMISE, *state.key))
-        self._watch((Due.FOLLOW, *state.key))
-        self._watch((Due.GROWTH, *state.key))
+        """It changed. Most of the time nothing about it is due by itself, and that is seen at once."""
+        key, phase = state.key, state.phase
+        self._watch((Due.RUN, *key), phase == "Running")
+        self._watch((Due.PROMISE, *key), state.promise is not None)
+        self._watch((Due.FOLLOW, *key), phase == "Waiting")
+        self._watch((Due.GROWTH, *key), phase == "Running")
 
     def watch_quotas(self, quotas: tuple[Account, ...]) -> None:
         for account in quotas:
@@ -65,8 +67,8 @@ class Alarms:
     def watch_node(self, name: str) -> None:
         self._watch((Due.NODE, name, ""))
 
-    def _watch(self, subject: Subject) -> None:
-        at = self._instant(subject)
+    def _watch(self, subject: Subject, possible: bool = True) -> None:  # noqa: FBT001, FBT002  what is known already
+        at = self._instant(subject) if possible else None
         if at is None:
             self._set.pop(subject, None)
         elif self._set.get(subject, FOREVER) > at:

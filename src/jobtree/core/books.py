@@ -6,6 +6,7 @@ a lease moves the line; reading it at any instant costs nothing, and no history 
 A declared Run (``maxDuration``) commits what it has not used yet: Σ charge·end − charge·t (C5).
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import Any
 
@@ -144,6 +145,7 @@ class EnvelopeState:
         "carried",
         "claims",
         "end",
+        "ends",
         "gains",
         "key",
         "leases",
@@ -166,6 +168,7 @@ class EnvelopeState:
         self.by_class = {name: Tally() for name in CLASSES}
         self.carried = dict.fromkeys((*CLASSES, "lent"), 0)  # the part of the sums whose leases are archived
         self.leases: dict[str, Lease] = {}  # open and funded
+        self.ends: list[tuple[int, int]] = []  # of those whose end is known, and their charge, in order
         self.promises: dict[RunKey, Promise] = {}  # that it will pay for
         self.claims: dict[Rank | None, Any] = {}  # remembered by flow
         self.returns: Any = None  # likewise
@@ -176,6 +179,7 @@ class EnvelopeState:
         """The budget was edited: new limits over the same totals."""
         self.amended_at = now
         self.owner = owner
+        self.claims.clear()
         self.spec = spec
         self.price = price
         self.retired_at: int | None = None
@@ -211,11 +215,26 @@ class EnvelopeState:
         lending = self.spec.lending
         return lending is not None and lending.allow and any(lends(to, owner) for to in lending.to)
 
-    def forget(self, *, ends: bool) -> None:
-        """A promise changed, or (with ``ends``) a lease of which the end is known."""
-        self.claims.clear()
-        if ends:
-            self.returns = None
+    def forget(self) -> None:
+        """A promise changed, or a lease of which the end is known."""
+        self.claims = {}
+
+    def note_end(self, end: int, charge: int, sign: int) -> None:
+        """A lease will end then for certain (with sign −1: it is gone)."""
+        self.returns = None
+        self.forget()
+        if sign > 0:
+            insort(self.ends, (end, charge))
+        else:
+            del self.ends[bisect_left(self.ends, (end, charge))]
+
+    def memory(self) -> tuple[dict[Rank | None, Any], Any]:
+        """What is remembered, before a change that may be taken back."""
+        return self.claims, self.returns
+
+    def recall(self, memory: tuple[dict[Rank | None, Any], Any]) -> None:
+        """All is again as it was when these answers were remembered."""
+        self.claims, self.returns = memory
 
     def give_back(self, sign: int) -> None:
         """Money came back, from a lease that closed or a promise that is gone (with sign −1: it did not)."""

@@ -49,7 +49,7 @@ class Ceilings:
         """The least that is left by what is promised, from now to that instant."""
         known = self._levels.get(envelope.key)
         if known is None:
-            claims, now = claims_on(self._world, envelope, None), self._world.now
+            claims, now = claims_on(envelope, None), self._world.now
             instants = [now, *claims.within(now, FOREVER)]
             free = envelope.account.free_charge()
             lowest = list(accumulate((free + claims.change(at) for at in instants), min))

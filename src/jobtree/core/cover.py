@@ -1,12 +1,13 @@
 """Cover: how much each payer of a Run can pay (C4–C6)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jobtree.api.quantities import HOUR, MILLI
 from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
-from jobtree.core.holds import kept_back
+from jobtree.core.holds import flows_through, kept_back
 from jobtree.core.payers import Candidate, Candidates, candidates, sponsored
-from jobtree.core.pledges import cap_charge, promises_on, use_limits
+from jobtree.core.pledges import promises_on, use_limits
+from jobtree.core.pools import cap_pool, lent_pool, quota_pools
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.room import Selector
 from jobtree.core.runs import RunState
@@ -31,7 +32,7 @@ def payable(world: World, state: RunState, candidate: Candidate, rate: int, at: 
 def limits(world: World, state: RunState, candidate: Candidate, rate: int, at: int) -> list[Limit]:
     """Each limit that binds the candidate: its reason, its name, and the GPUs it leaves."""
     envelope = candidate.envelope
-    span = commitment(state, envelope, at)
+    span, rank = commitment(state, envelope, at), state.standing(at)
     cost = rate * span
     found = _account(envelope.account, Reason.CONCURRENCY_EXHAUSTED, rate, cost, at)
     kept = kept_back(world, state, envelope, at)
@@ -44,25 +45,42 @@ def limits(world: World, state: RunState, candidate: Candidate, rate: int, at: i
         found.append((Reason.CREDITS_EXHAUSTED, envelope.label, share_of(left, cost * envelope.price)))
     if candidate.class_ == "Borrowed":
         found += _account(envelope.lent, Reason.BORROW_LIMIT, rate, cost, at)
-        shape = state.shape
-        if shape is not None and shape.max_borrow is not None:
-            left = max(0, shape.max_borrow - state.borrowed)
-            found.append((Reason.BORROW_LIMIT, "funding.maxBorrowGPUs", left))
-    rank = state.standing(at)
+        found += _lent(world, state, envelope, rate, at)
     for label, gpus in use_limits(state, envelope, rank, rate, at, span):
         own = Reason.CREDITS_EXHAUSTED if envelope.account.max_use is None else Reason.HOURS_EXHAUSTED
         found.append((own if label == envelope.label else Reason.AGGREGATE_CAP, label, gpus))
     for cap in envelope.caps:
         found += _account(cap.account, Reason.AGGREGATE_CAP, rate, cost, at)
         if cap.account.max_charge < FOREVER and promises_on(cap.envelopes, state.key, rank):
-            kept = cap_charge(world, cap, at, _certain_end(state, at), state.key, rank)
+            kept = cap_pool(world, cap, state.key, rank).charge(at, _certain_end(state, at))
             found.append((Reason.AGGREGATE_CAP, cap.account.label, share_of(max(0, kept), rate)))
         if cap.max_credits is not None:
             left = cap.max_credits - credits_used(cap.envelopes, at)
             found.append((Reason.AGGREGATE_CAP, cap.account.label, share_of(left, cost * envelope.price)))
     for quota in state.quotas:
         found += _account(quota, Reason.TREE_QUOTA, rate, cost, at)
-    return found
+    return found + _promised_quotas(world, state, rate, at, span)
+
+
+def _promised_quotas(world: World, state: RunState, rate: int, at: int, span: int) -> list[Limit]:
+    """What quotas of its trees leave behind promises to other stages."""
+    return [
+        (Reason.TREE_QUOTA, f"{pool.account.label}, promised to others", gpus)
+        for pool in quota_pools(world, state, state.standing(at))
+        if pool.claims
+        for gpus in pool.gpus(rate, at, _certain_end(state, at), span)
+    ]
+
+
+def _lent(world: World, state: RunState, envelope: EnvelopeState, rate: int, at: int) -> Iterator[Limit]:
+    """What may be lent behind promises that borrow, and what the Run may borrow."""
+    span, shape = commitment(state, envelope, at), state.shape
+    pool = lent_pool(world, envelope, state.key, state.standing(at)) if envelope.promises else None
+    if pool is not None and not flows_through(world, state, (one for one, _ in pool.claims), at):
+        for gpus in pool.gpus(rate, at, _certain_end(state, at), span) if pool.claims else ():
+            yield Reason.BORROW_LIMIT, f"{envelope.lent.label}, promised to others", gpus
+    if shape is not None and shape.max_borrow is not None:
+        yield Reason.BORROW_LIMIT, "funding.maxBorrowGPUs", max(0, shape.max_borrow - state.borrowed)
 
 
 def _certain_end(state: RunState, at: int) -> int:

@@ -3,7 +3,8 @@
 Each bucket is sorted by name, and mended when a slot changes hands; nothing is ever rebuilt. Answers about
 a domain are remembered until something in it changes: about free slots until a slot does (``forget``), about
 who may stand where until a node does (``forget_nodes``), about what ends when until a Run, a promise or a
-payer does (``forget_horizons``).
+payer does (``forget_horizons``). A trial that takes a change back brings the answers of before it back too
+(``memory``, ``recall``): so what is remembered is replaced, never emptied.
 """
 
 from bisect import bisect_left, insort
@@ -15,6 +16,8 @@ from jobtree.core.promise import Promise
 from jobtree.core.room import Demand, NodeState
 
 Option = tuple[int, int, list[str]]  # free GPUs, pods that fit, nodes by name
+Horizons = dict[tuple[object, ...], Any]
+Memory = tuple["Census | None", dict[Demand, int], dict[Demand, list[Option]], Horizons]
 
 
 class Census(NamedTuple):
@@ -59,7 +62,7 @@ class Domain:
         self.in_use = 0  # slots under lease
         self.unpaid_slots = 0  # of them under Opportunistic leases
         self.promises: dict[RunKey, Promise] = {}  # that count on this domain
-        self.horizons: dict[tuple[object, ...], Any] = {}  # remembered by horizon
+        self.horizons: Horizons = {}  # remembered by horizon
         self._census: Census | None = None
         self._placeable: dict[Demand, int] = {}
         self._options: dict[Demand, list[Option]] = {}
@@ -82,8 +85,7 @@ class Domain:
 
     def _count(self, demand: Demand) -> int:
         if demand.plain and self.admitted(demand) is None:
-            size = demand.size
-            return sum([len(names) * (free // size) for free, names in enumerate(self.buckets) if names])
+            return self.most_pods(demand.size)
         return sum([pods * len(names) for _, pods, names in self.options(demand)])
 
     def options(self, demand: Demand) -> list[Option]:
@@ -109,6 +111,10 @@ class Domain:
                     if pods:
                         grouped.setdefault((free, pods), []).append(name)
         return [(free, pods, sorted(found)) for (free, pods), found in sorted(grouped.items())]
+
+    def most_pods(self, size: int) -> int:
+        """Pods of that size that fit here now, if they may stand on every node."""
+        return sum([len(names) * (free // size) for free, names in enumerate(self.buckets) if names])
 
     def reach(self, demand: Demand) -> int:
         """At most so many such pods fit here, whatever else stands in their way."""
@@ -147,14 +153,22 @@ class Domain:
     def forget(self) -> None:
         """Something here changed: answers remembered about free slots no longer hold."""
         self._census = None
-        self._placeable.clear()
-        self._options.clear()
+        self._placeable = {}
+        self._options = {}
         self.forget_horizons()
 
     def forget_horizons(self) -> None:
         """Who will be gone from here when is no longer what it was."""
-        self.horizons.clear()
+        self.horizons = {}
         self.skylines.clear()
+
+    def memory(self) -> Memory:
+        """What is remembered, before a change that may be taken back."""
+        return self._census, self._placeable, self._options, self.horizons
+
+    def recall(self, memory: Memory) -> None:
+        """All is again as it was when these answers were remembered."""
+        self._census, self._placeable, self._options, self.horizons = memory
 
     def forget_nodes(self) -> None:
         self.forget()

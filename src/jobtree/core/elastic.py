@@ -59,14 +59,10 @@ class Stuck:
 
     def within_reach(self) -> list[RunState]:
         """Those for whom a step is free or could be: growth of others only makes that less."""
-        runs, moved, reach = self._trial.world.runs, self._moved, self._reach()
-        found = [runs[key] for key in self._flavor.eager if key in runs]
-        return [
-            state
-            for state in found
-            if (shape := state.shape) is not None
-            and (shape.step <= reach or shape.spares or state.key in moved or not told_stalled(state))
-        ]
+        runs, eager = self._trial.world.runs, self._flavor.eager
+        keys = dict.fromkeys(eager.within(self._reach()))
+        keys |= dict.fromkeys(key for key in self._moved if key in eager)
+        return [runs[key] for key in keys if key in runs]
 
     def _reach(self) -> int:
         return self._flavor.free + self._flavor.unpaid_slots
@@ -74,7 +70,7 @@ class Stuck:
     def surely(self, state: RunState) -> bool:
         """Whether asking this Run is certain to change nothing."""
         shape = state.shape
-        if shape is None or shape.spares or state.key in self._moved or not told_stalled(state):
+        if shape is None or shape.spares or state.key in self._moved or not state.told_stalled:
             return False
         if shape.step > self._reach():
             return True
@@ -114,11 +110,6 @@ class Stuck:
         return known
 
 
-def told_stalled(state: RunState) -> bool:
-    verdict = state.verdict
-    return verdict is not None and bool(verdict.whys) and verdict.whys[0].reason is Reason.NOT_GROWING
-
-
 def retell_stalled(world: World) -> list[RunKey]:
     """Bring up to date what Runs are told that cannot grow; those that are told something else."""
     trial = Trial(world)
@@ -126,7 +117,7 @@ def retell_stalled(world: World) -> list[RunKey]:
     for _, flavor in sorted(world.fleet.flavors.items()):
         for state in [world.runs[key] for key in flavor.eager if key in world.runs]:
             shape, verdict = state.shape, state.verdict
-            if shape is None or verdict is None or not told_stalled(state) or state.width >= shape.desired:
+            if shape is None or verdict is None or not state.told_stalled or state.width >= shape.desired:
                 continue
             why = Why(
                 Reason.NOT_GROWING, obstacle(trial, state, flavor, shape.step), state.width, shape.desired

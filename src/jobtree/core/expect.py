@@ -22,9 +22,9 @@ from jobtree.core.lease import EnvelopeKey, RunKey
 from jobtree.core.lifetimes import COURSES, Lifetimes
 from jobtree.core.payers import candidates
 from jobtree.core.promise import Promise
+from jobtree.core.reach import pays_in
 from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
-from jobtree.core.skyline import pays_in
 from jobtree.core.world import World
 
 MEDIAN = 15  # of the sorted courses

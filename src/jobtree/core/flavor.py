@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from jobtree.core.domain import Domain
+from jobtree.core.eager import Eager
 from jobtree.core.room import Demand
 
 
@@ -29,6 +30,7 @@ class Flavor:
         "gains",
         "name",
         "order",
+        "served",
         "skylines",
         "spare_slots",
         "unpaid_slots",
@@ -44,8 +46,9 @@ class Flavor:
         self.spare_slots = 0  # under Spare leases
         self.unpaid_slots = 0  # under Opportunistic leases
         self.gains = 0  # counts every event that could let a waiting Run start
-        self.eager: dict[tuple[str, str], None] = {}  # Runs that may grow as soon as there is room and money
+        self.eager = Eager()  # Runs that may grow as soon as there is room and money
         self.asked = -1  # the gains at which all of them were last asked
+        self.served = -1  # the gains at which all who wait were last asked
         self._largest: dict[Demand, int] = {}
         self._sizes: dict[int, int] = {}  # nodes by their GPUs
 

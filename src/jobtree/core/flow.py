@@ -7,14 +7,11 @@ kept too. All of it is remembered until a lease of the envelope or a promise on 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from itertools import accumulate
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
 from jobtree.core.promise import Promise, Rank
-
-if TYPE_CHECKING:
-    from jobtree.core.world import World
 
 
 class Flow:
@@ -23,11 +20,9 @@ class Flow:
     __slots__ = ("_instants", "_sums")
 
     def __init__(self, amounts: Iterable[tuple[int, int]]) -> None:
-        self._instants: list[int] = []
-        self._sums = [0]
-        for at, amount in sorted(amounts):
-            self._instants.append(at)
-            self._sums.append(self._sums[-1] + amount)
+        ordered = sorted(amounts)  # what is in order already takes no time to sort
+        self._instants = [at for at, _ in ordered]
+        self._sums = list(accumulate([amount for _, amount in ordered], initial=0))
 
     def until(self, at: int) -> int:
         return self._sums[bisect_right(self._instants, at)]
@@ -36,13 +31,18 @@ class Flow:
 class Claims:
     """Dated promises on one envelope, made up to a rank (all, without one), and what they leave of it."""
 
-    __slots__ = ("_begun", "_ended", "_lowest", "_returns", "starts")
+    __slots__ = ("_begun", "_ended", "_lowest", "_returns", "of_others", "promises", "starts")
 
     def __init__(self, envelope: EnvelopeState, returns: Flow, rank: Rank | None) -> None:
-        dated = [
-            (promise.at, FOREVER if promise.end is None else promise.end, charge_on(envelope, promise))
+        self.promises = [
+            promise
             for promise in envelope.promises.values()
             if promise.at is not None and (rank is None or promise.rank <= rank)
+        ]
+        self.of_others: list[Promise] | None = None  # of Runs that are not the envelope's owner's own
+        dated = [
+            (one.at or 0, FOREVER if one.end is None else one.end, charge_on(envelope, one))
+            for one in self.promises
         ]
         self._begun = Flow((at, charge) for at, _, charge in dated)
         self._ended = Flow((end, charge) for _, end, charge in dated)
@@ -74,15 +74,12 @@ def charge_on(envelope: EnvelopeState, promise: Promise) -> int:
     return sum(gpus for key, gpus in promise.funding if key == envelope.key) * MILLI
 
 
-def claims_on(world: "World", envelope: EnvelopeState, rank: Rank | None) -> Claims:
+def claims_on(envelope: EnvelopeState, rank: Rank | None) -> Claims:
     """The envelope's dated promises made up to that rank, remembered until something there changes."""
     known = envelope.claims.get(rank)
     if known is None:
         returns = envelope.returns
         if returns is None:
-            held = (world.held[name] for name in envelope.leases)
-            returns = envelope.returns = Flow(
-                (one.known_end, one.lease.charge) for one in held if one.known_end is not None
-            )
+            returns = envelope.returns = Flow(envelope.ends)
         known = envelope.claims[rank] = Claims(envelope, returns, rank)
     return known

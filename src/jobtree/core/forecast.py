@@ -3,7 +3,7 @@
 Computed from the same case that will be resolved, for the instant of the promise. Nothing here decides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -13,13 +13,19 @@ from jobtree.core.books import GPU_HOUR, EnvelopeState
 from jobtree.core.cover import commitment
 from jobtree.core.foresee import Foresight
 from jobtree.core.foreseen import Foreseen
+from jobtree.core.giveway import loans, own_envelopes
 from jobtree.core.holds import kept_back
+from jobtree.core.lease import EnvelopeKey
 from jobtree.core.odds import kill_odds
 from jobtree.core.payers import candidates
 from jobtree.core.promise import LOTTERY, Promise
 from jobtree.core.purse import Split, funding_at
+from jobtree.core.reach import payers_there, reaches
+from jobtree.core.recall import family_promises
+from jobtree.core.reserve import placeable_ever
 from jobtree.core.resolve import Board, Case
 from jobtree.core.runs import RunState
+from jobtree.core.settle import newest_first
 from jobtree.core.takings import Docket
 from jobtree.core.world import World
 
@@ -55,11 +61,12 @@ def forecast(world: World, state: RunState) -> Outcome:
         return undated_forecast(world, state, promise)
     docket = Foreseen(world, state, promise)
     taken = structural(docket)
-    _, lacking = funding_at(world, state, promise.width, promise.pod_size, docket.at, promise.rank)
+    terms = (world, state, promise.width, promise.pod_size, docket.at, promise.rank)
+    _, lacking = funding_at(*terms, only=payers_there(world, state, promise), recall=False)
     return Outcome(
         deficit=deficit_now(world, promise, docket),
         funding_deficit=lacking,
-        remedies=tuple(remedies(docket, taken)),
+        remedies=(*remedies(docket, taken), *recalled(world, state, lacking)),
         odds=odds_of(docket, taken),
     )
 
@@ -96,6 +103,34 @@ def remedies(docket: Docket, taken: Sequence[int] | None) -> list[Remedy]:
     return listed
 
 
+def recalled(world: World, state: RunState, lacking: int) -> Iterator[Remedy]:
+    """Money that the owner's family has by then: the newest of it comes back (C11)."""
+    if not lacking:
+        return
+    runs: dict[str, RunState] = {}
+    left = lacking
+    for other, gpus in family_charges(world, state):
+        if left > 0:
+            left -= gpus
+            runs[other.uid] = other
+    yield Remedy("Recall", lacking, tuple(runs.values()))
+
+
+def family_charges(world: World, state: RunState) -> Iterator[tuple[RunState, int]]:
+    """Who has the owner's money when the Run's promise is due, newest first, and for how many GPUs."""
+    due = state.promise.at if state.promise is not None and state.promise.at is not None else world.now
+    begun = [
+        (promise.at or 0, promise.rank, promise.run, dict(promise.funding)[one.key])
+        for one in own_envelopes(world, state, due)
+        for promise in family_promises(world, one, state.promise.rank if state.promise else None)
+        if (promise.at or 0) <= due
+    ]
+    for _, _, run, gpus in sorted(begun, reverse=True):
+        yield world.runs[run], gpus
+    for lease in newest_first(loans(world, state, due)):
+        yield world.runs[lease.run], lease.gpus
+
+
 def lottery_gpus(case: Case) -> int:
     """GPUs still missing when everything but the lottery is taken."""
     free = {room.node: room.free for room in case.nodes}
@@ -123,20 +158,33 @@ def undated_forecast(world: World, state: RunState, promise: Promise) -> Outcome
     """A Run that nothing known will start: what would help (R9)."""
     shape = state.shape
     assert shape is not None
-    split, lacking = funding_at(world, state, shape.min, promise.pod_size, world.now, promise.rank)
+    terms = (world, state, shape.min, promise.pod_size, world.now, promise.rank)
+    payers = payers_with_room(world, state, promise.pod_size)
+    split, lacking = funding_at(*terms, only=payers)
     helps: list[Remedy] = []
     if lacking:
-        helps += money_remedies(world, state, split, lacking)
+        helps += money_remedies(world, state, split, lacking, payers)
     missing = capacity_missing(world, state, promise.pod_size)
     if missing:
         helps.append(Remedy("AddCapacity", missing[0], message=missing[1]))
     return Outcome(0, lacking, tuple(helps), {})
 
 
-def money_remedies(world: World, state: RunState, split: Split, lacking: int) -> list[Remedy]:
+def payers_with_room(world: World, state: RunState, size: int) -> frozenset[EnvelopeKey] | None:
+    """The Run's payers that pay where the empty fleet could hold it; None: all of them, or nobody."""
+    sets = reaches(world, state)
+    if len(sets) == 1:
+        return None
+    room = [one for one in sets if placeable_ever(Foresight(world, state, size, None, 0, one))]
+    return frozenset().union(*(one.payers or () for one in room)) or None
+
+
+def money_remedies(
+    world: World, state: RunState, split: Split, lacking: int, only: frozenset[EnvelopeKey] | None = None
+) -> list[Remedy]:
     """Raise an envelope of its own, or ask a sponsor."""
     found = []
-    payers = candidates(world, state)
+    payers = [one for one in candidates(world, state) if only is None or one.envelope.key in only]
     own = next((payer.envelope for payer in payers if payer.class_ != "Borrowed"), None)
     if own is not None:
         found += raises(world, state, own, dict(split).get(own.key, 0) + lacking)

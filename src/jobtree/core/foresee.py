@@ -16,6 +16,7 @@ from jobtree.core.books import FOREVER
 from jobtree.core.horizon import LEVELS, Horizon, base_demand
 from jobtree.core.promise import FREE, LOTTERY, STRUCTURAL, Level, Rank
 from jobtree.core.purse import Split, funding_at, money_instants, opens_then
+from jobtree.core.reach import ANYWHERE, Reach
 from jobtree.core.runs import RunState
 from jobtree.core.shape import Shape
 from jobtree.core.skyline import Entry, Skyline, Standpoint, skyline
@@ -41,8 +42,14 @@ class Outlook(msgspec.Struct, frozen=True):
 class Foresight:
     """One look ahead for one Run, behind the promises made before its rank."""
 
-    def __init__(
-        self, world: World, state: RunState, size: int, rank: Rank | None, not_before: int = 0
+    def __init__(  # noqa: PLR0913, PLR0917  for whom, behind whom, from when, paid by whom
+        self,
+        world: World,
+        state: RunState,
+        size: int,
+        rank: Rank | None,
+        not_before: int = 0,
+        reach: Reach = ANYWHERE,
     ) -> None:
         assert state.shape is not None
         self.world = world
@@ -50,7 +57,8 @@ class Foresight:
         self.shape: Shape = state.shape
         self.rank = rank
         self.soonest = max(world.now, not_before)
-        self.demand = base_demand(state, size)
+        self.payers = reach.payers
+        self.demand = base_demand(state, size, reach.selector)
         self.size = size
         self._newcomer = rank is None and self.shape.max_duration is None
         self._standpoint = Standpoint.APART
@@ -112,7 +120,7 @@ class Foresight:
         shares = self._shares(level, width // self.size, at)
         if shares is None:
             return None
-        funding, lacking = funding_at(self.world, self.state, width, self.size, at, self.rank)
+        funding, lacking = self._funding(width, at)
         if lacking:
             return None
         aligned = at > self.world.now and opens_then(self.world, self.state, funding, at)
@@ -125,7 +133,10 @@ class Foresight:
         return next((instant for instant in later if self._paid(width, instant)), None)
 
     def _paid(self, width: int, at: int) -> bool:
-        return not funding_at(self.world, self.state, width, self.size, at, self.rank)[1]
+        return not self._funding(width, at)[1]
+
+    def _funding(self, width: int, at: int) -> tuple[Split, int]:
+        return funding_at(self.world, self.state, width, self.size, at, self.rank, only=self.payers)
 
     # Places
 

@@ -54,11 +54,7 @@ def replay(takings: Sequence[Taking], worth: Callable[[], bool], attempt: Callab
 
 def reclaims(trial: Trial, state: RunState, at: int) -> list[Taking]:
     """Provisional work that uses money kept for the Run, then unpaid work of its flavor, newest first."""
-    world = trial.world
-    takings: list[Taking] = [
-        partial(requeue, trial, other, at, Why(Reason.RECLAIMED), "Reclaimed")
-        for other in provisional_runs(trial, state)
-    ]
+    world, takings = trial.world, list(withdrawals(trial, state, at))
     if world.fleet.flavor(state.flavor).unpaid_slots:
         unpaid = [
             lease
@@ -69,6 +65,27 @@ def reclaims(trial: Trial, state: RunState, at: int) -> list[Taking]:
         widths: dict[RunKey, int] = {}  # of malleable Runs, after what was listed so far
         takings += [one for lease in newest_first(unpaid) for one in surrenders(trial, lease, at, widths)]
     return takings
+
+
+def withdrawals(trial: Trial, state: RunState, at: int) -> Iterator[Taking]:
+    for other in provisional_runs(trial, state):
+        yield partial(requeue, trial, other, at, Why(Reason.RECLAIMED), "Reclaimed")
+
+
+def funded_without(trial: Trial, states: Iterable[RunState], funded: Callable[[], bool]) -> bool:
+    """Whether a start can be paid, if provisional work goes that uses money kept for it.
+
+    Only then may unpaid work give way to it: with its place, never with the money of that part of it which
+    somebody pays for.
+    """
+    if funded():
+        return True
+    mark, now = trial.mark(), trial.world.now
+    for taking in [one for state in states for one in withdrawals(trial, state, now)]:
+        taking()
+    found = trial.mark() > mark and funded()
+    trial.rollback(mark)
+    return found
 
 
 def provisional_runs(trial: Trial, state: RunState) -> list[RunState]:

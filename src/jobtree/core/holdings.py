@@ -89,6 +89,25 @@ class Holdings:
             self.unopen(name)
             self.open(lease)
 
+    def lift(self, budget: str) -> tuple[list[Lease], list[Lease]]:
+        """Take the budget's open leases off the books, so that its caps can change under them."""
+        leases, charged = (
+            [held.lease for held in kept.values() if held.envelope.key[0] == budget]
+            for kept in (self.held, self.charged)
+        )
+        for lease in leases:
+            self.unopen(lease.name)
+        for lease in charged:
+            self.discharge(lease.name)
+        return leases, charged
+
+    def lay_back(self, lifted: tuple[list[Lease], list[Lease]]) -> None:
+        leases, charged = lifted
+        for lease in leases:
+            self.open(lease)
+        for lease in charged:
+            self.charge(lease)
+
     def occupy_node(self, node: str, sign: int) -> None:
         """A node came anew, or goes: its part of the leases that stand on it."""
         for name in self.by_node.get(node, ()):
@@ -154,7 +173,7 @@ class Holdings:
         else:
             del envelope.leases[lease.name]
         if held.known_end is not None:
-            envelope.forget(ends=True)
+            envelope.note_end(held.known_end, lease.charge, sign)
         if sign > 0:  # a lease less never brings an instant nearer
             self._alarms.watch_envelope(envelope)
             if held.run is not None and held.run.quotas:

@@ -4,12 +4,14 @@ Money is promised like GPUs. What an envelope gets back is kept for those promis
 waits without a date because open-ended Runs hold the money keeps what comes back until it has enough.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from jobtree.core.books import FOREVER, EnvelopeState
 from jobtree.core.flow import charge_on, claims_on
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise, Rank
+from jobtree.core.recall import Back, given_back
 from jobtree.core.runs import RunState
 
 if TYPE_CHECKING:
@@ -17,21 +19,30 @@ if TYPE_CHECKING:
 
 
 def spare_charge(  # noqa: PLR0913, PLR0917  from when to when, for whom, behind whom
-    world: "World", envelope: EnvelopeState, at: int, end: int, run: RunKey, rank: Rank | None
+    world: "World",
+    envelope: EnvelopeState,
+    at: int,
+    end: int,
+    run: RunKey,
+    rank: Rank | None,
+    back: Back = (),
 ) -> int:
-    """Charge that somebody could take from ``at`` to ``end`` without touching what was promised before."""
-    known, own = claims_on(world, envelope, rank), envelope.promises.get(run)
+    """Charge that somebody could take from ``at`` to ``end`` without touching what was promised before.
+
+    ``back`` is what the envelope's owner could recall for it.
+    """
+    known, own = claims_on(envelope, rank), envelope.promises.get(run)
     now_free = envelope.account.free_charge()
     dated = own if own is not None and own.at is not None and (rank is None or own.rank <= rank) else None
     yielding = rank is not None and bool(world.provisional)
-    if dated is None and not yielding and end >= FOREVER:
+    if dated is None and not yielding and not back and end >= FOREVER:
         lowest = known.lowest_after(at)
         change = known.change(at)
         free = now_free + (change if lowest is None else min(change, lowest))
     else:
         frees = []
         for instant in (at, *known.within(at, end)):
-            then = now_free + known.change(instant)
+            then = now_free + known.change(instant) + given_back(back, instant)
             if dated is not None:
                 then += _own(envelope, dated, instant)
                 if rank is None and instant > at and dated.at is not None and dated.at <= instant:
@@ -84,15 +95,20 @@ def kept_back(world: "World", state: RunState, envelope: EnvelopeState, at: int)
     others = [promise for promise in envelope.promises.values() if promise.run != state.key]
     if not others:
         return None
-    if state.provisional and all(
-        promise.at is None or promise.at - at >= provisional_notice(world, state) for promise in others
-    ):
+    if flows_through(world, state, others, at):
         return None
     end = FOREVER
     if state.shape is not None and state.shape.max_duration is not None:
         end = (at if state.since is None else state.since) + state.shape.max_duration
     rank = state.standing(at)
     return spare_charge(world, envelope, at, end, state.key, rank)
+
+
+def flows_through(world: "World", state: RunState, promises: Iterable[Promise], at: int) -> bool:
+    """Whether the Run is provisional and enough time remains before any of these (R6)."""
+    return state.provisional and all(
+        promise.at is None or promise.at - at >= provisional_notice(world, state) for promise in promises
+    )
 
 
 def provisional_notice(world: "World", state: RunState) -> int:

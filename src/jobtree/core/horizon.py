@@ -21,7 +21,8 @@ from jobtree.core.holdings import Held
 from jobtree.core.lease import RunKey
 from jobtree.core.payers import last_closing
 from jobtree.core.promise import LOTTERY, Level, Promise, Rank
-from jobtree.core.room import Demand, NodeState
+from jobtree.core.reach import reach_of
+from jobtree.core.room import Demand, NodeState, Selector
 from jobtree.core.runs import RunState
 from jobtree.core.steps import shrink_steps
 from jobtree.core.world import World
@@ -386,17 +387,23 @@ def first_to_yield(world: World, rank: Rank | None) -> int | None:
     return min((since for since in began if since is not None and rank[0] <= since), default=None)
 
 
-def base_demand(state: RunState, size: int) -> Demand:
-    """A pod as horizons see it: where it may stand, without CPU and memory."""
+def base_demand(state: RunState, size: int, paid_on: Selector = ()) -> Demand:
+    """A pod as horizons see it: where it may stand and is paid for, without CPU and memory."""
     assert state.shape is not None
-    return Demand(size=size, tolerations=state.shape.tolerations, node_selector=state.shape.node_selector)
+    return Demand(
+        size=size,
+        tolerations=state.shape.tolerations,
+        node_selector=state.shape.node_selector,
+        paid_on=paid_on,
+    )
 
 
 def is_kept(world: World, domain: Domain, promise: Promise) -> bool:
     """Whether the domain can still keep its share of a promise, in pods of that promise's size."""
     if promise.at is None:
         return True
-    one = horizon(world, domain, base_demand(world.runs[promise.run], promise.pod_size), promise.rank)
+    demand = base_demand(world.runs[promise.run], promise.pod_size, reach_of(world, promise))
+    one = horizon(world, domain, demand, promise.rank)
     at, end = max(promise.at, world.now), FOREVER if promise.end is None else promise.end
     gpus = sum(share for name, share in promise.shares if name == domain.name)
     return one.pods(promise.level, at, end, promise.run, promise.rank) * promise.pod_size >= gpus

@@ -6,6 +6,7 @@ fixed. First what has happened (Runs that ended, were cancelled, lost a node) an
 creation order, again and again until a pass changes nothing; then growth, with what is left.
 """
 
+from collections import deque
 from operator import itemgetter
 
 from jobtree.api.lease import ClosureReason
@@ -18,13 +19,13 @@ from jobtree.core.chances import Chances
 from jobtree.core.elastic import Stalled, grow_runs, shrink_to
 from jobtree.core.follow import gives_up_at, released, waits_for
 from jobtree.core.lease import RunKey
+from jobtree.core.mend import mend_disturbed, mend_promises
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.recover import on_failed_nodes, recover
-from jobtree.core.reserve import broken, refund
 from jobtree.core.restart import part_with_evicted, restart
 from jobtree.core.runs import FINISHED, RunState
 from jobtree.core.settle import settle_cuts, settle_envelope, settle_quota
-from jobtree.core.together import in_gang, look_again, start_together
+from jobtree.core.together import in_gang, start_together
 from jobtree.core.tree import children_of
 from jobtree.core.trial import Trial
 from jobtree.core.verdicts import verdict_on
@@ -33,6 +34,8 @@ from jobtree.core.world import World
 
 def plan(world: World) -> Plan:
     """What to do now. Pure: the same world gives the same plan, and is left as it was."""
+    if at_rest(world):
+        return Plan()
     trial = Trial(world)
     attention = set(world.attention)
     try:
@@ -40,6 +43,20 @@ def plan(world: World) -> Plan:
     finally:
         trial.rollback()
         world.attention = attention
+
+
+def at_rest(world: World) -> bool:
+    """Whether nothing happened, nothing is due and nobody need be asked: a pass would decide nothing."""
+    happened = world.attention or world.shaken or world.edited or world.cordons or world.ledger.amended
+    return (
+        not happened
+        and all(
+            (not flavor.eager or flavor.asked == flavor.gains)
+            and (not world.queue or flavor.served == flavor.gains)
+            for flavor in world.fleet.flavors.values()
+        )
+        and world.alarms.due(world.now) is None
+    )
 
 
 class Pass:
@@ -72,6 +89,7 @@ class Pass:
         stalled, asked = grow_runs(trial)
         mend_disturbed(trial)
         moved = trial.causes(mark)
+        unasked = {world.runs[key].flavor for key in moved if world.runs[key].queued}
         said = {key: one for key, one in (self.told | self.refused).items() if self._still(key, one)}
         return Plan(
             actions=tuple(trial.actions()),
@@ -80,6 +98,7 @@ class Pass:
             cordons=tuple(sorted(world.cordons)),
             asked=asked,
             settled=tuple(key for key in settled if key not in moved),
+            served=tuple(name for name in sorted(world.fleet.flavors) if name not in unasked),
         )
 
     def _still(self, key: RunKey, verdict: Verdict) -> bool:
@@ -201,39 +220,6 @@ def withdraw(trial: Trial, state: RunState) -> None:
         trial.act("Withdraw", state, trial.world.now, Why(Reason.CANCELLED, promise.name), promise=promise)
 
 
-def mend_promises(trial: Trial) -> None:
-    """Look again at promises that may be broken, oldest first.
-
-    All after lost nodes or cut budgets, else those of edited Runs and those that this pass has touched so
-    far: the others hold, so a world read anew from its objects, where all are looked at, plans the same.
-    """
-    world, disturbed = trial.world, trial.disturbed()
-    for state in promised(world) if world.shaken or world.edited or disturbed else ():
-        if state.key in world.edited and state.waiting:
-            look_again(trial, state, Reason.EDITED)
-        elif not (world.shaken or state.key in disturbed):
-            continue
-        elif (reason := broken(world, state)) is not None:
-            look_again(trial, state, reason)
-        elif not refund(trial, state):
-            continue
-        disturbed = trial.disturbed()
-
-
-def mend_disturbed(trial: Trial) -> None:
-    """Promises that starts of this very pass crowded out: counting is by GPUs, placing is by nodes."""
-    world, disturbed = trial.world, trial.disturbed()
-    for state in promised(world) if disturbed else ():
-        if state.key in disturbed and state.waiting and broken(world, state) is not None:
-            look_again(trial, state, Reason.CROWDED_OUT)
-
-
-def promised(world: World) -> list[RunState]:
-    """Runs with a promise, in the order in which the promises were made."""
-    found = [(state.promise.rank, state) for state in world.runs.values() if state.promise is not None]
-    return [state for _, state in sorted(found, key=itemgetter(0))]
-
-
 def pass_time(trial: Trial, until: int) -> None:
     """Everything due up to that instant, at its own instant, in order."""
     world = trial.world
@@ -293,7 +279,10 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
     changed = True
     while changed:
         changed, chances = False, Chances(world)
-        for order in list(world.queue):
+        world.line.begin_round()
+        turns = deque(world.line.to_ask(chances.most))
+        while turns:
+            order = turns.popleft()
             state = world.runs[order[1:]]
             flavor = world.fleet.flavor(state.flavor)
             if not state.queued or seen.get(state.key, state.seen) == flavor.gains:
@@ -306,6 +295,7 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
             seen[state.key] = flavor.gains
             if trial.mark() != mark:
                 changed, chances = True, Chances(world)
+                turns = deque(one for one in world.line.to_ask(chances.most) if one > order)
             if verdict is not None:
                 refused[state.key] = verdict
         mark = trial.mark()

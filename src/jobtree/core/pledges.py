@@ -1,6 +1,6 @@
-"""Pledges: hours, credits and aggregate caps that promises count on (R2: money is promised like GPUs).
+"""Pledges: hours and credits that promises count on (R2: money is promised like GPUs).
 
-Concurrency of one envelope is held in ``holds``. What several envelopes share, and what is used up for good,
+Concurrency of one envelope is held in ``holds``, what several share in ``pools``. What is used up for good
 is counted here: whoever starts, or is promised a start, behind a promise must leave what that one needs.
 By an instant t a declared Run has taken all its time, an open-ended one what it used until t and an hour at
 least (C5). So there is a bound for the instant of the start and one for each promise that follows it.
@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from jobtree.api.quantities import HOUR, MILLI
-from jobtree.core.books import FOREVER, Cap, EnvelopeState, credits_used
+from jobtree.core.books import FOREVER, EnvelopeState, credits_used
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise, Rank
 from jobtree.core.runs import RunState
-from jobtree.core.world import World
 
 Left = Callable[[int], int]
 
@@ -92,37 +91,3 @@ def use_limits_of(  # noqa: PLR0913, PLR0917  the same, of a Run that is known b
                 money = lambda by, most=max_credits, of=envelopes: most - credits_used(of, by)  # noqa: E731
                 cost = rate * envelope.price
                 yield label, most_gpus(known, money, at, span, cost, declared=declared)
-
-
-def cap_charge(  # noqa: PLR0913, PLR0917  from when to when, for whom, behind whom
-    world: World, cap: Cap, at: int, end: int, run: RunKey, rank: Rank | None
-) -> int:
-    """Charge that a cap leaves from ``at`` to ``end``, by known ends and behind promises on its envelopes."""
-    keys = {one.key for one in cap.envelopes}
-    known = promises_on(cap.envelopes, run, rank)
-    ends = [
-        (world.held[name].known_end, lease.charge, world.held[name].run)
-        for one in cap.envelopes
-        for name, lease in one.leases.items()
-    ]
-
-    def left(instant: int) -> int:
-        free = cap.account.free_charge()
-        for known_end, charge, holder in ends:
-            yields = rank is not None and holder is not None and holder.yields_to(rank)
-            if yields or (known_end is not None and known_end <= instant):
-                free += charge
-        for promise in known:
-            if (promise.at or 0) <= instant < (FOREVER if promise.end is None else promise.end):
-                free -= sum(gpus for key, gpus in promise.funding if key in keys) * MILLI
-        return free
-
-    own = next((one.promises[run] for one in cap.envelopes if run in one.promises), None)
-    mine = 0 if own is None else sum(gpus for key, gpus in own.funding if key in keys) * MILLI
-    found = left(at)
-    for promise in known:
-        later = promise.at or 0
-        if at < later < end:
-            due = own is not None and own.at is not None and own.at <= later and rank is None
-            found = min(found, max(left(later), mine) if due else left(later))
-    return found

@@ -48,7 +48,7 @@ class Promised:
         holders = [domain.promises for domain in domains]
         for key, _ in promise.funding:
             if key in self._ledger.envelopes:
-                self._ledger.envelopes[key].forget(ends=False)
+                self._ledger.envelopes[key].forget()
                 holders.append(self._ledger.envelopes[key].promises)
         for holder in holders:
             if present:

@@ -3,14 +3,18 @@
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
+import msgspec
+
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
 from jobtree.core.cover import commitment
 from jobtree.core.holds import spare_charge
 from jobtree.core.lease import EnvelopeKey
 from jobtree.core.payers import Candidate, candidates
-from jobtree.core.pledges import cap_charge, use_limits
+from jobtree.core.pledges import use_limits
+from jobtree.core.pools import cap_pool, lent_pool, quota_pools
 from jobtree.core.promise import Rank
+from jobtree.core.recall import Back, family_promises, lends_to_family, recallable
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
@@ -27,16 +31,46 @@ def funding_at(  # noqa: PLR0913, PLR0917  one question with its circumstances
     *,
     empty: bool = False,
     only: AbstractSet[EnvelopeKey] | None = None,
+    recall: bool = True,
 ) -> tuple[Split, int]:
-    """Who would pay for that width at that instant, in pods of that size, in the order of C2; what lacks."""
+    """Who would pay for that width at that instant, in pods of that size, in the order of C2; what lacks.
+
+    Where money lacks, an owner's own Run counts on what it could recall by then (C11).
+    """
+    ask = Ask(world, state, at, rank, empty=empty)
+    found = _split(ask, width, size, only)
+    if found[1] and recall and not empty and lends_to_family(world, state, rank):
+        recalled = _split(msgspec.structs.replace(ask, recall=True), width, size, only)
+        found = found if recalled[1] else recalled
+    return found
+
+
+class Ask(msgspec.Struct, frozen=True, eq=False):
+    """One question with its circumstances."""
+
+    world: World
+    state: RunState
+    at: int
+    rank: Rank | None
+    empty: bool = False
+    recall: bool = False  # what its owner lends to the family comes back
+
+    def back(self, candidate: Candidate, envelopes: list[EnvelopeState]) -> Back:
+        """What could be recalled for these envelopes, if they are the Run's own."""
+        if not self.recall or candidate.tier:
+            return ()
+        return recallable(self.world, envelopes, self.at, self.state.key, self.rank)
+
+
+def _split(ask: Ask, width: int, size: int, only: AbstractSet[EnvelopeKey] | None) -> tuple[Split, int]:
     split: list[tuple[EnvelopeKey, int]] = []
     still = width
     shared: dict[str, int] = {}  # GPUs taken so far under each limit that several payers share
-    for candidate in candidates(world, state):
+    for candidate in candidates(ask.world, ask.state):
         if only is not None and candidate.envelope.key not in only:
             continue
-        gpus = min(still, future_gpus(world, state, candidate, at, rank, empty=empty))
-        bounds = list(shared_limits(world, state, candidate, at, rank, empty=empty))
+        gpus = min(still, future_gpus(ask, candidate))
+        bounds = list(shared_limits(ask, candidate))
         gpus = min([gpus, *(most - shared.get(limit, 0) for limit, most in bounds)])
         gpus = gpus // size * size  # one pod has one payer (C3)
         if gpus > 0:
@@ -49,61 +83,68 @@ def funding_at(  # noqa: PLR0913, PLR0917  one question with its circumstances
     return tuple(split), still
 
 
-def future_gpus(  # noqa: PLR0913  one question with its circumstances
-    world: World, state: RunState, candidate: Candidate, at: int, rank: Rank | None, *, empty: bool
-) -> int:
+def future_gpus(ask: Ask, candidate: Candidate) -> int:
     """GPUs that the candidate's own limits leave from that instant on (or when it is empty)."""
+    world, state, at, rank = ask.world, ask.state, ask.at, ask.rank
     envelope = candidate.envelope
-    span = commitment(state, envelope, at)
-    if empty:
+    span, end = commitment(state, envelope, at), _end(state, at)
+    if ask.empty:
         if envelope.retired_at is not None or envelope.end <= at:
             return 0
         bounds = [envelope.spec.concurrency]
     elif envelope.open_at(at):
-        shape = state.shape
-        end = FOREVER if shape is None or shape.max_duration is None else at + shape.max_duration
-        bounds = [spare_charge(world, envelope, at, end, state.key, rank) // MILLI]
+        back = ask.back(candidate, [envelope])
+        bounds = [spare_charge(world, envelope, at, end, state.key, rank, back) // MILLI]
     else:
         return 0
-    bounds += _account_limits(envelope.account, span, at, empty=True)
+    bounds += _account_limits(envelope.account, span, at)
     if candidate.class_ == "Borrowed":
-        bounds += _account_limits(envelope.lent, span, at, empty=empty)
+        bounds += _account_limits(envelope.lent, span, at)
+        if not ask.empty:
+            bounds += lent_pool(world, envelope, state.key, rank).gpus(MILLI, at, end, span)
     if envelope.max_credits is not None and span:
         left = envelope.max_credits - credits_used([envelope], at)
         bounds.append(left // (MILLI * span * envelope.price))
-    if not empty:
+    if not ask.empty:
         bounds += [gpus for _, gpus in use_limits(state, envelope, rank, MILLI, at, span)]
     return max(0, min(bounds))
 
 
-def shared_limits(  # noqa: PLR0913  one question with its circumstances
-    world: World, state: RunState, candidate: Candidate, at: int, rank: Rank | None, *, empty: bool
-) -> Iterator[tuple[str, int]]:
+def shared_limits(ask: Ask, candidate: Candidate) -> Iterator[tuple[str, int]]:
     """Caps, quotas and borrowing, which the candidate shares with others: by name, the GPUs they leave."""
-    envelope = candidate.envelope
-    span = commitment(state, envelope, at)
+    world, state, at, envelope = ask.world, ask.state, ask.at, candidate.envelope
+    span, end = commitment(state, envelope, at), _end(state, at)
     shape = state.shape
     if candidate.class_ == "Borrowed" and shape and shape.max_borrow is not None:
         yield "borrow", shape.max_borrow
     for cap in envelope.caps:
-        bounds = _account_limits(cap.account, span, at, empty=True)
-        if not empty and cap.account.max_charge < FOREVER:
-            end = FOREVER if shape is None or shape.max_duration is None else at + shape.max_duration
-            bounds.append(max(0, cap_charge(world, cap, at, end, state.key, rank)) // MILLI)
+        bounds = _account_limits(cap.account, span, at)
+        if not ask.empty and cap.account.max_charge < FOREVER:
+            pool = cap_pool(world, cap, state.key, ask.rank, ask.back(candidate, cap.envelopes))
+            bounds.append(max(0, pool.charge(at, end)) // MILLI)
         if cap.max_credits is not None and span:
             left = cap.max_credits - credits_used(cap.envelopes, at)
             bounds.append(left // (MILLI * span * envelope.price))
         yield from (("cap " + cap.account.label, bound) for bound in bounds)
     for quota in state.quotas:
-        bounds = _account_limits(quota, span, at, empty=empty)
+        bounds = _account_limits(quota, span, at)
         yield from (("quota " + quota.label, bound) for bound in bounds)
+    for pool in quota_pools(world, state, ask.rank) if not ask.empty else ():
+        bounds = list(pool.gpus(MILLI, at, end, span))
+        yield from (("quota " + pool.account.label, bound) for bound in bounds)
 
 
-def _account_limits(account: Account, span: int, at: int, *, empty: bool) -> list[int]:
-    """GPUs that an account leaves: by its charge (all of it, when empty) and by hours, which stay used."""
+def _end(state: RunState, at: int) -> int:
+    """When the Run is certain to have ended, if it starts then."""
+    shape = state.shape
+    return FOREVER if shape is None or shape.max_duration is None else at + shape.max_duration
+
+
+def _account_limits(account: Account, span: int, at: int) -> list[int]:
+    """GPUs that an account leaves: by its charge, when empty, and by hours, which stay used."""
     found = []
     if account.max_charge < FOREVER:
-        found.append((account.max_charge if empty else account.free_charge()) // MILLI)
+        found.append(account.max_charge // MILLI)
     left = account.free_use(at)
     if left is not None and span:
         found.append(left // (MILLI * span))
@@ -116,6 +157,8 @@ def money_instants(world: World, state: RunState, after: int) -> list[int]:
     for candidate in candidates(world, state):
         envelope = candidate.envelope
         found.add(envelope.start)
+        if not candidate.tier:  # what is promised to the family can be recalled once it has begun
+            found.update(promise.at or 0 for promise in family_promises(world, envelope, None))
         found.update(_late_enough(state, envelope, after))
         for one in envelope.kin:
             for name in one.leases:
@@ -125,6 +168,9 @@ def money_instants(world: World, state: RunState, after: int) -> list[int]:
             for promise in one.promises.values():
                 if promise.end is not None:
                     found.add(promise.end)
+    for pool in quota_pools(world, state, None):
+        found.update(end for end, _, _ in pool.ends if end is not None)
+        found.update(promise.end for promise, _ in pool.claims if promise.end is not None)
     return sorted(at for at in found if after < at < FOREVER)
 
 

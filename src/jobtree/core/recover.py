@@ -20,6 +20,7 @@ from jobtree.core.giveway import (
     surrenders,
     take_least,
 )
+from jobtree.core.jointly import look_again
 from jobtree.core.lease import Lease, RunKey, join_pods, number_of, pods_of
 from jobtree.core.pack import pick
 from jobtree.core.payers import candidates
@@ -28,7 +29,6 @@ from jobtree.core.reserve import broken
 from jobtree.core.room import Demand
 from jobtree.core.runs import Pod, RunState
 from jobtree.core.settle import demote, newest_first, pays_on, repay
-from jobtree.core.together import look_again
 from jobtree.core.trial import Terms, Trial
 from jobtree.core.world import World
 

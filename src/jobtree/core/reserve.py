@@ -1,14 +1,16 @@
 """Reservations: a promise is made, kept, moved earlier, or slips with a reason (R1, R5, R9)."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import msgspec
 
 from jobtree.core.foresee import Foresight, Outlook
 from jobtree.core.horizon import immunity, is_kept
 from jobtree.core.lottery import commitment_of, nonce_for
-from jobtree.core.promise import FREE, Promise, Rank, Slip, add_slip
-from jobtree.core.purse import funding_at
+from jobtree.core.promise import FREE, LOTTERY, Promise, Rank, Slip, add_slip
+from jobtree.core.purse import Split, funding_at
+from jobtree.core.reach import agree, payers_there, reaches
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Trial
@@ -56,7 +58,23 @@ def turn_behind(world: World, state: RunState) -> int:
 
 
 def look(world: World, state: RunState, size: int, rank: Rank | None, not_before: int = 0) -> Outlook | None:
-    return Foresight(world, state, size, rank, not_before).look()
+    """The best start there is, where the Run's payers pay (C3)."""
+    sets = reaches(world, state)
+    looks = (Foresight(world, state, size, rank, not_before, one).look() for one in sets)
+    found = [one for one in looks if one is not None]
+    if found or len(sets) == 1:
+        return best_of(world, found)
+    mixed = Foresight(world, state, size, rank, not_before).look()
+    return mixed if mixed is not None and agree(world, state.flavor, mixed.shares, mixed.funding) else None
+
+
+def best_of(world: World, found: Sequence[Outlook]) -> Outlook | None:
+    """The earliest, but one without a lottery if it comes within ``maxNotice`` of that (R1)."""
+    drawn = min((one for one in found if one.level == LOTTERY), key=attrgetter("at"), default=None)
+    other = min((one for one in found if one.level != LOTTERY), key=attrgetter("at"), default=None)
+    if drawn is None or other is None:
+        return drawn or other
+    return other if other.at <= drawn.at + world.policy.max_notice_ms else drawn
 
 
 def filled(world: World, state: RunState, promise: Promise, found: Outlook | None) -> Promise:
@@ -64,14 +82,13 @@ def filled(world: World, state: RunState, promise: Promise, found: Outlook | Non
     shape = state.shape
     assert shape is not None
     if found is None:
-        split, lacking = funding_at(world, state, shape.min, promise.pod_size, world.now, None, empty=True)
         return msgspec.structs.replace(
             promise,
             at=None,
             level=FREE,
             width=shape.min,
             shares=(),
-            funding=() if lacking or not placeable_ever(world, state, promise.pod_size) else split,
+            funding=payable_ever(world, state, promise.pod_size),
             end=None,
             firm_until=0,
             window_aligned=False,
@@ -92,15 +109,24 @@ def filled(world: World, state: RunState, promise: Promise, found: Outlook | Non
     )
 
 
-def placeable_ever(world: World, state: RunState, size: int) -> bool:
+def payable_ever(world: World, state: RunState, size: int) -> Split:
+    """Who would pay for the least width with all their money, where the empty fleet could hold it."""
+    assert state.shape is not None
+    for one in reaches(world, state):
+        split, lacking = funding_at(
+            world, state, state.shape.min, size, world.now, None, empty=True, only=one.payers
+        )
+        if not lacking and placeable_ever(Foresight(world, state, size, None, 0, one)):
+            return split
+    return ()
+
+
+def placeable_ever(sight: Foresight) -> bool:
     """Whether the fleet, empty, could hold the Run at its least width."""
-    shape = state.shape
-    assert shape is not None
-    sight = Foresight(world, state, size, None)
-    pods = shape.min // size
+    shape, pods = sight.shape, sight.shape.min // sight.size
     if not shape.spread:
         return any(one.capacity >= pods for one in sight.horizons)
-    chunk = max(1, shape.group // size) if shape.group else 1
+    chunk = max(1, shape.group // sight.size) if shape.group else 1
     return sum(one.capacity // chunk for one in sight.horizons) * chunk >= pods
 
 
@@ -153,13 +179,14 @@ def is_news(before: Promise, after: Promise) -> bool:
 def refund(trial: Trial, state: RunState) -> bool:
     """Count on other payers where those that a promise counts on cannot pay it any longer, but others can."""
     world, promise = trial.world, state.promise
-    if promise is None or promise.at is None or state.half_paid:
+    if promise is None or promise.at is None:
         return False
     at, payers = max(promise.at, world.now), frozenset(key for key, _ in promise.funding)
     terms = (world, state, promise.width, promise.pod_size, at, promise.rank)
     if not funding_at(*terms, only=payers)[1]:
         return False
-    after = msgspec.structs.replace(promise, funding=funding_at(*terms)[0])
+    split, _ = funding_at(*terms, only=payers_there(world, state, promise))
+    after = msgspec.structs.replace(promise, funding=split)
     trial.act("Move", state, world.now, Why(Reason.FUNDING_LOST, promise.name), promise=after)
     return True
 
@@ -167,17 +194,20 @@ def refund(trial: Trial, state: RunState) -> bool:
 def broken(world: World, state: RunState) -> Reason | None:
     """Why a promise can no longer be kept as it stands; None where it can (R2, R5).
 
-    That of a Run which holds a part of what it is promised is judged when it is due or queues again.
+    That of a Run which holds a part of what it is promised is judged by ``mend``, as if it had queued again.
     """
     promise = state.promise
     if promise is None or promise.at is None or state.shape is None or state.half_paid:
         return None
-    at = max(promise.at, world.now)
+    at, crowded = max(promise.at, world.now), None
     domains = world.fleet.flavor(promise.flavor).domains
     for name, _ in promise.shares:
         if name not in domains:
             return Reason.NODES_LOST
         if not is_kept(world, domains[name], promise):
-            return Reason.NODES_LOST if name in world.diminished else Reason.CROWDED_OUT
-    _, lacking = funding_at(world, state, promise.width, promise.pod_size, at, promise.rank)
-    return Reason.FUNDING_LOST if lacking else None
+            if name in world.diminished:
+                return Reason.NODES_LOST
+            crowded = Reason.CROWDED_OUT
+    terms, payers = (promise.width, promise.pod_size, at, promise.rank), payers_there(world, state, promise)
+    _, lacking = funding_at(world, state, *terms, only=payers)
+    return Reason.FUNDING_LOST if lacking else crowded

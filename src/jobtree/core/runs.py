@@ -11,7 +11,7 @@ from jobtree.api.run import Phase, Run
 from jobtree.core.books import Account, Tally
 from jobtree.core.lease import EnvelopeKey, Lease, RunKey
 from jobtree.core.promise import Order, Promise, Rank
-from jobtree.core.reasons import Verdict
+from jobtree.core.reasons import Reason, Verdict
 from jobtree.core.shape import Shape, shape_of
 
 FINISHED = frozenset({"Completed", "Failed"})
@@ -216,6 +216,18 @@ class RunState:
         if shape is None or self.phase != "Running" or self.cancelled or self.unpaid or self.provisional:
             return False
         return (shape.may_grow and self.width < shape.desired) or bool(self.missing_spares())
+
+    @property
+    def told_stalled(self) -> bool:
+        """Whether it was told why it cannot grow."""
+        verdict = self.verdict
+        return verdict is not None and bool(verdict.whys) and verdict.whys[0].reason is Reason.NOT_GROWING
+
+    @property
+    def lacking_step(self) -> int | None:
+        """GPUs without which it need not be asked: it was told that it cannot grow, and wants no spares."""
+        shape = self.shape
+        return None if shape is None or shape.spares or not self.told_stalled else shape.step
 
     def missing_spares(self) -> dict[int, int]:
         """Standby pods that each group lacks."""

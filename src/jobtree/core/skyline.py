@@ -6,16 +6,15 @@ as the next could not be sooner than what it has. A skyline is remembered until 
 window changes in one of its domains; promises come and go under it.
 """
 
-from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from operator import itemgetter
 
-from jobtree.core.domain import Domain
 from jobtree.core.flavor import Flavor
 from jobtree.core.horizon import Horizon, first_to_yield, horizon
 from jobtree.core.payers import candidates
 from jobtree.core.promise import Level, Rank
-from jobtree.core.room import Demand, Selector, matches
+from jobtree.core.reach import pays_in
+from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
@@ -109,8 +108,3 @@ def skyline(world: World, state: RunState, demand: Demand, rank: Rank | None) ->
             ]
         )
     return known
-
-
-def pays_in(domain: Domain, selectors: AbstractSet[Selector]) -> bool:
-    """Whether an envelope with one of these selectors pays anywhere in this domain (C3)."""
-    return any(matches(one.node.labels, only) for one in domain.nodes.values() for only in selectors)

@@ -7,6 +7,7 @@ import msgspec
 from jobtree.core.horizon import base_demand, certain_end, immune_until
 from jobtree.core.lease import Lease, RunKey
 from jobtree.core.promise import LOTTERY, STRUCTURAL, Promise
+from jobtree.core.reach import reach_of
 from jobtree.core.resolve import Case, NodeRoom, Taking, TakingKind, Ticket
 from jobtree.core.runs import RunState
 from jobtree.core.steps import Step, shrink_steps
@@ -30,7 +31,7 @@ class Docket:
         self.at = max(world.now, promise.at or 0)
         self.state = state
         self.promise = promise
-        demand = self.demand = base_demand(state, promise.pod_size)
+        demand = self.demand = base_demand(state, promise.pod_size, reach_of(world, promise))
         self.domains = frozenset(name for name, _ in promise.shares)
         flavor = world.fleet.flavor(promise.flavor)
         self.names = {  # by domain, in order

@@ -1,28 +1,24 @@
 """Stages that start together (J3): one gang for admission, Reservation, resolution and lottery.
 
 Each member is laid out, promised and resolved like any Run, one after the other in one trial; nothing is
-kept unless all of them succeed. Their promises have one instant, one name and one commitment. A gang of
-stages starts at its full width or, where that does not fit, every malleable member at its minimum; it does
-not start on sufferance.
+kept unless all of them succeed. What a gang may take is what a Run alone may: unpaid work gives way with its
+place and never with its money, and money is recalled only where nothing else lacks (C11, C13). A gang starts
+at its full width or, where that does not fit, every malleable member at its minimum; it does not start on
+sufferance.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import gcd
-
-import msgspec
 
 from jobtree.core.admit import why_not
 from jobtree.core.cover import refusals
 from jobtree.core.gang import Layout
-from jobtree.core.giveway import Taking, recalls, reclaims, take_least
+from jobtree.core.giveway import funded_without, recalls, reclaims, take_least
 from jobtree.core.hopes import hopeful
-from jobtree.core.promise import Order, Promise, Slip, add_slip
+from jobtree.core.jointly import find_date_together, pod_size, promise_together
 from jobtree.core.reasons import Reason, Verdict, Why
-from jobtree.core.reserve import behind_all, blank_promise, filled, hoped_from, is_news, look, renew
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Trial
-
-MAX_TURNS = 64  # members asked in turn for one instant that suits all
 
 Widths = dict[str, int]  # by UID; 0: no GPUs
 
@@ -30,14 +26,6 @@ Widths = dict[str, int]  # by UID; 0: no GPUs
 def in_gang(state: RunState) -> bool:
     """Whether it waits to start together with others."""
     return bool(state.gang) and state.phase != "Running"
-
-
-def look_again(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
-    """Promise another start, to a Run or to all of its gang."""
-    if state.gang:
-        renew_together(trial, state, reason, not_before)
-    else:
-        renew(trial, state, reason, not_before)
 
 
 def start_together(trial: Trial, state: RunState) -> Verdict | None:
@@ -67,30 +55,22 @@ def options(party: Sequence[RunState]) -> list[Widths]:
     return [full] if full == least else [full, least]
 
 
-def pod_size(trial: Trial, state: RunState) -> int:
-    shape = state.shape
-    if shape is None:
-        return 0
-    flavor = trial.world.fleet.flavors.get(shape.flavor)
-    return shape.pod_size(flavor.biggest_node if flavor else 1)
-
-
 def reasons(trial: Trial, party: Sequence[RunState]) -> list[Why]:
     """Why they cannot start: what one of them lacks, else what they lack together."""
     world = trial.world
     alone: list[Why] = []
-    sums: dict[str, tuple[RunState, int, int]] = {}
+    sums: dict[str, int] = {}
     for one in party:
         shape = one.shape
         if shape is None:
             continue
         flavor, size = world.fleet.flavors.get(shape.flavor), pod_size(trial, one)
         alone += why_not(trial, one, shape, flavor, size)
-        first, gpus, unit = sums.get(shape.flavor, (one, 0, 0))
-        sums[shape.flavor] = (first, gpus + shape.min, gcd(unit, size))
+        sums[shape.flavor] = sums.get(shape.flavor, 0) + shape.min
     short = [why for why in alone if why.reason is not Reason.HELD]
-    for name, (first, gpus, unit) in sums.items():
-        short += refusals(world, first, gpus, unit, world.now)
+    least = {one.uid: one.shape.min for one in party if one.shape is not None}
+    short += short_of_money(trial, party, least)
+    for name, gpus in sums.items():
         free = world.fleet.flavor(name).free
         if free < gpus:
             short.append(Why(Reason.NO_FREE_SLOTS, f"flavor {name}", free, gpus))
@@ -99,32 +79,60 @@ def reasons(trial: Trial, party: Sequence[RunState]) -> list[Why]:
 
 def start_at(trial: Trial, party: Sequence[RunState], widths: Widths) -> bool:
     """Start all members, on free slots, else on those of unpaid work, else with recalled money."""
-    now = trial.world.now
+    now, kinds = trial.world.now, of_each_flavor(party)
 
     def attempt() -> bool:
-        mark = trial.mark()
-        for one in party:
-            if not place(trial, one, widths[one.uid]):
-                trial.rollback(mark)
-                return False
-        for one in party:
-            if one.promise is not None:
-                cause = Why(Reason.SUPERSEDED, one.promise.name)
-                trial.act("Supersede", one, now, cause, promise=one.promise)
-        return True
+        return place_all(trial, party, widths)
 
-    if attempt():
+    def funded() -> bool:
+        return not any(short_of_money(trial, party, widths))
+
+    def reclaim() -> bool:
+        # As for a Run alone: unpaid work gives way with its place, never with what others pay for it.
+        if not funded_without(trial, kinds, funded):
+            return False
+        takings = [one for state in kinds for one in reclaims(trial, state, now)]
+        return take_least(trial, takings, funded, attempt)
+
+    if attempt() or reclaim():
         return True
-    takings: list[Taking] = []
-    seen: set[str] = set()
+    if funded():
+        return False
+    loans = [one for state in kinds for one in recalls(trial, state, now)]
+    return take_least(trial, loans, funded, lambda: attempt() or reclaim())
+
+
+def of_each_flavor(party: Sequence[RunState]) -> list[RunState]:
+    """One member for each flavor: all of them have one owner and the same payers (J2)."""
+    found: dict[str, RunState] = {}
     for one in party:
-        if one.shape is not None and one.flavor not in seen:
-            seen.add(one.flavor)
-            takings += reclaims(trial, one, now)
-    if take_least(trial, takings, lambda: True, attempt):
-        return True
-    leader = next(one for one in party if one.shape is not None)
-    return take_least(trial, recalls(trial, leader, now), lambda: True, attempt)
+        if one.shape is not None:
+            found.setdefault(one.flavor, one)
+    return list(found.values())
+
+
+def short_of_money(trial: Trial, party: Sequence[RunState], widths: Widths) -> Iterator[Why]:
+    """Why nobody pays for them: for one of them, or for all of one flavor together."""
+    world, now = trial.world, trial.world.now
+    for first in of_each_flavor(party):
+        same = [one for one in party if one.shape is not None and one.flavor == first.flavor]
+        sizes = [pod_size(trial, one) for one in same]
+        for one, size in zip(same, sizes, strict=True):
+            yield from refusals(world, one, widths[one.uid], size, now)
+        yield from refusals(world, first, sum(widths[one.uid] for one in same), gcd(*sizes), now)
+
+
+def place_all(trial: Trial, party: Sequence[RunState], widths: Widths) -> bool:
+    """All members start, in place of what they are promised, or nothing is kept."""
+    mark = trial.mark()
+    if not all(place(trial, one, widths[one.uid]) for one in party):
+        trial.rollback(mark)
+        return False
+    for one in party:
+        if one.promise is not None:
+            cause = Why(Reason.SUPERSEDED, one.promise.name)
+            trial.act("Supersede", one, trial.world.now, cause, promise=one.promise)
+    return True
 
 
 def place(trial: Trial, state: RunState, width: int) -> bool:
@@ -133,113 +141,3 @@ def place(trial: Trial, state: RunState, width: int) -> bool:
     cause = Why(Reason.ADMITTED, state.owner, width, width) if state.shape else Why(Reason.NO_GPUS)
     trial.act("Start", state, now, cause, pod_size=size)
     return state.shape is None or Layout(trial, state, size, now, "Start").place(width)
-
-
-# Promises
-
-
-def promise_together(trial: Trial, party: Sequence[RunState]) -> None:
-    """One promise for all: the first instant that suits every member, behind those promised already.
-
-    The widest is asked first, since it is the hardest to place; the others come behind it in rank too.
-    """
-    gpus = sorted((one for one in party if one.shape is not None), key=widest_first)
-    tree = trial.world.kin.tree_of(gpus[0])
-    assert tree is not None
-    number = 1 + max(one.reservations for one in trial.world.kin.children(tree))
-    blank = [blank_promise(trial.world, one, pod_size(trial, one), tree, number) for one in gpus]
-    settle_on_instant(trial, gpus, behind_all(trial.world, gpus, blank), None)
-
-
-def widest_first(state: RunState) -> tuple[int, Order]:
-    return (-state.shape.min if state.shape else 0, state.order)
-
-
-def settle_on_instant(
-    trial: Trial,
-    party: Sequence[RunState],
-    before: Sequence[Promise],
-    reason: Reason | None,
-    not_before: int = 0,
-) -> None:
-    """Ask the members in turn until one instant suits all; where none does, all wait without a date."""
-    world = trial.world
-    for _ in range(MAX_TURNS):
-        mark = trial.mark()
-        made = [
-            promise_one(trial, one, promise, reason, not_before)
-            for one, promise in zip(party, before, strict=True)
-        ]
-        instants = {promise.at for promise in made}
-        if len(instants) == 1:
-            return
-        trial.rollback(mark)
-        if None in instants:
-            break
-        not_before = max(at for at in instants if at is not None)
-    undated = [filled(world, one, promise, None) for one, promise in zip(party, before, strict=True)]
-    if not payable_when_empty(trial, undated):
-        undated = [msgspec.structs.replace(promise, funding=()) for promise in undated]
-    for one, promise, after in zip(party, before, undated, strict=True):
-        record(trial, one, promise, after, reason)
-
-
-def payable_when_empty(trial: Trial, promises: Sequence[Promise]) -> bool:
-    """Whether the payers that each member counts on could pay for all of them at once (C12)."""
-    wanted: dict[tuple[str, str], int] = {}
-    for promise in promises:
-        for key, gpus in promise.funding:
-            wanted[key] = wanted.get(key, 0) + gpus
-    envelopes = trial.world.ledger.envelopes
-    return all(promise.funding for promise in promises) and all(
-        gpus <= envelopes[key].spec.concurrency for key, gpus in wanted.items()
-    )
-
-
-def promise_one(
-    trial: Trial, state: RunState, before: Promise, reason: Reason | None, not_before: int
-) -> Promise:
-    rank = None if reason is None or before.at is None else before.rank
-    found = look(trial.world, state, before.pod_size, rank, not_before)
-    return record(trial, state, before, filled(trial.world, state, before, found), reason)
-
-
-def record(trial: Trial, state: RunState, before: Promise, after: Promise, reason: Reason | None) -> Promise:
-    """Make the promise or, with a reason, move it: later is a slip."""
-    world = trial.world
-    if reason is None:
-        trial.act("Reserve", state, world.now, Why(Reason.RESERVED, after.name), promise=after)
-        return after
-    slips = before.slips
-    if before.at is not None and (after.at is None or after.at > before.at):
-        slips = add_slip(slips, Slip(before.at, after.at, str(reason)))
-    after = msgspec.structs.replace(after, slips=slips)
-    trial.act("Move", state, world.now, Why(reason, before.name), promise=after)
-    return after
-
-
-def find_date_together(trial: Trial, party: Sequence[RunState]) -> None:
-    """Something new is known: perhaps there is an instant that suits all who wait without one (R9)."""
-    found = sorted(
-        ((one.promise, one) for one in party if one.promise is not None), key=lambda pair: pair[0].rank
-    )
-    before = [msgspec.structs.replace(promise, pod_size=pod_size(trial, one)) for promise, one in found]
-    party = [one for _, one in found]
-    not_before = max(hoped_from(trial.world, promise) for promise in before)
-    mark = trial.mark()
-    settle_on_instant(trial, party, behind_all(trial.world, party, before), Reason.RESERVED, not_before)
-    if any(one.promise is not None and one.promise.at is None for one in party):
-        trial.rollback(mark)
-        settle_on_instant(trial, party, before, Reason.RESERVED, not_before)
-    if not any(one.promise and is_news(promise, one.promise) for promise, one in found):
-        trial.rollback(mark)
-
-
-def renew_together(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
-    """Look again for the whole gang, in the order in which its members rank."""
-    found = [(one.promise, one) for one in trial.world.kin.members(state) if one.promise is not None]
-    found.sort(key=lambda pair: pair[0].rank)
-    before, party = [promise for promise, _ in found], [one for _, one in found]
-    for promise, one in found:
-        trial.act("Withdraw", one, trial.world.now, Why(reason, promise.name))
-    settle_on_instant(trial, party, before, reason, not_before)

@@ -1,14 +1,16 @@
-"""Transitions: what an action does to the Run itself, its leases apart.
+"""Transitions: what an action does to the Run itself, tried or for good.
 
 Each has an exact inverse: a plan tries actions on the world and takes them back. ``restore`` puts back what
-the Run's ``progress`` was, and mends every index that depends on it.
+the Run's ``progress`` was, and mends every index that depends on it. When an action is carried out for good
+its leases go with it, and what is known of the past: how long leases lasted, and which are closed.
 """
 
 from typing import TYPE_CHECKING
 
 from jobtree.api.run import Phase
 from jobtree.core.actions import Action
-from jobtree.core.attempts import begin_attempt
+from jobtree.core.attempts import RESIZES, begin_attempt
+from jobtree.core.lease import number_of
 from jobtree.core.runs import FINISHED, Progress, RunState
 
 if TYPE_CHECKING:
@@ -71,3 +73,25 @@ def look_again(world: "World", state: RunState) -> None:
     world.promised.note_provisional(state)
     world.alarms.watch_run(state)
     world.line.place(state)
+
+
+def carry_out(world: "World", action: Action) -> None:
+    """The whole action, its leases too, for good."""
+    state = world.runs[action.run]
+    transition(world, state, action)
+    for closing in action.closes:
+        lease = world.holdings.close(closing.lease, closing.at).lease
+        world.history.close(lease, closing.at, closing.reason)
+        world.intake.closed.add(closing.lease)
+    for lease in action.opens:
+        world.holdings.open(lease)
+        state.opened = max(state.opened, number_of(lease))
+    if action.closes or action.opens or action.kind in ("Start", "Restart"):
+        state.revision += 1
+        world.line.follow_leases(state)
+    if action.kind in RESIZES or state.phase != "Running":
+        state.mishaps.clear()
+    if action.closes:
+        state.evicted.clear()
+    if action.kind == "Cancel":
+        world.roster.drop(action.run)

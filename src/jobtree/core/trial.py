@@ -2,6 +2,9 @@
 
 ``act`` says what happens to a Run and why; the leases of that Run which open and close afterwards belong
 to it. So no lease ever changes without a cause.
+
+What domains and envelopes remember is kept with every lease that opens or closes, and comes back when that is
+taken back: a start that is tried in vain costs nobody else an answer.
 """
 
 from collections.abc import Iterator
@@ -29,12 +32,17 @@ class Terms(msgspec.Struct, frozen=True, eq=False):
     group: int
 
 
+Remembered = list[tuple[Any, Any]]  # domains and envelopes, each with its memory
+
+
 class Opened(msgspec.Struct, frozen=True):
     lease: Lease
+    remembered: Remembered
 
 
 class Closed(msgspec.Struct, frozen=True):
     held: Held
+    remembered: Remembered
     at: int
     reason: ClosureReason
 
@@ -61,13 +69,16 @@ class Trial:
         journal, world = self._journal, self.world
         while len(journal) > mark:
             entry = journal.pop()
+            if isinstance(entry, Acted):
+                restore(world, entry.state, entry.before)
+                continue
             if isinstance(entry, Opened):
                 world.holdings.unopen(entry.lease.name)
                 world.runs[entry.lease.run].opened -= 1
-            elif isinstance(entry, Closed):
-                world.holdings.reopen(entry.held, entry.at)
             else:
-                restore(world, entry.state, entry.before)
+                world.holdings.reopen(entry.held, entry.at)
+            for one, memory in entry.remembered:
+                one.recall(memory)
 
     def open(self, state: RunState, terms: Terms, slots: Slots, at: int, reason: OpenReason) -> Lease:
         """Put slots under lease for a Run."""
@@ -89,9 +100,18 @@ class Trial:
             rate=self.rate(terms.role),
             reason=reason,
         )
+        remembered = self._remembered(slots, terms.envelope)
         self.world.holdings.open(lease)
-        self._journal.append(Opened(lease))
+        self._journal.append(Opened(lease, remembered))
         return lease
+
+    def _remembered(self, slots: Slots, envelope: EnvelopeState) -> Remembered:
+        """What is known of the places and the payer of a lease that is about to change."""
+        nodes = self.world.fleet.nodes
+        domains = {nodes[node].domain for node, _ in slots if node in nodes}
+        found: Remembered = [(domain, domain.memory()) for domain in domains]
+        found.append((envelope, envelope.memory()))
+        return found
 
     def rate(self, role: Role) -> int:
         """What a GPU in that role costs, in thousandths."""
@@ -101,8 +121,10 @@ class Trial:
         return policy.spare_rate_milli if role == "Spare" else policy.opportunistic_rate_milli
 
     def close(self, name: str, at: int, reason: ClosureReason) -> Lease:
+        known = self.world.held[name]
+        remembered = self._remembered(known.lease.slots, known.envelope)
         held = self.world.holdings.close(name, at)
-        self._journal.append(Closed(held, at, reason))
+        self._journal.append(Closed(held, remembered, at, reason))
         return held.lease
 
     def act(self, kind: ActionKind, state: RunState, at: int, cause: Why, **details: Any) -> None:  # noqa: ANN401  fields of Action
@@ -127,6 +149,7 @@ class Trial:
                     found.update(domains[name].promises if name in domains else ())
                 for key, _ in entry.action.promise.funding:
                     found.update(envelopes[key].promises if key in envelopes else ())
+                found.update(self._under_quota(entry.action.run))
             elif isinstance(entry, Opened):
                 for one in envelopes[entry.lease.payer].kin:
                     found.update(one.promises)

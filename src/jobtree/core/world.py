@@ -19,7 +19,6 @@ from jobtree.api.run import Run
 from jobtree.core import carried
 from jobtree.core.actions import Action, Plan
 from jobtree.core.alarms import Alarms
-from jobtree.core.attempts import RESIZES
 from jobtree.core.books import EnvelopeState
 from jobtree.core.durations import History
 from jobtree.core.fleet import Fleet
@@ -28,7 +27,7 @@ from jobtree.core.holdings import Holdings
 from jobtree.core.hopes import hope_of
 from jobtree.core.intake import Intake
 from jobtree.core.kinship import Kinship
-from jobtree.core.lease import Lease, RunKey, number_of
+from jobtree.core.lease import Lease, RunKey
 from jobtree.core.ledger import Ledger
 from jobtree.core.line import Line
 from jobtree.core.promise import Promise
@@ -36,7 +35,7 @@ from jobtree.core.promised import Promised
 from jobtree.core.roster import Roster
 from jobtree.core.runs import Mishap, RunState
 from jobtree.core.strangers import Strangers
-from jobtree.core.transitions import look_again, transition
+from jobtree.core.transitions import carry_out, look_again
 
 
 class World:
@@ -98,32 +97,16 @@ class World:
         """A budget came or was edited. Its leases count against its new limits from now on."""
         if not self.ledger.knows(budget.metadata.name):
             carried.take_in_budget(self.ledger, budget)
-        lifted = self._lift(budget.metadata.name)
+        lifted = self.holdings.lift(budget.metadata.name)
         touched = self.ledger.put(budget, self.now)
         self._lay_back(lifted, touched)
 
     def drop_budget(self, name: str) -> None:
-        lifted = self._lift(name)
+        lifted = self.holdings.lift(name)
         self._lay_back(lifted, self.ledger.drop(name, self.now))
 
-    def _lift(self, budget: str) -> tuple[list[Lease], list[Lease]]:
-        """Take the budget's open leases off the books, so that its caps can change under them."""
-        leases, charged = (
-            [held.lease for held in kept.values() if held.envelope.key[0] == budget]
-            for kept in (self.held, self.holdings.charged)
-        )
-        for lease in leases:
-            self.holdings.unopen(lease.name)
-        for lease in charged:
-            self.holdings.discharge(lease.name)
-        return leases, charged
-
     def _lay_back(self, lifted: tuple[list[Lease], list[Lease]], touched: list[EnvelopeState]) -> None:
-        leases, charged = lifted
-        for lease in leases:
-            self.holdings.open(lease)
-        for lease in charged:
-            self.holdings.charge(lease)
+        self.holdings.lay_back(lifted)
         for envelope in touched:
             self.alarms.watch_envelope(envelope)
         self.shaken = True
@@ -218,15 +201,27 @@ class World:
 
     def commit(self, plan: Plan) -> None:
         """Apply a plan that was made from this very world."""
-        self.attention.clear()
-        asked = [self.fleet.flavor(name) for name in plan.asked]
-        for flavor in asked:
-            flavor.asked = flavor.gains
+        self.begin(plan)
         for action in plan.actions:
             self.apply(action)
-        for flavor in asked:
+        self.conclude(plan)
+
+    def begin(self, plan: Plan) -> None:
+        """The plan has dealt with all that was known; what its actions bring is for the next one."""
+        self.attention.clear()
+        for name in plan.asked:
+            self.fleet.flavor(name).asked = self.fleet.flavor(name).gains
+        for name in plan.served:
+            self.fleet.flavor(name).served = self.fleet.flavor(name).gains
+
+    def conclude(self, plan: Plan) -> None:
+        """All its actions are applied."""
+        for flavor in map(self.fleet.flavor, plan.asked):
             if flavor.asked >= 0:  # nobody else wants to grow since
                 flavor.asked = flavor.gains
+        for flavor in map(self.fleet.flavor, plan.served):
+            if flavor.served >= 0:  # nobody else waits since
+                flavor.served = flavor.gains
         self._tell(plan)
         self.ground.forget_closed()
         self.ledger.amended.clear()
@@ -235,31 +230,19 @@ class World:
     def _tell(self, plan: Plan) -> None:
         """Every Run remembers what it was told, and up to what it was considered."""
         for key, verdict in plan.verdicts.items():
-            if key in self.runs:
-                self.runs[key].verdict = verdict
+            state = self.runs.get(key)
+            if state is not None and state.phase == verdict.phase:  # else it is another under its name
+                state.verdict = verdict
+                self.fleet.flavor(state.flavor).eager.hear(key, state.lacking_step)
+                if state.queued:
+                    self.line.wake(state)
         for key in plan.settled:
             state = self.runs.get(key)
             if state is not None and state.shape is not None:
                 state.seen = self.fleet.flavor(state.shape.flavor).gains
                 state.hoped = hope_of(self, state) if state.promise and state.promise.at is None else None
+                self.line.lay_to_rest(state)
 
     def apply(self, action: Action) -> None:
         """Carry out one action for good."""
-        state = self.runs[action.run]
-        transition(self, state, action)
-        for closing in action.closes:
-            lease = self.holdings.close(closing.lease, closing.at).lease
-            self.history.close(lease, closing.at, closing.reason)
-            self.intake.closed.add(closing.lease)
-        for lease in action.opens:
-            self.holdings.open(lease)
-            state.opened = max(state.opened, number_of(lease))
-        if action.closes or action.opens or action.kind in ("Start", "Restart"):
-            state.revision += 1
-            self.line.follow_leases(state)
-        if action.kind in RESIZES or state.phase != "Running":
-            state.mishaps.clear()
-        if action.closes:
-            state.evicted.clear()
-        if action.kind == "Cancel":
-            self.drop_run(action.run)
+        carry_out(self, action)

@@ -21,7 +21,7 @@ from jobtree.api.run import Run
 from jobtree.api.shape import convert
 from jobtree.api.validate import problems
 from jobtree.kube.resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
-from jobtree.kube.store import Encoded, Held
+from jobtree.kube.store import Change, Encoded, Held
 
 T = TypeVar("T", bound=Object)
 
@@ -101,6 +101,15 @@ class LivePod(msgspec.Struct, frozen=True, gc=False):
     def run_uid(self) -> str:
         """The Run that controls it, as it says; empty: none."""
         return self.pod.run_uid
+
+
+def goes_well(change: Change[LivePod]) -> bool:
+    """Whether a Run's own pod has come, or does what it should: nothing has to be done about it."""
+    before, after = change
+    if after is None or (before is not None and before.value.pod.node != after.value.pod.node):
+        return False
+    live = after.value
+    return bool(live.run_uid) and not (live.pod.finished or live.deleted or live.stuck)
 
 
 class _NodeMetadata(NodeMetadata, rename="camel"):

@@ -6,7 +6,8 @@ it never touches the first. Names are an index: the last object to take a name h
 Changes wait here until ``drain``, one per object: however long the reader takes, and however often an object
 changes meanwhile, it finds what it last saw and what is there now. So the wait is bounded by the number of
 objects, what came and went unseen is never mentioned, and neither is what changes only in parts that nobody
-reads (a node's heartbeat): the version is then found here, not in a change.
+reads (a node's heartbeat): the version is then found here, not in a change. Some changes are worth knowing
+and ask for nothing (a pod runs, as it was told to): ``Patience`` says which, and the reader is woken later.
 
 A full listing is told as ``restart``, ``upsert`` for all there is, ``finish``: what did not come up is gone,
 and its deletion, which no watch told, is a change like any other. What cannot be decoded is reported and left
@@ -44,6 +45,13 @@ class Change(NamedTuple, Generic[T]):
 
     before: Held[T] | None
     after: Held[T] | None
+
+
+class Patience(NamedTuple, Generic[T]):
+    """Which changes may wait, and who is to be called when the first of them does."""
+
+    may_wait: Callable[[Change[T]], bool]
+    wake_later: Callable[[], None]
 
 
 class Unreadable(NamedTuple):
@@ -90,7 +98,7 @@ def _nothing(*_: object) -> None:
 
 
 class Store(Generic[T]):
-    """One kind. Used from one thread; ``wake`` is called when the first change starts to wait."""
+    """One kind. Used from one thread; ``wake`` is called when the first change comes that may not wait."""
 
     def __init__(
         self,
@@ -98,6 +106,7 @@ class Store(Generic[T]):
         unreadable: Callable[[Unreadable], None] = _nothing,
         wake: Callable[[], None] = _nothing,
         restamp: Callable[[T, Encoded], T] | None = None,
+        patience: Patience[T] | None = None,
     ) -> None:
         self.synced = False
         self.unreadable: dict[str, Unreadable] = {}  # what cannot be read now, by UID
@@ -105,6 +114,8 @@ class Store(Generic[T]):
         self._decode = decode
         self._report = unreadable
         self._wake = wake
+        self._patience = patience
+        self._woken = False  # since the reader last looked
         self._held: dict[str, Held[T]] = {}
         self._names: dict[tuple[str, str], str] = {}
         self._changes: dict[str, Change[T]] = {}
@@ -128,7 +139,7 @@ class Store(Generic[T]):
 
     def drain(self) -> list[Change[T]]:
         """All changes that wait, what is gone first: a name is free before it is taken again."""
-        changes, self._changes = list(self._changes.values()), {}
+        changes, self._changes, self._woken = list(self._changes.values()), {}, False
         return sorted(changes, key=lambda change: change.after is not None)
 
     # --- what a watch tells
@@ -223,9 +234,18 @@ class Store(Generic[T]):
         if _same(before, after):
             self._changes.pop(uid, None)
             return
-        if not self._changes:
+        change = Change(before, after)
+        self._call_for(change)
+        self._changes[uid] = change
+
+    def _call_for(self, change: Change[T]) -> None:
+        """The reader is called once for what waits, and once more if something must not."""
+        if self._patience is not None and self._patience.may_wait(change):
+            if not self._changes:
+                self._patience.wake_later()
+        elif not self._woken:
+            self._woken = True
             self._wake()
-        self._changes[uid] = Change(before, after)
 
     def _leave_out(self, head: Head, encoded: Encoded, broken: Exception) -> None:
         metadata = head.metadata

@@ -301,7 +301,8 @@ class Keeper:
         lost = self._lost(company, place, "its pod was deleted", failed=False) if place.is_rank else None
         self._made[key] = Made(msgspec.json.decode(answer, type=Head).metadata.uid, uid, lost)
         self._view.pods.learn(answer)
-        self._wake()
+        if self._view.pods.get(self._made[key].uid) is None:
+            self._wake()  # it was deleted before the answer came
 
     def _lost(self, company: Company, place: Place, message: str, *, failed: bool) -> Lost:
         metadata = company.run.metadata

@@ -37,6 +37,7 @@ from jobtree.manager.webhook.service import Webhook
 LOOK_SECONDS = 0.1
 RETRY_SECONDS = 5.0
 FINISH_SECONDS = 10.0
+LULL_SECONDS = 0.25  # while pods come up as they should: a thousand of them are looked at together
 LOST = 1
 
 
@@ -46,6 +47,7 @@ class Process:
         self._log = log
         self._access: Access = find_access(settings.context, settings.kubeconfig)
         self._wake = asyncio.Event()
+        self._lull: asyncio.TimerHandle | None = None
         self._elected = asyncio.Event()
         self._ending = asyncio.Event()
         self._code = 0
@@ -60,7 +62,7 @@ class Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ending.set)
         transport = PooledTransport(self._access, self._settings.request_seconds)
-        view = View(self._settings.namespace, self._report, self._woken)
+        view = View(self._settings.namespace, self._report, self._woken, self._woken_later)
         health = self._health(view)
         server = await health.serve(self._settings.health_address) if self._settings.health_address else None
         leader = Leader(leader_client(self._access), self._post(), self._hear(loop))
@@ -210,6 +212,11 @@ class Process:
 
     def _woken(self) -> None:
         self._wake.set()
+
+    def _woken_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._lull is None or self._lull.when() <= loop.time():
+            self._lull = loop.call_later(LULL_SECONDS, self._woken)
 
     def _report(self, kind: str, unreadable: Unreadable) -> None:
         said = f"a {kind} cannot be read and is left out"

@@ -19,7 +19,7 @@ from jobtree.kube.decode import LiveNode, LivePod
 from jobtree.kube.installed import POLICY_NAME, policy_written
 from jobtree.kube.requests import EVERYTHING, Selector
 from jobtree.kube.resources import BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS, Resource
-from jobtree.kube.store import Change, Encoded, Held, Store, Unreadable
+from jobtree.kube.store import Change, Encoded, Held, Patience, Store, Unreadable
 
 NEEDED = (NODES, PODS, BUDGETS, RUNS, LEASES, RESERVATIONS)
 
@@ -38,15 +38,22 @@ class Changes(NamedTuple):
 
 
 class View:
+    """``wake`` is called when something may have to be done, ``wake_later`` when pods do as they should."""
+
     def __init__(
-        self, namespace: str, report: Callable[[str, Unreadable], None], wake: Callable[[], None]
+        self,
+        namespace: str,
+        report: Callable[[str, Unreadable], None],
+        wake: Callable[[], None],
+        wake_later: Callable[[], None] = lambda: None,
     ) -> None:
         def told(kind: str) -> Callable[[Unreadable], None]:
             return lambda unreadable: report(kind, unreadable)
 
         self.policy = Store(read_policy, told("ConfigMap"), wake)
         self.nodes = Store(decode.read_live_node, told("Node"), wake)
-        self.pods = Store(decode.read_live_pod, told("Pod"), wake)
+        patience = Patience(decode.goes_well, wake_later)
+        self.pods = Store(decode.read_live_pod, told("Pod"), wake, patience=patience)
         self.budgets = Store(decode.read_budget, told("Budget"), wake, decode.restamp)
         self.runs = Store(decode.read_run, told("Run"), wake, decode.restamp)
         self.leases = Store(decode.read_lease, told("Lease"), wake, decode.restamp)

@@ -8,11 +8,12 @@ from jobtree.api.quantities import HOUR, MINUTE
 from jobtree.api.run import Run
 from jobtree.core.gang_forecast import either, joint_forecast
 from jobtree.core.reservations import from_wire, promised_together, to_wire
-from tests.unit.core.build import H100, budget, node, nodes, run, tree
+from tests.unit.core.build import H100, budget, envelope, node, nodes, run, tree
 from tests.unit.core.lab import Lab
 
 RICH = budget("org", 10_000)
 A, B = "t-a", "t-b"
+A100 = "A100-40GB"
 
 
 def stage(name: str, gpus: int = 8, beside: list[str] | None = None, **fields: Any) -> dict[str, Any]:  # noqa: ANN401  fields of a stage
@@ -106,6 +107,43 @@ def test_j3_unpaid_work_gives_way_to_a_gang_and_only_as_much_as_needed() -> None
     lab.submit(pair(at=10))
     assert phases(lab, A, B) == ["Running", "Running"]
     assert [lab.phase(f"u{number}") for number in range(3)] == ["Running", "Pending", "Pending"]
+
+
+def test_j3_half_paid_work_is_not_ended_for_the_money_of_its_other_half() -> None:
+    """There is place for the gang: what it lacks is money, and nobody gives way for that (C13, I12)."""
+    lab = Lab(nodes("nv-a", 4), budget("org", 16))
+    lab.submit(run("older", "org", 16, group=8))
+    lab.put(budget("org", 8))
+    lab.settle()
+    assert (lab["older"].width, lab["older"].unpaid) == (16, 8)
+    lab.submit(pair(4))
+    assert (lab["older"].phase, phases(lab, A, B)) == ("Running", ["Reserved", "Reserved"])
+    assert lab.endings("older") == [("BudgetExhausted", 0)]
+
+
+def test_j3_what_a_gang_recalls_counts_as_unpaid_when_it_is_packed() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org", 16), budget("org:c"))
+    lab.submit(run("child", "org:c", 16))
+    lab.submit(pair())
+    assert (phases(lab, A, B), lab.phase("child")) == (["Running", "Running"], "Pending")
+    assert [reason for reason, _ in lab.endings("child")] == ["Recalled", "Reclaimed"]
+
+
+def test_j3_a_gang_recalls_money_for_every_flavor_of_its_members() -> None:
+    parent = budget("org", envelope(8, "h"), envelope(8, "a", flavor=A100))
+    lab = Lab(nodes("nv-a", 2), nodes("nv-b", 2, flavor=A100), parent, budget("org:c"))
+    lab.submit(run("ch", "org:c", 8), run("ca", "org:c", 8, flavor=A100))
+    other = {**stage("b", beside=["a"]), "resources": {"gpuType": A100, "totalGPUs": 8}}
+    lab.submit(tree("t", "org", [stage("a"), other], at=1))
+    assert phases(lab, A, B) == ["Running", "Running"]
+    assert (lab["ch"].unpaid, lab["ca"].unpaid) == (8, 8)
+
+
+def test_j3_a_gang_that_lacks_only_place_recalls_nothing() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org", 32), budget("org:c"))
+    lab.submit(run("child", "org:c", 16))
+    lab.submit(pair())
+    assert (phases(lab, A, B), lab.endings("child")) == (["Reserved", "Reserved"], [])
 
 
 # One Reservation

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from jobtree.api.problems import InputError
-from jobtree.kube.decode import read_budget, read_lease, read_live_node, read_live_pod, read_run
+from jobtree.kube.decode import goes_well, read_budget, read_lease, read_live_node, read_live_pod, read_run
+from jobtree.kube.store import Change
 
 RUN = {
     "apiVersion": "rq.davidlangworthy.io/v1",
@@ -45,6 +46,24 @@ def test_only_a_run_that_controls_it_owns_a_pod() -> None:
 def test_a_pod_that_is_going_says_since_when() -> None:
     going = encode({"deletionTimestamp": "2026-01-01T00:00:00Z"}, spec={"containers": None}, status=None)
     assert read_live_pod(going).value.deleted == "2026-01-01T00:00:00Z"
+
+
+def test_a_pod_goes_well_while_nothing_has_to_be_done_about_it() -> None:
+    def seen(owner: dict[str, Any] | None = RUN, **status: object) -> Any:  # noqa: ANN401
+        return read_live_pod(pod(owner, status=status))
+
+    waits = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    placed, elsewhere = seen(phase="Pending"), read_live_pod(encode({"ownerReferences": [RUN]}))
+    assert goes_well(Change(None, placed))
+    assert goes_well(Change(placed, seen(phase="Running")))
+    assert not goes_well(Change(placed, seen(phase="Succeeded")))
+    assert not goes_well(Change(placed, seen(phase="Failed")))
+    assert not goes_well(Change(placed, None))
+    assert not goes_well(Change(elsewhere, placed)), "the scheduler has given it a node"
+    assert not goes_well(Change(None, seen(None, phase="Pending"))), "a stranger takes GPUs"
+    assert not goes_well(Change(placed, seen(phase="Pending", containerStatuses=[waits])))
+    going = {"ownerReferences": [RUN], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert not goes_well(Change(elsewhere, read_live_pod(encode(going))))
 
 
 def test_a_pod_with_a_quantity_that_is_none_is_refused() -> None:

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobtree.kube.store import Change, Encoded, Held, Store, Unreadable
+from jobtree.kube.store import Change, Encoded, Held, Patience, Store, Unreadable
 from tests.unit.kube.server import thing
 
 
@@ -96,6 +96,27 @@ def test_the_reader_is_woken_once_for_what_waits() -> None:
     store.drain()
     store.upsert(encoded("a", 3))
     assert len(calls) == 2
+
+
+def test_what_may_wait_wakes_the_reader_later_and_what_may_not_at_once() -> None:
+    calls: list[str] = []
+    store = Store(
+        read,
+        wake=lambda: calls.append("now"),
+        patience=Patience(
+            lambda change: change.after is not None and change.after.value < 10, lambda: calls.append("later")
+        ),
+    )
+    store.upsert(encoded("a", 1))
+    store.upsert(encoded("b", 2))
+    assert calls == ["later"], "once for all that may wait"
+    store.upsert(encoded("a", 3, size=10))
+    store.delete(encoded("b", 4))
+    assert calls == ["later", "now"], "once for what may not"
+    store.drain()
+    store.upsert(encoded("c", 5))
+    store.delete(encoded("a", 6))
+    assert calls == ["later", "now", "later", "now"]
 
 
 def test_a_new_listing_tells_only_what_is_different() -> None:

@@ -5,8 +5,8 @@ import pytest
 
 from jobtree.core.record import Record, verify
 from jobtree.kube.errors import StatusError
+from jobtree.kube.installed import FINALIZER
 from jobtree.kube.resources import BUDGETS, LEASES, PODS, RESERVATIONS, RUNS
-from jobtree.manager.carry import FINALIZER
 from tests.unit.manager.cluster import Body, Manager, Server
 from tests.unit.manager.stage import (
     POLICY,

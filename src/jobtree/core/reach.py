@@ -1,0 +1,79 @@
+"""The reach of money: on which nodes a Run's payers pay (C3), since a promise says where and paid by whom.
+
+All that a promise counts on must pay wherever its slice is. So a start is looked for once for every set of
+payers that go together: those that pay anywhere, and for each selector those that pay on all of its nodes.
+Only where none of them finds one, payers of several places are put together, each for its part of the slice.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+import msgspec
+
+from jobtree.core.domain import Domain
+from jobtree.core.lease import EnvelopeKey
+from jobtree.core.payers import candidates
+from jobtree.core.promise import Promise
+from jobtree.core.room import Selector, matches
+from jobtree.core.runs import RunState
+from jobtree.core.world import World
+
+Payers = frozenset[EnvelopeKey]
+Shares = Sequence[tuple[str, int]]
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """Payers, and the selector of the nodes on which all of them pay."""
+
+    selector: Selector = ()
+    payers: Payers | None = None  # None: all
+
+
+ANYWHERE = Reach()
+
+
+def reaches(world: World, state: RunState) -> list[Reach]:
+    """Sets of payers that go together: those that pay anywhere, then by selector."""
+    found = {one.envelope.key: one.envelope.selector for one in candidates(world, state)}
+    selectors = sorted(set(found.values()))
+    if selectors in ([], [()]):
+        return [ANYWHERE]
+    return [
+        Reach(selector, frozenset(key for key, own in found.items() if set(own) <= set(selector)))
+        for selector in selectors
+    ]
+
+
+def reach_of(world: World, promise: Promise) -> Selector:
+    """The selector of the nodes on which all who will pay for a promise pay; none where there is no such."""
+    envelopes = world.ledger.envelopes
+    found = [envelopes[key].selector for key, _ in promise.funding if key in envelopes]
+    widest = max(found, key=len, default=())
+    return widest if all(set(one) <= set(widest) for one in found) else ()
+
+
+def payers_there(world: World, state: RunState, promise: Promise) -> Payers | None:
+    """The Run's payers that pay anywhere in the promised slice; None where all of them do."""
+    payers = [one.envelope for one in candidates(world, state)]
+    if not any(one.selector for one in payers):
+        return None
+    domains = world.fleet.flavor(promise.flavor).domains
+    slice_ = [domains[name] for name, _ in promise.shares if name in domains]
+    return frozenset(one.key for one in payers if any(pays_in(domain, {one.selector}) for domain in slice_))
+
+
+def agree(world: World, flavor: str, shares: Shares, funding: Sequence[tuple[EnvelopeKey, int]]) -> bool:
+    """Whether each domain of a slice has payers enough who pay there, and each payer domains enough."""
+    domains, envelopes = world.fleet.flavor(flavor).domains, world.ledger.envelopes
+
+    def pays(name: str, key: EnvelopeKey) -> bool:
+        return pays_in(domains[name], {envelopes[key].selector})
+
+    return all(
+        gpus <= sum(paid for key, paid in funding if pays(name, key)) for name, gpus in shares
+    ) and all(paid <= sum(gpus for name, gpus in shares if pays(name, key)) for key, paid in funding)
+
+
+def pays_in(domain: Domain, selectors: AbstractSet[Selector]) -> bool:
+    """Whether an envelope with one of these selectors pays anywhere in this domain."""
+    return any(matches(one.node.labels, only) for one in domain.nodes.values() for only in selectors)

@@ -1,0 +1,68 @@
+"""Recall ahead of time: what an owner's envelope could get back from its family by a coming instant (C11).
+
+A promise of the owner's own Run may count on it: when it is due, as much as needed is paid elsewhere or
+demoted, as for any start. What is promised to the family and has not begun by then is not recalled: promises
+hold (R5, R6). Once it has begun it is a charge like others.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from jobtree.core.books import FOREVER, EnvelopeState
+from jobtree.core.flow import charge_on, claims_on
+from jobtree.core.lease import RunKey
+from jobtree.core.payers import class_from
+from jobtree.core.promise import Promise, Rank
+from jobtree.core.runs import RunState
+
+if TYPE_CHECKING:
+    from jobtree.core.world import World
+
+Back = Sequence[tuple[int, int]]  # until when somebody of the family would have it, and the charge
+
+
+def given_back(back: Back, at: int) -> int:
+    """What would not have come back by that instant anyway."""
+    return sum([charge for end, charge in back if end > at])
+
+
+def recallable(
+    world: "World", envelopes: Iterable[EnvelopeState], at: int, run: RunKey, rank: Rank | None
+) -> Back:
+    """Charges of the family on one owner's envelopes by then: leases, and promises that have begun."""
+    found: list[tuple[int, int]] = []
+    for envelope in envelopes:
+        if envelope.by_class["shared"].amount:
+            for lease in envelope.leases.values():
+                if lease.class_ == "Shared":
+                    held = world.held[lease.name]
+                    if rank is None or held.run is None or not held.run.yields_to(rank):
+                        found.append((FOREVER if held.known_end is None else held.known_end, lease.charge))
+        for promise in family_promises(world, envelope, rank):
+            if promise.run != run and promise.at is not None and promise.at <= at:
+                end = FOREVER if promise.end is None else promise.end
+                found.append((end, charge_on(envelope, promise)))
+    return found
+
+
+def family_promises(world: "World", envelope: EnvelopeState, rank: Rank | None) -> list[Promise]:
+    """Dated promises that the envelope will pay for as money shared with the family."""
+    if not envelope.promises:
+        return []
+    claims, runs = claims_on(envelope, rank), world.runs
+    if claims.of_others is None:
+        claims.of_others = [one for one in claims.promises if runs[one.run].owner != envelope.owner]
+    return [
+        promise
+        for promise in claims.of_others
+        if class_from(world, envelope, world.runs[promise.run]) == "Shared"
+    ]
+
+
+def lends_to_family(world: "World", state: RunState, rank: Rank | None) -> bool:
+    """Whether the Run's owner has anything to recall, now or when a promise has begun."""
+    return any(
+        one.by_class["shared"].amount or family_promises(world, one, rank)
+        for one in world.ledger.by_owner.get(state.owner, ())
+        if one.spec.flavor == state.flavor
+    )
