@@ -111,7 +111,8 @@ manifests: crds ## Generate the chart's templates from config/crd and deploy/kus
 image: venv ## Build the manager's image into build/image, as root (TAG=1.2.3; FRESH=1 renews its base)
 	$(BIN)/python deploy/image/build.py $(if $(TAG),--tag $(TAG)) $(if $(FRESH),--fresh)
 
-chart: manifests ## Pack the Helm chart into build/charts, with an index: ready to be hosted
+chart: manifests ## Pack the Helm chart into build/charts, with an index: ready to be hosted (deploy/addresses.py first)
+	$(BIN)/python deploy/addresses.py
 	mkdir -p build/charts
 	helm=$$($(BIN)/python -m tests.live.binaries helm) && \
 	  $$helm package deploy/helm/gpu-fleet --destination build/charts && $$helm repo index build/charts

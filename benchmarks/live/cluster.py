@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.live.client import LIST_SECONDS, POLL_SECONDS, Client, Document, connect
 from benchmarks.live.usage import Usage, usage_of
+from jobtree.cli.livework import kept
 from jobtree.kube import requests
 from jobtree.kube.resources import (
     BUDGETS,
@@ -164,8 +165,9 @@ class Cluster:
 
 
 def run_manifest(name: str, namespace: str, owner: str, gpus: int, **fields: Any) -> Document:  # noqa: ANN401
+    """As ``kubectl runs submit`` sends it."""
     resources = {"gpuType": FLAVOR, "totalGPUs": gpus, **fields.pop("resources", {})}
-    return kind("Run", name, namespace, spec={"owner": owner, "resources": resources, **fields})
+    return kept(kind("Run", name, namespace, spec={"owner": owner, "resources": resources, **fields}))
 
 
 def kind(name: str, title: str, namespace: str = "", **parts: object) -> Document:

@@ -4,7 +4,7 @@
 the pods did not exist and their end was faked, so both are measured: with pods, which kwok ends 200 ms after
 it has started them, and without. Without pods the manager is the same program with one part exchanged
 (``podless``): where it would make a gang's pods, it says 200 ms later that they have succeeded. Decisions,
-finalizers, commits, leases, statuses and events are all written as ever.
+commits, leases, statuses and events are all written as ever.
 
 The time is that from the first submit to the last admission. A gang has one lease, and leases stay: how many
 there are is how many were admitted.

@@ -17,12 +17,12 @@ import msgspec
 from benchmarks.live.client import Client, Document, in_blocks
 from benchmarks.live.cluster import GPUS, Cluster, run_manifest
 from jobtree.kube import requests
+from jobtree.kube.installed import FINALIZER
 from jobtree.kube.requests import Request, Seen
 from jobtree.kube.resources import EVENTS, LEASES, PODS, RUNS
-from jobtree.manager.carry import FINALIZER
 
 SAMPLE_SECONDS = 60.0
-WRITES_PER_GANG = 6  # the Run, its finalizer, its commit, its lease, its pod, its event
+WRITES_PER_GANG = 5  # the Run, its commit, its lease, its pod, its event
 SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "finalizers")
 
 
@@ -85,11 +85,8 @@ class Raw:
         writer = self._cluster.account.writer
         metadata = {"name": f"raw-{number}", "namespace": namespace}
         run = bare(self._sample.run)
-        submit = requests.create(RUNS, run | {"metadata": metadata, "status": {}})
-        made = await self._made(self._cluster.client, submit)
-        patch = {"metadata": {"finalizers": [FINALIZER]}}
-        seen = Seen(metadata["name"], namespace, made["uid"], made["resourceVersion"])
-        made = await self._made(self._cluster.account, requests.merge_patch(RUNS, seen, patch))
+        submitted = {"metadata": metadata | {"finalizers": [FINALIZER]}, "status": {}}
+        made = await self._made(self._cluster.client, requests.create(RUNS, run | submitted))
         await writer.write(requests.replace(RUNS, run | {"metadata": made}, "status"))
         lease = bare(self._sample.lease)
         lease["metadata"]["name"] = f"{namespace}-raw-{number}"

@@ -25,7 +25,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
-NAME = "ghcr.io/davidlangworthy/jobtree"
+NAME = "registry.jobtree.invalid/jobtree"
 SUITE = "bookworm"
 INCLUDED = "python3-venv,ca-certificates"
 BASE = f"localhost/jobtree-base:{SUITE}-with-authorities"

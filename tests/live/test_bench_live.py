@@ -26,11 +26,14 @@ def test_gangs() -> None:
     assert list(rows) == ["2 gangs of 8 GPUs, 40 nodes", "1 gangs of 128 GPUs, 40 nodes"]
     for figures in rows.values():
         ratio = figures["gangs per second"].value / figures["gangs per second by kube-scheduler"].value
-        assert figures["times kube-scheduler"].value == ratio
+        times = figures["times kube-scheduler"]
+        assert times.value == ratio
+        assert times.raw is not None
+        assert times.raw > 0
         assert figures["share of raw pods"].value > 0
     assert rows["2 gangs of 8 GPUs, 40 nodes"]["share of raw writes"].value > 0
-    # Run, finalizer, commit, lease, pod and event; budgets are told once for all, and sometimes later.
-    assert 5 <= rows["2 gangs of 8 GPUs, 40 nodes"]["writes per gang"].value <= 7
+    # Run, commit, lease, pod and event; budgets are told once for all, and sometimes later.
+    assert 4 <= rows["2 gangs of 8 GPUs, 40 nodes"]["writes per gang"].value <= 6
 
 
 @pytest.mark.parametrize("name", ["podless", "pods"])

@@ -139,6 +139,16 @@ def test_topology_shows_what_to_mend(stage: Stage, scene: Scene, ann: Person) ->
     assert len(ann.runs("topology", "-o", "json").json()["items"]) >= 9
 
 
+def test_topology_names_nodes_that_should_have_gpus_and_report_none(stage: Stage, ann: Person) -> None:
+    made = stage.scene()
+    (name,) = made.nodes("nv", 1)
+    for gpus, code in (("0", 1), ("8", 0)):
+        reported = {"status": {"capacity": {"nvidia.com/gpu": gpus}, "allocatable": {"nvidia.com/gpu": gpus}}}
+        assert stage.plane.rest.merge(f"/api/v1/nodes/{name}/status", reported).accepted
+        said = ann.runs("topology")
+        assert (said.code, f"  kubectl describe node {name}\n" in said.out) == (code, code == 1), said
+
+
 def test_an_audit_finds_pods_without_leases(stage: Stage, scene: Scene, ann: Person) -> None:
     said = ann.runs("audit")
     assert (said.code, said.out) == (0, "OK: all invariants hold, and pods and leases say the same\n"), said

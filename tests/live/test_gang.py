@@ -100,6 +100,10 @@ def test_an_image_that_does_not_exist_is_told(nodes: RealNodes) -> None:
     missing = {"spec": {"containers": [{"name": "main", "image": "images.jobtree.test/missing:1"}]}}
     scene.run("typo", "lab", 1, template=missing)
     wait_until(lambda: "PodStuck" in scene.events("typo"), "the Run says that its pod does not start")
+    events = scene.items(f"/api/v1/namespaces/{scene.name}/events")
+    (stuck,) = [event["message"] for event in events if event["reason"] == "PodStuck"][:1]
+    assert "images.jobtree.test/missing:1" in stuck
+    assert "cancel the Run and submit it with another template" in stuck
     scene.cancel("typo")
     wait_until(lambda: not scene.plane.rest.get(scene.path("typo")).accepted, "it can be cancelled")
     assert scene.endings("typo") == ["Cancelled"]

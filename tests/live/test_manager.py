@@ -313,3 +313,66 @@ def test_a_run_that_is_cancelled_leaves_nothing_behind(scene: Scene) -> None:
     wait_until(lambda: not scene.plane.rest.get(scene.path("r")).accepted, "the Run is gone")
     assert scene.endings("r") == ["Cancelled"]
     wait_until(lambda: scene.pods("r") == [], "its pods are gone")
+
+
+def set_gpus(scene: Scene, node: str, gpus: int) -> None:
+    """What its device plugin says it has."""
+    reported = {"nvidia.com/gpu": str(gpus)}
+    patch = {"status": {"capacity": reported, "allocatable": reported}}
+    assert scene.plane.rest.merge(f"/api/v1/nodes/{node}/status", patch).accepted
+
+
+def test_a_node_that_reports_no_gpus_gets_no_work_and_loses_none(scene: Scene) -> None:
+    (second,) = scene.nodes("nv-b", 1)
+    set_gpus(scene, second, 0)
+    (first,) = scene.nodes("nv-a", 1)
+    scene.budget("a", 32)
+    scene.run("runs", "a", 8)
+    scene.await_running("runs", 1)
+    assert scene.pods("runs")[0]["spec"]["nodeName"] == first
+    scene.run("waits", "a", 16)  # no lottery helps it: there are not that many
+    scene.await_phase("Reserved", "waits")
+    set_gpus(scene, first, 0)  # its device plugin restarts: that is no failure of the node
+    scene.run("later", "a", 16)
+    scene.await_phase("Reserved", "later")  # so that has been seen
+    assert (scene.phase("runs"), scene.endings("runs"), len(scene.running("runs"))) == (
+        "Running",
+        ["open"],
+        1,
+    )
+    scene.finish("runs")
+    scene.await_phase("Completed", "runs")
+    set_gpus(scene, first, 8)
+    set_gpus(scene, second, 8)
+    scene.await_running("waits", 2)
+    for run in ("waits", "later"):
+        scene.cancel(run)
+
+
+def test_a_drained_node_gives_up_ranks_and_spares(scene: Scene) -> None:
+    """Nothing is put back on a node that somebody is emptying."""
+    scene.nodes("nv-a", 4)
+    scene.budget("a", 32)
+    scene.run("r", "a", 8, spares=1, runtime={"checkpoint": "1s"})
+    scene.await_running("r", 2)
+    spare = node_of(scene, "r", "-spare-")
+    drain(scene, spare)
+    wait_until(lambda: node_of(scene, "r", "-spare-") not in ("", spare), "the spare stands elsewhere")
+    assert attempt_of(scene, "r").count("1") == 1, "its rank went on"
+    rank = node_of(scene, "r", "-0-0-")
+    second = node_of(scene, "r", "-spare-")
+    drain(scene, rank)
+    wait_until(lambda: node_of(scene, "r", "-0-0-2") == second, "the rank goes on at the spare")
+    wait_until(lambda: {node_of(scene, "r", "-spare-")}.isdisjoint({"", spare, rank, second}), "a new spare")
+    scene.cancel("r")
+
+
+def drain(scene: Scene, node: str) -> None:
+    scene.plane.kubectl("drain", node, "--force", "--grace-period=1", "--timeout=120s")
+
+
+def node_of(scene: Scene, run: str, part: str) -> str:
+    """Where the running pod with this in its name is."""
+    return next(
+        (pod["spec"]["nodeName"] for pod in scene.running(run) if part in pod["metadata"]["name"]), ""
+    )

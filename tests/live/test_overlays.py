@@ -60,7 +60,7 @@ def test_air_gapped_names_no_image_but_that_of_the_private_registry(plane: Contr
     (container,) = spec["containers"]
     assert container["image"] == "registry.internal/jobtree:0.1.0"
     assert spec["imagePullSecrets"] == [{"name": "registry-internal"}]
-    assert "ghcr.io" not in str(built(plane, "air-gapped"))
+    assert "jobtree.invalid" not in str(built(plane, "air-gapped"))
 
 
 def test_strict_lets_gpus_and_runs_come_from_jobtree_alone(plane: ControlPlane) -> None:

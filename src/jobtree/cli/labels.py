@@ -39,6 +39,11 @@ def mends(nodes: Iterable[Node]) -> Iterator[Mend]:
         yield from misplaced(node, others)
 
 
+def bare(nodes: Iterable[Node]) -> list[str]:
+    """Nodes that say which GPUs they have, by their label, and report none."""
+    return sorted(node.name for node in nodes if node.flavor and not node.gpus)
+
+
 def unlabelled(node: Node, others: list[Node]) -> Iterator[Mend]:
     if not node.flavor:
         near = agreed(others, FLAVOR_LABEL, lambda other: other.domain == node.domain)

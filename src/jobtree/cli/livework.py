@@ -22,6 +22,7 @@ from jobtree.core.shape import shape_of
 from jobtree.kube import requests
 from jobtree.kube.errors import NOT_FOUND, KubeError, StatusError
 from jobtree.kube.follow import Follow
+from jobtree.kube.installed import FINALIZER
 from jobtree.kube.requests import Seen, Selector
 from jobtree.kube.resources import BUDGETS, NODES, PODS, RUNS, Resource
 from jobtree.kube.stream import follow_changes
@@ -73,7 +74,7 @@ def check(documents: Sequence[Document]) -> None:
 
 def send(live: Live, body: dict[str, Any], *, replace: bool, dry_run: bool = False) -> dict[str, Any]:
     resource = RESOURCES[body["kind"]]
-    request = requests.create(resource, body)
+    request = requests.create(resource, kept(body))
     with told():
         try:
             answer = live.client.ask(rehearsed(request) if dry_run else request)
@@ -82,6 +83,14 @@ def send(live: Live, body: dict[str, Any], *, replace: bool, dry_run: bool = Fal
                 raise
             answer = put(live, resource, body, dry_run=dry_run)
     return {"apiVersion": resource.api_version, "kind": resource.kind, **answer}
+
+
+def kept(body: dict[str, Any]) -> dict[str, Any]:
+    """A Run goes after its leases: said here, the manager need not write that when it starts the Run."""
+    if body["kind"] != "Run" or body["spec"].get("stages"):
+        return body
+    others = [name for name in body["metadata"].get("finalizers") or () if name != FINALIZER]
+    return {**body, "metadata": {**body["metadata"], "finalizers": [*others, FINALIZER]}}
 
 
 def rehearsed(request: requests.Request) -> requests.Request:

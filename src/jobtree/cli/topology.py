@@ -15,22 +15,28 @@ kubectl runs --state cluster.yaml topology -o wide
 def command(settings: Settings) -> int:
     """Show the fleet by domain: nodes, GPUs, what is free; and how to mend labels that are missing.
 
-    The exit code is 1 if a node with GPUs cannot be used because of its labels, or looks misplaced.
+    The exit code is 1 if a node with GPUs cannot be used because of its labels, or looks misplaced, or if a
+    node that is labelled with a flavor reports no GPUs.
     """
     from jobtree.api.nodes import read_node
-    from jobtree.cli.labels import mends
+    from jobtree.cli.labels import bare, mends
     from jobtree.cli.output import print_objects
     from jobtree.cli.session import read
     from jobtree.cli.topologytable import print_topology
 
     cluster = read(settings, pods=True)
-    wrong = list(mends(read_node(body, key[2]) for key, body in cluster.objects.of("Node")))
+    nodes = [read_node(body, key[2]) for key, body in cluster.objects.of("Node")]
+    wrong, empty = list(mends(nodes)), bare(nodes)
     if not settings.human:
         print_objects(settings, [body for _, body in cluster.objects.of("Node")])
-        return Exit.NO if wrong else Exit.OK
+        return Exit.NO if wrong or empty else Exit.OK
     print_topology(settings, cluster)
     if wrong:
         click.echo("labels to mend:")
     for one in wrong:
         click.echo(f"  {one.command}  # {one.why}")
-    return Exit.NO if wrong else Exit.OK
+    if empty:
+        click.echo("nodes with a flavor that report no GPUs: is their device plugin running?")
+    for name in empty:
+        click.echo(f"  kubectl describe node {name}")
+    return Exit.NO if wrong or empty else Exit.OK

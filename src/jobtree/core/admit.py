@@ -206,6 +206,7 @@ def retell(world: World, runs: Iterable[RunKey]) -> list[RunKey]:
         size = shape.pod_size(flavor.biggest_node if flavor else 1)
         state.verdict = Verdict("Reserved", tuple(why_not(trial, state, shape, flavor, size)))
         if state.verdict != verdict:
+            world.line.wake(state)
             changed.append(state.key)
     return changed
 

@@ -9,7 +9,7 @@ world in which everybody is asked plans the same. Bounds are shared by all Runs 
 import msgspec
 
 from jobtree.api.quantities import MILLI
-from jobtree.core.books import FOREVER
+from jobtree.core.books import FOREVER, EnvelopeState
 from jobtree.core.ceilings import Ceilings
 from jobtree.core.cover import Means, refusals
 from jobtree.core.domain import Domain
@@ -20,15 +20,13 @@ from jobtree.core.hopes import hopeful
 from jobtree.core.horizon import base_demand, horizon
 from jobtree.core.lease import RunKey
 from jobtree.core.loaned import Loaned
-from jobtree.core.payers import candidates
-from jobtree.core.reasons import Reason
+from jobtree.core.payers import candidates, payers_of
 from jobtree.core.room import Demand
 from jobtree.core.runs import RunState
 from jobtree.core.shape import Shape
+from jobtree.core.sleepers import Like, told_of_place
 from jobtree.core.sureties import Sureties
 from jobtree.core.world import World
-
-OF_PLACE = frozenset({Reason.NO_FREE_SLOTS, Reason.GROUP_TOO_LARGE, Reason.HELD})
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -58,9 +56,37 @@ class Chances:
         self._halves: dict[str, bool] = {}
         self._offering: dict[tuple[str, int], list[Domain]] = {}
         self._lent: dict[tuple[str, str], int] = {}
+        self._free_wholes: dict[tuple[str, int], int] = {}
         self._sureties = Sureties(world)
         self._ceilings = Ceilings(world)
         self._loaned = Loaned(world)
+
+    def most(self, like: Like) -> int:
+        """GPUs that could be there now at most for waiting Runs that are alike: who needs more sleeps on."""
+        world, flavor = self._world, self._world.fleet.flavor(like.flavor)
+        if world.shaken or flavor.biggest_node != like.biggest_node or self._half_paid(flavor):
+            return FOREVER
+        payers = payers_of(world, like.owner, like.flavor, like.sponsors)
+        lent = sum(self._lent_from(one.envelope) for one in payers if one.tier == 0)
+        if not like.place:
+            return sum(max(0, one.envelope.account.free_charge()) // MILLI for one in payers) + lent
+        if lent or flavor.unpaid_slots:
+            return flavor.free + flavor.unpaid_slots + lent
+        return self._whole(flavor, like.size)
+
+    @staticmethod
+    def _lent_from(envelope: EnvelopeState) -> int:
+        """GPUs that an envelope pays for others of the family, at most."""
+        used = envelope.by_class
+        return -(-(used["shared"].amount + used["spare"].amount) // MILLI)
+
+    def _whole(self, flavor: Flavor, size: int) -> int:
+        """Free GPUs in whole pods of that size, wherever they are."""
+        known = self._free_wholes.get((flavor.name, size))
+        if known is None:
+            pods = sum(domain.most_pods(size) for domain in flavor.in_pack_order(size))
+            known = self._free_wholes[flavor.name, size] = pods * size
+        return known
 
     def none(self, state: RunState) -> bool:
         """Whether asking this Run is certain to change nothing, not even what it was told."""
@@ -223,8 +249,3 @@ class Chances:
         else:
             pods = one.pods(0, now, end, run, None)
         return max(0, pods) // kind.chunk * kind.chunk
-
-
-def told_of_place(state: RunState) -> bool:
-    """Whether the Run was told that only place lacks."""
-    return state.verdict is not None and all(why.reason in OF_PLACE for why in state.verdict.whys)

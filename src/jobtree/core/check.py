@@ -165,7 +165,7 @@ def books_equal_replay(world: World, replay: Replay) -> Iterator[Violation]:
     """I10: every envelope's totals are those of its leases, added up one by one."""
     used: dict[EnvelopeKey, dict[str, int]] = {key: dict(sums) for key, sums in replay.settled.items()}
     open_now: dict[EnvelopeKey, dict[str, int]] = {}
-    for held in world.held.values():
+    for held in (*world.held.values(), *world.holdings.charged.values()):
         lease, name = held.lease, use_class(held.lease)
         for sums, amount in ((open_now, 1), (used, world.now - lease.start)):
             by_class = sums.setdefault(lease.payer, {})

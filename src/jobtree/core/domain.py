@@ -17,7 +17,7 @@ from jobtree.core.room import Demand, NodeState
 
 Option = tuple[int, int, list[str]]  # free GPUs, pods that fit, nodes by name
 Horizons = dict[tuple[object, ...], Any]
-Memory = tuple["Census | None", dict[Demand, int], dict[Demand, list[Option]], Horizons]
+Memory = tuple["Census | None", dict[Demand, int], dict[Demand, list[Option]], Horizons, Horizons]
 
 
 class Census(NamedTuple):
@@ -48,6 +48,7 @@ class Domain:
         "nodes",
         "promises",
         "skylines",
+        "stands",
         "unpaid_slots",
     )
 
@@ -63,6 +64,7 @@ class Domain:
         self.unpaid_slots = 0  # of them under Opportunistic leases
         self.promises: dict[RunKey, Promise] = {}  # that count on this domain
         self.horizons: Horizons = {}  # remembered by horizon
+        self.stands: Horizons = {}  # likewise: who stands here until when, whatever pod is asked about
         self._census: Census | None = None
         self._placeable: dict[Demand, int] = {}
         self._options: dict[Demand, list[Option]] = {}
@@ -85,8 +87,7 @@ class Domain:
 
     def _count(self, demand: Demand) -> int:
         if demand.plain and self.admitted(demand) is None:
-            size = demand.size
-            return sum([len(names) * (free // size) for free, names in enumerate(self.buckets) if names])
+            return self.most_pods(demand.size)
         return sum([pods * len(names) for _, pods, names in self.options(demand)])
 
     def options(self, demand: Demand) -> list[Option]:
@@ -112,6 +113,10 @@ class Domain:
                     if pods:
                         grouped.setdefault((free, pods), []).append(name)
         return [(free, pods, sorted(found)) for (free, pods), found in sorted(grouped.items())]
+
+    def most_pods(self, size: int) -> int:
+        """Pods of that size that fit here now, if they may stand on every node."""
+        return sum([len(names) * (free // size) for free, names in enumerate(self.buckets) if names])
 
     def reach(self, demand: Demand) -> int:
         """At most so many such pods fit here, whatever else stands in their way."""
@@ -157,15 +162,16 @@ class Domain:
     def forget_horizons(self) -> None:
         """Who will be gone from here when is no longer what it was."""
         self.horizons = {}
+        self.stands = {}
         self.skylines.clear()
 
     def memory(self) -> Memory:
         """What is remembered, before a change that may be taken back."""
-        return self._census, self._placeable, self._options, self.horizons
+        return self._census, self._placeable, self._options, self.horizons, self.stands
 
     def recall(self, memory: Memory) -> None:
         """All is again as it was when these answers were remembered."""
-        self._census, self._placeable, self._options, self.horizons = memory
+        self._census, self._placeable, self._options, self.horizons, self.stands = memory
 
     def forget_nodes(self) -> None:
         self.forget()

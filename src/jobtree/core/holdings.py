@@ -4,6 +4,8 @@ An open lease occupies slots, counts against the limits of its payer and of the 
 up the Run's width. What was posted is kept with it, so that closing undoes exactly that, whatever has changed
 since. ``unopen`` is the exact inverse of ``open``, ``reopen`` of ``close``: a trial needs no copy of the
 world. A closed lease leaves nothing behind but its sums in the books.
+
+A lease whose Run cannot be read is only charged: its payer pays on, and nobody plans with it.
 """
 
 from collections.abc import Iterable
@@ -41,6 +43,7 @@ class Holdings:
         self._alarms = alarms
         self._line = line
         self.held: dict[str, Held] = {}
+        self.charged: dict[str, Held] = {}  # of Runs that cannot be read
         self.by_node: dict[str, dict[str, None]] = {}  # names of open leases
         self._spent: dict[str, int] = {}  # use of closed leases whose Run has not come yet, by its UID
 
@@ -66,6 +69,19 @@ class Holdings:
         self.settle_run(held, at, -1)
         self._hold(held)
 
+    def charge(self, lease: Lease) -> None:
+        """Its payer pays for it, and that is all that is known of it."""
+        held = self.charged[lease.name] = self.holding(lease)
+        bill(held, 1)
+        self._alarms.watch_envelope(held.envelope)
+
+    def discharge(self, name: str) -> None:
+        """The inverse of charge; of a lease that is not charged, nothing."""
+        held = self.charged.pop(name, None)
+        if held is not None:
+            bill(held, -1)
+            self._gain_money(held, 1)
+
     def repost(self, names: Iterable[str]) -> None:
         """Known ends or limits changed: post these leases anew."""
         for name in names:
@@ -73,12 +89,24 @@ class Holdings:
             self.unopen(name)
             self.open(lease)
 
-    def lift(self, budget: str) -> list[Lease]:
+    def lift(self, budget: str) -> tuple[list[Lease], list[Lease]]:
         """Take the budget's open leases off the books, so that its caps can change under them."""
-        leases = [held.lease for held in self.held.values() if held.envelope.key[0] == budget]
+        leases, charged = (
+            [held.lease for held in kept.values() if held.envelope.key[0] == budget]
+            for kept in (self.held, self.charged)
+        )
         for lease in leases:
             self.unopen(lease.name)
-        return leases
+        for lease in charged:
+            self.discharge(lease.name)
+        return leases, charged
+
+    def lay_back(self, lifted: tuple[list[Lease], list[Lease]]) -> None:
+        leases, charged = lifted
+        for lease in leases:
+            self.open(lease)
+        for lease in charged:
+            self.charge(lease)
 
     def occupy_node(self, node: str, sign: int) -> None:
         """A node came anew, or goes: its part of the leases that stand on it."""
@@ -137,7 +165,7 @@ class Holdings:
 
     def _post(self, held: Held, sign: int) -> None:
         lease, envelope = held.lease, held.envelope
-        envelope.by_class[use_class(lease)].open(reported_amount(lease), lease.start, sign)
+        bill(held, sign)
         if lease.role == "Opportunistic":
             return
         if sign > 0:
@@ -146,8 +174,6 @@ class Holdings:
             del envelope.leases[lease.name]
         if held.known_end is not None:
             envelope.note_end(held.known_end, lease.charge, sign)
-        for account in accounts(held):
-            account.open(lease.charge, lease.start, held.known_end, sign)
         if sign > 0:  # a lease less never brings an instant nearer
             self._alarms.watch_envelope(envelope)
             if held.run is not None and held.run.quotas:
@@ -207,6 +233,15 @@ class Holdings:
         for name in flavors:
             self._fleet.flavor(name).gains += sign
         held.envelope.give_back(sign)
+
+
+def bill(held: Held, sign: int) -> None:
+    """Its payer's books, and every limit that it counts against."""
+    lease = held.lease
+    held.envelope.by_class[use_class(lease)].open(reported_amount(lease), lease.start, sign)
+    if lease.role != "Opportunistic":
+        for account in accounts(held):
+            account.open(lease.charge, lease.start, held.known_end, sign)
 
 
 def accounts(held: Held) -> Iterable[Account]:

@@ -4,9 +4,12 @@ The queue holds what waits by creation, and what holds GPUs that nobody pays for
 those that wait. A running Run that wants more GPUs or lacks spares is eager in its flavor, once its pause
 since the last change is over (E1); until then it ripens. One that is wider than it wants to be is noted for
 the next plan.
+
+Of the queue only those are asked who are awake, or whom something that came free could help (``sleepers``).
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -15,6 +18,7 @@ from jobtree.core.lease import RunKey
 from jobtree.core.promise import Order
 from jobtree.core.runs import RunState
 from jobtree.core.seats import reseat
+from jobtree.core.sleepers import Like, Sleepers
 
 if TYPE_CHECKING:
     from jobtree.core.world import World
@@ -24,22 +28,53 @@ class Line:
     def __init__(self, world: "World") -> None:
         self._world = world
         self.queue: list[Order] = []  # Runs that wait, or hold GPUs that nobody pays for
+        self._awake: dict[Order, None] = {}  # of those: whoever must be asked
+        self._sleepers = Sleepers()
+        self._came: set[Order] = set()  # into the queue, since this round of asking began
+        self._left: set[Order] = set()
         self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
 
     def place(self, state: RunState) -> None:
         """Put the Run into the queue or take it out, as it stands now."""
         belongs = state.waiting or (state.unpaid > 0 and not state.cancelled)
-        if belongs and not state.queued:
+        if not belongs:
+            self.leave(state)
+            return
+        if not state.queued:
             insort(self.queue, state.order)
             state.queued = True
+            swap(state.order, self._left, self._came)
             self._world.fleet.flavor(state.flavor).served = -1
-        elif not belongs:
-            self.leave(state)
+        self.wake(state)
 
     def leave(self, state: RunState) -> None:
         if state.queued:
             del self.queue[bisect_left(self.queue, state.order)]
             state.queued = False
+            swap(state.order, self._came, self._left)
+            self._sleepers.wake(state.order)
+            self._awake.pop(state.order, None)
+
+    def wake(self, state: RunState) -> None:
+        """Something about a Run in the queue changed: it is asked whatever comes free."""
+        self._sleepers.wake(state.order)
+        self._awake[state.order] = None
+
+    def lay_to_rest(self, state: RunState) -> None:
+        """A Run in the queue was asked: most need not be asked again until something could help them."""
+        biggest = self._world.fleet.flavor(state.flavor).biggest_node
+        if state.order in self._awake and self._sleepers.lay(state, biggest):
+            del self._awake[state.order]
+
+    def begin_round(self) -> None:
+        """All who are in the queue now have their turn before those who come into it."""
+        self._came.clear()
+        self._left.clear()
+
+    def to_ask(self, most: Callable[[Like], int]) -> list[Order]:
+        """Who is to be asked in this round, in order, if at most so many GPUs could be there for each."""
+        asked = {*self._awake, *self._sleepers.roused(most)} - self._came
+        return sorted(asked)
 
     def note_wishes(self, state: RunState) -> None:
         """A running Run may be wider than it wants to be now, or want more than it has (E1, E2)."""
@@ -52,7 +87,7 @@ class Line:
         if not state.wants_more or at > world.now:
             flavor.eager.discard(state.key)
         else:
-            flavor.eager.add(state.key)
+            flavor.eager.add(state.order)
             flavor.asked = -1
         if state.wants_more and at > world.now:
             heappush(self._ripening, (at, state.key))
@@ -74,3 +109,11 @@ class Line:
         else:
             state.seats = {}
             self._world.fleet.flavor(state.flavor).eager.discard(state.key)
+
+
+def swap(order: Order, undone: set[Order], done: set[Order]) -> None:
+    """Note that one thing was done, or that the other is undone."""
+    if order in undone:
+        undone.remove(order)
+    else:
+        done.add(order)

@@ -30,13 +30,17 @@ Candidates = tuple[Candidate, ...]
 
 def candidates(world: "World", state: RunState) -> Candidates:
     """All envelopes of the Run's flavor that may be asked, in the order of C2."""
-    sponsors = state.sponsors
-    key = (state.owner, state.flavor, sponsors)
+    return payers_of(world, state.owner, state.flavor, state.sponsors)
+
+
+def payers_of(world: "World", owner: str, flavor: str, sponsors: tuple[str, ...]) -> Candidates:
+    """The same for all Runs of an owner that want that flavor and name these sponsors."""
+    key = (owner, flavor, sponsors)
     known = world.ledger.candidates.get(key)
     if known is None:
-        found = list(_family(world, state.owner, state.flavor))
+        found = list(_family(world, owner, flavor))
         for number, sponsor in enumerate(sponsors):
-            found += _sponsor(world, state, sponsor, SPONSOR_TIER + number)
+            found += _sponsor(world, owner, flavor, sponsor, SPONSOR_TIER + number)
         found.sort(key=_payer_order)
         known = world.ledger.candidates[key] = _first_of_each(found)
     return known
@@ -83,9 +87,9 @@ def _family(world: "World", owner: str, flavor: str) -> Iterator[Candidate]:
                     yield Candidate(tier, "Owned" if tier == 0 else "Shared", envelope)
 
 
-def _sponsor(world: "World", state: RunState, sponsor: str, tier: int) -> Iterator[Candidate]:
+def _sponsor(world: "World", owner: str, flavor: str, sponsor: str, tier: int) -> Iterator[Candidate]:
     for envelope in world.ledger.by_owner.get(sponsor, ()):
-        if envelope.spec.flavor == state.flavor and envelope.lends_to(state.owner):
+        if envelope.spec.flavor == flavor and envelope.lends_to(owner):
             yield Candidate(tier, "Borrowed", envelope)
 
 
@@ -99,4 +103,4 @@ def _first_of_each(found: Sequence[Candidate]) -> Candidates:
 
 def sponsored(world: "World", state: RunState, sponsor: str) -> bool:
     """Whether that sponsor has anything to lend to the Run's owner."""
-    return any(True for _ in _sponsor(world, state, sponsor, SPONSOR_TIER))
+    return any(True for _ in _sponsor(world, state.owner, state.flavor, sponsor, SPONSOR_TIER))

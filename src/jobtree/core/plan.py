@@ -6,6 +6,7 @@ fixed. First what has happened (Runs that ended, were cancelled, lost a node) an
 creation order, again and again until a pass changes nothing; then growth, with what is left.
 """
 
+from collections import deque
 from operator import itemgetter
 
 from jobtree.api.lease import ClosureReason
@@ -278,7 +279,10 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
     changed = True
     while changed:
         changed, chances = False, Chances(world)
-        for order in list(world.queue):
+        world.line.begin_round()
+        turns = deque(world.line.to_ask(chances.most))
+        while turns:
+            order = turns.popleft()
             state = world.runs[order[1:]]
             flavor = world.fleet.flavor(state.flavor)
             if not state.queued or seen.get(state.key, state.seen) == flavor.gains:
@@ -291,6 +295,7 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
             seen[state.key] = flavor.gains
             if trial.mark() != mark:
                 changed, chances = True, Chances(world)
+                turns = deque(one for one in world.line.to_ask(chances.most) if one > order)
             if verdict is not None:
                 refused[state.key] = verdict
         mark = trial.mark()

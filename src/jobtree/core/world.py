@@ -98,17 +98,16 @@ class World:
         """A budget came or was edited. Its leases count against its new limits from now on."""
         if not self.ledger.knows(budget.metadata.name):
             carried.take_in_budget(self.ledger, budget)
-        held = self.holdings.lift(budget.metadata.name)
+        lifted = self.holdings.lift(budget.metadata.name)
         touched = self.ledger.put(budget, self.now)
-        self._lay_back(held, touched)
+        self._lay_back(lifted, touched)
 
     def drop_budget(self, name: str) -> None:
-        held = self.holdings.lift(name)
-        self._lay_back(held, self.ledger.drop(name, self.now))
+        lifted = self.holdings.lift(name)
+        self._lay_back(lifted, self.ledger.drop(name, self.now))
 
-    def _lay_back(self, leases: list[Lease], touched: list[EnvelopeState]) -> None:
-        for lease in leases:
-            self.holdings.open(lease)
+    def _lay_back(self, lifted: tuple[list[Lease], list[Lease]], touched: list[EnvelopeState]) -> None:
+        self.holdings.lay_back(lifted)
         for envelope in touched:
             self.alarms.watch_envelope(envelope)
         self.shaken = True
@@ -203,15 +202,27 @@ class World:
 
     def commit(self, plan: Plan) -> None:
         """Apply a plan that was made from this very world."""
-        self.attention.clear()
-        asked = [self.fleet.flavor(name) for name in plan.asked]
-        for flavor in asked:
-            flavor.asked = flavor.gains
+        self.begin(plan)
         for action in plan.actions:
             self.apply(action)
-        for flavor in asked:
+        self.conclude(plan)
+
+    def begin(self, plan: Plan) -> None:
+        """The plan has dealt with all that was known; what its actions bring is for the next one."""
+        self.attention.clear()
+        for name in plan.asked:
+            self.fleet.flavor(name).asked = self.fleet.flavor(name).gains
+        for name in plan.served:
+            self.fleet.flavor(name).served = self.fleet.flavor(name).gains
+
+    def conclude(self, plan: Plan) -> None:
+        """All its actions are applied."""
+        for flavor in map(self.fleet.flavor, plan.asked):
             if flavor.asked >= 0:  # nobody else wants to grow since
                 flavor.asked = flavor.gains
+        for flavor in map(self.fleet.flavor, plan.served):
+            if flavor.served >= 0:  # nobody else waits since
+                flavor.served = flavor.gains
         self._tell(plan)
         self.ground.forget_closed()
         self.ledger.amended.clear()
@@ -222,16 +233,17 @@ class World:
         """Every Run remembers what it was told, and up to what it was considered."""
         for key, verdict in plan.verdicts.items():
             state = self.runs.get(key)
-            if state is not None:
+            if state is not None and state.phase == verdict.phase:  # else it is another under its name
                 state.verdict = verdict
-                self.fleet.flavor(state.flavor).eager.hear(key, state.lacking_step)
+                self.fleet.flavor(state.flavor).eager.hear(key, state.stuck_like)
+                if state.queued:
+                    self.line.wake(state)
         for key in plan.settled:
             state = self.runs.get(key)
             if state is not None and state.shape is not None:
                 state.seen = self.fleet.flavor(state.shape.flavor).gains
                 state.hoped = hope_of(self, state) if state.promise and state.promise.at is None else None
-        for name in plan.served:
-            self.fleet.flavor(name).served = self.fleet.flavor(name).gains
+                self.line.lay_to_rest(state)
 
     def apply(self, action: Action) -> None:
         """Carry out one action for good."""

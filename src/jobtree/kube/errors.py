@@ -84,6 +84,14 @@ class StatusError(KubeError):
         return self.code == GONE or self.reason in ("Expired", "Gone")
 
     @property
+    def lacks_right(self) -> bool:
+        """RBAC says no, not admission: the request is sound, and succeeds once somebody grants the right.
+
+        Servers answer both alike; only RBAC names a user, a verb and a resource.
+        """
+        return self.code == FORBIDDEN and " cannot " in self.message and ' resource "' in self.message
+
+    @property
     def is_passing(self) -> bool:
         """The server is busy or unwell: the same request may succeed later."""
         return self.code == TOO_MANY or self.code >= SERVER_ERROR

@@ -1,5 +1,8 @@
 """What an installation of Jobtree is called on a cluster: its namespace, its policy, the labels of its pods.
 
+A Run that holds leases carries ``FINALIZER``, so that it is not gone before they are ended. Whoever submits a
+Run may send it along: the manager then has one write less to do.
+
 Whoever writes them and whoever looks for them reads the names here.
 """
 
@@ -19,6 +22,8 @@ ACCOUNT = "jobtree-controller-manager"
 WEBHOOK_NAME = "jobtree-webhook"  # of the Service and of both configurations
 WEBHOOK_RULES_NAME = "jobtree-webhook-rules"  # of the configuration for clusters without policies
 WEBHOOK_SECRET = "jobtree-webhook-cert"  # noqa: S105  a name, not a secret
+
+FINALIZER = f"{GROUP}/leases"
 
 RUN_LABEL = f"{GROUP}/run"
 UID_LABEL = f"{GROUP}/run-uid"

@@ -1,6 +1,8 @@
-"""The transport of the manager: aiohttp, many requests at once over kept connections.
+"""The transport of the manager: many requests at once over kept connections.
 
-Imported by the manager only: loading aiohttp takes longer than a kubectl plugin may take to answer.
+Requests go over connections of our own (``kept_http``), streams through aiohttp, and both through aiohttp
+where a proxy is in between. Imported by the manager only: loading aiohttp takes longer than a kubectl plugin
+may take to answer.
 """
 
 import asyncio
@@ -21,10 +23,9 @@ from yarl import URL
 from jobtree.api.problems import InputError
 from jobtree.kube.access import Access, Grant
 from jobtree.kube.errors import UNAUTHORIZED, Answer, FencedError, UnreachableError
+from jobtree.kube.kept_http import KEPT_SECONDS, Pool
 from jobtree.kube.requests import Request
 from jobtree.kube.transport import CONNECT_SECONDS, REQUEST_SECONDS, headers_for, unreachable
-
-KEPT_SECONDS = 60.0
 
 
 class PooledTransport:
@@ -33,6 +34,7 @@ class PooledTransport:
     def __init__(self, access: Access, request_seconds: float = REQUEST_SECONDS) -> None:
         self._access = access
         self._timeout = ClientTimeout(total=request_seconds, sock_connect=CONNECT_SECONDS)
+        self._pool = Pool(access, request_seconds)
         self._session = ClientSession(
             connector=TCPConnector(limit=0, keepalive_timeout=KEPT_SECONDS), auto_decompress=False
         )
@@ -58,6 +60,7 @@ class PooledTransport:
             raise unreachable(self._access.endpoint, broken, may_have_happened=False) from None
 
     async def close(self) -> None:
+        self._pool.close()
         await self._session.close()
 
     async def _grant(self) -> Grant:
@@ -78,6 +81,11 @@ class PooledTransport:
         return response
 
     async def _exchange(self, request: Request, grant: Grant) -> Answer:
+        if self._access.endpoint.proxy:
+            return await self._exchange_by_proxy(request, grant)
+        return await self._pool.exchange(request, grant)
+
+    async def _exchange_by_proxy(self, request: Request, grant: Grant) -> Answer:
         try:
             async with await self._ask(request, grant, self._timeout) as response:
                 return await _answer(response)

@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
-from jobtree.api.meta import API_VERSION, GROUP
+from jobtree.api.meta import API_VERSION
 from jobtree.api.parse import to_document
 from jobtree.api.run import Ending, Run
 from jobtree.core.lease import Lease, to_wire
 from jobtree.kube import requests
 from jobtree.kube.errors import FORBIDDEN, INVALID, NOT_FOUND, StatusError
+from jobtree.kube.installed import FINALIZER
 from jobtree.kube.requests import Seen
 from jobtree.kube.resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
 from jobtree.kube.store import Store
@@ -26,8 +27,6 @@ from jobtree.manager.log import Log
 from jobtree.manager.pods.documents import owned
 from jobtree.manager.steps import Batch, Deed, ReservationWrite, RunWrite, Step
 from jobtree.manager.view import View
-
-FINALIZER = f"{GROUP}/leases"
 
 
 class RefusedError(Exception):

@@ -14,7 +14,7 @@ from jobtree.kube.requests import Seen
 from jobtree.kube.resources import EVENTS, NODES
 from jobtree.kube.store import Change, Held
 from jobtree.kube.writes import Writer
-from jobtree.manager.log import Log
+from jobtree.manager.log import Log, told
 from jobtree.manager.steps import Note
 from jobtree.manager.view import View
 
@@ -91,7 +91,7 @@ class Herald:
                 return  # it has changed meanwhile: what it is now will be seen
             if str(refused) not in self._complained:
                 self._complained.add(str(refused))
-                self._log.say("binder", f"{what} cannot be written", why=str(refused))
+                self._log.say("binder", f"{what} cannot be written", **told(refused))
 
 
 def event_document(note: Note) -> dict[str, object]:

@@ -62,6 +62,8 @@ class Intake:
         found = self.book.see(changes.leases, changes.unread)
         missed, self.book.missed = self.book.missed, []
         self.budgets.update(lease.payer[0] for lease in missed)
+        self.budgets |= self.book.relieved
+        self.book.relieved.clear()
         self.fresh.update(lease.run for lease in missed)
         for reservation in changes.reservations:
             self._see_reservation(reservation)

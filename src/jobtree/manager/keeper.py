@@ -21,7 +21,7 @@ from jobtree.kube.requests import Seen
 from jobtree.kube.resources import PODS, SERVICES
 from jobtree.kube.store import Change, Head, Held
 from jobtree.kube.writes import AT_ONCE, Writer
-from jobtree.manager.log import Log
+from jobtree.manager.log import Log, told
 from jobtree.manager.news import Lost, News
 from jobtree.manager.pods.documents import Document, Setting, pod_document, risk_text, service_document
 from jobtree.manager.pods.environment import needs_service
@@ -32,6 +32,9 @@ from jobtree.manager.steps import Company, Note
 from jobtree.manager.view import View
 
 RETRY_MS = 5_000
+LARGE_BYTES = 64 * 1024  # of a template
+LARGE_AT_ONCE = 2  # a server that is given many large pods at once has no time for anybody else
+UNSTUCK = "mend what it needs, or cancel the Run and submit it with another template"
 
 
 class UnfitTemplateError(Exception):
@@ -41,8 +44,13 @@ class UnfitTemplateError(Exception):
 def is_passing(refused: Exception) -> bool:
     """Whether asking again, as it is, may help: the server was busy, or this process may not write."""
     if isinstance(refused, StatusError):
-        return refused.is_passing or refused.code in (NOT_FOUND, CONFLICT)
+        return refused.is_passing or refused.lacks_right or refused.code in (NOT_FOUND, CONFLICT)
     return isinstance(refused, KubeError)
+
+
+def is_large(run: Run) -> bool:
+    template = run.spec.template
+    return template is not None and len(msgspec.json.encode(template)) > LARGE_BYTES
 
 
 class Made(NamedTuple):
@@ -71,6 +79,7 @@ class Keeper:
         self._retry_at: dict[str, int] = {}  # Runs whose pods could not be made
         self._waiting: set[str] = set()  # Runs whose pods wait for room
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._large_turns = asyncio.Semaphore(LARGE_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: list[News] = []
         self._made: dict[tuple[str, str], Made] = {}  # pods that were made and not seen yet
@@ -173,7 +182,7 @@ class Keeper:
         self._warn(company, [held for held in pods.values() if held not in stale])
         for held in pods.values():
             if held.value.stuck:
-                said = f"pod {held.name} does not start, and keeps its GPUs: {held.value.stuck}"
+                said = f"pod {held.name} does not start, and keeps its GPUs: {held.value.stuck} ({UNSTUCK})"
                 self._note(uid, "PodStuck", said, held.value.stuck.partition(":")[0])
         missing = [(pod, place) for pod, place in wanted.items() if pod not in pods]
         if missing:
@@ -273,12 +282,15 @@ class Keeper:
                 self.roster.give_up((company.run.metadata.namespace, name))
             self._later(uid, "a Service could not be made", company.run.metadata.name, refused)
             return
-        await asyncio.gather(*(self._create(uid, company, name, place) for name, place in ready))
+        turns = self._large_turns if is_large(company.run) else self._turns
+        await asyncio.gather(*(self._create(uid, company, name, place, turns) for name, place in ready))
 
-    async def _create(self, uid: str, company: Company, name: str, place: Place) -> None:
+    async def _create(
+        self, uid: str, company: Company, name: str, place: Place, turns: asyncio.Semaphore
+    ) -> None:
         key = (company.run.metadata.namespace, name)
         try:
-            async with self._turns:  # thousands may wait: a pod is written down when it is its turn
+            async with turns:  # thousands may wait: a pod is written down when it is its turn
                 answer = await self._writer.create(PODS, self._document(company, place))
         except (KubeError, UnfitTemplateError) as refused:
             self.roster.give_up(key)
@@ -321,7 +333,7 @@ class Keeper:
 
     def _later(self, uid: str, what: str, name: str, refused: Exception) -> None:
         if not isinstance(refused, FencedError):
-            self._log.say("binder", what, name=name, why=str(refused))
+            self._log.say("binder", what, name=name, **told(refused))
             self._note(uid, "PodRefused", f"{what}: {refused}")
         self._retry_at[uid] = self._clock() + RETRY_MS
         self._touched.add(uid)

@@ -37,7 +37,8 @@ class LeaseBook:
         self._closing: dict[str, dict[str, Ending]] = {}  # by UID of the Run: ends not known to be written
         self._settled: set[str] = set()
         self._unread: frozenset[str] = frozenset()  # UIDs of Runs that cannot be read: their leases stay
-        self._kept: dict[str, WireLease] = {}  # open leases of those
+        self._kept: dict[str, WireLease] = {}  # open leases of those: their payers are charged, no more
+        self.relieved: set[str] = set()  # Budgets that paid for such a lease: to be told
         self.missed: list[Lease] = []  # deleted by others, and carried since: to be told
         self.bereft: list[Lease] = []  # their Run went without ending them: they are ended, and it is told
 
@@ -93,7 +94,7 @@ class LeaseBook:
         found = [violation for change in changes for violation in self._see(change)]
         for name, lease in list(self._kept.items()):
             if lease.spec.run_ref.uid not in unread:
-                del self._kept[name]
+                self._let_go(name)
                 found += self._see_open(lease)
         return found
 
@@ -113,7 +114,7 @@ class LeaseBook:
         name = lease.metadata.name
         self.there.discard(name)
         self._ends.pop(name, None)
-        self._kept.pop(name, None)
+        self._let_go(name)
         self._see_ended(lease.spec.run_ref.uid, name)
         if name not in self._world.held:
             return self._see_left(lease)
@@ -141,6 +142,8 @@ class LeaseBook:
             return []
         known = from_wire(lease)
         if known.uid in self._unread:
+            if name not in self._kept:
+                self._world.holdings.charge(known)
             self._kept[name] = lease
             return []
         ending = self._closing.get(known.uid, {}).get(name)
@@ -161,6 +164,7 @@ class LeaseBook:
     def _see_closed(self, lease: WireLease) -> list[Violation]:
         name, end = lease.metadata.name, lease.status.end
         assert end is not None
+        self._let_go(name)
         self._ends.pop(name, None)
         self._see_ended(lease.spec.run_ref.uid, name)
         if name in self._world.held:
@@ -168,6 +172,13 @@ class LeaseBook:
         self._world.put_lease(lease)
         self._settle(from_wire(lease), parse_time(end))
         return []
+
+    def _let_go(self, name: str) -> None:
+        """The Run of a lease can be read now, or the lease is over: it is not kept apart any more."""
+        kept = self._kept.pop(name, None)
+        if kept is not None:
+            self._world.holdings.discharge(name)
+            self.relieved.add(kept.spec.payer.budget)
 
     def _settle(self, lease: Lease, end: int) -> None:
         if lease.name not in self._settled:

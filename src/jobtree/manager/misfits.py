@@ -17,11 +17,12 @@ from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.status import CONDITIONS
 from jobtree.kube import requests
 from jobtree.kube.errors import FencedError, KubeError
+from jobtree.kube.installed import FINALIZER
 from jobtree.kube.requests import Request, Seen
 from jobtree.kube.resources import RUNS
 from jobtree.kube.store import Unreadable
 from jobtree.kube.writes import Writer
-from jobtree.manager.carry import FINALIZER, plain
+from jobtree.manager.carry import plain
 from jobtree.manager.log import Log
 from jobtree.manager.view import View
 

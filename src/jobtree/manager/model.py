@@ -187,8 +187,9 @@ class Model:
             if key in self.world.runs:
                 self.world.runs[key].verdict = verdict
                 self.telling.touch(key)
+        self.world.begin(decided)
         batches = [self._carry_out(segment) for segment in segments(decided.actions)]
-        self.world.commit(msgspec.structs.replace(decided, actions=()))
+        self.world.conclude(decided)
         return [batch for batch in batches if batch != Batch()]
 
     def _carry_out(self, actions: list[Action]) -> Batch:

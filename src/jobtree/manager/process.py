@@ -25,7 +25,7 @@ from jobtree.kube.writes import Writer
 from jobtree.manager.archivepages import ArchivePages
 from jobtree.manager.archivist import Archivist, Filing
 from jobtree.manager.health import Health
-from jobtree.manager.log import Log
+from jobtree.manager.log import Log, told
 from jobtree.manager.loop import Loop
 from jobtree.manager.lotterykey import BrokenKeyError, lottery_key
 from jobtree.manager.metrics import Metrics
@@ -69,6 +69,7 @@ class Process:
         gate = Gate(leader.may_write, self._after_write)
         health.leads = leader.may_write
         watching = [asyncio.ensure_future(watch.run()) for watch in self._watches(transport, view, health)]
+        watching.append(asyncio.ensure_future(self._look_after(health.watches)))
         if self._settings.webhook_address:
             self._webhook = health.webhook = Webhook(self._settings, transport, view, self._log)
             watching.append(asyncio.ensure_future(self._webhook.run()))
@@ -142,6 +143,15 @@ class Process:
                 self._complain(watch)
             await asyncio.sleep(LOOK_SECONDS)
 
+    async def _look_after(self, watches: list[Watch]) -> None:
+        """What is to be mended by an administrator is told whenever it happens, not at the start alone."""
+        while True:
+            await asyncio.sleep(RETRY_SECONDS)
+            for watch in watches:
+                trouble = watch.trouble
+                if isinstance(trouble, StatusError) and trouble.code in (NOT_FOUND, FORBIDDEN):
+                    self._complain(watch)
+
     def _complain(self, watch: Watch) -> None:
         trouble, plural = watch.trouble, watch.resource.plural
         said = str(trouble) if trouble is not None else ""
@@ -151,7 +161,10 @@ class Process:
         if isinstance(trouble, StatusError) and trouble.code == NOT_FOUND:
             said = f"the cluster does not know {plural}: apply config/crd; waiting for it"
         elif isinstance(trouble, StatusError) and trouble.code == FORBIDDEN:
-            said = f"no permission to list and watch {plural}: {said}"
+            self._log.say(
+                "manager", f"no permission to list and watch {plural}", resource=plural, **told(trouble)
+            )
+            return
         self._log.say("manager", said, resource=plural)
 
     async def _key(self, transport: PooledTransport, writer: Writer, health: Health) -> bytes:

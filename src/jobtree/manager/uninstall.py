@@ -21,13 +21,13 @@ from jobtree.kube.access import Access, find_access
 from jobtree.kube.async_client import AsyncClient
 from jobtree.kube.errors import NOT_FOUND, KubeError, StatusError
 from jobtree.kube.gate import Gate
+from jobtree.kube.installed import FINALIZER
 from jobtree.kube.leader import Leader, News, Post, leader_client
 from jobtree.kube.pooled_http import PooledTransport
 from jobtree.kube.requests import Request, Seen
 from jobtree.kube.resources import DEPLOYMENTS, RUNS
 from jobtree.kube.transport import AsyncTransport
 from jobtree.kube.writes import Writer
-from jobtree.manager.carry import FINALIZER
 from jobtree.manager.log import Log
 from jobtree.manager.settings import Settings, read_settings
 

@@ -1,7 +1,7 @@
 """Which labels are missing or wrong, and the commands that mend them."""
 
 from jobtree.api.nodes import read_node
-from jobtree.cli.labels import mends
+from jobtree.cli.labels import bare, mends
 from tests.unit.cli.desk import Body, node
 
 
@@ -48,3 +48,12 @@ def test_nodes_without_gpus_need_no_labels() -> None:
     body = without(full("a1"), "gpu.flavor")
     body["status"] = {"allocatable": {"cpu": 4}}
     assert commands(body) == []
+
+
+def test_a_node_with_a_flavor_that_reports_no_gpus_is_named() -> None:
+    empty, plain = full("a1"), without(full("a2"), "gpu.flavor")
+    for body in (empty, plain):
+        for field in ("capacity", "allocatable"):
+            body["status"].get(field, {}).pop("nvidia.com/gpu", None)
+    nodes = [read_node(body, "test") for body in (empty, plain, full("a3"))]
+    assert bare(nodes) == ["a1"]

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from jobtree.cli.live import ALIVE, strays
+from jobtree.cli.livework import kept
 from jobtree.cli.refusals import sentence
 from jobtree.kube.errors import Cause, StatusError
+from jobtree.kube.installed import FINALIZER
 from tests.unit.cli.desk import Answer, Body, Desk, budget, envelope, nodes, run
 from tests.unit.cli.fakecluster import Special, cluster, served
 from tests.unit.kube.server import Asked, Reply, event, refusal, status
@@ -132,6 +134,32 @@ def test_submit_waits_for_the_manager_s_word(desk: Desk) -> None:
     file = desk.file("new.yaml", run("new"))
     said = asking(desk, "submit", "-f", file, special=special)
     assert said.out == "default/new is Running: Admitted: 8 GPUs\n", said
+
+
+def test_a_run_is_submitted_with_what_keeps_it_until_its_leases_are_ended() -> None:
+    assert kept(run("one"))["metadata"]["finalizers"] == [FINALIZER]
+    assert "finalizers" not in run("one")["metadata"], "what was read from a file stays as it was"
+    mine = run("two")
+    mine["metadata"]["finalizers"] = ["mine/own", FINALIZER]
+    assert kept(mine)["metadata"]["finalizers"] == ["mine/own", FINALIZER]
+    tree = {**run("tree"), "spec": {"owner": "org:lab", "stages": [{"name": "only"}]}}
+    assert kept(tree) == tree, "a tree holds no leases"
+    lab_budget = budget("lab", envelope(8))
+    assert kept(lab_budget) == lab_budget
+
+
+def test_submit_sends_it_so(desk: Desk) -> None:
+    posted: list[Body] = []
+
+    def special(asked: Asked) -> Reply | None:
+        if asked.method != "POST":
+            return None
+        posted.append(asked.body)
+        done = {"phase": "Running", "observedGeneration": 1}
+        return Reply(201, {**served(asked.body), "status": done})
+
+    asking(desk, "submit", "-f", desk.file("new.yaml", run("new")), special=special)
+    assert [body["metadata"]["finalizers"] for body in posted] == [[FINALIZER]]
 
 
 def test_several_objects_are_rehearsed_first(desk: Desk) -> None:

@@ -68,3 +68,16 @@ def test_what_is_not_kubernetes_is_no_answer() -> None:
     assert read_answer(b'{"a": 1}', dict[str, int]) == {"a": 1}
     with pytest.raises(UnreachableError, match="not Kubernetes"):
         read_answer(b"<html>Please log in</html>", dict[str, int])
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "lacks"),
+    [
+        (403, 'pods is forbidden: User "x" cannot create resource "pods" in API group ""', True),
+        (403, 'pods "r-0" is forbidden: violates PodSecurity "baseline:latest": host namespaces', False),
+        (403, 'pods "r-0" is forbidden: exceeded quota: gpus, requested: 8, used: 8, limited: 8', False),
+        (404, 'User "x" cannot create resource "pods"', False),
+    ],
+)
+def test_a_missing_right_is_told_from_what_admission_refuses(code: int, message: str, lacks: bool) -> None:
+    assert StatusError(code, "Forbidden", message).lacks_right is lacks

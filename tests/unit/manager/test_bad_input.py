@@ -1,6 +1,8 @@
 """What goes wrong outside Jobtree: told where people look, and no harm to others."""
 
+from jobtree.kube.errors import StatusError
 from jobtree.kube.resources import EVENTS, NODES, PODS
+from jobtree.manager.keeper import RETRY_MS
 from tests.unit.manager.cluster import Manager, Server
 from tests.unit.manager.stage import endings, phase, pods_of, put_budget, put_nodes, put_policy, put_run
 
@@ -33,6 +35,7 @@ def test_an_image_that_does_not_exist_is_told_once_for_all_pods() -> None:
     told = [event["message"] for event in server.all(EVENTS) if event["reason"] == "PodStuck"]
     assert len(told) == 1
     assert MISSING in told[0]
+    assert "cancel the Run and submit it with another template" in told[0]
     assert (phase(server, "r"), endings(server, "r")) == ("Running", ["open"]), "it may still come"
 
 
@@ -53,3 +56,21 @@ def test_a_node_that_reports_no_gpus_offers_none_and_takes_none_away() -> None:
     manager.settle()
     assert phase(server, "next") == "Reserved"
     assert (manager.violations, manager.broken()) == ([], [])
+
+
+def test_a_right_that_is_missing_fails_nobodys_run() -> None:
+    """The administrator has to mend that: whoever waits for a pod waits on, and does not use up restarts."""
+    server = begin()
+    lacking = 'pods is forbidden: User "jobtree" cannot create resource "pods" in API group ""'
+    server.refused["pods"] = StatusError(403, "Forbidden", lacking)
+    put_run(server, "r", "org", 8)
+    manager = Manager(server)
+    manager.settle()
+    status = server.run("r")["status"]
+    assert (status["phase"], status["attempt"], status.get("restarts", 0)) == ("Running", 1, 0)
+    told = [event["message"] for event in server.all(EVENTS) if event["reason"] == "PodRefused"]
+    assert told == [f"a pod could not be made: {lacking}"]
+    server.refused.clear()
+    server.now += RETRY_MS
+    manager.settle()
+    assert len(pods_of(server, "r")) == 1

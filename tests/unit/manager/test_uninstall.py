@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from jobtree.kube.gate import Gate
+from jobtree.kube.installed import FINALIZER
 from jobtree.kube.requests import Request
 from jobtree.kube.resources import RUNS
 from jobtree.kube.writes import Writer
-from jobtree.manager.carry import FINALIZER
 from jobtree.manager.uninstall import release
 from tests.unit.manager.webhook.server import FakeServer
 
