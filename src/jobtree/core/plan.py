@@ -222,8 +222,8 @@ def mend_disturbed(trial: Trial) -> None:
     """Promises that starts of this very pass crowded out: counting is by GPUs, placing is by nodes."""
     world, disturbed = trial.world, trial.disturbed()
     for state in promised(world) if disturbed else ():
-        if state.key in disturbed and state.waiting and broken(world, state) is not None:
-            look_again(trial, state, Reason.CROWDED_OUT)
+        if state.key in disturbed and state.waiting and (reason := broken(world, state)) is not None:
+            look_again(trial, state, reason)
 
 
 def promised(world: World) -> list[RunState]:
