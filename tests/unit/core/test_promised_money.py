@@ -41,3 +41,14 @@ def test_provisional_work_uses_no_money_that_was_promised_since_it_started() -> 
     payer = lab.world.ledger.envelopes["org-b", "main"]
     assert lab.promise("since").funding == ((payer.key, 8),)
     assert kept_back(lab.world, lab["passing"], payer, lab.world.now) == 0
+
+
+def test_what_a_promise_held_is_not_recalled_at_the_instant_of_its_start_but_from_then_on() -> None:
+    lab = Lab(nodes("nv-a", 2), *siblings(a=8, z=0), budget("other", 8))
+    lab.submit(run("on-a", "org:a", 8, max_duration="2h"), run("apart", "other", 8, max_duration="9h"))
+    lab.submit(run("older", "org:z", 8, at=1, max_duration="10h"))
+    lab.submit(run("younger", "org:a", 8, at=2, max_duration="10h"))
+    lab.live(2 * HOUR)
+    assert (lab["older"].phase, lab["older"].unpaid, lab["younger"].phase) == ("Running", 0, "Reserved")
+    lab.advance(3 * HOUR)
+    assert (lab["older"].phase, lab["younger"].phase) == ("Reserved", "Running"), lab.story
