@@ -3,14 +3,17 @@
 All is decided before anything is carried out, and nothing is kept unless the Run then starts.
 """
 
+from functools import partial
+
 from jobtree.api.lease import ClosureReason
 from jobtree.core.cover import refusals
 from jobtree.core.gang import Layout
-from jobtree.core.giveway import evict_guests, give_up, recalls, requeue, take_least
+from jobtree.core.giveway import Taking, evict_guests, give_up, recalls, requeue, take_least
 from jobtree.core.jointly import look_again, promise_together
-from jobtree.core.lease import Lease
+from jobtree.core.lease import EnvelopeKey, Lease
 from jobtree.core.lottery import nonce_for
 from jobtree.core.promise import Promise
+from jobtree.core.purse import funding_at
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.record import Mixed, Record, refuse_with, resolve_with
 from jobtree.core.reserve import promise_start
@@ -101,13 +104,12 @@ def resolve(trial: Trial, state: RunState, promise: Promise, docket: Docket, rec
         return Reason.CROWDED_OUT
     cause = Why(Reason.ACTIVATED, promise.name, promise.width, promise.width)
     carry_out(trial, docket, record, cause)
-    release_money(trial, state, promise)
 
     def funded() -> bool:
         return not refusals(world, state, promise.width, promise.pod_size, world.now)
 
     def begin() -> bool:
-        return start_in_slice(trial, state, promise, cause)
+        return start_paid(trial, state, promise, cause)
 
     if not begin() and (funded() or not take_least(trial, recalls(trial, state, world.now), funded, begin)):
         return Reason.CROWDED_OUT if funded() else Reason.FUNDING_LOST
@@ -115,14 +117,30 @@ def resolve(trial: Trial, state: RunState, promise: Promise, docket: Docket, rec
     return None
 
 
-def start_in_slice(trial: Trial, state: RunState, promise: Promise, cause: Why) -> bool:
-    mark, now = trial.mark(), trial.world.now
-    trial.act("Start", state, now, cause, pod_size=promise.pod_size)
-    layout = Layout(trial, state, promise.pod_size, now, "Start", within=dict(promise.shares))
-    if layout.place(promise.width):
+def start_paid(trial: Trial, state: RunState, promise: Promise, cause: Why) -> bool:
+    """Start in the slice, paid for by those that it counted on: others count on what the nearer ones keep.
+
+    Anybody else may pay where no other promise is the worse for it, or where nothing else helps. Before
+    that, provisional work that uses the money goes (R6).
+    """
+    mark, promised = trial.mark(), dict(promise.funding)
+
+    def attempt(payers: dict[EnvelopeKey, int] | None) -> bool:
+        before, now = trial.mark(), trial.world.now
+        trial.act("Start", state, now, cause, pod_size=promise.pod_size)
+        size, slice_ = promise.pod_size, dict(promise.shares)
+        placed = Layout(trial, state, size, now, "Start", within=slice_, paid_by=payers).place(promise.width)
+        if not placed:
+            trial.rollback(before)
+        return placed
+
+    if attempt(promised) or (attempt(None) and disturbs_nobody(trial.world, state)):
         return True
     trial.rollback(mark)
-    return False
+    return any(
+        take_least(trial, money_back(trial, state, promise, payers), lambda: True, partial(attempt, payers))
+        for payers in (promised, None)
+    ) or attempt(None)
 
 
 def carry_out(trial: Trial, docket: Docket, record: Record, cause: Why) -> None:
@@ -147,22 +165,29 @@ def carry_out(trial: Trial, docket: Docket, record: Record, cause: Why) -> None:
             preempt(trial, member, now, record)
 
 
-def release_money(trial: Trial, state: RunState, promise: Promise) -> None:
-    """Provisional work that uses the promised money goes, newest first, until the Run can be paid (R6)."""
+def money_back(
+    trial: Trial, state: RunState, promise: Promise, payers: dict[EnvelopeKey, int] | None
+) -> list[Taking]:
+    """Provisional work that yields to the promise and uses money of its payers, newest first (R6)."""
     world = trial.world
-    keys = {key for key, _ in promise.funding}
+    if payers is None:
+        split, _ = funding_at(world, state, promise.width, promise.pod_size, world.now, promise.rank)
+        payers = dict((*promise.funding, *split))
     users = [
         other
         for other in (world.runs[key] for key in world.provisional)
         if other is not state
         and other.yields_to(promise.rank)
-        and any(lease.payer in keys for lease in other.leases.values())
+        and any(lease.payer in payers for lease in other.leases.values())
     ]
-    for other in sorted(users, key=lambda other: (other.since or 0, other.order), reverse=True):
-        if not refusals(world, state, promise.width, promise.pod_size, world.now):
-            return
-        clear_spares(trial, other, world.now)
-        requeue(trial, other, world.now, Why(Reason.RECLAIMED), "Reclaimed")
+    users.sort(key=lambda other: (other.since or 0, other.order), reverse=True)
+    return [partial(end_provisional, trial, other, world.now) for other in users]
+
+
+def end_provisional(trial: Trial, state: RunState, at: int) -> None:
+    if state.phase == "Running":  # else it went with another that it started with
+        clear_spares(trial, state, at)
+        requeue(trial, state, at, Why(Reason.RECLAIMED), "Reclaimed")
 
 
 def take(trial: Trial, quarry: Quarry, at: int, cause: Why) -> None:

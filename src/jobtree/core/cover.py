@@ -1,10 +1,11 @@
 """Cover: how much each payer of a Run can pay (C4–C6)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from jobtree.api.quantities import HOUR, MILLI
 from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
 from jobtree.core.holds import flows_through, kept_back
+from jobtree.core.lease import EnvelopeKey
 from jobtree.core.payers import Candidate, Candidates, candidates, sponsored
 from jobtree.core.pledges import promises_on, use_limits
 from jobtree.core.pools import cap_pool, lent_pool, quota_pools
@@ -161,12 +162,22 @@ class Means:
     What nobody could pay for stays so while leases only open.
     """
 
-    def __init__(self, world: World, state: RunState, pod_size: int, at: int, *, unpaid: bool) -> None:
+    def __init__(  # noqa: PLR0913  whose, in what pods, when, and who pays
+        self,
+        world: World,
+        state: RunState,
+        pod_size: int,
+        at: int,
+        *,
+        unpaid: bool,
+        promised: Mapping[EnvelopeKey, int] | None = None,
+    ) -> None:
         self._world = world
         self._state = state
         self._size = pod_size
         self._at = at
         self._unpaid = unpaid
+        self._promised = promised  # nobody pays for more GPUs than this says
         self._pods: dict[Candidate, int] = {}  # active ones
         self._short: dict[int, int] = {}  # by number of payers: pods that were too many for them
         self._solvent: dict[int, Sequence[Candidate]] = {}  # by number of payers: those not spent yet
@@ -179,10 +190,16 @@ class Means:
             return payable(self._world, self._state, candidate, rate, self._at) // self._size
         known = self._pods.get(candidate)
         if known is None:
-            known = self._pods[candidate] = (
-                payable(self._world, self._state, candidate, MILLI, self._at) // self._size
-            )
+            gpus = payable(self._world, self._state, candidate, MILLI, self._at)
+            if self._promised is not None:
+                gpus = min(gpus, self._still_promised(self._promised, candidate.envelope.key))
+            known = self._pods[candidate] = gpus // self._size
         return known
+
+    def _still_promised(self, promised: Mapping[EnvelopeKey, int], key: EnvelopeKey) -> int:
+        """Of what that envelope is counted on for, what it does not pay for yet."""
+        paid = (one.gpus for one in self._state.leases.values() if one.payer == key and one.role == "Active")
+        return max(0, promised.get(key, 0) - sum(paid))
 
     def solvent(self, payers: Candidates, rate: int = MILLI) -> Sequence[Candidate]:
         """Those of them that are not known to be able to pay for nothing more."""

@@ -14,7 +14,7 @@ from jobtree.core.domain import Domain
 from jobtree.core.holds import provisional_notice
 from jobtree.core.horizon import all_kept, base_demand, horizon
 from jobtree.core.lease import EnvelopeKey, Slots
-from jobtree.core.pack import pick_apart
+from jobtree.core.pack import pick, pick_apart
 from jobtree.core.payers import Candidate, Candidates, candidates
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.room import Demand, Selector
@@ -36,6 +36,7 @@ class Layout:
         unpaid: bool = False,
         on_spares: bool = False,
         within: dict[str, int] | None = None,
+        paid_by: dict[EnvelopeKey, int] | None = None,
     ) -> None:
         assert state.shape is not None
         self.trial = trial
@@ -50,7 +51,7 @@ class Layout:
         self.within = within  # a promised slice: GPUs per domain
         self.flavor = self.world.fleet.flavor(self.shape.flavor)
         self.candidates = candidates(self.world, state)
-        self._means = Means(self.world, state, pod_size, at, unpaid=unpaid)
+        self._means = Means(self.world, state, pod_size, at, unpaid=unpaid, promised=paid_by)
         self._demands: dict[Selector, Demand] = {}
 
     def demand(self, candidate: Candidate | None = None) -> Demand:
@@ -278,7 +279,25 @@ class Layout:
             if placed and self._harmless(domain):
                 return True
         self._take_back(mark)
+        kept_whole = self._kept_whole(domain) if ranks is not None and not standby else None
+        if kept_whole:
+            if self._take(domain, group, pods, payers, role, avoid=kept_whole) and self._harmless(domain):
+                return True
+            self._take_back(mark)
         return False
+
+    def _kept_whole(self, domain: Domain) -> frozenset[str]:
+        """Nodes where one more pod would break up what larger ones are promised here."""
+        if self.unpaid or self.state.provisional or not domain.promises:
+            return frozenset()
+        rank = self.state.standing(self.at)
+        one = horizon(self.world, domain, base_demand(self.state, self.size), rank)
+        wholes = one.held_by(self.state.key, rank).wholes
+        if wholes is None:
+            return frozenset()
+        end = FOREVER if self.state.known_end is None else self.state.known_end
+        beside = wholes.beside(self.at, end)
+        return frozenset(name for name, gpus in zip(one.rooms.nodes, beside, strict=True) if gpus < self.size)
 
     def _take(  # noqa: PLR0913  all of it is needed, and none of it belongs together
         self,
@@ -289,6 +308,7 @@ class Layout:
         role: Role,
         *,
         ranks: frozenset[str] = frozenset(),
+        avoid: frozenset[str] = frozenset(),
     ) -> Slots | None:
         """Open leases for so many pods in one role; the slots they got, or None and nothing kept."""
         rate = self.trial.rate(role)
@@ -300,7 +320,9 @@ class Layout:
                 continue
             demand = self.demand(candidate)
             paid = min(pods, paid, domain.placeable(demand), unheld)
-            slots = pick_apart(domain, paid, demand, ranks) if paid > 0 else None
+            if paid <= 0:
+                continue
+            slots = pick(domain, paid, demand, avoid) if avoid else pick_apart(domain, paid, demand, ranks)
             if slots is None:
                 continue
             self._open(candidate, role, group, slots)

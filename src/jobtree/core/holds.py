@@ -91,7 +91,10 @@ def _undated(envelope: EnvelopeState, own: Promise | None) -> int:
 
 
 def kept_back(world: "World", state: RunState, envelope: EnvelopeState, at: int) -> int | None:
-    """Charge this Run may still take now from an envelope with promises on it; None where there are none."""
+    """Charge this Run may still take now from an envelope with promises on it; None where there are none.
+
+    Provisional work may use what is promised to those to whom it gives way, not what was promised since.
+    """
     others = [promise for promise in envelope.promises.values() if promise.run != state.key]
     if not others:
         return None
@@ -105,9 +108,11 @@ def kept_back(world: "World", state: RunState, envelope: EnvelopeState, at: int)
 
 
 def flows_through(world: "World", state: RunState, promises: Iterable[Promise], at: int) -> bool:
-    """Whether the Run is provisional and enough time remains before any of these (R6)."""
+    """Whether the Run is provisional, and gives way to all of these that have a date, in time (R6)."""
     return state.provisional and all(
-        promise.at is None or promise.at - at >= provisional_notice(world, state) for promise in promises
+        promise.at is None
+        or (state.yields_to(promise.rank) and promise.at - at >= provisional_notice(world, state))
+        for promise in promises
     )
 
 

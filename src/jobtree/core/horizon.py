@@ -8,7 +8,7 @@ the pods will sit: so they do not break when a lottery falls another way.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from jobtree.core.reach import reach_of
 from jobtree.core.room import Demand, NodeState, Selector
 from jobtree.core.runs import RunState
 from jobtree.core.steps import shrink_steps
+from jobtree.core.wholes import Occupant, Rooms, Wholes
 from jobtree.core.world import World
 
 ALWAYS = -1  # released whenever it is asked for
@@ -201,13 +202,30 @@ class Horizon:
                 if promise.at is not None and promise.run != run and (rank is None or promise.rank < rank)
             )
             known = self._promised[key] = Crowd(occupants, partial(self.most, 0))
+            if self._all_usable and known.largest > self.size:
+                known.wholes = Wholes(self.size, self.rooms, known.occupants)
         return known
+
+    @cached_property
+    def rooms(self) -> Rooms:
+        """GPUs on each usable node, as stays are released."""
+        free = {name: max(0, state.node.gpus - state.foreign) for name, state in self._nodes(self._usable)}
+        for stay in self._stands:
+            free[stay.node] -= stay.gpus
+        return Rooms(free, [(stay.node, stay.gpus, stay.releases) for stay in self._stands])
+
+    @cached_property
+    def _all_usable(self) -> bool:
+        """Whether larger pods find no other nodes here than these do."""
+        return len(self._usable) == sum(state.offers for state in self.domain.nodes.values())
 
     def _occupant(self, promise: Promise) -> "Occupant":
         assert promise.at is not None
-        pods = -(-sum(gpus for name, gpus in promise.shares if name == self.domain.name) // self.size)
+        gpus = sum(share for name, share in promise.shares if name == self.domain.name)
+        pods = -(-gpus // self.size)
         end = FOREVER if promise.end is None else promise.end
-        return Occupant(promise.at, end, min(end, promise.firm_until), pods)
+        firm = min(end, promise.firm_until)
+        return Occupant(promise.at, end, firm, pods, gpus, promise.pod_size)
 
     def most(self, level: Level, at: int) -> int:
         """Pods that could fit at that instant, promises apart: never fewer than with them."""
@@ -226,7 +244,8 @@ class Horizon:
         crowd = self.held_by(run, rank)
         own = self.domain.promises.get(run) if run is not None and rank is None else None
         mine = None if own is None or own.at is None else self._occupant(own)
-        return min(found - crowd.taken(level, at), crowd.left(crowd.within(at, end), mine))
+        most = min(found - crowd.taken(level, at), crowd.left(crowd.within(at, end), mine))
+        return most if crowd.wholes is None or most <= 0 else crowd.wholes.pods(level, at, end, most)
 
     def profile(self, level: Level) -> "Profile":
         """The same for a newcomer who may stay for ever, at all instants."""
@@ -238,6 +257,9 @@ class Horizon:
                 crowd, starts = self.held_by(None, None), self.instants(level, None, None)
                 present = [self.most(level, at) - crowd.taken(level, at) for at in starts]
                 pods = [min(have, crowd.lowest_after(at)) for at, have in zip(starts, present, strict=True)]
+                if crowd.wholes is not None:
+                    stays = zip(starts, pods, strict=True)
+                    pods = [crowd.wholes.pods(level, at, FOREVER, most) for at, most in stays]
             known = self._profiles[level] = Profile(starts, [*starts[1:], FOREVER], present, pods)
         return known
 
@@ -301,28 +323,28 @@ class Profile(NamedTuple):
         return zip(self.starts[now:], self.ends[now:], self.pods[now:], strict=True)
 
 
-class Occupant(msgspec.Struct, frozen=True):
-    """A promise as it counts in one domain: from when, until when, and how many pods.
-
-    It counts in full: whoever gives way to it might have been gone later anyway.
-    """
-
-    at: int
-    end: int
-    firm_until: int
-    pods: int
-
-
 class Crowd:
     """Promises that count in one domain together: how many pods they take up at any instant.
 
     ``most`` says what fits without them, so that what they leave when each begins is known once and for all.
     """
 
-    __slots__ = ("_begun", "_ended", "_firm", "_lefts", "_lowest", "_starts", "occupants")
+    __slots__ = (
+        "_begun",
+        "_ended",
+        "_firm",
+        "_lefts",
+        "_lowest",
+        "_starts",
+        "largest",
+        "occupants",
+        "wholes",
+    )
 
     def __init__(self, occupants: Iterable[Occupant], most: Callable[[int], int]) -> None:
         self.occupants = list(occupants)
+        self.largest = max((one.size for one in self.occupants), default=0)
+        self.wholes: Wholes | None = None  # where there are larger pods among them
         self._starts = sorted({one.at for one in self.occupants})
         self._begun = Flow((one.at, one.pods) for one in self.occupants)
         self._ended = Flow((max(one.at, one.end), one.pods) for one in self.occupants)

@@ -22,7 +22,7 @@ def mend_promises(trial: Trial) -> None:
     for state in promised(world) if world.shaken or world.edited or disturbed else ():
         if state.key in world.edited and state.waiting:
             look_again(trial, state, Reason.EDITED)
-        elif not (world.shaken or state.key in disturbed) or not mend(trial, state, None):
+        elif not (world.shaken or state.key in disturbed) or not mend(trial, state, refunds=True):
             continue
         disturbed = trial.disturbed()
 
@@ -31,23 +31,20 @@ def mend_disturbed(trial: Trial) -> None:
     """Promises that starts of this very pass crowded out: counting is by GPUs, placing is by nodes."""
     world, disturbed = trial.world, trial.disturbed()
     for state in promised(world) if disturbed else ():
-        if state.key in disturbed and mend(trial, state, Reason.CROWDED_OUT):
+        if state.key in disturbed and mend(trial, state, refunds=False):
             disturbed = trial.disturbed()
 
 
-def mend(trial: Trial, state: RunState, reason: Reason | None) -> bool:
-    """Move a promise that cannot be kept as it stands, for that reason or for what broke it.
-
-    Without a reason it may also count on other payers. Returns whether anything was needed.
-    """
+def mend(trial: Trial, state: RunState, *, refunds: bool) -> bool:
+    """Move a promise that cannot be kept as it stands, for what broke it; or let others pay for it."""
     world, mark = trial.world, trial.mark()
     partly = state.half_paid
     if partly:
         requeue(trial, state, world.now, Why(Reason.RECLAIMED), "Reclaimed")
     found = broken(world, state)
     if found is not None:
-        look_again(trial, state, reason or found)
-    mended = found is not None or (reason is None and refund(trial, state))
+        look_again(trial, state, found)
+    mended = found is not None or (refunds and refund(trial, state))
     if partly:
         after = state.promise
         trial.rollback(mark)

@@ -18,6 +18,7 @@ from jobtree.core.alarms import Due
 from jobtree.core.chances import Chances
 from jobtree.core.elastic import Stalled, grow_runs, shrink_to
 from jobtree.core.follow import gives_up_at, released, waits_for
+from jobtree.core.giveway import just_kept, lent_to_kept
 from jobtree.core.lease import RunKey
 from jobtree.core.mend import mend_disturbed, mend_promises
 from jobtree.core.reasons import Reason, Verdict, Why
@@ -90,6 +91,8 @@ class Pass:
         mend_disturbed(trial)
         moved = trial.causes(mark)
         unasked = {world.runs[key].flavor for key in moved if world.runs[key].queued}
+        kept = (state for state in map(world.runs.__getitem__, trial.causes()) if just_kept(state, world.now))
+        unasked.update(state.flavor for state in kept)  # who paid may recall it from the next instant on
         said = {key: one for key, one in (self.told | self.refused).items() if self._still(key, one)}
         return Plan(
             actions=tuple(trial.actions()),
@@ -301,7 +304,9 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
         mark = trial.mark()
         pass_time(trial, world.now)  # what a declared Run commits can end an open-ended lease at once (C5)
         changed = changed or trial.mark() != mark
-    settled = tuple(key for key in sorted(seen) if world.runs[key].queued)
+    asked = [world.runs[key] for key in sorted(seen) if world.runs[key].queued]
+    lenders = {key for key in {(one.owner, one.flavor) for one in asked} if lent_to_kept(world, *key)}
+    settled = tuple(one.key for one in asked if (one.owner, one.flavor) not in lenders)
     return {key: verdict for key, verdict in refused.items() if world.runs[key].waiting}, settled
 
 

@@ -15,6 +15,7 @@ class Foretold:
         self.by_p50 = 0
         self.by_p90 = 0
         self._open: dict[RunKey, Expected] = {}
+        self._started: dict[RunKey, tuple[Expected, int]] = {}  # at this instant
         self._new: list[RunKey] = []
 
     def reserved(self, run: RunKey) -> None:
@@ -22,20 +23,29 @@ class Foretold:
         self._new.append(run)
 
     def ask(self, world: World) -> None:
-        """At the end of an instant: what the Runs that still wait are told."""
+        """At the end of an instant: what started stays, and what the Runs that still wait are told."""
+        for expected, at in self._started.values():
+            self.told += 1
+            self.by_p50 += at <= expected.p50
+            self.by_p90 += at <= expected.p90
+        self._started.clear()
         if not self._new:
             return
         expectations = Expectations(world)
         for run in self._new:
             state = world.runs.get(run)
-            expected = expectations.start_of(state) if state is not None and state.waiting else None
-            if expected is not None:
-                self._open[run] = expected
+            waits = state is not None and state.waiting and run not in self._open
+            answer = expectations.start_of(state) if state is not None and waits else None
+            if answer is not None:
+                self._open[run] = answer
         self._new.clear()
 
     def started(self, run: RunKey, at: int) -> None:
         expected = self._open.pop(run, None)
         if expected is not None:
-            self.told += 1
-            self.by_p50 += at <= expected.p50
-            self.by_p90 += at <= expected.p90
+            self._started[run] = (expected, at)
+
+    def taken_back(self, run: RunKey) -> None:
+        """It started at this very instant and did not, after all."""
+        if run in self._started:
+            self._open[run], _ = self._started.pop(run)

@@ -74,6 +74,7 @@ class Jobtree(Simulation):
                 self._carry_out(action)
             if not decided.actions:
                 break
+        self.promises.close()
         self.foretold.ask(self.world)
 
     def _run(self, job: int) -> Run:
@@ -145,6 +146,7 @@ class Jobtree(Simulation):
             work.resize(0, at)
             self._provisional.discard(job)
             self.meter.take_back_start(job, at)
+            self.foretold.taken_back(action.run)
             return
         done = work.progress(at)
         warned = action.kind == "Preempt" or job in self._provisional

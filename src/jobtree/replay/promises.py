@@ -1,7 +1,8 @@
 """Promises as a replay saw them: what was promised, and what came of it.
 
 The promise that counts is the earliest start that the Run was ever told by a Reservation. It is kept if the
-Run starts by then, to the second; the error is how much later it started, negative where it was earlier.
+Run starts by then, to the second; the error is how much later it started, negative where it was earlier. A
+start that is taken back at the same instant is none: what the Run was told before still counts.
 """
 
 from array import array
@@ -13,13 +14,16 @@ from jobtree.core.actions import Action
 from jobtree.core.lease import RunKey
 
 STARTS = ("Activate", "Supersede", "Settle")
+TAKEN_BACK = ("Requeue", "Preempt")
+TAKEN = "Reclaimed"  # started, and lost it again at once to somebody with more right
 
 
 class Told(msgspec.Struct):
     """What a waiting Run knows of its start."""
 
     earliest: int | None
-    slips: int = 0
+    slips: int = 0  # of its present Reservation, that were counted
+    slipped: bool = False
 
 
 class Promises:
@@ -32,33 +36,55 @@ class Promises:
         self.slip_reasons: dict[str, int] = {}
         self.errors = array("q")  # milliseconds, of those with a date
         self._open: dict[RunKey, Told] = {}
+        self._started: dict[RunKey, tuple[Told, int]] = {}  # at this instant
 
     def note(self, action: Action, at: int) -> None:
         """Take in what an action says of its Run's promise; ``at`` on the planner's clock."""
-        promise = action.promise
+        promise, run = action.promise, action.run
+        if action.kind in TAKEN_BACK and run in self._started:
+            self._open[run], _ = self._started.pop(run)
         if promise is None:
             return
         if action.kind == "Reserve":
             self.made += 1
-            self._open[action.run] = Told(promise.at)
+            self._told_again(self._open.setdefault(run, Told(promise.at)), promise.at)
         elif action.kind == "Move":
-            self._moved(self._open[action.run], promise.at, [slip.reason for slip in promise.slips])
-        elif action.run in self._open:
-            self._ended(self._open.pop(action.run), at, started=action.kind in STARTS)
+            self._moved(self._open[run], promise.at, [slip.reason for slip in promise.slips])
+        elif run in self._open and action.kind in STARTS:
+            self._started[run] = (self._open.pop(run), at)
+        elif self._open.pop(run, None) is not None:
+            self.withdrawn += 1
+
+    def close(self) -> None:
+        """The instant is over: what started stays."""
+        for told, at in self._started.values():
+            self._count(told, at)
+        self._started.clear()
+
+    def _told_again(self, told: Told, at: int | None) -> None:
+        """Another Reservation: of a Run whose start was taken back, if it was told of one before."""
+        told.slips = 0
+        if told.earliest is not None and (at is None or at > told.earliest):
+            self.slip_reasons[TAKEN] = self.slip_reasons.get(TAKEN, 0) + 1
+            told.slipped = True
+        self._earlier(told, at)
 
     def _moved(self, told: Told, at: int | None, slips: list[str]) -> None:
         for reason in slips[told.slips :]:
             self.slip_reasons[reason] = self.slip_reasons.get(reason, 0) + 1
         told.slips = len(slips)
+        told.slipped = told.slipped or bool(slips)
+        self._earlier(told, at)
+
+    @staticmethod
+    def _earlier(told: Told, at: int | None) -> None:
         if at is not None:
             told.earliest = at if told.earliest is None else min(at, told.earliest)
 
-    def _ended(self, told: Told, at: int, *, started: bool) -> None:
-        if not started:
-            self.withdrawn += 1
-        elif told.earliest is not None:
+    def _count(self, told: Told, at: int) -> None:
+        if told.earliest is not None:
             error = at - told.earliest
             self.dated += 1
             self.kept += error < SECOND
-            self.slipped += told.slips > 0
+            self.slipped += told.slipped
             self.errors.append(error)
