@@ -17,6 +17,7 @@ from typing import NamedTuple
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
 from jobtree.core.domain import Domain
+from jobtree.core.holds import provisional_notice
 from jobtree.core.horizon import base_demand
 from jobtree.core.lease import EnvelopeKey, RunKey
 from jobtree.core.lifetimes import COURSES, Lifetimes
@@ -51,7 +52,7 @@ class Stay(NamedTuple):
 class Query:
     """One waiting Run's question: what it needs, and when each domain would have that, stays apart."""
 
-    def __init__(self, state: RunState, promise: Promise, domains: Sequence[Domain]) -> None:
+    def __init__(self, state: RunState, promise: Promise, domains: Sequence[Domain], notice: int) -> None:
         shape = state.shape
         assert shape is not None
         self.state = state
@@ -60,6 +61,8 @@ class Query:
         self.demand = base_demand(state, promise.pod_size)
         self.latest = FOREVER if promise.at is None else promise.at
         self.stay = FOREVER if shape.max_duration is None else shape.max_duration
+        if shape.checkpoint is not None:  # it may start provisionally, and make way when others come (R6)
+            self.stay = min(self.stay, notice)
         self.sizes = shape.groups(promise.width) if shape.group and shape.spread else [promise.width]
         self.firsts: dict[tuple[str, int], list[int]] = {}  # by domain and pods, in every course
 
@@ -97,7 +100,8 @@ class Expectations:
         assert promise is not None
         if promise.at is None and not promise.funding:
             return None  # nothing known will ever start it
-        query = Query(state, promise, self._domains(state, promise))
+        notice = provisional_notice(self._world, state)
+        query = Query(state, promise, self._domains(state, promise), notice)
         spans = self._lifetimes.spans(state)
         starts = [self._course(number, query, spans[number]) for number in range(COURSES)]
         informed = any(self._told_of(domain) for domain in query.domains) or self._told_payer(state)
@@ -265,14 +269,20 @@ class Expectations:
     def _first_paid(self, number: int, state: RunState, promise: Promise, at: int) -> int:
         """The first instant from ``at`` on at which its payers together have enough."""
         payers = [one.envelope for one in candidates(self._world, state)]
-        if sum([self._funds_at(number, envelope, at) for envelope in payers]) >= promise.width:
+        size = promise.pod_size
+
+        def paid_at(instant: int) -> bool:  # one pod has one payer
+            pods = sum([self._funds_at(number, envelope, instant) // size for envelope in payers])
+            return pods * size >= promise.width
+
+        if paid_at(at):
             return at
         later = [envelope.start for envelope in payers if envelope.start > at]
         for envelope in payers:
             times, _ = self._fund(envelope)[number]
             later += instants(at, times, self._paid[number].get(envelope.key, ()))
         for instant in sorted({at, *later})[1:MOST_TURNS]:
-            if sum(self._funds_at(number, envelope, instant) for envelope in payers) >= promise.width:
+            if paid_at(instant):
                 return instant
         return FOREVER
 
