@@ -105,9 +105,14 @@ def kept_back(world: "World", state: RunState, envelope: EnvelopeState, at: int)
 
 
 def flows_through(world: "World", state: RunState, promises: Iterable[Promise], at: int) -> bool:
-    """Whether the Run is provisional and enough time remains before any of these (R6)."""
+    """Whether the Run is provisional, yields to all of these and has enough time before any of them (R6).
+
+    It does not yield to those made after it started: what they count on it may not take later either.
+    """
     return state.provisional and all(
-        promise.at is None or promise.at - at >= provisional_notice(world, state) for promise in promises
+        promise.at is None
+        or (state.yields_to(promise.rank) and promise.at - at >= provisional_notice(world, state))
+        for promise in promises
     )
 
 
