@@ -91,10 +91,7 @@ def _undated(envelope: EnvelopeState, own: Promise | None) -> int:
 
 
 def kept_back(world: "World", state: RunState, envelope: EnvelopeState, at: int) -> int | None:
-    """Charge this Run may still take now from an envelope with promises on it; None where there are none.
-
-    Provisional work may use what is promised to those to whom it gives way, not what was promised since.
-    """
+    """Charge this Run may still take now from an envelope with promises on it; None where there are none."""
     others = [promise for promise in envelope.promises.values() if promise.run != state.key]
     if not others:
         return None
@@ -108,7 +105,10 @@ def kept_back(world: "World", state: RunState, envelope: EnvelopeState, at: int)
 
 
 def flows_through(world: "World", state: RunState, promises: Iterable[Promise], at: int) -> bool:
-    """Whether the Run is provisional, and gives way to all of these that have a date, in time (R6)."""
+    """Whether the Run is provisional, yields to all of these and has enough time before any of them (R6).
+
+    It does not yield to those made after it started: what they count on it may not take later either.
+    """
     return state.provisional and all(
         promise.at is None
         or (state.yields_to(promise.rank) and promise.at - at >= provisional_notice(world, state))

@@ -47,8 +47,8 @@ def test_what_a_promise_held_is_not_recalled_at_the_instant_of_its_start_but_fro
     lab = Lab(nodes("nv-a", 2), *siblings(a=8, z=0), budget("other", 8))
     lab.submit(run("on-a", "org:a", 8, max_duration="2h"), run("apart", "other", 8, max_duration="9h"))
     lab.submit(run("older", "org:z", 8, at=1, max_duration="10h"))
-    lab.submit(run("younger", "org:a", 8, at=2, max_duration="10h"))
     lab.live(2 * HOUR)
+    lab.submit(run("younger", "org:a", 8, at=2 * HOUR, max_duration="10h"))
     assert (lab["older"].phase, lab["older"].unpaid, lab["younger"].phase) == ("Running", 0, "Reserved")
     lab.advance(3 * HOUR)
     assert (lab["older"].phase, lab["younger"].phase) == ("Reserved", "Running"), lab.story

@@ -2,7 +2,8 @@
 
 import pytest
 
-from jobtree.api.quantities import HOUR
+from jobtree.api.quantities import HOUR, MINUTE
+from jobtree.core.holds import kept_back
 from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
@@ -131,3 +132,17 @@ def test_a_demoted_run_is_paid_lease_by_lease_as_far_as_money_goes() -> None:
     lab.put(budget("org", envelope(8, "b")))
     lab.settle()
     assert lab.paid("r") == {"Owned org/b": 8, "Opportunistic org/a": 8}
+
+
+def test_provisional_work_may_not_take_what_was_promised_after_it_started() -> None:
+    """It yields to promises made before it started, and to no others: those it would break (R6)."""
+    money = budget("org", *(envelope(8, name) for name in ("a", "b", "c")))
+    lab = Lab(nodes("nv-a", 2), budget("rich", 64), money)
+    lab.submit(run("holds", "rich", 8, max_duration="2h"))
+    lab.submit(run("big", "rich", 16, at=1, max_duration="1h"))
+    lab.submit(run("goes", "org", 8, at=2, checkpoint="10m"))
+    assert (lab.paid("goes"), lab["goes"].provisional) == ({"Owned org/a": 8}, True)
+    lab.advance(MINUTE)
+    lab.submit(run("later", "org", 16, at=MINUTE))
+    assert ("org", "c") in dict(lab.promise("later").funding)
+    assert kept_back(lab.world, lab["goes"], lab.envelope("org", "c"), lab.world.now) == 0
