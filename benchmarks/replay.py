@@ -47,6 +47,7 @@ class Case(msgspec.Struct, frozen=True):
     declares: Declares = "typical"
     jobs: int = 300
     thinned: bool = False  # every nth job, else the first
+    budgets_percent: int = 100  # of the fleet, all teams together
 
 
 PHILLY = Cut((), 55 * DAY_S, 116 * DAY_S)
@@ -68,10 +69,14 @@ BASES = (
         for name in ("cluster04", "cluster03")
     ),
 )
+OTHER_BUDGETS = (
+    (150, "oversubscribed", "oversubscribed 1.5 times"),
+    (3000, "unbound", "budgets that never bind"),
+)
 
 
 def cases() -> Iterator[Case]:
-    """Every base, with and without declared durations, with and without outages."""
+    """Every base, with and without declared durations, with and without outages; one with other budgets."""
     for base in BASES:
         for outages in (False, True):
             for declares in ("typical", "none"):
@@ -83,6 +88,13 @@ def cases() -> Iterator[Case]:
                 yield msgspec.structs.replace(
                     base, name=name, title=title, outages=outages, declares=declares
                 )
+    for base in BASES:
+        if base.name == "philly-90":
+            for percent, name, words in OTHER_BUDGETS:
+                title = f"{base.title}, {words}"
+                yield msgspec.structs.replace(
+                    base, name=f"{base.name}-{name}", title=title, budgets_percent=percent
+                )
 
 
 def scene(case: Case) -> Scene:
@@ -93,7 +105,7 @@ def scene(case: Case) -> Scene:
     gpus = demand * 100 / case.load_percent / (trace.submit[-1] - trace.submit[0])
     nodes = max(-(-max(trace.gpus) // GPUS_PER_NODE), round(gpus / GPUS_PER_NODE))  # every gang must fit
     ground = made_up(nodes, GPUS_PER_NODE, -(-nodes // NODES_PER_DOMAIN))
-    budgets, owners = made_up_budgets(trace, ground.gpus, {})
+    budgets, owners = made_up_budgets(trace, ground.gpus, {}, case.budgets_percent / 100)
     faults = TRACES / "stepfun_faults2024" / "faults.csv.gz"
     return Scene(
         trace=trace,

@@ -78,7 +78,8 @@ def lost(title: str, mine: Report) -> Bar:
     by_jobtree = [stop for stop in mine.status.stops if stop.reason != "NodeFailure"]
     hours = sum(stop.lost_gpu_hours for stop in by_jobtree)
     share = 100 * hours / (mine.spec.work_gpu_hours + hours)
-    return Bar(f"{title}: at most 2 % of work lost to preemption", f"{share:.2f} %", share <= 2)
+    most = 5 if sum(mine.spec.budgets.values()) > mine.spec.gpus else 2
+    return Bar(f"{title}: at most {most} % of work lost to preemption", f"{share:.2f} %", share <= most)
 
 
 def expected(title: str, mine: Report) -> list[Bar]:
@@ -110,7 +111,7 @@ def large_gangs_wait_longer(found: Found) -> bool:
             and mine.status.all_jobs.wait_seconds.p90 > theirs.status.all_jobs.wait_seconds.p90
         ):
             have, need = (report.status.by_size[-1].wait_seconds.mean for report in (mine, theirs))
-            return have > need
+            return have > need and not missed(found, "never bind: p90 wait")
     return False
 
 
@@ -120,19 +121,23 @@ CLAIMS = (
         "backfill's, small jobs wait as long or less, and gangs of several nodes, whose team's "
         "budget is smaller than they are, wait longer: they need what others lend, and lose it when "
         "those want it back. The quota schedulers, which know budgets too, show the same; backfill "
-        "knows no teams and serves the oldest.",
+        "knows no teams and serves the oldest. The case in which budgets never bind shows that nothing "
+        "else makes them wait: there Jobtree's p90 wait is the shorter one.",
         large_gangs_wait_longer,
     ),
     Claim(
-        "**Promises that were crowded out.** Promises are counted in GPUs per domain, but gangs of "
-        "whole nodes need whole nodes. On a small fleet a promise for one GPU over weeks can be "
-        "given beside an older one for 32 and then find no node where it would not break that one: "
-        "it slips, half an hour at a time, and every slip is recorded with its reason, CrowdedOut.",
+        "**Promises that slipped.** Promises are counted in GPUs per domain, and beside larger pods in "
+        "room on nodes. Which nodes a lottery or an early start leaves is not known beforehand, so now "
+        "and then a promise finds its GPUs on nodes that an older one needs whole; it slips, half an "
+        "hour at a time, and every slip is recorded with its reason. A start that its payer's owner "
+        "takes back at the same instant counts as none.",
         lambda found: missed(found, "promises kept"),
     ),
     Claim(
-        "**Expected starts are not calibrated on these traces.** They are drawn from how long a "
-        "team's jobs of that size took so far, up to the promise, and leave out provisional starts. "
+        "**Expected starts are not calibrated on all of these traces.** They are drawn from how long a "
+        "team's jobs of that size took so far, up to the promise, with provisional starts. Waiting Runs "
+        "are played through in the order of their promises: what younger ones take in between, and what "
+        "owners call back, is left out, so large gangs start later than told and small jobs earlier. "
         "Some hundred jobs that last from minutes to weeks say little about the next one.",
         lambda found: missed(found, "expected starts"),
     ),

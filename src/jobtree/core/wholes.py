@@ -5,8 +5,8 @@ with a smaller pod, and stays, stands on a node that has room when it comes, not
 by then. So of each node only that room counts which is left over beside whole larger pods at every instant
 at which some are promised to start; and as many larger pods as nobody is promised may be broken up.
 
-No node is held for anybody: which ones stay whole may change until the day. Of pods larger than one's own
-each size is looked at by itself, and all promises of that size and above count there in full.
+No node is held for anybody: which ones stay whole may change until the day. Each size of pod larger than
+one's own is looked at by itself, and every promise counts there as if it broke up nodes of its own.
 """
 
 from bisect import bisect_left, bisect_right
@@ -77,9 +77,9 @@ class Larger:
     def __init__(self, size: int, rooms: Rooms, occupants: Sequence[Occupant]) -> None:
         self._size, self._rooms = size, rooms
         self.starts = sorted({one.at for one in occupants if one.size == size})
-        above = [(one, -(-one.gpus // size)) for one in occupants if one.size >= size]
-        begun = Flow((one.at, pods) for one, pods in above)
-        ended = Flow((max(one.at, one.end), pods) for one, pods in above)
+        whole = [(one, -(-one.gpus // size)) for one in occupants]  # as those who want larger pods count them
+        begun = Flow((one.at, pods) for one, pods in whole)
+        ended = Flow((max(one.at, one.end), pods) for one, pods in whole)
         self._spare = [
             sum(room // size for room in rooms.at(FREE, at)) - begun.until(at) + ended.until(at)
             for at in self.starts
