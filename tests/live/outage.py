@@ -12,12 +12,7 @@ LIMIT_SECONDS = 120
 def restart(plane: ControlPlane, meanwhile: Callable[[], None] = lambda: None) -> None:
     """Ends the API server without warning and starts it again with the same flags; etcd goes on."""
     server = next(one for one in plane.servers if one.name == "kube-apiserver" and not one.has_ended)
-    command = server._process.args
-    assert isinstance(command, list)
-    server._process.kill()
-    server._process.wait(LIMIT_SECONDS)
-    meanwhile()
-    plane.start("kube-apiserver", *map(str, command[5:]))
+    server.restart(meanwhile)
 
     def ready() -> bool:
         with suppress(OSError):

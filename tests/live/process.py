@@ -36,13 +36,18 @@ class Server:
         death_signal = signal.SIGTERM if cleans_up else signal.SIGKILL
         self.name = Path(command[0]).name
         self.log = log
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, LEASH, str(os.getpid()), str(int(death_signal)), *command],
+        self._command = [sys.executable, LEASH, str(os.getpid()), str(int(death_signal)), *command]
+        self._environment = environment
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as output:
+            return subprocess.Popen(
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=self._environment,
                 start_new_session=True,  # an interrupt at the terminal is for the tests, which then stop us
             )
 
@@ -63,6 +68,16 @@ class Server:
         """The last lines of the log, under a title."""
         text = self.log.read_text(errors="replace").splitlines()
         return "\n".join([f"--- last lines of {self.log.name}", *text[-lines:]])
+
+    def restart(self, meanwhile: Callable[[], None]) -> None:
+        """Ends the program without warning and starts it again; in between, it is not there.
+
+        It stays in its place among others: those that need it are stopped before it.
+        """
+        self._process.kill()
+        self._process.wait()
+        meanwhile()
+        self._process = self._start()
 
     def stop(self, within_seconds: float = 20) -> None:
         """Asks the program to end, and makes it if it does not."""

@@ -168,7 +168,7 @@ class Carrier:
         await together(told)
         await together(
             [
-                *(self._tell_run(write) for write in step.statuses),
+                *(self._tell_run(self._as_written(write)) for write in step.statuses),
                 *(
                     self._harmless("budget", name, self._write_budget(name, plain(status)))
                     for name, status in step.budgets
@@ -176,6 +176,19 @@ class Carrier:
                 *(self._harmless("finalizer", run.metadata.name, self._let_go(run)) for run in step.released),
             ]
         )
+
+    def _as_written(self, write: RunWrite) -> RunWrite:
+        """A Run does not speak of a Reservation that is not there: its number would be lost for good."""
+        status, before = write.status, write.run.status
+        if status.reservation not in self.unsaid or self._view.reservations.named(
+            status.reservation, write.run.metadata.namespace
+        ):
+            return write
+        self.untold.append(write.run)
+        silent = msgspec.structs.replace(
+            status, reservation=before.reservation, reservations_made=before.reservations_made
+        )
+        return msgspec.structs.replace(write, status=silent)
 
     async def _tell_run(self, write: RunWrite) -> None:
         try:

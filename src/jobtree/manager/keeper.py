@@ -32,6 +32,8 @@ from jobtree.manager.steps import Company, Note
 from jobtree.manager.view import View
 
 RETRY_MS = 5_000
+LARGE_BYTES = 64 * 1024  # of a template
+LARGE_AT_ONCE = 2  # a server that is given many large pods at once has no time for anybody else
 UNSTUCK = "mend what it needs, or cancel the Run and submit it with another template"
 
 
@@ -44,6 +46,11 @@ def is_passing(refused: Exception) -> bool:
     if isinstance(refused, StatusError):
         return refused.is_passing or refused.lacks_right or refused.code in (NOT_FOUND, CONFLICT)
     return isinstance(refused, KubeError)
+
+
+def is_large(run: Run) -> bool:
+    template = run.spec.template
+    return template is not None and len(msgspec.json.encode(template)) > LARGE_BYTES
 
 
 class Made(NamedTuple):
@@ -72,6 +79,7 @@ class Keeper:
         self._retry_at: dict[str, int] = {}  # Runs whose pods could not be made
         self._waiting: set[str] = set()  # Runs whose pods wait for room
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._large_turns = asyncio.Semaphore(LARGE_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: list[News] = []
         self._made: dict[tuple[str, str], Made] = {}  # pods that were made and not seen yet
@@ -274,12 +282,15 @@ class Keeper:
                 self.roster.give_up((company.run.metadata.namespace, name))
             self._later(uid, "a Service could not be made", company.run.metadata.name, refused)
             return
-        await asyncio.gather(*(self._create(uid, company, name, place) for name, place in ready))
+        turns = self._large_turns if is_large(company.run) else self._turns
+        await asyncio.gather(*(self._create(uid, company, name, place, turns) for name, place in ready))
 
-    async def _create(self, uid: str, company: Company, name: str, place: Place) -> None:
+    async def _create(
+        self, uid: str, company: Company, name: str, place: Place, turns: asyncio.Semaphore
+    ) -> None:
         key = (company.run.metadata.namespace, name)
         try:
-            async with self._turns:  # thousands may wait: a pod is written down when it is its turn
+            async with turns:  # thousands may wait: a pod is written down when it is its turn
                 answer = await self._writer.create(PODS, self._document(company, place))
         except (KubeError, UnfitTemplateError) as refused:
             self.roster.give_up(key)

@@ -103,12 +103,15 @@ def test_nobody_is_drawn_for_a_promise_that_could_not_be_written(monkeypatch: py
         manager.turn()
         server.now += 60_000
     assert endings(server, "loser") == ["open"]
+    told = server.run("winner")["status"]
+    assert (told["phase"], "reservation" in told, "reservationsMade" in told) == ("Reserved", False, False)
     monkeypatch.setattr(server, "send", send)
     manager.settle()
     server.now += 60_000
     manager.settle()
     assert endings(server, "loser")[0] == "RandomPreempt"
-    assert any("lottery" in one["status"] for one in server.all(RESERVATIONS))
+    drawn = [one["metadata"]["name"] for one in server.all(RESERVATIONS) if "lottery" in one["status"]]
+    assert drawn[0] == "winner-1", "nobody ever saw another one"
 
 
 def test_a_pod_that_goes_while_a_decision_is_refused_leaves_its_place(

@@ -3,10 +3,11 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from jobtree.kube.writes import AT_ONCE
-from jobtree.manager.keeper import Keeper
+from jobtree.manager.keeper import LARGE_AT_ONCE, LARGE_BYTES, Keeper
 from jobtree.manager.log import Log
 from jobtree.manager.pods.places import Cast, Place
 from jobtree.manager.steps import Company
@@ -24,7 +25,11 @@ class Waiting:
         return await never
 
 
-def test_no_more_pods_are_written_down_than_can_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("size", "at_once"), [(100, AT_ONCE), (LARGE_BYTES, LARGE_AT_ONCE)])
+def test_no_more_pods_are_written_down_than_can_be_sent(
+    monkeypatch: pytest.MonkeyPatch, size: int, at_once: int
+) -> None:
+    """Of large ones only a few: a server that has many of them to read has no time for others."""
     written: list[Place] = []
 
     def write_down(_: Keeper, __: Company, place: Place) -> dict[str, Any]:
@@ -35,11 +40,14 @@ def test_no_more_pods_are_written_down_than_can_be_sent(monkeypatch: pytest.Monk
         view = View("jobtree-system", lambda *_: None, lambda: None)
         keeper = Keeper(Waiting(), view, Log(), lambda: 0, lambda: None)  # type: ignore[arg-type]
         places = tuple(Place(f"0-{number}-1", "n", 8, 0, number, number) for number in range(GANG))
-        company = Company(run("r", "org", 8 * GANG), Cast(1, 8, places))
-        making = asyncio.ensure_future(
-            asyncio.gather(*(keeper._create("u", company, place.part, place) for place in places))
-        )
-        for _ in range(3):
+        gang = run("r", "org", 8 * GANG)
+        container = {"name": "main", "image": "x", "args": ["a" * size]}
+        spec = msgspec.structs.replace(gang.spec, template={"spec": {"containers": [container]}})
+        company = Company(msgspec.structs.replace(gang, spec=spec), Cast(1, 8, places))
+        keeper._served.add("u")
+        ready = [(place.part, place) for place in places]
+        making = asyncio.ensure_future(keeper._create_all("u", company, ready))
+        for _ in range(5):
             await asyncio.sleep(0)
         making.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -47,4 +55,4 @@ def test_no_more_pods_are_written_down_than_can_be_sent(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Keeper, "_document", write_down)
     asyncio.run(make())
-    assert len(written) == AT_ONCE
+    assert len(written) == at_once
