@@ -53,11 +53,13 @@ class Alarms:
 
     def watch_run(self, state: RunState) -> None:
         """It changed. Most of the time nothing about it is due by itself, and that is seen at once."""
-        key, phase = state.key, state.phase
-        self._watch((Due.RUN, *key), phase == "Running")
+        key, shape, running = state.key, state.shape, state.phase == "Running"
+        self._watch((Due.RUN, *key), running)
         self._watch((Due.PROMISE, *key), state.promise is not None)
-        self._watch((Due.FOLLOW, *key), phase == "Waiting")
-        self._watch((Due.GROWTH, *key), phase == "Running")
+        self._watch((Due.FOLLOW, *key), state.phase == "Waiting")
+        self._watch(
+            (Due.GROWTH, *key), running and shape is not None and (shape.malleable or shape.spares > 0)
+        )
 
     def watch_quotas(self, quotas: tuple[Account, ...]) -> None:
         for account in quotas:

@@ -21,6 +21,7 @@ from jobtree.core.follow import gives_up_at, released, waits_for
 from jobtree.core.giveway import just_kept, lent_to_kept
 from jobtree.core.lease import RunKey
 from jobtree.core.mend import mend_disturbed, mend_promises
+from jobtree.core.promise import Order
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.recover import on_failed_nodes, recover
 from jobtree.core.restart import part_with_evicted, restart
@@ -32,11 +33,13 @@ from jobtree.core.trial import Trial
 from jobtree.core.verdicts import verdict_on
 from jobtree.core.world import World
 
+NOTHING = Plan()  # to do, to tell or to remember
+
 
 def plan(world: World) -> Plan:
     """What to do now. Pure: the same world gives the same plan, and is left as it was."""
     if at_rest(world):
-        return Plan()
+        return NOTHING
     trial = Trial(world)
     attention = set(world.attention)
     try:
@@ -281,9 +284,11 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
     seen: dict[RunKey, int] = {}
     changed = True
     while changed:
-        changed, chances = False, Chances(world)
-        world.line.begin_round()
-        turns = deque(world.line.to_ask(chances.most))
+        changed, turns = False, deque[Order]()
+        if world.queue:
+            chances = Chances(world)
+            world.line.begin_round()
+            turns.extend(world.line.to_ask(chances.most))
         while turns:
             order = turns.popleft()
             state = world.runs[order[1:]]

@@ -142,13 +142,25 @@ def made_up_budgets(
     for team, job_gpus, duration in zip(trace.team, trace.gpus, trace.duration, strict=True):
         demand[team] += job_gpus * duration
     rest = max(0, int(gpus * oversubscribed) - sum(granted.values()))
-    others = sum(demand[at] for at, team in enumerate(trace.teams) if team not in granted)
+    granted |= in_proportion(
+        {team: demand[at] for at, team in enumerate(trace.teams) if team not in granted}, rest
+    )
     names = names_for(trace.teams)
     budgets = [made_up_budget(PARENT, PARENT, 0)]
     for at, name in enumerate(trace.teams):
-        share = granted[name] if name in granted else max(1, rest * demand[at] // others)
-        budgets.append(made_up_budget(names[at], f"{PARENT}:{names[at]}", share))
+        budgets.append(made_up_budget(names[at], f"{PARENT}:{names[at]}", granted[name]))
     return tuple(budgets), tuple(f"{PARENT}:{name}" for name in names)
+
+
+def in_proportion(demand: Mapping[str, int], gpus: int) -> dict[str, int]:
+    """So many GPUs in proportion to demand, one at least; those left over go where most was cut off."""
+    total = max(1, sum(demand.values()))
+    small = {team: 1 for team, wanted in demand.items() if gpus * wanted < total}
+    rest, total = gpus - len(small), total - sum(demand[team] for team in small)
+    parts = {team: divmod(rest * wanted, total) for team, wanted in demand.items() if team not in small}
+    left = max(0, rest - sum(whole for whole, _ in parts.values()))
+    most_cut = sorted(parts, key=lambda team: (-parts[team][1], team))[:left]
+    return small | {team: max(1, whole + (team in most_cut)) for team, (whole, _) in parts.items()}
 
 
 def made_up_budget(name: str, owner: str, gpus: int) -> Budget:

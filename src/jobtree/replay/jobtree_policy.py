@@ -12,7 +12,7 @@ from jobtree.api.quantities import format_duration, format_time
 from jobtree.api.run import Resources, Run, RunSpec, Runtime
 from jobtree.core.actions import Action
 from jobtree.core.lease import Lease, RunKey
-from jobtree.core.plan import plan
+from jobtree.core.plan import NOTHING, plan
 from jobtree.core.world import World
 from jobtree.replay.foretold import Foretold
 from jobtree.replay.promises import Promises
@@ -67,8 +67,7 @@ class Jobtree(Simulation):
         self.world.put_node(self.scene.nodes[node])
 
     def decide(self, at: int) -> None:  # noqa: ARG002  the world has its own clock
-        while True:
-            decided = plan(self.world)
+        while (decided := plan(self.world)) is not NOTHING:
             self.world.commit(decided)
             for action in decided.actions:
                 self._carry_out(action)

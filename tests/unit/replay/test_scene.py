@@ -7,7 +7,7 @@ import pytest
 
 from jobtree.api.problems import InputError
 from jobtree.api.quantities import DAY, HOUR, SECOND
-from jobtree.replay.ground import made_up, made_up_budgets, names_for, of_state_file, owners_in
+from jobtree.replay.ground import in_proportion, made_up, made_up_budgets, names_for, of_state_file, owners_in
 from jobtree.replay.outages import Outage, Rates, drawn, joined, read_outages
 from jobtree.replay.whatif import changed
 from jobtree.replay.workload import LIMITS, Habits, assumed_ends, declared
@@ -94,6 +94,14 @@ def test_budgets_are_what_is_asked_for_and_the_rest_by_demand() -> None:
     for asked, rule in (({"d": "1"}, "the trace has a, b, c"), ({"a": "x"}, "must be GPUs such as 128")):
         with pytest.raises(InputError, match=rule):
             made_up_budgets(known, 100, asked)
+
+
+def test_budgets_add_up_to_the_fleet_whatever_is_cut_off() -> None:
+    known = trace([Job(0, 100, 1, team) for team in "abc"] + [Job(0, 1, 1, "d")])
+    budgets, _ = made_up_budgets(known, 64, {})
+    granted = {budget.metadata.name: one.concurrency for budget in budgets for one in budget.spec.envelopes}
+    assert granted == {"a": 21, "b": 21, "c": 21, "d": 1}
+    assert in_proportion({"a": 2, "b": 2, "c": 1}, 8) == {"a": 3, "b": 3, "c": 2}
 
 
 def test_teams_get_names_that_owners_may_have() -> None:
