@@ -1,17 +1,18 @@
 """Who is passed over would have been refused: asking everybody decides nothing else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import msgspec
 from hypothesis import given
 
-from jobtree.core import admit
+from jobtree.core import admit, elastic
 from jobtree.core import plan as planning
 from jobtree.core import world as worlds
 from jobtree.core.actions import Plan
 from jobtree.core.admit import consider, start_at
 from jobtree.core.chances import Chances
+from jobtree.core.elastic import Stalled, Stuck, grow_runs
 from jobtree.core.line import Line
 from jobtree.core.plan import at_rest
 from jobtree.core.promise import Order
@@ -79,6 +80,33 @@ def roused(trial: Trial, state: RunState) -> Verdict | None:
 def test_nobody_sleeps_who_could_start_or_would_be_told_something_else(scene: Scene) -> None:
     asking = patch.object(Chances, "none", return_value=False)
     with asking, patch.object(worlds, "Line", Sleepless), patch.object(planning, "consider", roused):
+        Drive(scene).play()
+
+
+class Unstuck(Stuck):
+    """Thinks nobody stuck."""
+
+    def turns(self) -> Iterator[RunState]:
+        runs = self._trial.world.runs
+        return iter(sorted((runs[key] for key in self._flavor.eager), key=lambda state: state.order))
+
+
+def grown(trial: Trial) -> tuple[Stalled, tuple[str, ...]]:
+    """Grow as always, after asking everybody."""
+    mark = trial.mark()
+    with patch.object(elastic, "Stuck", Unstuck):
+        grow_runs(trial)
+    possible = trial.actions()
+    trial.rollback(mark)
+    found = grow_runs(trial)
+    assert trial.actions() == possible
+    return found
+
+
+@examples(150)
+@given(scenes())
+def test_nobody_is_thought_stuck_who_could_grow(scene: Scene) -> None:
+    with patch.object(planning, "grow_runs", grown):
         Drive(scene).play()
 
 

@@ -82,10 +82,25 @@ HALF_PAID_AND_PROMISED = Scene(
     ],
 )
 
+STRANGERS_WERE_THERE = Scene(
+    14837,
+    [
+        Step("edit", 8405),
+        Step("wait", 38396),
+        Step("wait", 14983),
+        Step("tree", 44192),
+        Step("advance", 35940),
+        Step("wait", 63313),
+        Step("wait", 14864),
+        Step("tree", 21572),
+    ],
+)
+
 
 @examples(200)
 @given(scenes(), SEEDS)
 @example(HALF_PAID_AND_PROMISED, 0)
+@example(STRANGERS_WERE_THERE, 1256)
 def test_the_order_of_arrival_does_not_change_the_plan(scene: Scene, seed: int) -> None:
     drive = Drive(scene)
     drive.play()

@@ -6,7 +6,8 @@ RUNNING_RULE = "of a running Run only malleable.desiredTotalGPUs and a lower run
 
 
 def _with_gang(path: str, rule: str) -> str:
-    return if_has("resources", if_has(path, rule))
+    """What most Runs leave out is asked for first: servers pay for every question, with every write."""
+    return if_has(path, if_has("resources", rule))
 
 
 def _least(stage: str) -> str:

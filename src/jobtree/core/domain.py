@@ -17,7 +17,7 @@ from jobtree.core.room import Demand, NodeState
 
 Option = tuple[int, int, list[str]]  # free GPUs, pods that fit, nodes by name
 Horizons = dict[tuple[object, ...], Any]
-Memory = tuple["Census | None", dict[Demand, int], dict[Demand, list[Option]], Horizons]
+Memory = tuple["Census | None", dict[Demand, int], dict[Demand, list[Option]], Horizons, Horizons]
 
 
 class Census(NamedTuple):
@@ -48,6 +48,7 @@ class Domain:
         "nodes",
         "promises",
         "skylines",
+        "stands",
         "unpaid_slots",
     )
 
@@ -63,6 +64,7 @@ class Domain:
         self.unpaid_slots = 0  # of them under Opportunistic leases
         self.promises: dict[RunKey, Promise] = {}  # that count on this domain
         self.horizons: Horizons = {}  # remembered by horizon
+        self.stands: Horizons = {}  # likewise: who stands here until when, whatever pod is asked about
         self._census: Census | None = None
         self._placeable: dict[Demand, int] = {}
         self._options: dict[Demand, list[Option]] = {}
@@ -160,15 +162,16 @@ class Domain:
     def forget_horizons(self) -> None:
         """Who will be gone from here when is no longer what it was."""
         self.horizons = {}
+        self.stands = {}
         self.skylines.clear()
 
     def memory(self) -> Memory:
         """What is remembered, before a change that may be taken back."""
-        return self._census, self._placeable, self._options, self.horizons
+        return self._census, self._placeable, self._options, self.horizons, self.stands
 
     def recall(self, memory: Memory) -> None:
         """All is again as it was when these answers were remembered."""
-        self._census, self._placeable, self._options, self.horizons = memory
+        self._census, self._placeable, self._options, self.horizons, self.stands = memory
 
     def forget_nodes(self) -> None:
         self.forget()

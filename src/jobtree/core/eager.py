@@ -1,57 +1,70 @@
 """Runs of one flavor that may grow as soon as there is room and money.
 
-Most of them were told why they cannot, and nothing has come of it since: they stand apart by the step they
-would take, so that a small gain, which is less than their step, asks none of them.
+Most of them were told why they cannot, and nothing has come of it since: they stand among their like, by
+creation, so that the first of them answers for all. Whoever was told nothing, or something else, or wants to
+be asked apart, is restless.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from jobtree.core.lease import RunKey
+from jobtree.core.promise import Order
+
+Like = tuple[object, ...]  # whatever decides whether a Run could take a step
 
 
 class Eager:
-    __slots__ = ("_by_step", "_restless", "_steps")
+    __slots__ = ("_alike", "_likes", "_orders")
 
     def __init__(self) -> None:
-        self._restless: dict[RunKey, None] = {}  # to be asked whatever is gained
-        self._steps: dict[RunKey, int] = {}  # of the others
-        self._by_step: dict[int, dict[RunKey, None]] = {}
+        self._orders: dict[RunKey, Order] = {}
+        self._likes: dict[RunKey, Like] = {}  # of those that are not restless
+        self._alike: dict[Like | None, list[Order]] = {}  # None: the restless
 
     def __bool__(self) -> bool:
-        return bool(self._restless or self._steps)
+        return bool(self._orders)
 
     def __iter__(self) -> Iterator[RunKey]:
-        yield from self._restless
-        yield from self._steps
+        return iter(self._orders)
 
     def __contains__(self, run: RunKey) -> bool:
-        return run in self._restless or run in self._steps
+        return run in self._orders
 
-    def add(self, run: RunKey) -> None:
+    def add(self, order: Order) -> None:
         """It wants more, or something else than before."""
-        self.discard(run)
-        self._restless[run] = None
+        self.discard(order[1:])
+        self._orders[order[1:]] = order
+        insort(self._alike.setdefault(None, []), order)
 
     def discard(self, run: RunKey) -> None:
-        self._restless.pop(run, None)
-        step = self._steps.pop(run, None)
-        if step is not None:
-            del self._by_step[step][run]
-            if not self._by_step[step]:
-                del self._by_step[step]
+        order = self._orders.pop(run, None)
+        if order is not None:
+            like = self._likes.pop(run, None)
+            orders = self._alike[like]
+            del orders[bisect_left(orders, order)]
+            if not orders:
+                del self._alike[like]
 
-    def hear(self, run: RunKey, step: int | None) -> None:
-        """It was told something else: that it lacks a step (None: anything but that)."""
-        if run in self:
-            self.add(run)
-            if step is not None:
-                del self._restless[run]
-                self._steps[run] = step
-                self._by_step.setdefault(step, {})[run] = None
+    def hear(self, run: RunKey, like: Like | None) -> None:
+        """It was told something else: that it cannot grow, like these (None: anything but that)."""
+        order = self._orders.get(run)
+        if order is None or self._likes.get(run) == like:
+            return
+        self.add(order)
+        if like is not None:
+            self.discard(run)
+            self._orders[run], self._likes[run] = order, like
+            insort(self._alike.setdefault(like, []), order)
 
-    def within(self, gpus: int) -> Iterator[RunKey]:
-        """Those who might use so many GPUs, or want something else than a step."""
-        yield from self._restless
-        for step, runs in self._by_step.items():
-            if step <= gpus:
-                yield from runs
+    def heads(self, after: Order | None) -> list[tuple[Order, Like | None]]:
+        """The first of every kind behind that Run, or at all; the restless are a kind of their own."""
+        found = ((like, self.following(like, after)) for like in self._alike)
+        return [(order, like) for like, order in found if order is not None]
+
+    def following(self, like: Like | None, after: Order | None) -> Order | None:
+        orders = self._alike[like]
+        at = 0 if after is None else bisect_left(orders, after)
+        if at < len(orders) and orders[at] == after:
+            at += 1
+        return orders[at] if at < len(orders) else None

@@ -4,16 +4,19 @@ Growth comes last in a pass: it takes only what is free and paid for, and nothin
 Spares that a group lacks are added in the same manner (P5).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush
 
 from jobtree.core.admit import placeable_gpus
 from jobtree.core.cover import Means, refusals
 from jobtree.core.domain import Domain
+from jobtree.core.eager import Like
 from jobtree.core.flavor import Flavor
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import close_all, give_up, reclaims, take_least
 from jobtree.core.lease import RunKey
 from jobtree.core.payers import candidates
+from jobtree.core.promise import Order
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.runs import RunState
 from jobtree.core.seats import seated
@@ -23,6 +26,8 @@ from jobtree.core.trial import Trial
 from jobtree.core.world import World
 
 Stalled = dict[RunKey, tuple[Why, ...]]
+Head = tuple[Order, bool, Like | None]  # whether it is of any kind, and of which
+MOVED: Like = ()  # one by one
 
 
 def grow_runs(trial: Trial) -> tuple[Stalled, tuple[str, ...]]:
@@ -34,8 +39,8 @@ def grow_runs(trial: Trial) -> tuple[Stalled, tuple[str, ...]]:
         if not flavor.eager or flavor.asked == flavor.gains:
             continue
         stuck = Stuck(trial, flavor)
-        for state in sorted(stuck.within_reach(), key=lambda state: state.order):
-            if not stuck.surely(state) and state.wants_more and state.changed_at < world.now:
+        for state in stuck.turns():
+            if state.wants_more and state.changed_at < world.now:
                 whys = (*grow(trial, state, flavor), *add_spares(trial, state))
                 if whys:
                     stalled[state.key] = whys
@@ -57,12 +62,35 @@ class Stuck:
         self._broke: dict[tuple[str, int, int], bool] = {}
         self._crowded: dict[tuple[object, ...], bool] = {}
 
-    def within_reach(self) -> list[RunState]:
-        """Those for whom a step is free or could be: growth of others only makes that less."""
-        runs, eager = self._trial.world.runs, self._flavor.eager
-        keys = dict.fromkeys(eager.within(self._reach()))
-        keys |= dict.fromkeys(key for key in self._moved if key in eager)
-        return [runs[key] for key in keys if key in runs]
+    def turns(self) -> Iterator[RunState]:
+        """All others, in order of creation, as things stand when each has its turn.
+
+        Of those who are alike the first answers for all, until somebody has grown.
+        """
+        runs, last, heads = self._trial.world.runs, None, self._heads(None)
+        while heads:
+            order, _, like = heappop(heads)
+            state = runs.get(order[1:])
+            if state is not None and order != last and not self.surely(state):
+                mark, last = self._trial.mark(), order
+                yield state
+                if self._trial.mark() != mark:
+                    heads = self._heads(order)
+                    continue
+            elif like and order != last:
+                continue  # those who are like it are as stuck
+            following = None if like == MOVED else self._flavor.eager.following(like, order)
+            if following is not None:
+                heappush(heads, (following, like is not None, like))
+
+    def _heads(self, after: Order | None) -> list[Head]:
+        """The first of every kind behind that Run, and all to whom something happened, as a heap."""
+        eager, runs = self._flavor.eager, self._trial.world.runs
+        heads: list[Head] = [(order, like is not None, like) for order, like in eager.heads(after)]
+        moved = [runs[key].order for key in self._moved if key in eager and key in runs]
+        heads += [(order, True, MOVED) for order in moved if after is None or order > after]
+        heapify(heads)
+        return heads
 
     def _reach(self) -> int:
         return self._flavor.free + self._flavor.unpaid_slots

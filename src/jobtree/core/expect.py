@@ -265,11 +265,13 @@ class Expectations:
     def _first_paid(self, number: int, state: RunState, promise: Promise, at: int) -> int:
         """The first instant from ``at`` on at which its payers together have enough."""
         payers = [one.envelope for one in candidates(self._world, state)]
+        if sum([self._funds_at(number, envelope, at) for envelope in payers]) >= promise.width:
+            return at
         later = [envelope.start for envelope in payers if envelope.start > at]
         for envelope in payers:
             times, _ = self._fund(envelope)[number]
             later += instants(at, times, self._paid[number].get(envelope.key, ()))
-        for instant in sorted({at, *later})[:MOST_TURNS]:
+        for instant in sorted({at, *later})[1:MOST_TURNS]:
             if sum(self._funds_at(number, envelope, instant) for envelope in payers) >= promise.width:
                 return instant
         return FOREVER

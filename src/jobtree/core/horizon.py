@@ -82,7 +82,10 @@ class Horizon:
             for name in usable
         )
         self.notices: list[tuple[int, int, int]] = []  # immune until, certain end, notice
-        stays = list(self._stays(world, frozenset(usable)))
+        key = (*usable, first_to_yield(world, rank))
+        if key not in domain.stands:
+            domain.stands[key] = (list(self._stays(world, frozenset(usable))), self.notices)
+        stays, self.notices = domain.stands[key]
         self._usable, self._stands = usable, stays
         self._swept: list[Sweep | None] = [None for _ in LEVELS]
         self.longest_notice = max((notice for _, _, notice in self.notices), default=0)

@@ -87,7 +87,7 @@ class Line:
         if not state.wants_more or at > world.now:
             flavor.eager.discard(state.key)
         else:
-            flavor.eager.add(state.key)
+            flavor.eager.add(state.order)
             flavor.asked = -1
         if state.wants_more and at > world.now:
             heappush(self._ripening, (at, state.key))

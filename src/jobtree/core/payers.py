@@ -7,6 +7,8 @@ import msgspec
 
 from jobtree.api.lease import LeaseClass
 from jobtree.core.books import EnvelopeState
+from jobtree.core.lease import EnvelopeKey
+from jobtree.core.room import Selector
 from jobtree.core.runs import RunState
 
 if TYPE_CHECKING:
@@ -46,7 +48,22 @@ def payers_of(world: "World", owner: str, flavor: str, sponsors: tuple[str, ...]
 
 def class_from(world: "World", envelope: EnvelopeState, state: RunState) -> LeaseClass | None:
     """What this envelope's money is called where it pays for the Run; None where it may not be asked."""
-    return next((one.class_ for one in candidates(world, state) if one.envelope is envelope), None)
+    key = (state.owner, state.flavor, state.sponsors)
+    known: dict[EnvelopeKey, LeaseClass] | None = world.ledger.classes.get(key)
+    if known is None:
+        found = candidates(world, state)
+        known = world.ledger.classes[key] = {one.envelope.key: one.class_ for one in found}
+    return known.get(envelope.key)
+
+
+def selectors_of(world: "World", state: RunState) -> frozenset[Selector]:
+    """The selectors of all its payers."""
+    key = (state.owner, state.flavor, state.sponsors)
+    known: frozenset[Selector] | None = world.ledger.selectors.get(key)
+    if known is None:
+        found = candidates(world, state)
+        known = world.ledger.selectors[key] = frozenset(one.envelope.selector for one in found)
+    return known
 
 
 def last_closing(world: "World", state: RunState) -> int | None:

@@ -1,8 +1,9 @@
 """The reach of money: on which nodes a Run's payers pay (C3), since a promise says where and paid by whom.
 
-All that a promise counts on must pay wherever its slice is. So a start is looked for once for every set of
-payers that go together: those that pay anywhere, and for each selector those that pay on all of its nodes.
-Only where none of them finds one, payers of several places are put together, each for its part of the slice.
+All that a promise counts on must pay wherever its slice is. Where the best start that all payers together
+could pay for does not agree with that, one is looked for with every set of payers that go together: those
+that pay anywhere, and for each selector those that pay on all of its nodes. Only where none of them finds
+one, payers of several places are put together, each for its part of the slice.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import msgspec
 
 from jobtree.core.domain import Domain
 from jobtree.core.lease import EnvelopeKey
-from jobtree.core.payers import candidates
+from jobtree.core.payers import candidates, selectors_of
 from jobtree.core.promise import Promise
 from jobtree.core.room import Selector, matches
 from jobtree.core.runs import RunState
@@ -20,6 +21,9 @@ from jobtree.core.world import World
 
 Payers = frozenset[EnvelopeKey]
 Shares = Sequence[tuple[str, int]]
+Funding = Sequence[tuple[EnvelopeKey, int]]
+
+UNBOUND: frozenset[Selector] = frozenset({()})  # the selector of money that pays anywhere
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -35,8 +39,8 @@ ANYWHERE = Reach()
 def reaches(world: World, state: RunState) -> list[Reach]:
     """Sets of payers that go together: those that pay anywhere, then by selector."""
     found = {one.envelope.key: one.envelope.selector for one in candidates(world, state)}
-    selectors = sorted(set(found.values()))
-    if selectors in ([], [()]):
+    selectors = sorted(selectors_of(world, state))
+    if UNBOUND.issuperset(selectors):
         return [ANYWHERE]
     return [
         Reach(selector, frozenset(key for key, own in found.items() if set(own) <= set(selector)))
@@ -45,7 +49,12 @@ def reaches(world: World, state: RunState) -> list[Reach]:
 
 
 def reach_of(world: World, promise: Promise) -> Selector:
-    """The selector of the nodes on which all who will pay for a promise pay; none where there is no such."""
+    """The selector of the nodes on which all who will pay for a promise pay.
+
+    None is needed where they pay in all of the slice, and there is none where each has its own part of it.
+    """
+    if pay_throughout(world, promise.flavor, promise.shares, promise.funding):
+        return ()
     envelopes = world.ledger.envelopes
     found = [envelopes[key].selector for key, _ in promise.funding if key in envelopes]
     widest = max(found, key=len, default=())
@@ -54,15 +63,31 @@ def reach_of(world: World, promise: Promise) -> Selector:
 
 def payers_there(world: World, state: RunState, promise: Promise) -> Payers | None:
     """The Run's payers that pay anywhere in the promised slice; None where all of them do."""
-    payers = [one.envelope for one in candidates(world, state)]
-    if not any(one.selector for one in payers):
+    selectors = selectors_of(world, state)
+    if selectors <= UNBOUND:
         return None
     domains = world.fleet.flavor(promise.flavor).domains
     slice_ = [domains[name] for name, _ in promise.shares if name in domains]
-    return frozenset(one.key for one in payers if any(pays_in(domain, {one.selector}) for domain in slice_))
+    there = {one for one in selectors if any(pays_in(domain, {one}) for domain in slice_)}
+    if there == selectors:
+        return None
+    return frozenset(one.envelope.key for one in candidates(world, state) if one.envelope.selector in there)
 
 
-def agree(world: World, flavor: str, shares: Shares, funding: Sequence[tuple[EnvelopeKey, int]]) -> bool:
+def pay_throughout(world: World, flavor: str, shares: Shares, funding: Funding) -> bool:
+    """Whether each of these payers pays on all nodes of the slice: so it does not matter who pays where."""
+    domains, envelopes = world.fleet.flavor(flavor).domains, world.ledger.envelopes
+    bound = {envelopes[key].selector for key, _ in funding if key in envelopes} - UNBOUND
+    return not bound or all(
+        matches(one.node.labels, selector)
+        for selector in bound
+        for name, _ in shares
+        if name in domains
+        for one in domains[name].nodes.values()
+    )
+
+
+def agree(world: World, flavor: str, shares: Shares, funding: Funding) -> bool:
     """Whether each domain of a slice has payers enough who pay there, and each payer domains enough."""
     domains, envelopes = world.fleet.flavor(flavor).domains, world.ledger.envelopes
 

@@ -10,7 +10,7 @@ from jobtree.core.horizon import immunity, is_kept
 from jobtree.core.lottery import commitment_of, nonce_for
 from jobtree.core.promise import FREE, LOTTERY, Promise, Rank, Slip, add_slip
 from jobtree.core.purse import Split, funding_at
-from jobtree.core.reach import agree, payers_there, reaches
+from jobtree.core.reach import agree, pay_throughout, payers_there, reaches
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Trial
@@ -59,13 +59,14 @@ def turn_behind(world: World, state: RunState) -> int:
 
 def look(world: World, state: RunState, size: int, rank: Rank | None, not_before: int = 0) -> Outlook | None:
     """The best start there is, where the Run's payers pay (C3)."""
-    sets = reaches(world, state)
-    looks = (Foresight(world, state, size, rank, not_before, one).look() for one in sets)
+    best = Foresight(world, state, size, rank, not_before).look()
+    if best is None or pay_throughout(world, state.flavor, best.shares, best.funding):
+        return best
+    looks = (Foresight(world, state, size, rank, not_before, one).look() for one in reaches(world, state))
     found = [one for one in looks if one is not None]
-    if found or len(sets) == 1:
+    if found or not agree(world, state.flavor, best.shares, best.funding):
         return best_of(world, found)
-    mixed = Foresight(world, state, size, rank, not_before).look()
-    return mixed if mixed is not None and agree(world, state.flavor, mixed.shares, mixed.funding) else None
+    return best
 
 
 def best_of(world: World, found: Sequence[Outlook]) -> Outlook | None:

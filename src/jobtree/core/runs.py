@@ -224,10 +224,14 @@ class RunState:
         return verdict is not None and bool(verdict.whys) and verdict.whys[0].reason is Reason.NOT_GROWING
 
     @property
-    def lacking_step(self) -> int | None:
-        """GPUs without which it need not be asked: it was told that it cannot grow, and wants no spares."""
+    def stuck_like(self) -> tuple[object, ...] | None:
+        """All that decides whether it can take a step, if it was told that it cannot; None: ask it apart."""
         shape = self.shape
-        return None if shape is None or shape.spares or not self.told_stalled else shape.step
+        if shape is None or shape.spares or not self.told_stalled:
+            return None
+        pod = (self.pod_size, shape.cpu_milli, shape.memory_bytes, shape.tolerations, shape.node_selector)
+        terms = (self.sponsors, bool(self.quotas), shape.max_duration is not None, self.promise is not None)
+        return (self.owner, shape.step, shape.group, *pod, *terms)
 
     def missing_spares(self) -> dict[int, int]:
         """Standby pods that each group lacks."""

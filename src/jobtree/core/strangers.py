@@ -35,7 +35,8 @@ class Strangers:
         fleet = self._world.fleet
         fleet.load_foreign(pod.node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
         if pod.gpus and pod.node in fleet.nodes:
-            self._world.diminished.add(fleet.nodes[pod.node].domain.name)
+            if self._world.read:  # not a loss, if it was there all the time
+                self._world.diminished.add(fleet.nodes[pod.node].domain.name)
             self._world.shaken = True
 
     def drop(self, uid: str) -> None:

@@ -64,6 +64,7 @@ class World:
         self.intake = Intake(self)
         self.attention: set[RunKey] = set()  # finished, cancelled, or on a failed node
         self._begin_notes()
+        self.read = False  # whether all that is there has been read: what comes later is news
         self.hopes = 0  # counts what could bring a date to a promise without one, money apart
         self.budgets_edited_at = 0  # since then the family is as it is
 
@@ -226,6 +227,7 @@ class World:
         self.ground.forget_closed()
         self.ledger.amended.clear()
         self._begin_notes()
+        self.read = True
 
     def _tell(self, plan: Plan) -> None:
         """Every Run remembers what it was told, and up to what it was considered."""
@@ -233,7 +235,7 @@ class World:
             state = self.runs.get(key)
             if state is not None and state.phase == verdict.phase:  # else it is another under its name
                 state.verdict = verdict
-                self.fleet.flavor(state.flavor).eager.hear(key, state.lacking_step)
+                self.fleet.flavor(state.flavor).eager.hear(key, state.stuck_like)
                 if state.queued:
                     self.line.wake(state)
         for key in plan.settled:

@@ -5,6 +5,9 @@ one by themselves: a quiet cluster costs no writes.
 
 A plan passes over Runs that a change does not help; what they were told may then speak of earlier figures.
 They are told again when nothing else is to be done, so many at a time: there may be thousands of them.
+
+What Budgets say changes with every lease. They say it when nothing is decided, and while much is, every other
+second: figures for people need not be written twenty times as often as they are read.
 """
 
 from itertools import islice
@@ -33,6 +36,7 @@ from jobtree.voice.signing import sign
 RETELL_MS = 5_000
 RETOLD_AT_ONCE = 200
 REST_MS = 200
+BUSY_MS = 2_000  # how often a Budget is told while gangs start and end all the time
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -52,6 +56,7 @@ class Telling:
         self._intake = intake
         self._runs: dict[str, RunStatus] = {}  # by UID, as last told
         self._budgets: dict[str, tuple[str, BudgetStatus]] = {}  # by name, with the UID, as last told
+        self._budgets_at: dict[str, int] = {}  # when they were last told
         self._touched: set[RunKey] = set()
         self._touched_budgets: set[str] = set()
         self._ended: list[ReservationWrite] = []
@@ -148,8 +153,8 @@ class Telling:
         reservations = [*ended, *(self._promises() if stirred else ())]
         notes = self._warn() if stirred else ()
         statuses = self._statuses()
-        budgets = self._usage()
-        self._touched, self._touched_budgets = set(), set()
+        budgets = self._usage(at_rest=at_rest)
+        self._touched = set()
         self._intake.fresh, self._intake.budgets = set(), set()
         return Told(
             statuses,
@@ -163,6 +168,8 @@ class Telling:
 
     def retells_at(self) -> int | None:
         """When to look again, if nothing happens before, for those who are still to be told."""
+        if self._touched_budgets:
+            return self._world.now + REST_MS
         return max(self._world.now + REST_MS, self._retold_at + RETELL_MS) if self._retells() else None
 
     def _retells(self) -> bool:
@@ -276,14 +283,23 @@ class Telling:
                 writes.append(RunWrite(run, status))
         return tuple(writes)
 
-    def _usage(self) -> tuple[tuple[str, BudgetStatus], ...]:
+    def _usage(self, *, at_rest: bool) -> tuple[tuple[str, BudgetStatus], ...]:
         found: list[tuple[str, BudgetStatus]] = []
-        for name in sorted(self._touched_budgets & self._world.ledger.budgets.keys()):
+        self._touched_budgets &= self._world.ledger.budgets.keys()
+        now = self._world.now
+        due = {
+            name
+            for name in self._touched_budgets
+            if at_rest or name not in self._budgets_at or now >= self._budgets_at[name] + BUSY_MS
+        }
+        self._touched_budgets -= due
+        for name in sorted(due):
             status = budget_status(self._world, name)
             uid = self._world.ledger.budgets[name].metadata.uid
             known, told = self._budgets.get(name, ("", status))
             if known != uid or timeless_usage(told) != timeless_usage(status):
                 self._budgets[name] = (uid, status)
+                self._budgets_at[name] = now
                 found.append((name, status))
         return tuple(found)
 

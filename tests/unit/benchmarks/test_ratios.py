@@ -23,17 +23,24 @@ from benchmarks.failures import eager_world
 from benchmarks.fixtures import node_name
 from benchmarks.grow import build, documents, full_world, parse, thin_out
 from benchmarks.promises import NONCE, lottery_case
+from benchmarks.replay_speed import made_up_trace
 from benchmarks.scale import Scale
 from benchmarks.trees import measure_trees
 from benchmarks.workload import arrival
 from jobtree.api.quantities import SECOND
+from jobtree.core.actions import Plan
 from jobtree.core.forecast import remembered_odds
+from jobtree.core.lease import RunKey
 from jobtree.core.lottery import hold
 from jobtree.core.odds import exact, simulated
 from jobtree.core.plan import plan
 from jobtree.core.reservations import to_wire
 from jobtree.core.world import World
 from jobtree.manager.gauges import Gauges
+from jobtree.replay.ground import made_up, made_up_budgets
+from jobtree.replay.jobtree_policy import Jobtree
+from jobtree.replay.saved import run
+from jobtree.replay.scene import Scene
 
 Event = Callable[[], object]
 SAME = 1.3  # the size does not matter
@@ -199,6 +206,32 @@ def a_tree(size: int) -> Event:
     return partial(measure_trees, fleet, 1)
 
 
+def an_end_while_many_wait(size: int) -> Event:
+    """On a full fleet: what comes free is too little for all of them, or kept for one."""
+    made = scale(8)
+    world = full_world(made)
+    first, second = sorted(world.runs)[:2]
+    for number in range(6 * size):
+        world.put_run(arrival(made, number, 8, world.now, grouped=False))
+    world.commit(plan(world))
+
+    def end(key: RunKey) -> Plan:
+        world.tick(world.now + SECOND)
+        world.finish(key, succeeded=True, at=world.now)
+        return plan(world)
+
+    world.commit(end(first))
+    return partial(end, second)
+
+
+def a_replay(size: int) -> Event:
+    """Of so many jobs, on a fleet that has room for them."""
+    trace = made_up_trace(20 * size, 1_024, 70)
+    ground = made_up(128, 8, 8)
+    budgets, owners = made_up_budgets(trace, ground.gpus, {})
+    return partial(run, Jobtree(Scene(trace, ground.nodes, budgets, owners, ground.epoch)))
+
+
 FEW, MANY = 4, 16
 ROWS: dict[str, list[tuple[Callable[[int], Event], float]]] = {
     "DECIDE_MS": [(an_arrival, SAME), (a_wide_arrival, LINEAR)],
@@ -217,9 +250,15 @@ ROWS: dict[str, list[tuple[Callable[[int], Event], float]]] = {
     "TREE_MS": [(a_tree, SOME)],
 }
 
+BESIDES: list[tuple[Callable[[int], Event], float]] = [  # what is bound elsewhere, or not by a time
+    (an_end_while_many_wait, SAME),
+    (a_replay, LINEAR),
+]
+
 
 @pytest.mark.parametrize(
-    ("row", "bound"), [pytest.param(*row, id=row[0].__name__) for rows in ROWS.values() for row in rows]
+    ("row", "bound"),
+    [pytest.param(*row, id=row[0].__name__) for rows in (*ROWS.values(), BESIDES) for row in rows],
 )
 def test_four_times_as_much_does_not_cost_sixteen_times(row: Callable[[int], Event], bound: float) -> None:
     row(FEW)()  # what is loaded and remembered on first use is not what is asked for

@@ -7,6 +7,7 @@ from jobtree.core.record import Record, verify
 from jobtree.kube.errors import StatusError
 from jobtree.kube.installed import FINALIZER
 from jobtree.kube.resources import BUDGETS, LEASES, PODS, RESERVATIONS, RUNS
+from jobtree.manager.telling import BUSY_MS, REST_MS
 from tests.unit.manager.cluster import Body, Manager, Server
 from tests.unit.manager.stage import (
     POLICY,
@@ -389,3 +390,28 @@ def test_a_pod_that_is_deleted_before_anybody_saw_it_is_replaced_too() -> None:
     server.delete(PODS.path("ns", pods_of(server, "r")[0]["metadata"]["name"]))
     manager.settle()
     assert (server.run("r")["status"]["attempt"], len(pods_of(server, "r"))) == (2, 2)
+
+
+def test_a_budget_is_told_at_rest_and_every_other_second_while_gangs_start_all_the_time() -> None:
+    server = fleet(nodes=4)
+    manager = Manager(server)
+    manager.settle()
+
+    def used() -> int:
+        status = server.find(BUDGETS.path("", "org"))["status"]
+        return int(status["envelopes"][0]["usedGPUs"])
+
+    def start(name: str) -> int:
+        put_run(server, name, "org", 8)
+        manager.turn()
+        return used()
+
+    server.now += BUSY_MS
+    assert start("first") == 8, "the first is told at once"
+    assert start("second") == 8, "more than once in a second is not"
+    assert manager.model.telling.retells_at() == server.now + REST_MS
+    manager.turn()
+    assert used() == 16, "nothing else is to be done"
+    assert start("third") == 16
+    server.now += BUSY_MS
+    assert start("fourth") == 32, "it is time, however much is decided"
