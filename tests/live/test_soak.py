@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.live import soak
+from tests.live.eventful import SOUND
 from tests.live.soak import Soak, spans
 
 
@@ -33,7 +34,7 @@ def test_an_hour_that_goes_wrong_is_told_and_the_next_one_is_played(
 
     class Sound:
         def audit(self) -> str:
-            return soak.SOUND
+            return SOUND
 
     monkeypatch.setattr(soak, "REPORTS", tmp_path)
     monkeypatch.setattr(Soak, "ground", lambda _: (Sound(), {}))
