@@ -11,6 +11,7 @@ import pytest
 from jobtree.archive.directory import Directory
 from jobtree.archive.reading import read
 from tests.live.control_plane import ControlPlane
+from tests.live.fleet import Fleet
 from tests.live.managing import ACCOUNT, NAMESPACE, Manager, Scene, await_account, install, set_policy
 from tests.live.manifests import Manifest
 from tests.live.person import Person, bind
@@ -28,11 +29,24 @@ def own_address() -> str:
         return str(probe.getsockname()[0])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane() as running:
         running.start_controllers()
         yield running
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(plane: ControlPlane) -> Path:
+    """The manager's, on a cluster whose leases are soon old."""
+    made = install(plane)
+    set_policy(plane, RETENTION)
+    return made
+
+
+@pytest.fixture(scope="module")
+def fleet(plane: ControlPlane) -> Fleet:
+    return plane.kwok()
 
 
 def lead_the_service_to(plane: ControlPlane, address: str, port: int) -> None:
@@ -78,14 +92,12 @@ def hours(scene: Scene, team: str) -> object:
 
 
 def test_old_leases_leave_the_cluster_and_every_answer_still_has_them(
-    plane: ControlPlane, tmp_path: Path
+    plane: ControlPlane, fleet: Fleet, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    kubeconfig = install(plane)
-    set_policy(plane, RETENTION)
     address = own_address()
     port = free_port(address)
     lead_the_service_to(plane, address, port)
-    scene = Scene(plane, plane.kwok(), "years")
+    scene = Scene(plane, fleet, "years")
     scene.nodes("nv-a", 2)
     scene.budget("a", 16, maxGPUHours=1000)
     archive = Directory(str(tmp_path / "archive"))
@@ -124,12 +136,10 @@ def test_old_leases_leave_the_cluster_and_every_answer_still_has_them(
 
 
 def test_an_archive_that_cannot_be_written_keeps_leases_and_readiness(
-    plane: ControlPlane, tmp_path: Path
+    plane: ControlPlane, fleet: Fleet, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    kubeconfig = install(plane)
-    set_policy(plane, RETENTION)
     (tmp_path / "in-the-way").write_text("not a directory")
-    scene = Scene(plane, plane.kwok(), "full")
+    scene = Scene(plane, fleet, "full")
     scene.nodes("nv-a", 1)
     scene.budget("a", 8)
     port = free_port()
@@ -147,5 +157,6 @@ def test_an_archive_that_cannot_be_written_keeps_leases_and_readiness(
         wait_until(lambda: "jobtree_archive_failing 1.0" in ask(port, "/metrics")[1], "the metrics say so")
         wait_until(lambda: ask(port, "/readyz") == (200, "ok\n"), "it is ready all the same")
         (tmp_path / "in-the-way").unlink()
+        scene.run("next", "a", 8)  # leases are filed between decisions: there is one
         wait_until(lambda: scene.leases("over") == [], "it goes on once it can")
         wait_until(lambda: "jobtree_archive_failing 0.0" in ask(port, "/metrics")[1], "the metrics say so")

@@ -41,9 +41,23 @@ class Hooked:
         self.kubeconfig = install(plane)
         set_policy(plane, HASTY)
         self.hook.apply(plane, BASE)
+        self._shared: Manager | None = None
 
     def manager(self, *flags: str) -> Manager:
+        """Another one, which its test ends; the shared one ends before."""
+        self.end()
         return Manager(self.plane, self.kubeconfig, *flags)
+
+    def answering(self) -> Manager:
+        """One whose webhook answers, shared by tests until one wants another."""
+        if self._shared is None or self._shared.has_ended:
+            self._shared = Manager(self.plane, self.kubeconfig, *self.hook.flags)
+            await_webhook(self.plane)
+        return self._shared
+
+    def end(self) -> None:
+        if self._shared is not None:
+            self._shared.stop()
 
     def scene(self, name: str) -> Scene:
         scene = Scene(self.plane, self.fleet, name)
@@ -57,15 +71,14 @@ def hooked() -> Iterator[Hooked]:
     with ControlPlane(WITHOUT_POLICIES) as plane:
         plane.start_controllers()
         plane.start_scheduler()
-        yield Hooked(plane, plane.kwok())
+        made = Hooked(plane, plane.kwok())
+        yield made
+        made.end()
 
 
 @pytest.fixture
-def answering(hooked: Hooked) -> Iterator[Manager]:
-    """A manager whose webhook answers; afterwards there is none."""
-    with hooked.manager(*hooked.hook.flags) as manager:
-        await_webhook(hooked.plane)
-        yield manager
+def answering(hooked: Hooked) -> Manager:
+    return hooked.answering()
 
 
 def owned(name: str, *parents: str, gpus: int = 8) -> Manifest:
@@ -163,7 +176,8 @@ def test_what_one_object_shows_is_refused_with_all_that_is_wrong(hooked: Hooked,
     refused = hooked.plane.rest.post(runs_of(scene), run_of(scene, "r", "a", template=template))
     assert refused.status == 422
     assert "spec.template.spec.terminationGracePeriodSeconds" in refused.message
-    (line,) = [one for one in answering.lines() if one["message"] == "refused"]
+    lines = [one for one in answering.lines() if one["message"] == "refused"]
+    (line,) = [one for one in lines if one["name"] == "wrong/r"]
     assert (line["part"], line["name"], line["user"]) == ("webhook", "wrong/r", "admin")
 
 

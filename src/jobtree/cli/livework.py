@@ -29,7 +29,7 @@ from jobtree.kube.stream import follow_changes
 from jobtree.sim.objects import key_of
 
 RESOURCES: dict[str, Resource] = {"Run": RUNS, "Budget": BUDGETS, "Node": NODES, "Pod": PODS}
-ANSWER_SECONDS = 6  # how long submit waits for the manager's word
+ANSWER_SECONDS = 10  # how long submit waits for the manager's word
 SILENT = (
     "; the manager has not answered yet\n  'kubectl runs watch {name}' follows it. If nothing comes, an "
     "administrator can see why: 'kubectl -n jobtree-system get deploy,pods'"
