@@ -57,8 +57,11 @@ def reach_of(world: World, promise: Promise) -> Selector:
         return ()
     envelopes = world.ledger.envelopes
     found = [envelopes[key].selector for key, _ in promise.funding if key in envelopes]
-    widest = max(found, key=len, default=())
-    return widest if all(set(one) <= set(widest) for one in found) else ()
+    narrowest = max(found, key=len, default=())
+    domains = world.fleet.flavor(promise.flavor).domains
+    slice_ = [domains[name] for name, _ in promise.shares if name in domains]
+    together = all(set(one) <= set(narrowest) for one in found)
+    return narrowest if together and all(pays_in(one, {narrowest}) for one in slice_) else ()
 
 
 def payers_there(world: World, state: RunState, promise: Promise) -> Payers | None:

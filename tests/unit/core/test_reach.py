@@ -59,3 +59,11 @@ def test_a_promise_whose_payer_moves_to_another_island_moves_too() -> None:
     lab.settle()
     assert (lab.promised_at("r"), lab.promise("r").shares) == (2 * HOUR, (("us/a/nv-b", 8),))
     assert [slip.reason for slip in lab.promise("r").slips] == ["FundingLost"]
+
+
+def test_money_that_pays_anywhere_pays_for_the_part_where_other_money_does_not() -> None:
+    lab = islands(envelope(8, "any"), only("nv-b", 8))
+    lab.submit(run("r", "org", 16, at=2, group=8))
+    assert lab.promised_at("r") == 2 * HOUR
+    lab.live(2 * HOUR)
+    assert lab.paid("r") == {"Owned org/any": 8, "Owned org/main": 8}
