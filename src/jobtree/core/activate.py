@@ -6,7 +6,6 @@ All is decided before anything is carried out, and nothing is kept unless the Ru
 from functools import partial
 
 from jobtree.api.lease import ClosureReason
-from jobtree.core.cover import refusals
 from jobtree.core.gang import Layout
 from jobtree.core.giveway import Taking, evict_guests, give_up, requeue, take_least
 from jobtree.core.lease import EnvelopeKey, Lease
@@ -105,7 +104,7 @@ def resolve(trial: Trial, state: RunState, promise: Promise, docket: Docket, rec
     cause = Why(Reason.ACTIVATED, promise.name, promise.width, promise.width)
     carry_out(trial, docket, record, cause)
     if not start_paid(trial, state, promise, cause):
-        lacking = refusals(world, state, promise.width, promise.pod_size, world.now)
+        _, lacking = funding_at(world, state, promise.width, promise.pod_size, world.now, promise.rank)
         return Reason.FUNDING_LOST if lacking else Reason.CROWDED_OUT
     trial.act("Activate", state, world.now, cause, promise=promise, record=record)
     return None
