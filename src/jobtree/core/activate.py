@@ -112,7 +112,8 @@ def resolve(trial: Trial, state: RunState, promise: Promise, docket: Docket, rec
         return start_paid(trial, state, promise, cause)
 
     if not begin() and (funded() or not take_least(trial, recalls(trial, state, world.now), funded, begin)):
-        return Reason.CROWDED_OUT if funded() else Reason.FUNDING_LOST
+        _, lacking = funding_at(world, state, promise.width, promise.pod_size, world.now, promise.rank)
+        return Reason.FUNDING_LOST if lacking else Reason.CROWDED_OUT
     trial.act("Activate", state, world.now, cause, promise=promise, record=record)
     return None
 

@@ -28,6 +28,7 @@ class Flavor:
         "eager",
         "free",
         "gains",
+        "kept_at",
         "name",
         "order",
         "served",
@@ -49,6 +50,7 @@ class Flavor:
         self.eager = Eager()  # Runs that may grow as soon as there is room and money
         self.asked = -1  # the gains at which all of them were last asked
         self.served = -1  # the gains at which all who wait were last asked
+        self.kept_at = -1  # when a Run that had been promised a start last started
         self._largest: dict[Demand, int] = {}
         self._sizes: dict[int, int] = {}  # nodes by their GPUs
 

@@ -18,7 +18,7 @@ from jobtree.core.alarms import Due
 from jobtree.core.chances import Chances
 from jobtree.core.elastic import Stalled, grow_runs, shrink_to
 from jobtree.core.follow import gives_up_at, released, waits_for
-from jobtree.core.giveway import just_kept, lent_to_kept
+from jobtree.core.giveway import lent_to_kept
 from jobtree.core.lease import RunKey
 from jobtree.core.mend import mend_disturbed, mend_promises
 from jobtree.core.promise import Order
@@ -94,8 +94,8 @@ class Pass:
         mend_disturbed(trial)
         moved = trial.causes(mark)
         unasked = {world.runs[key].flavor for key in moved if world.runs[key].queued}
-        kept = (state for state in map(world.runs.__getitem__, trial.causes()) if just_kept(state, world.now))
-        unasked.update(state.flavor for state in kept)  # who paid may recall it from the next instant on
+        kept = (one.name for one in world.fleet.flavors.values() if one.kept_at == world.now)
+        unasked.update(kept)  # who pays for what was kept may recall it from the next instant on
         said = {key: one for key, one in (self.told | self.refused).items() if self._still(key, one)}
         return Plan(
             actions=tuple(trial.actions()),

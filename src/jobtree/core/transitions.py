@@ -41,6 +41,8 @@ def transition(world: "World", state: RunState, action: Action) -> None:
     begin_attempt(state, action)
     if action.kind == "Start":
         state.since, state.pod_size, state.provisional = action.at, action.pod_size, action.provisional
+        if state.reservations:
+            world.fleet.flavor(state.flavor).kept_at = action.at
     elif action.kind in ("Requeue", "Preempt"):
         state.since, state.pod_size, state.provisional = None, 0, False
         state.lost += action.kind == "Preempt"
