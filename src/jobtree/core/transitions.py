@@ -40,9 +40,7 @@ def transition(world: "World", state: RunState, action: Action) -> None:
             world.roster.notify(state.key)
     begin_attempt(state, action)
     if action.kind == "Start":
-        state.since, state.pod_size, state.provisional = action.at, action.pod_size, action.provisional
-        if state.reservations:
-            world.fleet.flavor(state.flavor).kept_at = action.at
+        start(world, state, action)
     elif action.kind in ("Requeue", "Preempt"):
         state.since, state.pod_size, state.provisional = None, 0, False
         state.lost += action.kind == "Preempt"
@@ -56,6 +54,12 @@ def transition(world: "World", state: RunState, action: Action) -> None:
     if state.phase in FINISHED:
         state.provisional = False
     look_again(world, state)
+
+
+def start(world: "World", state: RunState, action: Action) -> None:
+    state.since, state.pod_size, state.provisional = action.at, action.pod_size, action.provisional
+    if state.reservations:
+        world.fleet.flavor(state.flavor).kept_at = action.at
 
 
 def restore(world: "World", state: RunState, before: Progress) -> None:
