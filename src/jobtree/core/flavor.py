@@ -35,6 +35,7 @@ class Flavor:
         "skylines",
         "spare_slots",
         "unpaid_slots",
+        "weighed",
     )
 
     def __init__(self, name: str) -> None:
@@ -50,6 +51,7 @@ class Flavor:
         self.eager = Eager()  # Runs that may grow as soon as there is room and money
         self.asked = -1  # the gains at which all of them were last asked
         self.served = -1  # the gains at which all who wait were last asked
+        self.weighed = -1  # the gains at which it was last looked who of those asleep could start
         self.kept_at = -1  # when a Run that had been promised a start last started
         self._largest: dict[Demand, int] = {}
         self._sizes: dict[int, int] = {}  # nodes by their GPUs

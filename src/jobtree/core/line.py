@@ -73,7 +73,8 @@ class Line:
 
     def to_ask(self, most: Callable[[Like], int]) -> list[Order]:
         """Who is to be asked in this round, in order, if at most so many GPUs could be there for each."""
-        asked = {*self._awake, *self._sleepers.roused(most)} - self._came
+        gained = {one.name for one in self._world.fleet.flavors.values() if one.weighed != one.gains}
+        asked = {*self._awake, *self._sleepers.roused(most, gained)} - self._came
         return sorted(asked)
 
     def note_wishes(self, state: RunState) -> None:

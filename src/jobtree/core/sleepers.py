@@ -7,7 +7,7 @@ that. Any change of a Run itself wakes it, and it sleeps again only when it has 
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 import msgspec
 
@@ -62,9 +62,11 @@ class Sleepers:
             if not needs:
                 del self._needs[like]
 
-    def roused(self, most: Callable[[Like], int]) -> Iterator[Order]:
-        """Those who need no more GPUs than ``most`` says could be there for their like."""
+    def roused(self, most: Callable[[Like], int], flavors: Container[str]) -> Iterator[Order]:
+        """Those of these flavors who need no more GPUs than ``most`` says could be there for their like."""
         for like, needs in self._needs.items():
+            if like.flavor not in flavors:
+                continue
             for _, order in needs[: bisect_right(needs, most(like), key=lambda need: need[0])]:
                 yield order
 

@@ -40,7 +40,7 @@ def transition(world: "World", state: RunState, action: Action) -> None:
             world.roster.notify(state.key)
     begin_attempt(state, action)
     if action.kind == "Start":
-        start(world, state, action)
+        state.since, state.pod_size, state.provisional = action.at, action.pod_size, action.provisional
     elif action.kind in ("Requeue", "Preempt"):
         state.since, state.pod_size, state.provisional = None, 0, False
         state.lost += action.kind == "Preempt"
@@ -54,12 +54,6 @@ def transition(world: "World", state: RunState, action: Action) -> None:
     if state.phase in FINISHED:
         state.provisional = False
     look_again(world, state)
-
-
-def start(world: "World", state: RunState, action: Action) -> None:
-    state.since, state.pod_size, state.provisional = action.at, action.pod_size, action.provisional
-    if state.reservations:
-        world.fleet.flavor(state.flavor).kept_at = action.at
 
 
 def restore(world: "World", state: RunState, before: Progress) -> None:
@@ -99,5 +93,7 @@ def carry_out(world: "World", action: Action) -> None:
         state.mishaps.clear()
     if action.closes:
         state.evicted.clear()
+    if action.kind == "Start" and state.reservations:
+        world.fleet.flavor(state.flavor).kept_at = action.at
     if action.kind == "Cancel":
         world.roster.drop(action.run)

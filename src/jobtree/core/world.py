@@ -221,6 +221,7 @@ class World:
             if flavor.asked >= 0:  # nobody else wants to grow since
                 flavor.asked = flavor.gains
         for flavor in map(self.fleet.flavor, plan.served):
+            flavor.weighed = flavor.gains
             if flavor.served >= 0:  # nobody else waits since
                 flavor.served = flavor.gains
         self._tell(plan)
