@@ -123,17 +123,13 @@ def recalls(trial: Trial, state: RunState, at: int) -> list[Taking]:
 
 
 def loans(world: World, state: RunState, at: int) -> list[Lease]:
-    """Leases of the family that the Run's owner pays for.
-
-    What was promised until now is left out, but for a promise that is due, too: that one has counted on it.
-    """
-    promise, envelopes = state.promise, own_envelopes(world, state, at)
-    due = promise is not None and promise.at is not None and promise.at <= at
+    """Leases of the family that the Run's owner pays for, save those that were promised until now."""
+    envelopes = own_envelopes(world, state, at)
     return [
         lease
         for one in envelopes
         for lease in one.leases.values()
-        if lease.class_ == "Shared" and (due or not just_kept(world.runs[lease.run], at))
+        if lease.class_ == "Shared" and not just_kept(world.runs[lease.run], at)
     ]
 
 

@@ -14,7 +14,7 @@ from jobtree.core.payers import Candidate, candidates
 from jobtree.core.pledges import use_limits
 from jobtree.core.pools import cap_pool, lent_pool, quota_pools
 from jobtree.core.promise import Rank
-from jobtree.core.recall import Back, family_promises, lends_to_family, recallable
+from jobtree.core.recall import Back, family_promises, lends_to_family, recall_from, recallable
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
@@ -157,8 +157,8 @@ def money_instants(world: World, state: RunState, after: int) -> list[int]:
     for candidate in candidates(world, state):
         envelope = candidate.envelope
         found.add(envelope.start)
-        if not candidate.tier:  # what is promised to the family can be recalled once it has begun
-            found.update(promise.at or 0 for promise in family_promises(world, envelope, None))
+        if not candidate.tier:
+            found.update(recall_from(world, promise) for promise in family_promises(world, envelope, None))
         found.update(_late_enough(state, envelope, after))
         for one in envelope.kin:
             for name in one.leases:

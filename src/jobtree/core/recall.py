@@ -1,8 +1,8 @@
 """Recall ahead of time: what an owner's envelope could get back from its family by a coming instant (C11).
 
 A promise of the owner's own Run may count on it: when it is due, as much as needed is paid elsewhere or
-demoted, as for any start. What is promised to the family and has not begun by then is not recalled: promises
-hold (R5, R6). Once it has begun it is a charge like others.
+demoted, as for any start. What is promised to the family has its start (R5, R6): it is counted on no sooner
+than the longest notice after that.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,10 +39,15 @@ def recallable(
                     if rank is None or held.run is None or not held.run.yields_to(rank):
                         found.append((FOREVER if held.known_end is None else held.known_end, lease.charge))
         for promise in family_promises(world, envelope, rank):
-            if promise.run != run and promise.at is not None and promise.at <= at:
+            if promise.run != run and recall_from(world, promise) <= at:
                 end = FOREVER if promise.end is None else promise.end
                 found.append((end, charge_on(envelope, promise)))
     return found
+
+
+def recall_from(world: "World", promise: Promise) -> int:
+    """When the money of a dated promise to the family can be counted on."""
+    return (promise.at or 0) + world.policy.max_notice_ms
 
 
 def family_promises(world: "World", envelope: EnvelopeState, rank: Rank | None) -> list[Promise]:
