@@ -11,21 +11,19 @@ from jobtree.api.quantities import MILLI, MINUTE, format_duration, format_time
 from jobtree.cli.holders import holders
 from jobtree.cli.words import count, listing, suggestion
 from jobtree.core.books import GPU_HOUR, Account, EnvelopeState, credits_used
-from jobtree.core.cover import commitment, payable, refusals
+from jobtree.core.cover import KEPT, commitment, payable, refusals
 from jobtree.core.lease import Lease
 from jobtree.core.payers import candidates
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
-KEPT = ", promised to others"  # how cover names what an envelope keeps for older Runs (C12)
-
 Remedy = Callable[[World, RunState, Why, int], Iterator[str]]
 
 
 def shortage(world: World, state: RunState, why: Why) -> int:
     """GPUs by which this limit must be raised, so that its payer makes up for what all of them lack."""
-    label = why.where.removesuffix(" lending").removesuffix(KEPT)
+    label = why.where.removesuffix(KEPT).removesuffix(" lending")
     paid = why.have
     for candidate in candidates(world, state):
         if candidate.envelope.label == label:

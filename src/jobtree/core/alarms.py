@@ -30,6 +30,7 @@ class Due(IntEnum):
     PROMISE = 4
     FOLLOW = 5
     GROWTH = 6
+    RECALL = 7
 
 
 Subject = tuple[Due, str, str]  # what, and its key
@@ -60,6 +61,7 @@ class Alarms:
         self._watch(
             (Due.GROWTH, *key), running and shape is not None and (shape.malleable or shape.spares > 0)
         )
+        self._watch((Due.RECALL, *key), running and state.reservations > 0)
 
     def watch_quotas(self, quotas: tuple[Account, ...]) -> None:
         for account in quotas:
@@ -126,6 +128,12 @@ class Alarms:
         at = ripe_at(state)
         return at if at > self._world.now else None
 
+    def _recall_instant(self, key: RunKey) -> int | None:
+        """When whoever lent a Run its promised start may recall the money; asked when the clock moves."""
+        state = self._world.runs.get(key)
+        at = state.kept_until if state is not None else None
+        return at if at is not None and at > self._world.now else None
+
     def _follow_instant(self, key: RunKey) -> int | None:
         """When a Run that waits for others fails because one of them did."""
         state = self._world.runs.get(key)
@@ -164,6 +172,7 @@ INSTANTS: dict[Due, Callable[[Alarms, tuple[str, str]], int | None]] = {
     Due.PROMISE: Alarms._promise_instant,  # noqa: SLF001
     Due.FOLLOW: Alarms._follow_instant,  # noqa: SLF001
     Due.GROWTH: Alarms._growth_instant,  # noqa: SLF001
+    Due.RECALL: Alarms._recall_instant,  # noqa: SLF001
 }
 
 

@@ -14,6 +14,7 @@ from jobtree.core.room import Selector
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
+KEPT = " beside promises to others"  # the same limit less what is kept for older Runs (C12)
 Limit = tuple[Reason, str, int]  # why it binds, its name, the GPUs it leaves
 Purses = dict[Selector, int]  # pods that can be paid for, by the selector of those who pay
 
@@ -38,9 +39,7 @@ def limits(world: World, state: RunState, candidate: Candidate, rate: int, at: i
     found = _account(envelope.account, Reason.CONCURRENCY_EXHAUSTED, rate, cost, at)
     kept = kept_back(world, state, envelope, at)
     if kept is not None and kept < envelope.account.free_charge():
-        found.append(
-            (Reason.CONCURRENCY_EXHAUSTED, f"{envelope.label}, promised to others", share_of(kept, rate))
-        )
+        found.append((Reason.CONCURRENCY_EXHAUSTED, envelope.label + KEPT, share_of(kept, rate)))
     if envelope.max_credits is not None:
         left = envelope.max_credits - credits_used([envelope], at)
         found.append((Reason.CREDITS_EXHAUSTED, envelope.label, share_of(left, cost * envelope.price)))
@@ -66,7 +65,7 @@ def limits(world: World, state: RunState, candidate: Candidate, rate: int, at: i
 def _promised_quotas(world: World, state: RunState, rate: int, at: int, span: int) -> list[Limit]:
     """What quotas of its trees leave behind promises to other stages."""
     return [
-        (Reason.TREE_QUOTA, f"{pool.account.label}, promised to others", gpus)
+        (Reason.TREE_QUOTA, pool.account.label + KEPT, gpus)
         for pool in quota_pools(world, state, state.standing(at))
         if pool.claims
         for gpus in pool.gpus(rate, at, _certain_end(state, at), span)
@@ -79,7 +78,7 @@ def _lent(world: World, state: RunState, envelope: EnvelopeState, rate: int, at:
     pool = lent_pool(world, envelope, state.key, state.standing(at)) if envelope.promises else None
     if pool is not None and not flows_through(world, state, (one for one, _ in pool.claims), at):
         for gpus in pool.gpus(rate, at, _certain_end(state, at), span) if pool.claims else ():
-            yield Reason.BORROW_LIMIT, f"{envelope.lent.label}, promised to others", gpus
+            yield Reason.BORROW_LIMIT, envelope.lent.label + KEPT, gpus
     if shape is not None and shape.max_borrow is not None:
         yield Reason.BORROW_LIMIT, "funding.maxBorrowGPUs", max(0, shape.max_borrow - state.borrowed)
 

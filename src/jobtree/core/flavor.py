@@ -28,7 +28,6 @@ class Flavor:
         "eager",
         "free",
         "gains",
-        "kept_at",
         "name",
         "order",
         "served",
@@ -52,7 +51,6 @@ class Flavor:
         self.asked = -1  # the gains at which all of them were last asked
         self.served = -1  # the gains at which all who wait were last asked
         self.weighed = -1  # the gains at which it was last looked who of those asleep could start
-        self.kept_at = -1  # when a Run that had been promised a start last started
         self._largest: dict[Demand, int] = {}
         self._sizes: dict[int, int] = {}  # nodes by their GPUs
 

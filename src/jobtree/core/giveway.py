@@ -124,31 +124,12 @@ def recalls(trial: Trial, state: RunState, at: int) -> list[Taking]:
 
 def loans(world: World, state: RunState, at: int) -> list[Lease]:
     """Leases of the family that the Run's owner pays for, save those that were promised until now."""
-    envelopes = own_envelopes(world, state, at)
     return [
         lease
-        for one in envelopes
+        for one in own_envelopes(world, state, at)
         for lease in one.leases.values()
-        if lease.class_ == "Shared" and not just_kept(world.runs[lease.run], at)
+        if lease.class_ == "Shared" and at >= (world.runs[lease.run].kept_until or at)
     ]
-
-
-def just_kept(state: RunState, at: int) -> bool:
-    """Whether the Run started this very instant as it was promised: that held against the owner's Runs (R5).
-
-    From then on its money is lent as any other and can be recalled.
-    """
-    return state.since == at and state.reservations > 0 and state.promise is None
-
-
-def lent_to_kept(world: World, owner: str, flavor: str) -> bool:
-    """Whether a promise was kept this instant with that owner's money, which may be recalled from now on."""
-    return any(
-        lease.start == world.now and lease.class_ == "Shared" and just_kept(world.runs[lease.run], world.now)
-        for one in world.ledger.by_owner.get(owner, ())
-        if one.spec.flavor == flavor
-        for lease in one.leases.values()
-    )
 
 
 def own_envelopes(world: World, state: RunState, at: int) -> list[EnvelopeState]:

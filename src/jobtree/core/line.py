@@ -33,6 +33,7 @@ class Line:
         self._came: set[Order] = set()  # into the queue, since this round of asking began
         self._left: set[Order] = set()
         self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
+        self._kept: list[tuple[int, str]] = []  # when money of the flavor may be recalled that was promised
 
     def place(self, state: RunState) -> None:
         """Put the Run into the queue or take it out, as it stands now."""
@@ -94,8 +95,17 @@ class Line:
             heappush(self._ripening, (at, state.key))
             world.alarms.watch_run(state)
 
+    def note_kept(self, state: RunState) -> None:
+        """A promise was kept with money of the family: who lent it is asked again when it may recall it."""
+        until = state.kept_until
+        if until is not None and until > self._world.now:
+            heappush(self._kept, (until, state.flavor))
+            self._world.alarms.watch_run(state)
+
     def ripen(self) -> None:
-        """The clock moved: some may grow now."""
+        """The clock moved: some may grow now, or recall what they have lent."""
+        while self._kept and self._kept[0][0] <= self._world.now:
+            self._world.fleet.flavor(heappop(self._kept)[1]).gains += 1
         runs, now = self._world.runs, self._world.now
         while self._ripening and self._ripening[0][0] <= now:
             _, key = heappop(self._ripening)

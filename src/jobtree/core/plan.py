@@ -18,7 +18,6 @@ from jobtree.core.alarms import Due
 from jobtree.core.chances import Chances
 from jobtree.core.elastic import Stalled, grow_runs, shrink_to
 from jobtree.core.follow import gives_up_at, released, waits_for
-from jobtree.core.giveway import just_kept, lent_to_kept
 from jobtree.core.lease import RunKey
 from jobtree.core.mend import mend_disturbed, mend_promises
 from jobtree.core.promise import Order
@@ -94,7 +93,6 @@ class Pass:
         mend_disturbed(trial)
         moved = trial.causes(mark)
         unasked = {world.runs[key].flavor for key in moved if world.runs[key].queued}
-        unasked |= kept_now(trial)  # who pays for that may recall it from the next instant on
         said = {key: one for key, one in (self.told | self.refused).items() if self._still(key, one)}
         return Plan(
             actions=tuple(trial.actions()),
@@ -308,21 +306,8 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
         mark = trial.mark()
         pass_time(trial, world.now)  # what a declared Run commits can end an open-ended lease at once (C5)
         changed = changed or trial.mark() != mark
-    asked = [world.runs[key] for key in sorted(seen) if world.runs[key].queued]
-    kept = kept_now(trial)
-    payers = {(one.owner, one.flavor) for one in asked if one.flavor in kept}
-    lenders = {key for key in payers if lent_to_kept(world, *key)}
-    settled = tuple(one.key for one in asked if (one.owner, one.flavor) not in lenders)
+    settled = tuple(key for key in sorted(seen) if world.runs[key].queued)
     return {key: verdict for key, verdict in refused.items() if world.runs[key].waiting}, settled
-
-
-def kept_now(trial: Trial) -> set[str]:
-    """Flavors in which a promise was kept at this very instant, in this pass or before it."""
-    world = trial.world
-    begun = (world.runs[key] for key in trial.causes())
-    return {name for name, flavor in world.fleet.flavors.items() if flavor.kept_at == world.now} | {
-        state.flavor for state in begun if just_kept(state, world.now)
-    }
 
 
 def changed_verdicts(

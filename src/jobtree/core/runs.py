@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from jobtree.api.lease import LeaseClass
-from jobtree.api.quantities import parse_duration, parse_time
+from jobtree.api.quantities import SECOND, parse_duration, parse_time
 from jobtree.api.run import Phase, Run
 from jobtree.core.books import Account, Tally
 from jobtree.core.lease import EnvelopeKey, Lease, RunKey
@@ -198,6 +198,17 @@ class RunState:
     def yields_to(self, rank: Rank) -> bool:
         """Whether this Run is provisional and a promise of that rank was made before it started (R6)."""
         return self.provisional and self.since is not None and rank[0] <= self.since
+
+    @property
+    def kept_until(self) -> int | None:
+        """Until when it has what it was promised, if it has started so with money of its family.
+
+        That long its start holds against the owner's Runs (R5). Then the money is lent as any other (C11).
+        """
+        shared = any(lease.class_ == "Shared" for lease in self.leases.values())
+        if self.since is None or not self.reservations or self.promise is not None or not shared:
+            return None
+        return self.since + SECOND
 
     @property
     def undated(self) -> bool:

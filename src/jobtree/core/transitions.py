@@ -93,7 +93,7 @@ def carry_out(world: "World", action: Action) -> None:
         state.mishaps.clear()
     if action.closes:
         state.evicted.clear()
-    if action.kind == "Start" and state.reservations:
-        world.fleet.flavor(state.flavor).kept_at = action.at
+    if action.kind in ("Start", *UNPROMISING):
+        world.line.note_kept(state)
     if action.kind == "Cancel":
         world.roster.drop(action.run)

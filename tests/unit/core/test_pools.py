@@ -35,7 +35,7 @@ def slips_by(lab: Lab, offset: int) -> list[str]:
 def test_what_may_be_lent_at_once_is_held_for_who_is_promised_it() -> None:
     lab = late(bank(maxConcurrency=16))
     assert (lab["late"].phase, lab.reasons("late")) == ("Reserved", ["BorrowLimit"])
-    assert lab.whys("late")[0].where == "bank/main lending, promised to others"
+    assert lab.whys("late")[0].where == "bank/main lending beside promises to others"
     assert lab.promised_at("late") == 4 * HOUR
     assert slips_by(lab, 2 * HOUR) == []
 
