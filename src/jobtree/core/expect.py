@@ -5,7 +5,8 @@ A promise is an upper bound: it counts on certain ends only. Here Runs end when 
 
 The coming hours are played through ``COURSES`` times, in counts of GPUs per domain and envelope. In each
 course every Run in the way ends at another part of its distribution, and the waiting Runs start in the
-order of their promises, in each of the ``MOST_DOMAINS`` likeliest domains. Nothing here decides.
+order of their promises, in each of the ``MOST_DOMAINS`` likeliest domains. Nothing here decides, so it is
+bounded: where thousands wait for the same place, those far behind get no answer (``MOST_LOOKS``).
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -32,6 +33,7 @@ MEDIAN = 15  # of the sorted courses
 LATE = 29  # a little beyond nine in ten: durations seen so far are not all there are
 MOST_DOMAINS = 12  # that one Run is tried in
 MOST_TURNS = 256
+MOST_LOOKS = 500_000  # at stays of others: who waits behind so many gets no answer, and no plan waits for one
 
 Steps = tuple[list[int], list[int]]  # instants, and how much there is from each on
 
@@ -82,6 +84,7 @@ class Expectations:
         self._placed: list[dict[tuple[str, str], list[Stay]]] = [{} for _ in range(COURSES)]
         self._paid: list[dict[EnvelopeKey, list[Stay]]] = [{} for _ in range(COURSES)]
         self._answers: dict[RunKey, Expected | None] | None = None
+        self._looks = 0  # at stays of waiting Runs so far
 
     def start_of(self, state: RunState) -> Expected | None:
         """When half of the courses, and nine in ten, have the Run started; None where nobody can say."""
@@ -91,7 +94,7 @@ class Expectations:
                 (one.promise.rank, one) for one in self._world.runs.values() if one.promise and one.waiting
             ]
             waiting.sort(key=lambda pair: pair[0])
-            self._answers = {one.key: self._follow(one) for _, one in waiting}
+            self._answers = {one.key: self._follow(one) for _, one in waiting if self._looks < MOST_LOOKS}
         return self._answers.get(state.key)
 
     def _follow(self, state: RunState) -> Expected | None:
@@ -217,6 +220,7 @@ class Expectations:
         stays = self._placed[number].get((domain.flavor, domain.name), ())
         if not stays:
             return max(at, self._first_times(query, domain, needed)[number])
+        self._looks += len(stays)
         room, size = self._room(domain, query.demand)[number], query.promise.pod_size
         if query.stay == FOREVER:
             return first_behind(at, room, stays, size, needed, before)
@@ -290,7 +294,9 @@ class Expectations:
         if not envelope.open_at(at):
             return 0
         times, gpus = self._fund(envelope)[number]
-        taken = sum(one.gpus for one in self._paid[number].get(envelope.key, ()) if one.start <= at < one.end)
+        stays = self._paid[number].get(envelope.key, ())
+        self._looks += len(stays)
+        taken = sum(one.gpus for one in stays if one.start <= at < one.end)
         return max(0, gpus[bisect_right(times, at) - 1] - taken)
 
     def _fund(self, envelope: EnvelopeState) -> list[Steps]:

@@ -1,6 +1,9 @@
 """When a waiting Run is expected to start: from what is known about durations, never beyond its promise."""
 
+import pytest
+
 from jobtree.api.quantities import HOUR, MINUTE
+from jobtree.core import expect
 from jobtree.core.expect import Expectations
 from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
@@ -106,3 +109,14 @@ def test_what_nothing_will_ever_start_is_not_expected() -> None:
     lab.submit(run("holder", "org:a", 8, max_duration="1h"))
     lab.submit(run("next", "org:b", 64))
     assert expected(lab, "next") is None
+
+
+def test_who_waits_behind_very_many_gets_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
+    lab.submit(run("holder", "org:a", 8, max_duration="1h"))
+    for number in range(6):
+        lab.submit(run(f"w{number}", "org:a", 8, at=number + 1, max_duration="1h"))
+    assert expected(lab, "w5") == (6 * HOUR, 6 * HOUR)
+    monkeypatch.setattr(expect, "MOST_LOOKS", 100)
+    assert expected(lab, "w1") == (2 * HOUR, 2 * HOUR)
+    assert expected(lab, "w5") is None
