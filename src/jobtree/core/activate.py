@@ -182,13 +182,7 @@ def money_back(
         and any(lease.payer in payers for lease in other.leases.values())
     ]
     users.sort(key=lambda other: (other.since or 0, other.order), reverse=True)
-    return [partial(end_provisional, trial, other, world.now) for other in users]
-
-
-def end_provisional(trial: Trial, state: RunState, at: int) -> None:
-    if state.phase == "Running":  # else it went with another that it started with
-        clear_spares(trial, state, at)
-        requeue(trial, state, at, Why(Reason.RECLAIMED), "Reclaimed")
+    return [partial(reclaim, trial, other, world.now) for other in users]
 
 
 def take(trial: Trial, quarry: Quarry, at: int, cause: Why) -> None:
@@ -199,8 +193,13 @@ def take(trial: Trial, quarry: Quarry, at: int, cause: Why) -> None:
             trial.act("DropSpare", state, at, cause)
             trial.close(lease.name, at, "DropSpare")
     else:
-        clear_spares(trial, state, at)
-        requeue(trial, state, at, Why(Reason.RECLAIMED), "Reclaimed")
+        reclaim(trial, state, at)
+
+
+def reclaim(trial: Trial, state: RunState, at: int) -> None:
+    """The Run goes, and whoever stands on its spares; nothing, if it went with another before."""
+    clear_spares(trial, state, at)
+    requeue(trial, state, at, Why(Reason.RECLAIMED), "Reclaimed")
 
 
 def clear_spares(trial: Trial, state: RunState, at: int) -> None:

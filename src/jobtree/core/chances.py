@@ -66,7 +66,7 @@ class Chances:
         world, flavor = self._world, self._world.fleet.flavor(like.flavor)
         if world.shaken or flavor.biggest_node != like.biggest_node or self._half_paid(flavor):
             return FOREVER
-        payers = payers_of(world, like.owner, like.flavor, like.sponsors)
+        payers = payers_of(world, like.owner, like.flavor, like.sponsors).candidates
         lent = sum(self._lent_from(one.envelope) for one in payers if one.tier == 0)
         if not like.place:
             return sum(max(0, one.envelope.account.free_charge()) // MILLI for one in payers) + lent

@@ -52,7 +52,7 @@ def limits(world: World, state: RunState, candidate: Candidate, rate: int, at: i
     for cap in envelope.caps:
         found += _account(cap.account, Reason.AGGREGATE_CAP, rate, cost, at)
         if cap.account.max_charge < FOREVER and promises_on(cap.envelopes, state.key, rank):
-            kept = cap_pool(world, cap, state.key, rank).charge(at, _certain_end(state, at))
+            kept = cap_pool(world, cap, state.key, rank).charge(at, state.certain_end(at))
             found.append((Reason.AGGREGATE_CAP, cap.account.label, share_of(max(0, kept), rate)))
         if cap.max_credits is not None:
             left = cap.max_credits - credits_used(cap.envelopes, at)
@@ -68,7 +68,7 @@ def _promised_quotas(world: World, state: RunState, rate: int, at: int, span: in
         (Reason.TREE_QUOTA, pool.account.label + KEPT, gpus)
         for pool in quota_pools(world, state, state.standing(at))
         if pool.claims
-        for gpus in pool.gpus(rate, at, _certain_end(state, at), span)
+        for gpus in pool.gpus(rate, at, state.certain_end(at), span)
     ]
 
 
@@ -77,16 +77,10 @@ def _lent(world: World, state: RunState, envelope: EnvelopeState, rate: int, at:
     span, shape = commitment(state, envelope, at), state.shape
     pool = lent_pool(world, envelope, state.key, state.standing(at)) if envelope.promises else None
     if pool is not None and not flows_through(world, state, (one for one, _ in pool.claims), at):
-        for gpus in pool.gpus(rate, at, _certain_end(state, at), span) if pool.claims else ():
+        for gpus in pool.gpus(rate, at, state.certain_end(at), span) if pool.claims else ():
             yield Reason.BORROW_LIMIT, envelope.lent.label + KEPT, gpus
     if shape is not None and shape.max_borrow is not None:
         yield Reason.BORROW_LIMIT, "funding.maxBorrowGPUs", max(0, shape.max_borrow - state.borrowed)
-
-
-def _certain_end(state: RunState, at: int) -> int:
-    if state.shape is None or state.shape.max_duration is None:
-        return FOREVER
-    return (at if state.since is None else state.since) + state.shape.max_duration
 
 
 def commitment(state: RunState, envelope: EnvelopeState, at: int) -> int:

@@ -6,7 +6,7 @@ start (``gains``): whoever was refused is asked again only when the count has mo
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush, merge
 from operator import itemgetter
 from typing import Any
@@ -53,6 +53,10 @@ class Flavor:
         self.weighed = -1  # the gains at which it was last looked who of those asleep could start
         self._largest: dict[Demand, int] = {}
         self._sizes: dict[int, int] = {}  # nodes by their GPUs
+
+    def among(self, shares: Iterable[tuple[str, int]]) -> list[Domain]:
+        """The domains of a slice that are still there."""
+        return [self.domains[name] for name, _ in shares if name in self.domains]
 
     def largest(self, demand: Demand) -> int:
         """Pods that the largest domain could hold if it were empty."""

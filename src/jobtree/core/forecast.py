@@ -21,7 +21,7 @@ from jobtree.core.payers import candidates
 from jobtree.core.promise import LOTTERY, Promise
 from jobtree.core.purse import Split, funding_at
 from jobtree.core.reach import payers_there, reaches
-from jobtree.core.recall import family_promises
+from jobtree.core.recall import family_promises, recall_from
 from jobtree.core.reserve import placeable_ever
 from jobtree.core.resolve import Board, Case
 from jobtree.core.runs import RunState
@@ -123,7 +123,7 @@ def family_charges(world: World, state: RunState) -> Iterator[tuple[RunState, in
         (promise.at or 0, promise.rank, promise.run, dict(promise.funding)[one.key])
         for one in own_envelopes(world, state, due)
         for promise in family_promises(world, one, state.promise.rank if state.promise else None)
-        if (promise.at or 0) <= due
+        if recall_from(world, promise) <= due
     ]
     for _, _, run, gpus in sorted(begun, reverse=True):
         yield world.runs[run], gpus

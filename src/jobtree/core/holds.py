@@ -97,11 +97,7 @@ def kept_back(world: "World", state: RunState, envelope: EnvelopeState, at: int)
         return None
     if flows_through(world, state, others, at):
         return None
-    end = FOREVER
-    if state.shape is not None and state.shape.max_duration is not None:
-        end = (at if state.since is None else state.since) + state.shape.max_duration
-    rank = state.standing(at)
-    return spare_charge(world, envelope, at, end, state.key, rank)
+    return spare_charge(world, envelope, at, state.certain_end(at), state.key, state.standing(at))
 
 
 def flows_through(world: "World", state: RunState, promises: Iterable[Promise], at: int) -> bool:

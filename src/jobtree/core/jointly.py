@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jobtree.core.promise import Order, Promise, Slip, add_slip
+from jobtree.core.promise import Order, Promise
 from jobtree.core.reasons import Reason, Why
-from jobtree.core.reserve import behind_all, blank_promise, filled, hoped_from, is_news, look, renew
+from jobtree.core.reserve import behind_all, blank_promise, filled, hoped_from, is_news, look, move, renew
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Trial
 
@@ -99,16 +99,10 @@ def promise_one(
 
 
 def record(trial: Trial, state: RunState, before: Promise, after: Promise, reason: Reason | None) -> Promise:
-    """Make the promise or, with a reason, move it: later is a slip."""
-    world = trial.world
-    if reason is None:
-        trial.act("Reserve", state, world.now, Why(Reason.RESERVED, after.name), promise=after)
-        return after
-    slips = before.slips
-    if before.at is not None and (after.at is None or after.at > before.at):
-        slips = add_slip(slips, Slip(before.at, after.at, str(reason)))
-    after = msgspec.structs.replace(after, slips=slips)
-    trial.act("Move", state, world.now, Why(reason, before.name), promise=after)
+    """Make the promise or, with a reason, move it."""
+    if reason is not None:
+        return move(trial, state, before, after, reason)
+    trial.act("Reserve", state, trial.world.now, Why(Reason.RESERVED, after.name), promise=after)
     return after
 
 

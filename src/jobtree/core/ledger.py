@@ -20,10 +20,7 @@ class Ledger:
         self.family = Family(())
         self.by_owner: dict[str, list[EnvelopeState]] = {}
         self.amended: set[EnvelopeKey] = set()  # edited since the last plan
-        self.candidates: dict[tuple[object, ...], Any] = {}  # remembered by payers
-        self.closings: dict[tuple[object, ...], int | None] = {}  # likewise
-        self.classes: dict[tuple[object, ...], Any] = {}  # likewise
-        self.selectors: dict[tuple[object, ...], Any] = {}  # likewise
+        self.payers: dict[tuple[object, ...], Any] = {}  # remembered by payers
         self.leaving: dict[str, dict[str, None]] = {}  # archived leases that are not gone yet, by budget
         self.carrying: dict[str, dict[EnvelopeKey, None]] = {}  # envelopes with archived leases, by budget
         self._known: set[str] = set()  # budgets, also those that are gone
@@ -116,10 +113,7 @@ class Ledger:
         return retired
 
     def _index(self) -> None:
-        self.candidates.clear()
-        self.closings.clear()
-        self.classes.clear()
-        self.selectors.clear()
+        self.payers.clear()
         self.family = Family(budget.spec for budget in self.budgets.values())
         self.by_owner = {}
         for state in self.envelopes.values():

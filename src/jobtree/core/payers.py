@@ -28,51 +28,51 @@ class Candidate(msgspec.Struct, frozen=True, eq=False):
 Candidates = tuple[Candidate, ...]
 
 
+class Payers(msgspec.Struct, frozen=True, eq=False):
+    """Who may be asked, for all Runs of an owner that want one flavor and name the same sponsors."""
+
+    candidates: Candidates
+    classes: dict[EnvelopeKey, LeaseClass]
+    selectors: frozenset[Selector]
+    last_closing: int | None  # of all their windows; None where there are none
+
+
 def candidates(world: "World", state: RunState) -> Candidates:
     """All envelopes of the Run's flavor that may be asked, in the order of C2."""
-    return payers_of(world, state.owner, state.flavor, state.sponsors)
+    return payers_of(world, state.owner, state.flavor, state.sponsors).candidates
 
 
-def payers_of(world: "World", owner: str, flavor: str, sponsors: tuple[str, ...]) -> Candidates:
-    """The same for all Runs of an owner that want that flavor and name these sponsors."""
+def payers_of(world: "World", owner: str, flavor: str, sponsors: tuple[str, ...]) -> Payers:
     key = (owner, flavor, sponsors)
-    known = world.ledger.candidates.get(key)
+    known: Payers | None = world.ledger.payers.get(key)
     if known is None:
         found = list(_family(world, owner, flavor))
         for number, sponsor in enumerate(sponsors):
             found += _sponsor(world, owner, flavor, sponsor, SPONSOR_TIER + number)
         found.sort(key=_payer_order)
-        known = world.ledger.candidates[key] = _first_of_each(found)
+        asked = _first_of_each(found)
+        known = world.ledger.payers[key] = Payers(
+            asked,
+            {one.envelope.key: one.class_ for one in asked},
+            frozenset(one.envelope.selector for one in asked),
+            max((one.envelope.end for one in asked), default=None),
+        )
     return known
 
 
 def class_from(world: "World", envelope: EnvelopeState, state: RunState) -> LeaseClass | None:
     """What this envelope's money is called where it pays for the Run; None where it may not be asked."""
-    key = (state.owner, state.flavor, state.sponsors)
-    known: dict[EnvelopeKey, LeaseClass] | None = world.ledger.classes.get(key)
-    if known is None:
-        found = candidates(world, state)
-        known = world.ledger.classes[key] = {one.envelope.key: one.class_ for one in found}
-    return known.get(envelope.key)
+    return payers_of(world, state.owner, state.flavor, state.sponsors).classes.get(envelope.key)
 
 
 def selectors_of(world: "World", state: RunState) -> frozenset[Selector]:
     """The selectors of all its payers."""
-    key = (state.owner, state.flavor, state.sponsors)
-    known: frozenset[Selector] | None = world.ledger.selectors.get(key)
-    if known is None:
-        found = candidates(world, state)
-        known = world.ledger.selectors[key] = frozenset(one.envelope.selector for one in found)
-    return known
+    return payers_of(world, state.owner, state.flavor, state.sponsors).selectors
 
 
 def last_closing(world: "World", state: RunState) -> int | None:
     """When the last window of all its payers closes; None where it has no payers."""
-    key = (state.owner, state.flavor, state.sponsors)
-    if key not in world.ledger.closings:
-        ends = (candidate.envelope.end for candidate in candidates(world, state))
-        world.ledger.closings[key] = max(ends, default=None)
-    return world.ledger.closings[key]
+    return payers_of(world, state.owner, state.flavor, state.sponsors).last_closing
 
 
 def _payer_order(candidate: Candidate) -> tuple[int, int, str, str]:

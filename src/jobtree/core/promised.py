@@ -40,8 +40,7 @@ class Promised:
         state.promise = promise
 
     def _index(self, promise: Promise, *, present: bool) -> None:
-        flavor = self._fleet.flavor(promise.flavor)
-        domains = [flavor.domains[name] for name, _ in promise.shares if name in flavor.domains]
+        domains = self._fleet.flavor(promise.flavor).among(promise.shares)
         horizons = [one for domain in domains for one in domain.horizons.values()]
         for horizon in horizons:
             horizon.forget_promises()

@@ -58,8 +58,7 @@ def reach_of(world: World, promise: Promise) -> Selector:
     envelopes = world.ledger.envelopes
     found = [envelopes[key].selector for key, _ in promise.funding if key in envelopes]
     narrowest = max(found, key=len, default=())
-    domains = world.fleet.flavor(promise.flavor).domains
-    slice_ = [domains[name] for name, _ in promise.shares if name in domains]
+    slice_ = world.fleet.flavor(promise.flavor).among(promise.shares)
     together = all(set(one) <= set(narrowest) for one in found)
     return narrowest if together and all(pays_in(one, {narrowest}) for one in slice_) else ()
 
@@ -69,8 +68,7 @@ def payers_there(world: World, state: RunState, promise: Promise) -> Payers | No
     selectors = selectors_of(world, state)
     if selectors <= UNBOUND:
         return None
-    domains = world.fleet.flavor(promise.flavor).domains
-    slice_ = [domains[name] for name, _ in promise.shares if name in domains]
+    slice_ = world.fleet.flavor(promise.flavor).among(promise.shares)
     there = {one for one in selectors if any(pays_in(domain, {one}) for domain in slice_)}
     if there == selectors:
         return None
@@ -79,14 +77,13 @@ def payers_there(world: World, state: RunState, promise: Promise) -> Payers | No
 
 def pay_throughout(world: World, flavor: str, shares: Shares, funding: Funding) -> bool:
     """Whether each of these payers pays on all nodes of the slice: so it does not matter who pays where."""
-    domains, envelopes = world.fleet.flavor(flavor).domains, world.ledger.envelopes
+    envelopes = world.ledger.envelopes
     bound = {envelopes[key].selector for key, _ in funding if key in envelopes} - UNBOUND
     return not bound or all(
         matches(one.node.labels, selector)
         for selector in bound
-        for name, _ in shares
-        if name in domains
-        for one in domains[name].nodes.values()
+        for domain in world.fleet.flavor(flavor).among(shares)
+        for one in domain.nodes.values()
     )
 
 

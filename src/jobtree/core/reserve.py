@@ -132,18 +132,24 @@ def placeable_ever(sight: Foresight) -> bool:
 
 
 def renew(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
-    """Look again. Earlier is free; later, or no longer, is a slip and says why."""
+    """Look again."""
     world, before = trial.world, state.promise
     assert before is not None
     if before.at is not None:
         trial.act("Withdraw", state, world.now, Why(reason, before.name))
     rank = None if before.at is None else before.rank  # without a date it held nobody up: nor does it now
-    found = filled(world, state, before, look(world, state, before.pod_size, rank, not_before))
+    found = look(world, state, before.pod_size, rank, not_before)
+    move(trial, state, before, filled(world, state, before, found), reason)
+
+
+def move(trial: Trial, state: RunState, before: Promise, after: Promise, reason: Reason) -> Promise:
+    """One promise in place of another. Earlier is free; later, or no longer, is a slip and says why."""
     slips = before.slips
-    if before.at is not None and (found.at is None or found.at > before.at):
-        slips = add_slip(slips, Slip(before.at, found.at, str(reason)))
-    after = msgspec.structs.replace(found, slips=slips)
-    trial.act("Move", state, world.now, Why(reason, before.name), promise=after)
+    if before.at is not None and (after.at is None or after.at > before.at):
+        slips = add_slip(slips, Slip(before.at, after.at, str(reason)))
+    after = msgspec.structs.replace(after, slips=slips)
+    trial.act("Move", state, trial.world.now, Why(reason, before.name), promise=after)
+    return after
 
 
 def find_date(trial: Trial, state: RunState, size: int) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from jobtree.api.lease import LeaseClass
 from jobtree.api.quantities import SECOND, parse_duration, parse_time
 from jobtree.api.run import Phase, Run
-from jobtree.core.books import Account, Tally
+from jobtree.core.books import FOREVER, Account, Tally
 from jobtree.core.lease import EnvelopeKey, Lease, RunKey
 from jobtree.core.promise import Order, Promise, Rank
 from jobtree.core.reasons import Reason, Verdict
@@ -259,6 +259,11 @@ class RunState:
         """The instant by which it is certain to end (F7)."""
         limit = self.max_duration
         return None if self.since is None or limit is None else self.since + limit
+
+    def certain_end(self, at: int) -> int:
+        """The same, of a Run that runs or would start now."""
+        limit = self.max_duration
+        return FOREVER if limit is None else (at if self.since is None else self.since) + limit
 
     @property
     def max_duration(self) -> int | None:

@@ -7,6 +7,7 @@ true starts come by p50, and nine in ten by p90.
 from jobtree.core.expect import Expectations, Expected
 from jobtree.core.lease import RunKey
 from jobtree.core.world import World
+from jobtree.replay.starts import Starts
 
 
 class Foretold:
@@ -14,8 +15,7 @@ class Foretold:
         self.told = 0  # and started since
         self.by_p50 = 0
         self.by_p90 = 0
-        self._open: dict[RunKey, Expected] = {}
-        self._started: dict[RunKey, tuple[Expected, int]] = {}  # at this instant
+        self.starts: Starts[Expected] = Starts()
         self._new: list[RunKey] = []
 
     def reserved(self, run: RunKey) -> None:
@@ -24,28 +24,17 @@ class Foretold:
 
     def ask(self, world: World) -> None:
         """At the end of an instant: what started stays, and what the Runs that still wait are told."""
-        for expected, at in self._started.values():
+        for expected, at in self.starts.close():
             self.told += 1
             self.by_p50 += at <= expected.p50
             self.by_p90 += at <= expected.p90
-        self._started.clear()
         if not self._new:
             return
         expectations = Expectations(world)
         for run in self._new:
             state = world.runs.get(run)
-            waits = state is not None and state.waiting and run not in self._open
+            waits = state is not None and state.waiting and run not in self.starts.told
             answer = expectations.start_of(state) if state is not None and waits else None
             if answer is not None:
-                self._open[run] = answer
+                self.starts.told[run] = answer
         self._new.clear()
-
-    def started(self, run: RunKey, at: int) -> None:
-        expected = self._open.pop(run, None)
-        if expected is not None:
-            self._started[run] = (expected, at)
-
-    def taken_back(self, run: RunKey) -> None:
-        """It started at this very instant and did not, after all."""
-        if run in self._started:
-            self._open[run], _ = self._started.pop(run)

@@ -130,7 +130,7 @@ class Jobtree(Simulation):
         """Work begins, or goes on at another width."""
         if action.kind == "Start":
             self.meter.start(job, at)
-            self.foretold.started(action.run, action.at)
+            self.foretold.starts.begin(action.run, action.at)
             if action.provisional:
                 self._provisional.add(job)
         work = self._work[job]
@@ -145,7 +145,7 @@ class Jobtree(Simulation):
             work.resize(0, at)
             self._provisional.discard(job)
             self.meter.take_back_start(job, at)
-            self.foretold.taken_back(action.run)
+            self.foretold.starts.take_back(action.run)
             return
         done = work.progress(at)
         warned = action.kind == "Preempt" or job in self._provisional

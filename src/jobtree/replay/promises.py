@@ -11,7 +11,7 @@ import msgspec
 
 from jobtree.api.quantities import SECOND
 from jobtree.core.actions import Action
-from jobtree.core.lease import RunKey
+from jobtree.replay.starts import Starts
 
 STARTS = ("Activate", "Supersede", "Settle")
 TAKEN_BACK = ("Requeue", "Preempt")
@@ -35,31 +35,29 @@ class Promises:
         self.withdrawn = 0  # its Run ended before the promise was due, having started provisionally or unpaid
         self.slip_reasons: dict[str, int] = {}
         self.errors = array("q")  # milliseconds, of those with a date
-        self._open: dict[RunKey, Told] = {}
-        self._started: dict[RunKey, tuple[Told, int]] = {}  # at this instant
+        self._starts: Starts[Told] = Starts()
 
     def note(self, action: Action, at: int) -> None:
         """Take in what an action says of its Run's promise; ``at`` on the planner's clock."""
-        promise, run = action.promise, action.run
-        if action.kind in TAKEN_BACK and run in self._started:
-            self._open[run], _ = self._started.pop(run)
+        promise, run, told = action.promise, action.run, self._starts.told
+        if action.kind in TAKEN_BACK:
+            self._starts.take_back(run)
         if promise is None:
             return
         if action.kind == "Reserve":
             self.made += 1
-            self._told_again(self._open.setdefault(run, Told(promise.at)), promise.at)
+            self._told_again(told.setdefault(run, Told(promise.at)), promise.at)
         elif action.kind == "Move":
-            self._moved(self._open[run], promise.at, [slip.reason for slip in promise.slips])
-        elif run in self._open and action.kind in STARTS:
-            self._started[run] = (self._open.pop(run), at)
-        elif self._open.pop(run, None) is not None:
+            self._moved(told[run], promise.at, [slip.reason for slip in promise.slips])
+        elif action.kind in STARTS:
+            self._starts.begin(run, at)
+        elif told.pop(run, None) is not None:
             self.withdrawn += 1
 
     def close(self) -> None:
         """The instant is over: what started stays."""
-        for told, at in self._started.values():
+        for told, at in self._starts.close():
             self._count(told, at)
-        self._started.clear()
 
     def _told_again(self, told: Told, at: int | None) -> None:
         """Another Reservation: of a Run whose start was taken back, if it was told of one before."""
