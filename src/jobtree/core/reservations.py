@@ -6,7 +6,7 @@ from jobtree.api import reservation as wire
 from jobtree.api.lease import Payer, RunRef
 from jobtree.api.meta import ObjectMeta
 from jobtree.api.quantities import format_time, parse_time
-from jobtree.core.expect import Expected
+from jobtree.core.experience import Expected
 from jobtree.core.forecast import Outcome, forecast
 from jobtree.core.gang_forecast import joint_forecast
 from jobtree.core.promise import Level, Promise, Slip
