@@ -2,8 +2,11 @@
 
 What a Reservation foresees changes with every decision. It is told when nothing is decided, and while much
 is, every other second: there may be a thousand of them, and no decision waits for what people read. A promise
-that is made or moved is written at once, and whoever it threatens is warned at once (R11).
+that is made or moved is written at once, and whoever it threatens is warned at once (R11). When its Run is
+expected to start depends on all who wait: that is told with the rest.
 """
+
+from collections.abc import Iterator
 
 import msgspec
 
@@ -46,6 +49,7 @@ class Foretelling:
         self._intake = intake
         self._ended: list[ReservationWrite] = []
         self._anew: set[RunKey] = set()  # whose promise was made or moved, and is not yet written
+        self._unexpected: set[RunKey] = set()  # whose Reservation does not yet say when to expect them
         self._touched: set[RunKey] = set()
         self._told_at = 0
         self.is_behind = False  # something changed since all was last told
@@ -123,7 +127,9 @@ class Foretelling:
     def _tell_all(self) -> list[ReservationWrite]:
         self.warned = {}
         self.is_behind, self._told_at = False, self._world.now
-        return self._tell(self._promised())
+        writes = self._tell(self._promised(), Expectations(self._world))
+        self._unexpected = set()
+        return writes
 
     def _tell_anew(self) -> list[ReservationWrite]:
         """Promises made or moved; with one stage go all that start together with it."""
@@ -133,6 +139,7 @@ class Foretelling:
         promised = [(state, state.promise) for key in keys if (state := runs.get(key)) and state.promise]
         if promised:
             self._let_off({promise.name for _, promise in promised})
+        self._unexpected |= {state.key for state, _ in promised}
         return self._tell(promised)
 
     def _let_off(self, reservations: set[str]) -> None:
@@ -144,22 +151,30 @@ class Foretelling:
             else:
                 del self.warned[key]
 
-    def _tell(self, promised: Promised) -> list[ReservationWrite]:
+    def _tell(self, promised: Promised, expectations: Expectations | None = None) -> list[ReservationWrite]:
         """Those of these promises whose Reservation does not say it; who is warned is found on the way."""
         writes: list[ReservationWrite] = []
-        expectations = Expectations(self._world)
         for state, promise in sorted(promised, key=lambda pair: pair[1].rank):
             self._touched.add(state.key)
             if promised_together(self._world, state, promise)[0][0] is not state:
                 continue  # one Reservation for all stages that start together
-            spec = spec_of(self._world, state, promise)
-            if not self._says(state, promise, spec, status_of(self._world, state, promise)):
-                status = status_of(self._world, state, promise, expectations.start_of(state))
-                run = self._intake.runs.get(spec.run_ref.uid, state.run)
-                writes.append(ReservationWrite(run, promise.name, status, spec))
+            writes += self._write(state, promise, expectations)
             for uid, risk in risks_of(self._world, state, promise):
                 self._threaten(self._world.runs[key_of(self._intake.runs[uid])], risk, promise.made)
         return writes
+
+    def _write(
+        self, state: RunState, promise: Promise, expectations: Expectations | None
+    ) -> Iterator[ReservationWrite]:
+        spec, status = spec_of(self._world, state, promise), status_of(self._world, state, promise)
+        says, expected = self._says(state, promise, spec, status), None
+        if expectations is not None and (not says or state.key in self._unexpected):
+            expected = expectations.start_of(state)
+        if expected is not None:
+            status = status_of(self._world, state, promise, expected)
+        if expected is not None or not says:
+            run = self._intake.runs.get(spec.run_ref.uid, state.run)
+            yield ReservationWrite(run, promise.name, status, spec)
 
     def _threaten(self, state: RunState, risk: Risk, since: int) -> None:
         """Whoever might have to give way knows of it, and all stages that would go with it."""

@@ -426,7 +426,7 @@ def test_no_decision_waits_for_forecasts_that_others_read_and_a_new_promise_is_t
         put_budget(server, name, 64, flavor="A100" if name == "there" else H100)
     put_budget(server, "beside", 8, flavor="A100")
     put_run(server, "runs", "org", 24)
-    put_run(server, "runs-there", "there", 8, flavor="A100")
+    put_run(server, "runs-there", "there", 8, flavor="A100", max_duration="10h")
     put_run(server, "waits", "here", 16)
     manager = Manager(server)
     manager.settle()
@@ -434,6 +434,9 @@ def test_no_decision_waits_for_forecasts_that_others_read_and_a_new_promise_is_t
     def deficit(reservation: str) -> int:
         status = server.find(RESERVATIONS.path("ns", reservation))["status"]
         return int(status["forecast"]["deficitGPUs"])
+
+    def is_expected(reservation: str) -> bool:
+        return "expectedStart" in server.find(RESERVATIONS.path("ns", reservation))["status"]["forecast"]
 
     def promise(name: str) -> None:
         put_run(server, name, "beside", 8, flavor="A100")
@@ -446,9 +449,11 @@ def test_no_decision_waits_for_forecasts_that_others_read_and_a_new_promise_is_t
     assert phase(server, "small") == "Running"
     assert [risk["reservation"] for risk in server.run("runs-there")["status"]["risk"]] == ["first-1"]
     assert deficit("waits-1") == 8, "what others foresee is told when nothing else is to be done"
+    assert not is_expected("first-1"), "that depends on all who wait"
     assert manager.model.telling.retells_at() == server.now + REST_MS
     manager.turn()
     assert deficit("waits-1") == 16
+    assert is_expected("first-1")
     server.delete(RUNS.path("ns", "small"))
     promise("second")
     assert deficit("waits-1") == 16
