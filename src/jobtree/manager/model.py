@@ -121,7 +121,7 @@ class Model:
             violations=(*violations, *self._check(acted)),
             deeds=tuple(deeds),
             measures=tuple(measures),
-            rounds=self._rounds(),
+            rounds=self.rounds(),
             alarm=earliest(self.world.alarms.first(), self.telling.retells_at()),
         )
 
@@ -158,7 +158,8 @@ class Model:
             if (state := self.world.runs.get(key_of(run))) is not None
         )
 
-    def _rounds(self) -> tuple[tuple[str, int], ...]:
+    def rounds(self) -> tuple[tuple[str, int], ...]:
+        """Of the beacon, that promises are drawn with."""
         if self.world.policy.beacon is None:
             return ()
         promises = [state.promise for state in self.world.runs.values() if state.promise is not None]
