@@ -92,7 +92,7 @@ class Expectations:
         return found
 
     def stands(self) -> bool:
-        """Whether little has changed since, measured by how long there is to wait: then it may be asked on."""
+        """Whether it may be asked on: little has changed since, measured by how long there is to wait."""
         world, age = self._world, self._world.now - self._at
         return self._hopes == world.hopes and age * STANDS <= self._typical_wait
 

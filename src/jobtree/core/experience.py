@@ -10,7 +10,7 @@ back, so it is early or late by more than its own courses differ. Experience say
   waits beyond its p50 counts as "at least so long").
 - Which part of the mixture is told is steered. Every start that came by p50 has the next p50 told from a
   little earlier in the mixture, and every p50 that passed in vain from a little later; likewise p90. So half
-  of the starts come by p50 and nine in ten by p90, whatever the mixture gets wrong. That holds also where many
+  of the starts come by p50 and nine in ten by p90, whatever the mixture gets wrong; also where many
   start at the very instant that was promised, and no single instant has half of the starts before it.
 
 All in integers, from nothing but what was told and what came of it: who reads it again knows the same.
@@ -76,7 +76,7 @@ class Aim:
 
     @property
     def level(self) -> int:
-        """The part of the mixture that is to be told next, of PARTS; what is beyond it on either side, too."""
+        """The part of the mixture that is to be told next, of PARTS; it may lie beyond either end."""
         known, came = len(self._came), sum(self._came)
         return self._first + STEP * (self._share * known - PARTS * came) // PARTS
 
@@ -85,7 +85,7 @@ class Experience:
     """Tellings by the name of their Reservation, in its namespace."""
 
     def __init__(self) -> None:
-        self._half = Aim(500, 350)  # forecasts alone come too late more often than not
+        self._half = Aim(500, 400)  # forecasts alone come too late more often than not
         self._most = Aim(900, 830)
         self._waiting: dict[RunKey, RunKey] = {}  # Reservations by their Run
         self._begun: dict[RunKey, RunKey] = {}  # the same, of those that began at this instant
