@@ -130,11 +130,10 @@ CLAIMS = (
         lambda found: missed(found, "promises kept"),
     ),
     Claim(
-        "**Expected starts are not calibrated on all of these traces.** They are drawn from how long a "
-        "team's jobs of that size took so far, up to the promise, with provisional starts. Waiting Runs "
-        "are played through in the order of their promises: what younger ones take in between, and what "
-        "owners call back, is left out, so large gangs start later than told and small jobs earlier. "
-        "Some hundred jobs that last from minutes to weeks say little about the next one.",
+        "**Expected starts are not calibrated on all of these traces.** What is told follows from how "
+        "long a team's jobs of that size took so far, and is steered by what came of earlier tellings. Where "
+        "dozens of jobs arrive within minutes, all are told before anything has come of the first, and they "
+        "share one fate: a few such bursts among some hundred jobs are not enough to even that out.",
         lambda found: missed(found, "expected starts"),
     ),
     Claim(

@@ -6,7 +6,8 @@ from typing import NamedTuple
 from jobtree.api.documents import Document
 from jobtree.api.policy import Policy
 from jobtree.api.quantities import DAY, HOUR, SECOND, parse_time
-from jobtree.core.expect import Expectations, Expected
+from jobtree.core.expect import Expectations
+from jobtree.core.experience import Expected
 from jobtree.sim.cluster import Cluster
 from tests.unit.cli.desk import T0, Body, budget, envelope, lasting, node, run
 
@@ -52,7 +53,7 @@ class Weeks:
         self.cluster.submit([document(lasting(run(name, gpus, f"org:{team}"), f"{seconds}s"))])
         state = self.cluster.world.runs["default", name]
         if state.waiting and self.cluster.now > START + DAY:
-            expected = Expectations(self.cluster.world).start_of(state)
+            expected = Expectations(self.cluster.world).tell(state)
             if expected is not None:
                 self.foreseen[name] = expected
 

@@ -6,33 +6,33 @@ back, so it is early or late by more than its own courses differ. Experience say
 - Every telling is remembered: when it was, its p50 and p90, the mean that the forecast itself gave, and when
   the Run then started, provisionally or not. A start that is taken back at its own instant is none.
 - What is likely is a mixture: the courses of the forecast, which weigh as much as ``PRIOR`` tellings, and the
-  last ``MOST`` true waits, each in proportion to the mean it was told from (product-limit: a Run that still
-  waits beyond its p50 counts as "at least so long").
+  last ``MOST`` true waits, each in proportion to the mean it was told from.
 - Which part of the mixture is told is steered. Every start that came by p50 has the next p50 told from a
-  little earlier in the mixture, and every p50 that passed in vain from a little later; likewise p90. So half
+  little earlier in the mixture, and every p50 that passes in vain from a little later, as soon as it has
+  passed: who still waits is evidence, too, else only the lucky would count. Likewise p90. So half
   of the starts come by p50 and nine in ten by p90, whatever the mixture gets wrong; also where many
   start at the very instant that was promised, and no single instant has half of the starts before it.
 
 All in integers, from nothing but what was told and what came of it: who reads it again knows the same.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
 from jobtree.api.quantities import MINUTE
-from jobtree.core.durations import WHOLE, Survival
+from jobtree.core.durations import WHOLE
 from jobtree.core.lease import RunKey
 
 MOST = 200  # tellings that count
-PRIOR = 8  # tellings that the courses of a forecast weigh as much as
+PRIOR = 12  # tellings that the courses of a forecast weigh as much as
 LEAST_MEAN = 15 * MINUTE  # waits are not told finer than that
 PARTS = 1000
 STEP = 50  # of PARTS: what one telling moves the next
+MOST_LEVEL = 2 * PARTS  # a burst of Runs that share one fate is no reason to tell the next of years
 
 
 class Expected(NamedTuple):
@@ -78,7 +78,7 @@ class Aim:
     def level(self) -> int:
         """The part of the mixture that is to be told next, of PARTS; it may lie beyond either end."""
         known, came = len(self._came), sum(self._came)
-        return self._first + STEP * (self._share * known - PARTS * came) // PARTS
+        return min(MOST_LEVEL, self._first + STEP * (self._share * known - PARTS * came) // PARTS)
 
 
 class Experience:
@@ -86,13 +86,13 @@ class Experience:
 
     def __init__(self) -> None:
         self._half = Aim(500, 400)  # forecasts alone come too late more often than not
-        self._most = Aim(900, 830)
+        self._most = Aim(900, 870)
         self._waiting: dict[RunKey, RunKey] = {}  # Reservations by their Run
         self._begun: dict[RunKey, RunKey] = {}  # the same, of those that began at this instant
         self._begun_at = 0
         self._told: dict[RunKey, Told] = {}
-        self._late: dict[RunKey, None] = {}  # of those that wait: beyond their p50
         self._known: list[RunKey] = []  # those that started, and count
+        self._ratios: list[int] = []  # their waits in proportion to what their forecast gave, sorted
         self._read: list[tuple[RunKey, Told]] = []
 
     # What happens
@@ -138,7 +138,6 @@ class Experience:
         name = self._waiting.pop(run, None)
         if name is not None:
             del self._told[name]
-            self._late.pop(name, None)
             for aim in (self._half, self._most):
                 aim.failed.discard(name)
 
@@ -160,7 +159,6 @@ class Experience:
                 if told is not None and told.start is None:
                     aim.note(came=False)
                     aim.failed.add(name)
-                    self._late[name] = None
 
     def _finish(self, name: RunKey) -> None:
         told = self._told[name]
@@ -170,10 +168,10 @@ class Experience:
                 aim.failed.discard(name)
             else:
                 aim.note(came=told.start <= by)
-        self._late.pop(name, None)
         self._known.append(name)
+        insort(self._ratios, ratio_of(told))
         for old in self._known[:-MOST]:
-            del self._told[old]
+            del self._ratios[bisect_left(self._ratios, ratio_of(self._told.pop(old)))]
         del self._known[:-MOST]
 
     def likely(self, now: int, courses: Sequence[int], latest: int) -> Expected:
@@ -181,34 +179,28 @@ class Experience:
         self.settle(now)
         waits = [at - now for at in courses]
         mean = max(LEAST_MEAN, sum(waits) // len(waits))
-        mixture = Mixture(waits, mean, self._ratios(now))
+        mixture = Mixture(waits, mean, self._ratios)
         half, most = (now + mixture.part(aim.level) for aim in (self._half, self._most))
         p50 = min(latest, half)
         return Expected(p50, min(latest, max(half, most)), now + mean)
 
-    def _ratios(self, now: int) -> list[tuple[int, bool]]:
-        """True waits in proportion to what their forecast gave, and whether they are over."""
-        ended = [self._told[name] for name in self._known]
-        open_ = [self._told[name] for name in islice(reversed(self._late), MOST)]
-        return [
-            ((one.start - one.at) * WHOLE // (one.mean - one.at), True)
-            for one in ended
-            if one.start is not None
-        ] + [((now - one.at) * WHOLE // (one.mean - one.at), False) for one in open_]
+
+def ratio_of(told: Told) -> int:
+    """How long its Run waited, of WHOLE as the mean that the forecast gave."""
+    assert told.start is not None
+    return (told.start - told.at) * WHOLE // (told.mean - told.at)
 
 
 class Mixture:
     """Waits as the courses of a forecast have them, and as experience has them."""
 
-    def __init__(self, waits: Sequence[int], mean: int, ratios: Sequence[tuple[int, bool]]) -> None:
-        self._waits, self._mean = waits, mean
-        self._past = Survival(ratios)
-        self._weight = len(ratios)
+    def __init__(self, waits: Sequence[int], mean: int, past: Sequence[int]) -> None:
+        self._waits, self._mean, self._past = waits, mean, past
 
     def part(self, level: int) -> int:
         """The first wait by which that part has started; out of range, in proportion beyond what is known."""
-        need = level * WHOLE // PARTS
-        past = self._past.times
+        need = level * (PRIOR + len(self._past)) * WHOLE // PARTS
+        past = self._past
         found = bisect_left(self._waits, need, key=self._share)
         before = [self._waits[found]] if found < len(self._waits) else []
         seen = bisect_left(past, need, key=lambda ratio: self._share(self._scaled(ratio)))
@@ -222,7 +214,6 @@ class Mixture:
         return -(-ratio * self._mean // WHOLE)
 
     def _share(self, wait: int) -> int:
-        """What part has started after so long a wait, of WHOLE."""
-        of_courses = bisect_right(self._waits, wait) * WHOLE // len(self._waits)
-        of_past = self._past.gone_by(wait * WHOLE // self._mean)
-        return (PRIOR * of_courses + self._weight * of_past) // (PRIOR + self._weight)
+        """How many have started after so long a wait, in WHOLE tellings."""
+        of_courses = bisect_right(self._waits, wait) * PRIOR * WHOLE // len(self._waits)
+        return of_courses + bisect_right(self._past, wait * WHOLE // self._mean) * WHOLE

@@ -193,12 +193,16 @@ def from_wire(reservation: wire.Reservation, state: RunState, stage: str = "") -
 def told_to_wire(world: World, name: RunKey) -> wire.FirstTold | None:
     """What the Run of that Reservation was told first, if it was told anything."""
     told = world.experience.of(name)
-    return None if told is None else wire.FirstTold(
-        at=format_time(told.at),
-        p50=format_time(told.p50),
-        p90=format_time(told.p90),
-        mean=format_time(told.mean),
-        started=None if told.start is None else format_time(told.start),
+    return (
+        None
+        if told is None
+        else wire.FirstTold(
+            at=format_time(told.at),
+            p50=format_time(told.p50),
+            p90=format_time(told.p90),
+            mean=format_time(told.mean),
+            started=None if told.start is None else format_time(told.start),
+        )
     )
 
 

@@ -120,3 +120,50 @@ def test_who_waits_behind_very_many_gets_no_answer(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(expect, "MOST_LOOKS", 100)
     assert expected(lab, "w1") == (2 * HOUR, 2 * HOUR)
     assert expected(lab, "w5") is None
+
+
+def test_a_forecast_is_asked_on_while_little_has_changed() -> None:
+    """Who comes later is behind all who were played through; a forecast of hours stands for minutes."""
+    lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
+    lab.submit(run("holder", "org:a", 8, max_duration="10h"))
+    lab.submit(run("w0", "org:a", 8, at=1, max_duration="10h"))
+    shared = Expectations(lab.world)
+    assert shared.start_of(lab["w0"]) == Expectations(lab.world).start_of(lab["w0"])
+    lab.live(10 * MINUTE)
+    lab.submit(run("w1", "org:a", 8, at=10 * MINUTE, max_duration="10h"))
+    assert shared.stands()
+    assert shared.start_of(lab["w1"]) == Expectations(lab.world).start_of(lab["w1"])
+    lab.live(2 * HOUR)
+    assert not shared.stands()
+
+
+def test_a_forecast_does_not_outlive_a_change_of_nodes() -> None:
+    lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
+    lab.submit(run("holder", "org:a", 8, max_duration="10h"))
+    lab.submit(run("w0", "org:a", 8, at=1, max_duration="10h"))
+    shared = Expectations(lab.world)
+    shared.start_of(lab["w0"])
+    assert shared.stands()
+    lab.put(nodes("nv-b", 1))
+    assert not shared.stands()
+
+
+def test_a_start_is_experience_for_those_who_are_told_next() -> None:
+    """All declare ten hours and take one; every team has its first Runs, so no history tells."""
+    lab = Lab(nodes("nv-a", 1), *(budget(f"org:{number}", 8) for number in range(12)))
+    waits = []
+    for number in range(12):
+        now, owner = 100 * HOUR * number, f"org:{number}"
+        lab.live(now)
+        lab.submit(run(f"holder-{number}", owner, 8, at=now, max_duration="10h"))
+        lab.submit(run(f"next-{number}", owner, 8, at=now, max_duration="10h"))
+        found = Expectations(lab.world).tell(lab[f"next-{number}"])
+        assert found is not None
+        assert found.mean == T0 + now + 10 * HOUR
+        waits.append(found.p50 - T0 - now)
+        lab.live(now + HOUR)
+        lab.finish(f"holder-{number}")
+        assert lab[f"next-{number}"].phase == "Running"
+        lab.live(now + 2 * HOUR)
+        lab.finish(f"next-{number}")
+    assert (waits[0], waits[-1]) == (10 * HOUR, HOUR)

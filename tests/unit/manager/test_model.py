@@ -10,7 +10,7 @@ from jobtree.kube.resources import BUDGETS, LEASES, PODS, RESERVATIONS, RUNS
 from jobtree.manager.foretelling import BUSY_MS
 from jobtree.manager.telling import REST_MS
 from tests.unit.core.build import H100
-from tests.unit.manager.cluster import Body, Manager, Server
+from tests.unit.manager.cluster import Body, Manager, Server, StoppedError
 from tests.unit.manager.stage import (
     POLICY,
     TEMPLATE,
@@ -460,3 +460,52 @@ def test_no_decision_waits_for_forecasts_that_others_read_and_a_new_promise_is_t
     server.now += BUSY_MS
     promise("third")
     assert deficit("waits-1") == 8, "it is time, however much is decided"
+
+
+def test_experience_with_expected_starts_survives_a_restart() -> None:
+    """What a waiting Run was told first stays with its Reservation, and so does when it then started."""
+    server = fleet(2, 16)
+    put_run(server, "holder", "org", 16, max_duration="10h")
+    manager = Manager(server)
+    manager.settle()
+    put_run(server, "next", "org", 16)
+    began = server.now
+    manager.settle()
+    name = ("ns", "next-1")
+    again = Manager(server).model.world.experience
+    assert again.of(name) == manager.model.world.experience.of(name)
+    assert server.find(RESERVATIONS.path(*name))["status"]["told"]["at"]
+    server.now += 60_000
+    finish_pods(server, "holder")
+    manager = Manager(server)
+    manager.settle()
+    assert phase(server, "next") == "Running"
+    told = Manager(server).model.world.experience.of(name)
+    assert told is not None
+    assert (told.at, told.start) == (began, began + 60_000)
+
+
+def test_a_start_whose_reservation_was_not_told_of_it_is_experience_after_a_crash() -> None:
+    def crash_after(writes: int) -> tuple[Server, bool]:
+        server = fleet(2, 16)
+        put_run(server, "holder", "org", 16, max_duration="10h")
+        manager = Manager(server)
+        manager.settle()
+        put_run(server, "next", "org", 16)
+        manager.settle()
+        server.now += 60_000
+        finish_pods(server, "holder")
+        try:
+            Manager(server, stop_after=writes).settle()
+        except StoppedError:
+            return server, True
+        return server, False
+
+    writes, crashed = 1, True
+    while crashed:
+        server, crashed = crash_after(writes)
+        Manager(server).settle()
+        told = Manager(server).model.world.experience.of(("ns", "next-1"))
+        assert told is not None, writes
+        assert told.start is not None, writes
+        writes += 1

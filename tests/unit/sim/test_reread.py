@@ -198,3 +198,17 @@ def test_reservations_are_numbered_on_for_a_run_that_is_made_again(saved: bool) 
     (again,) = [one for one in reread(cluster).world.runs.values() if one.promise]
     assert again.promise is not None
     assert again.promise.name == "waits-2"
+
+
+def test_what_a_run_was_told_first_stays_in_the_file_and_what_came_of_it() -> None:
+    limit = {"maxDuration": "2h"}
+    cluster = cluster_of(run("holder", 24, runtime=limit), run("next", 24, runtime=limit))
+    told = reread(cluster).world.experience.of(("ns", "next-1"))
+    assert told is not None
+    assert (told.at, told.mean, told.start) == (T0, T0 + 2 * HOUR, None)
+    cluster = reread(cluster)
+    cluster.advance(T0 + HOUR)
+    cluster.complete(("ns", "holder"))
+    told = reread(cluster).world.experience.of(("ns", "next-1"))
+    assert told is not None
+    assert (told.at, told.mean, told.start) == (T0, T0 + 2 * HOUR, T0 + HOUR)
