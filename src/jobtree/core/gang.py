@@ -231,7 +231,7 @@ class Layout:
 
     def _harmless(self, domain: Domain) -> bool:
         """Whether every promise that counts on this domain can still be kept, pod by pod."""
-        if self.unpaid or self.state.provisional or not domain.promises:
+        if not self._may_harm(domain):
             return True
         promise, mark = self.state.promise, self.trial.mark()
         if promise is not None and self.within is None:  # it starts in place of its promise, not besides it
@@ -269,7 +269,10 @@ class Layout:
             self._means.forget()
 
     def _fill(self, domain: Domain, group: int, pods: int, standby: int, payers: Candidates) -> bool:
-        """Take the group's pods in this domain, each paid by the first that can, and its spares."""
+        """Take the group's pods in this domain, each paid by the first that can, and its spares.
+
+        Where the place that packs best harms a promise, others may not: beside whole nodes, or elsewhere.
+        """
         mark = self.trial.mark()
         role: Role = "Opportunistic" if self.unpaid else "Active"
         ranks = self._take(domain, group, pods, payers, role)
@@ -279,17 +282,25 @@ class Layout:
             if placed and self._harmless(domain):
                 return True
         self._take_back(mark)
-        kept_whole = self._kept_whole(domain) if ranks is not None and not standby else None
-        if kept_whole:
-            if self._take(domain, group, pods, payers, role, avoid=kept_whole) and self._harmless(domain):
-                return True
-            self._take_back(mark)
+        if ranks is None or standby or not self._may_harm(domain):
+            return False
+        tried = {node for node, _ in ranks}
+        for avoid in (self._kept_whole(domain), tried, tried):
+            if avoid:
+                slots = self._take(domain, group, pods, payers, role, avoid=frozenset(avoid))
+                if slots is None:
+                    continue
+                if self._harmless(domain):
+                    return True
+                self._take_back(mark)
+                tried |= {node for node, _ in slots}
         return False
+
+    def _may_harm(self, domain: Domain) -> bool:
+        return bool(domain.promises) and not (self.unpaid or self.state.provisional)
 
     def _kept_whole(self, domain: Domain) -> frozenset[str]:
         """Nodes where one more pod would break up what larger ones are promised here."""
-        if self.unpaid or self.state.provisional or not domain.promises:
-            return frozenset()
         rank = self.state.standing(self.at)
         one = horizon(self.world, domain, base_demand(self.state, self.size), rank)
         wholes = one.held_by(self.state.key, rank).wholes

@@ -392,6 +392,8 @@ def _releases(world: World, state: RunState | None, rank: Rank | None) -> tuple[
     if state is None or (rank is not None and state.yields_to(rank)):
         return (ALWAYS, ALWAYS, ALWAYS)
     end = certain_end(world, state)
+    if state.provisional and state.promise is not None and state.promise.at is not None:
+        end = min(end, max(state.promise.at, world.now))  # from then on it has what it was promised, no more
     return (end, end, min(end, immune_until(world, state)))
 
 

@@ -14,7 +14,14 @@ from jobtree.core.payers import Candidate, candidates
 from jobtree.core.pledges import use_limits
 from jobtree.core.pools import cap_pool, lent_pool, quota_pools
 from jobtree.core.promise import Rank
-from jobtree.core.recall import Back, family_promises, lends_to_family, recall_from, recallable
+from jobtree.core.recall import (
+    Back,
+    family_promises,
+    lends_to_family,
+    recall_from,
+    recall_instants,
+    recallable,
+)
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
@@ -159,6 +166,7 @@ def money_instants(world: World, state: RunState, after: int) -> list[int]:
         found.add(envelope.start)
         if not candidate.tier:
             found.update(recall_from(world, promise) for promise in family_promises(world, envelope, None))
+            found.update(recall_instants(world, envelope))
         found.update(_late_enough(state, envelope, after))
         for one in envelope.kin:
             for name in one.leases:
