@@ -50,7 +50,10 @@ class Layout:
         self.on_spares = on_spares  # unpaid work may also stand on the slots of others' spares
         self.within = within  # a promised slice: GPUs per domain
         self.flavor = self.world.fleet.flavor(self.shape.flavor)
-        self.candidates = candidates(self.world, state)
+        self.candidates = self._in_order = candidates(self.world, state)
+        self._shared_out = paid_by is not None  # it is known how much each pays, not where
+        if self._shared_out:  # those that pay in few places choose theirs first
+            self.candidates = tuple(sorted(self._in_order, key=lambda one: -len(one.envelope.selector)))
         self._means = Means(self.world, state, pod_size, at, unpaid=unpaid, promised=paid_by)
         self._demands: dict[Selector, Demand] = {}
 
@@ -75,9 +78,9 @@ class Layout:
 
     @cached_property
     def tiers(self) -> list[Candidates]:
-        """Candidates up to and including each tier, nearest first."""
+        """Candidates up to and including each tier, nearest first; all, where their parts are known."""
         found = self.candidates
-        if self.unpaid:
+        if self.unpaid or self._shared_out:
             return [found] if found else []
         ends = [
             number + 1
@@ -325,6 +328,8 @@ class Layout:
         rate = self.trial.rate(role)
         taken: Slots = ()
         unheld = self._unpromised(domain) if role == "Spare" and domain.promises else self._unheld(domain)
+        if role == "Spare" and self._shared_out:
+            payers = self._in_order  # nobody's part is known of those
         for candidate in self._means.solvent(payers, rate):
             paid = self._means.pods(candidate, rate)
             if not paid:
