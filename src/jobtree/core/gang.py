@@ -12,11 +12,11 @@ from jobtree.core.books import FOREVER
 from jobtree.core.cover import Means, Purses
 from jobtree.core.domain import Domain
 from jobtree.core.holds import provisional_notice
-from jobtree.core.horizon import all_kept, base_demand, horizon
+from jobtree.core.horizon import base_demand, horizon
 from jobtree.core.lease import EnvelopeKey, Slots
+from jobtree.core.needs import all_kept
 from jobtree.core.pack import pick, pick_apart
 from jobtree.core.payers import Candidate, Candidates, candidates
-from jobtree.core.reasons import Reason, Why
 from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Terms, Trial
@@ -236,12 +236,8 @@ class Layout:
         """Whether every promise that counts on this domain can still be kept, pod by pod."""
         if not self._may_harm(domain):
             return True
-        promise, mark = self.state.promise, self.trial.mark()
-        if promise is not None and self.within is None:  # it starts in place of its promise, not besides it
-            self.trial.act("Withdraw", self.state, self.at, Why(Reason.SUPERSEDED, promise.name))
-        kept = all_kept(self.world, domain, self.state)
-        self.trial.rollback(mark)
-        return kept
+        before = None if self.within is None else self.state.standing(self.at)
+        return all_kept(self.world, domain, self.state.key, before)
 
     def unheld_gpus(self, domain: Domain) -> int:
         return min(domain.placeable(self.demand()), self._unheld(domain)) * self.size

@@ -6,13 +6,14 @@ from operator import attrgetter
 import msgspec
 
 from jobtree.core.foresee import Foresight, Outlook
-from jobtree.core.horizon import immunity, is_kept
+from jobtree.core.horizon import is_kept
 from jobtree.core.lottery import commitment_of, nonce_for
 from jobtree.core.promise import FREE, LOTTERY, Promise, Rank, Slip, add_slip
 from jobtree.core.purse import Split, funding_at
 from jobtree.core.reach import agree, pay_throughout, payers_there, reaches
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.runs import RunState
+from jobtree.core.stands import immunity
 from jobtree.core.trial import Trial
 from jobtree.core.world import World
 

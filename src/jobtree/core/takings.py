@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from jobtree.core.horizon import base_demand, certain_end, immune_until
+from jobtree.core.horizon import base_demand
 from jobtree.core.lease import Lease, RunKey
 from jobtree.core.promise import LOTTERY, STRUCTURAL, Promise
 from jobtree.core.reach import reach_of
 from jobtree.core.resolve import Case, NodeRoom, Taking, TakingKind, Ticket
 from jobtree.core.runs import RunState
+from jobtree.core.stands import certain_end, immune_until
 from jobtree.core.steps import Step, shrink_steps
 from jobtree.core.world import World
 

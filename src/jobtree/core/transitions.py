@@ -48,9 +48,9 @@ def transition(world: "World", state: RunState, action: Action) -> None:
             state.phase = "Reserved"
     elif action.kind in (*PROMISING, *UNPROMISING):
         world.promised.set(state, action.promise if action.kind in PROMISING else None)
-        if action.kind in ("Activate", "Settle") and state.provisional:
-            state.provisional = False
+        if state.provisional:  # horizons see it there until its promise
             world.fleet.forget_around(state.leases.values())
+            state.provisional = action.kind not in ("Activate", "Settle")
     if state.phase in FINISHED:
         state.provisional = False
     look_again(world, state)
@@ -60,10 +60,11 @@ def restore(world: "World", state: RunState, before: Progress) -> None:
     """The inverse of transition."""
     promise, provisional = state.promise, state.provisional
     state.restore(before)
-    if state.promise is not promise:
+    moved = state.promise is not promise
+    if moved:
         now, state.promise = state.promise, promise
         world.promised.set(state, now, undo=True)
-    if state.provisional != provisional:
+    if state.provisional != provisional or (provisional and moved):
         world.fleet.forget_around(state.leases.values())
     look_again(world, state)
 
