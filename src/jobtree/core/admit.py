@@ -23,7 +23,7 @@ from jobtree.core.hopes import hopeful
 from jobtree.core.lease import RunKey
 from jobtree.core.reach import is_bound
 from jobtree.core.reasons import Reason, Verdict, Why
-from jobtree.core.reserve import find_date, promise_start
+from jobtree.core.reserve import find_date, promise_start, uses_up_its_own
 from jobtree.core.room import Demand
 from jobtree.core.runs import RunState
 from jobtree.core.settle import find_payers
@@ -149,7 +149,8 @@ def start_provisionally(trial: Trial, state: RunState, shape: Shape, size: int) 
         mark = trial.mark()
         cause = Why(Reason.PROVISIONAL, "", width, width)
         trial.act("Start", state, now, cause, pod_size=size, provisional=True)
-        if Layout(trial, state, size, now, "Start").place(width):
+        placed = Layout(trial, state, size, now, "Start").place(width)
+        if placed and not uses_up_its_own(trial.world, state):
             return True
         trial.rollback(mark)
     return False

@@ -391,7 +391,9 @@ def _by_run(world: World, names: dict[str, None]) -> dict[tuple[str, str], list[
 def _releases(world: World, state: RunState | None, rank: Rank | None) -> tuple[int, int, int]:
     if state is None or (rank is not None and state.yields_to(rank)):
         return (ALWAYS, ALWAYS, ALWAYS)
-    end = certain_end(world, state)
+    end, lapse = certain_end(world, state), state.lapses_at
+    if lapse is not None:
+        end = min(end, lapse)
     return (end, end, min(end, immune_until(world, state)))
 
 
