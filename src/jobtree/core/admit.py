@@ -56,6 +56,8 @@ def start(trial: Trial, state: RunState) -> Verdict | None:
     elif hopeful(trial.world, state):
         find_date(trial, state, size)
     if flavor is not None and start_on_sufferance(trial, state, shape, flavor, size):
+        if state.unpaid:
+            find_payers(trial, state)  # a part of it may be paid for at once (C8)
         return None
     return Verdict("Reserved", whys)
 

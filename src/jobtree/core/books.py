@@ -48,15 +48,18 @@ class Account:
         self.max_charge = FOREVER if max_gpus is None else max_gpus * MILLI
         self.max_use = None if max_gpu_hours is None else max_gpu_hours * GPU_HOUR
 
-    def open(self, charge: int, start: int, end: int | None, sign: int = 1) -> None:
-        """A lease opens (with sign −1: it never did). ``end`` is given where it is known."""
+    def open(self, charge: int, start: int, end: int | None, sign: int = 1, *, goes_on: bool = False) -> None:
+        """A lease opens (with sign −1: it never did). ``end`` is given where it is known.
+
+        One that goes on with what is left of another commits no hour once more.
+        """
         charge *= sign
         self.charge += charge
         self.charge_start += charge * start
         if end is not None:
             self.declared += charge
             self.declared_end += charge * end
-        else:
+        elif not goes_on:
             opened = self.opened.pop(start, 0) + charge
             if opened:
                 self.opened[start] = opened

@@ -257,7 +257,7 @@ def bill(held: Held, sign: int) -> None:
     held.envelope.by_class[use_class(lease)].open(reported_amount(lease), lease.start, sign)
     if lease.role != "Opportunistic":
         for account in accounts(held):
-            account.open(lease.charge, lease.start, held.known_end, sign)
+            account.open(lease.charge, lease.start, held.known_end, sign, goes_on=lease.reason == "Continue")
 
 
 def accounts(held: Held) -> Iterable[Account]:
