@@ -78,9 +78,13 @@ NO_DATE_AFTER_ALL = Scene(
 )
 
 
+REPAID_AND_CANCELLED_AT_ONCE = Scene(49490, [Step("tree", 346), Step("wait", 28791), Step("cancel", 49275)])
+
+
 @examples(400)
 @given(scenes())
 @example(CREDITS_OF_A_CAP)
+@example(REPAID_AND_CANCELLED_AT_ONCE)
 @example(ANOTHER_FAMILY)
 @example(PAYERS_RETIRED)
 @example(NO_DATE_AFTER_ALL)

@@ -23,7 +23,7 @@ from jobtree.core.hopes import hopeful
 from jobtree.core.lease import RunKey
 from jobtree.core.reach import is_bound
 from jobtree.core.reasons import Reason, Verdict, Why
-from jobtree.core.reserve import find_date, promise_start
+from jobtree.core.reserve import find_date, promise_start, uses_up_its_own
 from jobtree.core.room import Demand
 from jobtree.core.runs import RunState
 from jobtree.core.settle import find_payers
@@ -56,6 +56,8 @@ def start(trial: Trial, state: RunState) -> Verdict | None:
     elif hopeful(trial.world, state):
         find_date(trial, state, size)
     if flavor is not None and start_on_sufferance(trial, state, shape, flavor, size):
+        if state.unpaid:
+            find_payers(trial, state)  # a part of it may be paid for at once (C8)
         return None
     return Verdict("Reserved", whys)
 
@@ -149,7 +151,8 @@ def start_provisionally(trial: Trial, state: RunState, shape: Shape, size: int) 
         mark = trial.mark()
         cause = Why(Reason.PROVISIONAL, "", width, width)
         trial.act("Start", state, now, cause, pod_size=size, provisional=True)
-        if Layout(trial, state, size, now, "Start").place(width):
+        placed = Layout(trial, state, size, now, "Start").place(width)
+        if placed and not uses_up_its_own(trial.world, state):
             return True
         trial.rollback(mark)
     return False

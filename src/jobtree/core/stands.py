@@ -132,11 +132,9 @@ class Tenants:
         return found
 
     def _end(self, state: RunState) -> int:
-        """Provisional work has what it was promised from then on, and no more: its promise counts, not it."""
-        end, promise = certain_end(self._world, state), state.promise
-        if not state.provisional or promise is None or promise.at is None:
-            return end
-        return min(end, max(promise.at, self._world.now))
+        """What is held on sufferance lapses at the latest when its own promise is due: that counts, then."""
+        end, lapse = certain_end(self._world, state), state.lapses_at
+        return end if lapse is None else min(end, lapse)
 
     def _loose(self, state: RunState) -> dict[tuple[str, str], int]:
         """GPUs of its steps that lie wholly in this domain, by lease and node.

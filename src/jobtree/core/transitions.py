@@ -48,9 +48,9 @@ def transition(world: "World", state: RunState, action: Action) -> None:
             state.phase = "Reserved"
     elif action.kind in (*PROMISING, *UNPROMISING):
         world.promised.set(state, action.promise if action.kind in PROMISING else None)
-        if state.provisional:  # horizons see it there until its promise
+        if action.kind in ("Activate", "Settle") and state.provisional:
+            state.provisional = False
             world.fleet.forget_around(state.leases.values())
-            state.provisional = action.kind not in ("Activate", "Settle")
     if state.phase in FINISHED:
         state.provisional = False
     look_again(world, state)
@@ -60,11 +60,10 @@ def restore(world: "World", state: RunState, before: Progress) -> None:
     """The inverse of transition."""
     promise, provisional = state.promise, state.provisional
     state.restore(before)
-    moved = state.promise is not promise
-    if moved:
+    if state.promise is not promise:
         now, state.promise = state.promise, promise
         world.promised.set(state, now, undo=True)
-    if state.provisional != provisional or (provisional and moved):
+    if state.provisional != provisional:
         world.fleet.forget_around(state.leases.values())
     look_again(world, state)
 
@@ -72,6 +71,7 @@ def restore(world: "World", state: RunState, before: Progress) -> None:
 def look_again(world: "World", state: RunState) -> None:
     """The Run stands elsewhere: so it does in the indexes."""
     world.promised.note_provisional(state)
+    world.holdings.note_lapses(state)
     world.alarms.watch_run(state)
     world.line.place(state)
 
