@@ -37,6 +37,17 @@ REPAID_WITH_HOURS_OF_ITS_PROMISE = told(20649, ("submit", 322), ("submit", 3368)
 MONEY_ELSEWHERE_HIDES_A_RECALL = told(8686, ("submit", 5014), ("submit", 17701), ("submit", 49334))
 EACH_PAYER_HAS_ITS_PLACE = told(58510, ("advance", 33194), ("advance", 9226), ("submit", 62605))
 THE_WIDEST_STAGE_FIRST = told(26657, ("submit", 53841), ("tree", 29937), ("advance", 27833))
+STAGES_ARE_RECLAIMED_TOGETHER = told(53171, ("tree", 53013), ("submit", 58575), ("advance", 30768))
+A_SHRUNK_RUN_GOES_ON = told(51188, ("tree", 39133), ("submit", 38865), ("submit", 54599), ("advance", 2809))
+MOVED_TO_HOURS_OF_ITS_PROMISE = told(
+    8012,
+    ("advance", 2642),
+    ("tree", 27104),
+    ("submit", 3583),
+    ("submit", 35992),
+    ("submit", 11577),
+    ("advance", 46058),
+)
 STARTED_THIS_VERY_SECOND = told(
     57125,
     ("tree", 30558),
@@ -70,6 +81,9 @@ LEASE_AND_PROMISE_OF_ONE_RUN = told(
 @example(MONEY_ELSEWHERE_HIDES_A_RECALL)
 @example(EACH_PAYER_HAS_ITS_PLACE)
 @example(THE_WIDEST_STAGE_FIRST)
+@example(STAGES_ARE_RECLAIMED_TOGETHER)
+@example(A_SHRUNK_RUN_GOES_ON)
+@example(MOVED_TO_HOURS_OF_ITS_PROMISE)
 @example(STARTED_THIS_VERY_SECOND)
 @example(LEASE_AND_PROMISE_OF_ONE_RUN)
 def test_nothing_is_lost_and_no_promise_slips(scene: Scene) -> None:

@@ -123,10 +123,13 @@ REPAID_WITH_MONEY_OF_ITS_PROMISE = Scene(
     ],
 )
 
+PAID_IN_PART_AT_ONCE = Scene(20263, [Step("submit", 2343)])
+
 
 @examples(200)
 @given(scenes(), SEEDS)
 @example(HALF_PAID_AND_PROMISED, 0)
+@example(PAID_IN_PART_AT_ONCE, 17201)
 @example(PROVISIONAL_WITH_MONEY_OF_ITS_PROMISE, 1)
 @example(REPAID_WITH_MONEY_OF_ITS_PROMISE, 1)
 @example(STRANGERS_WERE_THERE, 1256)

@@ -14,7 +14,6 @@ from jobtree.core.lease import EnvelopeKey, Lease
 from jobtree.core.lottery import nonce_for
 from jobtree.core.promise import Order, Promise, Rank
 from jobtree.core.purse import funding_at
-from jobtree.core.reach import is_bound
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.record import Mixed, Record, refuse_with, resolve_with
 from jobtree.core.reserve import promise_start
@@ -122,7 +121,7 @@ def resolve(trial: Trial, state: RunState, promise: Promise, docket: Docket, rec
         return start_paid(trial, state, promise, cause)
 
     def recall() -> bool:
-        if funded() and not is_bound(world, state):
+        if not refusals(world, state, promise.width, promise.pod_size, world.now, anywhere=True):
             return False
         return take_least(trial, recalls(trial, state, world.now), funded, begin)
 

@@ -21,7 +21,6 @@ from jobtree.core.giveway import (
 )
 from jobtree.core.hopes import hopeful
 from jobtree.core.lease import RunKey
-from jobtree.core.reach import is_bound
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.reserve import find_date, promise_start, uses_up_its_own
 from jobtree.core.room import Demand
@@ -106,8 +105,8 @@ def start_at(trial: Trial, state: RunState, width: int, size: int) -> bool:
 
     if makes_place(trial, state, width, size, []) and reclaim():
         return True
-    if funded() and not is_bound(world, state):
-        return False
+    if not refusals(world, state, width, size, now, anywhere=True):
+        return False  # it lacks a place, not money: what pays in other places does not count
     takings = recalls(trial, state, now)
     if not makes_place(trial, state, width, size, takings):
         return False
