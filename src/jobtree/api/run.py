@@ -246,8 +246,13 @@ class Decided(Wire):
     run_ref: RunRef
     revision: Tally
     phase: Phase
+    since: Time | None = None  # of the phase
+    reason: Word = ""  # of Runs that are finished: nothing else remembers how they ended
+    message: Text = ""
     attempt: Tally = 0
     changed_at: Time | None = None
+    restarts: Tally = 0
+    resume_at: Time | None = None
     leases_opened: Tally = 0
     lotteries_lost: Tally = 0
     provisional: bool = False

@@ -14,6 +14,7 @@ from jobtree.core.lease import EnvelopeKey, Lease
 from jobtree.core.lottery import nonce_for
 from jobtree.core.promise import Promise
 from jobtree.core.purse import funding_at
+from jobtree.core.reach import is_bound
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.record import Mixed, Record, refuse_with, resolve_with
 from jobtree.core.reserve import promise_start
@@ -111,7 +112,12 @@ def resolve(trial: Trial, state: RunState, promise: Promise, docket: Docket, rec
     def begin() -> bool:
         return start_paid(trial, state, promise, cause)
 
-    if not begin() and (funded() or not take_least(trial, recalls(trial, state, world.now), funded, begin)):
+    def recall() -> bool:
+        if funded() and not is_bound(world, state):
+            return False
+        return take_least(trial, recalls(trial, state, world.now), funded, begin)
+
+    if not begin() and not recall():
         _, lacking = funding_at(world, state, promise.width, promise.pod_size, world.now, promise.rank)
         return Reason.FUNDING_LOST if lacking else Reason.CROWDED_OUT
     trial.act("Activate", state, world.now, cause, promise=promise, record=record)

@@ -21,6 +21,7 @@ from jobtree.core.giveway import (
 )
 from jobtree.core.hopes import hopeful
 from jobtree.core.lease import RunKey
+from jobtree.core.reach import is_bound
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.reserve import find_date, promise_start
 from jobtree.core.room import Demand
@@ -103,7 +104,7 @@ def start_at(trial: Trial, state: RunState, width: int, size: int) -> bool:
 
     if makes_place(trial, state, width, size, []) and reclaim():
         return True
-    if funded():
+    if funded() and not is_bound(world, state):
         return False
     takings = recalls(trial, state, now)
     if not makes_place(trial, state, width, size, takings):

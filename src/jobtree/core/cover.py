@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from jobtree.api.quantities import HOUR, MILLI
 from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
-from jobtree.core.holds import flows_through, kept_back
+from jobtree.core.holds import flows_through, kept_back, spare_under
 from jobtree.core.lease import EnvelopeKey
 from jobtree.core.payers import Candidate, Candidates, candidates, sponsored
 from jobtree.core.pledges import promises_on, use_limits
-from jobtree.core.pools import cap_pool, lent_pool, quota_pools
+from jobtree.core.pools import lent_pool, quota_pools
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.room import Selector
 from jobtree.core.runs import RunState
@@ -52,7 +52,7 @@ def limits(world: World, state: RunState, candidate: Candidate, rate: int, at: i
     for cap in envelope.caps:
         found += _account(cap.account, Reason.AGGREGATE_CAP, rate, cost, at)
         if cap.account.max_charge < FOREVER and promises_on(cap.envelopes, state.key, rank):
-            kept = cap_pool(world, cap, state.key, rank).charge(at, state.certain_end(at))
+            kept = spare_under(world, cap, at, state.certain_end(at), state.key, rank)
             found.append((Reason.AGGREGATE_CAP, cap.account.label, share_of(max(0, kept), rate)))
         if cap.max_credits is not None:
             left = cap.max_credits - credits_used(cap.envelopes, at)

@@ -60,6 +60,7 @@ class Foresight:
         self.payers = reach.payers
         self.demand = base_demand(state, size, reach.selector)
         self.size = size
+        self._fundings: dict[tuple[int, int], tuple[Split, int]] = {}  # by width and instant
         self._newcomer = rank is None and self.shape.max_duration is None
         self._standpoint = Standpoint.APART
         if rank is None and state.promise is None:
@@ -136,7 +137,11 @@ class Foresight:
         return not self._funding(width, at)[1]
 
     def _funding(self, width: int, at: int) -> tuple[Split, int]:
-        return funding_at(self.world, self.state, width, self.size, at, self.rank, only=self.payers)
+        known = self._fundings.get((width, at))
+        if known is None:
+            terms = (width, self.size, at, self.rank)
+            known = self._fundings[width, at] = funding_at(self.world, self.state, *terms, only=self.payers)
+        return known
 
     # Places
 

@@ -50,7 +50,10 @@ class Layout:
         self.on_spares = on_spares  # unpaid work may also stand on the slots of others' spares
         self.within = within  # a promised slice: GPUs per domain
         self.flavor = self.world.fleet.flavor(self.shape.flavor)
-        self.candidates = candidates(self.world, state)
+        self.candidates = self._in_order = candidates(self.world, state)
+        self._shared_out = paid_by is not None  # it is known how much each pays, not where
+        if self._shared_out:  # those that pay in few places choose theirs first
+            self.candidates = tuple(sorted(self._in_order, key=lambda one: -len(one.envelope.selector)))
         self._means = Means(self.world, state, pod_size, at, unpaid=unpaid, promised=paid_by)
         self._demands: dict[Selector, Demand] = {}
 
@@ -75,9 +78,9 @@ class Layout:
 
     @cached_property
     def tiers(self) -> list[Candidates]:
-        """Candidates up to and including each tier, nearest first."""
+        """Candidates up to and including each tier, nearest first; all, where their parts are known."""
         found = self.candidates
-        if self.unpaid:
+        if self.unpaid or self._shared_out:
             return [found] if found else []
         ends = [
             number + 1
@@ -231,7 +234,7 @@ class Layout:
 
     def _harmless(self, domain: Domain) -> bool:
         """Whether every promise that counts on this domain can still be kept, pod by pod."""
-        if self.unpaid or self.state.provisional or not domain.promises:
+        if not self._may_harm(domain):
             return True
         before = None if self.within is None else self.state.standing(self.at)
         return all_kept(self.world, domain, self.state.key, before)
@@ -265,7 +268,10 @@ class Layout:
             self._means.forget()
 
     def _fill(self, domain: Domain, group: int, pods: int, standby: int, payers: Candidates) -> bool:
-        """Take the group's pods in this domain, each paid by the first that can, and its spares."""
+        """Take the group's pods in this domain, each paid by the first that can, and its spares.
+
+        Where the place that packs best harms a promise, others may not: beside whole nodes, or elsewhere.
+        """
         mark = self.trial.mark()
         role: Role = "Opportunistic" if self.unpaid else "Active"
         ranks = self._take(domain, group, pods, payers, role)
@@ -275,17 +281,25 @@ class Layout:
             if placed and self._harmless(domain):
                 return True
         self._take_back(mark)
-        kept_whole = self._kept_whole(domain) if ranks is not None and not standby else None
-        if kept_whole:
-            if self._take(domain, group, pods, payers, role, avoid=kept_whole) and self._harmless(domain):
-                return True
-            self._take_back(mark)
+        if ranks is None or standby or not self._may_harm(domain):
+            return False
+        tried = {node for node, _ in ranks}
+        for avoid in (self._kept_whole(domain), tried, tried):
+            if avoid:
+                slots = self._take(domain, group, pods, payers, role, avoid=frozenset(avoid))
+                if slots is None:
+                    continue
+                if self._harmless(domain):
+                    return True
+                self._take_back(mark)
+                tried |= {node for node, _ in slots}
         return False
+
+    def _may_harm(self, domain: Domain) -> bool:
+        return bool(domain.promises) and not (self.unpaid or self.state.provisional)
 
     def _kept_whole(self, domain: Domain) -> frozenset[str]:
         """Nodes where one more pod would break up what larger ones are promised here."""
-        if self.unpaid or self.state.provisional or not domain.promises:
-            return frozenset()
         rank = self.state.standing(self.at)
         one = horizon(self.world, domain, base_demand(self.state, self.size), rank)
         wholes = one.held_by(self.state.key, rank).wholes
@@ -310,6 +324,8 @@ class Layout:
         rate = self.trial.rate(role)
         taken: Slots = ()
         unheld = self._unpromised(domain) if role == "Spare" and domain.promises else self._unheld(domain)
+        if role == "Spare" and self._shared_out:
+            payers = self._in_order  # nobody's part is known of those
         for candidate in self._means.solvent(payers, rate):
             paid = self._means.pods(candidate, rate)
             if not paid:

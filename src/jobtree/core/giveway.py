@@ -128,7 +128,7 @@ def loans(world: World, state: RunState, at: int) -> list[Lease]:
         lease
         for one in own_envelopes(world, state, at)
         for lease in one.leases.values()
-        if lease.class_ == "Shared" and at >= (world.runs[lease.run].kept_until or at)
+        if lease.class_ == "Shared" and world.runs[lease.run].lends_back(at)
     ]
 
 

@@ -1,13 +1,13 @@
-"""Holds: what an envelope keeps for whom (R2, C12).
+"""Holds: what an envelope, or all under one cap, keep for whom (R2, C12).
 
 Money is promised like GPUs. What an envelope gets back is kept for those promised before; a Run that
 waits without a date because open-ended Runs hold the money keeps what comes back until it has enough.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from jobtree.core.books import FOREVER, EnvelopeState
+from jobtree.core.books import FOREVER, Account, Cap, EnvelopeState
 from jobtree.core.flow import charge_on, claims_on
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise, Rank
@@ -31,34 +31,51 @@ def spare_charge(  # noqa: PLR0913, PLR0917  from when to when, for whom, behind
 
     ``back`` is what the envelope's owner could recall for it.
     """
-    known, own = claims_on(envelope, rank), envelope.promises.get(run)
-    now_free = envelope.account.free_charge()
+    free = _spare(world, envelope.account, [envelope], at, end, run, rank, back)
+    return free if rank is not None else min(free, free - _undated(envelope, envelope.promises.get(run)))
+
+
+def spare_under(  # noqa: PLR0913, PLR0917  the same question
+    world: "World", cap: Cap, at: int, end: int, run: RunKey, rank: Rank | None, back: Back = ()
+) -> int:
+    """The same of a cap, which all its envelopes draw on together."""
+    return _spare(world, cap.account, cap.envelopes, at, end, run, rank, back)
+
+
+def _spare(  # noqa: PLR0913, PLR0917  the same question
+    world: "World",
+    account: Account,
+    envelopes: Sequence[EnvelopeState],
+    at: int,
+    end: int,
+    run: RunKey,
+    rank: Rank | None,
+    back: Back,
+) -> int:
+    known, now_free = [claims_on(one, rank) for one in envelopes], account.free_charge()
+    own = next((one.promises[run] for one in envelopes if run in one.promises), None)
     dated = own if own is not None and own.at is not None and (rank is None or own.rank <= rank) else None
-    yielding = rank is not None and bool(world.provisional)
-    if dated is None and not yielding and not back and end >= FOREVER:
-        lowest = known.lowest_after(at)
-        change = known.change(at)
-        free = now_free + (change if lowest is None else min(change, lowest))
-    else:
-        frees = []
-        for instant in (at, *known.within(at, end)):
-            then = now_free + known.change(instant) + given_back(back, instant)
-            if dated is not None:
-                then += _own(envelope, dated, instant)
-                if rank is None and instant > at and dated.at is not None and dated.at <= instant:
-                    then = max(then, charge_on(envelope, dated))  # it will have that by then anyway (R7)
-            if yielding and rank is not None:
-                then += _yielding(world, envelope, instant, rank)
-            frees.append(then)
-        free = min(frees)
-    return free if rank is not None else min(free, free - _undated(envelope, own))
+    yielding = rank if world.provisional else None
+    if len(known) == 1 and dated is None and yielding is None and not back and end >= FOREVER:
+        lowest, change = known[0].lowest_after(at), known[0].change(at)
+        return now_free + (change if lowest is None else min(change, lowest))
+    frees = []
+    for instant in (at, *(later for claims in known for later in claims.within(at, end))):
+        then = now_free + sum([claims.change(instant) for claims in known]) + given_back(back, instant)
+        if dated is not None:
+            mine = sum(charge_on(one, dated) for one in envelopes)
+            then += mine if _lasts(dated, instant) else 0
+            if rank is None and instant > at and dated.at is not None and dated.at <= instant:
+                then = max(then, mine)  # it will have that by then anyway (R7)
+        if yielding is not None:
+            then += sum(_yielding(world, one, instant, yielding) for one in envelopes)
+        frees.append(then)
+    return min(frees)
 
 
-def _own(envelope: EnvelopeState, promise: Promise, at: int) -> int:
-    """What its own promise would take then: it does not stand in its own way."""
-    assert promise.at is not None
-    end = FOREVER if promise.end is None else promise.end
-    return charge_on(envelope, promise) if promise.at <= at < end else 0
+def _lasts(promise: Promise, at: int) -> bool:
+    """Whether a promise takes its part then: it does not stand in its own way."""
+    return promise.at is not None and promise.at <= at < (FOREVER if promise.end is None else promise.end)
 
 
 def _yielding(world: "World", envelope: EnvelopeState, at: int, rank: Rank) -> int:

@@ -1,8 +1,8 @@
-"""Pools: limits that several Runs share besides one envelope's concurrency, behind promises (R2, C4).
+"""Pools: limits that several Runs share besides concurrency of envelopes and caps, behind promises (R2, C4).
 
-An aggregate cap, what an envelope may lend, the quota of a tree: leases count against each, and so do
-promises, from their start to their end. Whoever starts, or is promised a start, behind a promise leaves
-what that one needs. Known ends give back; so does provisional work to promises made before it.
+What an envelope may lend, the quota of a tree: leases count against each, and so do promises, from their
+start to their end. Whoever starts, or is promised a start, behind a promise leaves what that one needs.
+Known ends give back; so does provisional work to promises made before it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from jobtree.api.quantities import MILLI
-from jobtree.core.books import FOREVER, Account, Cap, EnvelopeState
+from jobtree.core.books import FOREVER, Account, EnvelopeState
 from jobtree.core.lease import Lease, RunKey
 from jobtree.core.payers import class_from
 from jobtree.core.pledges import Pledge, most_gpus
 from jobtree.core.promise import Promise, Rank
-from jobtree.core.recall import Back, given_back
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
@@ -30,7 +29,6 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
     ends: list[tuple[int | None, int, RunState | None]]  # of leases: known end, charge, holder
     claims: list[tuple[Promise, int]]  # others' promises with a date, and their charge
     own: tuple[Promise, int] | None
-    back: Back = ()  # what could be recalled
 
     def charge(self, at: int, end: int) -> int:
         """Charge that is left from ``at`` to ``end``."""
@@ -42,7 +40,7 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
         return found
 
     def _left(self, instant: int) -> int:
-        free = self.account.free_charge() + given_back(self.back, instant)
+        free = self.account.free_charge()
         for known_end, charge, holder in self.ends:
             yields = self.rank is not None and holder is not None and holder.yields_to(self.rank)
             if yields or (known_end is not None and known_end <= instant):
@@ -82,7 +80,6 @@ def pool_of(  # noqa: PLR0913, PLR0917  a limit, what counts against it, for who
     weight: Weight,
     run: RunKey,
     rank: Rank | None,
-    back: Back = (),
 ) -> Pool:
     held = ((world.held[lease.name], lease) for lease in leases)
     own = promises.get(run)
@@ -96,20 +93,7 @@ def pool_of(  # noqa: PLR0913, PLR0917  a limit, what counts against it, for who
             if key != run and promise.at is not None and (rank is None or promise.rank < rank)
         ],
         None if own is None else (own, weight(own)),
-        back,
     )
-
-
-def cap_pool(world: World, cap: Cap, run: RunKey, rank: Rank | None, back: Back = ()) -> Pool:
-    """Envelopes under one cap, of which some may get back what their owner recalls."""
-    keys = {one.key for one in cap.envelopes}
-    leases = (lease for one in cap.envelopes for lease in one.leases.values())
-    promises = {key: promise for one in cap.envelopes for key, promise in one.promises.items()}
-
-    def weight(promise: Promise) -> int:
-        return sum(gpus for key, gpus in promise.funding if key in keys) * MILLI
-
-    return pool_of(world, cap.account, leases, promises, weight, run, rank, back)
 
 
 def lent_pool(world: World, envelope: EnvelopeState, run: RunKey, rank: Rank | None) -> Pool:

@@ -8,13 +8,20 @@ import msgspec
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
 from jobtree.core.cover import commitment
-from jobtree.core.holds import spare_charge
+from jobtree.core.holds import spare_charge, spare_under
 from jobtree.core.lease import EnvelopeKey
 from jobtree.core.payers import Candidate, candidates
 from jobtree.core.pledges import use_limits
-from jobtree.core.pools import cap_pool, lent_pool, quota_pools
+from jobtree.core.pools import lent_pool, quota_pools
 from jobtree.core.promise import Rank
-from jobtree.core.recall import Back, family_promises, lends_to_family, recall_from, recallable
+from jobtree.core.recall import (
+    Back,
+    family_promises,
+    lends_to_family,
+    recall_from,
+    recall_instants,
+    recallable,
+)
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
@@ -70,7 +77,7 @@ def _split(ask: Ask, width: int, size: int, only: AbstractSet[EnvelopeKey] | Non
         if only is not None and candidate.envelope.key not in only:
             continue
         gpus = min(still, future_gpus(ask, candidate))
-        bounds = list(shared_limits(ask, candidate))
+        bounds = list(shared_limits(ask, candidate)) if gpus >= size else []
         gpus = min([gpus, *(most - shared.get(limit, 0) for limit, most in bounds)])
         gpus = gpus // size * size  # one pod has one payer (C3)
         if gpus > 0:
@@ -120,8 +127,8 @@ def shared_limits(ask: Ask, candidate: Candidate) -> Iterator[tuple[str, int]]:
     for cap in envelope.caps:
         bounds = _account_limits(cap.account, span, at)
         if not ask.empty and cap.account.max_charge < FOREVER:
-            pool = cap_pool(world, cap, state.key, ask.rank, ask.back(candidate, cap.envelopes))
-            bounds.append(max(0, pool.charge(at, end)) // MILLI)
+            back = ask.back(candidate, cap.envelopes)
+            bounds.append(max(0, spare_under(world, cap, at, end, state.key, ask.rank, back)) // MILLI)
         if cap.max_credits is not None and span:
             left = cap.max_credits - credits_used(cap.envelopes, at)
             bounds.append(left // (MILLI * span * envelope.price))
@@ -159,6 +166,7 @@ def money_instants(world: World, state: RunState, after: int) -> list[int]:
         found.add(envelope.start)
         if not candidate.tier:
             found.update(recall_from(world, promise) for promise in family_promises(world, envelope, None))
+            found.update(recall_instants(world, envelope))
         found.update(_late_enough(state, envelope, after))
         for one in envelope.kin:
             for name in one.leases:

@@ -144,9 +144,13 @@ def renew(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) ->
 
 
 def move(trial: Trial, state: RunState, before: Promise, after: Promise, reason: Reason) -> Promise:
-    """One promise in place of another. Earlier is free; later, or no longer, is a slip and says why."""
+    """One promise in place of another. Earlier is free; later, or no longer, is a slip and says why.
+
+    What was promised in this very pass was told to nobody: it does not slip.
+    """
     slips = before.slips
-    if before.at is not None and (after.at is None or after.at > before.at):
+    later = before.at is not None and (after.at is None or after.at > before.at)
+    if before.at is not None and later and not trial.has_promised(state, before):
         slips = add_slip(slips, Slip(before.at, after.at, str(reason)))
     after = msgspec.structs.replace(after, slips=slips)
     trial.act("Move", state, trial.world.now, Why(reason, before.name), promise=after)

@@ -210,6 +210,11 @@ class RunState:
             return None
         return self.since + SECOND
 
+    def lends_back(self, at: int) -> bool:
+        """Whether its family's money can be recalled from it at that instant."""
+        until = self.kept_until
+        return until is None or at >= until
+
     @property
     def undated(self) -> bool:
         """Promised a start as soon as the money kept for it suffices, whenever that is (C12)."""

@@ -2,8 +2,8 @@
 
 Every lease is taken apart by node into stays, each with the instants from which the three levels could have
 its GPUs (``horizon``). That depends on the lease and its Run alone, so it is done once for each lease and
-remembered with the domain: when a lease opens or closes, only that one is looked at. What malleable and
-unpaid Runs would give up depends on others, and is found anew.
+remembered with the domain: when a lease opens or closes, only that one is looked at. What malleable, unpaid
+and provisional Runs would give up depends on more than that, and is found anew.
 
 All tenants of a domain are listed once. A stand is what somebody sees of them: on the nodes that a kind of
 pod may use, without the provisional work that yields to a promise made early enough (R6). Few promises see
@@ -116,7 +116,7 @@ class Tenants:
             return known
         if state is None:
             return Tenant(held, None, 0, tuple(self._stays(held, GIVEN, {})), None, None)
-        end, immune = certain_end(self._world, state), immune_until(self._world, state)
+        end, immune = self._end(state), immune_until(self._world, state)
         malleable = state.shape is not None and state.shape.malleable
         loose = self._loose(state) if malleable else {}
         found = Tenant(
@@ -127,9 +127,15 @@ class Tenants:
             notice=(immune, end, notice_for(self._world, state)),
             provisional_since=state.since if state.provisional else None,
         )
-        if held.lease.role == "Active" and not malleable:
+        if held.lease.role == "Active" and not malleable and not state.provisional:
             self._domain.tenants[held.lease.name] = found
         return found
+
+    def _end(self, state: RunState) -> int:
+        end = certain_end(self._world, state)
+        if state.provisional and state.promise is not None and state.promise.at is not None:
+            end = min(end, max(state.promise.at, self._world.now))  # from then on it has that, no more
+        return end
 
     def _loose(self, state: RunState) -> dict[tuple[str, str], int]:
         """GPUs of its steps that lie wholly in this domain, by lease and node.

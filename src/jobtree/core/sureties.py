@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from jobtree.api.quantities import HOUR, MILLI
 from jobtree.core.books import FOREVER, Cap, EnvelopeState, credits_used
 from jobtree.core.cover import share_of
-from jobtree.core.holds import spare_charge
+from jobtree.core.holds import spare_charge, spare_under
 from jobtree.core.lease import EnvelopeKey, RunKey
 from jobtree.core.payers import candidates
 from jobtree.core.pledges import use_limits_of
-from jobtree.core.pools import cap_pool
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
@@ -87,7 +86,7 @@ class Sureties:
             return free
         known = self._caps.get(label)
         if known is None:
-            known = cap_pool(self._world, cap, NOBODY, None).charge(self._world.now, FOREVER)
+            known = spare_under(self._world, cap, self._world.now, FOREVER, NOBODY, None)
             known = self._caps[label] = min(free, known)
         return known
 

@@ -16,6 +16,7 @@ from jobtree.core.gang import Layout
 from jobtree.core.giveway import funded_without, recalls, reclaims, take_least
 from jobtree.core.hopes import hopeful
 from jobtree.core.jointly import find_date_together, pod_size, promise_together
+from jobtree.core.reach import is_bound
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Trial
@@ -96,7 +97,7 @@ def start_at(trial: Trial, party: Sequence[RunState], widths: Widths) -> bool:
 
     if attempt() or reclaim():
         return True
-    if funded():
+    if funded() and not any(is_bound(trial.world, state) for state in kinds):
         return False
     loans = [one for state in kinds for one in recalls(trial, state, now)]
     return take_least(trial, loans, funded, lambda: attempt() or reclaim())

@@ -17,6 +17,7 @@ from jobtree.core.actions import Action, ActionKind, Closing
 from jobtree.core.books import EnvelopeState
 from jobtree.core.holdings import Held
 from jobtree.core.lease import Lease, RunKey, Slots, count
+from jobtree.core.promise import Promise
 from jobtree.core.reasons import Why
 from jobtree.core.runs import Progress, RunState
 from jobtree.core.transitions import restore, transition
@@ -132,6 +133,17 @@ class Trial:
         action = Action(kind, state.key, at, cause, **details)
         self._journal.append(Acted(state, action, state.progress()))
         transition(self.world, state, action)
+
+    def has_promised(self, state: RunState, promise: Promise) -> bool:
+        """Whether the Run got this promise in this trial, so that nobody knows of it yet."""
+        return any(
+            isinstance(entry, Acted)
+            and entry.state is state
+            and entry.action.kind == "Reserve"
+            and entry.action.promise is not None
+            and entry.action.promise.number == promise.number
+            for entry in self._journal
+        )
 
     def disturbed(self) -> set[RunKey]:
         """Runs whose promises count on what leases that opened or a promise that moved took a part of.

@@ -2,8 +2,10 @@
 
 The policy says where: ``beacon.url``, with ``{round}`` in it. The answer is JSON as drand gives it:
 ``{"round": 7, "randomness": "<hex>"}``. Every round is asked for by itself, beside the loop, from its
-publication until it is heard or nobody waits for it any more. Nothing waits for a beacon: what was not heard
-in time is missing from the record, which says so.
+publication until it is heard or nobody waits for it any more. No draw waits for a beacon: what was not heard
+in time is missing from the record, which says so. Only a manager that has just begun to lead first asks for
+what was published before, for as long as one answer may take: else whoever could make it start anew could
+choose to draw without.
 """
 
 import asyncio
@@ -61,6 +63,17 @@ class Listener:
         for one in wanted - self._tasks.keys() - self._heard.keys():
             assert beacon is not None
             self._tasks[one] = asyncio.ensure_future(self._hear(beacon, one))
+
+    async def catch_up(self, beacon: Beacon | None, rounds: Iterable[Round]) -> None:
+        """Listen, and wait a moment for what is published already."""
+        self.listen(beacon, rounds)
+        published = [
+            task
+            for (_, number), task in self._tasks.items()
+            if beacon is not None and beacon.published_at(number) <= self._clock() * SECOND
+        ]
+        if published:
+            await asyncio.wait(published, timeout=ANSWER_SECONDS)
 
     def news(self) -> list[Heard]:
         news, self._news = self._news, []

@@ -12,6 +12,7 @@ import msgspec
 
 from jobtree.api.budget import Budget
 from jobtree.api.lease import RunRef
+from jobtree.api.meta import Condition
 from jobtree.api.policy import Policy
 from jobtree.api.reservation import Reservation, ReservationState
 from jobtree.api.run import Decided, Run, RunStatus
@@ -220,11 +221,22 @@ def key_of(run: Run) -> RunKey:
 
 def with_decision(status: RunStatus, decided: Decided) -> RunStatus:
     """The status that a decision gives a Run."""
+    admitted = Condition(
+        type="Admitted",
+        status="True" if decided.phase == "Running" else "False",
+        reason=decided.reason or decided.phase,
+        last_transition_time=decided.since,
+    )
     return msgspec.structs.replace(
         status,
         phase=decided.phase,
+        conditions=(admitted,),
+        reason=decided.reason,
+        message=decided.message,
         attempt=decided.attempt,
         changed_at=decided.changed_at,
+        restarts=decided.restarts,
+        resume_at=decided.resume_at,
         leases_opened=decided.leases_opened,
         lotteries_lost=decided.lotteries_lost,
         provisional=decided.provisional,
@@ -236,13 +248,18 @@ def with_decision(status: RunStatus, decided: Decided) -> RunStatus:
 
 def decision_of(run: Run, status: RunStatus) -> Decided:
     """The part of a status that was decided."""
-    metadata = run.metadata
+    metadata, finished = run.metadata, status.phase in FINISHED
     return Decided(
         run_ref=RunRef(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
         revision=status.revision,
         phase=status.phase or "Pending",
+        since=status.conditions[0].last_transition_time if status.conditions else None,
+        reason=status.reason if finished else "",
+        message=status.message if finished else "",
         attempt=status.attempt,
         changed_at=status.changed_at,
+        restarts=status.restarts,
+        resume_at=status.resume_at,
         leases_opened=status.leases_opened,
         lotteries_lost=status.lotteries_lost,
         provisional=status.provisional,

@@ -62,6 +62,7 @@ class Loop:
     async def run(self) -> None:
         """Until it is told to stop, or may not write any more: then FencedError is raised."""
         await self._load()
+        await self._listener.catch_up(self._model.world.policy.beacon, self._model.rounds())
         self._metrics.of_world = self._gauges.page
         while not self._stopping:
             self._health.turned()

@@ -102,26 +102,26 @@ class Model:
         planned = time.perf_counter()
         told = self.telling.refresh(at_rest=not acted)
         measures = [Measure(PLAN, value=planned - began)]
-        if told.foresaw:
+        if told.foretold.all_of_it:
             measures.append(Measure(FORECAST, value=time.perf_counter() - planned))
         deeds, self._deeds = self._deeds, []
         return Step(
             batches=tuple(batches),
             leases=self.book.unsettled(),
-            reservations=told.reservations,
-            abandoned=told.abandoned,
-            proofs=told.proofs,
+            reservations=told.foretold.reservations,
+            abandoned=told.foretold.abandoned,
+            proofs=told.foretold.proofs,
             statuses=told.statuses,
             budgets=told.budgets,
             notes=(*notes, *told.notes),
             cordons=tuple(sorted(cordons)),
             children=tuple(children.values()),
-            companies=self.casting.refresh(self.intake.runs, self.telling.warned),
+            companies=self.casting.refresh(self.intake.runs, self.telling.foretelling.warned),
             released=tuple(run for uid, run in self.intake.leaving.items() if not self.book.closing(uid)),
             violations=(*violations, *self._check(acted)),
             deeds=tuple(deeds),
             measures=tuple(measures),
-            rounds=self._rounds(),
+            rounds=self.rounds(),
             alarm=earliest(self.world.alarms.first(), self.telling.retells_at()),
         )
 
@@ -158,7 +158,8 @@ class Model:
             if (state := self.world.runs.get(key_of(run))) is not None
         )
 
-    def _rounds(self) -> tuple[tuple[str, int], ...]:
+    def rounds(self) -> tuple[tuple[str, int], ...]:
+        """Of the beacon, that promises are drawn with."""
         if self.world.policy.beacon is None:
             return ()
         promises = [state.promise for state in self.world.runs.values() if state.promise is not None]
@@ -215,7 +216,7 @@ class Model:
                 gained.pop(action.run, None)
                 gained[action.run] = None
             self.telling.touch(action.run)
-            self.telling.note_promise(action)
+            self.telling.foretelling.note(action)
             self.casting.touch(action)
             if self.world.runs.get(action.run) is not states[action.run]:
                 self.intake.leave(states[action.run])
@@ -224,7 +225,7 @@ class Model:
             for key in (*lost, *gained)
             if states[key].uid in self.intake.runs  # else it is gone, and nothing can be written to it
         }
-        resolution = self.telling.resolution(
+        resolution = self.telling.foretelling.resolution(
             actions, [decision_of(write.run, write.status) for write in writes.values()]
         )
         if resolution is not None:

@@ -114,6 +114,7 @@ def run(
     opportunistic: bool = False,
     rendezvous: bool = False,
     max_restarts: int = 3,
+    requeue: bool = True,
     after: list[str] | None = None,
     template: dict[str, object] | None = None,
 ) -> Run:
@@ -129,6 +130,7 @@ def run(
             "onNotice": on_notice,
             "onResize": "Rendezvous" if rendezvous else "Restart",
             "maxRestarts": max_restarts,
+            "requeue": requeue,
         },
         "follow": {"after": after} if after else None,
         "spares": spares,

@@ -12,10 +12,10 @@ TEMPLATE = "defaultTemplate: {spec: {containers: [{name: main, image: house:1}]}
 POLICY = f"structuralNotice: 1s\nminNotice: 1s\nmaxNotice: 2s\nminRuntime: 0s\n{TEMPLATE}"
 
 
-def put_nodes(server: Server, domain: str, count: int) -> list[str]:
+def put_nodes(server: Server, domain: str, count: int, flavor: str = H100) -> list[str]:
     names = [f"{domain}-{number:02}" for number in range(count)]
     for name in names:
-        labels = {"region": "r", "cluster": "c", "fabric.domain": domain, "gpu.flavor": H100}
+        labels = {"region": "r", "cluster": "c", "fabric.domain": domain, "gpu.flavor": flavor}
         capacity = {"cpu": "96", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
         server.create(
             NODES.path(),

@@ -83,6 +83,25 @@ def test_a_published_value_is_heard_sooner_or_later(stumbles: tuple[object, ...]
     assert hear(*stumbles, play=first) == [Heard("drand", 2, VALUE)]
 
 
+def test_whoever_begins_to_lead_first_hears_what_was_published_and_waits_for_nothing_else() -> None:
+    async def play(listener: Listener, source: Beacon, _: asyncio.Event) -> None:
+        await listener.catch_up(source, [("drand", 2), ("drand", 3)])  # the other in half a minute
+
+    assert hear(500, play=play) == [Heard("drand", 2, VALUE)]
+
+
+def test_a_beacon_that_does_not_answer_keeps_nobody_from_leading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beacon, "ANSWER_SECONDS", 0.01)
+
+    async def play(listener: Listener, source: Beacon, _: asyncio.Event) -> None:
+        await listener.catch_up(
+            msgspec.structs.replace(source, url="http://127.0.0.1:1/{round}"), [("drand", 2)]
+        )
+        await listener.catch_up(None, [("drand", 2)])
+
+    assert hear(play=play) == []
+
+
 def test_what_is_not_published_or_not_wanted_is_not_asked_for() -> None:
     async def play(listener: Listener, source: Beacon, woken: asyncio.Event) -> None:
         listener.listen(source, [("drand", 3)])  # in half a minute

@@ -18,6 +18,7 @@ from tests.unit.manager.stage import (
 
 Act = Callable[[Server], None]
 MANY = 400
+ELSEWHERE = "A100-80GB"
 
 
 def later(milliseconds: int) -> Act:
@@ -90,6 +91,31 @@ def shrink(server: Server) -> None:
     )
 
 
+def begin_meanwhile(server: Server) -> None:
+    """Two that may lose a draw for good, and two elsewhere that need nothing of it."""
+    put_policy(server)
+    put_nodes(server, "nv-a", 2)
+    put_nodes(server, "nv-b", 2, flavor=ELSEWHERE)
+    for team in ("org", "other"):
+        put_budget(server, team, 16)
+    put_budget(server, "elsewhere", 16, flavor=ELSEWHERE)
+    for name in ("left", "right"):
+        put_run(server, name, "org", 8, requeue=False)
+    for name in ("aside", "elastic"):
+        put_run(server, name, "elsewhere", 8, flavor=ELSEWHERE)
+
+
+def submit_newcomer(server: Server) -> None:
+    put_run(server, "newcomer", "other", 8)
+
+
+def all_at_once(server: Server) -> None:
+    """The promise is due; at the same moment a Run is done and another loses a pod."""
+    later(60_000)(server)
+    finish_pods(server, "aside")
+    fail_a_pod(server)
+
+
 GROWTH = (
     begin_narrow,
     finish("blocker"),
@@ -103,6 +129,7 @@ GROWTH = (
 SOONER = (begin_behind, finish("blocker"), shrink, later(61_000), finish("elastic"), later(61_000))
 TREE = (begin_tree, finish("tree-prep"), later(1000), finish("tree-eval"), delete_tree)
 RESOLUTION = (begin, later(60_000), submit_second, later(60_000), delete_first, complete_second)
+MEANWHILE = (begin_meanwhile, later(60_000), submit_newcomer, all_at_once, later(11_000), finish("elastic"))
 FAILURE = (begin, later(60_000), lose_node, later(60_000), delete_first)
 
 
@@ -152,8 +179,8 @@ def without_versions(run: Body) -> Body:
 
 @pytest.mark.parametrize(
     "acts",
-    [RESOLUTION, FAILURE, GROWTH, SOONER, TREE],
-    ids=["resolution", "failure", "growth", "sooner", "tree"],
+    [RESOLUTION, MEANWHILE, FAILURE, GROWTH, SOONER, TREE],
+    ids=["resolution", "meanwhile", "failure", "growth", "sooner", "tree"],
 )
 def test_whatever_write_was_the_last_the_outcome_is_the_same(acts: tuple[Act, ...]) -> None:
     undisturbed, writes = play(acts)

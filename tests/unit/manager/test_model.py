@@ -7,7 +7,9 @@ from jobtree.core.record import Record, verify
 from jobtree.kube.errors import StatusError
 from jobtree.kube.installed import FINALIZER
 from jobtree.kube.resources import BUDGETS, LEASES, PODS, RESERVATIONS, RUNS
-from jobtree.manager.telling import BUSY_MS, REST_MS
+from jobtree.manager.foretelling import BUSY_MS
+from jobtree.manager.telling import REST_MS
+from tests.unit.core.build import H100
 from tests.unit.manager.cluster import Body, Manager, Server
 from tests.unit.manager.stage import (
     POLICY,
@@ -415,3 +417,46 @@ def test_a_budget_is_told_at_rest_and_every_other_second_while_gangs_start_all_t
     assert start("third") == 16
     server.now += BUSY_MS
     assert start("fourth") == 32, "it is time, however much is decided"
+
+
+def test_no_decision_waits_for_forecasts_that_others_read_and_a_new_promise_is_told_at_once() -> None:
+    server = fleet(nodes=4, hasty=False)
+    put_nodes(server, "nv-b", 1, flavor="A100")
+    for name in ("here", "there"):
+        put_budget(server, name, 64, flavor="A100" if name == "there" else H100)
+    put_budget(server, "beside", 8, flavor="A100")
+    put_run(server, "runs", "org", 24)
+    put_run(server, "runs-there", "there", 8, flavor="A100", max_duration="10h")
+    put_run(server, "waits", "here", 16)
+    manager = Manager(server)
+    manager.settle()
+
+    def deficit(reservation: str) -> int:
+        status = server.find(RESERVATIONS.path("ns", reservation))["status"]
+        return int(status["forecast"]["deficitGPUs"])
+
+    def is_expected(reservation: str) -> bool:
+        return "expectedStart" in server.find(RESERVATIONS.path("ns", reservation))["status"]["forecast"]
+
+    def promise(name: str) -> None:
+        put_run(server, name, "beside", 8, flavor="A100")
+        manager.turn()
+        assert states(server)[f"{name}-1"] == "Pending", "a promise is told in the step that makes it"
+
+    assert deficit("waits-1") == 8
+    put_run(server, "small", "org", 8, max_duration="1m")  # it flows through what is promised
+    promise("first")
+    assert phase(server, "small") == "Running"
+    assert [risk["reservation"] for risk in server.run("runs-there")["status"]["risk"]] == ["first-1"]
+    assert deficit("waits-1") == 8, "what others foresee is told when nothing else is to be done"
+    assert not is_expected("first-1"), "that depends on all who wait"
+    assert manager.model.telling.retells_at() == server.now + REST_MS
+    manager.turn()
+    assert deficit("waits-1") == 16
+    assert is_expected("first-1")
+    server.delete(RUNS.path("ns", "small"))
+    promise("second")
+    assert deficit("waits-1") == 16
+    server.now += BUSY_MS
+    promise("third")
+    assert deficit("waits-1") == 8, "it is time, however much is decided"
