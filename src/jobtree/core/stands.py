@@ -174,6 +174,7 @@ class Stand:
     def __init__(
         self, tenants: Tenants, domain: Domain, usable: Sequence[str], threshold: int | None
     ) -> None:
+        self.usable = usable
         self._places = {name: place for place, name in enumerate(usable)}
         self.notices: set[Notice] = set()
         self._stays: list[Stay] = []
