@@ -2,8 +2,8 @@
 
 Every lease is taken apart by node into stays, each with the instants from which the three levels could have
 its GPUs (``horizon``). That depends on the lease and its Run alone, so it is done once for each lease and
-remembered with the domain: when a lease opens or closes, only that one is looked at. What malleable and
-unpaid Runs would give up depends on others, and is found anew.
+remembered with the domain: when a lease opens or closes, only that one is looked at. What malleable, unpaid
+and provisional Runs would give up depends on more than that, and is found anew.
 
 All tenants of a domain are listed once. A stand is what somebody sees of them: on the nodes that a kind of
 pod may use, without the provisional work that yields to a promise made early enough (R6). Few promises see
@@ -173,6 +173,7 @@ class Stand:
     def __init__(
         self, tenants: Tenants, domain: Domain, usable: Sequence[str], threshold: int | None
     ) -> None:
+        self.usable = usable
         self._places = {name: place for place, name in enumerate(usable)}
         self.notices: set[Notice] = set()
         self._stays: list[Stay] = []
