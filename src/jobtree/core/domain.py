@@ -38,6 +38,7 @@ class Domain:
         "_census",
         "_options",
         "_placeable",
+        "_usable",
         "buckets",
         "capacity",
         "flavor",
@@ -45,10 +46,12 @@ class Domain:
         "horizons",
         "in_use",
         "name",
+        "needs",
         "nodes",
         "promises",
         "skylines",
         "stands",
+        "tenants",
         "unpaid_slots",
     )
 
@@ -65,10 +68,13 @@ class Domain:
         self.promises: dict[RunKey, Promise] = {}  # that count on this domain
         self.horizons: Horizons = {}  # remembered by horizon
         self.stands: Horizons = {}  # likewise: who stands here until when, whatever pod is asked about
+        self.tenants: dict[str, Any] = {}  # likewise, by lease: not forgotten when others come and go
+        self.needs: dict[tuple[object, ...], Any] = {}  # remembered by needs, until a promise here changes
         self._census: Census | None = None
         self._placeable: dict[Demand, int] = {}
         self._options: dict[Demand, list[Option]] = {}
         self._admitted: dict[tuple[object, ...], frozenset[str] | None] = {}
+        self._usable: dict[tuple[object, ...], tuple[str, ...]] = {}
 
     def admitted(self, demand: Demand) -> frozenset[str] | None:
         """Names of the nodes where such a pod may stand and be paid; None means all of them."""
@@ -131,13 +137,16 @@ class Domain:
             if not self.nodes[name].node.failed
         )
 
-    def usable_nodes(self, demand: Demand) -> list[str]:
-        names = self.admitted(demand)
-        return sorted(
-            name
-            for name in (self.nodes if names is None else names)
-            if self.nodes[name].offers and self.nodes[name].node.gpus >= demand.size
-        )
+    def usable_nodes(self, demand: Demand) -> tuple[str, ...]:
+        """Nodes where such a pod could stand, by name."""
+        key = (demand.size, demand.tolerations, demand.node_selector, demand.paid_on)
+        known = self._usable.get(key)
+        if known is None:
+            names = self.admitted(demand)
+            states = (self.nodes[name] for name in (self.nodes if names is None else names))
+            found = (one.node.name for one in states if one.offers and one.node.gpus >= demand.size)
+            known = self._usable[key] = tuple(sorted(found))
+        return known
 
     def census(self) -> Census:
         """Who uses how much; counted again only after something changed here."""
@@ -157,13 +166,18 @@ class Domain:
         self._census = None
         self._placeable = {}
         self._options = {}
-        self.forget_horizons()
+        self._forget_stands()
 
-    def forget_horizons(self) -> None:
-        """Who will be gone from here when is no longer what it was."""
+    def _forget_stands(self) -> None:
         self.horizons = {}
         self.stands = {}
         self.skylines.clear()
+
+    def forget_horizons(self) -> None:
+        """Who will be gone from here when is no longer what it was, of those who stay, too."""
+        self._forget_stands()
+        self.tenants = {}
+        self.needs = {}
 
     def memory(self) -> Memory:
         """What is remembered, before a change that may be taken back."""
@@ -175,7 +189,9 @@ class Domain:
 
     def forget_nodes(self) -> None:
         self.forget()
+        self.forget_horizons()
         self._admitted.clear()
+        self._usable.clear()
 
     def recount(self, state: NodeState) -> None:
         """One of its nodes changed: put it in the bucket of its present free count."""

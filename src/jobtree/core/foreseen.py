@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import msgspec
 
 from jobtree.core.books import FOREVER
-from jobtree.core.horizon import immune_until
 from jobtree.core.promise import LOTTERY, Promise
 from jobtree.core.resolve import NodeRoom, Ticket
 from jobtree.core.runs import RunState
+from jobtree.core.stands import immune_until
 from jobtree.core.takings import Docket
 from jobtree.core.world import World
 

@@ -12,11 +12,11 @@ from jobtree.core.books import FOREVER
 from jobtree.core.cover import Means, Purses
 from jobtree.core.domain import Domain
 from jobtree.core.holds import provisional_notice
-from jobtree.core.horizon import all_kept, base_demand, horizon
+from jobtree.core.horizon import base_demand, horizon
 from jobtree.core.lease import EnvelopeKey, Slots
+from jobtree.core.needs import all_kept
 from jobtree.core.pack import pick, pick_apart
 from jobtree.core.payers import Candidate, Candidates, candidates
-from jobtree.core.reasons import Reason, Why
 from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Terms, Trial
@@ -234,14 +234,10 @@ class Layout:
 
     def _harmless(self, domain: Domain) -> bool:
         """Whether every promise that counts on this domain can still be kept, pod by pod."""
-        if self.unpaid or self.state.provisional or not domain.promises:
+        if not self._may_harm(domain):
             return True
-        promise, mark = self.state.promise, self.trial.mark()
-        if promise is not None and self.within is None:  # it starts in place of its promise, not besides it
-            self.trial.act("Withdraw", self.state, self.at, Why(Reason.SUPERSEDED, promise.name))
-        kept = all_kept(self.world, domain, self.state)
-        self.trial.rollback(mark)
-        return kept
+        before = None if self.within is None else self.state.standing(self.at)
+        return all_kept(self.world, domain, self.state.key, before)
 
     def unheld_gpus(self, domain: Domain) -> int:
         return min(domain.placeable(self.demand()), self._unheld(domain)) * self.size
@@ -272,7 +268,10 @@ class Layout:
             self._means.forget()
 
     def _fill(self, domain: Domain, group: int, pods: int, standby: int, payers: Candidates) -> bool:
-        """Take the group's pods in this domain, each paid by the first that can, and its spares."""
+        """Take the group's pods in this domain, each paid by the first that can, and its spares.
+
+        Where the place that packs best harms a promise, others may not: beside whole nodes, or elsewhere.
+        """
         mark = self.trial.mark()
         role: Role = "Opportunistic" if self.unpaid else "Active"
         ranks = self._take(domain, group, pods, payers, role)
@@ -282,17 +281,25 @@ class Layout:
             if placed and self._harmless(domain):
                 return True
         self._take_back(mark)
-        kept_whole = self._kept_whole(domain) if ranks is not None and not standby else None
-        if kept_whole:
-            if self._take(domain, group, pods, payers, role, avoid=kept_whole) and self._harmless(domain):
-                return True
-            self._take_back(mark)
+        if ranks is None or standby or not self._may_harm(domain):
+            return False
+        tried = {node for node, _ in ranks}
+        for avoid in (self._kept_whole(domain), tried, tried):
+            if avoid:
+                slots = self._take(domain, group, pods, payers, role, avoid=frozenset(avoid))
+                if slots is None:
+                    continue
+                if self._harmless(domain):
+                    return True
+                self._take_back(mark)
+                tried |= {node for node, _ in slots}
         return False
+
+    def _may_harm(self, domain: Domain) -> bool:
+        return bool(domain.promises) and not (self.unpaid or self.state.provisional)
 
     def _kept_whole(self, domain: Domain) -> frozenset[str]:
         """Nodes where one more pod would break up what larger ones are promised here."""
-        if self.unpaid or self.state.provisional or not domain.promises:
-            return frozenset()
         rank = self.state.standing(self.at)
         one = horizon(self.world, domain, base_demand(self.state, self.size), rank)
         wholes = one.held_by(self.state.key, rank).wholes

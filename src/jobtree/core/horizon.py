@@ -7,89 +7,37 @@ the pods will sit: so they do not break when a lottery falls another way.
 """
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import NamedTuple
 
-import msgspec
-
 from jobtree.core.books import FOREVER
 from jobtree.core.domain import Domain
 from jobtree.core.flow import Flow
-from jobtree.core.holdings import Held
 from jobtree.core.lease import RunKey
-from jobtree.core.payers import last_closing
 from jobtree.core.promise import LOTTERY, Level, Promise, Rank
 from jobtree.core.reach import reach_of
-from jobtree.core.room import Demand, NodeState, Selector
+from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
-from jobtree.core.steps import shrink_steps
+from jobtree.core.stands import ALWAYS, Notice, Stand, stand, tenants_of
 from jobtree.core.wholes import Occupant, Rooms, Wholes
 from jobtree.core.world import World
 
-ALWAYS = -1  # released whenever it is asked for
 LEVELS: tuple[Level, ...] = (0, 1, 2)
-MAX_DOUBLINGS = 4
-
 
 Sweep = tuple[list[int], list[int]]
-
-
-class Stay(msgspec.Struct, frozen=True):
-    """GPUs on one node that somebody holds, and when each level could have them."""
-
-    node: str
-    gpus: int
-    releases: tuple[int, int, int]
-
-
-def immune_until(world: World, state: RunState) -> int:
-    """A Run cannot be drawn before that: its minimum runtime, doubled with each lottery lost (R4)."""
-    began = world.now if state.since is None else state.since
-    return began + immunity(world, state)
-
-
-def immunity(world: World, state: RunState) -> int:
-    return world.policy.min_runtime_ms << min(state.lost, MAX_DOUBLINGS)
-
-
-def notice_for(world: World, state: RunState) -> int:
-    """How long before a draw its holder must know: its checkpoint, within bounds (R3)."""
-    policy = world.policy
-    checkpoint = state.shape.checkpoint if state.shape else None
-    if checkpoint is None:
-        return policy.min_notice_ms
-    return max(policy.min_notice_ms, min(checkpoint, policy.max_notice_ms))
-
-
-def certain_end(world: World, state: RunState) -> int:
-    """When the Run's GPUs are free for certain: by maxDuration, or when nobody could pay any longer."""
-    end = FOREVER if state.known_end is None else state.known_end
-    closing = last_closing(world, state)
-    return end if closing is None else min(end, closing)
 
 
 class Horizon:
     """What one domain could hold, for one kind of pod, as things stand."""
 
-    def __init__(self, world: World, domain: Domain, demand: Demand, rank: Rank | None) -> None:
+    def __init__(self, domain: Domain, size: int, stand: Stand) -> None:
         self.domain = domain
-        self._rank = rank  # who looks: provisional work yields to those promised before its own promise
-        self.size = demand.size
-        usable = domain.usable_nodes(demand)
-        self.capacity = sum(
-            max(0, domain.nodes[name].node.gpus - domain.nodes[name].foreign) // demand.size
-            for name in usable
-        )
-        self.notices: list[tuple[int, int, int]] = []  # immune until, certain end, notice
-        key = (*usable, first_to_yield(world, rank))
-        if key not in domain.stands:
-            domain.stands[key] = (list(self._stays(world, frozenset(usable))), self.notices)
-        stays, self.notices = domain.stands[key]
-        self._usable, self._stands = usable, stays
+        self.size = size
+        self._stand = stand
         self._swept: list[Sweep | None] = [None for _ in LEVELS]
-        self.longest_notice = max((notice for _, _, notice in self.notices), default=0)
         self._notices: tuple[list[int], list[int]] | None = None
         self.promised = self._changes = 0  # which of all states of its promises this is
         self._kept: Kept | None = None
@@ -109,53 +57,16 @@ class Horizon:
         if self._kept is not None and self._kept[0] == self.domain.promises:
             _, self.promised, self._profiles, self._promised = self._kept
 
-    def _stays(self, world: World, usable: frozenset[str]) -> Iterator[Stay]:
-        names = {name: None for node in sorted(usable) for name in world.by_node.get(node, ())}
-        for run, held in _by_run(world, names).items():
-            state = world.runs.get(run)
-            ends = _releases(world, state, self._rank)
-            if state is not None and ends[0] != ALWAYS:
-                self.notices.append((immune_until(world, state), ends[0], notice_for(world, state)))
-            loose = {} if state is None or ends[0] == ALWAYS else self._loose(world, state)
-            for one in held:
-                yield from self._parts(one, usable, ends, loose)
+    @property
+    def notices(self) -> set[Notice]:
+        """Of all who could be drawn here."""
+        return self._stand.notices
 
-    def _loose(self, world: World, state: RunState) -> dict[tuple[str, str], int]:
-        """GPUs of its steps that lie wholly in this domain, by lease and node.
-
-        A step that reaches into other domains is not counted, so no step is counted twice and what
-        is counted here can be taken whatever other domains a slice has.
-        """
-        loose: dict[tuple[str, str], int] = {}
-        for step in shrink_steps(world, state):
-            if all(piece.node in self.domain.nodes for piece in step):
-                for piece in step:
-                    key = (piece.lease, piece.node)
-                    loose[key] = loose.get(key, 0) + piece.mask.bit_count()
-        return loose
-
-    def _parts(
-        self,
-        held: Held,
-        usable: frozenset[str],
-        ends: tuple[int, int, int],
-        loose: dict[tuple[str, str], int],
-    ) -> Iterator[Stay]:
-        lease = held.lease
-        for node, mask in lease.slots:
-            if node not in usable:
-                continue
-            gpus = mask.bit_count()
-            if lease.role == "Opportunistic":
-                gpus = (mask & ~self.domain.nodes[node].spare).bit_count()
-                yield Stay(node, gpus, (ALWAYS, ALWAYS, ALWAYS))
-            elif lease.role == "Spare":
-                yield Stay(node, gpus, (ends[0], ALWAYS, ALWAYS))
-            else:
-                free = loose.get((lease.name, node), 0)
-                if free:
-                    yield Stay(node, free, (ends[0], ALWAYS, ALWAYS))
-                yield Stay(node, gpus - free, ends)
+    @cached_property
+    def capacity(self) -> int:
+        """Pods that it could hold if nobody stood there."""
+        states = (self.domain.nodes[name] for name in self._stand.usable)
+        return sum([max(0, state.node.gpus - state.foreign) // self.size for state in states])
 
     def _at(self, level: Level) -> Sweep:
         """Instants, and the pods that fit from each on; counted when the level is first asked for."""
@@ -166,29 +77,21 @@ class Horizon:
 
     def _sweep(self, level: Level) -> Sweep:
         """Pods that fit from each instant on, as stays are released one after another."""
-        size, stays = self.size, self._stands
-        nodes = self._nodes(self._usable)
-        room = {name: max(0, state.node.gpus - state.foreign) for name, state in nodes}
-        for stay in stays:
-            room[stay.node] -= stay.gpus
-        pods = sum(max(0, free) // size for free in room.values())
+        size, room = self.size, self._stand.free.copy()
+        pods = sum([free // size for free in room if free > 0])
         times, counts = [ALWAYS], [pods]
-        for stay in sorted(stays, key=lambda stay: (stay.releases[level], stay.node)):
-            at = stay.releases[level]
-            if at >= FOREVER:
-                break
-            before = room[stay.node]
-            after = room[stay.node] = before + stay.gpus
-            pods += max(0, after) // size - max(0, before) // size
-            if times[-1] == at:
-                counts[-1] = pods
-            elif pods != counts[-1]:
-                times.append(at)
-                counts.append(pods)
+        for at, node, gpus in self._stand.released(level):
+            before = room[node]
+            after = room[node] = before + gpus
+            more = max(0, after) // size - max(0, before) // size
+            if more:
+                pods += more
+                if times[-1] == at:
+                    counts[-1] = pods
+                else:
+                    times.append(at)
+                    counts.append(pods)
         return times, counts
-
-    def _nodes(self, usable: list[str]) -> Iterator[tuple[str, NodeState]]:
-        return ((name, self.domain.nodes[name]) for name in usable)
 
     def held_by(self, run: RunKey | None, rank: Rank | None) -> "Crowd":
         """Others' promises made before that rank (all, without one), with what each takes up here."""
@@ -202,22 +105,19 @@ class Horizon:
                 if promise.at is not None and promise.run != run and (rank is None or promise.rank < rank)
             )
             known = self._promised[key] = Crowd(occupants, partial(self.most, 0))
-            if self._all_usable and known.largest > self.size:
+            if self.all_usable and known.largest > self.size:
                 known.wholes = Wholes(self.size, self.rooms, known.occupants)
         return known
 
-    @cached_property
+    @property
     def rooms(self) -> Rooms:
         """GPUs on each usable node, as stays are released."""
-        free = {name: max(0, state.node.gpus - state.foreign) for name, state in self._nodes(self._usable)}
-        for stay in self._stands:
-            free[stay.node] -= stay.gpus
-        return Rooms(free, [(stay.node, stay.gpus, stay.releases) for stay in self._stands])
+        return self._stand.rooms
 
     @cached_property
-    def _all_usable(self) -> bool:
+    def all_usable(self) -> bool:
         """Whether larger pods find no other nodes here than these do."""
-        return len(self._usable) == sum(state.offers for state in self.domain.nodes.values())
+        return len(self._stand.usable) == sum(state.offers for state in self.domain.nodes.values())
 
     def _occupant(self, promise: Promise) -> "Occupant":
         assert promise.at is not None
@@ -241,11 +141,11 @@ class Horizon:
         found = self.most(level, at)
         if not self.domain.promises:
             return found
-        crowd = self.held_by(run, rank)
         own = self.domain.promises.get(run) if run is not None and rank is None else None
         mine = None if own is None or own.at is None else self._occupant(own)
-        most = min(found - crowd.taken(level, at), crowd.left(crowd.within(at, end), mine))
-        return most if crowd.wholes is None or most <= 0 else crowd.wholes.pods(level, at, end, most)
+        crowd = self.held_by(run if mine is None else None, rank)  # itself among them, if it is promised
+        most = min(found - crowd.taken(level, at, mine), crowd.left(at, end, mine))
+        return most if crowd.wholes is None or most <= 0 else crowd.wholes.pods(level, at, end, most, mine)
 
     def profile(self, level: Level) -> "Profile":
         """The same for a newcomer who may stay for ever, at all instants."""
@@ -298,7 +198,7 @@ class Horizon:
 
     def noticed(self, now: int, at: int) -> bool:
         """Whether all who could be drawn here at that instant have had notice, if told now."""
-        return at >= now + self.longest_notice or at >= now + self.notice(at)
+        return at >= now + self._stand.longest_notice or at >= now + self.notice(at)
 
 
 class Profile(NamedTuple):
@@ -327,9 +227,11 @@ class Crowd:
     """Promises that count in one domain together: how many pods they take up at any instant.
 
     ``most`` says what fits without them, so that what they leave when each begins is known once and for all.
+    Whoever asks and is one of them (``mine``) finds what the others leave.
     """
 
     __slots__ = (
+        "_beginning",
         "_begun",
         "_ended",
         "_firm",
@@ -345,62 +247,59 @@ class Crowd:
         self.occupants = list(occupants)
         self.largest = max((one.size for one in self.occupants), default=0)
         self.wholes: Wholes | None = None  # where there are larger pods among them
-        self._starts = sorted({one.at for one in self.occupants})
+        self._beginning = Counter([one.at for one in self.occupants])
+        self._starts = sorted(self._beginning)
         self._begun = Flow((one.at, one.pods) for one in self.occupants)
         self._ended = Flow((max(one.at, one.end), one.pods) for one in self.occupants)
         self._firm = Flow((max(one.at, one.firm_until), one.pods) for one in self.occupants)
         self._lefts = [most(start) - self.taken(0, start) for start in self._starts]
         self._lowest = [*accumulate(reversed(self._lefts), min, initial=FOREVER)][::-1]
 
-    def taken(self, level: Level, at: int) -> int:
+    def taken(self, level: Level, at: int, mine: Occupant | None = None) -> int:
         """A lottery may draw those that are no longer firm."""
         gone = self._firm if level == LOTTERY else self._ended
-        return self._begun.until(at) - gone.until(at)
-
-    def within(self, after: int, before: int) -> slice:
-        """Those of its instants in between at which one of them begins."""
-        return slice(bisect_right(self._starts, after), bisect_left(self._starts, before))
+        found = self._begun.until(at) - gone.until(at)
+        if mine is not None and mine.at <= at < (mine.firm_until if level == LOTTERY else mine.end):
+            found -= mine.pods
+        return found
 
     def lowest_after(self, at: int) -> int:
         """What they leave at the least when any of them begins later."""
         return self._lowest[bisect_right(self._starts, at)]
 
-    def left(self, part: slice, mine: Occupant | None) -> int:
-        """What it leaves at the least at these instants; who has a promise of its own finds that at least."""
+    def left(self, after: int, before: int, mine: Occupant | None) -> int:
+        """What they leave at the least when any of them begins in between.
+
+        Who has a promise of its own finds that at least, while it lasts.
+        """
+        first, last = bisect_right(self._starts, after), bisect_left(self._starts, before)
         if mine is None:
-            return min(self._lefts[part], default=FOREVER)
-        pairs = zip(self._starts[part], self._lefts[part], strict=True)
+            return self._least(first, last)
+        begin, end = bisect_left(self._starts, mine.at), bisect_left(self._starts, max(mine.at, mine.end))
+        with_others = begin if self._beginning[mine.at] > 1 else begin + 1
+        while_mine = self._least(max(first, with_others), min(last, end))
         return min(
-            (max(left, mine.pods) if mine.at <= at < mine.end else left for at, left in pairs),
-            default=FOREVER,
+            self._least(first, min(last, begin)),
+            mine.pods + max(0, while_mine),
+            self._least(max(first, end), last),
         )
+
+    def _least(self, first: int, last: int) -> int:
+        return min(self._lefts[first:last]) if first < last else FOREVER
 
 
 Promised = dict[tuple[Rank | None, RunKey | None], Crowd]
 Kept = tuple[dict[RunKey, Promise], int, dict[Level, Profile], Promised]  # answers about earlier promises
 
 
-def _by_run(world: World, names: dict[str, None]) -> dict[tuple[str, str], list[Held]]:
-    by_run: dict[tuple[str, str], list[Held]] = {}
-    for name in names:
-        held = world.held[name]
-        by_run.setdefault(held.lease.run, []).append(held)
-    return dict(sorted(by_run.items()))
-
-
-def _releases(world: World, state: RunState | None, rank: Rank | None) -> tuple[int, int, int]:
-    if state is None or (rank is not None and state.yields_to(rank)):
-        return (ALWAYS, ALWAYS, ALWAYS)
-    end = certain_end(world, state)
-    return (end, end, min(end, immune_until(world, state)))
-
-
 def horizon(world: World, domain: Domain, demand: Demand, rank: Rank | None) -> Horizon:
     """The domain's horizon as somebody of that rank sees it, remembered until something there changes."""
-    key = (demand, first_to_yield(world, rank))
+    threshold = tenants_of(world, domain).threshold(rank) if rank is not None else None
+    key = (demand, threshold)
     known = domain.horizons.get(key)
     if known is None:
-        known = domain.horizons[key] = Horizon(world, domain, demand, rank)
+        ground = stand(world, domain, domain.usable_nodes(demand), threshold)
+        known = domain.horizons[key] = Horizon(domain, demand.size, ground)
     return known
 
 
@@ -432,13 +331,3 @@ def is_kept(world: World, domain: Domain, promise: Promise) -> bool:
     at, end = max(promise.at, world.now), FOREVER if promise.end is None else promise.end
     gpus = sum(share for name, share in promise.shares if name == domain.name)
     return one.pods(promise.level, at, end, promise.run, promise.rank) * promise.pod_size >= gpus
-
-
-def all_kept(world: World, domain: Domain, state: RunState) -> bool:
-    """Whether the domain keeps all promises that hold against this Run, now that it stands there (R6)."""
-    rank = state.standing(world.now)
-    return all(
-        is_kept(world, domain, promise)
-        for promise in domain.promises.values()
-        if promise.run != state.key and (rank is None or promise.rank < rank)
-    )

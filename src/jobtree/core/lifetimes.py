@@ -10,9 +10,9 @@ import hashlib
 
 from jobtree.core.books import FOREVER
 from jobtree.core.durations import Survival, size_class
-from jobtree.core.horizon import certain_end
 from jobtree.core.lease import RunKey
 from jobtree.core.runs import RunState
+from jobtree.core.stands import certain_end
 from jobtree.core.world import World
 
 COURSES = 23  # prime, so that every stride comes to every part

@@ -38,12 +38,16 @@ class Promised:
                 if key in self._ledger.envelopes:
                     self._ledger.envelopes[key].give_back(sign)
         state.promise = promise
+        if state.provisional:
+            self._fleet.forget_around(state.leases.values())  # it stays no longer than until that is due
 
     def _index(self, promise: Promise, *, present: bool) -> None:
         domains = self._fleet.flavor(promise.flavor).among(promise.shares)
         horizons = [one for domain in domains for one in domain.horizons.values()]
         for horizon in horizons:
             horizon.forget_promises()
+        for domain in domains:
+            domain.needs = {}
         holders = [domain.promises for domain in domains]
         for key, _ in promise.funding:
             if key in self._ledger.envelopes:
@@ -61,12 +65,19 @@ class Promised:
         else:
             del self.ranks[bisect_left(self.ranks, promise.rank)]
 
+    def forget_needs(self, state: RunState) -> None:
+        """The Run was edited: what its promise needs of its domains may be something else."""
+        promise = state.promise
+        for domain in self._fleet.flavor(promise.flavor).among(promise.shares) if promise else ():
+            domain.needs = {}
+
     def find_again(self, domain: Domain) -> None:
         """A domain came, perhaps anew: promises may count on it already."""
         for state in self._runs.values():
             promise = state.promise
             if promise and promise.flavor == domain.flavor and domain.name in dict(promise.shares):
                 domain.promises[state.key] = promise
+                domain.needs = {}
 
     def note_provisional(self, state: RunState) -> None:
         if state.provisional:

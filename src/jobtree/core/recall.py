@@ -5,7 +5,7 @@ demoted, as for any start. What is promised to the family has its start (R5, R6)
 than the longest notice after that.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jobtree.core.books import FOREVER, EnvelopeState
@@ -29,13 +29,18 @@ def given_back(back: Back, at: int) -> int:
 def recallable(
     world: "World", envelopes: Iterable[EnvelopeState], at: int, run: RunKey, rank: Rank | None
 ) -> Back:
-    """Charges of the family on one owner's envelopes by then: leases, and promises that have begun."""
+    """Charges of the family on one owner's envelopes by then: leases, and promises that have begun.
+
+    A lease that was promised counts from when its start no longer holds against the owner's Runs.
+    """
     found: list[tuple[int, int]] = []
     for envelope in envelopes:
         if envelope.by_class["shared"].amount:
             for lease in envelope.leases.values():
                 if lease.class_ == "Shared":
                     held = world.held[lease.name]
+                    if held.run is not None and not held.run.lends_back(at):
+                        continue
                     if rank is None or held.run is None or not held.run.yields_to(rank):
                         found.append((FOREVER if held.known_end is None else held.known_end, lease.charge))
         for promise in family_promises(world, envelope, rank):
@@ -43,6 +48,16 @@ def recallable(
                 end = FOREVER if promise.end is None else promise.end
                 found.append((end, charge_on(envelope, promise)))
     return found
+
+
+def recall_instants(world: "World", envelope: EnvelopeState) -> Iterator[int]:
+    """When more of an owner's envelope can be counted on: what kept promises have, and coming ones will."""
+    for promise in family_promises(world, envelope, None):
+        yield recall_from(world, promise)
+    for lease in envelope.leases.values() if envelope.by_class["shared"].amount else ():
+        run = world.held[lease.name].run
+        if run is not None and run.kept_until is not None:
+            yield run.kept_until
 
 
 def recall_from(world: "World", promise: Promise) -> int:

@@ -62,6 +62,7 @@ class Roster:
         if state.run.spec != run.spec:
             world.edited.add(state.key)
             world.gain_everywhere()  # if it runs it may end sooner now
+            world.promised.forget_needs(state)
             world.kin.detach(state)
         state.amend(run)
         self._join_tree(state)

@@ -69,6 +69,7 @@ class RunState:
         "gang",
         "hoped",
         "key",
+        "lapsing",
         "leases",
         "leaving",
         "lost",
@@ -137,6 +138,7 @@ class RunState:
         self.lost = status.lotteries_lost
         self.provisional = status.provisional  # stands in promised slots, and goes first when they are due
         self.promise: Promise | None = None
+        self.lapsing: int | None = None  # as it was last noted where it holds leases
         self.reservations = status.reservations_made
         self.outcome: tuple[Literal["Complete", "Fail"], int] | None = None
         self.verdict: Verdict | None = None
@@ -200,6 +202,12 @@ class RunState:
         return self.provisional and self.since is not None and rank[0] <= self.since
 
     @property
+    def lapses_at(self) -> int | None:
+        """When it has what it is promised in place of what it holds on sufferance, or goes (R6)."""
+        suffered = self.since is not None and (self.provisional or bool(self.unpaid))
+        return self.promise.at if suffered and self.promise is not None else None
+
+    @property
     def kept_until(self) -> int | None:
         """Until when it has what it was promised, if it has started so with money of its family.
 
@@ -209,6 +217,11 @@ class RunState:
         if self.since is None or not self.reservations or self.promise is not None or not shared:
             return None
         return self.since + SECOND
+
+    def lends_back(self, at: int) -> bool:
+        """Whether its family's money can be recalled from it at that instant."""
+        until = self.kept_until
+        return until is None or at >= until
 
     @property
     def undated(self) -> bool:

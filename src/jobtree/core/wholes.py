@@ -10,7 +10,8 @@ one's own is looked at by itself, and every promise counts there as if it broke 
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 import msgspec
@@ -44,6 +45,31 @@ class Rooms:
         self._releases = releases
         self._flows: dict[Level, list[tuple[list[int], list[int]]]] = {}
         self._known: dict[tuple[Level, int], list[int]] = {}
+        self._rests: dict[tuple[int, int], list[int]] = {}
+        self._wholes: dict[tuple[int, int], int] = {}
+
+    def wholes(self, size: int, instant: int) -> int:
+        """Whole pods of that size that will be free then."""
+        known = self._wholes.get((size, instant))
+        if known is None:
+            found = sum([room // size for room in self.at(FREE, instant)])
+            known = self._wholes[size, instant] = found
+        return known
+
+    def rest(self, size: int, instant: int) -> list[int]:
+        """What will be free then on each node beside whole pods of that size."""
+        known = self._rests.get((size, instant))
+        if known is None:
+            known = self._rests[size, instant] = [room % size for room in self.at(FREE, instant)]
+        return known
+
+    def beside(self, size: int, at: int, starts: Iterable[int]) -> list[int]:
+        """Per node, GPUs that take no whole pod of that size from any that is promised to start then.
+
+        Only what is free counts: a draw ends whom it hits, on whatever node, and stops at the first place.
+        """
+        rests = [self.rest(size, start) for start in starts]
+        return list(map(min, self.at(FREE, at), *rests)) if rests else self.at(FREE, at)
 
     def at(self, level: Level, instant: int) -> list[int]:
         """In the order of the nodes."""
@@ -71,50 +97,77 @@ class Rooms:
         return known
 
 
+class Between(msgspec.Struct, frozen=True):
+    """Promises of one larger size of pod that begin while somebody with smaller ones would run."""
+
+    at: int  # from when it would
+    size: int  # of its pods
+    above: int  # of the larger ones
+    taken: Sequence[tuple[int, int]]  # when they begin, and whole pods of theirs that promises take up then
+    below: int  # pods of its own size that other smaller ones take up when it comes
+
+    def pods(self, rooms: Rooms, level: Level) -> int:
+        """Pods of the smaller size that it may have."""
+        beside = rooms.beside(self.above, self.at, (start for start, _ in self.taken))
+        spare = min([rooms.wholes(self.above, start) - pods for start, pods in self.taken])
+        found = sum([gpus // self.size for gpus in beside])
+        if spare > 0:
+            found += self._broken_up(rooms.at(level, self.at), beside, spare)
+        return found - self.below
+
+    def _broken_up(self, rooms: Sequence[int], beside: Sequence[int], spare: int) -> int:
+        """Pods that fit where so many larger ones are broken up, those first that give most."""
+        each = max(1, self.above // self.size)
+        whole, parts = 0, list[int]()
+        for room, left in zip(rooms, beside, strict=True):
+            more, part = divmod(room // self.size - left // self.size, each)
+            whole += more
+            if part:
+                parts.append(part)
+        if whole >= spare:
+            return spare * each
+        return whole * each + sum(sorted(parts, reverse=True)[: spare - whole])
+
+
 class Larger:
     """Promises of one larger size of pod: when they start, and what they leave of whole ones then."""
 
     def __init__(self, size: int, rooms: Rooms, occupants: Sequence[Occupant]) -> None:
         self._size, self._rooms = size, rooms
-        self.starts = sorted({one.at for one in occupants if one.size == size})
+        self._beginning = Counter([one.at for one in occupants if one.size == size])
+        self._starts = sorted(self._beginning)
         whole = [(one, -(-one.gpus // size)) for one in occupants]  # as those who want larger pods count them
         begun = Flow((one.at, pods) for one, pods in whole)
         ended = Flow((max(one.at, one.end), pods) for one, pods in whole)
-        self._spare = [
-            sum(room // size for room in rooms.at(FREE, at)) - begun.until(at) + ended.until(at)
-            for at in self.starts
-        ]
+        self._taken = [(at, begun.until(at) - ended.until(at)) for at in self._starts]
         self._below = [one for one in occupants if one.size < size]
 
-    def pods(self, level: Level, at: int, end: int, size: int) -> int | None:
+    def pods(self, level: Level, at: int, end: int, size: int, mine: Occupant | None) -> int | None:
         """Pods of the smaller size that somebody may have from ``at`` to ``end``; None: it meets none."""
-        part = slice(bisect_right(self.starts, at), bisect_left(self.starts, end))
-        if part.start >= part.stop:
+        taken = self._taken[self._within(at, end)]
+        below = sum(-(-one.gpus // size) for one in self._below if one.at <= at < one.end)
+        if mine is not None and taken:
+            taken = list(self._without(mine, taken))
+            if mine.size < self._size and mine.at <= at < mine.end:
+                below -= -(-mine.gpus // size)
+        if not taken:
             return None
-        beside = self.beside(at, end)
-        found = sum(gpus // size for gpus in beside)
-        found += self._broken_up(self._rooms.at(level, at), beside, size, max(0, min(self._spare[part])))
-        return found - sum(-(-one.gpus // size) for one in self._below if one.at <= at < one.end)
+        return Between(at, size, self._size, taken, below).pods(self._rooms, level)
+
+    def _without(self, mine: Occupant, taken: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """The same if one of all these promises were not there."""
+        alone = mine.size == self._size and self._beginning[mine.at] == 1
+        whole = -(-mine.gpus // self._size)
+        for start, pods in taken:
+            if not (alone and start == mine.at):
+                yield start, pods - whole if mine.at <= start < mine.end else pods
+
+    def _within(self, at: int, end: int) -> slice:
+        return slice(bisect_right(self._starts, at), bisect_left(self._starts, end))
 
     def beside(self, at: int, end: int) -> list[int]:
-        """Per node, GPUs that take no whole larger pod from any that is promised to start in between.
-
-        Only what is free counts: a draw ends whom it hits, on whatever node, and stops at the first place.
-        """
-        found = self._rooms.at(FREE, at)
-        for start in self.starts[bisect_right(self.starts, at) : bisect_left(self.starts, end)]:
-            then = self._rooms.at(FREE, start)
-            found = [min(least, free % self._size) for least, free in zip(found, then, strict=True)]
-        return found
-
-    def _broken_up(self, rooms: Sequence[int], beside: Sequence[int], size: int, spare: int) -> int:
-        """Pods that fit where so many larger ones are broken up, those first that give most."""
-        each = max(1, self._size // size)
-        lumps: list[int] = []
-        for room, left in zip(rooms, beside, strict=True):
-            more = room // size - left // size
-            lumps += [min(each, more - taken) for taken in range(0, more, each)]
-        return sum(sorted(lumps, reverse=True)[:spare])
+        """Per node, GPUs that take no whole larger pod from any that is promised to start in between."""
+        return self._rooms.beside(self._size, at, self._starts[self._within(at, end)])
 
 
 class Wholes:
@@ -127,10 +180,10 @@ class Wholes:
             for above in sorted({one.size for one in occupants if one.size > size})
         ]
 
-    def pods(self, level: Level, at: int, end: int, most: int) -> int:
-        """How many of these pods somebody may have from ``at`` to ``end``."""
+    def pods(self, level: Level, at: int, end: int, most: int, mine: Occupant | None = None) -> int:
+        """How many of these pods somebody may have from ``at`` to ``end``; its own promise is no obstacle."""
         for one in self._larger:
-            found = one.pods(level, at, end, self._size)
+            found = one.pods(level, at, end, self._size, mine)
             most = most if found is None else min(most, found)
         return most
 

@@ -247,6 +247,20 @@ def test_15_a_promise_that_comes_due_without_a_lottery_takes_what_will_be_free()
     assert lab.remedies("far") == [("Lottery", 16, ["long", "soon"])]
 
 
+def test_15_provisional_work_is_in_nobodys_way_twice_here_and_where_it_is_promised() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 64))
+    lab.submit(run("first", "org:a", 8, max_duration="2h"))
+    lab.submit(run("gang", "org:a", 16, at=1, max_duration="1h"))
+    lab.submit(run("passing", "org:a", 8, at=2, checkpoint="30m", max_duration="20h"))
+    assert (lab["passing"].provisional, lab.promised_at("passing")) == (True, 3 * HOUR)
+    lab.advance(HOUR)
+    lab.submit(run("next", "org:a", 8, at=HOUR, max_duration="10h"))
+    assert (lab.promised_at("next"), lab.promise("next").level) == (3 * HOUR, 0), "no lottery is needed then"
+    lab.live(3 * HOUR)
+    assert [lab[name].phase for name in ("passing", "next")] == ["Running", "Running"], lab.story
+    assert not any(one.decision.losers for one in lab.lotteries)
+
+
 def test_15_too_close_to_the_promise_nothing_starts_provisionally() -> None:
     """At least max(checkpoint, minNotice) must remain (R6): here 9 of the 10 minutes do."""
     lab = through()

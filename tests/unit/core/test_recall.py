@@ -1,6 +1,6 @@
 """A promise of an owner's own Run counts on what its family will give back (C11, R3)."""
 
-from jobtree.api.quantities import HOUR, MINUTE
+from jobtree.api.quantities import HOUR, MINUTE, SECOND
 from tests.unit.core.build import H100, budget, cap, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
@@ -81,3 +81,16 @@ def test_a_family_run_with_a_known_end_is_waited_for_only_until_it_can_be_recall
     lab.submit(run("kin", "org:kin", 8, at=1, max_duration="5h"))
     lab.submit(run("own", "org:own", 8, at=2))
     assert lab.promised_at("own") == 2 * HOUR + NOTICE
+
+
+def test_a_start_that_was_just_kept_is_counted_on_no_sooner_than_it_may_be_recalled() -> None:
+    lab = Lab(nodes("nv-a", 2), *FAMILY)
+    lab.submit(run("first", "org:own", 8, max_duration="2h"))
+    lab.submit(run("kin", "org:kin", 8, at=1))
+    lab.live(2 * HOUR)
+    assert (lab["kin"].phase, lab["kin"].unpaid) == ("Running", 0)
+    lab.submit(run("own", "org:own", 8, at=2 * HOUR))
+    assert lab.promised_at("own") == 2 * HOUR + SECOND, "there is place, and money from the next second on"
+    lab.live(2 * HOUR + SECOND)
+    assert (lab["own"].phase, lab["kin"].unpaid) == ("Running", 8)
+    assert not [line for line in lab.story if "CrowdedOut" in line]

@@ -2,7 +2,7 @@
 
 from jobtree.api.quantities import HOUR
 from jobtree.core.wholes import Occupant, Rooms, Wholes
-from tests.unit.core.build import T0, budget, nodes, run
+from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
 
@@ -46,6 +46,22 @@ def test_a_small_run_starts_on_the_node_that_no_gang_needs_though_another_has_le
     assert [lease.slots[0][0] for lease in lab["small"].leases.values()] == ["nv-a-00"]
     lab.live(2 * HOUR)
     assert lab["gang"].phase == "Running", lab.story
+
+
+def test_a_run_that_is_gone_in_time_stands_where_a_gang_will_and_leaves_others_the_place_beside() -> None:
+    """Only one GPU is beside the nodes that the gang needs whole: a Run that stays is promised it."""
+    lab = Lab(nodes("nv-a", 3), budget("org:a", 100), budget("org:b", 16))
+    lab.put(budget("org:c", envelope(1, start=HOUR)))
+    lab.submit(run("long", "org:a", 7, max_duration="100h"))
+    lab.submit(run("half", "org:b", 8, max_duration="2h"))
+    lab.submit(run("gang", "org:b", 16, at=1, max_duration="10h"))
+    lab.submit(run("stays", "org:c", 1, at=2, max_duration="720h"))
+    assert (lab.promised_at("gang"), lab.promised_at("stays")) == (2 * HOUR, HOUR)
+    lab.submit(run("short", "org:a", 1, at=3, max_duration="90m"))
+    assert [lease.slots[0][0] for lease in lab["short"].leases.values()] == ["nv-a-02"], lab.story
+    lab.live(2 * HOUR)
+    assert [lab[name].phase for name in ("gang", "stays")] == ["Running", "Running"], lab.story
+    assert not [line for line in lab.story if "CrowdedOut" in line]
 
 
 def test_a_larger_pod_that_nobody_is_promised_may_be_broken_up() -> None:
