@@ -10,7 +10,7 @@ from jobtree.core import admit, elastic
 from jobtree.core import plan as planning
 from jobtree.core import world as worlds
 from jobtree.core.actions import Plan
-from jobtree.core.admit import consider, start_at
+from jobtree.core.admit import Start, consider, start_at
 from jobtree.core.chances import Chances
 from jobtree.core.elastic import Stalled, Stuck, grow_runs
 from jobtree.core.line import Line
@@ -113,7 +113,7 @@ def test_nobody_is_thought_stuck_who_could_grow(scene: Scene) -> None:
 def tried(trial: Trial, state: RunState, width: int, size: int) -> bool:
     """Start as always, after trying everything that was thought to be in vain."""
     mark = trial.mark()
-    with patch.object(admit, "makes_place", return_value=True):
+    with patch.object(Start, "_makes_place", return_value=True):
         possible = start_at(trial, state, width, size)
     trial.rollback(mark)
     started = start_at(trial, state, width, size)

@@ -4,7 +4,7 @@ The whole width; a malleable Run else the widest step that fits; else unpaid, if
 else it waits, and the verdict says why. "No" is a value here, never an exception.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from jobtree.core.cover import refusals
 from jobtree.core.domain import total_placeable
@@ -17,13 +17,13 @@ from jobtree.core.giveway import (
     provisional_gpus,
     recalls,
     reclaims,
+    take_enough,
     take_least,
 )
 from jobtree.core.hopes import hopeful
 from jobtree.core.lease import RunKey
-from jobtree.core.reach import is_bound
 from jobtree.core.reasons import Reason, Verdict, Why
-from jobtree.core.reserve import find_date, promise_start
+from jobtree.core.reserve import find_date, promise_start, uses_up_its_own
 from jobtree.core.room import Demand
 from jobtree.core.runs import RunState
 from jobtree.core.settle import find_payers
@@ -56,6 +56,8 @@ def start(trial: Trial, state: RunState) -> Verdict | None:
     elif hopeful(trial.world, state):
         find_date(trial, state, size)
     if flavor is not None and start_on_sufferance(trial, state, shape, flavor, size):
+        if state.unpaid:
+            find_payers(trial, state)  # a part of it may be paid for at once (C8)
         return None
     return Verdict("Reserved", whys)
 
@@ -78,56 +80,82 @@ def start_on_sufferance(trial: Trial, state: RunState, shape: Shape, flavor: Fla
 
 def start_at(trial: Trial, state: RunState, width: int, size: int) -> bool:
     """Start at that width: on free slots, else on those of unpaid work, else with recalled money."""
-    world, now = trial.world, trial.world.now
+    start = Start(trial, state, width, size)
+    return start.attempt() or start.reclaim() or start.recall()
 
-    def attempt() -> bool:
-        mark = trial.mark()
-        trial.act("Start", state, now, Why(Reason.ADMITTED, state.owner, width, width), pod_size=size)
-        if not Layout(trial, state, size, now, "Start").place(width):
+
+class Start:
+    """A start at one width, and what may give way to it."""
+
+    def __init__(self, trial: Trial, state: RunState, width: int, size: int) -> None:
+        self._trial, self._world, self._now = trial, trial.world, trial.world.now
+        self._state, self._width, self._size = state, width, size
+        self._flavor = trial.world.fleet.flavor(state.flavor)
+
+    def attempt(self) -> bool:
+        """On slots that are free, with money that is."""
+        trial, state, mark = self._trial, self._state, self._trial.mark()
+        self._begin()
+        if not Layout(trial, state, self._size, self._now, "Start").place(self._width):
             trial.rollback(mark)
             return False
         promise = state.promise
         if promise is not None:
-            trial.act("Supersede", state, now, Why(Reason.SUPERSEDED, promise.name), promise=promise)
+            why = Why(Reason.SUPERSEDED, promise.name)
+            trial.act("Supersede", state, self._now, why, promise=promise)
         return True
 
-    if attempt():
-        return True
-    flavor = world.fleet.flavor(state.flavor)
+    def _begin(self) -> None:
+        why = Why(Reason.ADMITTED, self._state.owner, self._width, self._width)
+        self._trial.act("Start", self._state, self._now, why, pod_size=self._size)
 
-    def funded() -> bool:
-        return not refusals(world, state, width, size, now)
+    def _funded(self) -> bool:
+        return not refusals(self._world, self._state, self._width, self._size, self._now)
 
-    def reclaim() -> bool:
-        takings = reclaims(trial, state, now) if funded_without(trial, [state], funded) else []
-        return take_least(trial, takings, lambda: flavor.free >= width and funded(), attempt)
+    def reclaim(self) -> bool:
+        """On slots of unpaid work, as much of it as needed."""
+        return self._may_reclaim() and take_least(self._trial, *self._terms())
 
-    if makes_place(trial, state, width, size, []) and reclaim():
-        return True
-    if funded() and not is_bound(world, state):
-        return False
-    takings = recalls(trial, state, now)
-    if not makes_place(trial, state, width, size, takings):
-        return False
-    return take_least(trial, takings, funded, lambda: attempt() or reclaim())
+    def _could_reclaim(self) -> bool:
+        return self._may_reclaim() and take_enough(self._trial, *self._terms()) > 0
 
+    def _may_reclaim(self) -> bool:
+        return funded_without(self._trial, [self._state], self._funded) and self._makes_place([])
 
-def makes_place(trial: Trial, state: RunState, width: int, size: int, takings: Sequence[Taking]) -> bool:
-    """Whether a start might find its place if all these were taken, and then all unpaid work too.
+    def _terms(self) -> tuple[list[Taking], Callable[[], bool], Callable[[], bool]]:
+        def worth() -> bool:
+            return self._flavor.free >= self._width and self._funded()
 
-    Less never makes more place than all: where this says no, to try them one by one would be in vain.
-    """
-    mark, now = trial.mark(), trial.world.now
-    for taking in takings:
-        taking()
-    for taking in reclaims(trial, state, now):
-        taking()
-    found = False
-    if trial.mark() > mark:
-        trial.act("Start", state, now, Why(Reason.ADMITTED, state.owner, width, width), pod_size=size)
-        found = may_fit(Layout(trial, state, size, now, "Start"), width)
-    trial.rollback(mark)
-    return found
+        return reclaims(self._trial, self._state, self._now), worth, self.attempt
+
+    def recall(self) -> bool:
+        """With money that the family gives back (C11), if it was money that lacked, not a place."""
+        if not refusals(self._world, self._state, self._width, self._size, self._now, anywhere=True):
+            return False  # what pays in some places only does not count
+        takings = recalls(self._trial, self._state, self._now)
+        return self._makes_place(takings) and take_least(
+            self._trial,
+            takings,
+            self._funded,
+            lambda: self.attempt() or self.reclaim(),
+            probe=lambda: self.attempt() or self._could_reclaim(),
+        )
+
+    def _makes_place(self, takings: Sequence[Taking]) -> bool:
+        """Whether it might find its place if all these were taken, and then all unpaid work too.
+
+        Less never makes more place than all: where this says no, to try them one by one would be in vain.
+        """
+        trial, mark, found = self._trial, self._trial.mark(), False
+        for taking in takings:
+            taking()
+        for taking in reclaims(trial, self._state, self._now):
+            taking()
+        if trial.mark() > mark:
+            self._begin()
+            found = may_fit(Layout(trial, self._state, self._size, self._now, "Start"), self._width)
+        trial.rollback(mark)
+        return found
 
 
 def may_fit(layout: Layout, width: int) -> bool:
@@ -149,7 +177,8 @@ def start_provisionally(trial: Trial, state: RunState, shape: Shape, size: int) 
         mark = trial.mark()
         cause = Why(Reason.PROVISIONAL, "", width, width)
         trial.act("Start", state, now, cause, pod_size=size, provisional=True)
-        if Layout(trial, state, size, now, "Start").place(width):
+        placed = Layout(trial, state, size, now, "Start").place(width)
+        if placed and not uses_up_its_own(trial.world, state):
             return True
         trial.rollback(mark)
     return False

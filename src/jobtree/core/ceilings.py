@@ -6,12 +6,13 @@ lowest level up to any instant is summed up once for all Runs that ask.
 """
 
 from bisect import bisect_left
+from heapq import nsmallest
 from itertools import accumulate
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
 from jobtree.core.flow import claims_on
-from jobtree.core.lease import EnvelopeKey
+from jobtree.core.lease import EnvelopeKey, RunKey
 from jobtree.core.payers import candidates
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
@@ -26,6 +27,7 @@ class Ceilings:
         self._world = world
         self._levels: dict[EnvelopeKey, Levels] = {}
         self._lent: dict[EnvelopeKey, int] = {}
+        self._dues: dict[EnvelopeKey, list[tuple[int, RunKey]]] = {}
 
     def pods(self, state: RunState, size: int) -> int:
         """Pods of that size that could be paid for, a pod by one payer."""
@@ -35,6 +37,25 @@ class Ceilings:
             back = self._lent_by(one.envelope) if one.tier == 0 else 0
             found += max(0, self._charge(state, one.envelope, end) + back) // (MILLI * size)
         return found
+
+    def pods_before(self, state: RunState, size: int, notice: int) -> int:
+        """The same, with what is promised to others if that is not due for so long (R6)."""
+        now, found = self._world.now, 0
+        end = FOREVER if state.max_duration is None else now + state.max_duration
+        for one in candidates(self._world, state):
+            flows = self._first_due(one.envelope, state) - now >= notice
+            charge = one.envelope.account.free_charge() if flows else self._charge(state, one.envelope, end)
+            found += max(0, charge) // (MILLI * size)
+        return found
+
+    def _first_due(self, envelope: EnvelopeState, state: RunState) -> int:
+        """When the first of others' promises on the envelope is due."""
+        known = self._dues.get(envelope.key)
+        if known is None:
+            dated = ((promise.at, run) for run, promise in envelope.promises.items())
+            first = nsmallest(2, ((at, run) for at, run in dated if at is not None))
+            known = self._dues[envelope.key] = [*first, (FOREVER, state.key), (FOREVER, state.key)]
+        return known[1][0] if known[0][1] == state.key else known[0][0]
 
     def _charge(self, state: RunState, envelope: EnvelopeState, end: int) -> int:
         most = envelope.account.free_charge()

@@ -100,7 +100,7 @@ class Chances:
             return False
         size = shape.pod_size(flavor.biggest_node)
         if self._fits(state, shape, flavor, size):
-            return self._unpaid_for(state, shape, size)
+            return self._unpaid_for(state, shape, flavor, size)
         return self._place_lacks(state, shape, flavor, size)
 
     def _half_paid(self, flavor: Flavor) -> bool:
@@ -131,32 +131,26 @@ class Chances:
         lent = self._lent_by(state)
         if lent and flavor.free + flavor.unpaid_slots + lent >= shape.min:
             if not told_of_place(state):
-                return self._out_of_reach(state, shape, flavor, size)
+                return self._in_vain(state, shape, flavor, size)
             return self._sureties.pay(state, shape.total, size) or not refusals(
                 world, state, shape.total, size, now
             )
         return told_of_place(state) or not self._payable(state, shape, size)
 
-    def _out_of_reach(self, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
+    def _in_vain(self, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
         """Whether all that the family could give back is too little, in money or in place."""
         if self._ceilings.pods(state, size) * size < shape.min:
             return True
         kind = self._kind(state, shape, flavor, size)
-        lent, rooms = self._loaned.domains(state), self._rooms[kind]
-        pods = {
-            name: self._with_lent(kind, flavor.domains[name], lent.get(name, {}))
-            for name in lent.keys() | rooms.keys()
-        }
-        fit = sum(pods.values()) if shape.spread else max(pods.values(), default=0)
-        return fit < shape.min // size // kind.chunk * kind.chunk
-
-    def _with_lent(self, kind: Kind, domain: Domain, by_node: dict[str, int]) -> int:
-        """Pods that could start here now at most, if all that is lent on these nodes went."""
-        size, now = kind.demand.size, self._world.now
-        most = horizon(self._world, domain, kind.demand, None).most(0, now)
-        most += self._loaned.more_pods(domain, by_node, size)
-        beside = self._pods(kind, domain, None) + sum(-(-gpus // size) for gpus in by_node.values())
-        return min(most, beside) // kind.chunk * kind.chunk
+        missing = shape.min // size // kind.chunk * kind.chunk
+        end = FOREVER if kind.duration is None else self._world.now + kind.duration
+        for domain in flavor.domains.values():
+            one = self._loaned.horizon(state, domain, kind.demand)
+            pods = max(0, one.pods(0, self._world.now, end, state.key, None)) // kind.chunk * kind.chunk
+            if pods >= missing:
+                return False
+            missing -= pods if shape.spread else 0
+        return True
 
     def _lent_by(self, state: RunState) -> int:
         """GPUs that its owner pays for others of the family."""
@@ -167,17 +161,18 @@ class Chances:
             known = self._lent[key] = sum(lease.gpus for lease in found)
         return known
 
-    def _unpaid_for(self, state: RunState, shape: Shape, size: int) -> bool:
+    def _unpaid_for(self, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
         """There is place: whether money lacks, as it was told, and none can be recalled."""
-        world = self._world
         if told_of_place(state):
             return False
-        if self._lent_by(state) and self._ceilings.pods(state, size) * size >= shape.min:
+        if self._lent_by(state) and not self._in_vain(state, shape, flavor, size):
             return False
-        if shape.checkpoint is None:
-            return not self._payable(state, shape, size)
-        left = (one.envelope.account.free_charge() // MILLI for one in candidates(world, state))
-        return sum(max(0, gpus) // size for gpus in left) * size < shape.min
+        notice = 0 if shape.checkpoint is None else provisional_notice(self._world, state)
+        if notice and self._ceilings.pods_before(state, size, notice) * size < shape.min:
+            return True
+        if notice and self._whole(flavor, size) >= shape.min:
+            return False  # it might start provisionally, on slots that are free
+        return not self._payable(state, shape, size)
 
     def _payable(self, state: RunState, shape: Shape, size: int) -> bool:
         means = Means(self._world, state, size, self._world.now, unpaid=False)

@@ -21,29 +21,42 @@ Taking = Callable[[], None]
 
 
 def take_least(
-    trial: Trial, takings: Sequence[Taking], worth: Callable[[], bool], attempt: Callable[[], bool]
+    trial: Trial,
+    takings: Sequence[Taking],
+    worth: Callable[[], bool],
+    attempt: Callable[[], bool],
+    probe: Callable[[], bool] | None = None,
 ) -> bool:
     """Take in order until the attempt succeeds, then give back, last taken first, what it did not need.
 
-    ``worth`` is a cheap test that must hold before an attempt can succeed.
+    ``worth`` is a cheap test that must hold before an attempt can succeed. Where an attempt takes more of
+    others, and chooses what, ``probe`` only tells whether it would succeed: it is made for good at the end.
     """
-    start = trial.mark()
-    taken: list[Taking] = []
-    for taking in takings:
-        taking()
-        taken.append(taking)
-        if worth() and attempt():
-            break
-    else:
-        trial.rollback(start)
+    start, probe = trial.mark(), probe or attempt
+    needed = take_enough(trial, takings, worth, probe)
+    if not needed:
         return False
+    taken = list(takings[:needed])
     for taking in reversed(taken[:-1]):
         rest = [other for other in taken if other is not taking]
         trial.rollback(start)
-        if replay(rest, worth, attempt):
+        if replay(rest, worth, probe):
             taken = rest
     trial.rollback(start)
     return replay(taken, worth, attempt)
+
+
+def take_enough(
+    trial: Trial, takings: Sequence[Taking], worth: Callable[[], bool], attempt: Callable[[], bool]
+) -> int:
+    """Take in order until the attempt succeeds: how many it needed; none, and nothing taken, if it fails."""
+    start = trial.mark()
+    for number, taking in enumerate(takings, 1):
+        taking()
+        if worth() and attempt():
+            return number
+    trial.rollback(start)
+    return 0
 
 
 def replay(takings: Sequence[Taking], worth: Callable[[], bool], attempt: Callable[[], bool]) -> bool:

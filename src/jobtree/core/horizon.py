@@ -7,6 +7,7 @@ the pods will sit: so they do not break when a lottery falls another way.
 """
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from itertools import accumulate
@@ -20,7 +21,7 @@ from jobtree.core.promise import LOTTERY, Level, Promise, Rank
 from jobtree.core.reach import reach_of
 from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
-from jobtree.core.stands import ALWAYS, Notice, stand, tenants_of
+from jobtree.core.stands import ALWAYS, Notice, Stand, stand, tenants_of
 from jobtree.core.wholes import Occupant, Rooms, Wholes
 from jobtree.core.world import World
 
@@ -32,11 +33,10 @@ Sweep = tuple[list[int], list[int]]
 class Horizon:
     """What one domain could hold, for one kind of pod, as things stand."""
 
-    def __init__(self, world: World, domain: Domain, demand: Demand, threshold: int | None) -> None:
+    def __init__(self, domain: Domain, size: int, stand: Stand) -> None:
         self.domain = domain
-        self.size = demand.size
-        self._usable = domain.usable_nodes(demand)
-        self._stand = stand(world, domain, self._usable, threshold)
+        self.size = size
+        self._stand = stand
         self._swept: list[Sweep | None] = [None for _ in LEVELS]
         self._notices: tuple[list[int], list[int]] | None = None
         self.promised = self._changes = 0  # which of all states of its promises this is
@@ -65,7 +65,7 @@ class Horizon:
     @cached_property
     def capacity(self) -> int:
         """Pods that it could hold if nobody stood there."""
-        states = (self.domain.nodes[name] for name in self._usable)
+        states = (self.domain.nodes[name] for name in self._stand.usable)
         return sum([max(0, state.node.gpus - state.foreign) // self.size for state in states])
 
     def _at(self, level: Level) -> Sweep:
@@ -117,7 +117,7 @@ class Horizon:
     @cached_property
     def all_usable(self) -> bool:
         """Whether larger pods find no other nodes here than these do."""
-        return len(self._usable) == sum(state.offers for state in self.domain.nodes.values())
+        return len(self._stand.usable) == sum(state.offers for state in self.domain.nodes.values())
 
     def _occupant(self, promise: Promise) -> "Occupant":
         assert promise.at is not None
@@ -141,11 +141,11 @@ class Horizon:
         found = self.most(level, at)
         if not self.domain.promises:
             return found
-        crowd = self.held_by(run, rank)
         own = self.domain.promises.get(run) if run is not None and rank is None else None
         mine = None if own is None or own.at is None else self._occupant(own)
-        most = min(found - crowd.taken(level, at), crowd.left(crowd.within(at, end), mine))
-        return most if crowd.wholes is None or most <= 0 else crowd.wholes.pods(level, at, end, most)
+        crowd = self.held_by(run if mine is None else None, rank)  # itself among them, if it is promised
+        most = min(found - crowd.taken(level, at, mine), crowd.left(at, end, mine))
+        return most if crowd.wholes is None or most <= 0 else crowd.wholes.pods(level, at, end, most, mine)
 
     def profile(self, level: Level) -> "Profile":
         """The same for a newcomer who may stay for ever, at all instants."""
@@ -227,9 +227,11 @@ class Crowd:
     """Promises that count in one domain together: how many pods they take up at any instant.
 
     ``most`` says what fits without them, so that what they leave when each begins is known once and for all.
+    Whoever asks and is one of them (``mine``) finds what the others leave.
     """
 
     __slots__ = (
+        "_beginning",
         "_begun",
         "_ended",
         "_firm",
@@ -245,35 +247,45 @@ class Crowd:
         self.occupants = list(occupants)
         self.largest = max((one.size for one in self.occupants), default=0)
         self.wholes: Wholes | None = None  # where there are larger pods among them
-        self._starts = sorted({one.at for one in self.occupants})
+        self._beginning = Counter([one.at for one in self.occupants])
+        self._starts = sorted(self._beginning)
         self._begun = Flow((one.at, one.pods) for one in self.occupants)
         self._ended = Flow((max(one.at, one.end), one.pods) for one in self.occupants)
         self._firm = Flow((max(one.at, one.firm_until), one.pods) for one in self.occupants)
         self._lefts = [most(start) - self.taken(0, start) for start in self._starts]
         self._lowest = [*accumulate(reversed(self._lefts), min, initial=FOREVER)][::-1]
 
-    def taken(self, level: Level, at: int) -> int:
+    def taken(self, level: Level, at: int, mine: Occupant | None = None) -> int:
         """A lottery may draw those that are no longer firm."""
         gone = self._firm if level == LOTTERY else self._ended
-        return self._begun.until(at) - gone.until(at)
-
-    def within(self, after: int, before: int) -> slice:
-        """Those of its instants in between at which one of them begins."""
-        return slice(bisect_right(self._starts, after), bisect_left(self._starts, before))
+        found = self._begun.until(at) - gone.until(at)
+        if mine is not None and mine.at <= at < (mine.firm_until if level == LOTTERY else mine.end):
+            found -= mine.pods
+        return found
 
     def lowest_after(self, at: int) -> int:
         """What they leave at the least when any of them begins later."""
         return self._lowest[bisect_right(self._starts, at)]
 
-    def left(self, part: slice, mine: Occupant | None) -> int:
-        """What it leaves at the least at these instants; who has a promise of its own finds that at least."""
+    def left(self, after: int, before: int, mine: Occupant | None) -> int:
+        """What they leave at the least when any of them begins in between.
+
+        Who has a promise of its own finds that at least, while it lasts.
+        """
+        first, last = bisect_right(self._starts, after), bisect_left(self._starts, before)
         if mine is None:
-            return min(self._lefts[part], default=FOREVER)
-        pairs = zip(self._starts[part], self._lefts[part], strict=True)
+            return self._least(first, last)
+        begin, end = bisect_left(self._starts, mine.at), bisect_left(self._starts, max(mine.at, mine.end))
+        with_others = begin if self._beginning[mine.at] > 1 else begin + 1
+        while_mine = self._least(max(first, with_others), min(last, end))
         return min(
-            (max(left, mine.pods) if mine.at <= at < mine.end else left for at, left in pairs),
-            default=FOREVER,
+            self._least(first, min(last, begin)),
+            mine.pods + max(0, while_mine),
+            self._least(max(first, end), last),
         )
+
+    def _least(self, first: int, last: int) -> int:
+        return min(self._lefts[first:last]) if first < last else FOREVER
 
 
 Promised = dict[tuple[Rank | None, RunKey | None], Crowd]
@@ -286,7 +298,8 @@ def horizon(world: World, domain: Domain, demand: Demand, rank: Rank | None) -> 
     key = (demand, threshold)
     known = domain.horizons.get(key)
     if known is None:
-        known = domain.horizons[key] = Horizon(world, domain, demand, threshold)
+        ground = stand(world, domain, domain.usable_nodes(demand), threshold)
+        known = domain.horizons[key] = Horizon(domain, demand.size, ground)
     return known
 
 

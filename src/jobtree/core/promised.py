@@ -38,6 +38,8 @@ class Promised:
                 if key in self._ledger.envelopes:
                     self._ledger.envelopes[key].give_back(sign)
         state.promise = promise
+        if state.provisional:
+            self._fleet.forget_around(state.leases.values())  # it stays no longer than until that is due
 
     def _index(self, promise: Promise, *, present: bool) -> None:
         domains = self._fleet.flavor(promise.flavor).among(promise.shares)

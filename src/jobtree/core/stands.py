@@ -2,8 +2,8 @@
 
 Every lease is taken apart by node into stays, each with the instants from which the three levels could have
 its GPUs (``horizon``). That depends on the lease and its Run alone, so it is done once for each lease and
-remembered with the domain: when a lease opens or closes, only that one is looked at. What malleable and
-unpaid Runs would give up depends on others, and is found anew.
+remembered with the domain: when a lease opens or closes, only that one is looked at. What malleable, unpaid
+and provisional Runs would give up depends on more than that, and is found anew.
 
 All tenants of a domain are listed once. A stand is what somebody sees of them: on the nodes that a kind of
 pod may use, without the provisional work that yields to a promise made early enough (R6). Few promises see
@@ -132,11 +132,9 @@ class Tenants:
         return found
 
     def _end(self, state: RunState) -> int:
-        """Provisional work has what it was promised from then on, and no more: its promise counts, not it."""
-        end, promise = certain_end(self._world, state), state.promise
-        if not state.provisional or promise is None or promise.at is None:
-            return end
-        return min(end, max(promise.at, self._world.now))
+        """What is held on sufferance lapses at the latest when its own promise is due: that counts, then."""
+        end, lapse = certain_end(self._world, state), state.lapses_at
+        return end if lapse is None else min(end, lapse)
 
     def _loose(self, state: RunState) -> dict[tuple[str, str], int]:
         """GPUs of its steps that lie wholly in this domain, by lease and node.
@@ -175,6 +173,7 @@ class Stand:
     def __init__(
         self, tenants: Tenants, domain: Domain, usable: Sequence[str], threshold: int | None
     ) -> None:
+        self.usable = usable
         self._places = {name: place for place, name in enumerate(usable)}
         self.notices: set[Notice] = set()
         self._stays: list[Stay] = []

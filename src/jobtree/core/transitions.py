@@ -2,7 +2,8 @@
 
 Each has an exact inverse: a plan tries actions on the world and takes them back. ``restore`` puts back what
 the Run's ``progress`` was, and mends every index that depends on it. When an action is carried out for good
-its leases go with it, and what is known of the past: how long leases lasted, and which are closed.
+its leases go with it, and what is known of the past: how long leases lasted, which are closed, and when Runs
+started.
 """
 
 from typing import TYPE_CHECKING
@@ -48,9 +49,9 @@ def transition(world: "World", state: RunState, action: Action) -> None:
             state.phase = "Reserved"
     elif action.kind in (*PROMISING, *UNPROMISING):
         world.promised.set(state, action.promise if action.kind in PROMISING else None)
-        if state.provisional:  # horizons see it there until its promise
+        if action.kind in ("Activate", "Settle") and state.provisional:
+            state.provisional = False
             world.fleet.forget_around(state.leases.values())
-            state.provisional = action.kind not in ("Activate", "Settle")
     if state.phase in FINISHED:
         state.provisional = False
     look_again(world, state)
@@ -60,11 +61,10 @@ def restore(world: "World", state: RunState, before: Progress) -> None:
     """The inverse of transition."""
     promise, provisional = state.promise, state.provisional
     state.restore(before)
-    moved = state.promise is not promise
-    if moved:
+    if state.promise is not promise:
         now, state.promise = state.promise, promise
         world.promised.set(state, now, undo=True)
-    if state.provisional != provisional or (provisional and moved):
+    if state.provisional != provisional:
         world.fleet.forget_around(state.leases.values())
     look_again(world, state)
 
@@ -72,6 +72,7 @@ def restore(world: "World", state: RunState, before: Progress) -> None:
 def look_again(world: "World", state: RunState) -> None:
     """The Run stands elsewhere: so it does in the indexes."""
     world.promised.note_provisional(state)
+    world.holdings.note_lapses(state)
     world.alarms.watch_run(state)
     world.line.place(state)
 
@@ -80,6 +81,10 @@ def carry_out(world: "World", action: Action) -> None:
     """The whole action, its leases too, for good."""
     state = world.runs[action.run]
     transition(world, state, action)
+    if action.kind == "Start":
+        world.experience.begin(action.run, action.at)
+    elif action.kind in ("Requeue", "Preempt"):
+        world.experience.take_back(action.run, action.at)
     for closing in action.closes:
         lease = world.holdings.close(closing.lease, closing.at).lease
         world.history.close(lease, closing.at, closing.reason)

@@ -10,7 +10,8 @@ one's own is looked at by itself, and every promise counts there as if it broke 
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 import msgspec
@@ -133,20 +134,33 @@ class Larger:
 
     def __init__(self, size: int, rooms: Rooms, occupants: Sequence[Occupant]) -> None:
         self._size, self._rooms = size, rooms
-        self._starts = sorted({one.at for one in occupants if one.size == size})
+        self._beginning = Counter([one.at for one in occupants if one.size == size])
+        self._starts = sorted(self._beginning)
         whole = [(one, -(-one.gpus // size)) for one in occupants]  # as those who want larger pods count them
         begun = Flow((one.at, pods) for one, pods in whole)
         ended = Flow((max(one.at, one.end), pods) for one, pods in whole)
         self._taken = [(at, begun.until(at) - ended.until(at)) for at in self._starts]
         self._below = [one for one in occupants if one.size < size]
 
-    def pods(self, level: Level, at: int, end: int, size: int) -> int | None:
+    def pods(self, level: Level, at: int, end: int, size: int, mine: Occupant | None) -> int | None:
         """Pods of the smaller size that somebody may have from ``at`` to ``end``; None: it meets none."""
         taken = self._taken[self._within(at, end)]
+        below = sum(-(-one.gpus // size) for one in self._below if one.at <= at < one.end)
+        if mine is not None and taken:
+            taken = list(self._without(mine, taken))
+            if mine.size < self._size and mine.at <= at < mine.end:
+                below -= -(-mine.gpus // size)
         if not taken:
             return None
-        below = sum(-(-one.gpus // size) for one in self._below if one.at <= at < one.end)
         return Between(at, size, self._size, taken, below).pods(self._rooms, level)
+
+    def _without(self, mine: Occupant, taken: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """The same if one of all these promises were not there."""
+        alone = mine.size == self._size and self._beginning[mine.at] == 1
+        whole = -(-mine.gpus // self._size)
+        for start, pods in taken:
+            if not (alone and start == mine.at):
+                yield start, pods - whole if mine.at <= start < mine.end else pods
 
     def _within(self, at: int, end: int) -> slice:
         return slice(bisect_right(self._starts, at), bisect_left(self._starts, end))
@@ -166,10 +180,10 @@ class Wholes:
             for above in sorted({one.size for one in occupants if one.size > size})
         ]
 
-    def pods(self, level: Level, at: int, end: int, most: int) -> int:
-        """How many of these pods somebody may have from ``at`` to ``end``."""
+    def pods(self, level: Level, at: int, end: int, most: int, mine: Occupant | None = None) -> int:
+        """How many of these pods somebody may have from ``at`` to ``end``; its own promise is no obstacle."""
         for one in self._larger:
-            found = one.pods(level, at, end, self._size)
+            found = one.pods(level, at, end, self._size, mine)
             most = most if found is None else min(most, found)
         return most
 
