@@ -52,7 +52,7 @@ def resolve_all(trial: Trial, state: RunState) -> Reason | None:
     for member in sorted(trial.world.kin.members(state), key=promised_first):
         promise = member.promise
         if promise is not None:
-            docket = Docket(trial.world, member, promise)
+            docket = Docket(trial.world, member, promise, trial.settled())
             record = draw(trial.world, member, promise, docket)
             if record.commitment != promise.commitment:
                 return Reason.KEY_CHANGED
