@@ -205,10 +205,17 @@ class Hour:
         return {part: outcome_of(scene) for part, scene in self._scenes.items()}
 
     def clear(self) -> None:
-        """What still runs is cancelled: the next hour has the cluster to itself."""
-        for scene in self._scenes.values():
+        """What still runs is cancelled, and gone with its pods: the next hour has the cluster to itself."""
+        scenes = self._scenes.values()
+        for scene in scenes:
             for run in scene.items(f"/apis/{API_VERSION}/namespaces/{scene.name}/runs"):
                 scene.cancel(run["metadata"]["name"])
+
+        def gone() -> bool:
+            paths = (f"/apis/{API_VERSION}/namespaces/{{}}/runs", "/api/v1/namespaces/{}/pods")
+            return not any(scene.items(path.format(scene.name)) for scene in scenes for path in paths)
+
+        wait_until(gone, "all of it is gone", SETTLE_SECONDS)
 
 
 def difference(outcome: Outcome, expected: Outcome) -> str:

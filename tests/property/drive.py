@@ -49,6 +49,7 @@ class Drive:
         self.fleet = fleet or scene.fleet
         self.runs: dict[RunKey, Run] = {}  # ever
         self.submitted: dict[RunKey, Run] = {}  # and not cancelled
+        self.stages: dict[RunKey, Run] = {}  # that trees ever had
         for sketch in self.fleet:
             self.lab.put(sketch.node())
             if sketch.foreign_gpus:
@@ -61,7 +62,7 @@ class Drive:
 
     def run_of(self, key: RunKey) -> Run:
         """A Run that was submitted, or one that was made for a stage of a tree."""
-        return self.runs[key] if key in self.runs else self.lab.world.runs[key].run
+        return self.runs[key] if key in self.runs else self.stages[key]
 
     def open_records(self) -> list[Record]:
         return [record for record in self.lab.records.values() if record.end is None]
@@ -81,8 +82,13 @@ class Drive:
 
     def rest(self) -> None:
         self.look_before(self)
+        self._note_stages()
         self.lab.settle()
+        self._note_stages()
         self.look_after(self)
+
+    def _note_stages(self) -> None:
+        self.stages |= {key: one.run for key, one in self.lab.world.runs.items() if one.parent is not None}
 
     def dismiss_waiting(self) -> None:
         """Cancel every Run that waits or is promised something, so that nothing is kept for anybody."""

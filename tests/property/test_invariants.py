@@ -78,9 +78,18 @@ NO_DATE_AFTER_ALL = Scene(
 )
 
 
+REPAID_AND_CANCELLED_AT_ONCE = Scene(49490, [Step("tree", 346), Step("wait", 28791), Step("cancel", 49275)])
+
+AN_UNPAID_STAGE_BESIDE_A_LOST_ONE = Scene(
+    53171, [Step("tree", 16722), Step("submit", 30717), Step("blackout", 4702)]
+)
+
+
 @examples(400)
 @given(scenes())
 @example(CREDITS_OF_A_CAP)
+@example(AN_UNPAID_STAGE_BESIDE_A_LOST_ONE)
+@example(REPAID_AND_CANCELLED_AT_ONCE)
 @example(ANOTHER_FAMILY)
 @example(PAYERS_RETIRED)
 @example(NO_DATE_AFTER_ALL)

@@ -97,9 +97,41 @@ STRANGERS_WERE_THERE = Scene(
 )
 
 
+PROVISIONAL_WITH_MONEY_OF_ITS_PROMISE = Scene(
+    45960,
+    [
+        Step("wait", 13244),
+        Step("submit", 34590),
+        Step("submit", 55781),
+        Step("tree", 951),
+        Step("tree", 44323),
+        Step("submit", 48416),
+        Step("cancel", 36378),
+    ],
+)
+
+REPAID_WITH_MONEY_OF_ITS_PROMISE = Scene(
+    62301,
+    [
+        Step("tree", 15760),
+        Step("tree", 52857),
+        Step("submit", 60247),
+        Step("tree", 10298),
+        Step("submit", 59755),
+        Step("submit", 58931),
+        Step("drop", 41084),
+    ],
+)
+
+PAID_IN_PART_AT_ONCE = Scene(20263, [Step("submit", 2343)])
+
+
 @examples(200)
 @given(scenes(), SEEDS)
 @example(HALF_PAID_AND_PROMISED, 0)
+@example(PAID_IN_PART_AT_ONCE, 17201)
+@example(PROVISIONAL_WITH_MONEY_OF_ITS_PROMISE, 1)
+@example(REPAID_WITH_MONEY_OF_ITS_PROMISE, 1)
 @example(STRANGERS_WERE_THERE, 1256)
 def test_the_order_of_arrival_does_not_change_the_plan(scene: Scene, seed: int) -> None:
     drive = Drive(scene)

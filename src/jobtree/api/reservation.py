@@ -65,6 +65,16 @@ class ExpectedStart(Wire):
     p90: Time
 
 
+class FirstTold(Wire):
+    """What its Run was told first, and what came of it: the next ones are told in the light of that."""
+
+    at: Time
+    p50: Time
+    p90: Time
+    mean: Time  # of the forecast alone
+    started: Time | None = None
+
+
 class Forecast(Wire):
     deficit_gpus: Count = 0
     funding_deficit_gpus: Count = 0
@@ -121,6 +131,7 @@ class ReservationStatus(Wire):
     terms: Terms | None = None
     members: Annotated[tuple[MemberTerms, ...], Meta(max_length=64)] = ()
     forecast: Forecast | None = None
+    told: FirstTold | None = None
     slips: Annotated[tuple[Slip, ...], Meta(max_length=256)] = ()
     lottery: dict[str, Any] | None = None
     lotteries: Annotated[tuple[dict[str, Any], ...], Meta(max_length=64)] = ()  # of further stages

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from jobtree.api.quantities import format_milli, format_time
 from jobtree.cli.places import Places
 from jobtree.cli.words import age, count, listing
-from jobtree.core.expect import Expectations, Expected
+from jobtree.core.expect import Expectations
+from jobtree.core.experience import Expected
 from jobtree.core.forecast import Outcome, Remedy
 from jobtree.core.promise import Promise
 from jobtree.core.reservations import outcome_of, usable

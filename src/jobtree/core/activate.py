@@ -12,9 +12,8 @@ from jobtree.core.giveway import Taking, evict_guests, give_up, recalls, requeue
 from jobtree.core.jointly import look_again, promise_together
 from jobtree.core.lease import EnvelopeKey, Lease
 from jobtree.core.lottery import nonce_for
-from jobtree.core.promise import Promise
+from jobtree.core.promise import Order, Promise, Rank
 from jobtree.core.purse import funding_at
-from jobtree.core.reach import is_bound
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.record import Mixed, Record, refuse_with, resolve_with
 from jobtree.core.reserve import promise_start
@@ -46,8 +45,11 @@ def activate(trial: Trial, state: RunState) -> None:
 
 
 def resolve_all(trial: Trial, state: RunState) -> Reason | None:
-    """The Run, or one after the other all that start together with it; why not, where one fails."""
-    for member in trial.world.kin.members(state):
+    """The Run, or one after the other all that start together with it; why not, where one fails.
+
+    Each was promised its part behind those before it, and so each gets it.
+    """
+    for member in sorted(trial.world.kin.members(state), key=promised_first):
         promise = member.promise
         if promise is not None:
             docket = Docket(trial.world, member, promise)
@@ -60,6 +62,12 @@ def resolve_all(trial: Trial, state: RunState) -> Reason | None:
         elif member.shape is None:
             trial.act("Start", member, trial.world.now, Why(Reason.NO_GPUS))
     return None
+
+
+def promised_first(state: RunState) -> tuple[bool, Rank | Order]:
+    """In the order of promises; those that need none, and so no GPUs, last."""
+    promise = state.promise
+    return (promise is None, state.order if promise is None else promise.rank)
 
 
 def draw(world: World, state: RunState, promise: Promise, docket: Docket) -> Record:
@@ -113,7 +121,7 @@ def resolve(trial: Trial, state: RunState, promise: Promise, docket: Docket, rec
         return start_paid(trial, state, promise, cause)
 
     def recall() -> bool:
-        if funded() and not is_bound(world, state):
+        if not refusals(world, state, promise.width, promise.pod_size, world.now, anywhere=True):
             return False
         return take_least(trial, recalls(trial, state, world.now), funded, begin)
 

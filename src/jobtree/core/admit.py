@@ -22,9 +22,8 @@ from jobtree.core.giveway import (
 )
 from jobtree.core.hopes import hopeful
 from jobtree.core.lease import RunKey
-from jobtree.core.reach import is_bound
 from jobtree.core.reasons import Reason, Verdict, Why
-from jobtree.core.reserve import find_date, promise_start
+from jobtree.core.reserve import find_date, promise_start, uses_up_its_own
 from jobtree.core.room import Demand
 from jobtree.core.runs import RunState
 from jobtree.core.settle import find_payers
@@ -57,6 +56,8 @@ def start(trial: Trial, state: RunState) -> Verdict | None:
     elif hopeful(trial.world, state):
         find_date(trial, state, size)
     if flavor is not None and start_on_sufferance(trial, state, shape, flavor, size):
+        if state.unpaid:
+            find_payers(trial, state)  # a part of it may be paid for at once (C8)
         return None
     return Verdict("Reserved", whys)
 
@@ -128,9 +129,9 @@ class Start:
         return reclaims(self._trial, self._state, self._now), worth, self.attempt
 
     def recall(self) -> bool:
-        """With money that the family gives back (C11), if it was money that lacked, or some in that place."""
-        if self._funded() and not is_bound(self._world, self._state):
-            return False
+        """With money that the family gives back (C11), if it was money that lacked, not a place."""
+        if not refusals(self._world, self._state, self._width, self._size, self._now, anywhere=True):
+            return False  # what pays in some places only does not count
         takings = recalls(self._trial, self._state, self._now)
         return self._makes_place(takings) and take_least(
             self._trial,
@@ -176,7 +177,8 @@ def start_provisionally(trial: Trial, state: RunState, shape: Shape, size: int) 
         mark = trial.mark()
         cause = Why(Reason.PROVISIONAL, "", width, width)
         trial.act("Start", state, now, cause, pod_size=size, provisional=True)
-        if Layout(trial, state, size, now, "Start").place(width):
+        placed = Layout(trial, state, size, now, "Start").place(width)
+        if placed and not uses_up_its_own(trial.world, state):
             return True
         trial.rollback(mark)
     return False

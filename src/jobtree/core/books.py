@@ -8,7 +8,7 @@ A declared Run (``maxDuration``) commits what it has not used yet: Σ charge·en
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobtree.api.budget import AggregateCap, Envelope
 from jobtree.api.quantities import HOUR, MILLI, parse_time
@@ -48,15 +48,18 @@ class Account:
         self.max_charge = FOREVER if max_gpus is None else max_gpus * MILLI
         self.max_use = None if max_gpu_hours is None else max_gpu_hours * GPU_HOUR
 
-    def open(self, charge: int, start: int, end: int | None, sign: int = 1) -> None:
-        """A lease opens (with sign −1: it never did). ``end`` is given where it is known."""
+    def open(self, charge: int, start: int, end: int | None, sign: int = 1, *, goes_on: bool = False) -> None:
+        """A lease opens (with sign −1: it never did). ``end`` is given where it is known.
+
+        One that goes on with what is left of another commits no hour once more.
+        """
         charge *= sign
         self.charge += charge
         self.charge_start += charge * start
         if end is not None:
             self.declared += charge
             self.declared_end += charge * end
-        else:
+        elif not goes_on:
             opened = self.opened.pop(start, 0) + charge
             if opened:
                 self.opened[start] = opened
@@ -134,6 +137,19 @@ class Cap:
         self.envelopes: list[EnvelopeState] = []
 
 
+class Lapse(NamedTuple):
+    """A lease of a Run that stands on sufferance: when its promise is due it has that instead, or goes."""
+
+    at: int
+    known_end: int | None
+    charge: int
+
+    def spared(self, by: int) -> int:
+        """Of the use that the lease is charged with by that instant, what it will not come to."""
+        until = by if self.known_end is None else self.known_end
+        return self.charge * (until - self.at) if self.at <= by else 0
+
+
 class EnvelopeState:
     """An envelope with its accounts, the caps above it and the leases that it pays for."""
 
@@ -148,6 +164,7 @@ class EnvelopeState:
         "ends",
         "gains",
         "key",
+        "lapses",
         "leases",
         "lent",
         "max_credits",
@@ -169,6 +186,7 @@ class EnvelopeState:
         self.carried = dict.fromkeys((*CLASSES, "lent"), 0)  # the part of the sums whose leases are archived
         self.leases: dict[str, Lease] = {}  # open and funded
         self.ends: list[tuple[int, int]] = []  # of those whose end is known, and their charge, in order
+        self.lapses: dict[str, Lapse] = {}  # of leases on sufferance
         self.promises: dict[RunKey, Promise] = {}  # that it will pay for
         self.claims: dict[Rank | None, Any] = {}  # remembered by flow
         self.returns: Any = None  # likewise
@@ -228,6 +246,18 @@ class EnvelopeState:
         else:
             del self.ends[bisect_left(self.ends, (end, charge))]
 
+    def note_lapse(self, lease: Lease, at: int | None, known_end: int | None = None) -> None:
+        """The lease ends then at the latest: its Run has what it is promised instead. None: it does not."""
+        found = None
+        if at is not None and (known_end is None or at < known_end):
+            found = Lapse(at, known_end, lease.charge)
+        if found != self.lapses.get(lease.name):
+            self.forget()
+            if found is None:
+                del self.lapses[lease.name]
+            else:
+                self.lapses[lease.name] = found
+
     def memory(self) -> tuple[dict[Rank | None, Any], Any]:
         """What is remembered, before a change that may be taken back."""
         return self.claims, self.returns
@@ -257,6 +287,13 @@ def lends(to: str, owner: str) -> bool:
 def credits_used(envelopes: Iterable[EnvelopeState], at: int) -> int:
     """Credits used and committed, in thousandths of a credit times GPU-hour units."""
     return sum((e.account.used(at) + e.account.committed(at)) * e.price for e in envelopes)
+
+
+def spared_use(envelopes: Iterable[EnvelopeState], by: int, *, priced: bool = False) -> int:
+    """Use, or credits, that leases on sufferance are charged with by then and will not come to."""
+    return sum(
+        lapse.spared(by) * (one.price if priced else 1) for one in envelopes for lapse in one.lapses.values()
+    )
 
 
 def credits_run_out(envelopes: Iterable[EnvelopeState], limit: int) -> int | None:

@@ -108,9 +108,16 @@ def share_of(left: int, cost: int) -> int:
     return left // cost if cost else FOREVER
 
 
-def refusals(world: World, state: RunState, gpus: int, pod_size: int, at: int) -> list[Why]:
-    """Why that many GPUs, one payer to a pod, cannot be paid, place apart; empty where they can (C6)."""
+def refusals(  # noqa: PLR0913  one question with its circumstances
+    world: World, state: RunState, gpus: int, pod_size: int, at: int, *, anywhere: bool = False
+) -> list[Why]:
+    """Why that many GPUs, one payer to a pod, cannot be paid, place apart; empty where they can (C6).
+
+    ``anywhere``: by those whose money is not bound to a place.
+    """
     found = candidates(world, state)
+    if anywhere:
+        found = tuple(one for one in found if not one.envelope.selector)
     whys: list[Why] = []
     taken: dict[tuple[Reason, str], int] = {}  # several candidates may share a limit
     still = gpus

@@ -95,7 +95,7 @@ class Survival:
     def __init__(self, observations: Iterable[Observation]) -> None:
         found = sorted(observations)
         self.ended = sum(ended for _, ended in found)
-        self._times: list[int] = []  # at which some ended
+        self.times: list[int] = []  # at which some ended
         self._gone: list[int] = []  # the part that has ended by then, of WHOLE
         left, at_risk = WHOLE, len(found)
         for duration, group in groupby(found, key=itemgetter(0)):
@@ -103,7 +103,7 @@ class Survival:
             ended = sum(end for _, end in together)
             if ended:
                 left = left * (at_risk - ended) // at_risk
-                self._times.append(duration)
+                self.times.append(duration)
                 self._gone.append(WHOLE - left)
             at_risk -= len(together)
 
@@ -112,10 +112,15 @@ class Survival:
         """Whether enough has been seen to say anything."""
         return self.ended >= LEAST_ENDS
 
+    def gone_by(self, time: int) -> int:
+        """The part that has ended by then, of WHOLE."""
+        known = bisect_right(self.times, time)
+        return self._gone[known - 1] if known else 0
+
     def duration(self, age: int, part: int, parts: int) -> int | None:
         """After what time in all that part of those has ended which have run for ``age`` already."""
-        known = bisect_right(self._times, age)
-        left = WHOLE - (self._gone[known - 1] if known else 0)
+        known = bisect_right(self.times, age)
+        left = WHOLE - self.gone_by(age)
         gone = WHOLE - left * (parts - part) // parts
         found = max(known, bisect_left(self._gone, gone))
-        return self._times[found] if found < len(self._times) else None
+        return self.times[found] if found < len(self.times) else None

@@ -7,17 +7,18 @@ The coming hours are played through ``COURSES`` times, in counts of GPUs per dom
 course every Run in the way ends at another part of its distribution, and the waiting Runs start in the
 order of their promises, in each of the ``MOST_DOMAINS`` likeliest domains. Nothing here decides, so it is
 bounded: where thousands wait for the same place, those far behind get no answer (``MOST_LOOKS``).
+
+What is told follows from these courses and from what came of earlier tellings (``experience``).
 """
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
-from heapq import merge
 from itertools import chain, islice
-from typing import NamedTuple
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
 from jobtree.core.domain import Domain
+from jobtree.core.experience import Expected, Told
 from jobtree.core.holds import provisional_notice
 from jobtree.core.horizon import base_demand
 from jobtree.core.lease import EnvelopeKey, RunKey
@@ -27,28 +28,14 @@ from jobtree.core.promise import Promise
 from jobtree.core.reach import pays_in
 from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
+from jobtree.core.stays import Stay, Steps, first_around, first_behind, instants, sweep
 from jobtree.core.world import World
 
-MEDIAN = 15  # of the sorted courses
-LATE = 29  # a little beyond nine in ten: durations seen so far are not all there are
+MOST_COURSES = COURSES - 1  # that must have a Run start: durations seen so far are not all there are
+STANDS = 20  # a forecast may be as old as this part of the wait that it foresees
 MOST_DOMAINS = 12  # that one Run is tried in
 MOST_TURNS = 256
 MOST_LOOKS = 500_000  # at stays of others: who waits behind so many gets no answer, and no plan waits for one
-
-Steps = tuple[list[int], list[int]]  # instants, and how much there is from each on
-
-
-class Expected(NamedTuple):
-    p50: int
-    p90: int
-
-
-class Stay(NamedTuple):
-    """GPUs that a waiting Run will take up, from when to when; the first to end come first."""
-
-    end: int
-    start: int
-    gpus: int
 
 
 class Query:
@@ -70,7 +57,7 @@ class Query:
 
 
 class Expectations:
-    """The coming hours of one world as it stands: ask, then throw away."""
+    """The coming hours of one world as it stands. It may be asked for as long as it ``stands``."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -83,35 +70,67 @@ class Expectations:
         self._funds: dict[EnvelopeKey, list[Steps]] = {}
         self._placed: list[dict[tuple[str, str], list[Stay]]] = [{} for _ in range(COURSES)]
         self._paid: list[dict[EnvelopeKey, list[Stay]]] = [{} for _ in range(COURSES)]
-        self._answers: dict[RunKey, Expected | None] | None = None
+        self._answers: dict[RunKey, tuple[Promise | None, list[int]]] = {}
+        self._at, self._hopes = world.now, world.hopes
+        self._played, self._typical_wait = False, 0
         self._looks = 0  # at stays of waiting Runs so far
 
     def start_of(self, state: RunState) -> Expected | None:
-        """When half of the courses, and nine in ten, have the Run started; None where nobody can say."""
-        if self._answers is None:
-            self._world.history.forget(self._world.now - self._world.policy.lease_retention_ms)
-            waiting = [
-                (one.promise.rank, one) for one in self._world.runs.values() if one.promise and one.waiting
-            ]
-            waiting.sort(key=lambda pair: pair[0])
-            self._answers = {one.key: self._follow(one) for _, one in waiting if self._looks < MOST_LOOKS}
-        return self._answers.get(state.key)
+        """By when it starts as likely as not, and nine times in ten; None where nobody can say."""
+        courses = self._courses_of(state)
+        if not courses or state.promise is None:
+            return None
+        now, latest = self._world.now, FOREVER if state.promise.at is None else state.promise.at
+        return self._world.experience.likely(now, [max(now, at) for at in courses], max(now, latest))
 
-    def _follow(self, state: RunState) -> Expected | None:
+    def tell(self, state: RunState) -> Expected | None:
+        """The same, and the Run is told so: what comes of it will be experience."""
+        found = self.start_of(state)
+        if found is not None and state.promise is not None:
+            told = Told(self._world.now, found.p50, found.p90, found.mean)
+            self._world.experience.tell(state.key, (state.key[0], state.promise.name), told)
+        return found
+
+    def stands(self) -> bool:
+        """Whether it may be asked on: little has changed since, measured by how long there is to wait."""
+        world, age = self._world, self._world.now - self._at
+        return self._hopes == world.hopes and age * STANDS <= self._typical_wait
+
+    def _courses_of(self, state: RunState) -> list[int]:
+        """The instants at which it may start, sorted; who waits since the last look is behind all others."""
+        if not self._played:
+            self._play()
+        known = self._answers.get(state.key)
+        if known is None or known[0] is not state.promise:
+            follows = state.promise and state.waiting and self._looks < MOST_LOOKS
+            known = self._answers[state.key] = (state.promise, self._follow(state) if follows else [])
+        return known[1]
+
+    def _play(self) -> None:
+        """Let all who wait come one after another."""
+        world, self._played = self._world, True
+        world.history.forget(world.now - world.policy.lease_retention_ms)
+        waiting = [(one.promise.rank, one) for one in world.runs.values() if one.promise and one.waiting]
+        waiting.sort(key=lambda pair: pair[0])
+        for _, one in waiting:
+            if self._looks < MOST_LOOKS:
+                self._answers[one.key] = (one.promise, self._follow(one))
+        waits = sorted(courses[len(courses) // 2] for _, courses in self._answers.values() if courses)
+        self._typical_wait = waits[len(waits) // 2] - self._at if waits else 0
+
+    def _follow(self, state: RunState) -> list[int]:
         """Play one waiting Run through all courses, behind those promised before it."""
         promise = state.promise
         assert promise is not None
         if promise.at is None and not promise.funding:
-            return None  # nothing known will ever start it
+            return []  # nothing known will ever start it
         notice = provisional_notice(self._world, state)
         query = Query(state, promise, self._domains(state, promise), notice)
         spans = self._lifetimes.spans(state)
         starts = [self._course(number, query, spans[number]) for number in range(COURSES)]
         informed = any(self._told_of(domain) for domain in query.domains) or self._told_payer(state)
-        starts.sort()
-        if not informed or starts[LATE] >= FOREVER:
-            return None
-        return Expected(starts[MEDIAN], starts[LATE])
+        found = sorted(at for at in starts if at < FOREVER)
+        return found if informed and len(found) >= MOST_COURSES else []
 
     def _course(self, number: int, query: Query, span: int) -> int:
         """When it starts in one course; what it takes up then is not there for those behind it."""
@@ -314,74 +333,3 @@ class Expectations:
 
 def most_free(domain: Domain) -> tuple[int, int, str]:
     return (-domain.free, -domain.capacity, domain.name)
-
-
-def sweep(free: dict[str, int], ends: list[tuple[int, str, int]], size: int) -> Steps:
-    """What fits, in units of that size, as GPUs come free on the nodes one after another."""
-    room = dict(free)
-    count = sum(max(0, gpus) // size for gpus in room.values())
-    times, counts = [-FOREVER], [count]
-    for at, node, gpus in sorted(ends):
-        if at >= FOREVER:
-            break
-        before = room[node]
-        room[node] = before + gpus
-        count += max(0, room[node]) // size - max(0, before) // size
-        if times[-1] == at:
-            counts[-1] = count
-        else:
-            times.append(at)
-            counts.append(count)
-    return times, counts
-
-
-def first_behind(  # noqa: PLR0913, PLR0917  one question with its circumstances
-    at: int, room: Steps, stays: Sequence[Stay], size: int, needed: int, before: int
-) -> int | None:
-    """The first instant at which so many pods fit beside all stays that have not ended."""
-    times, pods = room
-    step = max(bisect_right(times, at) - 1, bisect_left(pods, needed))
-    if step == len(pods) or (at := max(at, times[step])) >= before:
-        return None
-    gone = bisect_right(stays, (at, FOREVER))
-    taken = sum(-(-one.gpus // size) for one in stays[gone:])
-    while pods[step] - taken < needed:
-        end = stays[gone].end if gone < len(stays) else FOREVER
-        at = min(end, times[step + 1] if step + 1 < len(times) else FOREVER)
-        if at >= before:
-            return None
-        while step + 1 < len(times) and times[step + 1] <= at:
-            step += 1
-        while gone < len(stays) and stays[gone].end <= at:
-            taken -= -(-stays[gone].gpus // size)
-            gone += 1
-    return at
-
-
-def first_around(  # noqa: PLR0913, PLR0917  one question with its circumstances
-    at: int, room: Steps, stays: Sequence[Stay], size: int, needed: int, span: int, before: int
-) -> int | None:
-    """The first instant at which so many pods fit beside all stays that they would meet within the span."""
-    times, pods = room
-    later = sorted({one.end for one in stays if at < one.end < FOREVER})
-    for instant in merge([at], times[bisect_right(times, at) :], later):
-        if instant >= before:
-            return None
-        have = pods[bisect_right(times, instant) - 1]
-        if have < needed:
-            continue
-        for one in stays:
-            if one.end > instant and one.start < instant + span:
-                have -= -(-one.gpus // size)
-                if have < needed:
-                    break
-        else:
-            return instant
-    return None
-
-
-def instants(at: int, times: Sequence[int], stays: Sequence[Stay]) -> Iterator[int]:
-    """Instants from ``at`` on at which there may be more than before."""
-    yield at
-    yield from times[bisect_right(times, at) :]
-    yield from (one.end for one in stays if at < one.end < FOREVER)

@@ -44,8 +44,11 @@ class Claims:
             (one.at or 0, FOREVER if one.end is None else one.end, charge_on(envelope, one))
             for one in self.promises
         ]
-        self._begun = Flow((at, charge) for at, _, charge in dated)
-        self._ended = Flow((end, charge) for _, end, charge in dated)
+        lapses = envelope.lapses.values()  # each comes back then, and not once more at its known end
+        again = [(one.known_end, one.charge) for one in lapses if one.known_end is not None]
+        lapsed = [(one.at, one.charge) for one in lapses]
+        self._begun = Flow([*((at, charge) for at, _, charge in dated), *again])
+        self._ended = Flow([*((end, charge) for _, end, charge in dated), *lapsed])
         self._returns = returns
         self.starts = sorted({at for at, _, _ in dated})
         self._lowest: list[int] | None = None

@@ -146,6 +146,7 @@ class Holdings:
         if held.run is not None:
             held.run.leases[lease.name] = lease
             self._weigh(held, held.run, 1)
+            self.note_lapses(held.run)
 
     def _release(self, held: Held) -> None:
         lease = held.lease
@@ -160,6 +161,20 @@ class Holdings:
         if held.run is not None:
             del held.run.leases[lease.name]
             self._weigh(held, held.run, -1)
+            self.note_lapses(held.run)
+
+    def note_lapses(self, state: RunState) -> None:
+        """What the Run holds on sufferance counts until its promise is due."""
+        before, at = state.lapsing, state.lapses_at
+        if before is None and at is None:
+            return
+        state.lapsing = at
+        if at != before:
+            self._fleet.forget_around(state.leases.values())
+        for lease in state.leases.values():
+            if lease.role != "Opportunistic":
+                held = self.held[lease.name]
+                held.envelope.note_lapse(lease, at, held.known_end)
 
     # What is posted
 
@@ -172,6 +187,7 @@ class Holdings:
             envelope.leases[lease.name] = lease
         else:
             del envelope.leases[lease.name]
+            envelope.note_lapse(lease, None)
         if held.known_end is not None:
             envelope.note_end(held.known_end, lease.charge, sign)
         if sign > 0:  # a lease less never brings an instant nearer
@@ -241,7 +257,7 @@ def bill(held: Held, sign: int) -> None:
     held.envelope.by_class[use_class(lease)].open(reported_amount(lease), lease.start, sign)
     if lease.role != "Opportunistic":
         for account in accounts(held):
-            account.open(lease.charge, lease.start, held.known_end, sign)
+            account.open(lease.charge, lease.start, held.known_end, sign, goes_on=lease.reason == "Continue")
 
 
 def accounts(held: Held) -> Iterable[Account]:

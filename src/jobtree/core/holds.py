@@ -63,19 +63,36 @@ def _spare(  # noqa: PLR0913, PLR0917  the same question
     for instant in (at, *(later for claims in known for later in claims.within(at, end))):
         then = now_free + sum([claims.change(instant) for claims in known]) + given_back(back, instant)
         if dated is not None:
-            mine = sum(charge_on(one, dated) for one in envelopes)
-            then += mine if _lasts(dated, instant) else 0
-            if rank is None and instant > at and dated.at is not None and dated.at <= instant:
-                then = max(then, mine)  # it will have that by then anyway (R7)
+            then = _besides(world, envelopes, dated, instant, then, later=rank is None and instant > at)
         if yielding is not None:
             then += sum(_yielding(world, one, instant, yielding) for one in envelopes)
         frees.append(then)
     return min(frees)
 
 
-def _lasts(promise: Promise, at: int) -> bool:
-    """Whether a promise takes its part then: it does not stand in its own way."""
-    return promise.at is not None and promise.at <= at < (FOREVER if promise.end is None else promise.end)
+def _besides(  # noqa: PLR0913  of what is free then, at that later instant
+    world: "World", envelopes: Sequence[EnvelopeState], own: Promise, at: int, free: int, *, later: bool
+) -> int:
+    """What is free to a Run that is promised something: its promise does not stand in its own way.
+
+    What it will have by a later instant anyway it may have already now (R7), less what it has.
+    """
+    if own.at is None or own.at > at:
+        return free
+    mine = sum(charge_on(one, own) for one in envelopes)
+    if own.end is None or at < own.end:
+        free += mine
+    return max(free, mine - _taken(world, envelopes, own.run)) if later else free
+
+
+def _taken(world: "World", envelopes: Sequence[EnvelopeState], run: RunKey) -> int:
+    """What these pay for a Run that starts, in place of its promise."""
+    return sum(
+        lease.charge
+        for lease in world.runs[run].leases.values()
+        for one in envelopes
+        if lease.name in one.leases and lease.name not in one.lapses
+    )
 
 
 def _yielding(world: "World", envelope: EnvelopeState, at: int, rank: Rank) -> int:
@@ -84,7 +101,8 @@ def _yielding(world: "World", envelope: EnvelopeState, at: int, rank: Rank) -> i
     for key in world.provisional:
         state = world.runs[key]
         for name in state.leases if state.yields_to(rank) else ():
-            if name in envelope.leases:
+            lapse = envelope.lapses.get(name)
+            if name in envelope.leases and (lapse is None or at < lapse.at):
                 end = world.held[name].known_end
                 found += 0 if end is not None and end <= at else envelope.leases[name].charge
     return found

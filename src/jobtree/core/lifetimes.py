@@ -15,7 +15,7 @@ from jobtree.core.runs import RunState
 from jobtree.core.stands import certain_end
 from jobtree.core.world import World
 
-COURSES = 31  # prime, so that every stride comes to every part
+COURSES = 23  # prime, so that every stride comes to every part
 
 
 class Lifetimes:

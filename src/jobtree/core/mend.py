@@ -1,8 +1,8 @@
 """Mending: promises that may be broken are looked at again, oldest first (R5).
 
 After lost nodes or cut budgets all of them, else those that a pass has touched: the others hold, so a world
-read anew from its objects, where all are looked at, plans the same. A Run on sufferance that holds a part of
-what it is promised is judged as if it had given that back: so it is when its promise is due.
+read anew from its objects, where all are looked at, plans the same. What a Run holds on sufferance counts
+until its own promise is due.
 """
 
 from operator import itemgetter
@@ -22,7 +22,7 @@ def mend_promises(trial: Trial) -> None:
     for state in promised(world) if world.shaken or world.edited or disturbed else ():
         if state.key in world.edited and state.waiting:
             look_again(trial, state, Reason.EDITED)
-        elif not (world.shaken or state.key in disturbed) or not mend(trial, state, refunds=True):
+        elif not (world.shaken or state.key in disturbed) or not mend(trial, state):
             continue
         disturbed = trial.disturbed()
 
@@ -31,26 +31,31 @@ def mend_disturbed(trial: Trial) -> None:
     """Promises that starts of this very pass crowded out: counting is by GPUs, placing is by nodes."""
     world, disturbed = trial.world, trial.disturbed()
     for state in promised(world) if disturbed else ():
-        if state.key in disturbed and mend(trial, state, refunds=False):
+        if state.key in disturbed and mend(trial, state):
             disturbed = trial.disturbed()
 
 
-def mend(trial: Trial, state: RunState, *, refunds: bool) -> bool:
+def mend(trial: Trial, state: RunState) -> bool:
     """Move a promise that cannot be kept as it stands, for what broke it; or let others pay for it."""
-    world, mark = trial.world, trial.mark()
-    partly = state.half_paid
-    if partly:
-        requeue(trial, state, world.now, Why(Reason.RECLAIMED), "Reclaimed")
-    found = broken(world, state)
-    if found is not None:
+    found = broken(trial.world, state)
+    if found is None:
+        return refund(trial, state)
+    if state.half_paid:
+        look_again_from_outside(trial, state, found)
+    else:
         look_again(trial, state, found)
-    mended = found is not None or (refunds and refund(trial, state))
-    if partly:
-        after = state.promise
-        trial.rollback(mark)
-        if mended and after is not None:
-            trial.act("Move", state, world.now, Why(found or Reason.FUNDING_LOST, after.name), promise=after)
-    return mended
+    return True
+
+
+def look_again_from_outside(trial: Trial, state: RunState, reason: Reason) -> None:
+    """Promise another start to a Run that holds a part of it, as if it had given that back."""
+    world, mark = trial.world, trial.mark()
+    requeue(trial, state, world.now, Why(Reason.RECLAIMED), "Reclaimed")
+    look_again(trial, state, reason)
+    after = state.promise
+    trial.rollback(mark)
+    assert after is not None
+    trial.act("Move", state, world.now, Why(reason, after.name), promise=after)
 
 
 def promised(world: World) -> list[RunState]:

@@ -6,12 +6,13 @@ By an instant t a declared Run has taken all its time, an open-ended one what it
 least (C5). So there is a bound for the instant of the start and one for each promise that follows it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
 from jobtree.api.quantities import HOUR, MILLI
-from jobtree.core.books import FOREVER, EnvelopeState, credits_used
+from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used, spared_use
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise, Rank
 from jobtree.core.runs import RunState
@@ -52,6 +53,16 @@ def pledges(envelopes: list[EnvelopeState], run: RunKey, rank: Rank | None, *, p
     ]
 
 
+def hours_left(account: Account, envelopes: Sequence[EnvelopeState], by: int) -> int:
+    """What is left of an account's hours by then: leases on sufferance end when their promise is due."""
+    return (account.free_use(by) or 0) + spared_use(envelopes, by)
+
+
+def credits_left(most: int, envelopes: Sequence[EnvelopeState], by: int) -> int:
+    """The same of credits."""
+    return most - credits_used(envelopes, by) + spared_use(envelopes, by, priced=True)
+
+
 def most_gpus(  # noqa: PLR0913  one question with its circumstances
     known: list[Pledge], left: Left, at: int, span: int, cost: int, *, declared: bool
 ) -> int:
@@ -83,11 +94,11 @@ def use_limits_of(  # noqa: PLR0913, PLR0917  the same, of a Run that is known b
         if account.max_use is not None:
             known = pledges(envelopes, run, rank, priced=False)
             if known:
-                hours = lambda by, account=account: account.free_use(by) or 0  # noqa: E731
+                hours = partial(hours_left, account, envelopes)
                 yield label, most_gpus(known, hours, at, span, rate, declared=declared)
         if max_credits is not None:
             known = pledges(envelopes, run, rank, priced=True)
             if known:
-                money = lambda by, most=max_credits, of=envelopes: most - credits_used(of, by)  # noqa: E731
+                money = partial(credits_left, max_credits, envelopes)
                 cost = rate * envelope.price
                 yield label, most_gpus(known, money, at, span, cost, declared=declared)

@@ -43,7 +43,8 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
         free = self.account.free_charge()
         for known_end, charge, holder in self.ends:
             yields = self.rank is not None and holder is not None and holder.yields_to(self.rank)
-            if yields or (known_end is not None and known_end <= instant):
+            lapse = holder.lapses_at if holder is not None else None
+            if yields or any(end is not None and end <= instant for end in (known_end, lapse)):
                 free += charge
         for promise, charge in self.claims:
             if (promise.at or 0) <= instant < (FOREVER if promise.end is None else promise.end):

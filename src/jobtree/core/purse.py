@@ -1,27 +1,20 @@
 """The purse: who could pay for a Run at a coming instant, behind the promises made before."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
 
 from jobtree.api.quantities import MILLI
-from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
+from jobtree.core.books import FOREVER, Account, EnvelopeState, spared_use
 from jobtree.core.cover import commitment
 from jobtree.core.holds import spare_charge, spare_under
 from jobtree.core.lease import EnvelopeKey
 from jobtree.core.payers import Candidate, candidates
-from jobtree.core.pledges import use_limits
+from jobtree.core.pledges import credits_left, use_limits
 from jobtree.core.pools import lent_pool, quota_pools
 from jobtree.core.promise import Rank
-from jobtree.core.recall import (
-    Back,
-    family_promises,
-    lends_to_family,
-    recall_from,
-    recall_instants,
-    recallable,
-)
+from jobtree.core.recall import Back, lends_to_family, recall_instants, recallable
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
@@ -104,13 +97,13 @@ def future_gpus(ask: Ask, candidate: Candidate) -> int:
         bounds = [spare_charge(world, envelope, at, end, state.key, rank, back) // MILLI]
     else:
         return 0
-    bounds += _account_limits(envelope.account, span, at)
+    bounds += _account_limits(envelope.account, span, at, [envelope])
     if candidate.class_ == "Borrowed":
         bounds += _account_limits(envelope.lent, span, at)
         if not ask.empty:
             bounds += lent_pool(world, envelope, state.key, rank).gpus(MILLI, at, end, span)
     if envelope.max_credits is not None and span:
-        left = envelope.max_credits - credits_used([envelope], at)
+        left = credits_left(envelope.max_credits, [envelope], at)
         bounds.append(left // (MILLI * span * envelope.price))
     if not ask.empty:
         bounds += [gpus for _, gpus in use_limits(state, envelope, rank, MILLI, at, span)]
@@ -125,12 +118,12 @@ def shared_limits(ask: Ask, candidate: Candidate) -> Iterator[tuple[str, int]]:
     if candidate.class_ == "Borrowed" and shape and shape.max_borrow is not None:
         yield "borrow", shape.max_borrow
     for cap in envelope.caps:
-        bounds = _account_limits(cap.account, span, at)
+        bounds = _account_limits(cap.account, span, at, cap.envelopes)
         if not ask.empty and cap.account.max_charge < FOREVER:
             back = ask.back(candidate, cap.envelopes)
             bounds.append(max(0, spare_under(world, cap, at, end, state.key, ask.rank, back)) // MILLI)
         if cap.max_credits is not None and span:
-            left = cap.max_credits - credits_used(cap.envelopes, at)
+            left = credits_left(cap.max_credits, cap.envelopes, at)
             bounds.append(left // (MILLI * span * envelope.price))
         yield from (("cap " + cap.account.label, bound) for bound in bounds)
     for quota in state.quotas:
@@ -147,14 +140,16 @@ def _end(state: RunState, at: int) -> int:
     return FOREVER if shape is None or shape.max_duration is None else at + shape.max_duration
 
 
-def _account_limits(account: Account, span: int, at: int) -> list[int]:
+def _account_limits(
+    account: Account, span: int, at: int, envelopes: Sequence[EnvelopeState] = ()
+) -> list[int]:
     """GPUs that an account leaves: by its charge, when empty, and by hours, which stay used."""
     found = []
     if account.max_charge < FOREVER:
         found.append(account.max_charge // MILLI)
     left = account.free_use(at)
     if left is not None and span:
-        found.append(left // (MILLI * span))
+        found.append((left + spared_use(envelopes, at)) // (MILLI * span))
     return found
 
 
@@ -165,10 +160,10 @@ def money_instants(world: World, state: RunState, after: int) -> list[int]:
         envelope = candidate.envelope
         found.add(envelope.start)
         if not candidate.tier:
-            found.update(recall_from(world, promise) for promise in family_promises(world, envelope, None))
             found.update(recall_instants(world, envelope))
         found.update(_late_enough(state, envelope, after))
         for one in envelope.kin:
+            found.update(lapse.at for lapse in one.lapses.values())
             for name in one.leases:
                 end = world.held[name].known_end
                 if end is not None:

@@ -36,11 +36,6 @@ class Reach(msgspec.Struct, frozen=True):
 ANYWHERE = Reach()
 
 
-def is_bound(world: World, state: RunState) -> bool:
-    """Whether some of its payers pay in some places only: money enough need not be so where there is room."""
-    return not selectors_of(world, state) <= UNBOUND
-
-
 def reaches(world: World, state: RunState) -> list[Reach]:
     """Sets of payers that go together: those that pay anywhere, then by selector."""
     found = {one.envelope.key: one.envelope.selector for one in candidates(world, state)}

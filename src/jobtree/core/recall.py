@@ -51,13 +51,13 @@ def recallable(
 
 
 def recall_instants(world: "World", envelope: EnvelopeState) -> Iterator[int]:
-    """When leases can be recalled that were promised to the family."""
-    if envelope.by_class["shared"].amount:
-        for lease in envelope.leases.values():
-            run = world.held[lease.name].run
-            until = run.kept_until if run is not None and lease.class_ == "Shared" else None
-            if until is not None:
-                yield until
+    """When more of an owner's envelope can be counted on: what kept promises have, and coming ones will."""
+    for promise in family_promises(world, envelope, None):
+        yield recall_from(world, promise)
+    for lease in envelope.leases.values() if envelope.by_class["shared"].amount else ():
+        run = world.held[lease.name].run
+        if run is not None and run.kept_until is not None:
+            yield run.kept_until
 
 
 def recall_from(world: "World", promise: Promise) -> int:

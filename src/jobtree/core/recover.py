@@ -195,7 +195,8 @@ class Recovery:
         """Unpaid work in the domain, newest first."""
         names = {name: None for node in sorted(domain.nodes) for name in self.world.by_node.get(node, ())}
         leases = [self.world.held[name].lease for name in names]
-        unpaid = [one for one in leases if one.role == "Opportunistic" and one.run != self.state.key]
+        company = {one.key for one in self.world.kin.members(self.state)}  # goes where the Run goes
+        unpaid = [one for one in leases if one.role == "Opportunistic" and one.run not in company]
         widths: dict[RunKey, int] = {}
         return [
             one for lease in newest_first(unpaid) for one in surrenders(self.trial, lease, self.at, widths)

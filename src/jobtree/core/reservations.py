@@ -6,9 +6,10 @@ from jobtree.api import reservation as wire
 from jobtree.api.lease import Payer, RunRef
 from jobtree.api.meta import ObjectMeta
 from jobtree.api.quantities import format_time, parse_time
-from jobtree.core.expect import Expected
+from jobtree.core.experience import Expected, Told
 from jobtree.core.forecast import Outcome, forecast
 from jobtree.core.gang_forecast import joint_forecast
+from jobtree.core.lease import RunKey
 from jobtree.core.promise import Level, Promise, Slip
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
@@ -62,6 +63,7 @@ def status_of(
         terms=terms_of(world, promise),
         members=tuple(members_of(world, state, promise)) if state.gang else (),
         forecast=forecast_of(outcome_of(world, state, promise), promise, expected),
+        told=told_to_wire(world, (state.key[0], promise.name)),
         slips=tuple(slip_to_wire(slip) for slip in promise.slips),
     )
 
@@ -186,6 +188,27 @@ def from_wire(reservation: wire.Reservation, state: RunState, stage: str = "") -
         window_aligned=bool(status.forecast and status.forecast.confidence == "window-aligned"),
         slips=tuple(slip_from_wire(slip) for slip in status.slips),
     )
+
+
+def told_to_wire(world: World, name: RunKey) -> wire.FirstTold | None:
+    """What the Run of that Reservation was told first, if it was told anything."""
+    told = world.experience.of(name)
+    return None if told is None else wire.FirstTold(
+        at=format_time(told.at),
+        p50=format_time(told.p50),
+        p90=format_time(told.p90),
+        mean=format_time(told.mean),
+        started=None if told.start is None else format_time(told.start),
+    )
+
+
+def recall(world: World, reservation: wire.Reservation, run: RunKey, started: int | None = None) -> None:
+    """What a Reservation says of its first telling is experience; ``started``, where it does not say when."""
+    told, metadata = reservation.status.told, reservation.metadata
+    if told is not None:
+        at, p50, p90, mean = (parse_time(text) for text in (told.at, told.p50, told.p90, told.mean))
+        start = parse_time(told.started) if told.started else started
+        world.experience.read(run, (metadata.namespace, metadata.name), Told(at, p50, p90, mean, start))
 
 
 def slip_from_wire(slip: wire.Slip) -> Slip:

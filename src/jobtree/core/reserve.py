@@ -204,12 +204,9 @@ def refund(trial: Trial, state: RunState) -> bool:
 
 
 def broken(world: World, state: RunState) -> Reason | None:
-    """Why a promise can no longer be kept as it stands; None where it can (R2, R5).
-
-    That of a Run which holds a part of what it is promised is judged by ``mend``, as if it had queued again.
-    """
+    """Why a promise can no longer be kept as it stands; None where it can (R2, R5)."""
     promise = state.promise
-    if promise is None or promise.at is None or state.shape is None or state.half_paid:
+    if promise is None or promise.at is None or state.shape is None:
         return None
     at, crowded = max(promise.at, world.now), None
     domains = world.fleet.flavor(promise.flavor).domains
@@ -223,3 +220,8 @@ def broken(world: World, state: RunState) -> Reason | None:
     terms, payers = (promise.width, promise.pod_size, at, promise.rank), payers_there(world, state, promise)
     _, lacking = funding_at(world, state, *terms, only=payers)
     return Reason.FUNDING_LOST if lacking else crowded
+
+
+def uses_up_its_own(world: World, state: RunState) -> bool:
+    """Whether a Run on sufferance leaves too little of the money that its own promise counts on."""
+    return state.lapses_at is not None and broken(world, state) is Reason.FUNDING_LOST

@@ -86,6 +86,7 @@ class Roster:
         self.notify(key)
         world.kin.forget(state)
         del world.runs[key]
+        world.experience.leave(key)
         world.alarms.watch_run(state)
         successor = self._successors.pop(key, None)
         if successor is not None:

@@ -69,6 +69,7 @@ class RunState:
         "gang",
         "hoped",
         "key",
+        "lapsing",
         "leases",
         "leaving",
         "lost",
@@ -137,6 +138,7 @@ class RunState:
         self.lost = status.lotteries_lost
         self.provisional = status.provisional  # stands in promised slots, and goes first when they are due
         self.promise: Promise | None = None
+        self.lapsing: int | None = None  # as it was last noted where it holds leases
         self.reservations = status.reservations_made
         self.outcome: tuple[Literal["Complete", "Fail"], int] | None = None
         self.verdict: Verdict | None = None
@@ -198,6 +200,12 @@ class RunState:
     def yields_to(self, rank: Rank) -> bool:
         """Whether this Run is provisional and a promise of that rank was made before it started (R6)."""
         return self.provisional and self.since is not None and rank[0] <= self.since
+
+    @property
+    def lapses_at(self) -> int | None:
+        """When it has what it is promised in place of what it holds on sufferance, or goes (R6)."""
+        suffered = self.since is not None and (self.provisional or bool(self.unpaid))
+        return self.promise.at if suffered and self.promise is not None else None
 
     @property
     def kept_until(self) -> int | None:

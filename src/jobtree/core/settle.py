@@ -14,7 +14,7 @@ from jobtree.core.lease import EnvelopeKey, Lease, RunKey, join_pods, pods_of
 from jobtree.core.payers import candidates
 from jobtree.core.promise import Promise
 from jobtree.core.reasons import Reason, Why
-from jobtree.core.reserve import broken
+from jobtree.core.reserve import broken, uses_up_its_own
 from jobtree.core.room import matches
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Terms, Trial
@@ -83,7 +83,7 @@ def move(
     mark = trial.mark()
     trial.act("Repay", state, at, Why(cause_of(reason), "/".join(lease.payer), 0, lease.gpus))
     trial.close(lease.name, at, reason)
-    if repay(trial, state, lease, at, without):
+    if repay(trial, state, lease, at, without) and not uses_up_its_own(trial.world, state):
         return
     trial.rollback(mark)
     if lease.role == "Spare":
@@ -167,7 +167,8 @@ def find_payers(trial: Trial, state: RunState) -> None:
         mark = trial.mark()
         trial.act("Repay", state, at, Why(Reason.ADMITTED, state.owner, lease.gpus, lease.gpus))
         trial.close(lease.name, at, "Repaid")
-        if not repay(trial, state, lease, at, ()) or not disturbs_nobody(trial.world, state):
+        paid = repay(trial, state, lease, at, ()) and disturbs_nobody(trial.world, state)
+        if not paid or uses_up_its_own(trial.world, state):
             trial.rollback(mark)
     promise = state.promise
     if promise is not None and not state.unpaid and not state.provisional:

@@ -146,10 +146,9 @@ class Landlord:
         return found
 
     def _end(self, state: RunState) -> int:
-        end = certain_end(self._world, state)
-        if state.provisional and state.promise is not None and state.promise.at is not None:
-            end = min(end, max(state.promise.at, self._world.now))  # from then on it has that, no more
-        return end
+        """What is held on sufferance lapses at the latest when its own promise is due: that counts, then."""
+        end, lapse = certain_end(self._world, state), state.lapses_at
+        return end if lapse is None else min(end, lapse)
 
     def _loose(self, state: RunState) -> dict[tuple[str, str], int]:
         """GPUs of its steps that lie wholly in this domain, by lease and node.

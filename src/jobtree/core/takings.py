@@ -90,17 +90,27 @@ class Docket:
         return (mask & ~others).bit_count()
 
     def _reclaims(self) -> Iterator[Quarry]:
-        """X1: provisional work, then unpaid work, newest first."""
+        """X1: provisional work, then unpaid work, newest first. Stages that started together go together."""
+        parties: set[str] = set()
         provisional = [state for state in self.holders if self._yields(state)]
-        for state in sorted(provisional, key=lambda state: (state.since or 0, state.order), reverse=True):
-            yield self._quarry("Reclaim", state, list(state.leases.values()))
+        provisional.sort(key=lambda state: (state.since or 0, state.order), reverse=True)
+        for state in provisional:
+            if self._uid(state) not in parties:
+                yield self._quarry("Reclaim", state, self._all_leases(state))
+            parties.add(self._uid(state))
         unpaid = [
             (max(lease.start for lease in state.leases.values()), state.order, state)
             for state in self.holders
             if state.unpaid and not self._yields(state)
         ]
         for _, _, state in sorted(unpaid, key=lambda one: one[:2], reverse=True):
-            yield from self._unpaid(state)
+            if self._uid(state) not in parties:
+                yield from self._unpaid(state)
+            parties.add(self._uid(state))
+
+    def _all_leases(self, state: RunState) -> list[Lease]:
+        """Of the Run, and of those that go with it."""
+        return [lease for one in self.world.kin.members(state) for lease in one.leases.values()]
 
     def _unpaid(self, state: RunState) -> Iterator[Quarry]:
         """Unpaid work: a malleable Run by steps while it can, then as a whole (C13)."""
@@ -111,18 +121,22 @@ class Docket:
                 for node, gpus in quarry.taking.gpus:
                     given[node] = given.get(node, 0) + gpus
                 yield quarry
-        whole = self._quarry("Reclaim", state, list(state.leases.values()))
+        whole = self._quarry("Reclaim", state, self._all_leases(state))
         left = tuple((node, gpus - given.get(node, 0)) for node, gpus in whole.taking.gpus)
         yield msgspec.structs.replace(whole, taking=msgspec.structs.replace(whole.taking, gpus=left))
 
     def _yields(self, state: RunState) -> bool:
         return state is not self.state and state.yields_to(self.promise.rank)
 
+    def _goes(self, state: RunState) -> bool:
+        """Whether it is reclaimed as a whole, itself or with those that started together with it."""
+        return any(one.unpaid or self._yields(one) for one in self.world.kin.members(state))
+
     def _spares(self) -> Iterator[Quarry]:
         """X2: spares, largest holder first."""
         found = []
         for state in self.holders:
-            if state.unpaid or self._yields(state):
+            if self._goes(state):
                 continue  # its spares go with it
             mine = [
                 lease
@@ -138,7 +152,7 @@ class Docket:
         """X3: a step at a time, of the Run that is furthest above its minimum."""
         waiting = []
         for state in self.holders:
-            if state.shape is not None and not self._yields(state) and not state.unpaid:
+            if state.shape is not None and not self._goes(state):
                 steps = shrink_steps(self.world, state, self.domains)
                 above = state.width - state.shape.min
                 waiting += [

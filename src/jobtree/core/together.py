@@ -16,7 +16,6 @@ from jobtree.core.gang import Layout
 from jobtree.core.giveway import funded_without, recalls, reclaims, take_least
 from jobtree.core.hopes import hopeful
 from jobtree.core.jointly import find_date_together, pod_size, promise_together
-from jobtree.core.reach import is_bound
 from jobtree.core.reasons import Reason, Verdict, Why
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Trial
@@ -97,7 +96,7 @@ def start_at(trial: Trial, party: Sequence[RunState], widths: Widths) -> bool:
 
     if attempt() or reclaim():
         return True
-    if funded() and not any(is_bound(trial.world, state) for state in kinds):
+    if not any(short_of_money(trial, party, widths, anywhere=True)):
         return False
     loans = [one for state in kinds for one in recalls(trial, state, now)]
     return take_least(trial, loans, funded, lambda: attempt() or reclaim())
@@ -112,15 +111,18 @@ def of_each_flavor(party: Sequence[RunState]) -> list[RunState]:
     return list(found.values())
 
 
-def short_of_money(trial: Trial, party: Sequence[RunState], widths: Widths) -> Iterator[Why]:
+def short_of_money(
+    trial: Trial, party: Sequence[RunState], widths: Widths, *, anywhere: bool = False
+) -> Iterator[Why]:
     """Why nobody pays for them: for one of them, or for all of one flavor together."""
     world, now = trial.world, trial.world.now
     for first in of_each_flavor(party):
         same = [one for one in party if one.shape is not None and one.flavor == first.flavor]
         sizes = [pod_size(trial, one) for one in same]
         for one, size in zip(same, sizes, strict=True):
-            yield from refusals(world, one, widths[one.uid], size, now)
-        yield from refusals(world, first, sum(widths[one.uid] for one in same), gcd(*sizes), now)
+            yield from refusals(world, one, widths[one.uid], size, now, anywhere=anywhere)
+        gpus = sum(widths[one.uid] for one in same)
+        yield from refusals(world, first, gpus, gcd(*sizes), now, anywhere=anywhere)
 
 
 def place_all(trial: Trial, party: Sequence[RunState], widths: Widths) -> bool:

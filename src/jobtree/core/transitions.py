@@ -2,7 +2,8 @@
 
 Each has an exact inverse: a plan tries actions on the world and takes them back. ``restore`` puts back what
 the Run's ``progress`` was, and mends every index that depends on it. When an action is carried out for good
-its leases go with it, and what is known of the past: how long leases lasted, and which are closed.
+its leases go with it, and what is known of the past: how long leases lasted, which are closed, and when Runs
+started.
 """
 
 from typing import TYPE_CHECKING
@@ -71,6 +72,7 @@ def restore(world: "World", state: RunState, before: Progress) -> None:
 def look_again(world: "World", state: RunState) -> None:
     """The Run stands elsewhere: so it does in the indexes."""
     world.promised.note_provisional(state)
+    world.holdings.note_lapses(state)
     world.alarms.watch_run(state)
     world.line.place(state)
 
@@ -79,6 +81,10 @@ def carry_out(world: "World", action: Action) -> None:
     """The whole action, its leases too, for good."""
     state = world.runs[action.run]
     transition(world, state, action)
+    if action.kind == "Start":
+        world.experience.begin(action.run, action.at)
+    elif action.kind in ("Requeue", "Preempt"):
+        world.experience.take_back(action.run, action.at)
     for closing in action.closes:
         lease = world.holdings.close(closing.lease, closing.at).lease
         world.history.close(lease, closing.at, closing.reason)

@@ -21,6 +21,7 @@ from jobtree.core.actions import Action, Plan
 from jobtree.core.alarms import Alarms
 from jobtree.core.books import EnvelopeState
 from jobtree.core.durations import History
+from jobtree.core.experience import Experience
 from jobtree.core.fleet import Fleet
 from jobtree.core.ground import Ground
 from jobtree.core.holdings import Holdings
@@ -47,6 +48,7 @@ class World:
         self.fleet = Fleet()
         self.ledger = Ledger(self.policy)
         self.history = History()  # how long Runs ran, from closed leases
+        self.experience = Experience()  # what came of expected starts
         self.runs: dict[RunKey, RunState] = {}
         self.kin = Kinship(self.runs)
         self.alarms = Alarms(self)

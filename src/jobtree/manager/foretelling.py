@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import msgspec
 
 from jobtree.api.quantities import parse_time
-from jobtree.api.reservation import Reservation, ReservationSpec, ReservationStatus
+from jobtree.api.reservation import Reservation, ReservationSpec, ReservationState, ReservationStatus
 from jobtree.api.run import Decided, Risk
 from jobtree.core.actions import Action
 from jobtree.core.expect import Expectations
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise
-from jobtree.core.reservations import promised_together, spec_of, status_of
+from jobtree.core.reservations import promised_together, spec_of, status_of, told_to_wire
 from jobtree.core.runs import RunState
 from jobtree.core.status import Warned
 from jobtree.core.transitions import PHASES, PROMISING
@@ -51,6 +51,7 @@ class Foretelling:
         self._anew: set[RunKey] = set()  # whose promise was made or moved, and is not yet written
         self._unexpected: set[RunKey] = set()  # whose Reservation does not yet say when to expect them
         self._touched: set[RunKey] = set()
+        self._expectations = Expectations(world)
         self._told_at = 0
         self.is_behind = False  # something changed since all was last told
 
@@ -89,8 +90,12 @@ class Foretelling:
         if known is None:
             return None
         run = self._intake.runs.get(known.spec.run_ref.uid)
-        status = msgspec.structs.replace(known.status, state=ENDS[action.kind], forecast=None)
+        status = self._ended_status(known, ENDS[action.kind])
         return None if run is None else ReservationWrite(run, promise.name, status)
+
+    def _ended_status(self, known: Reservation, state: ReservationState) -> ReservationStatus:
+        told = told_to_wire(self._world, (known.metadata.namespace, known.metadata.name))
+        return msgspec.structs.replace(known.status, state=state, forecast=None, told=told)
 
     def _outlived(self) -> list[ReservationWrite]:
         """Reservations whose Run started or ended, and whose end a crash kept from being written."""
@@ -100,8 +105,7 @@ class Foretelling:
             known = self._intake.reservations[namespace, name]
             run = self._intake.runs.get(known.spec.run_ref.uid)
             if run is not None:
-                status = msgspec.structs.replace(known.status, state=state, forecast=None)
-                writes.append(ReservationWrite(run, name, status))
+                writes.append(ReservationWrite(run, name, self._ended_status(known, state)))
         return writes
 
     # What is to be told now
@@ -127,7 +131,9 @@ class Foretelling:
     def _tell_all(self) -> list[ReservationWrite]:
         self.warned = {}
         self.is_behind, self._told_at = False, self._world.now
-        writes = self._tell(self._promised(), Expectations(self._world))
+        if not self._expectations.stands():
+            self._expectations = Expectations(self._world)
+        writes = self._tell(self._promised(), self._expectations)
         self._unexpected = set()
         return writes
 
@@ -169,7 +175,7 @@ class Foretelling:
         spec, status = spec_of(self._world, state, promise), status_of(self._world, state, promise)
         says, expected = self._says(state, promise, spec, status), None
         if expectations is not None and (not says or state.key in self._unexpected):
-            expected = expectations.start_of(state)
+            expected = expectations.tell(state)
         if expected is not None:
             status = status_of(self._world, state, promise, expected)
         if expected is not None or not says:

@@ -19,7 +19,7 @@ from jobtree.api.run import Decided, Run, RunStatus
 from jobtree.core.allocation import leases_of
 from jobtree.core.check import Violation
 from jobtree.core.lease import RunKey
-from jobtree.core.reservations import from_wire
+from jobtree.core.reservations import from_wire, recall
 from jobtree.core.runs import FINISHED, RunState
 from jobtree.core.tree import child_name
 from jobtree.core.world import World
@@ -192,6 +192,8 @@ class Intake:
             return  # known; or begun, and never promised anything
         named = (reservation.metadata.namespace, reservation.spec.run_ref.name)
         self._numbers[named] = max(self._numbers.get(named, 0), int(number))
+        if reservation.status.told and reservation.status.told.started:
+            recall(self.world, reservation, named)
         for stage in reservation.spec.members or ("",):
             self._see_part(reservation, stage, int(number))
 
@@ -211,8 +213,11 @@ class Intake:
             self.outlived[reservation.metadata.namespace, reservation.metadata.name] = "Cancelled"
         elif state.leases and state.run.status.reservation != reservation.metadata.name:
             self.outlived[reservation.metadata.namespace, reservation.metadata.name] = "Superseded"
+            if state.since is not None:
+                recall(self.world, reservation, state.key, state.since)
         elif state.phase in ("Pending", "Running"):
             self.world.put_promise(state, from_wire(reservation, state, stage))
+            recall(self.world, reservation, state.key)
 
 
 def key_of(run: Run) -> RunKey:

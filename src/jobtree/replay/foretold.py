@@ -4,7 +4,8 @@ A Run is told p50 and p90 when its Reservation is made and it has to wait. Odds 
 true starts come by p50, and nine in ten by p90.
 """
 
-from jobtree.core.expect import Expectations, Expected
+from jobtree.core.expect import Expectations
+from jobtree.core.experience import Expected
 from jobtree.core.lease import RunKey
 from jobtree.core.world import World
 from jobtree.replay.starts import Starts
@@ -17,6 +18,7 @@ class Foretold:
         self.by_p90 = 0
         self.starts: Starts[Expected] = Starts()
         self._new: list[RunKey] = []
+        self._expectations: Expectations | None = None
 
     def reserved(self, run: RunKey) -> None:
         """A Reservation was made."""
@@ -30,11 +32,12 @@ class Foretold:
             self.by_p90 += at <= expected.p90
         if not self._new:
             return
-        expectations = Expectations(world)
+        if self._expectations is None or not self._expectations.stands():
+            self._expectations = Expectations(world)
         for run in self._new:
             state = world.runs.get(run)
             waits = state is not None and state.waiting and run not in self.starts.told
-            answer = expectations.start_of(state) if state is not None and waits else None
+            answer = self._expectations.tell(state) if state is not None and waits else None
             if answer is not None:
                 self.starts.told[run] = answer
         self._new.clear()

@@ -16,9 +16,11 @@ from jobtree.core.reservations import (
     from_wire,
     outcome_of,
     promised_together,
+    recall,
     spec_of,
     status_of,
     to_wire,
+    told_to_wire,
 )
 from jobtree.core.runs import RunState
 from jobtree.core.status import Warned
@@ -48,6 +50,8 @@ class Reservations:
             rule = "metadata.name: must be the Run's name, a dash and a number"
             raise InputError(where, [rule]) from None
         self._numbers[key] = max(self._numbers.get(key, 0), number)
+        if reservation.status.told and reservation.status.told.started:
+            recall(self._world, reservation, key)
         if state is None:
             return  # its Run is gone; it is history
         for stage in reservation.spec.members or ("",):
@@ -70,6 +74,7 @@ class Reservations:
             return  # an earlier Run of that name: its promise is not this one's
         if reservation.status.state in (None, "Pending") and state.phase in ("Pending", "Running"):
             self._world.put_promise(state, from_wire(reservation, state, stage))
+            recall(self._world, reservation, state.key)
 
     def carry_out(self, action: Action) -> list[Event]:
         """Write what an action says about its promise; who is warned by it."""
@@ -99,6 +104,8 @@ class Reservations:
         status: dict[str, Any] = body.setdefault("status", {})
         status["state"] = ENDS[action.kind]
         status.pop("forecast", None)
+        if told := told_to_wire(self._world, key[1:]):
+            status["told"] = msgspec.to_builtins(told)
         if action.record is not None:
             record = sign(action.record, self._world.lottery_key)
             written = msgspec.json.decode(msgspec.json.encode(record))
@@ -141,7 +148,7 @@ class Reservations:
             body = self._objects.get(("Reservation", state.key[0], promise.name))
             if body is not None:
                 body["spec"] = msgspec.to_builtins(spec_of(self._world, state, promise))
-                expected = expectations.start_of(state)
+                expected = expectations.tell(state)
                 body["status"] = msgspec.to_builtins(status_of(self._world, state, promise, expected))
             for uid, risk in risks_of(self._world, state, promise):
                 for other in self._world.kin.members(self._world.runs[by_uid[uid]]):

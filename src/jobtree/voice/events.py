@@ -60,10 +60,15 @@ RECOVERIES = {"Swap": "Swapped", "Recover": "Recovered"}
 
 
 def events_of(action: Action) -> Iterator[Event]:
-    """An event named after the action; a Run that queues again is named after the cause."""
+    """An event named after the action; a Run that queues again is named after the cause.
+
+    One that lost a lottery and does not queue again both lost it and failed (X6).
+    """
     if action.kind == "Recover":
         yield from recovery_events(action)
         return
+    if action.kind == "Fail" and action.cause.reason is Reason.RANDOM_PREEMPT:
+        yield Event(action.at, NAMES["Preempt"], action.run, message_of(action))
     name = NAMES.get(action.kind, str(action.cause.reason))
     yield Event(action.at, name, action.run, message_of(action))
 

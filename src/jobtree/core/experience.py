@@ -1,0 +1,228 @@
+"""What came of expected starts so far, and how the next ones are told because of it.
+
+A forecast knows how long Runs last. It does not know what younger Runs take in between, or what owners call
+back, so it is early or late by more than its own courses differ. Experience says by how much.
+
+- Every telling is remembered: when it was, its p50 and p90, the mean that the forecast itself gave, and when
+  the Run then started, provisionally or not. A start that is taken back at its own instant is none.
+- What is likely is a mixture: the courses of the forecast, which weigh as much as ``PRIOR`` tellings, and the
+  last ``MOST`` true waits, each in proportion to the mean it was told from (product-limit: a Run that still
+  waits beyond its p50 counts as "at least so long").
+- Which part of the mixture is told is steered. Every start that came by p50 has the next p50 told from a
+  little earlier in the mixture, and every p50 that passed in vain from a little later; likewise p90. So half
+  of the starts come by p50 and nine in ten by p90, whatever the mixture gets wrong; also where many
+  start at the very instant that was promised, and no single instant has half of the starts before it.
+
+All in integers, from nothing but what was told and what came of it: who reads it again knows the same.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from jobtree.api.quantities import MINUTE
+from jobtree.core.durations import WHOLE, Survival
+from jobtree.core.lease import RunKey
+
+MOST = 200  # tellings that count
+PRIOR = 8  # tellings that the courses of a forecast weigh as much as
+LEAST_MEAN = 15 * MINUTE  # waits are not told finer than that
+PARTS = 1000
+STEP = 50  # of PARTS: what one telling moves the next
+
+
+class Expected(NamedTuple):
+    p50: int
+    p90: int
+    mean: int  # of the forecast alone
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a waiting Run was told, when, and when it then started."""
+
+    at: int
+    p50: int
+    p90: int
+    mean: int
+    start: int | None = None
+
+
+class Aim:
+    """One of the two figures: what part of the true starts should come by it, and how many did."""
+
+    def __init__(self, share: int, first: int) -> None:
+        self._share, self._first = share, first  # of PARTS
+        self._came: list[bool] = []
+        self._due: list[tuple[int, RunKey]] = []  # of those that wait: when it will have passed in vain
+        self.failed: set[RunKey] = set()  # of those that wait: it has
+
+    def expect(self, name: RunKey, by: int) -> None:
+        heappush(self._due, (by, name))
+
+    def passed(self, now: int) -> list[RunKey]:
+        """Who still waits at that instant and should have started before it, as far as the figure says."""
+        found = []
+        while self._due and self._due[0][0] < now:
+            found.append(heappop(self._due)[1])
+        return found
+
+    def note(self, *, came: bool) -> None:
+        self._came.append(came)
+        del self._came[:-MOST]
+
+    @property
+    def level(self) -> int:
+        """The part of the mixture that is to be told next, of PARTS; it may lie beyond either end."""
+        known, came = len(self._came), sum(self._came)
+        return self._first + STEP * (self._share * known - PARTS * came) // PARTS
+
+
+class Experience:
+    """Tellings by the name of their Reservation, in its namespace."""
+
+    def __init__(self) -> None:
+        self._half = Aim(500, 400)  # forecasts alone come too late more often than not
+        self._most = Aim(900, 830)
+        self._waiting: dict[RunKey, RunKey] = {}  # Reservations by their Run
+        self._begun: dict[RunKey, RunKey] = {}  # the same, of those that began at this instant
+        self._begun_at = 0
+        self._told: dict[RunKey, Told] = {}
+        self._late: dict[RunKey, None] = {}  # of those that wait: beyond their p50
+        self._known: list[RunKey] = []  # those that started, and count
+        self._read: list[tuple[RunKey, Told]] = []
+
+    # What happens
+
+    def of(self, name: RunKey) -> Told | None:
+        """What the Run of a Reservation was told first."""
+        return self._told.get(name)
+
+    def tell(self, run: RunKey, name: RunKey, told: Told) -> None:
+        """A waiting Run is told for the first time; what it is told later does not count."""
+        if run not in self._waiting:
+            self._waiting[run] = name
+            self._told[name] = told
+            self._half.expect(name, told.p50)
+            self._most.expect(name, told.p90)
+
+    def read(self, run: RunKey, name: RunKey, told: Told) -> None:
+        """What a Reservation says of its first telling."""
+        if name in self._told:
+            return
+        if told.start is None:
+            self.tell(run, name, told)
+        else:
+            self._told[name] = told
+            self._read.append((name, told))
+
+    def begin(self, run: RunKey, at: int) -> None:
+        """The Run starts."""
+        name = self._waiting.pop(run, None)
+        if name is not None:
+            self.settle(at)
+            self._begun[run], self._begun_at = name, at
+            self._told[name] = msgspec.structs.replace(self._told[name], start=at)
+
+    def take_back(self, run: RunKey, at: int) -> None:
+        """If it began at this very instant, it did not, after all."""
+        if at == self._begun_at and run in self._begun:
+            name = self._waiting[run] = self._begun.pop(run)
+            self._told[name] = msgspec.structs.replace(self._told[name], start=None)
+
+    def leave(self, run: RunKey) -> None:
+        """The Run is gone. If it never started, nobody knows what would have come of it."""
+        name = self._waiting.pop(run, None)
+        if name is not None:
+            del self._told[name]
+            self._late.pop(name, None)
+            for aim in (self._half, self._most):
+                aim.failed.discard(name)
+
+    # What follows
+
+    def settle(self, now: int) -> None:
+        """Starts of earlier instants stay, and figures that passed in vain have failed."""
+        if self._read:
+            read, self._read = sorted(self._read, key=lambda one: (one[1].start, one[0])), []
+            for name, _ in read:
+                self._finish(name)
+        if self._begun and self._begun_at < now:
+            begun, self._begun = self._begun, {}
+            for name in begun.values():
+                self._finish(name)
+        for aim in (self._half, self._most):
+            for name in aim.passed(now):
+                told = self._told.get(name)
+                if told is not None and told.start is None:
+                    aim.note(came=False)
+                    aim.failed.add(name)
+                    self._late[name] = None
+
+    def _finish(self, name: RunKey) -> None:
+        told = self._told[name]
+        assert told.start is not None
+        for aim, by in ((self._half, told.p50), (self._most, told.p90)):
+            if name in aim.failed:
+                aim.failed.discard(name)
+            else:
+                aim.note(came=told.start <= by)
+        self._late.pop(name, None)
+        self._known.append(name)
+        for old in self._known[:-MOST]:
+            del self._told[old]
+        del self._known[:-MOST]
+
+    def likely(self, now: int, courses: Sequence[int], latest: int) -> Expected:
+        """p50 and p90 of a start, from the sorted instants that the courses of a forecast give it."""
+        self.settle(now)
+        waits = [at - now for at in courses]
+        mean = max(LEAST_MEAN, sum(waits) // len(waits))
+        mixture = Mixture(waits, mean, self._ratios(now))
+        half, most = (now + mixture.part(aim.level) for aim in (self._half, self._most))
+        p50 = min(latest, half)
+        return Expected(p50, min(latest, max(half, most)), now + mean)
+
+    def _ratios(self, now: int) -> list[tuple[int, bool]]:
+        """True waits in proportion to what their forecast gave, and whether they are over."""
+        ended = [self._told[name] for name in self._known]
+        open_ = [self._told[name] for name in islice(reversed(self._late), MOST)]
+        return [
+            ((one.start - one.at) * WHOLE // (one.mean - one.at), True)
+            for one in ended
+            if one.start is not None
+        ] + [((now - one.at) * WHOLE // (one.mean - one.at), False) for one in open_]
+
+
+class Mixture:
+    """Waits as the courses of a forecast have them, and as experience has them."""
+
+    def __init__(self, waits: Sequence[int], mean: int, ratios: Sequence[tuple[int, bool]]) -> None:
+        self._waits, self._mean = waits, mean
+        self._past = Survival(ratios)
+        self._weight = len(ratios)
+
+    def part(self, level: int) -> int:
+        """The first wait by which that part has started; out of range, in proportion beyond what is known."""
+        need = level * WHOLE // PARTS
+        past = self._past.times
+        found = bisect_left(self._waits, need, key=self._share)
+        before = [self._waits[found]] if found < len(self._waits) else []
+        seen = bisect_left(past, need, key=lambda ratio: self._share(self._scaled(ratio)))
+        before += [self._scaled(past[seen])] if seen < len(past) else []
+        if before:
+            return max(0, min(before) * min(PARTS, PARTS + level) // PARTS)
+        last = max(self._waits[-1], self._scaled(past[-1]) if past else 0)
+        return last * max(PARTS, level) ** 2 // PARTS**2
+
+    def _scaled(self, ratio: int) -> int:
+        return -(-ratio * self._mean // WHOLE)
+
+    def _share(self, wait: int) -> int:
+        """What part has started after so long a wait, of WHOLE."""
+        of_courses = bisect_right(self._waits, wait) * WHOLE // len(self._waits)
+        of_past = self._past.gone_by(wait * WHOLE // self._mean)
+        return (PRIOR * of_courses + self._weight * of_past) // (PRIOR + self._weight)

@@ -1,0 +1,89 @@
+"""Room that comes and is taken up over the coming hours, and the first instant at which there is enough."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from typing import NamedTuple
+
+from jobtree.core.books import FOREVER
+
+Steps = tuple[list[int], list[int]]  # instants, and how much there is from each on
+
+
+class Stay(NamedTuple):
+    """GPUs that a waiting Run will take up, from when to when; the first to end come first."""
+
+    end: int
+    start: int
+    gpus: int
+
+
+def sweep(free: dict[str, int], ends: list[tuple[int, str, int]], size: int) -> Steps:
+    """What fits, in units of that size, as GPUs come free on the nodes one after another."""
+    room = dict(free)
+    count = sum(max(0, gpus) // size for gpus in room.values())
+    times, counts = [-FOREVER], [count]
+    for at, node, gpus in sorted(ends):
+        if at >= FOREVER:
+            break
+        before = room[node]
+        room[node] = before + gpus
+        count += max(0, room[node]) // size - max(0, before) // size
+        if times[-1] == at:
+            counts[-1] = count
+        else:
+            times.append(at)
+            counts.append(count)
+    return times, counts
+
+
+def first_behind(  # noqa: PLR0913, PLR0917  one question with its circumstances
+    at: int, room: Steps, stays: Sequence[Stay], size: int, needed: int, before: int
+) -> int | None:
+    """The first instant at which so many pods fit beside all stays that have not ended."""
+    times, pods = room
+    step = max(bisect_right(times, at) - 1, bisect_left(pods, needed))
+    if step == len(pods) or (at := max(at, times[step])) >= before:
+        return None
+    gone = bisect_right(stays, (at, FOREVER))
+    taken = sum(-(-one.gpus // size) for one in stays[gone:])
+    while pods[step] - taken < needed:
+        end = stays[gone].end if gone < len(stays) else FOREVER
+        at = min(end, times[step + 1] if step + 1 < len(times) else FOREVER)
+        if at >= before:
+            return None
+        while step + 1 < len(times) and times[step + 1] <= at:
+            step += 1
+        while gone < len(stays) and stays[gone].end <= at:
+            taken -= -(-stays[gone].gpus // size)
+            gone += 1
+    return at
+
+
+def first_around(  # noqa: PLR0913, PLR0917  one question with its circumstances
+    at: int, room: Steps, stays: Sequence[Stay], size: int, needed: int, span: int, before: int
+) -> int | None:
+    """The first instant at which so many pods fit beside all stays that they would meet within the span."""
+    times, pods = room
+    later = sorted({one.end for one in stays if at < one.end < FOREVER})
+    for instant in merge([at], times[bisect_right(times, at) :], later):
+        if instant >= before:
+            return None
+        have = pods[bisect_right(times, instant) - 1]
+        if have < needed:
+            continue
+        for one in stays:
+            if one.end > instant and one.start < instant + span:
+                have -= -(-one.gpus // size)
+                if have < needed:
+                    break
+        else:
+            return instant
+    return None
+
+
+def instants(at: int, times: Sequence[int], stays: Sequence[Stay]) -> Iterator[int]:
+    """Instants from ``at`` on at which there may be more than before."""
+    yield at
+    yield from times[bisect_right(times, at) :]
+    yield from (one.end for one in stays if at < one.end < FOREVER)
