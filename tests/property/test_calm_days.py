@@ -48,6 +48,17 @@ MOVED_TO_HOURS_OF_ITS_PROMISE = told(
     ("submit", 11577),
     ("advance", 46058),
 )
+A_SPARE_BEFORE_A_PROMISE = told(
+    39051,
+    ("submit", 46859),
+    ("advance", 43709),
+    ("advance", 18399),
+    ("submit", 47597),
+    ("submit", 40597),
+    ("submit", 25591),
+    ("submit", 532),
+    ("advance", 49848),
+)
 STARTED_THIS_VERY_SECOND = told(
     57125,
     ("tree", 30558),
@@ -84,6 +95,7 @@ LEASE_AND_PROMISE_OF_ONE_RUN = told(
 @example(STAGES_ARE_RECLAIMED_TOGETHER)
 @example(A_SHRUNK_RUN_GOES_ON)
 @example(MOVED_TO_HOURS_OF_ITS_PROMISE)
+@example(A_SPARE_BEFORE_A_PROMISE)
 @example(STARTED_THIS_VERY_SECOND)
 @example(LEASE_AND_PROMISE_OF_ONE_RUN)
 def test_nothing_is_lost_and_no_promise_slips(scene: Scene) -> None:

@@ -17,6 +17,7 @@ from jobtree.core.lease import EnvelopeKey, Slots
 from jobtree.core.needs import all_kept
 from jobtree.core.pack import pick, pick_apart
 from jobtree.core.payers import Candidate, Candidates, candidates
+from jobtree.core.promise import Rank
 from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Terms, Trial
@@ -217,10 +218,11 @@ class Layout:
                 if node in domain.nodes
             )
             return (self.within.get(domain.name, 0) - mine) // self.size
-        return self._unpromised(domain) if domain.promises and not self.unpaid else FOREVER
+        free = self.unpaid or not domain.promises
+        return FOREVER if free else self._unpromised(domain, self.state.standing(self.at))
 
-    def _unpromised(self, domain: Domain) -> int:
-        """Pods that stand in no promise's way; provisional work may, if enough time remains (R6)."""
+    def _unpromised(self, domain: Domain, rank: Rank | None) -> int:
+        """Pods that stand in no promise's way made before; provisional work may, if time remains (R6)."""
         if self.state.provisional and all(
             promise.run == self.state.key
             or promise.at is None
@@ -229,8 +231,8 @@ class Layout:
         ):
             return FOREVER
         end = FOREVER if self.state.known_end is None else self.state.known_end
-        one = horizon(self.world, domain, base_demand(self.state, self.size), self.state.standing(self.at))
-        return one.pods(0, self.at, end, self.state.key, self.state.standing(self.at))
+        one = horizon(self.world, domain, base_demand(self.state, self.size), rank)
+        return one.pods(0, self.at, end, self.state.key, rank)
 
     def _harmless(self, domain: Domain) -> bool:
         """Whether every promise that counts on this domain can still be kept, pod by pod."""
@@ -323,7 +325,10 @@ class Layout:
         """Open leases for so many pods in one role; the slots they got, or None and nothing kept."""
         rate = self.trial.rate(role)
         taken: Slots = ()
-        unheld = self._unpromised(domain) if role == "Spare" and domain.promises else self._unheld(domain)
+        unheld = self._unheld(domain)
+        if role == "Spare" and domain.promises:
+            still_mine = unheld if self.within is not None else 0
+            unheld = self._unpromised(domain, None) - still_mine  # a spare delays no start (P5)
         if role == "Spare" and self._shared_out:
             payers = self._in_order  # nobody's part is known of those
         for candidate in self._means.solvent(payers, rate):
