@@ -125,11 +125,23 @@ REPAID_WITH_MONEY_OF_ITS_PROMISE = Scene(
 
 PAID_IN_PART_AT_ONCE = Scene(20263, [Step("submit", 2343)])
 
+STEPS_ON_A_SPARE_THAT_IS_DROPPED = Scene(
+    27237,
+    [
+        Step("submit", 17726),
+        Step("submit", 48141),
+        Step("submit", 33767),
+        Step("tree", 33822),
+        Step("submit", 36156),
+    ],
+)
+
 
 @examples(200)
 @given(scenes(), SEEDS)
 @example(HALF_PAID_AND_PROMISED, 0)
 @example(PAID_IN_PART_AT_ONCE, 17201)
+@example(STEPS_ON_A_SPARE_THAT_IS_DROPPED, 57784)
 @example(PROVISIONAL_WITH_MONEY_OF_ITS_PROMISE, 1)
 @example(REPAID_WITH_MONEY_OF_ITS_PROMISE, 1)
 @example(STRANGERS_WERE_THERE, 1256)

@@ -3,6 +3,7 @@
 All is decided before anything is carried out, and nothing is kept unless the Run then starts.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 from jobtree.api.lease import ClosureReason
@@ -52,7 +53,7 @@ def resolve_all(trial: Trial, state: RunState) -> Reason | None:
     for member in sorted(trial.world.kin.members(state), key=promised_first):
         promise = member.promise
         if promise is not None:
-            docket = Docket(trial.world, member, promise)
+            docket = Docket(trial.world, member, promise, trial.settled())
             record = draw(trial.world, member, promise, docket)
             if record.commitment != promise.commitment:
                 return Reason.KEY_CHANGED
@@ -159,25 +160,34 @@ def start_paid(trial: Trial, state: RunState, promise: Promise, cause: Why) -> b
 
 
 def carry_out(trial: Trial, docket: Docket, record: Record, cause: Why) -> None:
-    """Take what was decided: unpaid work, spares and steps, then the losers."""
+    """Take what was decided: unpaid work, spares and steps, then the losers.
+
+    Steps of unpaid work come before the spares on which the rest of it may stand: that goes with them.
+    """
     now = trial.world.now
     kept = [docket.quarries[index] for index in record.decision.takings]
     whole = {quarry.taking.run for quarry in kept if quarry.leases and quarry.taking.kind == "Reclaim"}
-    steps: dict[str, list[Quarry]] = {}
+    steps = [quarry for quarry in kept if quarry.step and quarry.taking.run not in whole]
+    take_steps(trial, [one for one in steps if one.taking.kind == "Reclaim"], "Reclaimed", cause)
     for quarry in kept:
-        if quarry.step:
-            steps.setdefault(quarry.state.uid, []).append(quarry)
-        else:
+        if not quarry.step:
             take(trial, quarry, now, cause)
-    for quarries in steps.values():
-        if quarries[0].taking.run not in whole:
-            reason: ClosureReason = "Shrink" if quarries[0].taking.kind == "Shrink" else "Reclaimed"
-            trial.act("Shrink", quarries[0].state, now, cause)
-            pieces = [piece for quarry in quarries for piece in quarry.step]
-            give_up(trial, quarries[0].state, pieces, now, reason)
+    take_steps(trial, [one for one in steps if one.taking.kind == "Shrink"], "Shrink", cause)
     for uid in record.decision.losers:
         for member in trial.world.kin.members(docket.by_ticket[uid]):
             preempt(trial, member, now, record)
+
+
+def take_steps(trial: Trial, steps: Sequence[Quarry], reason: ClosureReason, cause: Why) -> None:
+    """Malleable Runs lose these steps, each Run all of its own at once."""
+    now = trial.world.now
+    by_run: dict[str, list[Quarry]] = {}
+    for quarry in steps:
+        by_run.setdefault(quarry.state.uid, []).append(quarry)
+    for quarries in by_run.values():
+        trial.act("Shrink", quarries[0].state, now, cause)
+        pieces = [piece for quarry in quarries for piece in quarry.step]
+        give_up(trial, quarries[0].state, pieces, now, reason)
 
 
 def money_back(

@@ -142,15 +142,22 @@ class Chances:
         if self._ceilings.pods(state, size) * size < shape.min:
             return True
         kind = self._kind(state, shape, flavor, size)
-        missing = shape.min // size // kind.chunk * kind.chunk
-        end = FOREVER if kind.duration is None else self._world.now + kind.duration
+        return any(not self._fits_without(state, shape, kind, flavor, tried=tried) for tried in (False, True))
+
+    def _fits_without(
+        self, state: RunState, shape: Shape, kind: Kind, flavor: Flavor, *, tried: bool
+    ) -> bool:
+        """Whether its pods might fit at its least width if all that is lent came back."""
+        now, chunk = self._world.now, kind.chunk
+        missing = shape.min // kind.demand.size // chunk * chunk
+        end = FOREVER if kind.duration is None else now + kind.duration
         for domain in flavor.domains.values():
-            one = self._loaned.horizon(state, domain, kind.demand)
-            pods = max(0, one.pods(0, self._world.now, end, state.key, None)) // kind.chunk * kind.chunk
+            one = self._loaned.horizon(state, domain, kind.demand, tried=tried)
+            pods = max(0, one.pods(0, now, end, state.key, None)) // chunk * chunk
             if pods >= missing:
-                return False
+                return True
             missing -= pods if shape.spread else 0
-        return True
+        return False
 
     def _lent_by(self, state: RunState) -> int:
         """GPUs that its owner pays for others of the family."""

@@ -127,11 +127,15 @@ def surrenders(trial: Trial, lease: Lease, at: int, widths: dict[RunKey, int]) -
 
 
 def recalls(trial: Trial, state: RunState, at: int) -> list[Taking]:
-    """What the Run's own envelopes pay for its family, newest first; none of them is elsewhere (C11)."""
-    own = {envelope.key for envelope in own_envelopes(trial.world, state, at)}
+    """What the Run's own envelopes pay for its family, newest first; none of them is elsewhere (C11).
+
+    Not from who has just settled on what it was promised: that it has for an instant at least (R5).
+    """
+    own, settled = {one.key for one in own_envelopes(trial.world, state, at)}, trial.settled()
     return [
         partial(move, trial, lease, at, "Recalled", own)
         for lease in newest_first(loans(trial.world, state, at))
+        if lease.run not in settled
     ]
 
 

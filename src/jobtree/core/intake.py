@@ -93,7 +93,7 @@ class Intake:
         if any(world.ground.has_failed(node, lease.name) for lease in held for node, _ in lease.slots):
             world.attention.add(state.key)  # it failed, or comes later than its leases
         world.line.note_wishes(state)
-        world.line.note_kept(state)
+        world.line.note_kept(state, settled=False)
         world.line.place(state)
 
     def _resume(self, state: RunState) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from jobtree.api.quantities import SECOND
 from jobtree.core.alarms import ripe_at
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Order
@@ -95,9 +96,14 @@ class Line:
             heappush(self._ripening, (at, state.key))
             world.alarms.watch_run(state)
 
-    def note_kept(self, state: RunState) -> None:
-        """A promise was kept with money of the family: who lent it is asked again when it may recall it."""
+    def note_kept(self, state: RunState, *, settled: bool) -> None:
+        """A promise was kept with money of the family: who lent it is asked again when it may recall it.
+
+        From who has settled on its promise it may from the next second on, too, however long that one runs.
+        """
         until = state.kept_until
+        if until is not None and settled:
+            until = self._world.now + SECOND
         if until is not None and until > self._world.now:
             heappush(self._kept, (until, state.flavor))
             self._world.alarms.watch_run(state)

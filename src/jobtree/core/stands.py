@@ -11,13 +11,14 @@ anything else than all others do, since only provisional work in this very domai
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from jobtree.core.books import FOREVER
 from jobtree.core.domain import Domain
 from jobtree.core.holdings import Held
+from jobtree.core.lease import RunKey
 from jobtree.core.payers import last_closing
 from jobtree.core.promise import Level, Rank
 from jobtree.core.runs import RunState
@@ -89,17 +90,10 @@ def certain_end(world: World, state: RunState) -> int:
 
 
 class Tenants:
-    """All leases in one domain."""
+    """All leases in one domain, or some of them."""
 
-    def __init__(self, world: World, domain: Domain) -> None:
-        self._world, self._domain = world, domain
-        names: dict[str, None] = {}
-        for node in domain.nodes:
-            names.update(world.by_node.get(node, ()))
-        known = domain.tenants
-        if len(known) > 2 * len(names) + 64:  # most of them are gone
-            known = domain.tenants = {name: known[name] for name in names if name in known}
-        self.all = [self._tenant(known.get(name), world.held[name]) for name in names]
+    def __init__(self, everybody: list[Tenant]) -> None:
+        self.all = everybody
         found = {one.provisional_since for one in self.all if one.provisional_since is not None}
         self.provisional_since = sorted(found)  # the instants at which provisional work here began
 
@@ -109,6 +103,26 @@ class Tenants:
             return None
         later = bisect_left(self.provisional_since, rank[0])
         return self.provisional_since[later] if later < len(self.provisional_since) else None
+
+    def without(self, runs: Container[RunKey]) -> "Tenants":
+        """The same if all that these Runs hold were gone."""
+        return Tenants([one for one in self.all if one.held.lease.run not in runs])
+
+
+class Landlord:
+    """Takes leases in one domain apart."""
+
+    def __init__(self, world: World, domain: Domain) -> None:
+        self._world, self._domain = world, domain
+
+    def all(self) -> list[Tenant]:
+        world, known = self._world, self._domain.tenants
+        names: dict[str, None] = {}
+        for node in self._domain.nodes:
+            names.update(world.by_node.get(node, ()))
+        if len(known) > 2 * len(names) + 64:  # most of them are gone
+            known = self._domain.tenants = {name: known[name] for name in names if name in known}
+        return [self._tenant(known.get(name), world.held[name]) for name in names]
 
     def _tenant(self, known: Tenant | None, held: Held) -> Tenant:
         state = self._world.runs.get(held.lease.run)
@@ -221,8 +235,12 @@ def tenants_of(world: World, domain: Domain) -> Tenants:
     """All who stand in the domain, listed once until a lease there changes."""
     known: Tenants | None = domain.stands.get(())
     if known is None:
-        known = domain.stands[()] = Tenants(world, domain)
+        known = domain.stands[()] = all_tenants(world, domain)
     return known
+
+
+def all_tenants(world: World, domain: Domain) -> Tenants:
+    return Tenants(Landlord(world, domain).all())
 
 
 def stand(world: World, domain: Domain, usable: tuple[str, ...], threshold: int | None) -> Stand:

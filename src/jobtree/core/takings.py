@@ -1,6 +1,7 @@
 """What could give way to a promised start, read off the world in the order of section 6."""
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -25,10 +26,16 @@ class Quarry(msgspec.Struct, frozen=True, eq=False):
 
 
 class Docket:
-    """The case of one promise, and how to carry out what is decided."""
+    """The case of one promise, and how to carry out what is decided.
 
-    def __init__(self, world: World, state: RunState, promise: Promise) -> None:
+    Who has just settled on what it was promised at this very instant is as immune as who starts with it.
+    """
+
+    def __init__(
+        self, world: World, state: RunState, promise: Promise, settled: AbstractSet[RunKey] = frozenset()
+    ) -> None:
         self.world = world
+        self.settled = settled
         self.at = max(world.now, promise.at or 0)
         self.state = state
         self.promise = promise
@@ -176,6 +183,9 @@ class Docket:
         taking = Taking(kind, self._uid(state), self._gpus(leases), f"{state.uid}/{names}")
         return Quarry(taking, state, tuple(leases))
 
+    def _immune(self, state: RunState) -> bool:
+        return state.key in self.settled or immune_until(self.world, state) > self.at
+
     def _tickets(self) -> Iterator[Ticket]:
         """X4: Runs with active GPUs here that are not immune, with what they have after X1–X3."""
         taken: dict[str, dict[str, int]] = {}
@@ -191,7 +201,7 @@ class Docket:
         for state in self.holders:
             parties.setdefault(self._uid(state), []).append(state)
         for uid, party in sorted(parties.items()):
-            if uid in gone or any(immune_until(self.world, state) > self.at for state in party):
+            if uid in gone or any(self._immune(one) for one in party):
                 continue
             leases = [one for state in party for one in state.leases.values() if one.role == "Active"]
             active = dict(self._gpus(leases))

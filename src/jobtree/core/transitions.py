@@ -100,6 +100,6 @@ def carry_out(world: "World", action: Action) -> None:
     if action.closes:
         state.evicted.clear()
     if action.kind in ("Start", *UNPROMISING):
-        world.line.note_kept(state)
+        world.line.note_kept(state, settled=action.kind == "Settle")
     if action.kind == "Cancel":
         world.roster.drop(action.run)

@@ -145,6 +145,11 @@ class Trial:
             for entry in self._journal
         )
 
+    def settled(self) -> set[RunKey]:
+        """Runs that were on sufferance, and have got in this trial what they were promised."""
+        acts = (entry.action for entry in self._journal if isinstance(entry, Acted))
+        return {action.run for action in acts if action.kind == "Settle"}
+
     def disturbed(self) -> set[RunKey]:
         """Runs whose promises count on what leases that opened or a promise that moved took a part of.
 

@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from jobtree.api.quantities import HOUR, MINUTE
+from jobtree.api.budget import Budget
+from jobtree.api.quantities import HOUR, MINUTE, SECOND
 from jobtree.core.lottery import hold, nonce_for
 from jobtree.core.record import verify
 from jobtree.core.reservations import to_wire
@@ -259,6 +260,38 @@ def test_15_provisional_work_is_in_nobodys_way_twice_here_and_where_it_is_promis
     lab.live(3 * HOUR)
     assert [lab[name].phase for name in ("passing", "next")] == ["Running", "Running"], lab.story
     assert not any(one.decision.losers for one in lab.lotteries)
+
+
+def settling(owner: str, *budgets: Budget) -> Lab:
+    """A provisional Run whose promise is due in two hours, and nobody any longer to whom it gave way."""
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 8), *budgets, budget("g", envelope(8, start=HOUR)))
+    lab.submit(run("long", "org:a", 8))
+    lab.submit(run("guest", "g", 8, at=1, max_duration="1h"))
+    lab.submit(run("passing", owner, 8, at=2, checkpoint="10m"))
+    assert (lab["passing"].provisional, lab.promised_at("passing")) == (True, 2 * HOUR)
+    lab.advance(MINUTE)
+    lab.world.drop_run(("ns", "guest"))
+    lab.settle()
+    return lab
+
+
+@pytest.mark.parametrize("name", ["q1", "q2", "q3", "q4", "q5", "q6"])
+def test_15_who_settles_on_its_promise_is_not_drawn_at_that_instant(name: str) -> None:
+    lab = settling("org:p", budget("org:p", 8), budget("org:q", 8))
+    lab.submit(run(name, "org:q", 8, at=MINUTE))
+    assert (lab.promised_at(name), lab.promise(name).level) == (2 * HOUR, 2)
+    lab.live(2 * HOUR)
+    assert [lab[one].phase for one in ("passing", name, "long")] == ["Running", "Running", "Reserved"]
+
+
+def test_15_money_is_not_recalled_from_who_settles_on_its_promise_at_that_instant_but_then() -> None:
+    lab = settling("org:kin", budget("org"), budget("org:kin"), budget("org:own", 8))
+    lab.put(nodes("nv-b", 1))
+    lab.world.tick(T0 + 2 * HOUR)
+    lab.submit(run("own", "org:own", 8, at=2 * HOUR))
+    assert (lab["passing"].phase, lab["passing"].unpaid, lab["own"].phase) == ("Running", 0, "Reserved")
+    lab.live(2 * HOUR + SECOND)
+    assert (lab["passing"].unpaid, lab["own"].phase) == (8, "Running"), lab.story
 
 
 def test_15_too_close_to_the_promise_nothing_starts_provisionally() -> None:
