@@ -8,10 +8,13 @@ Cancelled), else a censored one: the Run would have gone on for longer than that
 ``Survival`` is the product-limit estimate over such observations, in integers. Asked about a Run that has
 run for some time already it answers on that condition, so a long job is not expected to end soon just
 because most are short; and where nothing observed lasted so long, it has no answer.
+
+Of very many Runs of a size the last ones say how long the next will take.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from heapq import nlargest
 from itertools import groupby, zip_longest
 from operator import itemgetter
 
@@ -20,6 +23,7 @@ from jobtree.core.lease import Lease
 
 OWN_ENDS = frozenset({"Completed", "Failed", "Cancelled"})
 LEAST_ENDS = 5  # fewer Runs that ended say nothing about the next
+MOST_SEEN = 1000  # of one owner and size that count, of Runs that were the last to end
 WHOLE = 1 << 40
 
 Observation = tuple[int, bool]  # for how long, and whether the work ended then
@@ -33,11 +37,13 @@ def size_class(gpus: int) -> int:
 class Past:
     """What closed leases tell of one Run."""
 
-    __slots__ = ("ends", "starts")
+    __slots__ = ("ends", "known", "last", "starts")
 
     def __init__(self) -> None:
         self.starts: dict[int, int] = {}  # GPUs by the instant of an admission
         self.ends: dict[int, bool] = {}  # whether the work ended at that instant
+        self.last = 0  # the latest of them
+        self.known: list[tuple[int, Observation]] | None = None  # its admissions, once somebody asked
 
     def admissions(self) -> Iterator[tuple[int, Observation]]:
         """Size class, duration, and whether it was the work that ended it."""
@@ -60,6 +66,7 @@ class History:
         if lease.reason == "Start" and lease.role != "Spare":
             past.starts[lease.start] = past.starts.get(lease.start, 0) + lease.gpus
         past.ends[end] = past.ends.get(end, False) or reason in OWN_ENDS
+        past.last, past.known = max(past.last, end), None
 
     def drop(self, lease: Lease, end: int) -> None:
         """A lease has left the ledger: a world that is read anew does not know of it either."""
@@ -71,22 +78,29 @@ class History:
             if past.starts[lease.start] <= 0:
                 del past.starts[lease.start]
         past.ends.pop(end, None)
+        past.last, past.known = max(past.ends, default=0), None
         if not past.ends:
             del self.by_owner[lease.owner][lease.uid]
 
     def forget(self, before: int) -> None:
         """Runs whose last lease ended before that instant are no longer in the ledger."""
         for runs in self.by_owner.values():
-            for uid in [uid for uid, past in runs.items() if max(past.ends) < before]:
+            for uid in [uid for uid, past in runs.items() if past.last < before]:
                 del runs[uid]
 
     def of(self, owner: str) -> dict[int, list[Observation]]:
         """The owner's observations by size class."""
-        found: dict[int, list[Observation]] = {}
-        for past in self.by_owner.get(owner, {}).values():
-            for size, observation in past.admissions():
-                found.setdefault(size, []).append(observation)
-        return found
+        found: dict[int, list[tuple[int, str, Observation]]] = {}
+        for uid, past in self.by_owner.get(owner, {}).items():
+            if past.known is None:
+                past.known = list(past.admissions())
+            for size, observation in past.known:
+                found.setdefault(size, []).append((past.last, uid, observation))
+        return {size: [one for *_, one in last_of(seen)] for size, seen in found.items()}
+
+
+def last_of(seen: list[tuple[int, str, Observation]]) -> list[tuple[int, str, Observation]]:
+    return seen if len(seen) <= MOST_SEEN else nlargest(MOST_SEEN, seen)
 
 
 class Survival:

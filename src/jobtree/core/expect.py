@@ -35,6 +35,7 @@ MOST_COURSES = COURSES - 1  # that must have a Run start: durations seen so far 
 STANDS = 20  # a forecast may be as old as this part of the wait that it foresees
 MOST_DOMAINS = 12  # that one Run is tried in
 MOST_TURNS = 256
+MANY_LOOKS = 100_000  # for every so many a forecast stands as long again: dear ones are not made so often
 MOST_LOOKS = 500_000  # at stays of others: who waits behind so many gets no answer, and no plan waits for one
 
 
@@ -94,7 +95,8 @@ class Expectations:
     def stands(self) -> bool:
         """Whether it may be asked on: little has changed since, measured by how long there is to wait."""
         world, age = self._world, self._world.now - self._at
-        return self._hopes == world.hopes and age * STANDS <= self._typical_wait
+        dear = 1 + self._looks // MANY_LOOKS
+        return self._hopes == world.hopes and age * STANDS <= self._typical_wait * dear
 
     def _courses_of(self, state: RunState) -> list[int]:
         """The instants at which it may start, sorted; who waits since the last look is behind all others."""

@@ -2,9 +2,11 @@
 
 from itertools import permutations
 
+import msgspec
 import pytest
 
 from jobtree.api.lease import ClosureReason, OpenReason, Role
+from jobtree.core import durations
 from jobtree.core.durations import WHOLE, History, Survival, size_class
 from jobtree.core.lease import Lease
 
@@ -63,6 +65,20 @@ def test_all_leases_of_a_start_count_as_its_size_but_spares() -> None:
         (lease(3, 0, role="Spare"), 10, "Completed"),
     )
     assert found == {4: [(10, True)]}
+
+
+def test_of_very_many_the_last_ones_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those of another size are not crowded out by them."""
+    monkeypatch.setattr(durations, "MOST_SEEN", 2)
+    history = History()
+    for number, (gpus, start, end) in enumerate([(64, 0, 5), (8, 0, 40), (8, 0, 10), (8, 20, 50)]):
+        one = msgspec.structs.replace(lease(number, start, gpus=gpus), uid=f"uid-{number}")
+        history.close(one, end, "Completed")
+        assert history.of("org:a")  # asked in between, it still hears of what comes
+    assert {size: sorted(seen) for size, seen in history.of("org:a").items()} == {
+        6: [(5, True)],
+        3: [(30, True), (40, True)],
+    }
 
 
 def test_what_was_stopped_would_have_gone_on() -> None:

@@ -137,6 +137,18 @@ def test_a_forecast_is_asked_on_while_little_has_changed() -> None:
     assert not shared.stands()
 
 
+def test_a_dear_forecast_stands_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
+    lab.submit(run("holder", "org:a", 8, max_duration="10h"))
+    lab.submit(*(run(f"w{number}", "org:a", 8, at=1, max_duration="10h") for number in range(3)))
+    shared = Expectations(lab.world)
+    shared.start_of(lab["w0"])
+    lab.live(2 * HOUR)
+    assert not shared.stands()
+    monkeypatch.setattr(expect, "MANY_LOOKS", 10)
+    assert shared.stands()
+
+
 def test_a_forecast_does_not_outlive_a_change_of_nodes() -> None:
     lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
     lab.submit(run("holder", "org:a", 8, max_duration="10h"))
