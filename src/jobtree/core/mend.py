@@ -5,8 +5,6 @@ read anew from its objects, where all are looked at, plans the same. What a Run 
 until its own promise is due.
 """
 
-from operator import itemgetter
-
 from jobtree.core.giveway import requeue
 from jobtree.core.jointly import look_again
 from jobtree.core.reasons import Reason, Why
@@ -60,5 +58,4 @@ def look_again_from_outside(trial: Trial, state: RunState, reason: Reason) -> No
 
 def promised(world: World) -> list[RunState]:
     """Runs with a promise, in the order in which the promises were made."""
-    found = [(state.promise.rank, state) for state in world.runs.values() if state.promise is not None]
-    return [state for _, state in sorted(found, key=itemgetter(0))]
+    return [world.runs[order[1:]] for _, _, order in world.ranks]

@@ -54,6 +54,10 @@ class Strangers:
         for pod in self._on_node.get(node, {}).values():
             self._world.fleet.load_foreign(node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
 
+    def forget_run(self, uid: str) -> None:
+        """Nothing will be told of that Run again."""
+        self._namespaces.pop(uid, None)
+
     def know_run(self, uid: str, namespace: str) -> None:
         """There is such a Run, or was, as a lease says: pods of its namespace that name it are Jobtree's."""
         if uid not in self._namespaces:

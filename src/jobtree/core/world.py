@@ -8,7 +8,7 @@ on the world itself and takes them back: what ``holdings`` does to leases, ``pro
 What happened since the last plan, and the next one must look at, is noted here until a plan is carried out.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from jobtree.api.budget import Budget
 from jobtree.api.lease import Lease as WireLease
@@ -199,6 +199,11 @@ class World:
         carried.see_gone(self.ledger, self.holdings.run_of(lease), lease)
         self.history.drop(lease, end)
         self.intake.closed.discard(lease.name)
+
+    def forget_run(self, uid: str, leases: Iterable[str]) -> None:
+        """Nothing will be told again of a Run that is gone, nor of these leases, which are closed."""
+        self.strangers.forget_run(uid)
+        self.intake.closed.difference_update(leases)
 
     # Carrying out a plan
 

@@ -42,6 +42,7 @@ class Jobtree(Simulation):
         self._declared = declared(scene.trace, scene.habits)
         self._widths: dict[int, int] = {}
         self._leases: dict[str, Lease] = {}
+        self._closed: dict[int, list[str]] = {}  # names of leases that Runs which are there had before
         self._provisional: set[int] = set()
 
     # What happens
@@ -86,7 +87,7 @@ class Jobtree(Simulation):
         created = format_time(self.trace.submit[job] + self.scene.epoch)
         return Run(
             metadata=ObjectMeta(
-                name=str(job), namespace=NAMESPACE, uid=f"{job:08d}-trace", creation_timestamp=created
+                name=str(job), namespace=NAMESPACE, uid=uid_of(job), creation_timestamp=created
             ),
             spec=RunSpec(
                 owner=self.scene.owners[self.trace.team[job]],
@@ -102,6 +103,7 @@ class Jobtree(Simulation):
         before = self._widths.get(job, 0)
         for closing in action.closes:
             self._hold(self._leases.pop(closing.lease), closing.at - self.scene.epoch, -1)
+            self._closed.setdefault(job, []).append(closing.lease)
         for lease in action.opens:
             self._leases[lease.name] = lease
             self._hold(lease, at, 1)
@@ -172,3 +174,8 @@ class Jobtree(Simulation):
         self._provisional.discard(job)
         del self._work[job], self._widths[job]
         self.world.drop_run(run)
+        self.world.forget_run(uid_of(job), self._closed.pop(job, ()))
+
+
+def uid_of(job: int) -> str:
+    return f"{job:08d}-trace"

@@ -41,6 +41,7 @@ from jobtree.replay.ground import made_up, made_up_budgets
 from jobtree.replay.jobtree_policy import Jobtree
 from jobtree.replay.saved import run
 from jobtree.replay.scene import Scene
+from jobtree.replay.workload import Habits
 
 Event = Callable[[], object]
 SAME = 1.3  # the size does not matter
@@ -232,6 +233,23 @@ def a_replay(size: int) -> Event:
     return partial(run, Jobtree(Scene(trace, ground.nodes, budgets, owners, ground.epoch)))
 
 
+def some_crowded_instants(size: int) -> Event:
+    """Of a replay on a fleet that is too small: so many more wait, for one another's money and places."""
+    trace = made_up_trace(1_000, 128, 300)
+    ground = made_up(16, 8, 2)
+    budgets, owners = made_up_budgets(trace, ground.gpus, {})
+    habits = Habits(notice=True)
+    crowded = Jobtree(Scene(trace, ground.nodes, budgets, owners, ground.epoch, habits))
+    while len(crowded.world.queue) < 3 * size:
+        assert crowded.step()
+
+    def go_on() -> None:
+        for _ in range(20):
+            crowded.step()
+
+    return go_on
+
+
 FEW, MANY = 4, 16
 ROWS: dict[str, list[tuple[Callable[[int], Event], float]]] = {
     "DECIDE_MS": [(an_arrival, SAME), (a_wide_arrival, LINEAR)],
@@ -253,6 +271,7 @@ ROWS: dict[str, list[tuple[Callable[[int], Event], float]]] = {
 BESIDES: list[tuple[Callable[[int], Event], float]] = [  # what is bound elsewhere, or not by a time
     (an_end_while_many_wait, SAME),
     (a_replay, LINEAR),
+    (some_crowded_instants, LINEAR),
 ]
 
 

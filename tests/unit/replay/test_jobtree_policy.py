@@ -131,3 +131,13 @@ def test_with_notice_a_lottery_costs_no_work() -> None:
         lost[notice] = meter.stops["RandomPreempt"].lost
     assert lost[False] > 0
     assert lost[True] == 0
+
+
+def test_nothing_is_left_of_runs_that_are_gone() -> None:
+    replayed = Jobtree(busy_day(1))
+    world = replayed.world
+    while replayed.step():
+        there = {lease.rsplit("-", 2)[0] for lease in world.intake.closed}
+        assert there <= {name for _, name in world.runs}
+    assert not world.runs
+    assert not world.intake.closed
