@@ -8,7 +8,6 @@ seconds, so that others on the machine count less, and bytes that each Run alive
 
 import argparse
 import sys
-import time
 import tracemalloc
 from array import array
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from random import Random
 
 import msgspec
 
-from benchmarks.replay import TRACES, part_of
+from benchmarks.replay import TRACES, Clock, part_of
 from jobtree.replay.ground import made_up, made_up_budgets
 from jobtree.replay.jobtree_policy import Jobtree
 from jobtree.replay.saved import run
@@ -96,9 +95,9 @@ def scene(row: Row, jobs: int) -> Scene:
 
 def measured(row: Row, jobs: int, most_seconds: float) -> str:
     simulation = Jobtree(scene(row, jobs))
-    began = time.process_time()
-    done = run(simulation, watch=lambda _: time.process_time() - began > most_seconds)
-    seconds = time.process_time() - began
+    clock = Clock(row.name, most_seconds)
+    done = run(simulation, watch=clock)
+    seconds = clock.seconds()
     state = "" if done else f", {simulation.meter.finished:,} of them done"
     bar = f"at most {row.most_seconds} s for all of them"
     return f"{len(simulation.trace):7,} {row.name:46} {seconds:7.1f} s{state}  ({bar})"
