@@ -12,6 +12,9 @@ back, so it is early or late by more than its own courses differ. Experience say
   passed: who still waits is evidence, too, else only the lucky would count. Likewise p90. So half
   of the starts come by p50 and nine in ten by p90, whatever the mixture gets wrong; also where many
   start at the very instant that was promised, and no single instant has half of the starts before it.
+- Runs that are told within minutes of each other share one fate, and nothing has come of the first when the
+  last is told. Beyond ``BURST`` of them, each is told a p90 from a little later in the mixture than the one
+  before: all of them together would be too much to lose on one guess.
 
 All in integers, from nothing but what was told and what came of it: who reads it again knows the same.
 """
@@ -31,6 +34,8 @@ MOST = 200  # tellings that count
 PRIOR = 12  # tellings that the courses of a forecast weigh as much as
 LEAST_MEAN = 15 * MINUTE  # waits are not told finer than that
 PARTS = 1000
+BURST = 4  # tellings within LEAST_MEAN that are nothing unusual
+HEDGE = 15  # of PARTS: what each further one of them moves the next p90
 STEP = 50  # of PARTS: what one telling moves the next
 MOST_LEVEL = 2 * PARTS  # a burst of Runs that share one fate is no reason to tell the next of years
 
@@ -91,6 +96,7 @@ class Experience:
         self._begun: dict[RunKey, RunKey] = {}  # the same, of those that began at this instant
         self._begun_at = 0
         self._told: dict[RunKey, Told] = {}
+        self._recent: list[int] = []  # when others were told
         self._known: list[RunKey] = []  # those that started, and count
         self._ratios: list[int] = []  # their waits in proportion to what their forecast gave, sorted
         self._read: list[tuple[RunKey, Told]] = []
@@ -106,6 +112,7 @@ class Experience:
         if run not in self._waiting:
             self._waiting[run] = name
             self._told[name] = told
+            self._recent.append(told.at)
             self._half.expect(name, told.p50)
             self._most.expect(name, told.p90)
 
@@ -180,7 +187,10 @@ class Experience:
         waits = [at - now for at in courses]
         mean = max(LEAST_MEAN, sum(waits) // len(waits))
         mixture = Mixture(waits, mean, self._ratios)
-        half, most = (now + mixture.part(aim.level) for aim in (self._half, self._most))
+        self._recent = [at for at in self._recent if now - at <= LEAST_MEAN]
+        hedge = HEDGE * max(0, len(self._recent) - BURST)
+        half = now + mixture.part(self._half.level)
+        most = now + mixture.part(min(MOST_LEVEL, self._most.level + hedge))
         p50 = min(latest, half)
         return Expected(p50, min(latest, max(half, most)), now + mean)
 

@@ -160,3 +160,13 @@ def test_short_waits_are_not_told_too_finely() -> None:
         book.now += 24 * HOUR
     assert found.mean - (book.now - 24 * HOUR) == 15 * MINUTE
     assert book.experience.likely(book.now, [book.now] * 23, LATEST).p90 >= book.now + HOUR
+
+
+def test_the_last_of_a_burst_are_told_a_later_p90_than_the_first() -> None:
+    book = Book()
+    found = [(book.ask(), book.tell())[0] for _ in range(15)]
+    assert len({one.p50 for one in found}) == 1
+    assert [one.p90 for one in found[:5]] == [found[0].p90] * 5
+    assert found[-1].p90 > found[0].p90
+    book.now += HOUR  # the burst is over
+    assert book.ask().p90 - book.now == found[0].p90
