@@ -1,12 +1,14 @@
 """Reservations: a promise is made, kept, moved earlier, or slips with a reason (R1, R5, R9)."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from operator import attrgetter
 
 import msgspec
 
 from jobtree.core.foresee import Foresight, Outlook
 from jobtree.core.horizon import is_kept
+from jobtree.core.lease import EnvelopeKey
 from jobtree.core.lottery import commitment_of, nonce_for
 from jobtree.core.promise import FREE, LOTTERY, Promise, Rank, Slip, add_slip
 from jobtree.core.purse import Split, funding_at
@@ -189,18 +191,36 @@ def is_news(before: Promise, after: Promise) -> bool:
 
 
 def refund(trial: Trial, state: RunState) -> bool:
-    """Count on other payers where those that a promise counts on cannot pay it any longer, but others can."""
+    """Count on other payers, or on others of them for more, where one cannot pay its part any longer."""
     world, promise = trial.world, state.promise
-    if promise is None or promise.at is None:
+    if promise is None or promise.at is None or pay_their_parts(world, state, promise):
         return False
-    at, payers = max(promise.at, world.now), frozenset(key for key, _ in promise.funding)
-    terms = (world, state, promise.width, promise.pod_size, at, promise.rank)
-    if not funding_at(*terms, only=payers)[1]:
+    split, lacking = funding_then(world, state, promise, frozenset(key for key, _ in promise.funding))
+    if lacking:
+        split, _ = funding_then(world, state, promise, payers_there(world, state, promise))
+    if split == promise.funding:
         return False
-    split, _ = funding_at(*terms, only=payers_there(world, state, promise))
     after = msgspec.structs.replace(promise, funding=split)
     trial.act("Move", state, world.now, Why(Reason.FUNDING_LOST, promise.name), promise=after)
     return True
+
+
+def pay_their_parts(world: World, state: RunState, promise: Promise) -> bool:
+    """Whether each payer that a promise counts on can pay as much as it does, and all of them together."""
+    parts = [(frozenset((key,)), gpus) for key, gpus in promise.funding]
+    if len(parts) > 1:
+        parts.append((frozenset(key for key, _ in promise.funding), promise.width))
+    at = max(promise.at or 0, world.now)
+    terms = (promise.pod_size, at, promise.rank)
+    return not any(funding_at(world, state, gpus, *terms, only=payers)[1] for payers, gpus in parts)
+
+
+def funding_then(
+    world: World, state: RunState, promise: Promise, payers: AbstractSet[EnvelopeKey] | None
+) -> tuple[Split, int]:
+    """Who of these would pay when the promise is due, and what they lack."""
+    at = max(promise.at or 0, world.now)
+    return funding_at(world, state, promise.width, promise.pod_size, at, promise.rank, only=payers)
 
 
 def broken(world: World, state: RunState) -> Reason | None:

@@ -52,3 +52,14 @@ def test_what_a_promise_held_is_not_recalled_at_the_instant_of_its_start_but_fro
     assert (lab["older"].phase, lab["older"].unpaid, lab["younger"].phase) == ("Running", 0, "Reserved")
     lab.advance(3 * HOUR)
     assert (lab["older"].phase, lab["younger"].phase) == ("Reserved", "Running"), lab.story
+
+
+def test_a_promise_counts_on_one_payer_for_more_where_another_has_not_its_part_any_longer() -> None:
+    lab = Lab(nodes("nv-a", 4), *siblings(a=8, b=16, z=0), budget("other", 8))
+    lab.submit(run("on-b", "org:b", 16, max_duration="2h"), run("apart", "other", 8, max_duration="2h"))
+    lab.submit(run("gang", "org:z", 16, at=1, max_duration="9h"))
+    assert lab.promise("gang").funding == ((("org-a", "main"), 8), (("org-b", "main"), 8))
+    lab.put(budget("org:a", 1))
+    lab.settle()
+    assert (lab.promised_at("gang"), lab.promise("gang").funding) == (2 * HOUR, ((("org-b", "main"), 16),))
+    assert lab.promise("gang").slips == ()
