@@ -42,7 +42,9 @@ def recallable(
                     if held.run is not None and not held.run.lends_back(at):
                         continue
                     if rank is None or held.run is None or not held.run.yields_to(rank):
-                        found.append((FOREVER if held.known_end is None else held.known_end, lease.charge))
+                        lapse = envelope.lapses.get(lease.name)
+                        end = held.known_end if lapse is None else lapse.at
+                        found.append((FOREVER if end is None else end, lease.charge))
         for promise in family_promises(world, envelope, rank):
             if promise.run != run and recall_from(world, promise) <= at:
                 end = FOREVER if promise.end is None else promise.end

@@ -160,8 +160,11 @@ def move(trial: Trial, state: RunState, before: Promise, after: Promise, reason:
 
 
 def find_date(trial: Trial, state: RunState, size: int) -> None:
-    """Something new is known: perhaps a promise without a date gets one, behind all that have one (R9)."""
-    world, before = trial.world, state.promise
+    """Something new is known: perhaps a promise without a date gets one, behind all that have one (R9).
+
+    A date that does not stand once it is promised is none: else it would be found and lost again for ever.
+    """
+    world, before, mark = trial.world, state.promise, trial.mark()
     assert before is not None
     blank = msgspec.structs.replace(before, pod_size=size)
     after = filled(world, state, blank, look(world, state, size, None, hoped_from(world, before)))
@@ -169,6 +172,8 @@ def find_date(trial: Trial, state: RunState, size: int) -> None:
         (after,) = behind_all(world, [state], [after])
     if is_news(before, after):
         trial.act("Move", state, world.now, Why(Reason.RESERVED, before.name), promise=after)
+        if broken(world, state) is not None:
+            trial.rollback(mark)
 
 
 def behind_all(world: World, party: Sequence[RunState], promises: Sequence[Promise]) -> list[Promise]:

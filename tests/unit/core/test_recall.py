@@ -1,7 +1,8 @@
 """A promise of an owner's own Run counts on what its family will give back (C11, R3)."""
 
 from jobtree.api.quantities import HOUR, MINUTE, SECOND
-from tests.unit.core.build import H100, budget, cap, envelope, nodes, run
+from jobtree.core.recall import given_back, recallable
+from tests.unit.core.build import H100, T0, budget, cap, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
 NOTICE = 30 * MINUTE  # for so long whoever was promised a start keeps its money
@@ -94,3 +95,18 @@ def test_a_start_that_was_just_kept_is_counted_on_no_sooner_than_it_may_be_recal
     lab.live(2 * HOUR + SECOND)
     assert (lab["own"].phase, lab["kin"].unpaid) == ("Running", 8)
     assert not [line for line in lab.story if "CrowdedOut" in line]
+
+
+def test_what_a_relative_holds_on_sufferance_comes_back_once_then_its_promise_does() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("rich", 64), *FAMILY)
+    lab.submit(run("first", "rich", 8, max_duration="2h"))
+    lab.submit(run("gang", "rich", 16, at=1, max_duration="1h"))
+    lab.submit(run("passing", "org:kin", 8, at=2, checkpoint="30m"))
+    assert (lab["passing"].provisional, lab.promised_at("passing")) == (True, 3 * HOUR)
+    own = lab.world.ledger.envelopes["org-own", "main"]
+
+    def back(at: int) -> int:
+        instant = T0 + at
+        return given_back(recallable(lab.world, [own], instant, ("ns", "own"), None), instant)
+
+    assert [back(at) for at in (2 * HOUR, 3 * HOUR, 3 * HOUR + NOTICE)] == [8000, 0, 8000]
