@@ -59,7 +59,7 @@ BASES = (
             "philly_vc4",
             PHILLY,
             load,
-            jobs=600,
+            jobs=1200,
             thinned=True,
         )
         for load in (70, 90, 110)
