@@ -33,6 +33,8 @@ class Line:
         self._sleepers = Sleepers()
         self._came: set[Order] = set()  # into the queue, since this round of asking began
         self._left: set[Order] = set()
+        self._woken: set[Order] = set()  # since it was last listed who is to be asked
+        self._gains: list[int] = []  # of all flavors then
         self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
         self._kept: list[tuple[int, str]] = []  # when money of the flavor may be recalled that was promised
 
@@ -60,7 +62,9 @@ class Line:
     def wake(self, state: RunState) -> None:
         """Something about a Run in the queue changed: it is asked whatever comes free."""
         self._sleepers.wake(state.order)
-        self._awake[state.order] = None
+        if state.order not in self._awake:
+            self._awake[state.order] = None
+            self._woken.add(state.order)
 
     def lay_to_rest(self, state: RunState) -> None:
         """A Run in the queue was asked: most need not be asked again until something could help them."""
@@ -75,9 +79,20 @@ class Line:
 
     def to_ask(self, most: Callable[[Like], int]) -> list[Order]:
         """Who is to be asked in this round, in order, if at most so many GPUs could be there for each."""
-        gained = {one.name for one in self._world.fleet.flavors.values() if one.weighed != one.gains}
+        flavors = self._world.fleet.flavors.values()
+        self._woken, self._gains = set(), [one.gains for one in flavors]
+        gained = {one.name for one in flavors if one.weighed != one.gains}
         asked = {*self._awake, *self._sleepers.roused(most, gained)} - self._came
         return sorted(asked)
+
+    def has_grown(self, order: Order) -> bool:
+        """Whether somebody behind that one may be to be asked who was not when it was last listed."""
+        self._woken = {one for one in self._woken if one > order}
+        return bool(self._woken) or self._gains != [one.gains for one in self._world.fleet.flavors.values()]
+
+    def still_asked(self, order: Order, most: Callable[[Like], int]) -> bool:
+        """Whether one of those who were to be asked is to be asked still."""
+        return order in self._awake or self._sleepers.rises(order, most)
 
     def note_wishes(self, state: RunState) -> None:
         """A running Run may be wider than it wants to be now, or want more than it has (E1, E2)."""

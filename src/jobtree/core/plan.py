@@ -290,7 +290,8 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
             order = turns.popleft()
             state = world.runs[order[1:]]
             flavor = world.fleet.flavor(state.flavor)
-            if not state.queued or seen.get(state.key, state.seen) == flavor.gains:
+            asked = state.queued and seen.get(state.key, state.seen) != flavor.gains
+            if not asked or not world.line.still_asked(order, chances.most):
                 continue
             mark, verdict = trial.mark(), None
             if in_gang(state):
@@ -300,7 +301,8 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
             seen[state.key] = flavor.gains
             if trial.mark() != mark:
                 changed, chances = True, Chances(world)
-                turns = deque(one for one in world.line.to_ask(chances.most) if one > order)
+                if world.line.has_grown(order):
+                    turns = deque(one for one in world.line.to_ask(chances.most) if one > order)
             if verdict is not None:
                 refused[state.key] = verdict
         mark = trial.mark()

@@ -62,6 +62,11 @@ class Sleepers:
             if not needs:
                 del self._needs[like]
 
+    def rises(self, order: Order, most: Callable[[Like], int]) -> bool:
+        """Whether this one sleeps and needs no more GPUs than could be there for its like."""
+        found = self._likes.get(order)
+        return found is not None and found[1] <= most(found[0])
+
     def roused(self, most: Callable[[Like], int], flavors: Container[str]) -> Iterator[Order]:
         """Those of these flavors who need no more GPUs than ``most`` says could be there for their like."""
         for like, needs in self._needs.items():

@@ -61,6 +61,7 @@ class Trial:
     def __init__(self, world: World) -> None:
         self.world = world
         self._journal: list[Entry] = []
+        self._settles: list[int] = []  # where in it Runs settle on what they were promised
 
     def mark(self) -> int:
         return len(self._journal)
@@ -68,6 +69,8 @@ class Trial:
     def rollback(self, mark: int = 0) -> None:
         """Undo everything since the mark, newest first."""
         journal, world = self._journal, self.world
+        while self._settles and self._settles[-1] >= mark:
+            self._settles.pop()
         while len(journal) > mark:
             entry = journal.pop()
             if isinstance(entry, Acted):
@@ -131,6 +134,8 @@ class Trial:
     def act(self, kind: ActionKind, state: RunState, at: int, cause: Why, **details: Any) -> None:  # noqa: ANN401  fields of Action
         """Begin an action: what opens and closes for this Run from here on is part of it."""
         action = Action(kind, state.key, at, cause, **details)
+        if kind == "Settle":
+            self._settles.append(len(self._journal))
         self._journal.append(Acted(state, action, state.progress()))
         transition(self.world, state, action)
 
@@ -147,8 +152,8 @@ class Trial:
 
     def settled(self) -> set[RunKey]:
         """Runs that were on sufferance, and have got in this trial what they were promised."""
-        acts = (entry.action for entry in self._journal if isinstance(entry, Acted))
-        return {action.run for action in acts if action.kind == "Settle"}
+        entries = [self._journal[place] for place in self._settles]
+        return {entry.action.run for entry in entries if isinstance(entry, Acted)}
 
     def disturbed(self) -> set[RunKey]:
         """Runs whose promises count on what leases that opened or a promise that moved took a part of.
