@@ -12,7 +12,7 @@ What is told follows from these courses and from what came of earlier tellings (
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from jobtree.api.quantities import MILLI
@@ -28,7 +28,7 @@ from jobtree.core.promise import Promise
 from jobtree.core.reach import pays_in
 from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
-from jobtree.core.stays import Stay, Steps, first_around, first_behind, instants, sweep
+from jobtree.core.visits import Steps, Visit, first_around, first_behind, instants, sweep
 from jobtree.core.world import World
 
 MOST_COURSES = COURSES - 1  # that must have a Run start: durations seen so far are not all there are
@@ -36,11 +36,13 @@ STANDS = 20  # a forecast may be as old as this part of the wait that it foresee
 MOST_DOMAINS = 12  # that one Run is tried in
 MOST_TURNS = 256
 MANY_LOOKS = 100_000  # for every so many a forecast stands as long again: dear ones are not made so often
-MOST_LOOKS = 500_000  # at stays of others: who waits behind so many gets no answer, and no plan waits for one
+MOST_LOOKS = (
+    500_000  # at visits of others: who waits behind so many gets no answer, and no plan waits for one
+)
 
 
 class Query:
-    """One waiting Run's question: what it needs, and when each domain would have that, stays apart."""
+    """One waiting Run's question: what it needs, and when each domain would have that, visits apart."""
 
     def __init__(self, state: RunState, promise: Promise, domains: Sequence[Domain], notice: int) -> None:
         shape = state.shape
@@ -69,12 +71,12 @@ class Expectations:
         self._payable: dict[tuple[str, str, frozenset[Selector]], bool] = {}
         self._told: set[tuple[str, str]] = set()  # domains where something is known of somebody
         self._funds: dict[EnvelopeKey, list[Steps]] = {}
-        self._placed: list[dict[tuple[str, str], list[Stay]]] = [{} for _ in range(COURSES)]
-        self._paid: list[dict[EnvelopeKey, list[Stay]]] = [{} for _ in range(COURSES)]
+        self._placed: list[dict[tuple[str, str], list[Visit]]] = [{} for _ in range(COURSES)]
+        self._paid: list[dict[EnvelopeKey, list[Visit]]] = [{} for _ in range(COURSES)]
         self._answers: dict[RunKey, tuple[Promise | None, list[int]]] = {}
         self._at, self._hopes = world.now, world.hopes
         self._played, self._typical_wait = False, 0
-        self._looks = 0  # at stays of waiting Runs so far
+        self._looks = 0  # at visits of waiting Runs so far
 
     def start_of(self, state: RunState) -> Expected | None:
         """By when it starts as likely as not, and nine times in ten; None where nobody can say."""
@@ -158,10 +160,10 @@ class Expectations:
         self, number: int, promise: Promise, chosen: Sequence[tuple[str, int]], start: int, end: int
     ) -> None:
         for name, gpus in chosen:
-            stays = self._placed[number].setdefault((promise.flavor, name), [])
-            insort(stays, Stay(end, start, gpus))
+            visits = self._placed[number].setdefault((promise.flavor, name), [])
+            insort(visits, Visit(end, start, gpus))
         for key, gpus in promise.funding:
-            self._paid[number].setdefault(key, []).append(Stay(end, start, gpus))
+            self._paid[number].setdefault(key, []).append(Visit(end, start, gpus))
 
     # Places
 
@@ -238,14 +240,14 @@ class Expectations:
 
         What comes ``before`` is enough: later ones are not looked for.
         """
-        stays = self._placed[number].get((domain.flavor, domain.name), ())
-        if not stays:
+        visits = self._placed[number].get((domain.flavor, domain.name), ())
+        if not visits:
             return max(at, self._first_times(query, domain, needed)[number])
-        self._looks += len(stays)
+        self._looks += len(visits)
         room, size = self._room(domain, query.demand)[number], query.promise.pod_size
         if query.stay == FOREVER:
-            return first_behind(at, room, stays, size, needed, before)
-        return first_around(at, room, stays, size, needed, query.stay, before)
+            return first_behind(at, room, visits, size, needed, before)
+        return first_around(at, room, visits, size, needed, query.stay, before)
 
     def _room(self, domain: Domain, demand: Demand) -> list[Steps]:
         """Pods that fit into a domain, from instant to instant, in every course."""
@@ -254,17 +256,20 @@ class Expectations:
         if known is None:
             nodes = domain.usable_nodes(demand)
             ends_of = self._lifetimes.ends
-            held = [(node, ends_of(run), gpus) for node in nodes for run, gpus in self._on(domain, node)]
-            free = {node: domain.nodes[node].free for node in nodes}
-            for node in nodes:
+            held = [
+                (place, ends_of(run), gpus)
+                for place, node in enumerate(nodes)
+                for run, gpus in self._on(domain, node)
+            ]
+            free = [domain.nodes[node].free for node in nodes]
+            for place, node in enumerate(nodes):
                 for name in self._world.by_node.get(node, ()):
                     lease = self._world.held[name].lease
                     if lease.role == "Opportunistic":  # it stands in nobody's way
                         mask = dict(lease.slots)[node] & ~domain.nodes[node].spare
-                        free[node] += mask.bit_count()
+                        free[place] += mask.bit_count()
             known = self._rooms[key] = [
-                sweep(free, [(ends[number], node, gpus) for node, ends, gpus in held], demand.size)
-                for number in range(COURSES)
+                sweep(free, in_order(number, held), demand.size) for number in range(COURSES)
             ]
         return known
 
@@ -315,23 +320,28 @@ class Expectations:
         if not envelope.open_at(at):
             return 0
         times, gpus = self._fund(envelope)[number]
-        stays = self._paid[number].get(envelope.key, ())
-        self._looks += len(stays)
-        taken = sum(one.gpus for one in stays if one.start <= at < one.end)
+        visits = self._paid[number].get(envelope.key, ())
+        self._looks += len(visits)
+        taken = sum(one.gpus for one in visits if one.start <= at < one.end)
         return max(0, gpus[bisect_right(times, at) - 1] - taken)
 
     def _fund(self, envelope: EnvelopeState) -> list[Steps]:
         """GPUs that an envelope has left, from instant to instant, in every course."""
         known = self._funds.get(envelope.key)
         if known is None:
-            free = {"": envelope.account.free_charge() // MILLI}
+            free = [envelope.account.free_charge() // MILLI]
             ends_of = self._lifetimes.ends
-            held = [(ends_of(lease.run), lease.charge // MILLI) for lease in envelope.leases.values()]
+            held = [(0, ends_of(lease.run), lease.charge // MILLI) for lease in envelope.leases.values()]
             known = self._funds[envelope.key] = [
-                sweep(free, [(ends[number], "", gpus) for ends, gpus in held], 1) for number in range(COURSES)
+                sweep(free, in_order(number, held), 1) for number in range(COURSES)
             ]
         return known
 
 
 def most_free(domain: Domain) -> tuple[int, int, str]:
     return (-domain.free, -domain.capacity, domain.name)
+
+
+def in_order(number: int, held: Iterable[tuple[int, Sequence[int], int]]) -> list[tuple[int, int, int]]:
+    """What comes free in one course: the instant, the place, and the GPUs."""
+    return sorted((ends[number], place, gpus) for place, ends, gpus in held if ends[number] < FOREVER)

@@ -21,13 +21,12 @@ from jobtree.core.promise import LOTTERY, Level, Promise, Rank
 from jobtree.core.reach import reach_of
 from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
-from jobtree.core.stands import ALWAYS, Notice, Stand, stand, tenants_of
+from jobtree.core.stands import Notice, Stand, stand, tenants_of
+from jobtree.core.visits import Steps, sweep
 from jobtree.core.wholes import Occupant, Rooms, Wholes
 from jobtree.core.world import World
 
 LEVELS: tuple[Level, ...] = (0, 1, 2)
-
-Sweep = tuple[list[int], list[int]]
 
 
 class Horizon:
@@ -37,7 +36,7 @@ class Horizon:
         self.domain = domain
         self.size = size
         self._stand = stand
-        self._swept: list[Sweep | None] = [None for _ in LEVELS]
+        self._swept: list[Steps | None] = [None for _ in LEVELS]
         self._notices: tuple[list[int], list[int]] | None = None
         self.promised = self._changes = 0  # which of all states of its promises this is
         self._kept: Kept | None = None
@@ -68,30 +67,12 @@ class Horizon:
         states = (self.domain.nodes[name] for name in self._stand.usable)
         return sum([max(0, state.node.gpus - state.foreign) // self.size for state in states])
 
-    def _at(self, level: Level) -> Sweep:
+    def _at(self, level: Level) -> Steps:
         """Instants, and the pods that fit from each on; counted when the level is first asked for."""
         known = self._swept[level]
         if known is None:
-            known = self._swept[level] = self._sweep(level)
+            known = self._swept[level] = sweep(self._stand.free, self._stand.released(level), self.size)
         return known
-
-    def _sweep(self, level: Level) -> Sweep:
-        """Pods that fit from each instant on, as stays are released one after another."""
-        size, room = self.size, self._stand.free.copy()
-        pods = sum([free // size for free in room if free > 0])
-        times, counts = [ALWAYS], [pods]
-        for at, node, gpus in self._stand.released(level):
-            before = room[node]
-            after = room[node] = before + gpus
-            more = max(0, after) // size - max(0, before) // size
-            if more:
-                pods += more
-                if times[-1] == at:
-                    counts[-1] = pods
-                else:
-                    times.append(at)
-                    counts.append(pods)
-        return times, counts
 
     def held_by(self, run: RunKey | None, rank: Rank | None) -> "Crowd":
         """Others' promises made before that rank (all, without one), with what each takes up here."""

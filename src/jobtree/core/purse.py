@@ -6,12 +6,12 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from jobtree.api.quantities import MILLI
-from jobtree.core.books import FOREVER, Account, EnvelopeState, spared_use
+from jobtree.core.books import FOREVER, Account, EnvelopeState
 from jobtree.core.cover import commitment
 from jobtree.core.holds import spare_charge, spare_under
 from jobtree.core.lease import EnvelopeKey
 from jobtree.core.payers import Candidate, candidates
-from jobtree.core.pledges import credits_left, use_limits
+from jobtree.core.pledges import credits_left, hours_left, use_limits
 from jobtree.core.pools import lent_pool, quota_pools
 from jobtree.core.promise import Rank
 from jobtree.core.recall import Back, lends_to_family, recall_instants, recallable
@@ -147,9 +147,8 @@ def _account_limits(
     found = []
     if account.max_charge < FOREVER:
         found.append(account.max_charge // MILLI)
-    left = account.free_use(at)
-    if left is not None and span:
-        found.append((left + spared_use(envelopes, at)) // (MILLI * span))
+    if account.max_use is not None and span:
+        found.append(hours_left(account, envelopes, at) // (MILLI * span))
     return found
 
 

@@ -1,0 +1,93 @@
+"""Room that comes and is taken up over the coming hours, and the first instant at which there is enough."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from typing import NamedTuple
+
+from jobtree.core.books import FOREVER
+from jobtree.core.stands import ALWAYS
+
+Steps = tuple[list[int], list[int]]  # instants, and how much there is from each on
+
+
+class Visit(NamedTuple):
+    """GPUs that a waiting Run will take up, from when to when; the first to end come first."""
+
+    end: int
+    start: int
+    gpus: int
+
+
+def sweep(free: Sequence[int], released: Iterable[tuple[int, int, int]], size: int) -> Steps:
+    """What fits, in units of that size, as GPUs come free in one place after another.
+
+    ``released``, in order: the instant, the place, and the GPUs.
+    """
+    room = list(free)
+    count = sum([gpus // size for gpus in room if gpus > 0])
+    times, counts = [ALWAYS], [count]
+    for at, place, gpus in released:
+        before = room[place]
+        after = room[place] = before + gpus
+        more = max(0, after) // size - max(0, before) // size
+        if more:
+            count += more
+            if times[-1] == at:
+                counts[-1] = count
+            else:
+                times.append(at)
+                counts.append(count)
+    return times, counts
+
+
+def first_behind(  # noqa: PLR0913, PLR0917  one question with its circumstances
+    at: int, room: Steps, visits: Sequence[Visit], size: int, needed: int, before: int
+) -> int | None:
+    """The first instant at which so many pods fit beside all visits that have not ended."""
+    times, pods = room
+    step = max(bisect_right(times, at) - 1, bisect_left(pods, needed))
+    if step == len(pods) or (at := max(at, times[step])) >= before:
+        return None
+    gone = bisect_right(visits, (at, FOREVER))
+    taken = sum(-(-one.gpus // size) for one in visits[gone:])
+    while pods[step] - taken < needed:
+        end = visits[gone].end if gone < len(visits) else FOREVER
+        at = min(end, times[step + 1] if step + 1 < len(times) else FOREVER)
+        if at >= before:
+            return None
+        while step + 1 < len(times) and times[step + 1] <= at:
+            step += 1
+        while gone < len(visits) and visits[gone].end <= at:
+            taken -= -(-visits[gone].gpus // size)
+            gone += 1
+    return at
+
+
+def first_around(  # noqa: PLR0913, PLR0917  one question with its circumstances
+    at: int, room: Steps, visits: Sequence[Visit], size: int, needed: int, span: int, before: int
+) -> int | None:
+    """The first instant at which so many pods fit beside all visits that they would meet within the span."""
+    times, pods = room
+    later = sorted({one.end for one in visits if at < one.end < FOREVER})
+    for instant in merge([at], times[bisect_right(times, at) :], later):
+        if instant >= before:
+            return None
+        have = pods[bisect_right(times, instant) - 1]
+        if have < needed:
+            continue
+        for one in visits:
+            if one.end > instant and one.start < instant + span:
+                have -= -(-one.gpus // size)
+                if have < needed:
+                    break
+        else:
+            return instant
+    return None
+
+
+def instants(at: int, times: Sequence[int], visits: Sequence[Visit]) -> Iterator[int]:
+    """Instants from ``at`` on at which there may be more than before."""
+    yield at
+    yield from times[bisect_right(times, at) :]
+    yield from (one.end for one in visits if at < one.end < FOREVER)
