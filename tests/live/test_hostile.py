@@ -42,6 +42,39 @@ def test_a_run_names_nothing_of_another_namespace(guarded: Guarded, attacked: Sc
     refused(mallory.post(runs_of(other), elsewhere), "cannot create resource")
 
 
+def test_a_run_of_the_same_name_touches_nothing_of_another_namespace(
+    guarded: Guarded, attacked: Scene, mallory: Rest
+) -> None:
+    """Neither pods nor Services nor leases are found by name across namespaces, whatever a template says."""
+    other = guarded.scene()
+    other.nodes("nv-a", 2)
+    other.budget("x", 16)
+    other.run("twin", "x", 16)
+    other.await_running("twin", 2)
+
+    def theirs() -> list[tuple[str, str]]:
+        found = [*other.pods("twin"), *other.items(f"/api/v1/namespaces/{other.name}/services")]
+        return sorted((one["metadata"]["name"], one["metadata"]["uid"]) for one in found)
+
+    before, rank = theirs(), other.pods("twin")[0]
+    assert len(before) == 3
+    place = {"hostname": rank["spec"]["hostname"], "subdomain": rank["spec"]["subdomain"]}
+    forged = {
+        "metadata": {"name": rank["metadata"]["name"], "namespace": other.name},
+        "spec": {"containers": [MAIN], **place},
+    }
+    twin = run_of(attacked, "twin", "mine", template=forged)
+    twin["spec"]["resources"]["totalGPUs"] = 16
+    assert mallory.post(runs_of(attacked), twin).accepted
+    attacked.await_running("twin", 2)
+    assert place["subdomain"] not in {one["spec"]["subdomain"] for one in attacked.pods("twin")}
+    assert mallory.delete(attacked.path("twin")).accepted
+    wait_until(lambda: attacked.pods("twin") == [], "its own pods are gone")
+    wait_until(lambda: attacked.endings("twin") == ["Cancelled"], "its own lease is ended")
+    assert theirs() == before
+    assert (other.phase("twin"), other.endings("twin")) == ("Running", ["open"])
+
+
 def test_nobody_runs_as_jobtree(guarded: Guarded, attacked: Scene, mallory: Rest) -> None:
     grant(
         guarded.plane,
