@@ -12,8 +12,10 @@ import yaml
 
 from jobtree.api.policy import PolicySpec
 from tests.live.binaries import find
-from tests.live.helm import CHART, NAMESPACE, REPOSITORY, SERVER, documents, helm, render, rendered
+from tests.live.control_plane import ControlPlane
+from tests.live.helm import CHART, NAMESPACE, RELEASE, REPOSITORY, SERVER, documents, helm, render, rendered
 from tests.live.manifests import Manifest
+from tests.live.process import wait_until
 
 KUSTOMIZE = REPOSITORY / "deploy" / "kustomize"
 MONITORING = "--api-versions=monitoring.coreos.com/v1"
@@ -187,6 +189,41 @@ def test_monitoring_comes_only_where_it_is() -> None:
     assert monitored["PrometheusRule jobtree"]["spec"] == alerts
     dashboard = (REPOSITORY / "deploy/grafana/dashboards/observability.json").read_text()
     assert monitored["ConfigMap jobtree-dashboard"]["data"] == {"observability.json": dashboard}
+
+
+def stub(plural: str, kind: str) -> Manifest:
+    """A kind of Prometheus' operator, as far as the API server has to know it."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind}
+    group = "monitoring.coreos.com"
+    return {
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+def test_where_the_operator_is_the_chart_brings_what_it_reads() -> None:
+    """On a real API server, which helm asks what there is."""
+    with ControlPlane() as plane:
+        root = f"/apis/monitoring.coreos.com/v1/namespaces/{NAMESPACE}"
+        install = ("install", RELEASE, str(CHART), f"--namespace={NAMESPACE}", "--create-namespace")
+        without = helm(*install, plane=plane)
+        assert without.returncode == 0, without.stderr
+        assert not plane.rest.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/jobtree-dashboard").accepted
+        for plural, kind in (("servicemonitors", "ServiceMonitor"), ("prometheusrules", "PrometheusRule")):
+            definitions_of = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+            assert plane.rest.post(definitions_of, stub(plural, kind)).accepted
+            wait_until(lambda: plane.rest.get(f"{root}/{plural}").accepted, f"there is a {kind}")  # noqa: B023
+        upgraded = helm("upgrade", *install[1:4], plane=plane)
+        assert upgraded.returncode == 0, upgraded.stderr
+        monitor = plane.rest.get(f"{root}/servicemonitors/jobtree-controller-manager").body
+        selected = "%2C".join(f"{k}%3D{v}" for k, v in monitor["spec"]["selector"]["matchLabels"].items())
+        services = plane.rest.get(f"/api/v1/namespaces/{NAMESPACE}/services?labelSelector={selected}")
+        (service,) = services.body["items"]
+        assert service["metadata"]["name"] == "jobtree-controller-manager"
+        assert plane.rest.get(f"{root}/prometheusrules/jobtree").body["spec"]["groups"]
+        assert plane.rest.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/jobtree-dashboard").accepted
 
 
 def test_it_can_be_packed_and_hosted(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class Telling:
         self._unsure = False  # something changed since Runs were last told why they wait, or do not grow
         self._stale: dict[RunKey, None] = {}  # waiting Runs to be told again, in the order of the queue
         self._retold_at = 0
+        self._paused: dict[RunKey, int] = {}  # told when their ranks start again: not true for ever
 
     # What others know already
 
@@ -92,6 +93,7 @@ class Telling:
         self._unsure = self._unsure or stirred
         if at_rest and self._retells() and self._world.now >= self._retold_at + RETELL_MS:
             self._retell()
+        self._resume()
         foretold = self.foretelling.refresh(stirred=stirred, at_rest=at_rest)
         self._touched |= foretold.touched
         notes = self._warn()
@@ -107,7 +109,11 @@ class Telling:
             return self._world.now
         if self._touched_budgets or self.foretelling.is_behind:
             return self._world.now + REST_MS
-        return max(self._world.now + REST_MS, self._retold_at + RETELL_MS) if self._retells() else None
+        resumed = min(self._paused.values(), default=None)
+        if not self._retells():
+            return resumed
+        retold = max(self._world.now + REST_MS, self._retold_at + RETELL_MS)
+        return retold if resumed is None else min(retold, resumed)
 
     def _retells(self) -> bool:
         return self._unsure or bool(self._stale)
@@ -121,6 +127,13 @@ class Telling:
             del self._stale[key]
         self._touched.update(retell(self._world, due), retell_stalled(self._world))
         self._retold_at = self._world.now
+
+    def _resume(self) -> None:
+        """A pause is over by itself: nothing else would make its Run say so."""
+        over = [key for key, at in self._paused.items() if at <= self._world.now]
+        for key in over:
+            del self._paused[key]
+        self._touched.update(over)
 
     def _warn(self) -> tuple[Note, ...]:
         """Runs in a conflict set see it at once (R11)."""
@@ -155,6 +168,8 @@ class Telling:
             run = self._intake.runs[state.uid]
             closing = self._intake.book.closing(state.uid)
             status = run_status(self._world, state, self.warned_of(state), closing)
+            if status.resume_at is not None:
+                self._paused[key] = state.resume_at
             told = self._runs.get(state.uid) or run.status
             if status.reservation and self.foretelling.is_unwritten(key[0], status.reservation):
                 continue  # both are told together
