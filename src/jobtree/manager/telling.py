@@ -82,7 +82,7 @@ class Telling:
             self._touched_budgets.add(name)
 
     def warned_of(self, state: RunState) -> Warned:
-        return self.foretelling.warned.get(state.key, Warned(state.phase_at))
+        return self.foretelling.threats.warned(state.key) or Warned(state.phase_at)
 
     # What is to be told now
 
@@ -101,10 +101,12 @@ class Telling:
         budgets = self._usage(at_rest=at_rest)
         self._touched = set()
         self._intake.fresh, self._intake.budgets = set(), set()
-        return Told(statuses, foretold, budgets, notes)
+        return Told(statuses, foretold, budgets, (*foretold.notes, *notes))
 
     def retells_at(self) -> int | None:
         """When to look again, if nothing happens before, for those who are still to be told."""
+        if self.foretelling.is_halfway:
+            return self._world.now
         if self._touched_budgets or self.foretelling.is_behind:
             return self._world.now + REST_MS
         resumed = min(self._paused.values(), default=None)
@@ -136,11 +138,11 @@ class Telling:
     def _warn(self) -> tuple[Note, ...]:
         """Runs in a conflict set see it at once (R11)."""
         notes: list[Note] = []
-        warned = self.foretelling.warned
-        for key in sorted(self._touched & warned.keys()):
+        for key in sorted(self._touched):
+            warned = self.foretelling.threats.warned(key)
             state = self._world.runs.get(key)
-            if state is None:
-                continue  # it is gone since it was warned
+            if warned is None or state is None:
+                continue
             told = self._runs.get(state.uid) or state.run.status
             known = {risk.reservation for risk in told.risk}
             notes += [
@@ -152,7 +154,7 @@ class Telling:
                     self._world.now,
                     warning=True,
                 )
-                for risk in warned[key].risks
+                for risk in warned.risks
                 if risk.reservation not in known
             ]
         return tuple(notes)
@@ -169,6 +171,8 @@ class Telling:
             if status.resume_at is not None:
                 self._paused[key] = state.resume_at
             told = self._runs.get(state.uid) or run.status
+            if status.reservation and self.foretelling.is_unwritten(key[0], status.reservation):
+                continue  # both are told together
             if timeless(status) != timeless(told):
                 self._runs[state.uid] = status
                 writes.append(RunWrite(run, status))
