@@ -4,13 +4,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from jobtree.api.policy import PolicySpec
+from jobtree.api.policy import SIM_API_VERSION, PolicySpec, parse_policy
+from jobtree.api.problems import InputError
 from tests.live.binaries import find
 from tests.live.control_plane import ControlPlane
 from tests.live.helm import CHART, NAMESPACE, RELEASE, REPOSITORY, SERVER, documents, helm, render, rendered
@@ -120,6 +122,8 @@ def test_the_templates_are_those_of_the_manifests(tmp_path: Path) -> None:
     assert made == written, "run `make manifests`"
     for path in (tmp_path / "files").iterdir():
         assert (CHART / "files" / path.name).read_text() == path.read_text(), "run `make manifests`"
+    schema = "values.schema.json"
+    assert (tmp_path / schema).read_text() == (CHART / schema).read_text(), "run `make manifests`"
 
 
 def leaves(values: dict[str, Any], path: str = "") -> Iterator[str]:
@@ -149,6 +153,45 @@ def test_every_value_is_read_by_something(name: str, value: object, given: tuple
 def test_a_wrong_value_is_refused(wrong: str, said: str) -> None:
     done = helm("template", str(CHART), f"--namespace={NAMESPACE}", *SERVER, f"--set={wrong}")
     assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in CHANGED])
+def test_every_value_is_held_to_its_kind(name: str) -> None:
+    done = helm("template", str(CHART), f"--namespace={NAMESPACE}", *SERVER, f"--set-json={name}=[1]")
+    assert done.returncode == 1
+    assert f"at '/{name.replace('.', '/')}" in done.stderr, done.stderr
+
+
+POLICIES: list[tuple[str, object, bool]] = [
+    ("maxNotice", "20m", True),
+    ("maxNotice", "soon", False),
+    ("leaseRetention", 30, False),
+    ("leaseRetention", "-3d", False),
+    ("spareRate", "0.25", True),
+    ("spareRate", 0.25, False),
+    ("prices", {"H100-80GB": 3, "A100": "2.5"}, True),
+    ("prices", {"H100-80GB": -1}, False),
+    ("prices", {"H 100": 1}, False),
+    ("defaultTemplate", {"spec": {"containers": [{"name": "main", "image": "a"}]}}, True),
+    ("defaultTemplate", "image", False),
+    ("beacon", {"name": "drand", "period": "30s", "genesis": "2020-07-22T15:00:00Z"}, True),
+    ("beacon", {"name": "drand"}, False),
+    ("beacon", {"name": "drand", "period": "30s", "genesis": "2020-07-22"}, False),
+]
+"""A field of the policy, what somebody writes into it, and whether that can be meant."""
+
+
+@pytest.mark.parametrize(("field", "value", "right"), POLICIES)
+def test_a_policy_is_refused_by_the_chart_where_the_manager_would(
+    field: str, value: object, *, right: bool
+) -> None:
+    document = {"apiVersion": SIM_API_VERSION, "kind": "Policy", "spec": {field: value}}
+    with nullcontext() if right else pytest.raises(InputError):
+        parse_policy(document, "here")
+    settings = f"--set-json=policy.{field}={json.dumps(value)}"
+    done = helm("template", str(CHART), f"--namespace={NAMESPACE}", *SERVER, settings)
+    assert (done.returncode == 0) == right, done.stderr
+    assert right or "values don't meet the specifications" in done.stderr
 
 
 def test_what_no_schema_can_say_is_refused_too() -> None:
