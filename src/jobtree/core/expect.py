@@ -9,12 +9,14 @@ Nothing here decides, so it is bounded. An outlook is asked on while little has 
 - it is older than a twentieth of the usual wait that it foresees; where many were played through not before
   about as many were told behind them, unless it is older than a quarter of that wait;
 - nodes or budgets have changed;
-- much of what was free has been taken since.
+- much of what was free has been taken since;
+- a Run that came since would start soon: its own wait, too, is twenty times as long as an outlook is old.
 """
 
 from jobtree.core.books import FOREVER
-from jobtree.core.experience import Expected, Told
+from jobtree.core.experience import LEAST_MEAN, Expected, Told
 from jobtree.core.outlook import Outlook
+from jobtree.core.promise import Promise
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
@@ -36,10 +38,7 @@ class Expectations:
         promise = state.promise
         if promise is None or not state.waiting:
             return None
-        if self._outlook is None or (not self._outlook.knows(state) and self._outlook.drifted(state)):
-            self._outlook, self._asked = Outlook(self._world), 0
-        self._asked += not self._outlook.knows(state)
-        starts = self._outlook.starts(state, promise)
+        starts = self._starts(state, promise)
         if not starts:
             return None
         now, latest = self._world.now, FOREVER if promise.at is None else promise.at
@@ -52,6 +51,20 @@ class Expectations:
             told = Told(self._world.now, found.p50, found.p90, found.mean)
             self._world.experience.tell(state.key, (state.key[0], state.promise.name), told)
         return found
+
+    def _starts(self, state: RunState, promise: Promise) -> list[int]:
+        """The instants at which it may start; where need be, an outlook is made anew for who came since."""
+        outlook = self._outlook
+        if outlook is not None and outlook.knows(state):
+            return outlook.starts(state, promise)
+        if outlook is not None and not outlook.drifted(state):
+            self._asked += 1
+            starts = outlook.starts(state, promise)
+            wait = starts[len(starts) // 2] - self._world.now if starts else 0
+            if (self._world.now - outlook.at) * STANDS <= max(LEAST_MEAN, wait):
+                return starts
+        self._outlook, self._asked = Outlook(self._world), 0
+        return self._outlook.starts(state, promise)
 
     def stands(self) -> bool:
         """Whether it may be asked on: little has changed since, measured by how long there is to wait."""

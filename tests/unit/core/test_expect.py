@@ -166,14 +166,31 @@ def test_a_dear_forecast_stands_until_it_has_told_enough(monkeypatch: pytest.Mon
     lab.submit(*(run(f"w{number}", "org:a", 8, at=1, max_duration="10h") for number in range(3)))
     shared = Expectations(lab.world)
     shared.start_of(lab["w0"])
-    lab.live(2 * HOUR)
+    lab.live(90 * MINUTE)
     assert not shared.stands()
     monkeypatch.setattr(expect, "CHEAP", 2)
     assert shared.stands()
     monkeypatch.setattr(outlook, "HEAD", 3)
-    lab.submit(run("last", "org:a", 8, at=2 * HOUR, max_duration="10h"))
+    lab.submit(run("last", "org:a", 8, at=90 * MINUTE, max_duration="10h"))
     shared.start_of(lab["last"])
     assert not shared.stands()
+
+
+def test_who_would_start_soon_is_told_by_a_fresh_forecast() -> None:
+    """Others wait for days; this one for an hour, so what was foreseen an hour ago is too old for it."""
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", 8))
+    lab.submit(run("long", "org:a", 8, max_duration="90h"), run("short", "org:b", 8, max_duration="3h"))
+    lab.submit(run("w0", "org:a", 8, at=1, max_duration="90h"))
+    shared = Expectations(lab.world)
+    shared.start_of(lab["w0"])
+    lab.live(2 * HOUR)
+    lab.finish("short")
+    lab.submit(run("other", "org:b", 8, at=2 * HOUR, max_duration="90m"))
+    lab.submit(run("next", "org:b", 8, at=2 * HOUR, max_duration="30m"))
+    assert shared.stands()
+    found = shared.start_of(lab["next"])
+    assert found is not None
+    assert found == Expectations(lab.world).start_of(lab["next"])
 
 
 def test_a_forecast_does_not_outlive_a_change_of_nodes() -> None:
