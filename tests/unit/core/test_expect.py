@@ -178,7 +178,7 @@ def test_a_dear_forecast_stands_until_it_has_told_enough(monkeypatch: pytest.Mon
 
 def test_who_would_start_soon_is_told_by_a_fresh_forecast() -> None:
     """Others wait for days; this one for an hour, so what was foreseen an hour ago is too old for it."""
-    lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", 8))
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", 16))
     lab.submit(run("long", "org:a", 8, max_duration="90h"), run("short", "org:b", 8, max_duration="3h"))
     lab.submit(run("w0", "org:a", 8, at=1, max_duration="90h"))
     shared = Expectations(lab.world)
