@@ -6,6 +6,7 @@ from jobtree.api.quantities import HOUR, MINUTE
 from jobtree.core import expect, outlook
 from jobtree.core.expect import Expectations
 from jobtree.core.outlook import Outlook
+from jobtree.core.world import World
 from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
@@ -176,21 +177,27 @@ def test_a_dear_forecast_stands_until_it_has_told_enough(monkeypatch: pytest.Mon
     assert not shared.stands()
 
 
-def test_who_would_start_soon_is_told_by_a_fresh_forecast() -> None:
-    """Others wait for days; this one for an hour, so what was foreseen an hour ago is too old for it."""
-    lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", 16))
+def test_who_would_start_soon_is_told_by_a_fresh_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for days; this one for an hour, so what was foreseen two hours ago is too old for it."""
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", 8))
     lab.submit(run("long", "org:a", 8, max_duration="90h"), run("short", "org:b", 8, max_duration="3h"))
     lab.submit(run("w0", "org:a", 8, at=1, max_duration="90h"))
-    shared = Expectations(lab.world)
+    shared, made = Expectations(lab.world), list[int]()
     shared.start_of(lab["w0"])
+
+    def anew(world: World) -> Outlook:
+        made.append(world.now)
+        return Outlook(world)
+
+    monkeypatch.setattr(expect, "Outlook", anew)
     lab.live(2 * HOUR)
-    lab.finish("short")
-    lab.submit(run("other", "org:b", 8, at=2 * HOUR, max_duration="90m"))
-    lab.submit(run("next", "org:b", 8, at=2 * HOUR, max_duration="30m"))
+    lab.submit(run("w1", "org:a", 8, at=2 * HOUR, max_duration="90h"))
+    lab.submit(run("next", "org:b", 8, at=2 * HOUR, max_duration="3h"))
     assert shared.stands()
-    found = shared.start_of(lab["next"])
-    assert found is not None
-    assert found == Expectations(lab.world).start_of(lab["next"])
+    assert shared.start_of(lab["w1"]) is not None
+    assert not made
+    assert shared.start_of(lab["next"]) is not None
+    assert made == [lab.world.now]
 
 
 def test_a_forecast_does_not_outlive_a_change_of_nodes() -> None:
