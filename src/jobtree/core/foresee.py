@@ -73,7 +73,7 @@ class Foresight:
         if at is None:
             return None
         widths = self.shape.widths() if level == FREE else (least,)
-        outlooks = (self._outlook(level, width, at) for width in (*widths, least))
+        outlooks = (self.outlook(level, width, at) for width in (*widths, least))
         return next((found for found in outlooks if found is not None), None)
 
     def _best_instant(self, width: int) -> tuple[Level, int | None]:
@@ -116,7 +116,7 @@ class Foresight:
             at = paid
         return None
 
-    def _outlook(self, level: Level, width: int, at: int) -> Outlook | None:
+    def outlook(self, level: Level, width: int, at: int) -> Outlook | None:
         """The start at that instant and width in full; None where it is too wide."""
         shares = self._shares(level, width // self.size, at)
         if shares is None:

@@ -26,6 +26,7 @@ from jobtree.core.recover import on_failed_nodes, recover
 from jobtree.core.restart import part_with_evicted, restart
 from jobtree.core.runs import FINISHED, RunState
 from jobtree.core.settle import settle_cuts, settle_envelope, settle_quota
+from jobtree.core.sooner import bring_forward
 from jobtree.core.together import in_gang, start_together
 from jobtree.core.tree import children_of
 from jobtree.core.trial import Trial
@@ -88,6 +89,7 @@ class Pass:
             mend_promises(trial)
             refused, settled = serve_queue(trial)
             self.refused |= refused
+        bring_forward(trial)
         mark = trial.mark()
         stalled, asked = grow_runs(trial)
         mend_disturbed(trial)

@@ -15,6 +15,7 @@ import msgspec
 from jobtree.api.lease import ClosureReason, LeaseClass, OpenReason, Role
 from jobtree.core.actions import Action, ActionKind, Closing
 from jobtree.core.books import EnvelopeState
+from jobtree.core.domain import Domain
 from jobtree.core.holdings import Held
 from jobtree.core.lease import Lease, RunKey, Slots, count
 from jobtree.core.promise import Promise
@@ -180,6 +181,17 @@ class Trial:
                     if node in nodes:
                         found.update(nodes[node].domain.promises)
         return found
+
+    def freed(self) -> dict[str, Domain]:
+        """Domains in which leases closed, by name."""
+        nodes = self.world.fleet.nodes
+        return {
+            nodes[node].domain.name: nodes[node].domain
+            for entry in self._journal
+            if isinstance(entry, Closed)
+            for node, _ in entry.held.lease.slots
+            if node in nodes
+        }
 
     def _under_quota(self, run: RunKey) -> Iterator[RunKey]:
         """Promised Runs that share a quota with this one."""
