@@ -7,17 +7,23 @@ and hold the default of every value. Comments in them say what the chart makes o
   is indented below it; in place of a whole item, where there is no key
 - ``# helm: TEXT`` on a line of its own: the chart has the text, in the same column
 
-``make manifests`` runs this, and a test that both give the same objects. What is in the chart alone (the
-policy, the archive's volume, monitoring, notes) is written there by hand.
+What the schema of the values says of ``policy`` is what the manager takes. ``make manifests`` runs this, and
+a test that both give the same objects. What is in the chart alone (the policy, the archive's volume,
+monitoring, notes) is written there by hand.
 """
 
+import json
 import re
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import yaml
+
+from jobtree.api.policy import PolicySpec
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -30,6 +36,7 @@ FILES = {
     "deploy/prometheus/alerts.yaml": "files/alerts.yaml",
 }
 """What the chart carries as it is: a chart cannot read files that are not in it."""
+SCHEMA = "values.schema.json"
 HEADER = "{{{{- /* Made by `make manifests` from {source}: edit that. */ -}}}}\n"
 MARK = "# helm: "
 
@@ -50,6 +57,31 @@ def main(chart: Path) -> None:
         name = source.name if source.parent.name == "base" else f"{source.parent.name}-{source.name}"
         header = HEADER.format(source=source.relative_to(REPOSITORY))
         (target / name).write_text(header + made)
+    (chart / SCHEMA).write_text(json.dumps(schema_of_values(), indent=2) + "\n")
+
+
+def schema_of_values() -> dict[str, Any]:
+    """The schema as it is written by hand, with the policy's part as the manager reads it."""
+    schema: dict[str, Any] = json.loads((HERE / "gpu-fleet" / SCHEMA).read_text())
+    _, parts = msgspec.json.schema_components([PolicySpec], ref_template="{name}")
+    policy = plain(parts["PolicySpec"], parts)
+    described = schema["properties"]["policy"]["description"]
+    schema["properties"]["policy"] = {**policy, "description": described, "additionalProperties": False}
+    return schema
+
+
+def plain(schema: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401  JSON
+    """A schema as helm reads it: in one piece, with nothing that only an API server understands."""
+    if isinstance(schema, list):
+        return [plain(one, parts) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return plain(parts[schema["$ref"]], parts)
+    kept = {key: value for key, value in schema.items() if not key.startswith("x-") and key != "default"}
+    if isinstance(kept.get("pattern"), str):
+        kept["pattern"] = re.sub(r"\\Z$", "$", kept["pattern"])  # the end, as other languages write it
+    return {key: plain(value, parts) for key, value in kept.items()}
 
 
 def manifests() -> list[Path]:

@@ -180,16 +180,23 @@ class Hour:
 
         try:
             self.play(managers, replace)
-            self.await_outcome(expected, managers)
-            self.clear()
+            self.await_outcome(expected, managers, replace)
+            self.clear(replace)
         finally:
             for manager in managers:
                 manager.stop()
 
-    def await_outcome(self, expected: Outcome, managers: list[Manager]) -> None:
+    def await_outcome(
+        self, expected: Outcome, managers: list[Manager], tend: Callable[[], None] = lambda: None
+    ) -> None:
         """The same as in an hour in which nothing befell the manager."""
+
+        def same() -> bool:
+            tend()
+            return self.outcome() == expected
+
         with suppress(TimeoutError):
-            wait_until(lambda: self.outcome() == expected, "the same outcome", SETTLE_SECONDS)
+            wait_until(same, "the same outcome", SETTLE_SECONDS)
         outcome = self.outcome()
         assert outcome == expected, f"{difference(outcome, expected)}\n{logs(managers)}"
         for manager in managers:
@@ -204,7 +211,7 @@ class Hour:
     def outcome(self) -> Outcome:
         return {part: outcome_of(scene) for part, scene in self._scenes.items()}
 
-    def clear(self) -> None:
+    def clear(self, tend: Callable[[], None] = lambda: None) -> None:
         """What still runs is cancelled, and gone with its pods: the next hour has the cluster to itself."""
         scenes = self._scenes.values()
         for scene in scenes:
@@ -212,6 +219,7 @@ class Hour:
                 scene.cancel(run["metadata"]["name"])
 
         def gone() -> bool:
+            tend()
             paths = (f"/apis/{API_VERSION}/namespaces/{{}}/runs", "/api/v1/namespaces/{}/pods")
             return not any(scene.items(path.format(scene.name)) for scene in scenes for path in paths)
 

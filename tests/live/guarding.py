@@ -19,6 +19,8 @@ from tests.live.rest import Answer, Rest
 GROUP = API_VERSION.partition("/")[0]
 MANAGED = f"{GROUP}/managed"
 BREAK_GLASS = "jobtree:break-glass"
+OLD_CLAIMS = {"runtime-config": "resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"}
+"""Flags of an API server that also takes claims on devices in the words of older ones."""
 HASTY = "structuralNotice: 1s\nminNotice: 1s\nmaxNotice: 2s\nminRuntime: 0s\nnodeGrace: 1s\n"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 MAIN = {"name": "main", "image": "example.com/work:1"}
@@ -98,7 +100,7 @@ class Guarded:
 
 @contextmanager
 def guarded_cluster() -> Iterator[Guarded]:
-    with ControlPlane() as plane:
+    with ControlPlane(OLD_CLAIMS) as plane:
         kubeconfig = install(plane)
         set_policy(plane, HASTY)
         plane.start_controllers()

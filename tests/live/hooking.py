@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from tests.live.control_plane import ControlPlane
-from tests.live.guarding import BUDGETS, HASTY, Guarded, await_policies
+from tests.live.guarding import BUDGETS, HASTY, OLD_CLAIMS, Guarded, await_policies
 from tests.live.managing import BASE, NAMESPACE, Manager, built, install, is_webhook, set_policy
 from tests.live.manifests import Manifest, budget
 from tests.live.ports import free_port
@@ -63,7 +63,7 @@ class Hook:
 def cluster_without_policies() -> Iterator[Guarded]:
     """The manager, its webhook with all rules, and fake nodes."""
     hook = Hook()
-    with ControlPlane(WITHOUT_POLICIES) as plane:
+    with ControlPlane({**WITHOUT_POLICIES, **OLD_CLAIMS}) as plane:
         kubeconfig = install(plane)
         hook.apply(plane, BEFORE_1_30, conditions=False)
         set_policy(plane, HASTY)

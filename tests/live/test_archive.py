@@ -3,7 +3,9 @@
 import csv
 import io
 import socket
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tests.live.control_plane import ControlPlane
 from tests.live.fleet import Fleet
 from tests.live.managing import ACCOUNT, NAMESPACE, Manager, Scene, await_account, install, set_policy
 from tests.live.manifests import Manifest
+from tests.live.packages import why_no_real_nodes
 from tests.live.person import Person, bind
 from tests.live.ports import free_port
 from tests.live.process import wait_until
@@ -135,16 +138,90 @@ def test_old_leases_leave_the_cluster_and_every_answer_still_has_them(
         assert not again.said("an invariant is broken")
 
 
+class Volume:
+    """A place for an archive, and what is wrong with it."""
+
+    says = ""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.archive = path
+
+    def spoil(self) -> None:
+        raise NotImplementedError
+
+    def mend(self) -> None:
+        raise NotImplementedError
+
+
+class InTheWay(Volume):
+    """There is a file where a directory should be: the volume was not mounted."""
+
+    says = "Not a directory"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.archive = path / "file" / "archive"
+
+    def spoil(self) -> None:
+        (self.path / "file").write_text("not a directory")
+
+    def mend(self) -> None:
+        (self.path / "file").unlink()
+
+
+class Full(Volume):
+    says = "No space left on device"
+
+    def spoil(self) -> None:
+        with suppress(OSError), (self.path / "ballast").open("wb", buffering=0) as ballast:
+            while True:
+                ballast.write(bytes(4096))
+
+    def mend(self) -> None:
+        (self.path / "ballast").unlink()
+
+
+class ReadOnly(Volume):
+    says = "Read-only file system"
+
+    def spoil(self) -> None:
+        mount("-o", "remount,ro", str(self.path))
+
+    def mend(self) -> None:
+        mount("-o", "remount,rw", str(self.path))
+
+
+def mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True, timeout=60)
+
+
+@pytest.fixture(params=[InTheWay, Full, ReadOnly])
+def spoilt(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Volume]:
+    """A volume of 64 KiB that cannot be written."""
+    if request.param is not InTheWay and (why := why_no_real_nodes()):
+        pytest.skip(why)
+    mounted = request.param is not InTheWay
+    if mounted:
+        mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path))
+    volume = request.param(tmp_path)
+    try:
+        volume.spoil()
+        yield volume
+    finally:
+        if mounted:
+            subprocess.run(["umount", "--lazy", tmp_path], check=True, timeout=60)
+
+
 def test_an_archive_that_cannot_be_written_keeps_leases_and_readiness(
-    plane: ControlPlane, fleet: Fleet, kubeconfig: Path, tmp_path: Path
+    plane: ControlPlane, fleet: Fleet, kubeconfig: Path, spoilt: Volume
 ) -> None:
-    (tmp_path / "in-the-way").write_text("not a directory")
-    scene = Scene(plane, fleet, "full")
+    scene = Scene(plane, fleet, type(spoilt).__name__.lower())
     scene.nodes("nv-a", 1)
     scene.budget("a", 8)
     port = free_port()
     flags = (
-        f"--archive={tmp_path}/in-the-way/x",
+        f"--archive={spoilt.archive}",
         "--archive-seconds=1",
         f"--health-address=127.0.0.1:{port}",
     )
@@ -153,10 +230,12 @@ def test_an_archive_that_cannot_be_written_keeps_leases_and_readiness(
         scene.await_running("over", 1)
         scene.finish("over")
         wait_until(lambda: manager.said("closed leases cannot be archived"), "it says so")
+        assert manager.said(spoilt.says)
         assert scene.endings("over") == ["Completed"]
         wait_until(lambda: "jobtree_archive_failing 1.0" in ask(port, "/metrics")[1], "the metrics say so")
         wait_until(lambda: ask(port, "/readyz") == (200, "ok\n"), "it is ready all the same")
-        (tmp_path / "in-the-way").unlink()
-        scene.run("next", "a", 8)  # leases are filed between decisions: there is one
-        wait_until(lambda: scene.leases("over") == [], "it goes on once it can")
+        spoilt.mend()
+        wait_until(lambda: scene.leases("over") == [], "it goes on once it can, though nothing else happens")
         wait_until(lambda: "jobtree_archive_failing 0.0" in ask(port, "/metrics")[1], "the metrics say so")
+        bodies = read(Directory(str(spoilt.archive))).bodies
+        assert "over" in {body["spec"]["runRef"]["name"] for body in bodies}

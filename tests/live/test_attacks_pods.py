@@ -85,7 +85,12 @@ def test_a_run_that_pretends_to_be_a_stage(attacked: Scene, mallory: Rest) -> No
 
 
 def test_a_template_that_says_who_and_where_it_is(attacked: Scene, mallory: Rest) -> None:
-    for field, value in (("nodeName", f"{attacked.name}-nv-a-01"), ("containers", [gpu_container()])):
+    claimed = gpu_container(resource="deviceclass.resource.kubernetes.io/gpu.nvidia.com")
+    for field, value in (
+        ("nodeName", f"{attacked.name}-nv-a-01"),
+        ("containers", [gpu_container()]),
+        ("initContainers", [claimed]),
+    ):
         forged = run_of(attacked, "r", "mine", template={"spec": {"containers": [MAIN], field: value}})
         refused(mallory.post(runs_of(attacked), forged), "Jobtree")
     attacked.run("other", "theirs", 8)
@@ -111,11 +116,12 @@ def test_a_template_that_says_who_and_where_it_is(attacked: Scene, mallory: Rest
         {"containers": [gpu_container()]},
         {"containers": [gpu_container("requests")]},
         {"containers": [MAIN, gpu_container(resource="amd.com/gpu")]},
+        {"containers": [gpu_container(resource="deviceclass.resource.kubernetes.io/gpu.nvidia.com")]},
         {"containers": [MAIN], "initContainers": [gpu_container()]},
         {"containers": [gpu_container()], "nodeName": "anywhere"},
         {"containers": [gpu_container()], "annotations": {f"{GROUP}/risk": "[]"}},
     ],
-    ids=["limits", "requests", "amd", "init", "node", "annotated"],
+    ids=["limits", "requests", "amd", "claimed", "init", "node", "annotated"],
 )
 def test_gpu_pods_in_a_managed_namespace(attacked: Scene, mallory: Rest, fields: dict[str, Any]) -> None:
     answer = mallory.post(pods_of(attacked), pod("thief", **fields))
@@ -133,6 +139,15 @@ def test_gpus_by_other_ways_in_a_managed_namespace(attacked: Scene, mallory: Res
     template = {**mine, "kind": "ResourceClaimTemplate", "spec": {"spec": {"devices": {"requests": either}}}}
     templates = claims_of(attacked.name).replace("resourceclaims", "resourceclaimtemplates")
     refused(mallory.post(templates, template), "gpu.amd.com", "submit a Run")
+
+
+def test_claims_in_the_words_of_older_clusters(attacked: Scene, mallory: Rest) -> None:
+    a_class = {"deviceClassName": "gpu.nvidia.com"}
+    for version, asked in (("v1beta1", a_class), ("v1beta2", {"exactly": a_class})):
+        mine = {**claim("gpu.nvidia.com"), "apiVersion": f"resource.k8s.io/{version}"}
+        mine["spec"] = {"devices": {"requests": [{"name": "gpu", **asked}]}}
+        path = claims_of(attacked.name).replace("/v1/", f"/{version}/")
+        refused(mallory.post(path, mine), "gpu.nvidia.com", "submit a Run")
 
 
 def test_a_deployment_and_a_job_get_no_gpus_either(attacked: Scene, mallory: Rest) -> None:

@@ -4,16 +4,20 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from jobtree.api.policy import PolicySpec
+from jobtree.api.policy import SIM_API_VERSION, PolicySpec, parse_policy
+from jobtree.api.problems import InputError
 from tests.live.binaries import find
-from tests.live.helm import CHART, NAMESPACE, REPOSITORY, SERVER, documents, helm, render, rendered
+from tests.live.control_plane import ControlPlane
+from tests.live.helm import CHART, NAMESPACE, RELEASE, REPOSITORY, SERVER, documents, helm, render, rendered
 from tests.live.manifests import Manifest
+from tests.live.process import wait_until
 
 KUSTOMIZE = REPOSITORY / "deploy" / "kustomize"
 MONITORING = "--api-versions=monitoring.coreos.com/v1"
@@ -118,6 +122,8 @@ def test_the_templates_are_those_of_the_manifests(tmp_path: Path) -> None:
     assert made == written, "run `make manifests`"
     for path in (tmp_path / "files").iterdir():
         assert (CHART / "files" / path.name).read_text() == path.read_text(), "run `make manifests`"
+    schema = "values.schema.json"
+    assert (tmp_path / schema).read_text() == (CHART / schema).read_text(), "run `make manifests`"
 
 
 def leaves(values: dict[str, Any], path: str = "") -> Iterator[str]:
@@ -147,6 +153,45 @@ def test_every_value_is_read_by_something(name: str, value: object, given: tuple
 def test_a_wrong_value_is_refused(wrong: str, said: str) -> None:
     done = helm("template", str(CHART), f"--namespace={NAMESPACE}", *SERVER, f"--set={wrong}")
     assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in CHANGED])
+def test_every_value_is_held_to_its_kind(name: str) -> None:
+    done = helm("template", str(CHART), f"--namespace={NAMESPACE}", *SERVER, f"--set-json={name}=[1]")
+    assert done.returncode == 1
+    assert f"at '/{name.replace('.', '/')}" in done.stderr, done.stderr
+
+
+POLICIES: list[tuple[str, object, bool]] = [
+    ("maxNotice", "20m", True),
+    ("maxNotice", "soon", False),
+    ("leaseRetention", 30, False),
+    ("leaseRetention", "-3d", False),
+    ("spareRate", "0.25", True),
+    ("spareRate", 0.25, False),
+    ("prices", {"H100-80GB": 3, "A100": "2.5"}, True),
+    ("prices", {"H100-80GB": -1}, False),
+    ("prices", {"H 100": 1}, False),
+    ("defaultTemplate", {"spec": {"containers": [{"name": "main", "image": "a"}]}}, True),
+    ("defaultTemplate", "image", False),
+    ("beacon", {"name": "drand", "period": "30s", "genesis": "2020-07-22T15:00:00Z"}, True),
+    ("beacon", {"name": "drand"}, False),
+    ("beacon", {"name": "drand", "period": "30s", "genesis": "2020-07-22"}, False),
+]
+"""A field of the policy, what somebody writes into it, and whether that can be meant."""
+
+
+@pytest.mark.parametrize(("field", "value", "right"), POLICIES)
+def test_a_policy_is_refused_by_the_chart_where_the_manager_would(
+    field: str, value: object, *, right: bool
+) -> None:
+    document = {"apiVersion": SIM_API_VERSION, "kind": "Policy", "spec": {field: value}}
+    with nullcontext() if right else pytest.raises(InputError):
+        parse_policy(document, "here")
+    settings = f"--set-json=policy.{field}={json.dumps(value)}"
+    done = helm("template", str(CHART), f"--namespace={NAMESPACE}", *SERVER, settings)
+    assert (done.returncode == 0) == right, done.stderr
+    assert right or "values don't meet the specifications" in done.stderr
 
 
 def test_what_no_schema_can_say_is_refused_too() -> None:
@@ -187,6 +232,41 @@ def test_monitoring_comes_only_where_it_is() -> None:
     assert monitored["PrometheusRule jobtree"]["spec"] == alerts
     dashboard = (REPOSITORY / "deploy/grafana/dashboards/observability.json").read_text()
     assert monitored["ConfigMap jobtree-dashboard"]["data"] == {"observability.json": dashboard}
+
+
+def stub(plural: str, kind: str) -> Manifest:
+    """A kind of Prometheus' operator, as far as the API server has to know it."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind}
+    group = "monitoring.coreos.com"
+    return {
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+def test_where_the_operator_is_the_chart_brings_what_it_reads() -> None:
+    """On a real API server, which helm asks what there is."""
+    with ControlPlane() as plane:
+        root = f"/apis/monitoring.coreos.com/v1/namespaces/{NAMESPACE}"
+        install = ("install", RELEASE, str(CHART), f"--namespace={NAMESPACE}", "--create-namespace")
+        without = helm(*install, plane=plane)
+        assert without.returncode == 0, without.stderr
+        assert not plane.rest.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/jobtree-dashboard").accepted
+        for plural, kind in (("servicemonitors", "ServiceMonitor"), ("prometheusrules", "PrometheusRule")):
+            definitions_of = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+            assert plane.rest.post(definitions_of, stub(plural, kind)).accepted
+            wait_until(lambda: plane.rest.get(f"{root}/{plural}").accepted, f"there is a {kind}")  # noqa: B023
+        upgraded = helm("upgrade", *install[1:4], plane=plane)
+        assert upgraded.returncode == 0, upgraded.stderr
+        monitor = plane.rest.get(f"{root}/servicemonitors/jobtree-controller-manager").body
+        selected = "%2C".join(f"{k}%3D{v}" for k, v in monitor["spec"]["selector"]["matchLabels"].items())
+        services = plane.rest.get(f"/api/v1/namespaces/{NAMESPACE}/services?labelSelector={selected}")
+        (service,) = services.body["items"]
+        assert service["metadata"]["name"] == "jobtree-controller-manager"
+        assert plane.rest.get(f"{root}/prometheusrules/jobtree").body["spec"]["groups"]
+        assert plane.rest.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/jobtree-dashboard").accepted
 
 
 def test_it_can_be_packed_and_hosted(tmp_path: Path) -> None:

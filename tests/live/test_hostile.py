@@ -7,10 +7,14 @@ from tests.live.guarding import (
     BOTH_PATHS,
     GROUP,
     MAIN,
+    MANAGED,
     Guarded,
+    gpu_container,
     grant,
     grant_spend,
     only_with,
+    pod,
+    pods_of,
     refused,
     run_of,
     runs_of,
@@ -40,6 +44,39 @@ def test_a_run_names_nothing_of_another_namespace(guarded: Guarded, attacked: Sc
     elsewhere["metadata"]["namespace"] = other.name
     assert not mallory.post(runs_of(attacked), elsewhere).accepted
     refused(mallory.post(runs_of(other), elsewhere), "cannot create resource")
+
+
+def test_a_run_of_the_same_name_touches_nothing_of_another_namespace(
+    guarded: Guarded, attacked: Scene, mallory: Rest
+) -> None:
+    """Neither pods nor Services nor leases are found by name across namespaces, whatever a template says."""
+    other = guarded.scene()
+    other.nodes("nv-a", 2)
+    other.budget("x", 16)
+    other.run("twin", "x", 16)
+    other.await_running("twin", 2)
+
+    def theirs() -> list[tuple[str, str]]:
+        found = [*other.pods("twin"), *other.items(f"/api/v1/namespaces/{other.name}/services")]
+        return sorted((one["metadata"]["name"], one["metadata"]["uid"]) for one in found)
+
+    before, rank = theirs(), other.pods("twin")[0]
+    assert len(before) == 3
+    place = {"hostname": rank["spec"]["hostname"], "subdomain": rank["spec"]["subdomain"]}
+    forged = {
+        "metadata": {"name": rank["metadata"]["name"], "namespace": other.name},
+        "spec": {"containers": [MAIN], **place},
+    }
+    twin = run_of(attacked, "twin", "mine", template=forged)
+    twin["spec"]["resources"]["totalGPUs"] = 16
+    assert mallory.post(runs_of(attacked), twin).accepted
+    attacked.await_running("twin", 2)
+    assert place["subdomain"] not in {one["spec"]["subdomain"] for one in attacked.pods("twin")}
+    assert mallory.delete(attacked.path("twin")).accepted
+    wait_until(lambda: attacked.pods("twin") == [], "its own pods are gone")
+    wait_until(lambda: attacked.endings("twin") == ["Cancelled"], "its own lease is ended")
+    assert theirs() == before
+    assert (other.phase("twin"), other.endings("twin")) == ("Running", ["open"])
 
 
 def test_nobody_runs_as_jobtree(guarded: Guarded, attacked: Scene, mallory: Rest) -> None:
@@ -172,3 +209,42 @@ def test_a_hostile_run_stops_nobody_elses(guarded: Guarded, attacked: Scene, mal
     assert not [line for line in broken if "is invalid" in line["why"]], "it can never write what it decided"
     assert mallory.delete(runs_of(attacked)).accepted
     wait_until(lambda: attacked.items(runs_of(attacked)) == [], "all of them can be cancelled")
+
+
+def greedy(amount: str, number: int = 1) -> list[Manifest]:
+    """Containers that ask for so many GPUs each."""
+    return [
+        {**gpu_container(), "name": f"c{one}", "resources": {"limits": {"nvidia.com/gpu": amount}}}
+        for one in range(number)
+    ]
+
+
+@only_with("policies")
+def test_hostile_pods_stop_nobody(guarded: Guarded) -> None:
+    """Where pods may ask for GPUs by themselves, and say on which node they are."""
+    scene = guarded.scene(**{MANAGED: "false"})
+    (node,) = scene.nodes("nv-a", 1)
+    scene.nodes("nv-b", 2)
+    scene.budget("theirs", 32)
+    eve = guarded.person(scene, "eve")
+    bombs = "\u202e\U0001f4a3" * 30_000
+    hostile: list[Manifest] = [
+        {"containers": greedy(str(2**63 - 1)), "nodeName": node},
+        {"containers": greedy(str(10**15 + 1), 30), "nodeName": node},
+        {"containers": greedy("1", 1000), "nodeName": node},
+        {"containers": [MAIN], "initContainers": greedy("8", 100), "nodeName": node},
+        {"containers": greedy("8"), "nodeName": "nowhere"},
+        {"containers": [MAIN], "annotations": {"k": bombs}, "nodeName": node},
+        {"containers": [MAIN], "annotations": {f"{GROUP}/risk": "[" * 10_000, f"{GROUP}/cordoned": "x"}},
+    ]
+    for number, fields in enumerate(hostile):
+        answer = eve.post(pods_of(scene), pod(f"hostile-{number}", **fields))
+        assert answer.accepted, answer.message
+    scene.run("innocent", "theirs", 16)
+    scene.await_running("innocent", 2)
+    assert {one["spec"]["nodeName"] for one in scene.pods("innocent")}.isdisjoint({node})
+    assert guarded.is_sound(), guarded.manager.log.read_text()
+    assert not [line for line in guarded.manager.lines() if line["message"] == "an invariant is broken"]
+    assert eve.delete(f"{pods_of(scene)}?gracePeriodSeconds=0").accepted
+    scene.run("after", "theirs", 8)
+    scene.await_running("after", 1)

@@ -18,7 +18,7 @@ from tests.live import outage
 from tests.live.binaries import find_all
 from tests.live.cluster import PROGRAMS, REAL_PROGRAMS
 from tests.live.control_plane import ControlPlane
-from tests.live.helm import CHART, NAMESPACE, RELEASE, helm, manager_image, site_values
+from tests.live.helm import CHART, NAMESPACE, RELEASE, REPOSITORY, helm, manager_image, site_values
 from tests.live.images import PYTHON
 from tests.live.managing import ACCOUNT, Scene
 from tests.live.manifests import API_VERSION
@@ -48,6 +48,7 @@ class Site:
         self.plane: ControlPlane = nodes.plane
         self.rest = nodes.plane.rest
         self.values = [f"--set=image.tag={__version__}", *site_values(nodes)]
+        self._api_server, self._node = nodes.api_server, nodes.nodes[0].name
 
     def helm(self, *arguments: str, check: bool = True) -> str:
         done = helm(*arguments, f"--namespace={NAMESPACE}", plane=self.plane)
@@ -77,6 +78,20 @@ class Site:
             *("exec", "-n", NAMESPACE, f"deployment/{ACCOUNT}", "--", *command), check=False
         )
         return done.stdout + done.stderr
+
+    def patch(self, kind: str, name: str, container: str) -> dict[str, Any]:
+        """For kustomize, what ``values`` are for helm."""
+        environment = [
+            {"name": f"KUBERNETES_SERVICE_{word}", "value": str(value)}
+            for word, value in zip(("HOST", "PORT"), self._api_server, strict=True)
+        ]
+        pod = {
+            "nodeSelector": {"kubernetes.io/hostname": self._node},
+            "containers": [{"name": container, "env": environment}],
+        }
+        version = "batch/v1" if kind == "Job" else "apps/v1"
+        named = {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
+        return {**named, "spec": {"template": {"spec": pod}}}
 
     def offer_volume(self) -> None:
         """A volume that all pods can mount, which waits to be claimed."""
@@ -225,6 +240,7 @@ def test_an_uninstall_keeps_what_is_the_teams_and_nothing_hangs(site: Site, team
 def test_installed_again_it_takes_up_what_it_finds(site: Site, team: Scene) -> None:
     site.offer_volume()
     site.install("--set=archive.enabled=true")
+    team.budget("b", 1)  # who is ready is trusted by the API server, though its certificate is an old one
     writable = "import os; print(os.access('/var/lib/jobtree/archive', os.W_OK))"
     assert site.in_manager("python3", "-c", writable) == "True\n"
     wait_until(lambda: "open" not in team.endings("first"), "the lease of a Run that is gone ends", SECONDS)
@@ -242,3 +258,36 @@ def test_told_to_keep_nothing_it_leaves_nothing(site: Site, team: Scene) -> None
     assert site.rest.get(DEFINITION).status == 404
     assert site.rest.get(f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims/jobtree-archive").accepted
     wait_until(lambda: team.pods("third") == [], "the pods of its Runs are gone", SECONDS)
+
+
+def kustomization(directory: Path, resource: str, patch: dict[str, Any]) -> str:
+    """What is installed with kustomize, with pods that find their way about the tests' nodes."""
+    made = directory / f"site-{Path(resource).name}"
+    made.mkdir()
+    target = {"kind": "Job" if resource == "uninstall" else "Deployment"}
+    whole = {"resources": [f"../{resource}"], "patches": [{"target": target, "patch": json.dumps(patch)}]}
+    (made / "kustomization.yaml").write_text(json.dumps(whole))
+    return str(made)
+
+
+def test_kustomize_installs_it_and_takes_it_away_and_nothing_hangs(site: Site, tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "deploy" / "kustomize", tmp_path, dirs_exist_ok=True)
+    kubectl, team = site.plane.kubectl, Scene(site.plane, None, "kustomized")
+    team.flavor = FLAVOR
+    dev = kustomization(tmp_path, "overlays/dev", site.patch("Deployment", ACCOUNT, "manager"))
+    release = kustomization(tmp_path, "uninstall", site.patch("Job", "jobtree-uninstall", "uninstall"))
+    kubectl("apply", "-f", str(REPOSITORY / "config" / "crd"))
+    kubectl("apply", "-k", dev)
+    wait_until(lambda: ready_replicas(site) == 1, "it is ready", SECONDS)
+    site.await_leader()
+    team.budget("a", 8)
+    team.run("runs", "a", 2, template=SLEEPER)
+    team.await_running("runs", 1, within=SECONDS)
+    kubectl("apply", "-k", release)
+    kubectl("wait", "job/jobtree-uninstall", "-n", NAMESPACE, "--for=condition=complete", "--timeout=150s")
+    kubectl("delete", "-k", release)
+    kubectl("delete", "-k", dev, "--timeout=150s")
+    assert site.rest.get(f"/api/v1/namespaces/{NAMESPACE}").status == 404
+    assert site.rest.get(f"/apis/{API_VERSION}/budgets/kustomized-a").accepted
+    assert (team.endings("runs"), len(team.running("runs"))) == (["open"], 1)
+    kubectl("delete", "namespace", "kustomized", "--timeout=150s")

@@ -20,6 +20,7 @@ from tests.live.managing import (
     apply_base,
     install,
     manager_kubeconfig,
+    set_policy,
 )
 from tests.live.manifests import Manifest
 from tests.live.ports import free_port
@@ -156,3 +157,15 @@ def told(manager: Manager, what: str) -> bool:
     """Whether it has said so, and what an administrator has to do."""
     lines = [line for line in manager.lines() if line["message"] == what]
     return any(REMEDY in str(line.get("remedy", "")) for line in lines)
+
+
+def test_a_policy_that_cannot_be_read_is_told_with_its_field(
+    plane: ControlPlane, fleet: Fleet, kubeconfig: Path
+) -> None:
+    with Manager(plane, kubeconfig) as manager:
+        starting(plane, fleet).await_running("r", 1)
+        set_policy(plane, "maxNotice: soon\n")
+        wait_until(lambda: manager.said("a ConfigMap cannot be read and is left out"), "it is told")
+        assert manager.said("maxNotice")
+        starting(plane, fleet).await_running("r", 1)  # by the template of the policy before
+    set_policy(plane)

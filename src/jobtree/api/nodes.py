@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from jobtree.api.gpus import GPU_RESOURCES
 from jobtree.api.kube_quantities import EXAMPLES, Quantity, milli, whole
 from jobtree.api.meta import GROUP
 from jobtree.api.problems import InputError, Problem
@@ -16,7 +17,6 @@ from jobtree.api.shape import convert
 
 FLAVOR_LABEL = "gpu.flavor"
 DOMAIN_LABELS = ("region", "cluster", "fabric.domain")
-GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 CORDONED = f"{GROUP}/cordoned"  # annotation: why Jobtree cordoned the node; without it somebody else did
 DEFAULT_MAX_PODS = 110

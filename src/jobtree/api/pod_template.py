@@ -5,14 +5,22 @@ Kubernetes checks the rest when the pods are made. The rules are those of ``jobt
 
 from typing import Any
 
+from jobtree.api.gpus import GPU_CLAIMS, GPU_RESOURCES
 from jobtree.api.rules import Rule, open_object
 
 MAX_CONTAINERS = 32
 
+
+def _escaped(name: str) -> str:
+    """The name of a field, as CEL reads it."""
+    return name.replace(".", "__dot__").replace("/", "__slash__")
+
+
+_ASKED = (*GPU_RESOURCES, *GPU_CLAIMS)
 _GPUS = open_object(
-    {name: {"x-kubernetes-int-or-string": True} for name in ("nvidia.com/gpu", "amd.com/gpu")},
+    {name: {"x-kubernetes-int-or-string": True} for name in _ASKED},
     Rule(
-        "!has(self.nvidia__dot__com__slash__gpu) && !has(self.amd__dot__com__slash__gpu)",
+        " && ".join(f"!has(self.{_escaped(name)})" for name in _ASKED),
         "Jobtree gives a pod its GPUs (gpusPerPod): a template may not ask for them",
     ),
 )

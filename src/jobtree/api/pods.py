@@ -9,9 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from jobtree.api.gpus import GPU_RESOURCES
 from jobtree.api.kube_quantities import Quantity, milli, whole
 from jobtree.api.meta import GROUP, OwnerReference
-from jobtree.api.nodes import GPU_RESOURCES, Taint
+from jobtree.api.nodes import Taint
 from jobtree.api.problems import InputError, Problem
 from jobtree.api.scalars import Name
 from jobtree.api.shape import convert

@@ -7,7 +7,7 @@ period is over: a finalizer or a longer grace would keep its slots from whoever 
 from collections.abc import Iterator
 from typing import Any
 
-from jobtree.api.nodes import GPU_RESOURCES
+from jobtree.api.gpus import GPU_CLAIMS, GPU_RESOURCES
 from jobtree.api.pods import template_requests
 from jobtree.api.problems import ABSENT, InputError, Problem
 from jobtree.api.quantities import SECOND, format_duration
@@ -51,7 +51,7 @@ def grace_problems(path: str, template: dict[str, Any], max_grace_ms: int) -> It
 def _gpu_problems(path: str, container: dict[str, Any]) -> Iterator[Problem]:
     resources = _mapping(container, "resources")
     for kind in ("requests", "limits"):
-        for name in GPU_RESOURCES:
+        for name in (*GPU_RESOURCES, *GPU_CLAIMS):
             amount = _mapping(resources, kind).get(name)
             if amount is not None:
                 yield Problem(f"{path}.{kind}[{name!r}]", amount, "Jobtree gives a pod its GPUs (gpusPerPod)")

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from jobtree.api.gpus import GPU_RESOURCES
 from jobtree.api.kube_quantities import whole
-from jobtree.api.nodes import GPU_RESOURCES
 from jobtree.cli.session import read
 from jobtree.cli.settings import Settings
 from jobtree.sim.cluster import Cluster

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from jobtree.api.gpus import GPU_RESOURCES
 from jobtree.api.kube_quantities import Quantity, whole
 from jobtree.api.meta import API_VERSION
-from jobtree.api.nodes import GPU_RESOURCES
 from jobtree.api.problems import InputError
 from jobtree.convert.kueue_flavors import Flavors
 from jobtree.convert.kueue_kinds import Metadata, Queue

@@ -3,7 +3,7 @@
 import copy
 from typing import Any, Final
 
-from jobtree.api.nodes import GPU_RESOURCES
+from jobtree.api.gpus import GPU_RESOURCES
 from jobtree.api.pods import template_requests
 from jobtree.api.validate_template import DEFAULT_GRACE_SECONDS
 from jobtree.convert.kueue_kinds import KUEUE_GROUP, Template

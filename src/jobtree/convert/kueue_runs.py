@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jobtree.api.gpus import GPU_RESOURCES
 from jobtree.api.meta import API_VERSION
-from jobtree.api.nodes import GPU_RESOURCES
 from jobtree.api.problems import InputError
 from jobtree.api.quantities import SECOND, format_duration
 from jobtree.convert.kueue_budgets import Team

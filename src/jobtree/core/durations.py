@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from heapq import nlargest
 from itertools import groupby, zip_longest
 from operator import itemgetter
+from typing import NamedTuple
 
 from jobtree.api.lease import ClosureReason
 from jobtree.core.lease import Lease
@@ -59,10 +60,13 @@ class Past:
 class History:
     def __init__(self) -> None:
         self.by_owner: dict[str, dict[str, Past]] = {}
+        self.ended: dict[str, int] = {}  # how many leases of an owner have, ever
+        self.curves: dict[str, Curves] = {}  # what was made of an owner's Runs
 
     def close(self, lease: Lease, end: int, reason: ClosureReason | None) -> None:
         """A lease ended, for that reason."""
         past = self.by_owner.setdefault(lease.owner, {}).setdefault(lease.uid, Past())
+        self.ended[lease.owner] = self.ended.get(lease.owner, 0) + 1
         if lease.reason == "Start" and lease.role != "Spare":
             past.starts[lease.start] = past.starts.get(lease.start, 0) + lease.gpus
         past.ends[end] = past.ends.get(end, False) or reason in OWN_ENDS
@@ -111,6 +115,7 @@ class Survival:
         self.ended = sum(ended for _, ended in found)
         self._times: list[int] = []  # at which some ended
         self._gone: list[int] = []  # the part that has ended by then, of WHOLE
+        self._after: dict[tuple[int, int], list[int | None]] = {}  # what was asked
         left, at_risk = WHOLE, len(found)
         for duration, group in groupby(found, key=itemgetter(0)):
             together = list(group)
@@ -133,3 +138,20 @@ class Survival:
         gone = WHOLE - left * (parts - part) // parts
         found = max(known, bisect_left(self._gone, gone))
         return self._times[found] if found < len(self._times) else None
+
+    def durations(self, age: int, parts: int) -> list[int | None]:
+        """The same for the middles of so many equal parts; it changes only when others have ended by then."""
+        key = (bisect_right(self._times, age), parts)
+        found = self._after.get(key)
+        if found is None:
+            middles = range(1, 2 * parts, 2)
+            found = self._after[key] = [self.duration(age, middle, 2 * parts) for middle in middles]
+        return found
+
+
+class Curves(NamedTuple):
+    """How long an owner's Runs of each size class last, as it was known at an instant."""
+
+    at: int
+    ended: int  # leases of that owner by then
+    by_size: dict[int, Survival]

@@ -1,90 +1,48 @@
 """When a waiting Run is expected to start, which may well be before it is promised to.
 
-A promise is an upper bound: it counts on certain ends only. Here Runs end when they are likely to
-(``lifetimes``). Where nothing is known about anybody in the way there is no answer.
+A promise is an upper bound: it counts on certain ends only. Here Runs end when they are likely to, and those
+who wait start one behind the other (``outlook``). Where nothing is known about anybody in the way there is
+no answer. What is told follows from this and from what came of earlier tellings (``experience``).
 
-The coming hours are played through ``COURSES`` times, in counts of GPUs per domain and envelope. In each
-course every Run in the way ends at another part of its distribution, and the waiting Runs start in the
-order of their promises, in each of the ``MOST_DOMAINS`` likeliest domains. Nothing here decides, so it is
-bounded: where thousands wait for the same place, those far behind get no answer (``MOST_LOOKS``).
+Nothing here decides, so it is bounded. An outlook is asked on while little has changed, and made anew when
 
-What is told follows from these courses and from what came of earlier tellings (``experience``).
+- it is older than a twentieth of the usual wait that it foresees; where many were played through not before
+  about as many were told behind them, unless it is older than a quarter of that wait;
+- nodes or budgets have changed;
+- much of what was free has been taken since;
+- a Run that came since would start soon: its own wait, too, is twenty times as long as an outlook is old.
 """
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
-
-from jobtree.api.quantities import MILLI
-from jobtree.core.books import FOREVER, EnvelopeState
-from jobtree.core.domain import Domain
-from jobtree.core.experience import Expected, Told
-from jobtree.core.holds import provisional_notice
-from jobtree.core.horizon import base_demand
-from jobtree.core.lease import EnvelopeKey, RunKey
-from jobtree.core.lifetimes import COURSES, Lifetimes
-from jobtree.core.payers import candidates
+from jobtree.core.books import FOREVER
+from jobtree.core.experience import LEAST_MEAN, Expected, Told
+from jobtree.core.outlook import Outlook
 from jobtree.core.promise import Promise
-from jobtree.core.reach import pays_in
-from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
-from jobtree.core.visits import Steps, Visit, first_around, first_behind, instants, sweep
 from jobtree.core.world import World
 
-MOST_COURSES = COURSES - 1  # that must have a Run start: durations seen so far are not all there are
-STANDS = 20  # a forecast may be as old as this part of the wait that it foresees
-MOST_DOMAINS = 12  # that one Run is tried in
-MOST_TURNS = 256
-MANY_LOOKS = 100_000  # for every so many a forecast stands as long again: dear ones are not made so often
-MOST_LOOKS = (
-    500_000  # at visits of others: who waits behind so many gets no answer, and no plan waits for one
-)
-
-
-class Query:
-    """One waiting Run's question: what it needs, and when each domain would have that, visits apart."""
-
-    def __init__(self, state: RunState, promise: Promise, domains: Sequence[Domain], notice: int) -> None:
-        shape = state.shape
-        assert shape is not None
-        self.state = state
-        self.promise = promise
-        self.domains = domains
-        self.demand = base_demand(state, promise.pod_size)
-        self.latest = FOREVER if promise.at is None else promise.at
-        self.stay = FOREVER if shape.max_duration is None else shape.max_duration
-        if shape.checkpoint is not None:  # it may start provisionally, and make way when others come (R6)
-            self.stay = min(self.stay, notice)
-        self.sizes = shape.groups(promise.width) if shape.group and shape.spread else [promise.width]
-        self.firsts: dict[tuple[str, int], list[int]] = {}  # by domain and pods, in every course
+STANDS = 20  # an outlook may be as old as this part of the wait that it foresees
+DEAR_STANDS = 4  # the same, of one that was dear and has not yet told enough
+CHEAP = 16  # Runs played through that cost next to nothing
 
 
 class Expectations:
-    """The coming hours of one world as it stands. It may be asked for as long as it ``stands``."""
+    """What those who wait in a world are told, for as long as it ``stands``."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._lifetimes = Lifetimes(world)
-        self._rooms: dict[tuple[str, str, Demand], list[Steps]] = {}
-        self._firsts: dict[tuple[str, str, Demand, int], list[int]] = {}
-        self._orders: dict[str, list[Domain]] = {}
-        self._payable: dict[tuple[str, str, frozenset[Selector]], bool] = {}
-        self._told: set[tuple[str, str]] = set()  # domains where something is known of somebody
-        self._funds: dict[EnvelopeKey, list[Steps]] = {}
-        self._placed: list[dict[tuple[str, str], list[Visit]]] = [{} for _ in range(COURSES)]
-        self._paid: list[dict[EnvelopeKey, list[Visit]]] = [{} for _ in range(COURSES)]
-        self._answers: dict[RunKey, tuple[Promise | None, list[int]]] = {}
-        self._at, self._hopes = world.now, world.hopes
-        self._played, self._typical_wait = False, 0
-        self._looks = 0  # at visits of waiting Runs so far
+        self._outlook: Outlook | None = None
+        self._asked = 0  # that did not stand in line when the outlook was made
 
     def start_of(self, state: RunState) -> Expected | None:
         """By when it starts as likely as not, and nine times in ten; None where nobody can say."""
-        courses = self._courses_of(state)
-        if not courses or state.promise is None:
+        promise = state.promise
+        if promise is None or not state.waiting:
             return None
-        now, latest = self._world.now, FOREVER if state.promise.at is None else state.promise.at
-        return self._world.experience.likely(now, [max(now, at) for at in courses], max(now, latest))
+        starts = self._starts(state, promise)
+        if not starts:
+            return None
+        now, latest = self._world.now, FOREVER if promise.at is None else promise.at
+        return self._world.experience.likely(now, [max(now, at) for at in starts], max(now, latest))
 
     def tell(self, state: RunState) -> Expected | None:
         """The same, and the Run is told so: what comes of it will be experience."""
@@ -94,254 +52,25 @@ class Expectations:
             self._world.experience.tell(state.key, (state.key[0], state.promise.name), told)
         return found
 
+    def _starts(self, state: RunState, promise: Promise) -> list[int]:
+        """The instants at which it may start; where need be, an outlook is made anew for who came since."""
+        outlook = self._outlook
+        if outlook is not None and outlook.knows(state):
+            return outlook.starts(state, promise)
+        if outlook is not None and not outlook.drifted(state):
+            self._asked += 1
+            starts = outlook.starts(state, promise)
+            wait = starts[len(starts) // 2] - self._world.now if starts else 0
+            if (self._world.now - outlook.at) * STANDS <= max(LEAST_MEAN, wait):
+                return starts
+        self._outlook, self._asked = Outlook(self._world), 0
+        return self._outlook.starts(state, promise)
+
     def stands(self) -> bool:
         """Whether it may be asked on: little has changed since, measured by how long there is to wait."""
-        world, age = self._world, self._world.now - self._at
-        dear = 1 + self._looks // MANY_LOOKS
-        return self._hopes == world.hopes and age * STANDS <= self._typical_wait * dear
-
-    def _courses_of(self, state: RunState) -> list[int]:
-        """The instants at which it may start, sorted; who waits since the last look is behind all others."""
-        if not self._played:
-            self._play()
-        known = self._answers.get(state.key)
-        if known is None or known[0] is not state.promise:
-            follows = state.promise and state.waiting and self._looks < MOST_LOOKS
-            known = self._answers[state.key] = (state.promise, self._follow(state) if follows else [])
-        return known[1]
-
-    def _play(self) -> None:
-        """Let all who wait come one after another."""
-        world, self._played = self._world, True
-        world.history.forget(world.now - world.policy.lease_retention_ms)
-        waiting = [(one.promise.rank, one) for one in world.runs.values() if one.promise and one.waiting]
-        waiting.sort(key=lambda pair: pair[0])
-        for _, one in waiting:
-            if self._looks < MOST_LOOKS:
-                self._answers[one.key] = (one.promise, self._follow(one))
-        waits = sorted(courses[len(courses) // 2] for _, courses in self._answers.values() if courses)
-        self._typical_wait = waits[len(waits) // 2] - self._at if waits else 0
-
-    def _follow(self, state: RunState) -> list[int]:
-        """Play one waiting Run through all courses, behind those promised before it."""
-        promise = state.promise
-        assert promise is not None
-        if promise.at is None and not promise.funding:
-            return []  # nothing known will ever start it
-        notice = provisional_notice(self._world, state)
-        query = Query(state, promise, self._domains(state, promise), notice)
-        spans = self._lifetimes.spans(state)
-        starts = [self._course(number, query, spans[number]) for number in range(COURSES)]
-        informed = any(self._told_of(domain) for domain in query.domains) or self._told_payer(state)
-        found = sorted(at for at in starts if at < FOREVER)
-        return found if informed and len(found) >= MOST_COURSES else []
-
-    def _course(self, number: int, query: Query, span: int) -> int:
-        """When it starts in one course; what it takes up then is not there for those behind it."""
-        promise, latest = query.promise, query.latest
-        at, turns, chosen = self._world.now, 0, list(promise.shares)
-        while turns < MOST_TURNS:
-            placed = self._place(number, query, at)
-            at = latest if placed is None else placed[0]
-            if placed is None or at >= latest:
-                break
-            chosen = placed[1]
-            paid = self._first_paid(number, query.state, promise, at)
-            if paid == at:
-                break
-            at, turns = paid, turns + 1
-        if at >= latest or turns == MOST_TURNS:
-            at, chosen = latest, list(promise.shares)
-        if at < FOREVER:
-            self._take(number, promise, chosen, at, min(FOREVER, at + span))
-        return at
-
-    def _take(
-        self, number: int, promise: Promise, chosen: Sequence[tuple[str, int]], start: int, end: int
-    ) -> None:
-        for name, gpus in chosen:
-            visits = self._placed[number].setdefault((promise.flavor, name), [])
-            insort(visits, Visit(end, start, gpus))
-        for key, gpus in promise.funding:
-            self._paid[number].setdefault(key, []).append(Visit(end, start, gpus))
-
-    # Places
-
-    def _domains(self, state: RunState, promise: Promise) -> list[Domain]:
-        """Where it may start: the promised slice first, then where most is free."""
-        mine = dict(promise.shares)
-        selectors = frozenset(one.envelope.selector for one in candidates(self._world, state))
-        order, domains = self._order(promise.flavor), self._world.fleet.flavor(promise.flavor).domains
-        first = sorted((domains[name] for name in mine if name in domains), key=most_free)
-        found = (
-            one
-            for one in chain(first, (one for one in order if one.name not in mine))
-            if one.capacity >= promise.pod_size and self._pays(one, selectors)
-        )
-        return list(islice(found, MOST_DOMAINS))
-
-    def _order(self, flavor: str) -> list[Domain]:
-        """Its domains, those first where most is free."""
-        if flavor not in self._orders:
-            self._orders[flavor] = sorted(self._world.fleet.flavor(flavor).domains.values(), key=most_free)
-        return self._orders[flavor]
-
-    def _pays(self, domain: Domain, selectors: frozenset[Selector]) -> bool:
-        key = (domain.flavor, domain.name, selectors)
-        if key not in self._payable:
-            self._payable[key] = pays_in(domain, selectors)
-        return self._payable[key]
-
-    def _place(self, number: int, query: Query, at: int) -> tuple[int, list[tuple[str, int]]] | None:
-        """The first instant at which all its groups have a place, and where that is."""
-        size, known, chosen = query.promise.pod_size, query.firsts, list[tuple[str, int]]()
-        for gpus in query.sizes:
-            before, best = query.latest, ""
-            for domain in query.domains:
-                needed = self._needed(query, gpus, chosen, domain) if chosen else gpus // size
-                firsts = known.get((domain.name, needed)) or self._first_times(query, domain, needed)
-                if firsts[number] >= before:
-                    continue
-                first = self._first_room(number, query, domain, needed, at, before)
-                if first is not None and first < before:
-                    before, best = first, domain.name
-                if first == at:
-                    break
-            if not best:
-                return None
-            at = max(at, before)
-            chosen.append((best, gpus))
-        return at, chosen
-
-    @staticmethod
-    def _needed(query: Query, gpus: int, chosen: Sequence[tuple[str, int]], domain: Domain) -> int:
-        """Pods that must fit into a domain: of this group, and of those that will sit there too."""
-        taken = sum([share for name, share in chosen if name == domain.name])
-        return (gpus + taken) // query.promise.pod_size
-
-    def _first_times(self, query: Query, domain: Domain, needed: int) -> list[int]:
-        """In every course, when so many pods fit into a domain if nobody else comes."""
-        mine = query.firsts.get((domain.name, needed))
-        if mine is None:
-            key = (domain.flavor, domain.name, query.demand, needed)
-            known = self._firsts.get(key)
-            if known is None:
-                known = self._firsts[key] = [
-                    times[found] if (found := bisect_left(pods, needed)) < len(pods) else FOREVER
-                    for times, pods in self._room(domain, query.demand)
-                ]
-            mine = query.firsts[domain.name, needed] = known
-        return mine
-
-    def _first_room(  # noqa: PLR0913, PLR0917  one question with its circumstances
-        self, number: int, query: Query, domain: Domain, needed: int, at: int, before: int
-    ) -> int | None:
-        """The first instant from ``at`` on with room for so many pods that nobody promised before will take.
-
-        What comes ``before`` is enough: later ones are not looked for.
-        """
-        visits = self._placed[number].get((domain.flavor, domain.name), ())
-        if not visits:
-            return max(at, self._first_times(query, domain, needed)[number])
-        self._looks += len(visits)
-        room, size = self._room(domain, query.demand)[number], query.promise.pod_size
-        if query.stay == FOREVER:
-            return first_behind(at, room, visits, size, needed, before)
-        return first_around(at, room, visits, size, needed, query.stay, before)
-
-    def _room(self, domain: Domain, demand: Demand) -> list[Steps]:
-        """Pods that fit into a domain, from instant to instant, in every course."""
-        key = (domain.flavor, domain.name, demand)
-        known = self._rooms.get(key)
-        if known is None:
-            nodes = domain.usable_nodes(demand)
-            ends_of = self._lifetimes.ends
-            held = [
-                (place, ends_of(run), gpus)
-                for place, node in enumerate(nodes)
-                for run, gpus in self._on(domain, node)
-            ]
-            free = [domain.nodes[node].free for node in nodes]
-            for place, node in enumerate(nodes):
-                for name in self._world.by_node.get(node, ()):
-                    lease = self._world.held[name].lease
-                    if lease.role == "Opportunistic":  # it stands in nobody's way
-                        mask = dict(lease.slots)[node] & ~domain.nodes[node].spare
-                        free[place] += mask.bit_count()
-            known = self._rooms[key] = [
-                sweep(free, in_order(number, held), demand.size) for number in range(COURSES)
-            ]
-        return known
-
-    def _on(self, domain: Domain, node: str) -> Iterator[tuple[RunKey, int]]:
-        """Runs with GPUs on a node that somebody pays for."""
-        for name in self._world.by_node.get(node, ()):
-            lease = self._world.held[name].lease
-            if lease.role != "Opportunistic" and node in domain.nodes:
-                yield lease.run, dict(lease.slots)[node].bit_count()
-
-    def _told_of(self, domain: Domain) -> bool:
-        key, told = (domain.flavor, domain.name), self._lifetimes.told
-        if key not in self._told and any(
-            run in told for node in domain.nodes for run, _ in self._on(domain, node)
-        ):
-            self._told.add(key)
-        return key in self._told
-
-    # Money
-
-    def _told_payer(self, state: RunState) -> bool:
-        payers = candidates(self._world, state)
-        return any(
-            lease.run in self._lifetimes.told for one in payers for lease in one.envelope.leases.values()
-        )
-
-    def _first_paid(self, number: int, state: RunState, promise: Promise, at: int) -> int:
-        """The first instant from ``at`` on at which its payers together have enough."""
-        payers = [one.envelope for one in candidates(self._world, state)]
-        size = promise.pod_size
-
-        def paid_at(instant: int) -> bool:  # one pod has one payer
-            pods = sum([self._funds_at(number, envelope, instant) // size for envelope in payers])
-            return pods * size >= promise.width
-
-        if paid_at(at):
-            return at
-        later = [envelope.start for envelope in payers if envelope.start > at]
-        for envelope in payers:
-            times, _ = self._fund(envelope)[number]
-            later += instants(at, times, self._paid[number].get(envelope.key, ()))
-        for instant in sorted({at, *later})[1:MOST_TURNS]:
-            if paid_at(instant):
-                return instant
-        return FOREVER
-
-    def _funds_at(self, number: int, envelope: EnvelopeState, at: int) -> int:
-        if not envelope.open_at(at):
-            return 0
-        times, gpus = self._fund(envelope)[number]
-        visits = self._paid[number].get(envelope.key, ())
-        self._looks += len(visits)
-        taken = sum(one.gpus for one in visits if one.start <= at < one.end)
-        return max(0, gpus[bisect_right(times, at) - 1] - taken)
-
-    def _fund(self, envelope: EnvelopeState) -> list[Steps]:
-        """GPUs that an envelope has left, from instant to instant, in every course."""
-        known = self._funds.get(envelope.key)
-        if known is None:
-            free = [envelope.account.free_charge() // MILLI]
-            ends_of = self._lifetimes.ends
-            held = [(0, ends_of(lease.run), lease.charge // MILLI) for lease in envelope.leases.values()]
-            known = self._funds[envelope.key] = [
-                sweep(free, in_order(number, held), 1) for number in range(COURSES)
-            ]
-        return known
-
-
-def most_free(domain: Domain) -> tuple[int, int, str]:
-    return (-domain.free, -domain.capacity, domain.name)
-
-
-def in_order(number: int, held: Iterable[tuple[int, Sequence[int], int]]) -> list[tuple[int, int, int]]:
-    """What comes free in one course: the instant, the place, and the GPUs."""
-    return sorted((ends[number], place, gpus) for place, ends, gpus in held if ends[number] < FOREVER)
+        outlook = self._outlook
+        if outlook is None:
+            return True
+        age, paid_off = self._world.now - outlook.at, self._asked + CHEAP >= outlook.played
+        part = STANDS if paid_off else DEAR_STANDS
+        return outlook.hopes == self._world.hopes and age * part <= outlook.typical_wait

@@ -36,7 +36,8 @@ LEAST_MEAN = 15 * MINUTE  # waits are not told finer than that
 PARTS = 1000
 BURST = 4  # tellings within LEAST_MEAN that are nothing unusual
 HEDGE = 15  # of PARTS: what each further one of them moves the next p90
-STEP = 50  # of PARTS: what one telling moves the next
+STEP = 30  # of PARTS: what one telling moves the next
+LEAST_LEVEL = PARTS // 2  # of a p90: what half came by is no bound for nine in ten, lucky as a burst was
 MOST_LEVEL = 2 * PARTS  # a burst of Runs that share one fate is no reason to tell the next of years
 
 
@@ -59,8 +60,8 @@ class Told(msgspec.Struct, frozen=True):
 class Aim:
     """One of the two figures: what part of the true starts should come by it, and how many did."""
 
-    def __init__(self, share: int, first: int) -> None:
-        self._share, self._first = share, first  # of PARTS
+    def __init__(self, share: int, first: int, least: int = -MOST_LEVEL) -> None:
+        self._share, self._first, self._least = share, first, least  # of PARTS
         self._came: list[bool] = []
         self._due: list[tuple[int, RunKey]] = []  # of those that wait: when it will have passed in vain
         self.failed: set[RunKey] = set()  # of those that wait: it has
@@ -83,7 +84,8 @@ class Aim:
     def level(self) -> int:
         """The part of the mixture that is to be told next, of PARTS; it may lie beyond either end."""
         known, came = len(self._came), sum(self._came)
-        return min(MOST_LEVEL, self._first + STEP * (self._share * known - PARTS * came) // PARTS)
+        level = self._first + STEP * (self._share * known - PARTS * came) // PARTS
+        return max(self._least, min(MOST_LEVEL, level))
 
 
 class Experience:
@@ -91,7 +93,7 @@ class Experience:
 
     def __init__(self) -> None:
         self._half = Aim(500, 400)  # forecasts alone come too late more often than not
-        self._most = Aim(900, 870)
+        self._most = Aim(900, 870, LEAST_LEVEL)
         self._waiting: dict[RunKey, RunKey] = {}  # Reservations by their Run
         self._begun: dict[RunKey, RunKey] = {}  # the same, of those that began at this instant
         self._begun_at = 0

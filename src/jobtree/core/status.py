@@ -25,6 +25,8 @@ CONDITIONS = (
     ("Finished", ("Completed", "Failed")),
 )
 
+MOST_RISKS = 64  # that a status holds
+
 
 class Warned(msgspec.Struct, frozen=True):
     """Promises whose start might stop a Run, and since when it knows."""
@@ -51,7 +53,7 @@ def run_status(world: World, state: RunState, warned: Warned, closing: tuple[End
         reservation=promise.name if promise else None,
         earliest_start=format_time(promise.at) if promise and promise.at is not None else None,
         deficit_gpus=forecast(world, state).deficit if promise else 0,
-        risk=warned.risks[:64],
+        risk=warned.risks[:MOST_RISKS],
         attempt=state.attempt,
         ranks=write_seats(state.seats) if phase == "Running" else (),
         changed_at=format_time(state.changed_at) if phase == "Running" else None,

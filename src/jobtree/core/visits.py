@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
+from itertools import accumulate
 from typing import NamedTuple
 
 from jobtree.core.books import FOREVER
@@ -39,6 +40,15 @@ def sweep(free: Sequence[int], released: Iterable[tuple[int, int, int]], size: i
                 times.append(at)
                 counts.append(count)
     return times, counts
+
+
+def rise(free: int, released: Iterable[tuple[int, int]]) -> Steps:
+    """The same GPU by GPU, in whatever place; an instant may come twice, the last time with all of it."""
+    found = sorted(released)
+    times = [ALWAYS, *(at for at, _ in found)]
+    counts = list(accumulate((gpus for _, gpus in found), initial=free))
+    known = bisect_left(times, FOREVER)
+    return times[:known], counts[:known]
 
 
 def first_behind(  # noqa: PLR0913, PLR0917  one question with its circumstances

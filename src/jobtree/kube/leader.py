@@ -26,11 +26,14 @@ News = Literal["elected", "lost"]
 
 
 class Timing(NamedTuple):
-    """``renew_deadline + retry`` must be less than ``duration``."""
+    """``renew_deadline + retry`` must be less than ``duration``.
 
-    duration: int = 15
-    renew_deadline: float = 10.0
-    retry: float = 2.0
+    A standby decides 15 s after a leader died at the latest: that leaves it some seconds to build its world.
+    """
+
+    duration: int = 13
+    renew_deadline: float = 9.0
+    retry: float = 1.5
 
 
 class Post(NamedTuple):

@@ -6,11 +6,11 @@ from jobtree.api.run import Run
 from jobtree.core.actions import Action
 from jobtree.core.lease import RunKey
 from jobtree.core.runs import RunState
-from jobtree.core.status import Warned
 from jobtree.core.world import World
 from jobtree.kube.store import Change
 from jobtree.manager.pods.places import NOBODY, cast_of
 from jobtree.manager.steps import Company
+from jobtree.manager.threats import Threats
 
 
 class Casting:
@@ -34,15 +34,15 @@ class Casting:
         """Runs that changed: one of them may be gone, or another one have its name."""
         self._changed.update((one.namespace, one.name) for change in changes for one in change if one)
 
-    def refresh(self, runs: dict[str, Run], warned: dict[RunKey, Warned]) -> dict[str, Company]:
-        """The companies that changed, by UID of their Run."""
-        touched = self._touched | warned.keys()
+    def refresh(self, runs: dict[str, Run], warned: set[RunKey], threats: Threats) -> dict[str, Company]:
+        """The companies that changed, by UID of their Run; ``warned``: whose threats have."""
+        touched = self._touched | warned
         states = [self._world.runs[key] for key in touched if key in self._world.runs]
         self._spared -= touched
         self._spared |= {state.key for state in states if has_spares(state)}
         if self._lending:
             states += [self._world.runs[key] for key in self._spared if key in self._world.runs]
-        present = {state.uid: self._company(state, warned) for state in states}
+        present = {state.uid: self._company(state, threats) for state in states}
         for key in touched | self._changed:
             for uid in sorted(self._by_run.get(key, ())):
                 known = self._known[uid]
@@ -74,9 +74,9 @@ class Casting:
         state = self._world.runs.get((metadata.namespace, metadata.name))
         return company.cast != NOBODY and (state is None or state.uid != metadata.uid)
 
-    def _company(self, state: RunState, warned: dict[RunKey, Warned]) -> Company:
-        risks = warned[state.key].risks if state.key in warned else ()
-        return Company(state.run, cast_of(state, self._lent), state.resume_at, risks)
+    def _company(self, state: RunState, threats: Threats) -> Company:
+        warned = threats.warned(state.key)
+        return Company(state.run, cast_of(state, self._lent), state.resume_at, warned.risks if warned else ())
 
     def _lent(self, node: str, mask: int) -> bool:
         """Whether unpaid work uses slots of a spare."""

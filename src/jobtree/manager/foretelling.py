@@ -1,12 +1,17 @@
 """Foretelling: what Reservations say of promises, how those end, and who is warned.
 
-What a Reservation foresees changes with every decision. It is told when nothing is decided, and while much
-is, every other second: there may be a thousand of them, and no decision waits for what people read. A promise
-that is made or moved is written at once, and whoever it threatens is warned at once (R11). When its Run is
-expected to start depends on all who wait: that is told with the rest.
+A promise that is made or moved is written in the step that decides it, and whoever it threatens is warned
+then (R11). When its Run is expected to start depends on all who wait, and what others foresee changes with
+every decision: that is told when nothing is decided, and while much is, from time to time.
+
+There may be thousands of them, and no decision waits for what people read. So only some are told in one
+step: the promises that come due first, then the others. A Run that starts before anybody was told of its
+promise needs no Reservation any more.
 """
 
 from collections.abc import Iterator
+from heapq import nsmallest
+from itertools import islice
 
 import msgspec
 
@@ -14,46 +19,64 @@ from jobtree.api.quantities import parse_time
 from jobtree.api.reservation import Reservation, ReservationSpec, ReservationState, ReservationStatus
 from jobtree.api.run import Decided, Risk
 from jobtree.core.actions import Action
+from jobtree.core.books import FOREVER
 from jobtree.core.expect import Expectations
 from jobtree.core.lease import RunKey
-from jobtree.core.promise import Promise
+from jobtree.core.promise import Promise, Rank
 from jobtree.core.reservations import promised_together, spec_of, status_of, told_to_wire
 from jobtree.core.runs import RunState
-from jobtree.core.status import Warned
 from jobtree.core.transitions import PHASES, PROMISING
 from jobtree.core.world import World
 from jobtree.manager.intake import Intake, key_of
-from jobtree.manager.steps import ReservationWrite
+from jobtree.manager.notes import notes_about
+from jobtree.manager.steps import Note, ReservationWrite
+from jobtree.manager.threats import Threats
 from jobtree.voice.promises import ENDS, risks_of
 from jobtree.voice.signing import sign
 
-BUSY_MS = 2_000  # how often all is told while gangs start and end all the time
+BUSY_MS = 2_000  # how often all are told anew while gangs start and end all the time
+TOLD_AT_REST = 200  # in one step
+TOLD_BESIDE = 50  # in one that decides
 
 Promised = list[tuple[RunState, Promise]]
 
 
 class Foretold(msgspec.Struct, frozen=True):
-    """What is to be written; who was warned, or is not any more, has a status to be told."""
+    """What is to be written and said; ``touched`` have a status to be told."""
 
     reservations: tuple[ReservationWrite, ...]
     touched: set[RunKey]
+    warned: set[RunKey]  # of these, who was warned, or is not any more
+    notes: tuple[Note, ...] = ()
     abandoned: tuple[RunKey, ...] = ()
     proofs: tuple[RunKey, ...] = ()
-    all_of_it: bool = False
 
 
 class Foretelling:
     def __init__(self, world: World, intake: Intake) -> None:
-        self.warned: dict[RunKey, Warned] = {}
+        self.threats = Threats()
         self._world = world
         self._intake = intake
         self._ended: list[ReservationWrite] = []
         self._anew: set[RunKey] = set()  # whose promise was made or moved, and is not yet written
+        self._unwritten: set[RunKey] = set()  # Reservations that are still to be made
+        self._reserving: dict[RunKey, Action] = {}  # what is to be said of these then, by Run
+        self._round: dict[RunKey, None] = {}  # who is still to be told of those that all are
         self._unexpected: set[RunKey] = set()  # whose Reservation does not yet say when to expect them
         self._touched: set[RunKey] = set()
+        self._notes: list[Note] = []
         self._expectations = Expectations(world)
-        self._told_at = 0
-        self.is_behind = False  # something changed since all was last told
+        self._expected_at = self._told_at = 0
+        self.is_behind = False  # something changed since all were last told
+
+    @property
+    def is_halfway(self) -> bool:
+        """Whether more is to be told than was in the last step."""
+        return bool(self._anew or self._round)
+
+    def is_unwritten(self, namespace: str, name: str) -> bool:
+        """Whether a Reservation is still to be made: nobody speaks of it before."""
+        return (namespace, name) in self._unwritten
 
     # Promises that end
 
@@ -62,8 +85,10 @@ class Foretelling:
         promise = action.promise
         if action.kind in PROMISING:
             self._anew.add(action.run)
+        if action.kind == "Reserve":
+            self._reserving[action.run] = action
         if PHASES.get(action.kind, "Running") != "Running":
-            self.warned.pop(action.run, None)  # it has nothing to lose any more
+            self.threats.forget(action.run)
         if promise is None or action.kind not in ENDS or action.record is not None:
             return
         written = self._ending(action, promise)
@@ -112,52 +137,79 @@ class Foretelling:
 
     def refresh(self, *, stirred: bool, at_rest: bool) -> Foretold:
         self.is_behind = self.is_behind or stirred
-        all_of_it = self.is_behind and (at_rest or self._world.now >= self._told_at + BUSY_MS)
-        self._touched = set()
+        begins = self.is_behind and not self._round
+        begins = begins and (at_rest or self._world.now >= self._told_at + BUSY_MS)
+        self._touched, self._notes = set(), []
+        if begins:
+            self._begin_round()
         ended, self._ended = [*self._outlived(), *self._ended], []
-        before = dict(self.warned)
-        writes = self._tell_all() if all_of_it else self._tell_anew()
-        everyone = before.keys() | self.warned.keys()
-        self._touched.update(key for key in everyone if before.get(key) != self.warned.get(key))
-        self._anew = set()
+        writes = self._tell_some(at_rest=at_rest)
+        self._unwritten = self._still_unwritten()
+        warned, self.threats.changed = self.threats.changed, set()
         return Foretold(
             (*ended, *writes),
-            self._touched,
-            self._abandoned() if all_of_it else (),
-            self._proofs() if all_of_it else (),
-            all_of_it,
+            self._touched | warned,
+            warned,
+            tuple(self._notes),
+            self._abandoned() if begins else (),
+            self._proofs() if begins else (),
         )
 
-    def _tell_all(self) -> list[ReservationWrite]:
-        self.warned = {}
+    def _begin_round(self) -> None:
+        """All are to be told anew, in the order of their promises."""
+        promised = sorted(self._promised(), key=lambda pair: pair[1].rank)
+        self._round = {state.key: None for state, _ in promised}
+        self.threats.keep({(state.key[0], promise.name) for state, promise in promised})
         self.is_behind, self._told_at = False, self._world.now
-        if not self._expectations.stands():
-            self._expectations = Expectations(self._world)
-        writes = self._tell(self._promised(), self._expectations)
-        self._unexpected = set()
+
+    def _tell_some(self, *, at_rest: bool) -> list[ReservationWrite]:
+        most = TOLD_AT_REST if at_rest else TOLD_BESIDE
+        expectations = self._foreseen(at_rest=at_rest) if self._round else None
+        due = self._due_anew(most)
+        if expectations is not None:
+            due += islice((key for key in self._round if key not in self._anew), max(0, most - len(due)))
+        promised = [
+            (state, state.promise) for key in due if (state := self._world.runs.get(key)) and state.promise
+        ]
+        writes = self._tell(promised, expectations)
+        for key in due:
+            self._announce(key)
+            self._anew.discard(key)
+            self._round.pop(key, None)
         return writes
 
-    def _tell_anew(self) -> list[ReservationWrite]:
-        """Promises made or moved; with one stage go all that start together with it."""
+    def _foreseen(self, *, at_rest: bool) -> Expectations | None:
+        """When Runs are expected, as far as that still stands; it is not asked anew at every decision."""
+        stands, now = self._expectations.stands(), self._world.now
+        if not stands and (at_rest or now >= self._expected_at + BUSY_MS):
+            self._expectations, self._expected_at, stands = Expectations(self._world), now, True
+        return self._expectations if stands else None
+
+    def _announce(self, run: RunKey) -> None:
+        """Its Reservation is made."""
+        action, state = self._reserving.pop(run, None), self._world.runs.get(run)
+        if action is not None and state is not None:
+            self._notes += notes_about(self._intake, state, action)
+
+    def _still_unwritten(self) -> set[RunKey]:
+        promises = ((key[0], self._world.runs[key].promise) for key in self._anew if key in self._world.runs)
+        names = {(namespace, promise.name) for namespace, promise in promises if promise is not None}
+        return names - self._intake.reservations.keys()
+
+    def _due_anew(self, most: int) -> list[RunKey]:
+        """Promises made or moved, those first that come due first.
+
+        All of Runs that have started already are: what these hold depends on them. With one stage go all that
+        start together with it.
+        """
         runs = self._world.runs
-        states = [runs[key] for key in self._anew if key in runs]
-        keys = {key for state in states for key in state.gang or (state.key,)}
-        promised = [(state, state.promise) for key in keys if (state := runs.get(key)) and state.promise]
-        if promised:
-            self._let_off({promise.name for _, promise in promised})
-        self._unexpected |= {state.key for state, _ in promised}
-        return self._tell(promised)
+        self._anew = {key for key in self._anew if key in runs and runs[key].promise is not None}
+        self._reserving = {key: action for key, action in self._reserving.items() if key in self._anew}
+        states = [runs[key] for key in self._anew]
+        chosen = [one for one in states if one.leases] + nsmallest(most, states, key=by_date)
+        return list(dict.fromkeys(key for state in chosen for key in state.gang or (state.key,)))
 
-    def _let_off(self, reservations: set[str]) -> None:
-        """What these threatened before is forgotten: they say it anew."""
-        for key, known in list(self.warned.items()):
-            left = tuple(risk for risk in known.risks if risk.reservation not in reservations)
-            if left:
-                self.warned[key] = Warned(known.since, left)
-            else:
-                del self.warned[key]
-
-    def _tell(self, promised: Promised, expectations: Expectations | None = None) -> list[ReservationWrite]:
+    def _tell(self, promised: Promised, expectations: Expectations | None) -> list[ReservationWrite]:
         """Those of these promises whose Reservation does not say it; who is warned is found on the way."""
         writes: list[ReservationWrite] = []
         for state, promise in sorted(promised, key=lambda pair: pair[1].rank):
@@ -165,8 +217,7 @@ class Foretelling:
             if promised_together(self._world, state, promise)[0][0] is not state:
                 continue  # one Reservation for all stages that start together
             writes += self._write(state, promise, expectations)
-            for uid, risk in risks_of(self._world, state, promise):
-                self._threaten(self._world.runs[key_of(self._intake.runs[uid])], risk, promise.made)
+            self.threats.renew((state.key[0], promise.name), promise, self._threatened(state, promise))
         return writes
 
     def _write(
@@ -174,19 +225,23 @@ class Foretelling:
     ) -> Iterator[ReservationWrite]:
         spec, status = spec_of(self._world, state, promise), status_of(self._world, state, promise)
         says, expected = self._says(state, promise, spec, status), None
-        if expectations is not None and (not says or state.key in self._unexpected):
+        if expectations is None:
+            self._unexpected.add(state.key)
+        elif not says or state.key in self._unexpected:
             expected = expectations.tell(state)
+            self._unexpected.discard(state.key)
         if expected is not None:
             status = status_of(self._world, state, promise, expected)
         if expected is not None or not says:
             run = self._intake.runs.get(spec.run_ref.uid, state.run)
             yield ReservationWrite(run, promise.name, status, spec)
 
-    def _threaten(self, state: RunState, risk: Risk, since: int) -> None:
-        """Whoever might have to give way knows of it, and all stages that would go with it."""
-        for other in self._world.kin.members(state):
-            known = self.warned.get(other.key, Warned(since))
-            self.warned[other.key] = Warned(known.since, (*known.risks, risk))
+    def _threatened(self, state: RunState, promise: Promise) -> Iterator[tuple[RunKey, Risk]]:
+        """Whoever might have to give way, and all stages that would go with it."""
+        for uid, risk in risks_of(self._world, state, promise):
+            threatened = self._world.runs[key_of(self._intake.runs[uid])]
+            for other in self._world.kin.members(threatened):
+                yield other.key, risk
 
     def _promised(self) -> Promised:
         if not self._world.ranks:
@@ -226,6 +281,12 @@ class Foretelling:
             for key, known in self._intake.reservations.items()
             if (known.status.state is None and key not in promised) or self._has_served(known)
         )
+
+
+def by_date(state: RunState) -> tuple[int, Rank]:
+    promise = state.promise
+    assert promise is not None
+    return FOREVER if promise.at is None else promise.at, promise.rank
 
 
 def unexpecting(status: ReservationStatus) -> ReservationStatus:

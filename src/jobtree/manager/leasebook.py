@@ -2,7 +2,9 @@
 
 The allocations of Runs are what holds; Lease objects follow. One that is missing is made (again); one whose
 end was decided is ended. So is one that nobody holds: if its Run is there, somebody made it by hand; if its
-Run is gone, somebody took away the finalizer that kept the Run until its leases were ended.
+Run is gone, somebody took away the finalizer that kept the Run until its leases were ended. One that somebody
+else ended while its Run holds it stays as it is, for an end is written once; nothing is left to write for it
+when its Run lets go.
 """
 
 from collections.abc import Iterable
@@ -18,6 +20,8 @@ from jobtree.core.check import Replay, Violation
 from jobtree.core.lease import Lease, closed, from_wire, to_wire
 from jobtree.core.world import World
 from jobtree.kube.store import Change
+
+WHO = "the audit log of the API server says who did it"
 
 
 class Unsettled(msgspec.Struct, frozen=True):
@@ -35,6 +39,7 @@ class LeaseBook:
         self._opens: dict[str, Lease] = {}
         self._ends: dict[str, Ending] = {}
         self._closing: dict[str, dict[str, Ending]] = {}  # by UID of the Run: ends not known to be written
+        self._over: set[str] = set()  # held by their Runs, yet ended by somebody else
         self._settled: set[str] = set()
         self._unread: frozenset[str] = frozenset()  # UIDs of Runs that cannot be read: their leases stay
         self._kept: dict[str, WireLease] = {}  # open leases of those: their payers are charged, no more
@@ -55,11 +60,14 @@ class LeaseBook:
             self._opens[lease.name] = lease
 
     def close(self, lease: Lease, closing: Closing) -> None:
+        self._settle(lease, closing.at)
+        if lease.name in self._over:
+            self._over.discard(lease.name)
+            return
         whole = None if lease.name in self.there else allocated(lease)
         ending = Ending(lease=lease.name, end=format_time(closing.at), reason=closing.reason, whole=whole)
         self._closing.setdefault(lease.uid, {})[lease.name] = ending
         self._ends[lease.name] = ending
-        self._settle(lease, closing.at)
 
     # What is seen
 
@@ -113,13 +121,14 @@ class LeaseBook:
     def _see_gone(self, lease: WireLease) -> list[Violation]:
         name = lease.metadata.name
         self.there.discard(name)
+        self._over.discard(name)
         self._ends.pop(name, None)
         self._let_go(name)
         self._see_ended(lease.spec.run_ref.uid, name)
         if name not in self._world.held:
             return self._see_left(lease)
         self._opens[name] = self._world.held[name].lease
-        return [Violation("I6", f"{name} was deleted while it counted: it is put back")]
+        return [Violation("I6", f"{name} was deleted while it counted: it is put back; {WHO}")]
 
     def _see_left(self, lease: WireLease) -> list[Violation]:
         """A closed lease is gone. If nobody carried its hours yet, they are carried from now on."""
@@ -134,7 +143,8 @@ class LeaseBook:
             self._world.set_aside(known, end)
             self.missed.append(known)
         self._world.drop_lease(known, end)
-        return [Violation("I6", f"{known.name} was deleted while its hours counted")] if early else []
+        said = f"{known.name} was deleted while its hours counted: its Budget carries them now; {WHO}"
+        return [Violation("I6", said)] if early else []
 
     def _see_open(self, lease: WireLease) -> list[Violation]:
         name = lease.metadata.name
@@ -153,7 +163,7 @@ class LeaseBook:
             ending = Ending(lease=name, end=at, reason="Cancelled")
             state = self._world.runs.get(known.run)
             if state is not None and state.uid == known.uid:
-                found = [Violation("I6", f"{name} belongs to no Run that holds it: it is ended")]
+                found = [Violation("I6", f"{name} belongs to no Run that holds it: it is ended; {WHO}")]
             else:
                 self.bereft.append(known)
         self._ends[name] = ending
@@ -168,7 +178,9 @@ class LeaseBook:
         self._ends.pop(name, None)
         self._see_ended(lease.spec.run_ref.uid, name)
         if name in self._world.held:
-            return [Violation("I6", f"{name} was ended by somebody else while its Run holds it")]
+            self._over.add(name)
+            said = f"{name} was ended by somebody else while its Run holds it: cancel the Run if it is to end"
+            return [Violation("I6", f"{said}; {WHO}")]
         self._world.put_lease(lease)
         self._settle(from_wire(lease), parse_time(end))
         return []

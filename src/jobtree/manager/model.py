@@ -102,9 +102,10 @@ class Model:
         planned = time.perf_counter()
         told = self.telling.refresh(at_rest=not acted)
         measures = [Measure(PLAN, value=planned - began)]
-        if told.foretold.all_of_it:
+        if told.foretold.reservations:
             measures.append(Measure(FORECAST, value=time.perf_counter() - planned))
         deeds, self._deeds = self._deeds, []
+        threats = self.telling.foretelling.threats
         return Step(
             batches=tuple(batches),
             leases=self.book.unsettled(),
@@ -116,7 +117,7 @@ class Model:
             notes=(*notes, *told.notes),
             cordons=tuple(sorted(cordons)),
             children=tuple(children.values()),
-            companies=self.casting.refresh(self.intake.runs, self.telling.foretelling.warned),
+            companies=self.casting.refresh(self.intake.runs, told.foretold.warned, threats),
             released=tuple(run for uid, run in self.intake.leaving.items() if not self.book.closing(uid)),
             violations=(*violations, *self._check(acted)),
             deeds=tuple(deeds),

@@ -52,6 +52,7 @@ class Telling:
         self._unsure = False  # something changed since Runs were last told why they wait, or do not grow
         self._stale: dict[RunKey, None] = {}  # waiting Runs to be told again, in the order of the queue
         self._retold_at = 0
+        self._paused: dict[RunKey, int] = {}  # told when their ranks start again: not true for ever
 
     # What others know already
 
@@ -81,7 +82,7 @@ class Telling:
             self._touched_budgets.add(name)
 
     def warned_of(self, state: RunState) -> Warned:
-        return self.foretelling.warned.get(state.key, Warned(state.phase_at))
+        return self.foretelling.threats.warned(state.key) or Warned(state.phase_at)
 
     # What is to be told now
 
@@ -92,6 +93,7 @@ class Telling:
         self._unsure = self._unsure or stirred
         if at_rest and self._retells() and self._world.now >= self._retold_at + RETELL_MS:
             self._retell()
+        self._resume()
         foretold = self.foretelling.refresh(stirred=stirred, at_rest=at_rest)
         self._touched |= foretold.touched
         notes = self._warn()
@@ -99,13 +101,19 @@ class Telling:
         budgets = self._usage(at_rest=at_rest)
         self._touched = set()
         self._intake.fresh, self._intake.budgets = set(), set()
-        return Told(statuses, foretold, budgets, notes)
+        return Told(statuses, foretold, budgets, (*foretold.notes, *notes))
 
     def retells_at(self) -> int | None:
         """When to look again, if nothing happens before, for those who are still to be told."""
+        if self.foretelling.is_halfway:
+            return self._world.now
         if self._touched_budgets or self.foretelling.is_behind:
             return self._world.now + REST_MS
-        return max(self._world.now + REST_MS, self._retold_at + RETELL_MS) if self._retells() else None
+        resumed = min(self._paused.values(), default=None)
+        if not self._retells():
+            return resumed
+        retold = max(self._world.now + REST_MS, self._retold_at + RETELL_MS)
+        return retold if resumed is None else min(retold, resumed)
 
     def _retells(self) -> bool:
         return self._unsure or bool(self._stale)
@@ -120,14 +128,21 @@ class Telling:
         self._touched.update(retell(self._world, due), retell_stalled(self._world))
         self._retold_at = self._world.now
 
+    def _resume(self) -> None:
+        """A pause is over by itself: nothing else would make its Run say so."""
+        over = [key for key, at in self._paused.items() if at <= self._world.now]
+        for key in over:
+            del self._paused[key]
+        self._touched.update(over)
+
     def _warn(self) -> tuple[Note, ...]:
         """Runs in a conflict set see it at once (R11)."""
         notes: list[Note] = []
-        warned = self.foretelling.warned
-        for key in sorted(self._touched & warned.keys()):
+        for key in sorted(self._touched):
+            warned = self.foretelling.threats.warned(key)
             state = self._world.runs.get(key)
-            if state is None:
-                continue  # it is gone since it was warned
+            if warned is None or state is None:
+                continue
             told = self._runs.get(state.uid) or state.run.status
             known = {risk.reservation for risk in told.risk}
             notes += [
@@ -139,7 +154,7 @@ class Telling:
                     self._world.now,
                     warning=True,
                 )
-                for risk in warned[key].risks
+                for risk in warned.risks
                 if risk.reservation not in known
             ]
         return tuple(notes)
@@ -153,7 +168,11 @@ class Telling:
             run = self._intake.runs[state.uid]
             closing = self._intake.book.closing(state.uid)
             status = run_status(self._world, state, self.warned_of(state), closing)
+            if status.resume_at is not None:
+                self._paused[key] = state.resume_at
             told = self._runs.get(state.uid) or run.status
+            if status.reservation and self.foretelling.is_unwritten(key[0], status.reservation):
+                continue  # both are told together
             if timeless(status) != timeless(told):
                 self._runs[state.uid] = status
                 writes.append(RunWrite(run, status))

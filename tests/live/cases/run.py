@@ -214,7 +214,7 @@ REFUSED = [
             "gpusPerPod",
         )
         for kind in ("requests", "limits")
-        for resource in ("nvidia.com/gpu", "amd.com/gpu")
+        for resource in ("nvidia.com/gpu", "amd.com/gpu", "deviceclass.resource.kubernetes.io/gpu.nvidia.com")
     ),
     Refused("a gang has no quota", run(quota={"maxGPUs": 8}), "spec", "quota"),
     Refused("unknown fields of a run", run(priority=3), "spec.priority", "unknown field"),

@@ -10,6 +10,7 @@ from tests.unit.api.samples import RUN, TREE, changed, refusals
 
 MAIN = {"name": "main", "image": "example.com/train:1"}
 TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [MAIN]}}
+CLAIMED = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 GPUS = "Jobtree gives a pod its GPUs (gpusPerPod)"
 
 BAD: list[tuple[dict[str, object], str]] = [
@@ -27,6 +28,10 @@ BAD: list[tuple[dict[str, object], str]] = [
     (
         {"spec.initContainers": [{"resources": {"requests": {"amd.com/gpu": "1"}}}]},
         f".spec.initContainers[0].resources.requests['amd.com/gpu']: \"1\" is not allowed: {GPUS}",
+    ),
+    (
+        {"spec.containers[0].resources": {"limits": {CLAIMED: 1}}},
+        f".spec.containers[0].resources.limits['{CLAIMED}']: 1 is not allowed: {GPUS}",
     ),
     ({"spec.containers": "main"}, '.spec.containers: "main" is not allowed: must be a list'),
     (

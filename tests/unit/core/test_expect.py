@@ -3,8 +3,10 @@
 import pytest
 
 from jobtree.api.quantities import HOUR, MINUTE
-from jobtree.core import expect
+from jobtree.core import expect, outlook
 from jobtree.core.expect import Expectations
+from jobtree.core.outlook import Outlook
+from jobtree.core.world import World
 from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
@@ -111,15 +113,37 @@ def test_what_nothing_will_ever_start_is_not_expected() -> None:
     assert expected(lab, "next") is None
 
 
-def test_who_waits_behind_very_many_gets_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_behind_very_many_is_told_from_how_fast_their_line_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One Run of an hour after another: the sixth of them starts after six hours, played through or not."""
     lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
     lab.submit(run("holder", "org:a", 8, max_duration="1h"))
     for number in range(6):
         lab.submit(run(f"w{number}", "org:a", 8, at=number + 1, max_duration="1h"))
     assert expected(lab, "w5") == (6 * HOUR, 6 * HOUR)
-    monkeypatch.setattr(expect, "MOST_LOOKS", 100)
+    monkeypatch.setattr(outlook, "HEAD", 2)
+    assert Outlook(lab.world).played == 2
     assert expected(lab, "w1") == (2 * HOUR, 2 * HOUR)
-    assert expected(lab, "w5") is None
+    early, late = expected(lab, "w5") or (0, 0)
+    assert 5 * HOUR < early <= late <= 6 * HOUR
+
+
+def test_what_starts_without_having_waited_is_not_overlooked() -> None:
+    """A forecast of days stands for hours; then others take the free nodes, and the next has to wait."""
+    lab = Lab(nodes("nv-a", 3), budget("org:a", 8), budget("org:b", 24))
+    lab.submit(run("holder", "org:a", 8, max_duration="90h"))
+    lab.submit(run("w0", "org:a", 8, at=1, max_duration="90h"))
+    shared = Expectations(lab.world)
+    assert shared.start_of(lab["w0"]) is not None
+    lab.live(HOUR)
+    lab.submit(*(run(f"b{number}", "org:b", 8, at=HOUR, max_duration="10h") for number in range(2)))
+    lab.submit(run("next", "org:b", 8, at=HOUR + 1, max_duration="10h"))
+    assert shared.stands()
+    found = shared.start_of(lab["next"])
+    assert found is not None
+    assert found.p50 > lab.world.now
+    assert found == Expectations(lab.world).start_of(lab["next"])
 
 
 def test_a_forecast_is_asked_on_while_little_has_changed() -> None:
@@ -137,16 +161,43 @@ def test_a_forecast_is_asked_on_while_little_has_changed() -> None:
     assert not shared.stands()
 
 
-def test_a_dear_forecast_stands_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dear_forecast_stands_until_it_has_told_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
     lab.submit(run("holder", "org:a", 8, max_duration="10h"))
     lab.submit(*(run(f"w{number}", "org:a", 8, at=1, max_duration="10h") for number in range(3)))
     shared = Expectations(lab.world)
     shared.start_of(lab["w0"])
-    lab.live(2 * HOUR)
+    lab.live(90 * MINUTE)
     assert not shared.stands()
-    monkeypatch.setattr(expect, "MANY_LOOKS", 10)
+    monkeypatch.setattr(expect, "CHEAP", 2)
     assert shared.stands()
+    monkeypatch.setattr(outlook, "HEAD", 3)
+    lab.submit(run("last", "org:a", 8, at=90 * MINUTE, max_duration="10h"))
+    shared.start_of(lab["last"])
+    assert not shared.stands()
+
+
+def test_who_would_start_soon_is_told_by_a_fresh_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for days; this one for an hour, so what was foreseen two hours ago is too old for it."""
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", 8))
+    lab.submit(run("long", "org:a", 8, max_duration="90h"), run("short", "org:b", 8, max_duration="3h"))
+    lab.submit(run("w0", "org:a", 8, at=1, max_duration="90h"))
+    shared, made = Expectations(lab.world), list[int]()
+    shared.start_of(lab["w0"])
+
+    def anew(world: World) -> Outlook:
+        made.append(world.now)
+        return Outlook(world)
+
+    monkeypatch.setattr(expect, "Outlook", anew)
+    lab.live(2 * HOUR)
+    lab.submit(run("w1", "org:a", 8, at=2 * HOUR, max_duration="90h"))
+    lab.submit(run("next", "org:b", 8, at=2 * HOUR, max_duration="3h"))
+    assert shared.stands()
+    assert shared.start_of(lab["w1"]) is not None
+    assert not made
+    assert shared.start_of(lab["next"]) is not None
+    assert made == [lab.world.now]
 
 
 def test_a_forecast_does_not_outlive_a_change_of_nodes() -> None:

@@ -84,7 +84,7 @@ def test_the_first_to_ask_leads(server: LeaseServer, clock: Clock) -> None:
     assert server.holder == leader.holder == "a"
 
 
-def test_others_wait_and_take_over_within_fifteen_seconds_of_its_last_breath(
+def test_others_wait_and_take_over_in_time_to_decide_within_fifteen_seconds(
     server: LeaseServer, clock: Clock
 ) -> None:
     leader, other = candidate(server, clock, "a"), candidate(server, clock, "b")
@@ -96,7 +96,7 @@ def test_others_wait_and_take_over_within_fifteen_seconds_of_its_last_breath(
     while not other.may_write():
         clock.pass_by(other._step())
     assert server.holder == "b"
-    assert DEFAULT_TIMING.renew_deadline < clock.now - died <= 15
+    assert DEFAULT_TIMING.renew_deadline < clock.now - died <= 13
 
 
 def test_two_never_write_at_once_even_after_a_pause(server: LeaseServer, clock: Clock) -> None:
@@ -128,9 +128,9 @@ def test_renewals_move_the_deadline_from_when_they_began(server: LeaseServer, cl
     leader = candidate(server, clock, "a")
     leader._step()
     for _ in range(20):
-        clock.pass_by(2)
-        assert leader._step() == 2
-    clock.pass_by(9.9)
+        clock.pass_by(DEFAULT_TIMING.retry)
+        assert leader._step() == DEFAULT_TIMING.retry
+    clock.pass_by(DEFAULT_TIMING.renew_deadline - 0.1)
     assert leader.may_write()
     clock.pass_by(0.1)
     assert not leader.may_write()
@@ -145,8 +145,8 @@ def test_a_server_that_is_away_for_a_moment_costs_nothing(server: LeaseServer, c
         assert leader._step() > 0
     assert leader.may_write()
     server.trouble = None
-    assert leader._step() == 2
-    clock.pass_by(9)
+    assert leader._step() == DEFAULT_TIMING.retry
+    clock.pass_by(DEFAULT_TIMING.renew_deadline - 1)
     assert leader.may_write()
 
 
@@ -171,8 +171,8 @@ def test_a_renewal_whose_answer_was_lost_is_not_taken_for_a_rival(server: LeaseS
     leader._step()
     server.loses_answers = False
     clock.pass_by(2)
-    assert leader._step() == 2
-    clock.pass_by(9)
+    assert leader._step() == DEFAULT_TIMING.retry
+    clock.pass_by(DEFAULT_TIMING.renew_deadline - 1)
     assert leader.may_write()
 
 

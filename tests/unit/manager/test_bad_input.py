@@ -1,5 +1,7 @@
 """What goes wrong outside Jobtree: told where people look, and no harm to others."""
 
+from jobtree.api.policy import Policy
+from jobtree.api.quantities import MINUTE
 from jobtree.kube.errors import StatusError
 from jobtree.kube.resources import EVENTS, NODES, PODS
 from jobtree.manager.keeper import RETRY_MS
@@ -74,3 +76,17 @@ def test_a_right_that_is_missing_fails_nobodys_run() -> None:
     server.now += RETRY_MS
     manager.settle()
     assert len(pods_of(server, "r")) == 1
+
+
+def test_a_policy_that_cannot_be_read_changes_nothing_and_is_unknown_to_the_next_manager() -> None:
+    server = Server()
+    put_policy(server, "maxNotice: 20m\n")
+    manager = Manager(server)
+    manager.settle()
+    path = "/api/v1/namespaces/jobtree-system/configmaps/jobtree-policy"
+    server.change(path, {"data": {"policy.yaml": "maxNotice: soon\n"}}, "", merge=True)
+    manager.settle()
+    assert manager.model.world.policy.max_notice_ms == 20 * MINUTE
+    after = Manager(server)
+    after.settle()
+    assert after.model.world.policy == Policy()

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from jobtree.api.quantities import format_time
 from jobtree.core.record import Record, verify
 from jobtree.kube.errors import StatusError
 from jobtree.kube.installed import FINALIZER
@@ -158,12 +159,17 @@ def test_a_failed_pod_begins_the_next_attempt_and_counts() -> None:
     manager.settle()
     status = server.run("r")["status"]
     assert (status["attempt"], status["restarts"], phase(server, "r")) == (2, 1, "Running")
+    assert status["resumeAt"] == format_time(server.now + 10_000)
     running = [pod for pod in pods_of(server, "r") if pod["status"]["phase"] == "Running"]
     assert running == []
-    server.now += 10_000
+    server.now += 6_000
+    manager.settle()
+    assert manager.model.telling.retells_at() == server.now + 4_000, "it wakes up to tell that it goes on"
+    server.now += 4_000
     manager.settle()
     running = [pod for pod in pods_of(server, "r") if pod["status"]["phase"] == "Running"]
     assert [pod["metadata"]["labels"]["rq.davidlangworthy.io/attempt"] for pod in running] == ["2", "2"]
+    assert "resumeAt" not in server.run("r")["status"], "the pause is over"
 
 
 def test_a_pod_deleted_by_hand_is_replaced_and_does_not_count() -> None:

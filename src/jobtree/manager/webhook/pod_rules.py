@@ -6,14 +6,13 @@ See ``rules``. These hold in managed namespaces only: a webhook must not select 
 from collections.abc import Iterator
 from typing import Any
 
+from jobtree.api.gpus import GPU_CLAIMS, GPU_CLASSES, GPU_RESOURCES
 from jobtree.api.meta import GROUP
-from jobtree.api.nodes import GPU_RESOURCES
 from jobtree.kube.decode import RISK
 from jobtree.kube.installed import account_of
 from jobtree.manager.webhook.reviews import YES, Answered, Asked, forbid
 from jobtree.manager.webhook.rules import Metadata, Passing, runs_that_own
 
-GPU_CLASSES = ("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com", "gpu.amd.com")
 PREFIX = f"{GROUP}/"
 
 
@@ -40,7 +39,7 @@ class GpuPodRules:
 def asks_for_gpus(container: dict[str, Any]) -> bool:
     resources = container.get("resources") or {}
     amounts = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return any(name in amounts for name in GPU_RESOURCES)
+    return any(name in amounts for name in (*GPU_RESOURCES, *GPU_CLAIMS))
 
 
 class GpuClaimRules:

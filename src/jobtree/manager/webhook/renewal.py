@@ -2,10 +2,11 @@
 
 The leader makes the Secret on first use; if another was faster, that one holds. What is missing, unreadable
 or expired is made anew and told. The ``caBundle`` of every configuration is kept equal to what the Secret
-trusts, also where somebody empties it.
+trusts, also where somebody empties it. A replica that does not lead looks whether that has been done: until
+then the API server would not believe what it shows.
 """
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,7 @@ def names_of(namespace: str, more: str) -> tuple[str, ...]:
 class Renewal:
     def __init__(self, client: AsyncClient, settings: Settings, log: Log, clock: Callable[[], float]) -> None:
         self.papers: Papers | None = None
+        self.untrusting: tuple[str, ...] = ()  # configurations by which the API server does not trust them
         self._client = client
         self._namespace = settings.namespace
         self._names = names_of(settings.namespace, settings.webhook_names)
@@ -53,8 +55,11 @@ class Renewal:
         papers, why = read_papers((secret or {}).get("data") or {}, self._names, self._clock())
         if writer is not None:
             papers = await self._tend(writer, secret, papers, why)
-        if papers is not None:
-            self.papers = papers
+        if papers is None:
+            return
+        self.papers = papers
+        if writer is None:
+            self.untrusting = await self._without(papers.shown.authority)
 
     async def _tend(self, writer: Writer, secret: Found | None, papers: Papers | None, why: str) -> Papers:
         if papers is None:
@@ -103,7 +108,19 @@ class Renewal:
                 await self._patch(writer, resource, found, wanted)
         if self._published[0] != papers.bundle:
             self._published = (papers.bundle, self._clock())
+        self.untrusting = ()
         return papers
+
+    async def _without(self, authority: str) -> tuple[str, ...]:
+        """The configurations that do not trust it."""
+        names = []
+        for resource, name in CONFIGURATIONS:
+            found = await self._find(resource, name) or {}
+            if any(
+                authority not in b64decode(bundle).decode(errors="replace") for bundle in trusted_by(found)
+            ):
+                names.append(f"{resource.kind} {name}")
+        return tuple(names)
 
     async def _patch(self, writer: Writer, resource: Resource, found: Found, wanted: str) -> None:
         webhooks = [

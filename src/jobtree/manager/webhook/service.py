@@ -56,6 +56,10 @@ class Webhook:
             return [f"the webhook is not served yet: {self._trouble or 'it has no certificate'}"]
         if self._clock() >= ends_at(shown.certificate):
             return [f"the certificate of the webhook has expired: {self._trouble or 'no new one was made'}"]
+        if untrusting := self._renewal.untrusting:
+            return [
+                f"the API server does not trust the webhook yet: the leader writes it into {untrusting[0]}"
+            ]
         return []
 
     def certificate_seconds(self) -> float | None:
@@ -67,7 +71,8 @@ class Webhook:
         while True:
             await self._look()
             self._looking.clear()
-            wait = self._pace.look if self._server.shown else min(self._pace.look, FIRST_LOOK_SECONDS)
+            settled = self._server.shown and not self._renewal.untrusting
+            wait = self._pace.look if settled else min(self._pace.look, FIRST_LOOK_SECONDS)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._looking.wait(), wait)
 

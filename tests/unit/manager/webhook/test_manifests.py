@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobtree.api.nodes import GPU_RESOURCES
+from jobtree.api.gpus import GPU_CLAIMS, GPU_CLASSES, GPU_RESOURCES
 from jobtree.kube.async_client import AsyncClient
 from jobtree.kube.installed import (
     NAMESPACE,
@@ -18,7 +18,6 @@ from jobtree.kube.installed import (
 )
 from jobtree.manager.view import View
 from jobtree.manager.webhook.judges import judges
-from jobtree.manager.webhook.pod_rules import GPU_CLASSES
 from jobtree.manager.webhook.rules import BREAK_GLASS, CONTROLLERS, MOST_NAME, MOST_OF_METADATA
 from tests.unit.manager.webhook.server import FakeServer
 
@@ -96,11 +95,21 @@ def test_those_who_pass_a_policy_pass_its_webhook_and_no_others() -> None:
     assert shared == 7
 
 
+def test_the_webhook_is_asked_about_the_gpus_that_the_policy_knows() -> None:
+    (policy,) = [one for one in policies() if one["metadata"]["name"] == "jobtree-gpu-pods"]
+    (asking,) = [one["expression"] for one in policy["spec"]["variables"] if one["name"] == "asking"]
+    (webhook,) = [one for one in WEBHOOKS if one["name"].startswith("jobtree-gpu-pods.")]
+    (asked,) = [one["expression"] for one in webhook["matchConditions"] if one["name"] == "asks-for-gpus"]
+    rule = asking.partition("has(c.resources)")[2].removesuffix(".map(c, c.name)")
+    assert asked.endswith(rule)
+
+
 def test_the_rules_know_the_same_names_and_bounds() -> None:
     text = {one["metadata"]["name"]: yaml.safe_dump(one, width=10_000) for one in policies()}
     whole = "".join(text.values())
-    for word in (*GPU_RESOURCES, *GPU_CLASSES, *CONTROLLERS, account_of(NAMESPACE), BREAK_GLASS):
+    for word in (*GPU_RESOURCES, *GPU_CLASSES, *GPU_CLAIMS, *CONTROLLERS, account_of(NAMESPACE), BREAK_GLASS):
         assert f"'{word}'" in whole.replace("''", "'"), word
-    assert whole.count("gpu.nvidia.com") == sum("gpu.nvidia.com" in one for one in GPU_CLASSES)
+    known = sum("gpu.nvidia.com" in one for one in (*GPU_CLASSES, *GPU_CLAIMS))
+    assert whole.count("gpu.nvidia.com") == known
     assert f"> {MOST_OF_METADATA}" in text["jobtree-runs"]
     assert f"<= {MOST_NAME}" in text["jobtree-runs"]

@@ -2,11 +2,13 @@
 
 import asyncio
 import socket
+from base64 import b64encode
 from io import StringIO
 
 import pytest
 
 from jobtree.kube.gate import Gate
+from jobtree.kube.resources import VALIDATING_WEBHOOKS
 from jobtree.kube.writes import Writer
 from jobtree.manager.log import Log
 from jobtree.manager.settings import Settings
@@ -57,6 +59,36 @@ def test_it_serves_when_it_has_a_certificate_and_has_seen_everything(address: st
         part.now += 1200
         await part.webhook._look()
         assert "has expired" in part.webhook.unreadiness()[0]
+        await part.webhook.stop()
+
+    asyncio.run(story())
+
+
+def test_it_is_not_ready_before_the_api_server_trusts_what_it_shows(address: str) -> None:
+    """As after an installation that found the certificate of the one before."""
+
+    async def story() -> None:
+        part = Part(address)
+        part.see_everything()
+        part.lead()
+        await part.webhook._look()
+        part.webhook._writer = None  # the Secret is there; another one will lead
+        configuration = VALIDATING_WEBHOOKS.path(name="jobtree-webhook")
+        for bundle in ({}, {"caBundle": b64encode(b"another").decode()}):
+            webhooks = [{"name": "w", "clientConfig": bundle}]
+            part.server.put_there(
+                configuration, {"metadata": {"name": "jobtree-webhook"}, "webhooks": webhooks}
+            )
+            await part.webhook._look()
+            (why,) = part.webhook.unreadiness()
+            assert "the API server does not trust the webhook yet" in why
+            assert "ValidatingWebhookConfiguration jobtree-webhook" in why
+        part.lead()
+        await part.webhook._look()
+        assert part.webhook.unreadiness() == []
+        part.webhook._writer = None
+        await part.webhook._look()
+        assert part.webhook.unreadiness() == []
         await part.webhook.stop()
 
     asyncio.run(story())

@@ -1,0 +1,120 @@
+"""Thousands may wait: only some promises are told in one step, and nothing speaks of those that are not."""
+
+import pytest
+
+from jobtree.kube.resources import EVENTS, RUNS
+from jobtree.manager import foretelling
+from tests.unit.manager.cluster import Manager, Server, StoppedError, kubelets
+from tests.unit.manager.stage import (
+    TEMPLATE,
+    finish_pods,
+    phase,
+    pods_of,
+    put_budget,
+    put_nodes,
+    put_policy,
+    put_run,
+    states,
+)
+
+WAITING = ["w1", "w2", "w3", "w4", "w5"]
+
+
+@pytest.fixture(autouse=True)
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foretelling, "TOLD_BESIDE", 1)
+    monkeypatch.setattr(foretelling, "TOLD_AT_REST", 2)
+
+
+def crowd(waiting: list[str] = WAITING) -> Server:
+    """One Run that holds all GPUs for an hour, and others that wait for them."""
+    server = Server()
+    put_policy(server, TEMPLATE)
+    put_nodes(server, "nv-a", 1)
+    put_budget(server, "org", 64)
+    put_run(server, "holder", "org", 8, max_duration="1h")
+    for name in waiting:
+        put_run(server, name, "org", 8, max_duration="1h")
+    return server
+
+
+def events(server: Server, reason: str) -> list[str]:
+    found = [event for event in server.all(EVENTS) if event["reason"] == reason]
+    return sorted(event["involvedObject"]["name"] for event in found)
+
+
+def spoken_of(server: Server) -> list[str]:
+    """Reservations that Runs name."""
+    named = [run.get("status", {}).get("reservation") for run in server.all(RUNS)]
+    return sorted(name for name in named if name)
+
+
+def test_promises_that_come_due_first_are_written_first_and_runs_speak_of_no_other() -> None:
+    server = crowd()
+    manager = Manager(server)
+    for told in (1, 3, 5):
+        manager.turn()
+        names = [f"{name}-1" for name in WAITING[:told]]
+        assert sorted(states(server)) == names
+        assert spoken_of(server) == names
+        assert events(server, "Reserved") == WAITING[:told]
+        halfway = manager.model.telling.retells_at() == server.now
+        assert halfway == (told < len(WAITING)), "nobody waits for what can be told at once"
+    manager.settle()
+    assert events(server, "Reserved") == WAITING, "each once"
+    assert manager.broken() == []
+
+
+def test_who_starts_before_its_promise_was_told_needs_no_reservation() -> None:
+    server = crowd()
+    manager = Manager(server)
+    manager.turn()
+    kubelets(server)
+    server.delete(RUNS.path("ns", "w1"))
+    finish_pods(server, "holder")
+    manager.turn()
+    assert phase(server, "w2") == "Running"
+    manager.settle()
+    assert sorted(states(server)) == ["w3-1", "w4-1", "w5-1"]
+    assert events(server, "Superseded") == [], "nobody had heard of its promise"
+    assert events(server, "Reserved") == ["w1", "w3", "w4", "w5"]
+
+
+def test_a_crash_while_some_are_told_and_others_not_loses_nobody() -> None:
+    undisturbed = crowd()
+    Manager(undisturbed).settle()
+    writes, crashed = 1, True
+    while crashed:
+        server, crashed = crowd(), False
+        try:
+            Manager(server, stop_after=writes).settle()
+        except StoppedError:
+            crashed = True
+        manager = Manager(server)
+        manager.settle()
+        assert states(server) == states(undisturbed), writes
+        assert spoken_of(server) == spoken_of(undisturbed), writes
+        assert manager.broken() == [], writes
+        writes += 1
+
+
+def test_pods_are_told_when_nothing_threatens_them_any_more() -> None:
+    server = Server()
+    put_policy(server, f"minRuntime: 0s\n{TEMPLATE}")
+    put_nodes(server, "nv-a", 1)
+    for name in ("org", "other"):
+        put_budget(server, name, 8)
+    put_run(server, "holder", "org", 8)
+    put_run(server, "waits", "other", 8)
+    manager = Manager(server)
+    manager.settle()
+
+    def told() -> str:
+        annotations: dict[str, str] = pods_of(server, "holder")[0]["metadata"]["annotations"]
+        return annotations["rq.davidlangworthy.io/risk"]
+
+    assert "waits-1" in told()
+    server.delete(RUNS.path("ns", "waits"))
+    manager.settle()
+    assert "waits-1" not in told()
+    assert "risk" not in server.run("holder")["status"]
