@@ -10,7 +10,7 @@ from jobtree.core import admit, elastic
 from jobtree.core import plan as planning
 from jobtree.core import world as worlds
 from jobtree.core.actions import Plan
-from jobtree.core.admit import Start, consider, start_at
+from jobtree.core.admit import Help, Start, consider, start_at
 from jobtree.core.chances import Chances
 from jobtree.core.elastic import Stalled, Stuck, grow_runs
 from jobtree.core.line import Line
@@ -36,9 +36,9 @@ class Asking(Chances):
         return False
 
 
-def considered(trial: Trial, state: RunState) -> Verdict | None:
+def considered(trial: Trial, state: RunState, help_: Help) -> Verdict | None:
     mark, passed = trial.mark(), Asking.passed is state
-    verdict = consider(trial, state)
+    verdict = consider(trial, state, help_)
     if passed:
         assert trial.mark() == mark, f"{state.key} could start"
         assert verdict is not None
@@ -66,9 +66,9 @@ class Sleepless(Line):
         return everybody
 
 
-def roused(trial: Trial, state: RunState) -> Verdict | None:
+def roused(trial: Trial, state: RunState, help_: Help) -> Verdict | None:
     slept, mark, of_place = state.order in Sleepless.asleep, trial.mark(), told_of_place(state)
-    verdict = consider(trial, state)
+    verdict = consider(trial, state, help_)
     if slept:
         assert trial.mark() == mark, f"{state.key} slept and could start"
         assert verdict is None or all(why.reason in OF_PLACE for why in verdict.whys) == of_place
@@ -110,13 +110,13 @@ def test_nobody_is_thought_stuck_who_could_grow(scene: Scene) -> None:
         Drive(scene).play()
 
 
-def tried(trial: Trial, state: RunState, width: int, size: int) -> bool:
+def tried(trial: Trial, state: RunState, width: int, size: int, help_: Help) -> bool:
     """Start as always, after trying everything that was thought to be in vain."""
     mark = trial.mark()
     with patch.object(Start, "_makes_place", return_value=True):
         possible = start_at(trial, state, width, size)
     trial.rollback(mark)
-    started = start_at(trial, state, width, size)
+    started = start_at(trial, state, width, size, help_)
     assert started == possible, f"{state.key} could start"
     return started
 

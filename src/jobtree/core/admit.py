@@ -5,6 +5,7 @@ else it waits, and the verdict says why. "No" is a value here, never an exceptio
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from jobtree.core.cover import refusals
 from jobtree.core.domain import total_placeable
@@ -32,15 +33,38 @@ from jobtree.core.trial import Trial
 from jobtree.core.world import World
 
 
-def consider(trial: Trial, state: RunState) -> Verdict | None:
+class Help(Protocol):
+    """Whether something might give way to a start, or it is known that nothing would come of that."""
+
+    def by_unpaid(self, state: RunState) -> bool:
+        """Work that nobody pays for might."""
+
+    def by_family(self, state: RunState) -> bool:
+        """What its family uses of the owner's money might."""
+
+
+class AnyHelp:
+    """Where nothing is known: all of it might."""
+
+    def by_unpaid(self, state: RunState) -> bool:  # noqa: ARG002  the question's signature
+        return True
+
+    def by_family(self, state: RunState) -> bool:  # noqa: ARG002  the question's signature
+        return True
+
+
+ANY_HELP = AnyHelp()
+
+
+def consider(trial: Trial, state: RunState, help_: Help = ANY_HELP) -> Verdict | None:
     """Start a waiting Run if it can, or find payers for one that holds unpaid GPUs."""
     if state.phase == "Running":
         find_payers(trial, state)
         return None
-    return start(trial, state)
+    return start(trial, state, help_)
 
 
-def start(trial: Trial, state: RunState) -> Verdict | None:
+def start(trial: Trial, state: RunState, help_: Help) -> Verdict | None:
     """Start the Run, or give it a Reservation and say why it waits."""
     shape = state.shape
     assert shape is not None
@@ -48,7 +72,7 @@ def start(trial: Trial, state: RunState) -> Verdict | None:
     size = shape.pod_size(flavor.biggest_node if flavor else 1)
     if state.standing(trial.world.now) is not None:
         return None  # its promise is due this very instant: the next pass activates it
-    if flavor is not None and start_funded(trial, state, shape, flavor, size):
+    if flavor is not None and start_funded(trial, state, shape, flavor, size, help_):
         return None
     whys = tuple(why_not(trial, state, shape, flavor, size))
     if state.promise is None:
@@ -62,12 +86,16 @@ def start(trial: Trial, state: RunState) -> Verdict | None:
     return Verdict("Reserved", whys)
 
 
-def start_funded(trial: Trial, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
+def start_funded(  # noqa: PLR0913, PLR0917  whose, of what shape, where, and who may help
+    trial: Trial, state: RunState, shape: Shape, flavor: Flavor, size: int, help_: Help
+) -> bool:
     """Start at the widest width that somebody pays for and that stands in no promise's way."""
     reach = flavor.free + flavor.unpaid_slots + provisional_gpus(trial, state)
-    if reach < shape.total:  # what is recalled may be demoted, and then it is unpaid too
+    if reach < shape.total and help_.by_family(
+        state
+    ):  # what is recalled may be demoted, and then it is unpaid too
         reach += sum(lease.gpus for lease in loans(trial.world, state, trial.world.now))
-    return any(width <= reach and start_at(trial, state, width, size) for width in shape.widths())
+    return any(width <= reach and start_at(trial, state, width, size, help_) for width in shape.widths())
 
 
 def start_on_sufferance(trial: Trial, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
@@ -78,10 +106,14 @@ def start_on_sufferance(trial: Trial, state: RunState, shape: Shape, flavor: Fla
     return any(width <= reach and start_unpaid(trial, state, width, size) for width in shape.widths())
 
 
-def start_at(trial: Trial, state: RunState, width: int, size: int) -> bool:
+def start_at(trial: Trial, state: RunState, width: int, size: int, help_: Help = ANY_HELP) -> bool:
     """Start at that width: on free slots, else on those of unpaid work, else with recalled money."""
     start = Start(trial, state, width, size)
-    return start.attempt() or start.reclaim() or start.recall()
+    return (
+        start.attempt()
+        or (help_.by_unpaid(state) and start.reclaim())
+        or (help_.by_family(state) and start.recall())
+    )
 
 
 class Start:

@@ -73,7 +73,8 @@ class Ceilings:
             claims, now = claims_on(envelope, None), self._world.now
             instants = [now, *claims.within(now, FOREVER)]
             free = envelope.account.free_charge()
-            lowest = list(accumulate((free + claims.change(at) for at in instants), min))
+            later = claims.levels[len(claims.starts) - len(instants) + 1 :]
+            lowest = [free + one for one in accumulate((claims.change(now), *later), min)]
             known = self._levels[envelope.key] = (instants, lowest)
         instants, lowest = known
         return lowest[max(0, bisect_left(instants, end) - 1)]

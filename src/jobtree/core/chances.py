@@ -19,7 +19,7 @@ from jobtree.core.holds import provisional_notice
 from jobtree.core.hopes import hopeful
 from jobtree.core.horizon import base_demand, horizon
 from jobtree.core.lease import RunKey
-from jobtree.core.loaned import Loaned
+from jobtree.core.loaned import Lent, Loaned
 from jobtree.core.payers import candidates, payers_of
 from jobtree.core.room import Demand
 from jobtree.core.runs import RunState
@@ -37,6 +37,7 @@ class Kind(msgspec.Struct, frozen=True):
     chunk: int  # pods that must sit together
     duration: int | None
     notice: int | None  # how long provisional work must be able to run; None: it may not be provisional
+    lent: Lent | None = None  # what is left out, since it could be recalled
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -99,9 +100,31 @@ class Chances:
         if (state.undated and world.provisional) or self._half_paid(flavor) or hopeful(world, state):
             return False
         size = shape.pod_size(flavor.biggest_node)
-        if self._fits(state, shape, flavor, size):
+        if self._fits(state, shape, self._kind(state, shape, flavor, size)):
             return self._unpaid_for(state, shape, flavor, size)
         return self._place_lacks(state, shape, flavor, size)
+
+    # What might give way to a start of a Run that is asked
+
+    def by_unpaid(self, state: RunState) -> bool:
+        """Whether a Run might find a place if all unpaid work went (P7)."""
+        shape, flavor = state.shape, self._world.fleet.flavors.get(state.flavor)
+        if shape is None or flavor is None or not self._tells_of(state) or self._half_paid(flavor):
+            return True
+        size = shape.pod_size(flavor.biggest_node)
+        return self._fits(state, shape, self._kind_without(state, shape, flavor, size))
+
+    def by_family(self, state: RunState) -> bool:
+        """Whether a Run might start with all that its family gives back (C11)."""
+        shape, flavor = state.shape, self._world.fleet.flavors.get(state.flavor)
+        if shape is None or flavor is None or not self._tells_of(state):
+            return True
+        size = shape.pod_size(flavor.biggest_node)
+        return self._lent_by(state) > 0 and self._returns_enough(state, shape, flavor, size)
+
+    def _tells_of(self, state: RunState) -> bool:
+        """Whether bounds hold: it is not due, and no provisional work would go for it."""
+        return state.standing(self._world.now) is None and not (state.undated and self._world.provisional)
 
     def _half_paid(self, flavor: Flavor) -> bool:
         """Whether some unpaid work would, if it went, free more than its unpaid GPUs (C13)."""
@@ -139,25 +162,22 @@ class Chances:
 
     def _in_vain(self, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
         """Whether all that the family could give back is too little, in money or in place."""
-        if self._ceilings.pods(state, size) * size < shape.min:
-            return True
-        kind = self._kind(state, shape, flavor, size)
-        return any(not self._fits_without(state, shape, kind, flavor, tried=tried) for tried in (False, True))
+        return not self._returns_enough(state, shape, flavor, size) or not self._fits(
+            state, shape, self._kind_without(state, shape, flavor, size, self._loaned.tried(state))
+        )
 
-    def _fits_without(
-        self, state: RunState, shape: Shape, kind: Kind, flavor: Flavor, *, tried: bool
-    ) -> bool:
-        """Whether its pods might fit at its least width if all that is lent came back."""
-        now, chunk = self._world.now, kind.chunk
-        missing = shape.min // kind.demand.size // chunk * chunk
-        end = FOREVER if kind.duration is None else now + kind.duration
-        for domain in flavor.domains.values():
-            one = self._loaned.horizon(state, domain, kind.demand, tried=tried)
-            pods = max(0, one.pods(0, now, end, state.key, None)) // chunk * chunk
-            if pods >= missing:
-                return True
-            missing -= pods if shape.spread else 0
-        return False
+    def _returns_enough(self, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
+        """Whether it might be enough if all of that, and whatever goes with it, were gone."""
+        if self._ceilings.pods(state, size) * size < shape.min:
+            return False
+        lent = self._loaned.left_out(state)
+        return self._fits(state, shape, self._kind_without(state, shape, flavor, size, lent))
+
+    def _kind_without(
+        self, state: RunState, shape: Shape, flavor: Flavor, size: int, lent: Lent | None = None
+    ) -> Kind:
+        """Beside all promises, and without what is lent."""
+        return msgspec.structs.replace(self._kind(state, shape, flavor, size), notice=None, lent=lent)
 
     def _lent_by(self, state: RunState) -> int:
         """GPUs that its owner pays for others of the family."""
@@ -187,12 +207,10 @@ class Chances:
 
     # Places
 
-    def _fits(self, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
+    def _fits(self, state: RunState, shape: Shape, kind: Kind) -> bool:
         """Whether its pods might fit at its least width."""
-        pods = shape.min // size
-        kind = self._kind(state, shape, flavor, size)
         room = self._room(kind)
-        whole = pods // kind.chunk * kind.chunk
+        whole = shape.min // kind.demand.size // kind.chunk * kind.chunk
         if (room.together if shape.spread else room.alone) >= whole:
             return True
         return self._with_own(state, kind, whole, spread=shape.spread)
@@ -208,11 +226,10 @@ class Chances:
 
     def _with_own(self, state: RunState, kind: Kind, pods: int, *, spread: bool) -> bool:
         """The same where its own promise, which does not stand in its way, has its share."""
-        assert state.promise is not None
         rooms = self._rooms[kind]
         own = {
             name: self._pods(kind, self._world.fleet.flavors[kind.flavor].domains[name], state.key)
-            for name, _ in state.promise.shares
+            for name, _ in (state.promise.shares if state.promise else ())
             if name in rooms
         }
         if not spread:
@@ -229,7 +246,9 @@ class Chances:
         return known
 
     def _offering_domains(self, kind: Kind) -> list[Domain]:
-        """Domains in which a pod could stand, if unpaid work went."""
+        """Domains in which a pod could stand, if unpaid work went, or what is lent."""
+        if kind.lent is not None:
+            return list(self._world.fleet.flavors[kind.flavor].domains.values())
         key = (kind.flavor, kind.demand.size)
         known = self._offering.get(key)
         if known is None:
@@ -241,13 +260,14 @@ class Chances:
     def _pods(self, kind: Kind, domain: Domain, run: RunKey | None) -> int:
         """Pods that could start here now: beside all promises, or provisionally before they are due."""
         world, now = self._world, self._world.now
-        one = horizon(world, domain, kind.demand, None)
         end = FOREVER if kind.duration is None else now + kind.duration
-        if kind.notice is not None and all(
+        if kind.lent is not None:
+            pods = self._loaned.pods(kind.lent, domain, kind.demand, end, run)
+        elif kind.notice is not None and all(
             promise.run == run or promise.at is None or promise.at - now >= kind.notice
             for promise in domain.promises.values()
         ):
-            pods = one.most(0, now)
+            pods = horizon(world, domain, kind.demand, None).most(0, now)
         else:
-            pods = one.pods(0, now, end, run, None)
+            pods = horizon(world, domain, kind.demand, None).pods(0, now, end, run, None)
         return max(0, pods) // kind.chunk * kind.chunk

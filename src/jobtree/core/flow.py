@@ -6,7 +6,7 @@ kept too. All of it is remembered until a lease of the envelope or a promise on 
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from jobtree.api.quantities import MILLI
@@ -27,11 +27,14 @@ class Flow:
     def until(self, at: int) -> int:
         return self._sums[bisect_right(self._instants, at)]
 
+    def after(self, at: int) -> int:
+        return self._sums[-1] - self.until(at)
+
 
 class Claims:
     """Dated promises on one envelope, made up to a rank (all, without one), and what they leave of it."""
 
-    __slots__ = ("_begun", "_ended", "_lowest", "_returns", "of_others", "promises", "starts")
+    __slots__ = ("_begun", "_ended", "_levels", "_returns", "of_others", "promises", "starts")
 
     def __init__(self, envelope: EnvelopeState, returns: Flow, rank: Rank | None) -> None:
         self.promises = [
@@ -51,7 +54,7 @@ class Claims:
         self._ended = Flow([*((end, charge) for _, end, charge in dated), *lapsed])
         self._returns = returns
         self.starts = sorted({at for at, _, _ in dated})
-        self._lowest: list[int] | None = None
+        self._levels: list[int] | None = None
 
     def change(self, at: int) -> int:
         """How much more (or, below zero, less) is free at that instant than now, by ends and promises."""
@@ -61,15 +64,43 @@ class Claims:
         """Instants in between at which promises begin: between them it only rises."""
         return self.starts[bisect_right(self.starts, after) : bisect_left(self.starts, before)]
 
-    def lowest_after(self, at: int) -> int | None:
-        """The lowest change at any later instant; None where no promise begins later."""
-        if self._lowest is None:
-            found: list[int] = []
-            for start in reversed(self.starts):
-                found.append(min(self.change(start), found[-1] if found else FOREVER))
-            self._lowest = found[::-1]
-        later = bisect_right(self.starts, at)
-        return self._lowest[later] if later < len(self.starts) else None
+    @property
+    def levels(self) -> list[int]:
+        """The change at each instant at which a promise begins."""
+        if self._levels is None:
+            self._levels = [self.change(start) for start in self.starts]
+        return self._levels
+
+
+class Levels:
+    """How much more (or less) some envelopes together have later than now, with what would be given back.
+
+    ``back`` is who gives what back, and until when each would have had it: then it is there anyway.
+    """
+
+    def __init__(self, known: Sequence[Claims], back: Sequence[tuple[int, int]]) -> None:
+        self._known = known
+        self._gone = Flow(back) if back else None
+        self._starts = (
+            known[0].starts if len(known) == 1 else sorted({start for one in known for start in one.starts})
+        )
+
+    def at(self, at: int) -> int:
+        found = sum([claims.change(at) for claims in self._known])
+        return found if self._gone is None else found + self._gone.after(at)
+
+    def lowest(self, first: int, before: int) -> int:
+        """The lowest of all instants in between at which a promise begins: apart from those it only rises."""
+        begin, end = bisect_left(self._starts, first), bisect_left(self._starts, before)
+        if begin >= end:
+            return FOREVER
+        if len(self._known) > 1:
+            return min([self.at(start) for start in self._starts[begin:end]])
+        levels = self._known[0].levels[begin:end]
+        if self._gone is None:
+            return min(levels)
+        starts = self._starts[begin:end]
+        return min([level + self._gone.after(at) for at, level in zip(starts, levels, strict=True)])
 
 
 def charge_on(envelope: EnvelopeState, promise: Promise) -> int:

@@ -4,14 +4,14 @@ Money is promised like GPUs. What an envelope gets back is kept for those promis
 waits without a date because open-ended Runs hold the money keeps what comes back until it has enough.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jobtree.core.books import FOREVER, Account, Cap, EnvelopeState
-from jobtree.core.flow import charge_on, claims_on
+from jobtree.core.flow import Levels, charge_on, claims_on
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise, Rank
-from jobtree.core.recall import Back, given_back
+from jobtree.core.recall import Back
 from jobtree.core.runs import RunState
 
 if TYPE_CHECKING:
@@ -52,37 +52,41 @@ def _spare(  # noqa: PLR0913, PLR0917  the same question
     rank: Rank | None,
     back: Back,
 ) -> int:
-    known, now_free = [claims_on(one, rank) for one in envelopes], account.free_charge()
+    known, free = [claims_on(one, rank) for one in envelopes], account.free_charge()
     own = next((one.promises[run] for one in envelopes if run in one.promises), None)
     dated = own if own is not None and own.at is not None and (rank is None or own.rank <= rank) else None
-    yielding = rank if world.provisional else None
-    if len(known) == 1 and dated is None and yielding is None and not back and end >= FOREVER:
-        lowest, change = known[0].lowest_after(at), known[0].change(at)
-        return now_free + (change if lowest is None else min(change, lowest))
-    frees = []
-    for instant in (at, *(later for claims in known for later in claims.within(at, end))):
-        then = now_free + sum([claims.change(instant) for claims in known]) + given_back(back, instant)
-        if dated is not None:
-            then = _besides(world, envelopes, dated, instant, then, later=rank is None and instant > at)
-        if yielding is not None:
-            then += sum(_yielding(world, one, instant, yielding) for one in envelopes)
-        frees.append(then)
-    return min(frees)
+    if rank is not None and world.provisional:
+        back = [*back, *(one for envelope in envelopes for one in _yielding(world, envelope, rank))]
+    levels = Levels(known, back)
+    if dated is None:
+        return free + min(levels.at(at), levels.lowest(at + 1, end))
+    return _besides(world, envelopes, dated, levels, at, end, free, later=rank is None)
 
 
-def _besides(  # noqa: PLR0913  of what is free then, at that later instant
-    world: "World", envelopes: Sequence[EnvelopeState], own: Promise, at: int, free: int, *, later: bool
+def _besides(  # noqa: PLR0913, PLR0917  the same question, of what is free now
+    world: "World",
+    envelopes: Sequence[EnvelopeState],
+    own: Promise,
+    levels: Levels,
+    at: int,
+    end: int,
+    free: int,
+    *,
+    later: bool,
 ) -> int:
     """What is free to a Run that is promised something: its promise does not stand in its own way.
 
     What it will have by a later instant anyway it may have already now (R7), less what it has.
     """
-    if own.at is None or own.at > at:
-        return free
+    assert own.at is not None
+    begin, over = own.at, max(own.at, FOREVER if own.end is None else own.end)
     mine = sum(charge_on(one, own) for one in envelopes)
-    if own.end is None or at < own.end:
-        free += mine
-    return max(free, mine - _taken(world, envelopes, own.run)) if later else free
+    least = mine - _taken(world, envelopes, own.run) if later else -FOREVER
+    now = free + levels.at(at) + (mine if begin <= at < over else 0)
+    before = levels.lowest(at + 1, min(begin, end))
+    while_mine = levels.lowest(max(at + 1, begin), min(over, end))
+    after = levels.lowest(max(at + 1, over), end)
+    return min(now, free + before, max(free + mine + while_mine, least), max(free + after, least))
 
 
 def _taken(world: "World", envelopes: Sequence[EnvelopeState], run: RunKey) -> int:
@@ -95,17 +99,15 @@ def _taken(world: "World", envelopes: Sequence[EnvelopeState], run: RunKey) -> i
     )
 
 
-def _yielding(world: "World", envelope: EnvelopeState, at: int, rank: Rank) -> int:
-    """What provisional work gives back to a promise of that rank and would not have given by then."""
-    found = 0
+def _yielding(world: "World", envelope: EnvelopeState, rank: Rank) -> Iterator[tuple[int, int]]:
+    """What provisional work gives back to a promise of that rank, and until when it would have had it."""
     for key in world.provisional:
         state = world.runs[key]
         for name in state.leases if state.yields_to(rank) else ():
-            lapse = envelope.lapses.get(name)
-            if name in envelope.leases and (lapse is None or at < lapse.at):
-                end = world.held[name].known_end
-                found += 0 if end is not None and end <= at else envelope.leases[name].charge
-    return found
+            if name in envelope.leases:
+                lapse, end = envelope.lapses.get(name), world.held[name].known_end
+                ends = [FOREVER if end is None else end, FOREVER if lapse is None else lapse.at]
+                yield min(ends), envelope.leases[name].charge
 
 
 def _undated(envelope: EnvelopeState, own: Promise | None) -> int:

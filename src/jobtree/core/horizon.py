@@ -21,7 +21,7 @@ from jobtree.core.promise import LOTTERY, Level, Promise, Rank
 from jobtree.core.reach import reach_of
 from jobtree.core.room import Demand, Selector
 from jobtree.core.runs import RunState
-from jobtree.core.stands import Notice, Stand, stand, tenants_of
+from jobtree.core.stands import Notice, Stand, stand, stand_without, tenants_of
 from jobtree.core.visits import Steps, sweep
 from jobtree.core.wholes import Occupant, Rooms, Wholes
 from jobtree.core.world import World
@@ -119,14 +119,25 @@ class Horizon:
         Promises made before that begin in between must find as much free as without it (R6). What is
         promised to itself by then it may have already now: that takes nothing more from them (R7).
         """
+        found, crowd, mine = self._counted(level, at, end, run, rank)
+        if crowd is None or crowd.wholes is None or found <= 0:
+            return found
+        return crowd.wholes.pods(level, at, end, found, mine)
+
+    def counted(self, at: int, end: int, run: RunKey | None) -> int:
+        """The same by counting alone, behind all promises: never fewer, whoever else goes."""
+        return self._counted(0, at, end, run, None)[0]
+
+    def _counted(
+        self, level: Level, at: int, end: int, run: RunKey | None, rank: Rank | None
+    ) -> "tuple[int, Crowd | None, Occupant | None]":
         found = self.most(level, at)
         if not self.domain.promises:
-            return found
+            return found, None, None
         own = self.domain.promises.get(run) if run is not None and rank is None else None
         mine = None if own is None or own.at is None else self._occupant(own)
         crowd = self.held_by(run if mine is None else None, rank)  # itself among them, if it is promised
-        most = min(found - crowd.taken(level, at, mine), crowd.left(at, end, mine))
-        return most if crowd.wholes is None or most <= 0 else crowd.wholes.pods(level, at, end, most, mine)
+        return min(found - crowd.taken(level, at, mine), crowd.left(at, end, mine)), crowd, mine
 
     def profile(self, level: Level) -> "Profile":
         """The same for a newcomer who may stay for ever, at all instants."""
@@ -280,6 +291,16 @@ def horizon(world: World, domain: Domain, demand: Demand, rank: Rank | None) -> 
     known = domain.horizons.get(key)
     if known is None:
         ground = stand(world, domain, domain.usable_nodes(demand), threshold)
+        known = domain.horizons[key] = Horizon(domain, demand.size, ground)
+    return known
+
+
+def horizon_without(world: World, domain: Domain, demand: Demand, gone: frozenset[RunKey]) -> Horizon:
+    """The same for all, if all that these Runs hold were gone."""
+    key = (demand, gone)
+    known: Horizon | None = domain.horizons.get(key)
+    if known is None:
+        ground = stand_without(world, domain, domain.usable_nodes(demand), gone)
         known = domain.horizons[key] = Horizon(domain, demand.size, ground)
     return known
 

@@ -9,14 +9,15 @@ too much and never too little.
 
 from jobtree.core.domain import Domain
 from jobtree.core.giveway import loans, recalls, reclaims
-from jobtree.core.horizon import Horizon, horizon
+from jobtree.core.horizon import Horizon, horizon, horizon_without
+from jobtree.core.lease import RunKey
 from jobtree.core.room import Demand
 from jobtree.core.runs import RunState
-from jobtree.core.stands import Stand, Tenants, all_tenants, tenants_of
+from jobtree.core.stands import Stand, Tenants, all_tenants
 from jobtree.core.trial import Trial
 from jobtree.core.world import World
 
-Owner = tuple[str, str]  # and the flavor
+Lent = tuple[str, str, bool]  # whose money, of what flavor, and whether it was tried
 
 
 class Loaned:
@@ -24,46 +25,60 @@ class Loaned:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._tenants: dict[tuple[Owner, bool], dict[str, Tenants]] = {}
-        self._stands: dict[tuple[Owner, bool, str, tuple[str, ...]], Stand] = {}
-        self._horizons: dict[tuple[Owner, bool, str, Demand], Horizon] = {}
+        self._gone: dict[Lent, dict[str, frozenset[RunKey]]] = {}
+        self._remain: dict[Lent, dict[str, Tenants]] = {}
+        self._horizons: dict[tuple[Lent, str, Demand], Horizon] = {}
 
-    def horizon(self, state: RunState, domain: Domain, demand: Demand, *, tried: bool) -> Horizon:
-        """What the domain could hold for a Run of this owner, if all that it lends came back."""
-        owner = (state.owner, state.flavor)
-        if (owner, tried) not in self._tenants:
-            found = self._remaining(state) if tried else self._left_out(state)
-            self._tenants[owner, tried] = found
-        tenants = self._tenants[owner, tried].get(domain.name)
+    def left_out(self, state: RunState) -> Lent:
+        """All that the Run's owner lends, with whatever goes with it."""
+        lent = (state.owner, state.flavor, False)
+        if lent not in self._gone:
+            self._gone[lent] = self._going(state)
+        return lent
+
+    def tried(self, state: RunState) -> Lent:
+        """What of it would really go."""
+        lent = (state.owner, state.flavor, True)
+        if lent not in self._remain:
+            self._remain[lent] = self._remaining(state)
+        return lent
+
+    def pods(self, lent: Lent, domain: Domain, demand: Demand, end: int, run: RunKey | None) -> int:
+        """What the domain could hold until then for a Run of this owner, if all that it lends came back."""
+        now = self._world.now
+        if lent in self._remain:
+            return self._afterwards(lent, domain, demand).pods(0, now, end, run, None)
+        gone = self._gone[lent].get(domain.name)
+        if gone is None:
+            return horizon(self._world, domain, demand, None).counted(now, end, run)
+        return horizon_without(self._world, domain, demand, gone).counted(now, end, run)
+
+    def _afterwards(self, lent: Lent, domain: Domain, demand: Demand) -> Horizon:
+        tenants = self._remain[lent].get(domain.name)
         if tenants is None:
             return horizon(self._world, domain, demand, None)
-        key = (owner, tried, domain.name, demand)
+        key = (lent, domain.name, demand)
         known = self._horizons.get(key)
         if known is None:
-            usable = domain.usable_nodes(demand)
-            ground = self._stands.get((owner, tried, domain.name, usable))
-            if ground is None:
-                ground = self._stands[owner, tried, domain.name, usable] = Stand(
-                    tenants, domain, usable, None
-                )
+            ground = Stand(tenants, domain, domain.usable_nodes(demand), None)
             known = self._horizons[key] = Horizon(domain, demand.size, ground)
         return known
 
-    def _left_out(self, state: RunState) -> dict[str, Tenants]:
-        """Who would be left at the least."""
+    def _going(self, state: RunState) -> dict[str, frozenset[RunKey]]:
+        """Runs that would go at the most, in the domains where they stand."""
         world = self._world
         lent = {lease.run for lease in loans(world, state, world.now)}
         queued = (world.runs[order[1:]] for order in world.queue)
         unpaid = {one.key for one in queued if one.unpaid and one.flavor == state.flavor}
-        gone = {one.key for key in lent | unpaid for one in world.kin.members(world.runs[key])}
-        held = [lease for key in gone for lease in world.runs[key].leases.values()]
-        nodes = world.fleet.nodes
-        touched = {nodes[node].domain for lease in held for node, _ in lease.slots if node in nodes}
-        return {
-            domain.name: tenants_of(world, domain).without(gone)
-            for domain in touched
-            if domain.flavor == state.flavor
-        }
+        nodes, found = world.fleet.nodes, dict[str, set[RunKey]]()
+        for one in {
+            one.key: one for key in lent | unpaid for one in world.kin.members(world.runs[key])
+        }.values():
+            held = (node for lease in one.leases.values() for node, _ in lease.slots if node in nodes)
+            for domain in {nodes[node].domain for node in held}:
+                if domain.flavor == state.flavor:
+                    found.setdefault(domain.name, set()).add(one.key)
+        return {name: frozenset(runs) for name, runs in found.items()}
 
     def _remaining(self, state: RunState) -> dict[str, Tenants]:
         """Who would be left, in the domains where it makes a difference."""

@@ -299,7 +299,7 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
             if in_gang(state):
                 verdict = start_together(trial, state)
             elif not chances.none(state):
-                verdict = consider(trial, state)
+                verdict = consider(trial, state, chances)
             seen[state.key] = flavor.gains
             if trial.mark() != mark:
                 changed, chances = True, Chances(world)

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 Back = Sequence[tuple[int, int]]  # until when somebody of the family would have it, and the charge
 
 
-def given_back(back: Back, at: int) -> int:
-    """What would not have come back by that instant anyway."""
-    return sum([charge for end, charge in back if end > at])
-
-
 def recallable(
     world: "World", envelopes: Iterable[EnvelopeState], at: int, run: RunKey, rank: Rank | None
 ) -> Back:

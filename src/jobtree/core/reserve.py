@@ -16,6 +16,7 @@ from jobtree.core.reach import agree, pay_throughout, payers_there, reaches
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.runs import RunState
 from jobtree.core.stands import immunity
+from jobtree.core.sureties import surely_paid
 from jobtree.core.trial import Trial
 from jobtree.core.world import World
 
@@ -212,6 +213,8 @@ def refund(trial: Trial, state: RunState) -> bool:
 
 def pay_their_parts(world: World, state: RunState, promise: Promise) -> bool:
     """Whether each payer that a promise counts on can pay as much as it does, and all of them together."""
+    if surely_paid(world, state, promise):
+        return True
     parts = [(frozenset((key,)), gpus) for key, gpus in promise.funding]
     if len(parts) > 1:
         parts.append((frozenset(key for key, _ in promise.funding), promise.width))
@@ -242,6 +245,8 @@ def broken(world: World, state: RunState) -> Reason | None:
             if name in world.diminished:
                 return Reason.NODES_LOST
             crowded = Reason.CROWDED_OUT
+    if surely_paid(world, state, promise):
+        return crowded
     terms, payers = (promise.width, promise.pod_size, at, promise.rank), payers_there(world, state, promise)
     _, lacking = funding_at(world, state, *terms, only=payers)
     return Reason.FUNDING_LOST if lacking else crowded

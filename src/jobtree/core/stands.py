@@ -250,3 +250,12 @@ def stand(world: World, domain: Domain, usable: tuple[str, ...], threshold: int 
         tenants = tenants_of(world, domain)
         known = domain.stands[usable, threshold] = Stand(tenants, domain, usable, threshold)
     return known
+
+
+def stand_without(world: World, domain: Domain, usable: tuple[str, ...], gone: frozenset[RunKey]) -> Stand:
+    """The same if all that these Runs hold were gone, remembered as long."""
+    known: Stand | None = domain.stands.get((usable, gone))
+    if known is None:
+        tenants = tenants_of(world, domain).without(gone)
+        known = domain.stands[usable, gone] = Stand(tenants, domain, usable, None)
+    return known

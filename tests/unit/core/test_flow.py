@@ -4,7 +4,7 @@ from random import Random
 
 from jobtree.api.budget import Envelope
 from jobtree.core.books import FOREVER, EnvelopeState
-from jobtree.core.flow import Claims, Flow
+from jobtree.core.flow import Claims, Flow, Levels
 from jobtree.core.promise import FREE, Promise
 from tests.unit.core.build import H100
 
@@ -55,9 +55,22 @@ def test_what_is_free_later_is_what_ends_less_what_is_promised() -> None:
         for rank in (None, *(one.rank for one in promises)):
             ahead = [one for one in promises if rank is None or one.rank <= rank]
             claims = Claims(envelope, Flow(ends), rank)
+            back = [(dice.randrange(25), dice.randrange(1, 5) * 1000) for _ in range(dice.randrange(3))]
+            levels = Levels([claims], back)
+            together = Levels([claims, Claims(envelope, Flow(()), rank)], ())
             later = sorted({one.at for one in ahead if one.at is not None})
             for at in range(25):
                 assert claims.change(at) == added_up(ahead, ends, at), (seed, at)
-                lows = [added_up(ahead, ends, start) for start in later if start > at]
-                assert claims.lowest_after(at) == min(lows, default=None), (seed, at)
+                lows = [
+                    added_up(ahead, ends, start) + sum(charge for end, charge in back if end > start)
+                    for start in later
+                    if at <= start < 15
+                ]
+                assert levels.lowest(at, 15) == min(lows, default=FOREVER), (seed, at)
+                twice = [
+                    added_up(ahead, ends, start) + added_up(ahead, [], start)
+                    for start in later
+                    if start >= at
+                ]
+                assert together.lowest(at, FOREVER) == min(twice, default=FOREVER), (seed, at)
                 assert claims.within(at, 15) == [start for start in later if at < start < 15]

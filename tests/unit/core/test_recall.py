@@ -1,7 +1,7 @@
 """A promise of an owner's own Run counts on what its family will give back (C11, R3)."""
 
 from jobtree.api.quantities import HOUR, MINUTE, SECOND
-from jobtree.core.recall import given_back, recallable
+from jobtree.core.recall import recallable
 from tests.unit.core.build import H100, T0, budget, cap, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
@@ -107,6 +107,7 @@ def test_what_a_relative_holds_on_sufferance_comes_back_once_then_its_promise_do
 
     def back(at: int) -> int:
         instant = T0 + at
-        return given_back(recallable(lab.world, [own], instant, ("ns", "own"), None), instant)
+        back = recallable(lab.world, [own], instant, ("ns", "own"), None)
+        return sum(charge for end, charge in back if end > instant)
 
     assert [back(at) for at in (2 * HOUR, 3 * HOUR, 3 * HOUR + NOTICE)] == [8000, 0, 8000]
