@@ -5,6 +5,7 @@ every comparison, and to the noise. Namespaces get their account from here. The 
 Kubernetes' own gang scheduling open, so that both kinds of gangs are made on one server in one run.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -41,6 +42,8 @@ RACK_NODES = 256
 GPUS = 8
 START_SECONDS = 600.0
 CLEAN_SECONDS = 300.0
+REST_SECONDS = 0.5
+REST_SHARE = 0.2  # of a core: heartbeats of thousands of nodes never end
 READ = "the cluster is read"
 MANAGER = "jobtree.manager"
 
@@ -155,6 +158,16 @@ class Cluster:
         return await self.client.count(resource, namespace) == 0
 
     # Usage
+
+    async def rest(self) -> None:
+        """Until the server has nothing left to do of what came before: nodes answer to pods for seconds."""
+
+        async def idle() -> bool:
+            before = self.server_usage()
+            await asyncio.sleep(REST_SECONDS)
+            return self.server_usage().since(before) < REST_SECONDS * REST_SHARE
+
+        await self.until(idle, "the server is at rest", CLEAN_SECONDS)
 
     def server_usage(self) -> Usage:
         """CPU of the API server and its database together."""

@@ -49,6 +49,7 @@ async def measure_gangs(cluster: Cluster, owner: str, gpus: int, gangs: int) -> 
     async with cluster.managed() as manager:
         for number in (1, gangs):  # the first opens connections, and everything has been used once
             namespace = await cluster.add_namespace()
+            await cluster.rest()
             used, served = usage_of(manager.process.pid), cluster.server_usage()
             seconds, writes = await bind_gangs(cluster, namespace, owner, gpus, number)
             manager_cpu = usage_of(manager.process.pid).since(used)

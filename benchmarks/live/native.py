@@ -28,6 +28,7 @@ async def measure_native(cluster: Cluster, sample: Sample, gpus: int, gangs: int
     try:
         for number in (1, gangs):  # the first waits until it has read the cluster
             namespace = await cluster.add_namespace()
+            await cluster.rest()
             used, served = usage_of(scheduler.pid), cluster.server_usage()
             seconds = await _bind(cluster, namespace, sample, gpus, number)
             scheduler_cpu = usage_of(scheduler.pid).since(used)

@@ -66,6 +66,7 @@ class Raw:
     async def pods_per_second(self, pods: int) -> float:
         namespace = await self._cluster.add_namespace()
         made = [requests.create(PODS, self._pod(namespace, next(self._numbers))) for _ in range(pods)]
+        await self._cluster.rest()
         begun = time.perf_counter()
         await self._cluster.account.write_all(made)
         seconds = time.perf_counter() - begun
@@ -75,6 +76,7 @@ class Raw:
     async def writes_per_second(self, gangs: int) -> float:
         namespace = await self._cluster.add_namespace()
         numbers = [next(self._numbers) for _ in range(gangs)]
+        await self._cluster.rest()
         begun = time.perf_counter()
         await in_blocks(self._gang(namespace, number) for number in numbers)
         seconds = time.perf_counter() - begun

@@ -82,8 +82,8 @@ class Line:
         flavors = self._world.fleet.flavors.values()
         self._woken, self._gains = set(), [one.gains for one in flavors]
         gained = {one.name for one in flavors if one.weighed != one.gains}
-        asked = {*self._awake, *self._sleepers.roused(most, gained)} - self._came
-        return sorted(asked)
+        everyone = (*self._awake, *self._sleepers.roused(most, gained))
+        return sorted([one for one in everyone if one not in self._came])  # most of them in order already
 
     def has_grown(self, order: Order) -> bool:
         """Whether somebody behind that one may be to be asked who was not when it was last listed."""
