@@ -36,7 +36,7 @@ from jobtree.voice.signing import sign
 
 BUSY_MS = 2_000  # how often all are told anew while gangs start and end all the time
 TOLD_AT_REST = 200  # in one step
-TOLD_BESIDE = 50  # in one that decides
+TOLD_BESIDE = 25  # in one that decides
 
 Promised = list[tuple[RunState, Promise]]
 
