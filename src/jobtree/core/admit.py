@@ -91,9 +91,8 @@ def start_funded(  # noqa: PLR0913, PLR0917  whose, of what shape, where, and wh
 ) -> bool:
     """Start at the widest width that somebody pays for and that stands in no promise's way."""
     reach = flavor.free + flavor.unpaid_slots + provisional_gpus(trial, state)
-    if reach < shape.total and help_.by_family(
-        state
-    ):  # what is recalled may be demoted, and then it is unpaid too
+    if reach < shape.total and help_.by_family(state):
+        # What is recalled may be demoted, and then it is unpaid too.
         reach += sum(lease.gpus for lease in loans(trial.world, state, trial.world.now))
     return any(width <= reach and start_at(trial, state, width, size, help_) for width in shape.widths())
 
