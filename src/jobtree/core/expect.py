@@ -1,27 +1,27 @@
 """When a waiting Run is expected to start, which may well be before it is promised to.
 
 A promise is an upper bound: it counts on certain ends only. Here Runs end when they are likely to, and those
-who wait start one behind the other (``outlook``). Where nothing is known about anybody in the way there is
+who wait start one behind the other (``prospects``). Where nothing is known about anybody in the way there is
 no answer. What is told follows from this and from what came of earlier tellings (``experience``).
 
-Nothing here decides, so it is bounded. An outlook is asked on while little has changed, and made anew when
+Nothing here decides, so it is bounded. Prospects are asked on while little has changed, and made anew when
 
-- it is older than a twentieth of the usual wait that it foresees; where many were played through not before
-  about as many were told behind them, unless it is older than a quarter of that wait;
+- they are older than a twentieth of the usual wait that they foresee; where many were played through not
+  before about as many were told behind them, unless they are older than a quarter of that wait;
 - nodes or budgets have changed;
 - much of what was free has been taken since;
-- a Run that came since would start soon: its own wait, too, is twenty times as long as an outlook is old.
+- a Run that came since would start soon: its own wait, too, is twenty times as long as they are old.
 """
 
 from jobtree.core.books import FOREVER
 from jobtree.core.experience import LEAST_MEAN, Expected, Told
-from jobtree.core.outlook import Outlook
 from jobtree.core.promise import Promise
+from jobtree.core.prospects import Prospects
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
-STANDS = 20  # an outlook may be as old as this part of the wait that it foresees
-DEAR_STANDS = 4  # the same, of one that was dear and has not yet told enough
+STANDS = 20  # prospects may be as old as this part of the wait that they foresee
+DEAR_STANDS = 4  # the same, of some that were dear and have not yet told enough
 CHEAP = 16  # Runs played through that cost next to nothing
 
 
@@ -30,8 +30,8 @@ class Expectations:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._outlook: Outlook | None = None
-        self._asked = 0  # that did not stand in line when the outlook was made
+        self._prospects: Prospects | None = None
+        self._asked = 0  # that did not stand in line when these were made
 
     def start_of(self, state: RunState) -> Expected | None:
         """By when it starts as likely as not, and nine times in ten; None where nobody can say."""
@@ -53,24 +53,24 @@ class Expectations:
         return found
 
     def _starts(self, state: RunState, promise: Promise) -> list[int]:
-        """The instants at which it may start; where need be, an outlook is made anew for who came since."""
-        outlook = self._outlook
-        if outlook is not None and outlook.knows(state):
-            return outlook.starts(state, promise)
-        if outlook is not None and not outlook.drifted(state):
+        """The instants at which it may start; where need be, looked for anew for who came since."""
+        prospects = self._prospects
+        if prospects is not None and prospects.knows(state):
+            return prospects.starts(state, promise)
+        if prospects is not None and not prospects.drifted(state):
             self._asked += 1
-            starts = outlook.starts(state, promise)
+            starts = prospects.starts(state, promise)
             wait = starts[len(starts) // 2] - self._world.now if starts else 0
-            if (self._world.now - outlook.at) * STANDS <= max(LEAST_MEAN, wait):
+            if (self._world.now - prospects.at) * STANDS <= max(LEAST_MEAN, wait):
                 return starts
-        self._outlook, self._asked = Outlook(self._world), 0
-        return self._outlook.starts(state, promise)
+        self._prospects, self._asked = Prospects(self._world), 0
+        return self._prospects.starts(state, promise)
 
     def stands(self) -> bool:
         """Whether it may be asked on: little has changed since, measured by how long there is to wait."""
-        outlook = self._outlook
-        if outlook is None:
+        prospects = self._prospects
+        if prospects is None:
             return True
-        age, paid_off = self._world.now - outlook.at, self._asked + CHEAP >= outlook.played
+        age, paid_off = self._world.now - prospects.at, self._asked + CHEAP >= prospects.played
         part = STANDS if paid_off else DEAR_STANDS
-        return outlook.hopes == self._world.hopes and age * part <= outlook.typical_wait
+        return prospects.hopes == self._world.hopes and age * part <= prospects.typical_wait

@@ -89,6 +89,10 @@ class Levels:
         found = sum([claims.change(at) for claims in self._known])
         return found if self._gone is None else found + self._gone.after(at)
 
+    def least(self, at: int, end: int) -> int:
+        """The lowest from that instant until the end."""
+        return min(self.at(at), self.lowest(at + 1, end))
+
     def lowest(self, first: int, before: int) -> int:
         """The lowest of all instants in between at which a promise begins: apart from those it only rises."""
         begin, end = bisect_left(self._starts, first), bisect_left(self._starts, before)

@@ -59,7 +59,7 @@ def _spare(  # noqa: PLR0913, PLR0917  the same question
         back = [*back, *(one for envelope in envelopes for one in _yielding(world, envelope, rank))]
     levels = Levels(known, back)
     if dated is None:
-        return free + min(levels.at(at), levels.lowest(at + 1, end))
+        return free + levels.least(at, end)
     return _besides(world, envelopes, dated, levels, at, end, free, later=rank is None)
 
 

@@ -28,6 +28,7 @@ class Lifetimes:
     def __init__(self, world: World) -> None:
         self._world = world
         self._ends: dict[RunKey, list[int]] = {}
+        self._running: dict[str, list[RunState]] | None = None
         self.told: set[RunKey] = set()  # running Runs of which something is known
 
     def ends(self, run: RunKey) -> list[int]:
@@ -77,11 +78,19 @@ class Lifetimes:
         world = self._world
         world.history.forget(world.now - world.policy.lease_retention_ms)
         found = world.history.of(owner)
-        for state in world.runs.values():
-            if state.owner == owner and state.phase == "Running" and state.since is not None and state.shape:
+        for state in self._running_of(owner):
+            if state.since is not None and state.shape:
                 age = world.now - state.since
                 found.setdefault(size_class(state.shape.total), []).append((age, False))
         return {size: Survival(observations) for size, observations in found.items()}
+
+    def _running_of(self, owner: str) -> list[RunState]:
+        if self._running is None:
+            self._running = {}
+            for state in self._world.runs.values():
+                if state.phase == "Running":
+                    self._running.setdefault(state.owner, []).append(state)
+        return self._running.get(owner, [])
 
 
 @lru_cache(maxsize=1 << 15)

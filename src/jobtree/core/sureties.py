@@ -129,7 +129,7 @@ def surely_paid(world: World, state: RunState, promise: Promise) -> bool:
         if envelope is None or gpus % promise.pod_size or not _only_by_charge(world, state, envelope, at):
             return False
         levels = Levels([claims_on(envelope, None)], ())
-        if envelope.account.free_charge() + min(levels.at(at), levels.lowest(at + 1, end)) < 0:
+        if envelope.account.free_charge() + levels.least(at, end) < 0:
             return False
     return True
 

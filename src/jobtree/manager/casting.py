@@ -10,7 +10,7 @@ from jobtree.core.world import World
 from jobtree.kube.store import Change
 from jobtree.manager.pods.places import NOBODY, cast_of
 from jobtree.manager.steps import Company
-from jobtree.manager.threats import Threats
+from jobtree.voice.threats import Threats
 
 
 class Casting:

@@ -1,12 +1,12 @@
 """Foretelling: what Reservations say of promises, how those end, and who is warned.
 
-A promise that is made or moved is written in the step that decides it, and whoever it threatens is warned
-then (R11). When its Run is expected to start depends on all who wait, and what others foresee changes with
-every decision: that is told when nothing is decided, and while much is, from time to time.
+There may be thousands of promises, and no decision waits for what people read. So only some are told in one
+step. First come those that were made or moved, the soonest due before others: they are written in the step
+that decides them unless many are, and whoever they threaten is warned then (R11). A Run that starts before
+anybody was told of its promise needs no Reservation any more.
 
-There may be thousands of them, and no decision waits for what people read. So only some are told in one
-step: the promises that come due first, then the others. A Run that starts before anybody was told of its
-promise needs no Reservation any more.
+When a Run is expected to start depends on all who wait, and what others foresee changes with every decision.
+That is told when nothing is decided, and while much is, from time to time.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ import msgspec
 
 from jobtree.api.quantities import parse_time
 from jobtree.api.reservation import Reservation, ReservationSpec, ReservationState, ReservationStatus
-from jobtree.api.run import Decided, Risk
+from jobtree.api.run import Decided
 from jobtree.core.actions import Action
 from jobtree.core.books import FOREVER
 from jobtree.core.expect import Expectations
@@ -27,12 +27,12 @@ from jobtree.core.reservations import promised_together, spec_of, status_of, tol
 from jobtree.core.runs import RunState
 from jobtree.core.transitions import PHASES, PROMISING
 from jobtree.core.world import World
-from jobtree.manager.intake import Intake, key_of
+from jobtree.manager.intake import Intake
 from jobtree.manager.notes import notes_about
 from jobtree.manager.steps import Note, ReservationWrite
-from jobtree.manager.threats import Threats
-from jobtree.voice.promises import ENDS, risks_of
+from jobtree.voice.promises import ENDS, threatened_by
 from jobtree.voice.signing import sign
+from jobtree.voice.threats import Threats
 
 BUSY_MS = 2_000  # how often all are told anew while gangs start and end all the time
 TOLD_AT_REST = 200  # in one step
@@ -47,6 +47,7 @@ class Foretold(msgspec.Struct, frozen=True):
     reservations: tuple[ReservationWrite, ...]
     touched: set[RunKey]
     warned: set[RunKey]  # of these, who was warned, or is not any more
+    told: int = 0  # promises that were looked at
     notes: tuple[Note, ...] = ()
     abandoned: tuple[RunKey, ...] = ()
     proofs: tuple[RunKey, ...] = ()
@@ -150,6 +151,7 @@ class Foretelling:
             (*ended, *writes),
             self._touched | warned,
             warned,
+            len(self._touched),
             tuple(self._notes),
             self._abandoned() if begins else (),
             self._proofs() if begins else (),
@@ -217,7 +219,8 @@ class Foretelling:
             if promised_together(self._world, state, promise)[0][0] is not state:
                 continue  # one Reservation for all stages that start together
             writes += self._write(state, promise, expectations)
-            self.threats.renew((state.key[0], promise.name), promise, self._threatened(state, promise))
+            risks = threatened_by(self._world, self._intake.key_of, state, promise)
+            self.threats.renew((state.key[0], promise.name), promise, risks)
         return writes
 
     def _write(
@@ -235,13 +238,6 @@ class Foretelling:
         if expected is not None or not says:
             run = self._intake.runs.get(spec.run_ref.uid, state.run)
             yield ReservationWrite(run, promise.name, status, spec)
-
-    def _threatened(self, state: RunState, promise: Promise) -> Iterator[tuple[RunKey, Risk]]:
-        """Whoever might have to give way, and all stages that would go with it."""
-        for uid, risk in risks_of(self._world, state, promise):
-            threatened = self._world.runs[key_of(self._intake.runs[uid])]
-            for other in self._world.kin.members(threatened):
-                yield other.key, risk
 
     def _promised(self) -> Promised:
         if not self._world.ranks:

@@ -177,6 +177,9 @@ class Intake:
         if run is not None:
             self.leaving[state.uid] = run
 
+    def key_of(self, uid: str) -> RunKey:
+        return key_of(self.runs[uid])
+
     # Reservations
 
     def _see_reservation(self, change: Change[Reservation]) -> None:

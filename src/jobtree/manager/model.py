@@ -102,7 +102,7 @@ class Model:
         planned = time.perf_counter()
         told = self.telling.refresh(at_rest=not acted)
         measures = [Measure(PLAN, value=planned - began)]
-        if told.foretold.reservations:
+        if told.foretold.told:
             measures.append(Measure(FORECAST, value=time.perf_counter() - planned))
         deeds, self._deeds = self._deeds, []
         threats = self.telling.foretelling.threats

@@ -423,10 +423,10 @@ class Cluster:
             return self.objects.all()
         retell(self.world, [order[1:] for order in self.world.queue])
         retell_stalled(self.world)
-        warned = self._reservations.refresh()
+        threats = self._reservations.refresh()
         for run, state in self.world.runs.items():
             if run in self._touched or state.phase not in FINISHED:
-                self._write_run(run, warned.get(run, Warned(state.phase_at)))
+                self._write_run(run, threats.warned(run) or Warned(state.phase_at))
         self._touched.clear()
         for key, body in self.objects.of("Budget"):
             status = msgspec.to_builtins(budget_status(self.world, key[2]))

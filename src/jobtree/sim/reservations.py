@@ -23,13 +23,13 @@ from jobtree.core.reservations import (
     told_to_wire,
 )
 from jobtree.core.runs import RunState
-from jobtree.core.status import Warned
 from jobtree.core.tree import child_name
 from jobtree.core.world import World
 from jobtree.sim.objects import Key, Objects, made_up_uid
 from jobtree.voice.events import Event
-from jobtree.voice.promises import ENDS, risks_of
+from jobtree.voice.promises import ENDS, threatened_by
 from jobtree.voice.signing import sign
+from jobtree.voice.threats import Threats
 
 
 class Reservations:
@@ -136,9 +136,9 @@ class Reservations:
             for other in outcome.conflict_set()
         ]
 
-    def refresh(self) -> dict[RunKey, Warned]:
+    def refresh(self) -> Threats:
         """Bring every pending Reservation up to date; the warnings that follow for other Runs."""
-        warned: dict[RunKey, Warned] = {}
+        threats = Threats()
         expectations = Expectations(self._world)
         by_uid = {state.uid: state.key for state in self._world.runs.values()}
         promised = [(state, state.promise) for state in self._world.runs.values() if state.promise]
@@ -150,8 +150,6 @@ class Reservations:
                 body["spec"] = msgspec.to_builtins(spec_of(self._world, state, promise))
                 expected = expectations.tell(state)
                 body["status"] = msgspec.to_builtins(status_of(self._world, state, promise, expected))
-            for uid, risk in risks_of(self._world, state, promise):
-                for other in self._world.kin.members(self._world.runs[by_uid[uid]]):
-                    known = warned.get(other.key, Warned(promise.made))
-                    warned[other.key] = Warned(known.since, (*known.risks, risk))
-        return warned
+            risks = threatened_by(self._world, by_uid.__getitem__, state, promise)
+            threats.renew((state.key[0], promise.name), promise, risks)
+        return threats

@@ -3,9 +3,9 @@
 import pytest
 
 from jobtree.api.quantities import HOUR, MINUTE
-from jobtree.core import expect, outlook
+from jobtree.core import expect, prospects
 from jobtree.core.expect import Expectations
-from jobtree.core.outlook import Outlook
+from jobtree.core.prospects import Prospects
 from jobtree.core.world import World
 from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
@@ -122,8 +122,8 @@ def test_who_waits_behind_very_many_is_told_from_how_fast_their_line_moves(
     for number in range(6):
         lab.submit(run(f"w{number}", "org:a", 8, at=number + 1, max_duration="1h"))
     assert expected(lab, "w5") == (6 * HOUR, 6 * HOUR)
-    monkeypatch.setattr(outlook, "HEAD", 2)
-    assert Outlook(lab.world).played == 2
+    monkeypatch.setattr(prospects, "HEAD", 2)
+    assert Prospects(lab.world).played == 2
     assert expected(lab, "w1") == (2 * HOUR, 2 * HOUR)
     early, late = expected(lab, "w5") or (0, 0)
     assert 5 * HOUR < early <= late <= 6 * HOUR
@@ -171,7 +171,7 @@ def test_a_dear_forecast_stands_until_it_has_told_enough(monkeypatch: pytest.Mon
     assert not shared.stands()
     monkeypatch.setattr(expect, "CHEAP", 2)
     assert shared.stands()
-    monkeypatch.setattr(outlook, "HEAD", 3)
+    monkeypatch.setattr(prospects, "HEAD", 3)
     lab.submit(run("last", "org:a", 8, at=90 * MINUTE, max_duration="10h"))
     shared.start_of(lab["last"])
     assert not shared.stands()
@@ -185,11 +185,11 @@ def test_who_would_start_soon_is_told_by_a_fresh_forecast(monkeypatch: pytest.Mo
     shared, made = Expectations(lab.world), list[int]()
     shared.start_of(lab["w0"])
 
-    def anew(world: World) -> Outlook:
+    def anew(world: World) -> Prospects:
         made.append(world.now)
-        return Outlook(world)
+        return Prospects(world)
 
-    monkeypatch.setattr(expect, "Outlook", anew)
+    monkeypatch.setattr(expect, "Prospects", anew)
     lab.live(2 * HOUR)
     lab.submit(run("w1", "org:a", 8, at=2 * HOUR, max_duration="90h"))
     lab.submit(run("next", "org:b", 8, at=2 * HOUR, max_duration="3h"))

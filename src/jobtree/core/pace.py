@@ -1,4 +1,4 @@
-"""Lines: Runs that wait for the same payers, one behind the other.
+"""Pace: how fast those move on who wait for the same payers, one behind the other.
 
 Who stands far back in a long line waits for as long as the line takes to come to it. How fast it moves is
 read from those at its head: the straight line through all their waits, by the GPUs that start up to each.
@@ -10,7 +10,7 @@ from jobtree.core.books import FOREVER
 from jobtree.core.lifetimes import COURSES
 
 
-class Line:
+class Pace:
     def __init__(self) -> None:
         self.gpus = 0  # of all who stand in it
         self.played = 0  # those at its head whose waits are known

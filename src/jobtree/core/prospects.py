@@ -1,11 +1,11 @@
-"""The outlook of all who wait, as a world stands: when each may start, in a number of courses.
+"""The prospects of all who wait, as a world stands: when each may start, in a number of courses.
 
 The waiting Runs come in the order of their promises. The first ``HEAD`` of each line are played through
 (``courses``), ``MOST_PLAYED`` in all; who stands behind them waits as long as the line takes at the rate of
-its head (``lines``). So an outlook costs the same however many wait. Who comes later stands behind them.
+its head (``pace``). So this costs the same however many wait. Who comes later stands behind them.
 
-What was free is remembered: where much of it has been taken since, it was by Runs that never waited, and an
-outlook does not know of those.
+What was free is remembered: where much of it has been taken since, it was by Runs that never waited, and
+nothing is known of those here.
 """
 
 from jobtree.core.books import FOREVER
@@ -13,7 +13,7 @@ from jobtree.core.courses import Courses
 from jobtree.core.flavor import Flavor
 from jobtree.core.lease import EnvelopeKey, RunKey
 from jobtree.core.lifetimes import COURSES
-from jobtree.core.lines import Line
+from jobtree.core.pace import Pace
 from jobtree.core.payers import candidates
 from jobtree.core.promise import Promise
 from jobtree.core.runs import RunState
@@ -28,7 +28,7 @@ DRIFT = 20  # what may be taken unforeseen: this part of a flavor's GPUs, and of
 LineKey = tuple[str, str, tuple[str, ...]]  # owner, flavor, sponsors: such Runs have the same payers
 
 
-class Outlook:
+class Prospects:
     def __init__(self, world: World) -> None:
         self._world = world
         self.at, self.hopes = world.now, world.hopes
@@ -36,7 +36,7 @@ class Outlook:
         self._courses = Courses(world)
         self._answers: dict[RunKey, tuple[Promise, list[int]]] = {}
         self._behind: dict[RunKey, tuple[Promise, int]] = {}  # GPUs that start up to a Run in its line
-        self._lines: dict[LineKey, Line] = {}
+        self._lines: dict[LineKey, Pace] = {}
         self._slots = {name: unclaimed(flavor) for name, flavor in world.fleet.flavors.items()}
         self._money: dict[EnvelopeKey, int] = {}
         self.typical_wait = self._play()
@@ -98,11 +98,11 @@ class Outlook:
         else:
             self._behind[state.key] = (promise, gpus)
 
-    def _line(self, state: RunState) -> Line:
+    def _line(self, state: RunState) -> Pace:
         key = (state.owner, state.flavor, state.sponsors)
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = Line()
+            line = self._lines[key] = Pace()
             for one in candidates(self._world, state):
                 self._money.setdefault(one.envelope.key, one.envelope.account.free_charge())
         return line
