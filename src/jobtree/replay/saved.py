@@ -21,6 +21,7 @@ PLAIN = {
     ("builtins", "frozenset"),
     ("builtins", "range"),
     ("builtins", "set"),
+    ("collections", "Counter"),
     ("copyreg", "_reconstructor"),
     ("builtins", "object"),
     ("msgspec._utils", "rebuild"),

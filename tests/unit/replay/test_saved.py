@@ -38,6 +38,15 @@ def test_an_interrupted_replay_goes_on_to_the_same_report(tmp_path: Path, policy
     assert encode(report_of(second, policy, "x")) == encode(report_of(whole, policy, "x"))
 
 
+def test_a_replay_can_be_read_again_wherever_it_was_interrupted(tmp_path: Path) -> None:
+    simulation, path = POLICIES["jobtree"](busy_day(1)), tmp_path / "replay"
+    while all(simulation.step() for _ in range(5)):
+        save(path, simulation, "x")
+        read = load(path, "x")
+        assert read is not None
+        assert read.meter.finished == simulation.meter.finished
+
+
 def test_a_replay_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "replay"
     given = busy_day(1)
