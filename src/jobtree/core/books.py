@@ -222,6 +222,11 @@ class EnvelopeState:
         return self.max_credits is not None or bool(self.caps) or bool(self.promises)
 
     @property
+    def by_charge_alone(self) -> bool:
+        """Whether nothing but its own concurrency limits the envelope, whoever asks."""
+        return self.account.max_use is None and self.max_credits is None and not self.caps
+
+    @property
     def kin(self) -> "list[EnvelopeState]":
         """The envelope itself and all that share a cap with it."""
         return [self, *(other for cap in self.caps for other in cap.envelopes if other is not self)]

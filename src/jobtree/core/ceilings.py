@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
-from jobtree.core.flow import claims_on
+from jobtree.core.flow import Flow, claims_on, had_until
 from jobtree.core.lease import EnvelopeKey, RunKey
 from jobtree.core.payers import candidates
 from jobtree.core.runs import RunState
@@ -25,8 +25,7 @@ class Ceilings:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._levels: dict[EnvelopeKey, Levels] = {}
-        self._lent: dict[EnvelopeKey, int] = {}
+        self._levels: dict[tuple[EnvelopeKey, bool], Levels] = {}
         self._dues: dict[EnvelopeKey, list[tuple[int, RunKey]]] = {}
 
     def pods(self, state: RunState, size: int) -> int:
@@ -34,8 +33,8 @@ class Ceilings:
         end = FOREVER if state.max_duration is None else self._world.now + state.max_duration
         found = 0
         for one in candidates(self._world, state):
-            back = self._lent_by(one.envelope) if one.tier == 0 else 0
-            found += max(0, self._charge(state, one.envelope, end) + back) // (MILLI * size)
+            charge = self._charge(state, one.envelope, end, recalled=one.tier == 0)
+            found += max(0, charge) // (MILLI * size)
         return found
 
     def pods_before(self, state: RunState, size: int, notice: int) -> int:
@@ -44,7 +43,8 @@ class Ceilings:
         end = FOREVER if state.max_duration is None else now + state.max_duration
         for one in candidates(self._world, state):
             flows = self._first_due(one.envelope, state) - now >= notice
-            charge = one.envelope.account.free_charge() if flows else self._charge(state, one.envelope, end)
+            envelope = one.envelope
+            charge = envelope.account.free_charge() if flows else self._charge(state, envelope, end)
             found += max(0, charge) // (MILLI * size)
         return found
 
@@ -57,31 +57,30 @@ class Ceilings:
             known = self._dues[envelope.key] = [*first, (FOREVER, state.key), (FOREVER, state.key)]
         return known[1][0] if known[0][1] == state.key else known[0][0]
 
-    def _charge(self, state: RunState, envelope: EnvelopeState, end: int) -> int:
-        most = envelope.account.free_charge()
+    def _charge(self, state: RunState, envelope: EnvelopeState, end: int, *, recalled: bool = False) -> int:
         if envelope.promises:
             promise = envelope.promises.get(state.key)
             if promise is not None and promise.at is not None:
                 end = min(end, promise.at)  # from then on it will have its share anyway (R7)
-            most = min(most, self._lowest(envelope, end))
-        return most
-
-    def _lowest(self, envelope: EnvelopeState, end: int) -> int:
-        """The least that is left by what is promised, from now to that instant."""
-        known = self._levels.get(envelope.key)
-        if known is None:
-            claims, now = claims_on(envelope, None), self._world.now
-            instants = [now, *claims.within(now, FOREVER)]
-            free = envelope.account.free_charge()
-            later = claims.levels[len(claims.starts) - len(instants) + 1 :]
-            lowest = [free + one for one in accumulate((claims.change(now), *later), min)]
-            known = self._levels[envelope.key] = (instants, lowest)
-        instants, lowest = known
+        else:
+            end = self._world.now
+        instants, lowest = self._known(envelope, recalled=recalled)
         return lowest[max(0, bisect_left(instants, end) - 1)]
 
-    def _lent_by(self, envelope: EnvelopeState) -> int:
-        known = self._lent.get(envelope.key)
+    def _known(self, envelope: EnvelopeState, *, recalled: bool) -> Levels:
+        key = (envelope.key, recalled)
+        known = self._levels.get(key)
         if known is None:
-            shared = (lease.charge for lease in envelope.leases.values() if lease.class_ == "Shared")
-            known = self._lent[envelope.key] = sum(shared)
+            known = self._levels[key] = self._found(envelope, recalled=recalled)
         return known
+
+    def _found(self, envelope: EnvelopeState, *, recalled: bool) -> Levels:
+        """What is free now, and the least that what is promised leaves of it up to any instant."""
+        claims, now, free = claims_on(envelope, None), self._world.now, envelope.account.free_charge()
+        lent = [one for one in envelope.leases.values() if recalled and one.class_ == "Shared"]
+        back = Flow((had_until(envelope, self._world.held[one.name]), one.charge) for one in lent)
+        instants = [now, *claims.within(now, FOREVER)]
+        later = claims.levels[len(claims.starts) - len(instants) + 1 :]
+        changes = zip(instants, (claims.change(now), *later), strict=True)
+        levels = accumulate((change + back.after(at) for at, change in changes), min, initial=back.whole)
+        return instants, [free + one for one in levels][1:]

@@ -8,10 +8,14 @@ kept too. All of it is remembered until a lease of the envelope or a promise on 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
 from jobtree.core.promise import Promise, Rank
+
+if TYPE_CHECKING:
+    from jobtree.core.holdings import Held
 
 
 class Flow:
@@ -24,11 +28,15 @@ class Flow:
         self._instants = [at for at, _ in ordered]
         self._sums = list(accumulate([amount for _, amount in ordered], initial=0))
 
+    @property
+    def whole(self) -> int:
+        return self._sums[-1]
+
     def until(self, at: int) -> int:
         return self._sums[bisect_right(self._instants, at)]
 
     def after(self, at: int) -> int:
-        return self._sums[-1] - self.until(at)
+        return self.whole - self.until(at)
 
 
 class Claims:
@@ -110,6 +118,13 @@ class Levels:
 def charge_on(envelope: EnvelopeState, promise: Promise) -> int:
     """What a promise will cost the envelope."""
     return sum(gpus for key, gpus in promise.funding if key == envelope.key) * MILLI
+
+
+def had_until(envelope: EnvelopeState, held: "Held") -> int:
+    """Until when a lease would have its money: until it lapses, or ends for certain."""
+    lapse = envelope.lapses.get(held.lease.name)
+    end = held.known_end if lapse is None else lapse.at
+    return FOREVER if end is None else end
 
 
 def claims_on(envelope: EnvelopeState, rank: Rank | None) -> Claims:

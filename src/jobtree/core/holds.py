@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jobtree.core.books import FOREVER, Account, Cap, EnvelopeState
-from jobtree.core.flow import Levels, charge_on, claims_on
+from jobtree.core.flow import Levels, charge_on, claims_on, had_until
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise, Rank
 from jobtree.core.recall import Back
@@ -56,7 +56,7 @@ def _spare(  # noqa: PLR0913, PLR0917  the same question
     own = next((one.promises[run] for one in envelopes if run in one.promises), None)
     dated = own if own is not None and own.at is not None and (rank is None or own.rank <= rank) else None
     if rank is not None and world.provisional:
-        back = [*back, *(one for envelope in envelopes for one in _yielding(world, envelope, rank))]
+        back = [*back, *(one for envelope in envelopes for one in yielding(world, envelope, rank))]
     levels = Levels(known, back)
     if dated is None:
         return free + levels.least(at, end)
@@ -99,15 +99,13 @@ def _taken(world: "World", envelopes: Sequence[EnvelopeState], run: RunKey) -> i
     )
 
 
-def _yielding(world: "World", envelope: EnvelopeState, rank: Rank) -> Iterator[tuple[int, int]]:
+def yielding(world: "World", envelope: EnvelopeState, rank: Rank) -> Iterator[tuple[int, int]]:
     """What provisional work gives back to a promise of that rank, and until when it would have had it."""
     for key in world.provisional:
         state = world.runs[key]
         for name in state.leases if state.yields_to(rank) else ():
             if name in envelope.leases:
-                lapse, end = envelope.lapses.get(name), world.held[name].known_end
-                ends = [FOREVER if end is None else end, FOREVER if lapse is None else lapse.at]
-                yield min(ends), envelope.leases[name].charge
+                yield had_until(envelope, world.held[name]), envelope.leases[name].charge
 
 
 def _undated(envelope: EnvelopeState, own: Promise | None) -> int:

@@ -58,6 +58,9 @@ class Promise(msgspec.Struct, frozen=True):
         """Promises hold against everyone but those made before (R5)."""
         return (self.made, self.turn, self.order)
 
+    def begins_before(self, end: int) -> bool:
+        return self.at is not None and self.at < end
+
     @property
     def name(self) -> str:
         return f"{self.holder or self.run[1]}-{self.number}"

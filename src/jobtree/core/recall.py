@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jobtree.core.books import FOREVER, EnvelopeState
-from jobtree.core.flow import charge_on, claims_on
+from jobtree.core.flow import charge_on, claims_on, had_until
 from jobtree.core.lease import RunKey
 from jobtree.core.payers import class_from
 from jobtree.core.promise import Promise, Rank
@@ -37,9 +37,7 @@ def recallable(
                     if held.run is not None and not held.run.lends_back(at):
                         continue
                     if rank is None or held.run is None or not held.run.yields_to(rank):
-                        lapse = envelope.lapses.get(lease.name)
-                        end = held.known_end if lapse is None else lapse.at
-                        found.append((FOREVER if end is None else end, lease.charge))
+                        found.append((had_until(envelope, held), lease.charge))
         for promise in family_promises(world, envelope, rank):
             if promise.run != run and recall_from(world, promise) <= at:
                 end = FOREVER if promise.end is None else promise.end

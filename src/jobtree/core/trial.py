@@ -14,7 +14,7 @@ import msgspec
 
 from jobtree.api.lease import ClosureReason, LeaseClass, OpenReason, Role
 from jobtree.core.actions import Action, ActionKind, Closing
-from jobtree.core.books import EnvelopeState
+from jobtree.core.books import FOREVER, EnvelopeState
 from jobtree.core.domain import Domain
 from jobtree.core.holdings import Held
 from jobtree.core.lease import Lease, RunKey, Slots, count
@@ -161,7 +161,7 @@ class Trial:
 
         That is a domain, an envelope, a cap above it, or the quota of a tree.
         """
-        nodes, envelopes = self.world.fleet.nodes, self.world.ledger.envelopes
+        envelopes = self.world.ledger.envelopes
         found: set[RunKey] = set()
         for entry in self._journal if self.world.ranks else ():
             if isinstance(entry, Acted) and entry.action.kind in ("Requeue", "Preempt"):
@@ -174,13 +174,23 @@ class Trial:
                     found.update(envelopes[key].promises if key in envelopes else ())
                 found.update(self._under_quota(entry.action.run))
             elif isinstance(entry, Opened):
-                for one in envelopes[entry.lease.payer].kin:
-                    found.update(one.promises)
-                found.update(self._under_quota(entry.lease.run))
-                for node, _ in entry.lease.slots:
-                    if node in nodes:
-                        found.update(nodes[node].domain.promises)
+                found.update(self._in_the_way_of(entry.lease))
         return found
+
+    def _in_the_way_of(self, lease: Lease) -> Iterator[RunKey]:
+        """Promised Runs that a lease may stand in the way of, by place or by money.
+
+        One that is certain to end before a promise is due leaves everything as it was by then, save hours.
+        """
+        held, envelope = self.world.held.get(lease.name), self.world.ledger.envelopes[lease.payer]
+        end = FOREVER if held is None or held.known_end is None else held.known_end
+        paid_until = end if envelope.by_charge_alone and lease.class_ != "Borrowed" else FOREVER
+        for one in envelope.kin:
+            yield from (run for run, promise in one.promises.items() if promise.begins_before(paid_until))
+        yield from self._under_quota(lease.run)
+        nodes = self.world.fleet.nodes
+        for domain in {nodes[node].domain for node, _ in lease.slots if node in nodes}:
+            yield from (run for run, promise in domain.promises.items() if promise.begins_before(end))
 
     def freed(self) -> dict[str, Domain]:
         """Domains in which leases closed, by name."""
