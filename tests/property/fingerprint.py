@@ -89,6 +89,7 @@ def of_envelope(envelope: EnvelopeState) -> Print:
         "classes": of_tallies(envelope.by_class.items()),
         "leases": set(envelope.leases),
         "promises": dict(envelope.promises),
+        "yields": dict(envelope.yields),
         "retired": retired,
     }
 

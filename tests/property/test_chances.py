@@ -40,9 +40,8 @@ def considered(trial: Trial, state: RunState, help_: Help) -> Verdict | None:
     mark, passed = trial.mark(), Asking.passed is state
     verdict = consider(trial, state, help_)
     if passed:
-        assert trial.mark() == mark, f"{state.key} could start"
-        assert verdict is not None
-        assert verdict.phase == "Reserved"
+        assert trial.mark() == mark, f"{state.key} could start, or be paid for"
+        assert state.phase == "Running" or (verdict is not None and verdict.phase == "Reserved")
     return verdict
 
 

@@ -137,6 +137,14 @@ class Cap:
         self.envelopes: list[EnvelopeState] = []
 
 
+class Yield(NamedTuple):
+    """A lease of a provisional Run: promises made before it began find its money there (R6)."""
+
+    since: int
+    known_end: int | None
+    charge: int
+
+
 class Lapse(NamedTuple):
     """A lease of a Run that stands on sufferance: when its promise is due it has that instead, or goes."""
 
@@ -176,6 +184,7 @@ class EnvelopeState:
         "selector",
         "spec",
         "start",
+        "yields",
     )
 
     def __init__(self, budget: str, owner: str, spec: Envelope, price: int) -> None:
@@ -187,6 +196,7 @@ class EnvelopeState:
         self.leases: dict[str, Lease] = {}  # open and funded
         self.ends: list[tuple[int, int]] = []  # of those whose end is known, and their charge, in order
         self.lapses: dict[str, Lapse] = {}  # of leases on sufferance
+        self.yields: dict[str, Yield] = {}  # of leases of provisional Runs
         self.promises: dict[RunKey, Promise] = {}  # that it will pay for
         self.claims: dict[Rank | None, Any] = {}  # remembered by flow
         self.returns: Any = None  # likewise
@@ -239,7 +249,7 @@ class EnvelopeState:
         return lending is not None and lending.allow and any(lends(to, owner) for to in lending.to)
 
     def forget(self) -> None:
-        """A promise changed, or a lease of which the end is known."""
+        """A promise changed, or a lease of which the end is known, or one that yields."""
         self.claims = {}
 
     def note_end(self, end: int, charge: int, sign: int) -> None:
@@ -262,6 +272,16 @@ class EnvelopeState:
                 del self.lapses[lease.name]
             else:
                 self.lapses[lease.name] = found
+
+    def note_yield(self, lease: Lease, since: int | None, known_end: int | None = None) -> None:
+        """The lease is of a provisional Run that began then. None: it is not."""
+        found = None if since is None else Yield(since, known_end, lease.charge)
+        if found != self.yields.get(lease.name):
+            self.forget()
+            if found is None:
+                del self.yields[lease.name]
+            else:
+                self.yields[lease.name] = found
 
     def memory(self) -> tuple[dict[Rank | None, Any], Any]:
         """What is remembered, before a change that may be taken back."""

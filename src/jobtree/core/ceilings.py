@@ -28,19 +28,18 @@ class Ceilings:
         self._levels: dict[tuple[EnvelopeKey, bool], Levels] = {}
         self._dues: dict[EnvelopeKey, list[tuple[int, RunKey]]] = {}
 
-    def pods(self, state: RunState, size: int) -> int:
+    def pods(self, state: RunState, size: int, *, recalled: bool = True) -> int:
         """Pods of that size that could be paid for, a pod by one payer."""
-        end = FOREVER if state.max_duration is None else self._world.now + state.max_duration
-        found = 0
+        end, found = state.certain_end(self._world.now), 0
         for one in candidates(self._world, state):
-            charge = self._charge(state, one.envelope, end, recalled=one.tier == 0)
+            charge = self._charge(state, one.envelope, end, recalled=recalled and one.tier == 0)
             found += max(0, charge) // (MILLI * size)
         return found
 
     def pods_before(self, state: RunState, size: int, notice: int) -> int:
         """The same, with what is promised to others if that is not due for so long (R6)."""
         now, found = self._world.now, 0
-        end = FOREVER if state.max_duration is None else now + state.max_duration
+        end = state.certain_end(now)
         for one in candidates(self._world, state):
             flows = self._first_due(one.envelope, state) - now >= notice
             envelope = one.envelope
@@ -78,7 +77,8 @@ class Ceilings:
         """What is free now, and the least that what is promised leaves of it up to any instant."""
         claims, now, free = claims_on(envelope, None), self._world.now, envelope.account.free_charge()
         lent = [one for one in envelope.leases.values() if recalled and one.class_ == "Shared"]
-        back = Flow((had_until(envelope, self._world.held[one.name]), one.charge) for one in lent)
+        held = self._world.held
+        back = Flow((had_until(envelope, one.name, held[one.name].known_end), one.charge) for one in lent)
         instants = [now, *claims.within(now, FOREVER)]
         later = claims.levels[len(claims.starts) - len(instants) + 1 :]
         changes = zip(instants, (claims.change(now), *later), strict=True)

@@ -91,6 +91,8 @@ class Chances:
 
     def none(self, state: RunState) -> bool:
         """Whether asking this Run is certain to change nothing, not even what it was told."""
+        if state.phase == "Running":
+            return self._stays_unpaid(state)
         world, shape = self._world, state.shape
         flavor = world.fleet.flavors.get(state.flavor)
         if not state.waiting or shape is None or flavor is None or not self._settled(state):
@@ -200,6 +202,18 @@ class Chances:
         if notice and self._whole(flavor, size) >= shape.min:
             return False  # it might start provisionally, on slots that are free
         return not self._payable(state, shape, size)
+
+    def _stays_unpaid(self, state: RunState) -> bool:
+        """Whether nobody has the money for the least of what a running Run holds unpaid (C8)."""
+        if state.standing(self._world.now) is not None:
+            return False
+        size = state.pod_size
+        if state.provisional:
+            most = self._ceilings.pods_before(state, size, provisional_notice(self._world, state))
+        else:
+            most = self._ceilings.pods(state, size, recalled=False)
+        unpaid = (lease.gpus for lease in state.leases.values() if lease.role == "Opportunistic")
+        return most * size < min(unpaid, default=0)
 
     def _payable(self, state: RunState, shape: Shape, size: int) -> bool:
         means = Means(self._world, state, size, self._world.now, unpaid=False)

@@ -8,14 +8,10 @@ kept too. All of it is remembered until a lease of the envelope or a promise on 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
 from jobtree.core.promise import Promise, Rank
-
-if TYPE_CHECKING:
-    from jobtree.core.holdings import Held
 
 
 class Flow:
@@ -40,9 +36,12 @@ class Flow:
 
 
 class Claims:
-    """Dated promises on one envelope, made up to a rank (all, without one), and what they leave of it."""
+    """Dated promises on one envelope, made up to a rank (all, without one), and what they leave of it.
 
-    __slots__ = ("_begun", "_ended", "_levels", "_returns", "of_others", "promises", "starts")
+    To those made up to a rank provisional work that began later gives back what it has.
+    """
+
+    __slots__ = ("_begun", "_ended", "_levels", "_returns", "_yielded", "of_others", "promises", "starts")
 
     def __init__(self, envelope: EnvelopeState, returns: Flow, rank: Rank | None) -> None:
         self.promises = [
@@ -61,12 +60,15 @@ class Claims:
         self._begun = Flow([*((at, charge) for at, _, charge in dated), *again])
         self._ended = Flow([*((end, charge) for _, end, charge in dated), *lapsed])
         self._returns = returns
+        yielding = () if rank is None else [one for one in envelope.yields.items() if rank[0] <= one[1].since]
+        self._yielded = Flow((had_until(envelope, name, one.known_end), one.charge) for name, one in yielding)
         self.starts = sorted({at for at, _, _ in dated})
         self._levels: list[int] | None = None
 
     def change(self, at: int) -> int:
-        """How much more (or, below zero, less) is free at that instant than now, by ends and promises."""
-        return self._returns.until(at) - self._begun.until(at) + self._ended.until(at)
+        """How much more (or, below zero, less) is there at that instant than is free now."""
+        by_others = self._returns.until(at) + self._yielded.after(at)
+        return by_others - self._begun.until(at) + self._ended.until(at)
 
     def within(self, after: int, before: int) -> list[int]:
         """Instants in between at which promises begin: between them it only rises."""
@@ -120,10 +122,10 @@ def charge_on(envelope: EnvelopeState, promise: Promise) -> int:
     return sum(gpus for key, gpus in promise.funding if key == envelope.key) * MILLI
 
 
-def had_until(envelope: EnvelopeState, held: "Held") -> int:
+def had_until(envelope: EnvelopeState, lease: str, known_end: int | None) -> int:
     """Until when a lease would have its money: until it lapses, or ends for certain."""
-    lapse = envelope.lapses.get(held.lease.name)
-    end = held.known_end if lapse is None else lapse.at
+    lapse = envelope.lapses.get(lease)
+    end = known_end if lapse is None else lapse.at
     return FOREVER if end is None else end
 
 

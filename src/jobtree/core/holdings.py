@@ -176,6 +176,17 @@ class Holdings:
                 held = self.held[lease.name]
                 held.envelope.note_lapse(lease, at, held.known_end)
 
+    def note_yields(self, state: RunState) -> None:
+        """The Run is provisional now, or is not any more."""
+        for lease in state.leases.values():
+            if lease.role != "Opportunistic":
+                self._note_yield(self.held[lease.name])
+
+    @staticmethod
+    def _note_yield(held: Held) -> None:
+        since = None if held.run is None else held.run.provisional_since
+        held.envelope.note_yield(held.lease, since, held.known_end)
+
     # What is posted
 
     def _post(self, held: Held, sign: int) -> None:
@@ -185,9 +196,11 @@ class Holdings:
             return
         if sign > 0:
             envelope.leases[lease.name] = lease
+            self._note_yield(held)
         else:
             del envelope.leases[lease.name]
             envelope.note_lapse(lease, None)
+            envelope.note_yield(lease, None)
         if held.known_end is not None:
             envelope.note_end(held.known_end, lease.charge, sign)
         if sign > 0:  # a lease less never brings an instant nearer

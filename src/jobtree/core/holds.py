@@ -4,11 +4,11 @@ Money is promised like GPUs. What an envelope gets back is kept for those promis
 waits without a date because open-ended Runs hold the money keeps what comes back until it has enough.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jobtree.core.books import FOREVER, Account, Cap, EnvelopeState
-from jobtree.core.flow import Levels, charge_on, claims_on, had_until
+from jobtree.core.flow import Levels, charge_on, claims_on
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise, Rank
 from jobtree.core.recall import Back
@@ -55,8 +55,6 @@ def _spare(  # noqa: PLR0913, PLR0917  the same question
     known, free = [claims_on(one, rank) for one in envelopes], account.free_charge()
     own = next((one.promises[run] for one in envelopes if run in one.promises), None)
     dated = own if own is not None and own.at is not None and (rank is None or own.rank <= rank) else None
-    if rank is not None and world.provisional:
-        back = [*back, *(one for envelope in envelopes for one in yielding(world, envelope, rank))]
     levels = Levels(known, back)
     if dated is None:
         return free + levels.least(at, end)
@@ -97,15 +95,6 @@ def _taken(world: "World", envelopes: Sequence[EnvelopeState], run: RunKey) -> i
         for one in envelopes
         if lease.name in one.leases and lease.name not in one.lapses
     )
-
-
-def yielding(world: "World", envelope: EnvelopeState, rank: Rank) -> Iterator[tuple[int, int]]:
-    """What provisional work gives back to a promise of that rank, and until when it would have had it."""
-    for key in world.provisional:
-        state = world.runs[key]
-        for name in state.leases if state.yields_to(rank) else ():
-            if name in envelope.leases:
-                yield had_until(envelope, world.held[name]), envelope.leases[name].charge
 
 
 def _undated(envelope: EnvelopeState, own: Promise | None) -> int:

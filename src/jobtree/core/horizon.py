@@ -305,14 +305,6 @@ def horizon_without(world: World, domain: Domain, demand: Demand, gone: frozense
     return known
 
 
-def first_to_yield(world: World, rank: Rank | None) -> int | None:
-    """When the oldest provisional work began that yields to that rank: all younger ones do too (R6)."""
-    if rank is None or not world.provisional:
-        return None
-    began = (world.runs[key].since for key in world.provisional)
-    return min((since for since in began if since is not None and rank[0] <= since), default=None)
-
-
 def base_demand(state: RunState, size: int, paid_on: Selector = ()) -> Demand:
     """A pod as horizons see it: where it may stand and is paid for, without CPU and memory."""
     assert state.shape is not None

@@ -22,7 +22,8 @@ class Promised:
         self._fleet = fleet
         self._ledger = ledger
         self.ranks: list[Rank] = []  # of all promises, in the order in which they hold
-        self.provisional: dict[RunKey, None] = {}  # Runs on promised slots or money
+        self.provisional: dict[RunKey, int] = {}  # Runs on promised slots or money, and when they began
+        self._began: list[int] = []  # those instants, in order
 
     def set(self, state: RunState, promise: Promise | None, *, undo: bool = False) -> None:
         """Promise something else, or nothing; who else may start changes with it."""
@@ -79,8 +80,22 @@ class Promised:
                 domain.promises[state.key] = promise
                 domain.needs = {}
 
-    def note_provisional(self, state: RunState) -> None:
-        if state.provisional:
-            self.provisional[state.key] = None
-        else:
-            self.provisional.pop(state.key, None)
+    def note_provisional(self, state: RunState) -> bool:
+        """Whether it is provisional now and was not, or was and is not."""
+        since, before = state.provisional_since, self.provisional.get(state.key)
+        if since == before:
+            return False
+        if before is not None:
+            del self._began[bisect_left(self._began, before)]
+            del self.provisional[state.key]
+        if since is not None:
+            self.provisional[state.key] = since
+            insort(self._began, since)
+        return True
+
+    def first_to_yield(self, rank: Rank | None) -> int | None:
+        """When the oldest provisional work began that yields to that rank: all younger ones do too (R6)."""
+        if rank is None:
+            return None
+        place = bisect_left(self._began, rank[0])
+        return self._began[place] if place < len(self._began) else None

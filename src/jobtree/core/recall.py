@@ -37,7 +37,7 @@ def recallable(
                     if held.run is not None and not held.run.lends_back(at):
                         continue
                     if rank is None or held.run is None or not held.run.yields_to(rank):
-                        found.append((had_until(envelope, held), lease.charge))
+                        found.append((had_until(envelope, lease.name, held.known_end), lease.charge))
         for promise in family_promises(world, envelope, rank):
             if promise.run != run and recall_from(world, promise) <= at:
                 end = FOREVER if promise.end is None else promise.end

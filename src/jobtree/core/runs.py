@@ -197,6 +197,11 @@ class RunState:
             return None
         return promise.rank
 
+    @property
+    def provisional_since(self) -> int | None:
+        """When it began, if it is provisional."""
+        return self.since if self.provisional else None
+
     def yields_to(self, rank: Rank) -> bool:
         """Whether this Run is provisional and a promise of that rank was made before it started (R6)."""
         return self.provisional and self.since is not None and rank[0] <= self.since

@@ -10,14 +10,13 @@ from jobtree.api.lease import ClosureReason, OpenReason, Role
 from jobtree.core.alarms import exhaustions
 from jobtree.core.books import Account, EnvelopeState
 from jobtree.core.cover import payable
-from jobtree.core.lease import EnvelopeKey, Lease, RunKey, join_pods, pods_of
+from jobtree.core.lease import EnvelopeKey, Lease, join_pods, pods_of
 from jobtree.core.payers import candidates
-from jobtree.core.promise import Promise
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.reserve import broken, uses_up_its_own
 from jobtree.core.room import matches
 from jobtree.core.runs import RunState
-from jobtree.core.trial import Terms, Trial
+from jobtree.core.trial import Terms, Trial, behind
 from jobtree.core.world import World
 
 
@@ -177,15 +176,9 @@ def find_payers(trial: Trial, state: RunState) -> None:
 
 def disturbs_nobody(world: World, state: RunState) -> bool:
     """Whether others' promises, where this Run stands and with its payers, can all be kept."""
-    nodes = world.fleet.nodes
-    promises: dict[RunKey, Promise] = {}
-    for lease in state.leases.values():
-        if lease.role != "Opportunistic":
-            for one in world.ledger.envelopes[lease.payer].kin:
-                promises |= one.promises
-            for node, _ in lease.slots:
-                promises |= nodes[node].domain.promises if node in nodes else {}
-    return all(broken(world, world.runs[run]) is None for run in promises if run != state.key)
+    paid = [lease for lease in state.leases.values() if lease.role != "Opportunistic"]
+    others = {run for lease in paid for run in behind(world, lease)} - {state.key}
+    return all(broken(world, world.runs[run]) is None for run in others)
 
 
 def on_spare(trial: Trial, lease: Lease) -> bool:

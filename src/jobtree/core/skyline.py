@@ -10,7 +10,7 @@ from enum import IntEnum
 from operator import itemgetter
 
 from jobtree.core.flavor import Flavor
-from jobtree.core.horizon import Horizon, first_to_yield, horizon
+from jobtree.core.horizon import Horizon, horizon
 from jobtree.core.payers import candidates
 from jobtree.core.promise import Level, Rank
 from jobtree.core.reach import pays_in
@@ -96,7 +96,7 @@ def skyline(world: World, state: RunState, demand: Demand, rank: Rank | None) ->
     selectors: Selectors | None = frozenset(one.envelope.selector for one in candidates(world, state))
     if not selectors or () in selectors:
         selectors = None  # anywhere
-    key = (demand, first_to_yield(world, rank), selectors)
+    key = (demand, world.promised.first_to_yield(rank), selectors)
     known: Skyline | None = flavor.skylines.get(key)
     if known is None:
         domains = (flavor.domains[name] for _, _, name in flavor.order)

@@ -12,8 +12,7 @@ from jobtree.api.quantities import HOUR, MILLI
 from jobtree.core.books import FOREVER, Cap, EnvelopeState, credits_used
 from jobtree.core.cover import share_of
 from jobtree.core.flow import Levels, claims_on
-from jobtree.core.holds import spare_charge, spare_under, yielding
-from jobtree.core.horizon import first_to_yield
+from jobtree.core.holds import spare_charge, spare_under
 from jobtree.core.lease import EnvelopeKey, RunKey
 from jobtree.core.payers import candidates, class_from
 from jobtree.core.pledges import use_limits_of
@@ -120,22 +119,21 @@ def at_least(duration: int) -> int:
 def surely_paid(world: World, state: RunState, promise: Promise) -> bool:
     """Whether each payer that a promise counts on has its part, even if all promises to others are kept.
 
-    Told from what the envelopes keep free for all of them together, which is summed up once for all to whom
-    the same provisional work yields; only of money that nothing but concurrency limits. Whoever gets no yes
-    is asked exactly (``purse.funding_at``).
+    Told from what the envelopes keep free for all of them together, which is summed up once, or else once
+    for all to whom the same provisional work yields; only of money that nothing but concurrency limits.
+    Whoever gets no yes is asked exactly (``purse.funding_at``).
     """
     at, end = max(promise.at or 0, world.now), FOREVER if promise.end is None else promise.end
     if state.quotas or sum(gpus for _, gpus in promise.funding) < promise.width:
         return False
-    began = first_to_yield(world, promise.rank)
-    last: Rank | None = None if began is None else (began, FOREVER, FIRST)
+    began = world.promised.first_to_yield(promise.rank)
+    ranks: list[Rank | None] = [None] if began is None else [None, (began, FOREVER, FIRST)]
     for key, gpus in promise.funding:
         envelope = world.ledger.envelopes.get(key)
         if envelope is None or gpus % promise.pod_size or not _only_by_charge(world, state, envelope, at):
             return False
-        back = () if last is None else tuple(yielding(world, envelope, last))
-        levels = Levels([claims_on(envelope, last)], back)
-        if envelope.account.free_charge() + levels.least(at, end) < 0:
+        free, known = envelope.account.free_charge(), (claims_on(envelope, rank) for rank in ranks)
+        if all(free + Levels([claims], ()).least(at, end) < 0 for claims in known):
             return False
     return True
 

@@ -71,7 +71,8 @@ def restore(world: "World", state: RunState, before: Progress) -> None:
 
 def look_again(world: "World", state: RunState) -> None:
     """The Run stands elsewhere: so it does in the indexes."""
-    world.promised.note_provisional(state)
+    if world.promised.note_provisional(state):
+        world.holdings.note_yields(state)
     world.holdings.note_lapses(state)
     world.alarms.watch_run(state)
     world.line.place(state)

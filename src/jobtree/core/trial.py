@@ -174,23 +174,9 @@ class Trial:
                     found.update(envelopes[key].promises if key in envelopes else ())
                 found.update(self._under_quota(entry.action.run))
             elif isinstance(entry, Opened):
-                found.update(self._in_the_way_of(entry.lease))
+                found.update(behind(self.world, entry.lease))
+                found.update(self._under_quota(entry.lease.run))
         return found
-
-    def _in_the_way_of(self, lease: Lease) -> Iterator[RunKey]:
-        """Promised Runs that a lease may stand in the way of, by place or by money.
-
-        One that is certain to end before a promise is due leaves everything as it was by then, save hours.
-        """
-        held, envelope = self.world.held.get(lease.name), self.world.ledger.envelopes[lease.payer]
-        end = FOREVER if held is None or held.known_end is None else held.known_end
-        paid_until = end if envelope.by_charge_alone and lease.class_ != "Borrowed" else FOREVER
-        for one in envelope.kin:
-            yield from (run for run, promise in one.promises.items() if promise.begins_before(paid_until))
-        yield from self._under_quota(lease.run)
-        nodes = self.world.fleet.nodes
-        for domain in {nodes[node].domain for node, _ in lease.slots if node in nodes}:
-            yield from (run for run, promise in domain.promises.items() if promise.begins_before(end))
 
     def freed(self) -> dict[str, Domain]:
         """Domains in which leases closed, by name."""
@@ -238,3 +224,17 @@ class Trial:
             msgspec.structs.replace(action, closes=tuple(closes), opens=tuple(opens))
             for action, closes, opens in begun
         ]
+
+
+def behind(world: World, lease: Lease) -> Iterator[RunKey]:
+    """Promised Runs that a lease may stand in the way of, by its place or by its money.
+
+    One that is certain to end before a promise is due leaves everything as it was by then, save hours.
+    """
+    held, envelope, nodes = world.held.get(lease.name), world.ledger.envelopes[lease.payer], world.fleet.nodes
+    end = FOREVER if held is None or held.known_end is None else held.known_end
+    paid_until = end if envelope.by_charge_alone and lease.class_ != "Borrowed" else FOREVER
+    for one in envelope.kin:
+        yield from (run for run, promise in one.promises.items() if promise.begins_before(paid_until))
+    for domain in {nodes[node].domain for node, _ in lease.slots if node in nodes}:
+        yield from (run for run, promise in domain.promises.items() if promise.begins_before(end))

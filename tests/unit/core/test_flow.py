@@ -3,7 +3,7 @@
 from random import Random
 
 from jobtree.api.budget import Envelope
-from jobtree.core.books import FOREVER, EnvelopeState
+from jobtree.core.books import FOREVER, EnvelopeState, Yield
 from jobtree.core.flow import Claims, Flow, Levels
 from jobtree.core.promise import FREE, Promise
 from tests.unit.core.build import H100
@@ -45,30 +45,50 @@ def added_up(promises: list[Promise], ends: list[tuple[int, int]], at: int) -> i
     return sum(charge for end, charge in ends if end <= at) - taken
 
 
-def test_what_is_free_later_is_what_ends_less_what_is_promised() -> None:
+def given_back(back: list[tuple[int, int]], at: int) -> int:
+    return sum(charge for end, charge in back if end > at)
+
+
+def some_yields(dice: Random) -> dict[str, Yield]:
+    ends = (None, *range(25))
+    return {
+        f"l{number}": Yield(dice.randrange(9), dice.choice(ends), dice.randrange(1, 5) * 1000)
+        for number in range(dice.randrange(4))
+    }
+
+
+def test_what_is_free_later_is_what_ends_or_yields_less_what_is_promised() -> None:
     for seed in range(50):
         dice = Random(seed)
         envelope = EnvelopeState("team", "team", Envelope(name="main", flavor=H100, concurrency=99), 1)
         promises = [some_promise(dice, number) for number in range(dice.randrange(9))]
         envelope.promises = {one.run: one for one in promises}
+        envelope.yields = some_yields(dice)
         ends = [(dice.randrange(25), dice.randrange(1, 5) * 1000) for _ in range(dice.randrange(9))]
         for rank in (None, *(one.rank for one in promises)):
             ahead = [one for one in promises if rank is None or one.rank <= rank]
+            yielded = [
+                (FOREVER if one.known_end is None else one.known_end, one.charge)
+                for one in envelope.yields.values()
+                if rank is not None and one.since >= rank[0]
+            ]
             claims = Claims(envelope, Flow(ends), rank)
             back = [(dice.randrange(25), dice.randrange(1, 5) * 1000) for _ in range(dice.randrange(3))]
             levels = Levels([claims], back)
             together = Levels([claims, Claims(envelope, Flow(()), rank)], ())
             later = sorted({one.at for one in ahead if one.at is not None})
             for at in range(25):
-                assert claims.change(at) == added_up(ahead, ends, at), (seed, at)
+                assert claims.change(at) == added_up(ahead, ends, at) + given_back(yielded, at), (seed, at)
                 lows = [
-                    added_up(ahead, ends, start) + sum(charge for end, charge in back if end > start)
+                    added_up(ahead, ends, start) + given_back([*back, *yielded], start)
                     for start in later
                     if at <= start < 15
                 ]
                 assert levels.lowest(at, 15) == min(lows, default=FOREVER), (seed, at)
                 twice = [
-                    added_up(ahead, ends, start) + added_up(ahead, [], start)
+                    added_up(ahead, ends, start)
+                    + added_up(ahead, [], start)
+                    + given_back([*yielded, *yielded], start)
                     for start in later
                     if start >= at
                 ]
