@@ -12,11 +12,13 @@ back, so it is early or late by more than its own courses differ. Experience say
   passed: who still waits is evidence, too, else only the lucky would count. Likewise p90. So half
   of the starts come by p50 and nine in ten by p90, whatever the mixture gets wrong; also where many
   start at the very instant that was promised, and no single instant has half of the starts before it.
+  Nothing of that is forgotten: a miss that no longer counted would have the next told earlier again.
 - Runs that are told within minutes of each other share one fate, and nothing has come of the first when the
-  last is told. Beyond ``BURST`` of them, each is told a p90 from a little later in the mixture than the one
-  before: all of them together would be too much to lose on one guess.
+  last is told. Beyond ``BURST`` of them, each counts for the p90 of the next as if it had passed in vain
+  already: all of them together would be too much to lose on one guess.
 
-All in integers, from nothing but what was told and what came of it: who reads it again knows the same.
+All in integers, from nothing but what was told and what came of it: who reads it again knows the same, or
+nearly so where steering came to one of its bounds in between.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -30,13 +32,12 @@ from jobtree.api.quantities import MINUTE
 from jobtree.core.durations import WHOLE
 from jobtree.core.lease import RunKey
 
-MOST = 200  # tellings that count
+MOST = 200  # true waits that count
 PRIOR = 12  # tellings that the courses of a forecast weigh as much as
 LEAST_MEAN = 15 * MINUTE  # waits are not told finer than that
 PARTS = 1000
 BURST = 4  # tellings within LEAST_MEAN that are nothing unusual
-HEDGE = 15  # of PARTS: what each further one of them moves the next p90
-STEP = 30  # of PARTS: what one telling moves the next
+STEP = 30  # of PARTS: what one that passed in vain and one that came true move the next, taken together
 LEAST_LEVEL = PARTS // 2  # of a p90: what half came by is no bound for nine in ten, lucky as a burst was
 MOST_LEVEL = 2 * PARTS  # a burst of Runs that share one fate is no reason to tell the next of years
 
@@ -58,11 +59,13 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Aim:
-    """One of the two figures: what part of the true starts should come by it, and how many did."""
+    """One of the two figures: from where it is told so that its share of the true starts comes by it."""
 
     def __init__(self, share: int, first: int, least: int = -MOST_LEVEL) -> None:
-        self._share, self._first, self._least = share, first, least  # of PARTS
-        self._came: list[bool] = []
+        self.level = first  # the part of the mixture that is to be told next; it may lie beyond either end
+        self.later = STEP * share // PARTS  # what one that passed in vain moves it
+        self._earlier = STEP - self.later  # what one that came true moves it
+        self._least = least
         self._due: list[tuple[int, RunKey]] = []  # of those that wait: when it will have passed in vain
         self.failed: set[RunKey] = set()  # of those that wait: it has
 
@@ -77,15 +80,9 @@ class Aim:
         return found
 
     def note(self, *, came: bool) -> None:
-        self._came.append(came)
-        del self._came[:-MOST]
-
-    @property
-    def level(self) -> int:
-        """The part of the mixture that is to be told next, of PARTS; it may lie beyond either end."""
-        known, came = len(self._came), sum(self._came)
-        level = self._first + STEP * (self._share * known - PARTS * came) // PARTS
-        return max(self._least, min(MOST_LEVEL, level))
+        """It came true, or passed in vain; beyond its bounds the level does not wind up."""
+        level = self.level - self._earlier if came else self.level + self.later
+        self.level = max(self._least, min(MOST_LEVEL, level))
 
 
 class Experience:
@@ -190,7 +187,7 @@ class Experience:
         mean = max(LEAST_MEAN, sum(waits) // len(waits))
         mixture = Mixture(waits, mean, self._ratios)
         self._recent = [at for at in self._recent if now - at <= LEAST_MEAN]
-        hedge = HEDGE * max(0, len(self._recent) - BURST)
+        hedge = self._most.later * max(0, len(self._recent) - BURST)
         half = now + mixture.part(self._half.level)
         most = now + mixture.part(min(MOST_LEVEL, self._most.level + hedge))
         p50 = min(latest, half)

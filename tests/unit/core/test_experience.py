@@ -4,7 +4,7 @@ import pytest
 
 from jobtree.api.quantities import HOUR, MINUTE
 from jobtree.core import experience as module
-from jobtree.core.experience import MOST_LEVEL, PARTS, Aim, Expected, Experience, Told
+from jobtree.core.experience import MOST_LEVEL, Aim, Expected, Experience, Told
 
 COURSES = [number * HOUR for number in range(1, 24)]
 LATEST = 1 << 60
@@ -131,23 +131,31 @@ def test_who_reads_it_again_knows_the_same() -> None:
     assert anew.experience.of(waiting) == book.experience.of(waiting)
 
 
-def test_only_the_last_tellings_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_last_true_waits_count_but_no_miss_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 10)
     book, other = Book(), Book()
     book.live(*[30 * HOUR] * 10, *[12 * HOUR] * 10)
     other.live(*[12 * HOUR] * 10)
     assert book.experience.of(key(1)) is None
-    assert book.ask().p90 - book.now == other.ask().p90 - other.now
+    assert other.ask().p90 - other.now < book.ask().p90 - book.now < 23 * HOUR
+
+
+def test_a_miss_is_made_up_for_however_many_are_told_in_between() -> None:
+    """Half of them came: the next is told what the first was."""
+    aim = Aim(500, 400)
+    for came in [*[False] * 50, *[True, False] * 150, *[True] * 50]:
+        aim.note(came=came)
+    assert aim.level == 400
 
 
 def test_a_burst_that_shares_one_fate_does_not_have_the_next_told_of_years() -> None:
     aim = Aim(500, 500)
-    for _ in range(200):
+    for _ in range(1000):
         aim.note(came=False)
     assert aim.level == MOST_LEVEL
-    for _ in range(200):
+    for _ in range(100):  # nor does it take as many to bring it back
         aim.note(came=True)
-    assert aim.level < -PARTS
+    assert aim.level == 500
 
 
 def test_short_waits_are_not_told_too_finely() -> None:
@@ -162,11 +170,15 @@ def test_short_waits_are_not_told_too_finely() -> None:
     assert book.experience.likely(book.now, [book.now] * 23, LATEST).p90 >= book.now + HOUR
 
 
-def test_the_last_of_a_burst_are_told_a_later_p90_than_the_first() -> None:
-    book = Book()
+def test_in_a_burst_those_before_count_as_if_they_had_been_told_in_vain() -> None:
+    book, other = Book(), Book()
     found = [(book.ask(), book.tell())[0] for _ in range(15)]
     assert len({one.p50 for one in found}) == 1
     assert [one.p90 for one in found[:5]] == [found[0].p90] * 5
-    assert found[-1].p90 > found[0].p90
+    for _ in range(10):  # as many as were told before the last, save the usual four
+        other.tell()
+        other.now += HOUR
+    other.now += 24 * HOUR
+    assert found[-1].p90 == other.ask().p90 - other.now > found[0].p90
     book.now += HOUR  # the burst is over
     assert book.ask().p90 - book.now == found[0].p90
