@@ -112,5 +112,5 @@ def waits(title: str, reports: Sequence[Report]) -> str:
         )
         for report in reports
     ]
-    across = Axis("seconds waited, logarithmic", logarithmic=True)
+    across = Axis("wait, logarithmic", logarithmic=True)
     return picture(f"{title}: how long jobs waited", across, Axis("% of jobs"), lines)
