@@ -17,7 +17,7 @@ PYTEST      := $(BIN)/python -m pytest --hypothesis-profile=$(PROFILE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint format unit suite soak site live soak-live cluster docs bench bench-live bench-replay replay crds manifests image chart scenarios-rewrite lock clean python-is-usable
+.PHONY: help venv demo test lint format unit suite soak site live soak-live cluster docs bench bench-live replay crds manifests image chart scenarios-rewrite lock clean python-is-usable
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,14 +90,11 @@ docs: venv ## Build the documentation into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "To read it, with search: $(BIN)/python -m http.server --directory build/site, then http://localhost:8000"
 
-bench: venv ## Measure, and compare with the recorded bounds
+bench: venv ## Measure, and compare with the recorded bounds (GROUPS=day,replay for some; JOBTREE_TRACES)
 	$(BIN)/python -m benchmarks $(if $(GROUPS),--groups $(GROUPS))
 
 bench-live: venv ## Measure the manager on a real API server beside that server's limits (ROWS=gangs,idle for some)
 	$(BIN)/python -m benchmarks.live --write $(if $(ROWS),--rows $(ROWS))
-
-bench-replay: venv ## Measure how long Jobtree takes to replay 100,000 jobs (JOBTREE_TRACES for the real ones)
-	$(BIN)/python -m benchmarks.replay_speed
 
 replay: venv ## Compare with other schedulers on real traces (JOBTREE_TRACES), and write docs/comparison.md
 	$(BIN)/python -m benchmarks.replay --write

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.cases import GROUPS
+from benchmarks.live import results as live
 from benchmarks.machine import Neighbours, machine
 from benchmarks.report import Section, heading, missed, table, write_json
 from benchmarks.results import bounds, load, save
@@ -56,9 +57,17 @@ def measure(groups: list[str], effort: Effort, path: Path, *, write: bool) -> in
         print(
             f"Others used {everybody.percent()} % of this machine meanwhile: measure again when it is quiet."
         )
+    print(live_bounds())
     for name in missed(sections):
         print(f"MISSED  {name}")
     return 1 if missed(sections) else 0
+
+
+def live_bounds() -> str:
+    """Where the bounds are that need a real API server."""
+    days = sorted(live.load().measured.values())
+    when = f"last on {days[-1]}, some rows on {days[0]}" if days else "never measured"
+    return f"The manager on a real API server has bounds of its own: make bench-live ({when}; {live.PATH})."
 
 
 if __name__ == "__main__":

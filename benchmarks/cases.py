@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import bars
+from benchmarks import bars, replay_speed
 from benchmarks.arrivals import (
     Fleet,
     Kind,
@@ -263,5 +263,6 @@ GROUPS: dict[str, Callable[[Effort], Iterator[Section]]] = {
     "use": fleet_in_use,
     "failures": lambda effort: iter([failures(effort)]),
     "day": lambda effort: iter([day(effort)]),
+    "replay": replay_speed.sections,
 }
 """What can be measured apart: each group has fleets of its own."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.verdicts import CLAIMS, Found, bars
+from benchmarks.verdicts import CLAIMS, Found, Loss, bars, losses
 from jobtree.replay.plots import Axis, Line, picture
 from jobtree.replay.report import Report
 
@@ -23,8 +23,8 @@ what each figure means and how each scheduler works.
   of each cluster.
 - `maxDuration` is the true duration times an overestimate as people give it (seeded), or nobody declares
   one. Then backfill counts on the longest duration of the trace.
-- Jobs save their state every 30 minutes, and when they are warned (`onNotice: Checkpoint`). Outages of
-  nodes are those of the `stepfun_faults2024` trace.
+- Jobs save their state every 30 minutes, and when they are warned (`onNotice: Checkpoint`) but for one
+  case. Outages of nodes are those of the `stepfun_faults2024` trace.
 - `conservative` holds places for the first 30 in line. Holding 100 or 1,000 gave the same waits in the
   Philly cases, holding 10 longer ones at 110 % load.
 
@@ -32,6 +32,12 @@ what each figure means and how each scheduler works.
 `build/replay` and makes again only what has changed. `python -m benchmarks.replay --case philly-90 --jobs
 0` replays all jobs of one case.
 """
+ANSWERS = {True: "yes", False: "**no**", None: "-"}
+LOSSES_HEAD = """\
+Every figure below that another scheduler has better:
+
+| case | figure | Jobtree | better |
+|---|---|---|---|"""
 COLUMNS = (
     "scheduler",
     "in use",
@@ -64,10 +70,16 @@ def write_page(folder: Path, found: Found) -> None:
 def verdicts(found: Found) -> str:
     """Every bar with what was measured, then where Jobtree loses and why."""
     lines = ["## What was asked and what was measured\n", "| asked | measured | |", "|---|---|---|"]
-    lines += [f"| {bar.asked} | {bar.measured} | {'yes' if bar.holds else '**no**'} |" for bar in bars(found)]
+    lines += [f"| {bar.asked} | {bar.measured} | {ANSWERS[bar.holds]} |" for bar in bars(found)]
     lines += ["\n## Where Jobtree loses, and why\n"]
     lines += [f"{claim.text}\n" for claim in CLAIMS if claim.holds(found)] or ["Nowhere in these replays.\n"]
+    lines += [LOSSES_HEAD, *(f"| {' | '.join(cells(loss))} |" for loss in losses(found)), ""]
     return "\n".join(lines)
+
+
+def cells(loss: Loss) -> tuple[str, str, str, str]:
+    better = ", ".join(f"{policy} {figure}" for policy, figure in loss.better)
+    return loss.title, loss.figure, loss.have, better
 
 
 def about(report: Report) -> str:
@@ -112,5 +124,5 @@ def waits(title: str, reports: Sequence[Report]) -> str:
         )
         for report in reports
     ]
-    across = Axis("seconds waited, logarithmic", logarithmic=True)
+    across = Axis("wait, logarithmic", logarithmic=True)
     return picture(f"{title}: how long jobs waited", across, Axis("% of jobs"), lines)

@@ -48,6 +48,7 @@ class Case(msgspec.Struct, frozen=True):
     jobs: int = 300
     thinned: bool = False  # every nth job, else the first
     budgets_percent: int = 100  # of the fleet, all teams together
+    notice: bool = True  # jobs save their state when they are warned
 
 
 PHILLY = Cut((), 55 * DAY_S, 116 * DAY_S)
@@ -70,8 +71,9 @@ BASES = (
     ),
 )
 OTHER_BUDGETS = (
-    (150, "oversubscribed", "oversubscribed 1.5 times"),
-    (3000, "unbound", "budgets that never bind"),
+    (150, True, "oversubscribed", "oversubscribed 1.5 times"),
+    (150, False, "oversubscribed-unsaved", "oversubscribed 1.5 times, warnings ignored"),
+    (3000, True, "unbound", "budgets that never bind"),
 )
 
 
@@ -90,10 +92,13 @@ def cases() -> Iterator[Case]:
                 )
     for base in BASES:
         if base.name == "philly-90":
-            for percent, name, words in OTHER_BUDGETS:
-                title = f"{base.title}, {words}"
+            for percent, notice, name, words in OTHER_BUDGETS:
                 yield msgspec.structs.replace(
-                    base, name=f"{base.name}-{name}", title=title, budgets_percent=percent
+                    base,
+                    name=f"{base.name}-{name}",
+                    title=f"{base.title}, {words}",
+                    budgets_percent=percent,
+                    notice=notice,
                 )
 
 
@@ -113,7 +118,7 @@ def scene(case: Case) -> Scene:
         budgets=budgets,
         owners=owners,
         epoch=ground.epoch,
-        habits=Habits(declares=case.declares, notice=True),
+        habits=Habits(declares=case.declares, notice=case.notice),
         outages=tuple(read_outages(str(faults), nodes)) if case.outages else (),
     )
 

@@ -1,12 +1,13 @@
-"""``python -m benchmarks.replay_speed``: how long Jobtree's own policy takes to replay many jobs.
+"""How long Jobtree's own policy takes to replay many jobs: the group ``replay`` of ``make bench``.
 
 Two made-up traces of 100,000 jobs on 3,000 GPUs, at 70 and at 110 % load, and the ten clusters of the ITP
 trace (``JOBTREE_TRACES``) side by side, each a team of its own, on one fleet of 12,500 nodes. Figures are CPU
-seconds, so that others on the machine count less, and bytes that each Run alive at the end of arrivals adds.
-``--jobs`` makes every trace shorter, to look for what is slow.
+seconds, so that others on the machine count less, and the memory of Runs that wait.
+``python -m benchmarks.replay_speed --row 1 --jobs 3000`` replays a shorter trace, to look for what is slow.
 """
 
 import argparse
+import gc
 import sys
 import tracemalloc
 from array import array
@@ -15,17 +16,23 @@ from random import Random
 
 import msgspec
 
+from benchmarks import bars
+from benchmarks.bars import Bar
 from benchmarks.replay import TRACES, Clock, part_of
+from benchmarks.report import Figure, Section, table
+from benchmarks.scale import FULL, Effort
 from jobtree.replay.ground import made_up, made_up_budgets
 from jobtree.replay.jobtree_policy import Jobtree
 from jobtree.replay.saved import run
 from jobtree.replay.scene import Scene
-from jobtree.replay.simulation import Simulation
 from jobtree.replay.trace import Cut, Trace, read_trace
 from jobtree.replay.workload import Habits
 
-JOBS, GPUS = 100_000, 3_000
+GPUS = 3_000
 NODES_OF_ALL = 12_500
+ITP = TRACES / "ms_itp2021" / "jobs.csv.gz"
+PATIENCE = 3  # times the bound, before a replay is stopped
+KIB = 1024
 SEED = 2026
 SIZES = {1: 46, 2: 10, 4: 12, 8: 20, 16: 8, 32: 4}
 TEAMS = {"vision": 5, "speech": 3, "robots": 2, "audio": 2}
@@ -35,13 +42,16 @@ SHORTEST_S, LONGEST_S = 60, 3 * 86_400
 class Row(msgspec.Struct, frozen=True):
     name: str
     load_percent: int | None  # None: the ten clusters
-    most_seconds: int
+
+    @property
+    def bar(self) -> Bar:
+        return bars.REPLAY_S[self.load_percent]
 
 
 ROWS = (
-    Row("jobs on 3,000 GPUs at 70 % load", 70, 60),
-    Row("jobs on 3,000 GPUs at 110 % load", 110, 180),
-    Row("jobs of the ten ITP clusters on 12,500 nodes", None, 120),
+    Row("jobs on 3,000 GPUs at 70 % load", 70),
+    Row("jobs on 3,000 GPUs at 110 % load", 110),
+    Row("jobs of the ten ITP clusters on 12,500 nodes", None),
 )
 
 
@@ -71,8 +81,7 @@ def made_up_trace(jobs: int, gpus: int, load_percent: int) -> Trace:
 def side_by_side() -> Trace:
     """The jobs of all ten clusters by submission, the clusters being the teams."""
     names = tuple(f"cluster{number:02d}" for number in range(1, 11))
-    path = str(TRACES / "ms_itp2021" / "jobs.csv.gz")
-    traces = [read_trace(path, cut=Cut((("cluster", name),))) for name in names]
+    traces = [read_trace(str(ITP), cut=Cut((("cluster", name),))) for name in names]
     jobs = sorted(
         (trace.submit[job], trace.row[job], trace.duration[job], trace.gpus[job], team)
         for team, trace in enumerate(traces)
@@ -93,45 +102,62 @@ def scene(row: Row, jobs: int) -> Scene:
     return Scene(trace, ground.nodes, budgets, owners, ground.epoch, Habits(notice=True))
 
 
-def measured(row: Row, jobs: int, most_seconds: float) -> str:
+def sections(effort: Effort) -> Iterator[Section]:
+    """Every row, as far as its trace is there, and what a waiting Run weighs."""
+    for row in ROWS:
+        if row.load_percent is None and not ITP.exists():
+            print(f"{ITP} is not there: the ten clusters are not replayed", file=sys.stderr)
+        else:
+            yield replayed(row, effort.replayed, PATIENCE * row.bar.limit, judged=effort.judged)
+    (few, light), (many, heavy) = bytes_per_waiting_run(effort.queued)
+    figures = (
+        Figure(f"each of {few:,}", light / KIB, "KiB"),
+        Figure(f"each of {many:,}", heavy / KIB, "KiB"),
+        Figure("ratio", heavy / light, "×", bars.MEMORY_RATIO if effort.judged else None),
+    )
+    yield Section("memory of Runs that wait in a replay", figures)
+
+
+def replayed(row: Row, jobs: int, most_seconds: float, *, judged: bool) -> Section:
+    """One replay, stopped where it takes far too long: then fewer jobs are done than there are."""
     simulation = Jobtree(scene(row, jobs))
     clock = Clock(row.name, most_seconds)
-    done = run(simulation, watch=clock)
-    seconds = clock.seconds()
-    state = "" if done else f", {simulation.meter.finished:,} of them done"
-    bar = f"at most {row.most_seconds} s for all of them"
-    return f"{len(simulation.trace):7,} {row.name:46} {seconds:7.1f} s{state}  ({bar})"
+    run(simulation, watch=clock)
+    seconds, done = clock.seconds(), simulation.meter.finished
+    figures = (
+        Figure("CPU", seconds, "s", row.bar if judged else None),
+        Figure("jobs done", done, ""),
+        Figure("jobs per second", done / seconds, "/s"),
+    )
+    return Section(f"a replay of {len(simulation.trace):,} {row.name}", figures)
 
 
-def bytes_per_live_run(jobs: int) -> Iterator[tuple[int, float]]:
-    """Live Runs and the bytes that each has added, as a queue grows on a small fleet."""
-    trace = made_up_trace(jobs, 64, 400)
+def bytes_per_waiting_run(most: int) -> list[tuple[int, float]]:
+    """As a queue grows on a small fleet: with half of it and all, how many wait and what each weighs."""
+    trace = made_up_trace(8 * most, 64, 400)
     ground = made_up(8, 8, 1)
     budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    simulation: Simulation = Jobtree(Scene(trace, ground.nodes, budgets, owners, ground.epoch))
-    assert isinstance(simulation, Jobtree)
+    simulation = Jobtree(Scene(trace, ground.nodes, budgets, owners, ground.epoch))
+    found = []
     tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    marks = [jobs // 4, jobs // 2]
-    while marks and simulation.step():
-        live = len(simulation.world.runs)
-        if live >= marks[0]:
-            marks.pop(0)
-            yield live, (tracemalloc.get_traced_memory()[0] - before) / live
+    for mark in (most // 2, most):
+        while (waiting := len(simulation.world.queue)) < mark:
+            assert simulation.step()
+        gc.collect()
+        found.append((waiting, tracemalloc.get_traced_memory()[0] / waiting))
     tracemalloc.stop()
+    return found
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replay_speed", description=__doc__)
-    parser.add_argument("--jobs", type=int, default=JOBS, help=f"of each trace ({JOBS})")
+    parser.add_argument("--jobs", type=int, default=FULL.replayed, help=f"of each trace ({FULL.replayed})")
     parser.add_argument("--limit", type=float, default=600.0, help="CPU seconds that one row may take")
     parser.add_argument("--row", type=int, action="append", choices=range(len(ROWS)), help="only these")
     options = parser.parse_args(arguments)
     for number in options.row if options.row is not None else range(len(ROWS)):
-        print(measured(ROWS[number], options.jobs, options.limit), flush=True)
-    if options.row is None:
-        for live, size in bytes_per_live_run(200):
-            print(f"{live} Runs alive: {size / 1024:.1f} KiB each")
+        full = options.jobs == FULL.replayed
+        print(table(replayed(ROWS[number], options.jobs, options.limit, judged=full), {}), flush=True)
     return 0
 
 

@@ -38,6 +38,8 @@ class Effort(msgspec.Struct, frozen=True):
     waiting: int  # while the fleet is full
     eager: int  # malleable Runs that want to grow while the fleet is full
     day: int  # arrivals of a simulated day
+    replayed: int  # jobs of a trace
+    queued: int  # Runs of a replay whose memory is measured
     events: int  # of each other kind
     judged: bool  # whether the bars apply
 
@@ -54,6 +56,8 @@ FULL = Effort(
     waiting=1_000,
     eager=5_000,
     day=10_000,
+    replayed=100_000,
+    queued=100,
     events=50,
     judged=True,
 )
@@ -68,6 +72,8 @@ QUICK = Effort(
     waiting=20,
     eager=200,
     day=300,
+    replayed=300,
+    queued=16,
     events=5,
     judged=False,
 )

@@ -4,7 +4,7 @@ Words are written by people and kept through every regeneration, each with the c
 under which it is true. One that is not true any more is left out and named, so that somebody looks at it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import msgspec
 
@@ -17,7 +17,16 @@ COUNT_ON = "conservative"
 class Bar(msgspec.Struct, frozen=True):
     asked: str
     measured: str
-    holds: bool
+    holds: bool | None  # None: nothing is asked of it
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """A figure that others have better, the best of them first."""
+
+    title: str
+    figure: str
+    have: str
+    better: tuple[tuple[str, str], ...]  # scheduler and figure
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -31,6 +40,57 @@ def jobtree(reports: Sequence[Report]) -> Report | None:
 
 def others(reports: Sequence[Report]) -> list[Report]:
     return [report for report in reports if report.spec.policy != "jobtree"]
+
+
+def hours(seconds: float) -> str:
+    return f"{seconds / 3600:,.2f} h"
+
+
+# What is compared: the figure, whether more of it is better, and as it is written.
+FIGURES: tuple[tuple[str, bool, Callable[[Report], str]], ...] = (
+    ("in use", True, lambda report: f"{100 * report.status.fleet.allocated:.1f} %"),
+    ("wait mean", False, lambda report: hours(report.status.all_jobs.wait_seconds.mean)),
+    ("wait p90", False, lambda report: hours(report.status.all_jobs.wait_seconds.p90)),
+    ("wait p99", False, lambda report: hours(report.status.all_jobs.wait_seconds.p99)),
+    ("slowdown", False, lambda report: f"{report.status.all_jobs.slowdown.mean:,.1f}"),
+    ("lost to preemption", False, lambda report: f"{preempted_percent(report):.2f} %"),
+    ("fairness", True, lambda report: f"{report.status.fairness:.3f}"),
+)
+
+
+def preempted_percent(report: Report) -> float:
+    """Of all work, what the scheduler itself cost by stopping it; lost nodes are nobody's choice."""
+    chosen = [stop for stop in report.status.stops if stop.reason != "NodeFailure"]
+    hours_lost = sum(stop.lost_gpu_hours for stop in chosen)
+    return 100 * hours_lost / (report.spec.work_gpu_hours + hours_lost)
+
+
+def losses(found: Found) -> list[Loss]:
+    """Every figure of every case that another scheduler has better, as far as it is written."""
+    rows: list[Loss] = []
+    for title, reports in found.items():
+        mine = jobtree(reports)
+        if mine is None:
+            continue
+        for figure, more, written in FIGURES:
+            have = written(mine)
+            sign = 1 if more else -1
+            said = [(sign * amount(written(one)), one.spec.policy, written(one)) for one in others(reports)]
+            better = sorted((one for one in said if one[0] > sign * amount(have)), reverse=True)
+            if better:
+                rows.append(Loss(title, figure, have, tuple((policy, value) for _, policy, value in better)))
+    return rows
+
+
+def amount(written: str) -> float:
+    return float(written.split(maxsplit=1)[0].replace(",", ""))
+
+
+def loses(found: Found, figures: Container[str], policies: Container[str]) -> bool:
+    return any(
+        loss.figure in figures and any(policy in policies for policy, _ in loss.better)
+        for loss in losses(found)
+    )
 
 
 def bars(found: Found) -> list[Bar]:
@@ -75,9 +135,10 @@ def kept(title: str, mine: Report) -> Bar:
 
 
 def lost(title: str, mine: Report) -> Bar:
-    by_jobtree = [stop for stop in mine.status.stops if stop.reason != "NodeFailure"]
-    hours = sum(stop.lost_gpu_hours for stop in by_jobtree)
-    share = 100 * hours / (mine.spec.work_gpu_hours + hours)
+    """Jobs that do not save their state when they are warned are reported apart."""
+    share = preempted_percent(mine)
+    if mine.spec.on_notice == "Ignore":
+        return Bar(f"{title}: work lost to preemption, reported apart", f"{share:.2f} %", None)
     most = 5 if sum(mine.spec.budgets.values()) > mine.spec.gpus else 2
     return Bar(f"{title}: at most {most} % of work lost to preemption", f"{share:.2f} %", share <= most)
 
@@ -97,7 +158,7 @@ def expected(title: str, mine: Report) -> list[Bar]:
 
 
 def missed(found: Found, words: str) -> bool:
-    return any(words in bar.asked and not bar.holds for bar in bars(found))
+    return any(words in bar.asked and bar.holds is False for bar in bars(found))
 
 
 def large_gangs_wait_longer(found: Found) -> bool:
@@ -146,5 +207,26 @@ CLAIMS = (
         "**Work lost.** What runs on money that its owner takes back is not warned, and goes on from "
         "its last checkpoint.",
         lambda found: missed(found, "work lost"),
+    ),
+    Claim(
+        "**`sjf` lets people wait less.** It knows how long every job takes, which no real scheduler does, "
+        "and starts the shortest first; slowdown counts the wait of a short job most. Jobtree goes by who "
+        "came first and what was promised. Short jobs pass where they are certain to end in time, so the gap "
+        "is widest where nobody declares a `maxDuration`.",
+        lambda found: loses(found, {"wait mean", "wait p90", "slowdown"}, {"sjf"}),
+    ),
+    Claim(
+        "**The quota schedulers keep some more GPUs in use, and some waits are shorter with them.** They "
+        "start whatever fits and keep a place for nobody. Jobtree leaves GPUs idle that it has promised, "
+        "unless somebody fits there who is certain to end in time or saves its state, and it does so for "
+        "everybody who waits. Without `maxDuration` nobody is certain to end in time.",
+        lambda found: loses(
+            found, {"in use", "wait mean", "wait p90", "wait p99"}, {"quota", "quota-by-size"}
+        ),
+    ),
+    Claim(
+        "**FIFO and backfill stop nothing that runs, and Jobtree does.** It gives a team its money back, and "
+        "keeps its promises, by stopping what runs on either; what was not saved is lost.",
+        lambda found: loses(found, {"lost to preemption"}, {"fifo", "sjf", "easy", "conservative"}),
     ),
 )

@@ -12,6 +12,7 @@ class Exit(IntEnum):
     BUG = 70
     IO = 74
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 MEANINGS: dict[Exit, str] = {

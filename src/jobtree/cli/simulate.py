@@ -31,8 +31,8 @@ kubectl runs simulate compare jobtree.json easy.json
     metavar="N",
     help="A made-up fleet of N nodes; +N or -N: what if there were so many more?",
 )
-@click.option("--gpus-per-node", type=int, default=8, metavar="N", help="Of a made-up fleet. [default: 8]")
-@click.option("--domains", type=int, default=1, metavar="N", help="Of a made-up fleet. [default: 1]")
+@click.option("--gpus-per-node", type=int, metavar="N", help="Of a made-up fleet. [default: 8]")
+@click.option("--domains", type=int, metavar="N", help="Of a made-up fleet. [default: 1]")
 @click.option(
     "--budget", multiple=True, metavar="TEAM=GPUS", help="Of a made-up fleet: GPUs, or per cent of it (30%)."
 )

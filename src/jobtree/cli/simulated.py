@@ -20,7 +20,10 @@ TIMES = (
     Column("P50", right=True),
     Column("P90", right=True),
     Column("P99", right=True),
-    Column("DONE AFTER", rank=1, right=True),
+    Column("DONE MEAN", rank=1, right=True),
+    Column("P50", rank=3, right=True),
+    Column("P90", rank=3, right=True),
+    Column("P99", rank=3, right=True),
     Column("SLOWDOWN", rank=2, right=True),
 )
 BUDGETS = (
@@ -82,6 +85,9 @@ def lines(report: Report) -> Iterable[str]:
             f"{told.made:,} promises, {told.dated:,} with a date: kept {percent(told.kept_share)}, "
             f"slipped {told.slipped:,}{f' ({reasons})' if reasons else ''}"
         )
+        if told.dated:
+            mean, p50, p90, p99 = ages(told.error_seconds)
+            yield f"start minus promised start: mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}"
     if result.expected is not None:
         yield (
             f"of {result.expected.told:,} Runs that were told when to expect their start, "
@@ -103,10 +109,14 @@ def all_times(report: Report) -> list[Times]:
 
 
 def times_row(times: Times) -> list[str]:
-    wait: Spread = times.wait_seconds
-    waits = [age(round(1000 * seconds)) for seconds in (wait.mean, wait.p50, wait.p90, wait.p99)]
-    done = age(round(1000 * times.completion_seconds.mean))
-    return [times.name, f"{times.jobs:,}", *waits, done, f"{times.slowdown.mean:,.1f}"]
+    waits, done = ages(times.wait_seconds), ages(times.completion_seconds)
+    return [times.name, f"{times.jobs:,}", *waits, *done, f"{times.slowdown.mean:,.1f}"]
+
+
+def ages(spread: Spread) -> list[str]:
+    """Mean, p50, p90 and p99 in words; what is negative was early."""
+    values = (spread.mean, spread.p50, spread.p90, spread.p99)
+    return [f"{'-' * (value < 0)}{age(round(1000 * abs(value)))}" for value in values]
 
 
 def budget_rows(report: Report) -> Iterable[list[str]]:

@@ -1,20 +1,23 @@
 """From the words of ``simulate`` to a scene, its replay, and what is printed and written of it."""
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from types import FrameType
 
 import click
 import msgspec
 
-from jobtree.api.problems import InputError, Problem
+from jobtree.api.problems import InputError, Problem, repeats
 from jobtree.api.quantities import SECOND, parse_duration
 from jobtree.cli.errors import CommandError, Exit
 from jobtree.cli.progress import Progress
 from jobtree.cli.settings import Settings
 from jobtree.cli.simulated import print_reports
+from jobtree.cli.words import listing
 from jobtree.replay.figures import report_of
 from jobtree.replay.ground import Ground, made_up, made_up_budgets, of_state_file, owners_in
 from jobtree.replay.ledger import is_ledger, read_ledger
@@ -25,9 +28,13 @@ from jobtree.replay.report import Report, encode
 from jobtree.replay.saved import SavedReplayError, load, run, save
 from jobtree.replay.scene import Scene
 from jobtree.replay.simulation import Simulation
-from jobtree.replay.trace import LATEST_S, Cut, Trace, read_trace, skipped_lines
+from jobtree.replay.table import LATEST_S, LONGEST
+from jobtree.replay.trace import Cut, Trace, read_trace, skipped_lines
 from jobtree.replay.whatif import changed
 from jobtree.replay.workload import Declares, Habits
+
+GPUS_PER_NODE = 8
+SIGNALLED = 128  # what shells add to the number of the signal that ended a command
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +43,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     trace: str
     policy: str
     nodes: tuple[str, ...]
-    gpus_per_node: int
-    domains: int
+    gpus_per_node: int | None
+    domains: int | None
     budget: tuple[str, ...]
     flavor: str | None
     where: tuple[str, ...]
@@ -67,21 +74,41 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulate(settings: Settings, request: Request) -> None:
-    """Replay, and replay again with what is asked about; print and write the reports."""
+    """Replay, and replay again with what is asked about; print and write the reports.
+
+    What can be refused is refused before the first replay; what was replayed is kept until all is written.
+    """
     scene = scene_of(settings, request)
-    for line in skipped_lines(scene.trace):
-        click.echo(line, err=True)
-    reports = [replayed(scene, request, ())]
+    scenes: dict[tuple[str, ...], Scene] = {(): with_outages(scene, request)}
     if changes := request.changes:
-        other = scene
-        for change in changes:
-            other = changed(other, change)
-        reports.append(replayed(other, request, changes))
+        scenes[changes] = with_outages(reduce(changed, changes, scene), request)
+    for path in (request.json_file, request.html_file, request.resume):
+        check_place(path)
+    for line in dict.fromkeys(line for one in scenes.values() for line in skipped_lines(one.trace)):
+        click.echo(line, err=True)
+    reports = [replayed(one, request, asked) for asked, one in scenes.items()]
+    print_reports(settings, reports)
     if request.json_file:
         write(request.json_file, encode(reports[-1]))
     if request.html_file:
-        write(request.html_file, page(reports[-1]).encode())
-    print_reports(settings, reports)
+        write(request.html_file, page(*reports).encode())
+    for asked in scenes:
+        if kept := kept_in(request, asked):
+            kept.unlink(missing_ok=True)
+
+
+def check_place(path: str | None) -> None:
+    """That a file can be written, said before hours of replay and not after."""
+    if path is None:
+        return
+    place = Path(path)
+    for wrong, why in (
+        (place.is_dir(), "is a directory"),
+        (not place.parent.is_dir(), f"there is no directory {place.parent}"),
+        (not os.access(place if place.exists() else place.parent, os.W_OK), "no right to write there"),
+    ):
+        if wrong:
+            raise CommandError(Exit.IO, f"cannot write {path}: {why}")
 
 
 def write(path: str, data: bytes) -> None:
@@ -98,6 +125,9 @@ def scene_of(settings: Settings, request: Request) -> Scene:
     ground = ground_of(settings, request)
     read = read_ledger if is_ledger(request.trace) else read_trace
     trace = read(request.trace, ground.gpus, cut_of(request))
+    if ground.left_out:
+        names = listing(ground.left_out)
+        click.echo(f"left out, being cordoned, failed or not ready: {names}", err=True)
     budgets, owners = ground.budgets, tuple[str, ...]()
     if request.fleet is not None:
         budgets, owners = made_up_budgets(trace, ground.gpus, asked_budgets(request.budget))
@@ -110,22 +140,38 @@ def scene_of(settings: Settings, request: Request) -> Scene:
         owners=owners,
         epoch=ground.epoch,
         habits=habits_of(request),
-        outages=tuple(outages_of(request, len(ground.nodes), trace)),
         policy=ground.policy,
     )
 
 
+def with_outages(scene: Scene, request: Request) -> Scene:
+    """Of a changed fleet, nodes that were added fail like the others, and those that are gone do not."""
+    outages = outages_of(request, len(scene.nodes), scene.trace)
+    return msgspec.structs.replace(scene, outages=tuple(outages))
+
+
 def ground_of(settings: Settings, request: Request) -> Ground:
     if request.fleet is not None:
-        if not request.fleet.isdecimal():
+        if request.flavor is not None:
+            raise click.UsageError(
+                "--flavor is for the fleet of a state file; a made-up one has one kind of GPU"
+            )
+        if not request.fleet.isdecimal() or len(request.fleet) > LONGEST:
             raise InputError(
                 "fleet", [Problem("--nodes", request.fleet, "must be a number such as 16 or +16")]
             )
-        return made_up(int(request.fleet), request.gpus_per_node, request.domains)
-    if request.budget:
-        raise click.UsageError(
-            "--budget is for a made-up fleet (--nodes N); a state file has budgets of its own"
+        sizes = (
+            fallback if size is None else size
+            for size, fallback in ((request.gpus_per_node, GPUS_PER_NODE), (request.domains, 1))
         )
+        return made_up(int(request.fleet), *sizes)
+    for option, given in (
+        ("--budget", request.budget or None),
+        ("--gpus-per-node", request.gpus_per_node),
+        ("--domains", request.domains),
+    ):
+        if given is not None:
+            raise click.UsageError(f"{option} is for a made-up fleet (--nodes N); a state file has its own")
     path = settings.state_path
     try:
         return of_state_file(path, request.flavor)
@@ -144,13 +190,20 @@ def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def asked_budgets(texts: tuple[str, ...]) -> dict[str, str]:
-    return dict(pairs("--budget", texts))
+    found = list(pairs("--budget", texts))
+    for _, team in repeats(team for team, _ in found):
+        raise InputError("options", [Problem("--budget", team, "is given twice")])
+    return dict(found)
 
 
 def cut_of(request: Request) -> Cut:
+    """Of a ledger, only Runs that asked for the kind of GPU that is replayed on, where one is chosen."""
     since = duration("--since", request.since) // SECOND if request.since else 0
     until = duration("--until", request.until) // SECOND if request.until else LATEST_S
-    return Cut(tuple(pairs("--where", request.where)), since, until)
+    where = list(pairs("--where", request.where))
+    if request.flavor is not None and is_ledger(request.trace):
+        where.append(("gpu_type", request.flavor))
+    return Cut(tuple(where), since, until)
 
 
 def duration(option: str, text: str) -> int:
@@ -185,10 +238,15 @@ def outages_of(request: Request, nodes: int, trace: Trace) -> list[Outage]:
 # The replay
 
 
+def kept_in(request: Request, changes: tuple[str, ...]) -> Path | None:
+    """The file in which a replay is kept: that with changes beside that without."""
+    return None if request.resume is None else Path(request.resume + (".what-if" if changes else ""))
+
+
 def replayed(scene: Scene, request: Request, changes: tuple[str, ...]) -> Report:
-    """Replay to the end, or keep what there is and say how to go on."""
+    """Replay to the end, or as far as it may; keep what there is, and say how to go on."""
     digest = scene.digest(request.policy)
-    kept = None if request.resume is None else Path(request.resume + (".what-if" if changes else ""))
+    kept = kept_in(request, changes)
     try:
         simulation = (load(kept, digest) if kept else None) or POLICIES[request.policy](scene)
         with interruptible() as interrupted:
@@ -196,13 +254,11 @@ def replayed(scene: Scene, request: Request, changes: tuple[str, ...]) -> Report
             watcher = Watcher(simulation, kept, digest, progress, interrupted)
             finished = run(simulation, watch=watcher)
             progress.clear()
-        if not finished:
             watcher.keep()
-            raise CommandError(Exit.INTERRUPTED, stopped(simulation, kept))
+        if not finished:
+            raise CommandError(Exit(SIGNALLED + interrupted[0]), stopped(simulation, kept))
     except SavedReplayError as broken:
         raise CommandError(Exit.IO, str(broken)) from None
-    if kept:
-        kept.unlink(missing_ok=True)
     return report_of(simulation, request.policy, Path(request.trace).name, changes)
 
 
@@ -232,7 +288,7 @@ class Watcher:
 
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
-    """Ctrl-C is noted and heeded between two instants; a second one ends at once."""
+    """Ctrl-C, or being told to end, is noted and heeded between two instants; a second time ends at once."""
     noted: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
@@ -240,11 +296,12 @@ def interruptible() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         noted.append(number)
 
-    before = signal.signal(signal.SIGINT, note)
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield noted
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def stopped(simulation: Simulation, kept: Path | None) -> str:

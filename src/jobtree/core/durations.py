@@ -9,7 +9,8 @@ Cancelled), else a censored one: the Run would have gone on for longer than that
 run for some time already it answers on that condition, so a long job is not expected to end soon just
 because most are short; and where nothing observed lasted so long, it has no answer.
 
-Of very many Runs of a size the last ones say how long the next will take.
+Of very many Runs of a size the last ones say how long the next will take. A replay, whose ledger is never
+read anew, forgets older ones that are over (``trim``).
 """
 
 from bisect import bisect_left, bisect_right
@@ -62,6 +63,7 @@ class History:
         self.by_owner: dict[str, dict[str, Past]] = {}
         self.ended: dict[str, int] = {}  # how many leases of an owner have, ever
         self.curves: dict[str, Curves] = {}  # what was made of an owner's Runs
+        self._trimmed: dict[str, int] = {}  # Runs of an owner that were left when it was last looked
 
     def close(self, lease: Lease, end: int, reason: ClosureReason | None) -> None:
         """A lease ended, for that reason."""
@@ -71,6 +73,17 @@ class History:
             past.starts[lease.start] = past.starts.get(lease.start, 0) + lease.gpus
         past.ends[end] = past.ends.get(end, False) or reason in OWN_ENDS
         past.last, past.known = max(past.last, end), None
+
+    def trim(self, owner: str) -> None:
+        """Forget Runs that are over and too many to count, once an owner has twice as many as were left."""
+        runs = self.by_owner.get(owner, {})
+        if len(runs) <= 2 * self._trimmed.get(owner, MOST_SEEN):
+            return
+        counted = {uid for seen in self._seen(owner).values() for _, uid, _ in last_of(seen)}
+        over = [uid for uid, past in runs.items() if uid not in counted and past.ends.get(past.last)]
+        for uid in over:
+            del runs[uid]
+        self._trimmed[owner] = max(MOST_SEEN, len(runs))
 
     def drop(self, lease: Lease, end: int) -> None:
         """A lease has left the ledger: a world that is read anew does not know of it either."""
@@ -93,14 +106,19 @@ class History:
                 del runs[uid]
 
     def of(self, owner: str) -> dict[int, list[Observation]]:
-        """The owner's observations by size class."""
+        """The owner's observations by size class, of the last Runs that ended."""
+        seen = self._seen(owner)
+        return {size: [one for *_, one in last_of(found)] for size, found in seen.items()}
+
+    def _seen(self, owner: str) -> dict[int, list[tuple[int, str, Observation]]]:
+        """All of them, with when the Run ended last."""
         found: dict[int, list[tuple[int, str, Observation]]] = {}
         for uid, past in self.by_owner.get(owner, {}).items():
             if past.known is None:
                 past.known = list(past.admissions())
             for size, observation in past.known:
                 found.setdefault(size, []).append((past.last, uid, observation))
-        return {size: [one for *_, one in last_of(seen)] for size, seen in found.items()}
+        return found
 
 
 def last_of(seen: list[tuple[int, str, Observation]]) -> list[tuple[int, str, Observation]]:

@@ -45,21 +45,28 @@ def rows(first: Report, second: Report) -> list[Row]:
             Row(f"{word} {part}", getattr(spread, part), getattr(other, part), unit, decimals)
             for part in ("mean", "p50", "p90", "p99")
         ]
-    promised, other_promised = one.promises, two.promises
-    kept = 100 * promised.kept_share if promised else None
-    other_kept = 100 * other_promised.kept_share if other_promised else None
     found += [
         Row("work lost to stops", 100 * one.lost_share, 100 * two.lost_share, "%", 2),
         Row("stops", sum(stop.count for stop in one.stops), sum(stop.count for stop in two.stops)),
-        Row("promises kept", kept, other_kept, "%", 2),
+        Row("promises kept", kept_share(one), kept_share(two), "%", 2),
+        Row("error of promises p99", last_error(one), last_error(two), "s"),
         *(
             Row(f"started by {part}", expected_share(one, part), expected_share(two, part), "%", 1)
             for part in ("p50", "p90")
         ),
         Row("fairness", one.fairness, two.fairness, "", 3),
+        Row("jobs", first.spec.jobs, second.spec.jobs),
         Row("not finished", one.unfinished, two.unfinished),
     ]
     return found + team_rows(first, second)
+
+
+def kept_share(result: Result) -> float | None:
+    return None if result.promises is None else 100 * result.promises.kept_share
+
+
+def last_error(result: Result) -> float | None:
+    return None if result.promises is None else result.promises.error_seconds.p99
 
 
 def expected_share(result: Result, part: str) -> float | None:
@@ -68,12 +75,18 @@ def expected_share(result: Result, part: str) -> float | None:
 
 
 def team_rows(first: Report, second: Report) -> list[Row]:
-    """What each team waits, where both reports have it."""
+    """What each team waits, and uses of its grant, where both reports have it."""
     others = {times.name: times for times in second.status.by_team}
-    return [
+    uses = {use.team: use for use in second.status.budgets}
+    waits = [
         Row(f"wait mean, {times.name}", times.wait_seconds.mean, others[times.name].wait_seconds.mean, "s")
         for times in first.status.by_team
         if times.name in others
+    ]
+    return waits + [
+        Row(f"use of budget, {use.team}", 100 * use.use, 100 * uses[use.team].use, "%", 1)
+        for use in first.status.budgets
+        if use.team in uses
     ]
 
 

@@ -185,16 +185,18 @@ def calibrated(foretold: Foretold) -> Expected:
 
 
 def budget_uses(scene: Scene, meter: Meter) -> tuple[BudgetUse, ...]:
-    hours = (meter.end - meter.begin) / HOUR
+    hours = scene.granted_gpu_time(meter.begin, meter.end)
     return tuple(
         BudgetUse(
             team=team,
-            granted_gpus=granted,
-            granted_gpu_hours=rounded(granted * hours),
+            granted_gpus=gpus,
+            granted_gpu_hours=rounded(granted / HOUR),
             used_gpu_hours=rounded(level.in_window / HOUR),
-            use=rounded(level.in_window / HOUR / (granted * hours)) if granted else 0.0,
+            use=rounded(level.in_window / granted) if granted else 0.0,
         )
-        for team, granted, level in zip(meter.trace.teams, scene.granted(), meter.by_team, strict=True)
+        for team, gpus, granted, level in zip(
+            meter.trace.teams, scene.granted(), hours, meter.by_team, strict=True
+        )
     )
 
 

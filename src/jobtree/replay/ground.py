@@ -1,6 +1,7 @@
 """Where a trace is replayed, and with whose money: nodes and budgets of a state file, or made up by flags.
 
 Of a state file the nodes, budgets, policy and clock count; what runs there does not: a replay begins empty.
+Nodes that are cordoned, failed or not ready are left out. Jobs of a trace tolerate every taint.
 Made-up teams are siblings below ``org``, so they share what is idle, as the queues of a cohort do. Their
 budgets are what is asked for, in GPUs or per cent of the fleet; teams that nobody speaks of share the rest
 in proportion to the GPU-hours they want, and have one GPU at least.
@@ -20,6 +21,7 @@ from jobtree.api.parse import parse_object
 from jobtree.api.policy import Policy, is_sim_document, parse_clock, parse_policy
 from jobtree.api.problems import InputError, Problem
 from jobtree.api.quantities import parse_time
+from jobtree.replay.table import LONGEST
 from jobtree.replay.trace import Trace
 
 FLAVOR = "GPU"
@@ -34,6 +36,7 @@ class Ground(msgspec.Struct, frozen=True):
     budgets: tuple[Budget, ...] = ()
     policy: Policy = Policy()
     epoch: int = EPOCH
+    left_out: tuple[str, ...] = ()  # nodes of the state file that can carry nothing as they are
 
     @property
     def gpus(self) -> int:
@@ -90,7 +93,15 @@ def of_state_file(path: str, flavor: str | None) -> Ground:
             parsed = parse_object(body, document.where)
             budgets += [parsed] if isinstance(parsed, Budget) else []
     chosen = of_flavor([node for node in nodes if node.gpus], flavor, path)
-    return msgspec.structs.replace(ground, nodes=tuple(chosen), budgets=tuple(budgets))
+    usable = [node for node in chosen if node.ready and not node.cordoned and not node.failed]
+    if not usable:
+        raise InputError(path, ["every node with GPUs is cordoned, failed or not ready"])
+    return msgspec.structs.replace(
+        ground,
+        nodes=tuple(msgspec.structs.replace(node, taints=()) for node in usable),
+        budgets=tuple(budgets),
+        left_out=tuple(node.name for node in chosen if node not in usable),
+    )
 
 
 def of_flavor(nodes: list[Node], flavor: str | None, where: str) -> list[Node]:
@@ -171,7 +182,7 @@ def made_up_budget(name: str, owner: str, gpus: int) -> Budget:
 def share_of(text: str, gpus: int) -> int:
     """``128`` GPUs, or ``30%`` of the fleet."""
     number = text.removesuffix("%")
-    share = int(number) if number.isdecimal() else 0
+    share = int(number) if number.isdecimal() and len(number) <= LONGEST else 0
     if text.endswith("%"):
         share = share * gpus // 100
     if share < 1:

@@ -175,6 +175,7 @@ class Jobtree(Simulation):
         del self._work[job], self._widths[job]
         self.world.drop_run(run)
         self.world.forget_run(uid_of(job), self._closed.pop(job, ()))
+        self.world.history.trim(self.scene.owners[self.trace.team[job]])
 
 
 def uid_of(job: int) -> str:

@@ -6,11 +6,8 @@ outage per node every so long on average, down for a lognormal time with a given
 one node that overlap are one.
 """
 
-import csv
-import gzip
 import math
 from hashlib import sha256
-from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
@@ -18,7 +15,9 @@ import msgspec
 
 from jobtree.api.problems import InputError, Problem
 from jobtree.api.quantities import SECOND
+from jobtree.replay.table import BadRowError, milliseconds, opened
 
+COLUMNS = ("node", "start_s", "end_s")
 P90 = 1.2815515655446004  # of the standard normal distribution
 
 
@@ -52,36 +51,25 @@ def drawn(rates: Rates, nodes: int, begin: int, end: int, seed: int) -> list[Out
 
 def read_outages(path: str, nodes: int) -> list[Outage]:
     """Outages of a file, as far as the fleet has that many nodes. Raises InputError."""
+    with opened(path, "a file of outages", COLUMNS) as table:
+        found = [(row.get("node", ""), *_times(path, line, row)) for line, row in table.rows]
+    if not found:
+        raise InputError(path, ["there are no rows with outages"])
+    known = sorted({name for name, *_ in found}, key=lambda name: (sha256(name.encode()).digest(), name))
+    numbers = {name: number for number, name in enumerate(known[:nodes])}
+    return joined([Outage(numbers[name], *times) for name, *times in found if name in numbers])
+
+
+def _times(path: str, line: int, row: dict[str, str]) -> tuple[int, int]:
+    where = f"{path}, line {line}"
     try:
-        raw = Path(path).read_bytes()
-        text = gzip.decompress(raw).decode() if raw[:2] == b"\x1f\x8b" else raw.decode()
-    except FileNotFoundError:
-        raise InputError(path, ["there is no such file"]) from None
-    except (OSError, EOFError, UnicodeDecodeError) as broken:
-        raise InputError(path, [f"cannot be read: {broken}"]) from None
-    rows = list(csv.DictReader(text.splitlines()))
-    if not rows or not {"node", "start_s", "end_s"} <= rows[0].keys():
-        raise InputError(path, ["outages are CSV with the columns node,start_s,end_s and one row or more"])
-    known = sorted(
-        {row["node"] or "" for row in rows}, key=lambda name: (sha256(name.encode()).digest(), name)
-    )
-    names = {name: number for number, name in enumerate(known)}
-    found = [_outage(path, line, row, names) for line, row in enumerate(rows, 2)]
-    return joined([outage for outage in found if outage.node < nodes])
-
-
-def _outage(path: str, line: int, row: dict[str, str], names: dict[str, int]) -> Outage:
-    where, times = f"{path}, line {line}", []
-    for field in ("start_s", "end_s"):
-        text = row[field] or ""
-        if not text.isdecimal():
-            raise InputError(where, [Problem(field, text, "must be a whole number of seconds")])
-        times.append(int(text) * SECOND)
-    if times[1] < times[0]:
-        raise InputError(
-            where, [Problem("end_s", row["end_s"], f"must not be before start_s {row['start_s']}")]
-        )
-    return Outage(names[row["node"] or ""], *times)
+        start, end = milliseconds(row, "start_s"), milliseconds(row, "end_s")
+    except BadRowError as bad:
+        raise InputError(where, [str(bad)]) from None
+    if end < start:
+        rule = f"must not be before start_s {row['start_s']}"
+        raise InputError(where, [Problem("end_s", row["end_s"], rule)])
+    return start, end
 
 
 def joined(outages: list[Outage]) -> list[Outage]:

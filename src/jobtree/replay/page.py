@@ -3,17 +3,19 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from jobtree.replay.compare import cells
+from jobtree.replay.compare import rows as side_by_side
 from jobtree.replay.plots import Axis, Line, chart, paint
-from jobtree.replay.report import Report, Times
+from jobtree.replay.report import Report, Spread, Times
 
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 860px; margin: 2rem auto; padding: 0 1rem; }
+  max-width: 960px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 p, figcaption { color: var(--soft); } figure { margin: 1.5rem 0; } figcaption { font-weight: 600; }
-table { border-collapse: collapse; width: 100%; display: block; overflow-x: auto; }
-th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid var(--grid); }
+table { border-collapse: collapse; width: 100%; display: block; overflow-x: auto; white-space: nowrap; }
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid var(--grid); }
 th:first-child, td:first-child { text-align: left; } th { color: var(--soft); font-weight: 600; }
 svg { width: 100%; height: auto; }
 figure ul { list-style: none; display: flex; flex-wrap: wrap; gap: 1rem; padding: 0; margin: .3rem 0; }
@@ -21,7 +23,9 @@ figure ul { list-style: none; display: flex; flex-wrap: wrap; gap: 1rem; padding
 """
 
 
-def page(report: Report) -> str:
+def page(report: Report, changed: Report | None = None) -> str:
+    """The page of a report; with a changed one, that of the change, beside what is without it."""
+    before, report = report, changed or report
     title = f"{report.spec.policy} on {report.spec.trace}"
     return "\n".join(
         [
@@ -30,6 +34,7 @@ def page(report: Report) -> str:
             f"<title>{escape(title)}</title><style>{paint()}{STYLE}</style></head><body>",
             f"<h1>{escape(title)}</h1>",
             f"<p>{escape(headline(report))}</p>",
+            *([] if changed is None else ["<h2>What changes</h2>", change_table(before, changed)]),
             *plots(report),
             "<h2>Figures</h2>",
             table(("", ""), summary(report)),
@@ -43,13 +48,21 @@ def page(report: Report) -> str:
 
 def headline(report: Report) -> str:
     spec = report.spec
-    outages = f"{spec.outages} node outage{'s' * (spec.outages != 1)}"
     changes = f"; what if: {', '.join(spec.what_if)}" if spec.what_if else ""
     return (
-        f"{spec.jobs:,} jobs, {spec.work_gpu_hours:,.0f} GPU-hours, "
-        f"on {spec.nodes:,} nodes with {spec.gpus:,} GPUs; "
-        f"maxDuration declared: {spec.declares}; {outages}; seed {spec.seed}{changes}"
+        f"{several(spec.jobs, 'job')}, {spec.work_gpu_hours:,.0f} GPU-hours, "
+        f"on {several(spec.nodes, 'node')} with {several(spec.gpus, 'GPU')}; "
+        f"maxDuration declared: {spec.declares}; {several(spec.outages, 'node outage')}; "
+        f"seed {spec.seed}{changes}"
     )
+
+
+def several(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def change_table(before: Report, changed: Report) -> str:
+    return table(("", "as it is", "what if", "change"), map(cells, side_by_side(before, changed)))
 
 
 def plots(report: Report) -> list[str]:
@@ -62,11 +75,12 @@ def over_days(report: Report, values: Sequence[float]) -> list[tuple[float, floa
 
 
 def occupancy(report: Report) -> str:
-    series = report.status.series
+    series, last = report.status.series, report.status.fleet.hours / 24
     lines = [
         Line("GPUs in use", over_days(report, series.allocated), filled=True),
         Line("in service", over_days(report, series.capacity), dashed=True),
         Line("waited for", over_days(report, series.waiting)),
+        Line("last submission", [(last, 0.0), (last, float(report.spec.gpus))], dashed=True),
     ]
     return chart("Occupancy over time", Axis("days"), Axis("GPUs"), lines)
 
@@ -76,26 +90,38 @@ def waits(report: Report) -> str:
     line = Line(
         "jobs that waited at most so long", [(seconds, float(percent)) for seconds, percent in points]
     )
-    return chart("Waiting", Axis("seconds, logarithmic", logarithmic=True), Axis("% of jobs"), [line])
+    return chart(
+        "How long jobs waited", Axis("wait, logarithmic", logarithmic=True), Axis("% of jobs"), [line]
+    )
 
 
 def errors(report: Report) -> str:
     points = [(seconds, float(percent)) for percent, seconds in enumerate(report.status.promise_errors)]
-    title = "Promises: start after the earliest time promised (negative: before it)"
+    across = Axis(
+        "start minus promised start, logarithmic (negative: earlier than promised)", logarithmic=True
+    )
     line = Line("promises with at most this error", points)
-    return chart(title, Axis("seconds, logarithmic", logarithmic=True), Axis("% of promises"), [line])
+    return chart("Error of promises", across, Axis("% of promises"), [line])
 
 
 def burn(report: Report) -> str:
-    series = report.status.series
+    title = "Budgets: GPU-hours granted and not used by the team"
+    return chart(title, Axis("days"), Axis("GPU-hours left"), budget_lines(report))
+
+
+def budget_lines(report: Report) -> list[Line]:
+    """From all that is granted down to what is left when the last job arrives."""
+    series, hours = report.status.series, report.status.fleet.hours
     step = series.step_seconds / 3600
     lines = []
     for budget in report.status.budgets:
-        used = series.used_gpu_hours[budget.team]
-        left = [budget.granted_gpu_hours - hours for hours in used]
-        within = [value for at, value in enumerate(left) if at * step <= report.status.fleet.hours]
-        lines.append(Line(budget.team, over_days(report, within)))
-    return chart("Budgets: GPU-hours granted and not used", Axis("days"), Axis("GPU-hours left"), lines)
+        granted, points = budget.granted_gpu_hours, [(0.0, budget.granted_gpu_hours)]
+        for number, used in enumerate(series.used_gpu_hours[budget.team], 1):
+            if number * step < hours:
+                points.append((number * step / 24, granted - used))
+        points.append((hours / 24, granted - budget.used_gpu_hours))
+        lines.append(Line(budget.team, points))
+    return lines
 
 
 # Tables
@@ -108,9 +134,9 @@ def summary(report: Report) -> list[tuple[str, str]]:
         ("allocated", percent(fleet.allocated)),
         ("useful", percent(fleet.useful)),
         ("idle GPUs beside busy ones", percent(fleet.fragmentation)),
-        ("wait: mean, p50, p90, p99", spread(jobs, "wait_seconds")),
-        ("completion: mean, p50, p90, p99", spread(jobs, "completion_seconds")),
-        ("slowdown: mean, p50, p90, p99", spread(jobs, "slowdown")),
+        ("wait: mean, p50, p90, p99", figures(jobs.wait_seconds, "s")),
+        ("completion: mean, p50, p90, p99", figures(jobs.completion_seconds, "s")),
+        ("slowdown: mean, p50, p90, p99", figures(jobs.slowdown)),
         ("work lost to stops", percent(result.lost_share)),
         ("fairness (Jain)", f"{result.fairness:.3f}"),
         ("jobs not finished", f"{result.unfinished:,}"),
@@ -121,6 +147,9 @@ def summary(report: Report) -> list[tuple[str, str]]:
         rows.append(
             ("kept, slipped, withdrawn", f"{percent(told.kept_share)}, {told.slipped:,}, {told.withdrawn:,}")
         )
+        error = told.error_seconds
+        rows.append(("error of promises: mean, p50, p90, p99", figures(error, "s")))
+        rows += [(f"slipped: {reason}", f"{count:,}") for reason, count in told.slip_reasons.items()]
     if result.expected is not None:
         parts = f"{percent(result.expected.by_p50)}, {percent(result.expected.by_p90)}"
         rows.append((f"started by expected p50, p90 (of {result.expected.told:,})", parts))
@@ -135,12 +164,10 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def spread(times: Times, field: str) -> str:
-    found = getattr(times, field)
-    return ", ".join(
-        f"{value:,.{1 if field == 'slowdown' else 0}f}"
-        for value in (found.mean, found.p50, found.p90, found.p99)
-    )
+def figures(found: Spread, unit: str = "") -> str:
+    decimals = 0 if unit else 1
+    values = (found.mean, found.p50, found.p90, found.p99)
+    return f"{', '.join(f'{value:,.{decimals}f}' for value in values)} {unit}".rstrip()
 
 
 def classes(report: Report) -> list[tuple[str, tuple[Times, ...]]]:
@@ -148,14 +175,14 @@ def classes(report: Report) -> list[tuple[str, tuple[Times, ...]]]:
 
 
 def times_table(found: Iterable[Times]) -> str:
-    head = ("", "jobs", "mean wait s", "p50", "p90", "p99", "mean completion s", "mean slowdown")
+    parts = ("p50", "p90", "p99")
+    head = ("", "jobs", "wait mean, s", *parts, "completion mean, s", *parts, "slowdown mean")
     rows = [
         (
             one.name,
             f"{one.jobs:,}",
-            *(f"{value:,.0f}" for value in (one.wait_seconds.mean, one.wait_seconds.p50)),
-            *(f"{value:,.0f}" for value in (one.wait_seconds.p90, one.wait_seconds.p99)),
-            f"{one.completion_seconds.mean:,.0f}",
+            *(f"{getattr(one.wait_seconds, part):,.0f}" for part in ("mean", *parts)),
+            *(f"{getattr(one.completion_seconds, part):,.0f}" for part in ("mean", *parts)),
             f"{one.slowdown.mean:,.1f}",
         )
         for one in found

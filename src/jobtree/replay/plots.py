@@ -14,6 +14,18 @@ TICKS = 5
 LEGEND_ROW = 18
 LEGEND_COLUMNS = 4
 COLOURS = 7
+TIMES = {
+    1: "1s",
+    10: "10s",
+    60: "1m",
+    600: "10m",
+    3_600: "1h",
+    21_600: "6h",
+    86_400: "1d",
+    604_800: "1w",
+    2_592_000: "30d",
+    31_536_000: "1y",
+}
 INK = """
 :root { --ink: #1c2733; --paper: #ffffff; --soft: #5b6b7b; --grid: #dde3ea;
   --c0: #2b6cb0; --c1: #718096; --c2: #c05621; --c3: #2f855a; --c4: #805ad5; --c5: #b83280; --c6: #b7791f; }
@@ -34,7 +46,7 @@ class Line(NamedTuple):
 
 class Axis(NamedTuple):
     title: str
-    logarithmic: bool = False
+    logarithmic: bool = False  # and its values are seconds
 
 
 class Scale(NamedTuple):
@@ -129,8 +141,7 @@ def ticks(known: Scale) -> list[float]:
         size = step(known.low, known.high)
         count = round((known.high - known.low) / size)
         return [known.low + number * size for number in range(count + 1)]
-    powers = [10.0**power for power in range(10)]
-    both = [*(-one for one in reversed(powers)), 0.0, *powers]
+    both = [*(-float(one) for one in reversed(TIMES)), 0.0, *map(float, TIMES)]
     return [value for value in both if known.low <= value <= known.high]
 
 
@@ -139,11 +150,12 @@ def grid(horizontal: Scale, vertical: Scale, across: Axis, up: Axis) -> list[str
     for value in ticks(vertical):
         y = vertical.at(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{label(value)}</text>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{label(value, vertical)}</text>')
     for value in ticks(horizontal):
         x = horizontal.at(value)
         parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{TOP}" y2="{bottom}"/>')
-        parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{label(value)}</text>')
+        said = label(value, horizontal)
+        parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{said}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(across.title)}</text>')
     turn = f"rotate(-90 14 {(TOP + bottom) / 2})"
@@ -151,8 +163,10 @@ def grid(horizontal: Scale, vertical: Scale, across: Axis, up: Axis) -> list[str
     return [*parts, f"{escape(up.title)}</text>"]
 
 
-def label(value: float) -> str:
-    """Short, and without needless zeros: 1500 is ``1.5k``."""
+def label(value: float, known: Scale) -> str:
+    """Short, and without needless zeros: 1500 is ``1.5k``, or ``-1h`` where seconds are meant."""
+    if known.logarithmic and value:
+        return f"{'-' * (value < 0)}{TIMES[round(abs(value))]}"
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{unit}"

@@ -90,7 +90,7 @@ class Stopped(Wire):
 
 
 class BudgetUse(Wire):
-    """While jobs arrive."""
+    """While jobs arrive: what a team's own budgets give it, and what its jobs used, whoever paid."""
 
     team: str
     granted_gpus: int

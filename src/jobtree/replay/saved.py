@@ -44,6 +44,7 @@ class Reader(pickle.Unpickler):
 
 def save(path: Path, simulation: Simulation, digest: str) -> None:
     """Write beside the file, then take its place. Raises SavedReplayError."""
+    new = None
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             new = Path(file.name)
@@ -54,6 +55,9 @@ def save(path: Path, simulation: Simulation, digest: str) -> None:
         new.replace(path)
     except OSError as broken:
         raise SavedReplayError(f"cannot save the replay in {path}: {broken.strerror}") from None
+    finally:
+        if new is not None:
+            new.unlink(missing_ok=True)  # a disk that is full, or a second Ctrl-C: no half file is left
 
 
 def load(path: Path, digest: str) -> Simulation | None:

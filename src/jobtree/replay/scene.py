@@ -4,10 +4,12 @@ from hashlib import sha256
 
 import msgspec
 
-from jobtree.api.budget import Budget
+from jobtree import __version__
+from jobtree.api.budget import Budget, Envelope
 from jobtree.api.nodes import Node
 from jobtree.api.policy import Policy
 from jobtree.api.problems import InputError
+from jobtree.api.quantities import HOUR, MILLI, parse_time
 from jobtree.replay.outages import Outage
 from jobtree.replay.trace import Trace
 from jobtree.replay.workload import Habits
@@ -41,6 +43,29 @@ class Scene(msgspec.Struct, frozen=True, eq=False):
                     by_owner[owner] = by_owner.get(owner, 0) + envelope.concurrency
         return [by_owner.get(owner, 0) for owner in self.owners]
 
+    def granted_gpu_time(self, begin: int, end: int) -> list[int]:
+        """GPU-milliseconds that each team's own budgets give it between two instants of the trace."""
+        by_owner: dict[str, int] = {}
+        for budget in self.budgets:
+            for envelope in budget.spec.envelopes:
+                if envelope.flavor == self.flavor:
+                    owner = budget.spec.owner
+                    by_owner[owner] = by_owner.get(owner, 0) + self._gives(envelope, begin, end)
+        return [by_owner.get(owner, 0) for owner in self.owners]
+
+    def _gives(self, envelope: Envelope, begin: int, end: int) -> int:
+        """In its window, and never more than its hours and credits."""
+        if envelope.start is not None:
+            begin = max(begin, parse_time(envelope.start) - self.epoch)
+        if envelope.end is not None:
+            end = min(end, parse_time(envelope.end) - self.epoch)
+        limits = [envelope.concurrency * max(0, end - begin)]
+        if envelope.max_gpu_hours is not None:
+            limits.append(envelope.max_gpu_hours * HOUR)
+        if envelope.max_credits is not None and (price := self.policy.price_milli(envelope.flavor)):
+            limits.append(envelope.max_credits * HOUR * MILLI // price)
+        return min(limits)
+
     def node_size(self) -> int:
         """GPUs of a node, for schedulers that want all nodes alike. Raises InputError."""
         sizes = sorted({node.gpus for node in self.nodes})
@@ -52,6 +77,7 @@ class Scene(msgspec.Struct, frozen=True, eq=False):
         return sizes[0]
 
     def digest(self, policy: str) -> str:
-        """What a saved replay must agree with to be gone on with."""
-        rest = (self.trace.digest, self.nodes, self.budgets, self.owners, self.epoch, self.habits)
-        return sha256(repr((policy, *rest, self.outages, self.policy)).encode()).hexdigest()
+        """What a saved replay must agree with to be gone on with, Jobtree's version among it."""
+        where = (self.nodes, self.budgets, self.owners, self.epoch, self.outages, self.policy)
+        parts = (__version__, policy, self.trace.digest, self.habits, *where)
+        return sha256(repr(parts).encode()).hexdigest()

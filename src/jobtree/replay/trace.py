@@ -6,27 +6,22 @@ one bad row of a million must not stop a replay, and must not go unnoticed eithe
 order. Jobs are kept in columns, 40 bytes each, and numbered by submission, then row.
 """
 
-import csv
-import gzip
-import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 import msgspec
 
 from jobtree.api.problems import ABSENT, InputError, Problem
 from jobtree.api.quantities import SECOND
+from jobtree.replay.table import LATEST_S, LONGEST, BadRowError, milliseconds, opened
 
 REQUIRED = ("job_id", "submit_s", "duration_s", "gpus")
 NOBODY = "all"  # the team of jobs that name none
-LATEST_S = 10**9  # some thirty years: beyond it, a number is no time of a trace
 MOST_GPUS = 10**6
 TOLD = 5
-GZIP = b"\x1f\x8b"
-ENCODING = "utf-8-sig"
 
 
 class Trace(msgspec.Struct, frozen=True, eq=False):
@@ -61,54 +56,25 @@ class Row(NamedTuple):
     team: str
 
 
-class BadRowError(ValueError):
-    def __init__(self, field: str, value: object, rule: str) -> None:
-        self.field, self.value, self.rule = field, value, rule
-        super().__init__(str(Problem(field, value, rule)))
-
-
 def read_trace(path: str, most_gpus: int = MOST_GPUS, cut: Cut | None = None) -> Trace:
     """The jobs of a file. Raises InputError where it is no trace at all."""
-    reader = Reader(path, most_gpus, cut or Cut())
-    try:
+    with opened(path, "a trace", REQUIRED) as table:
+        reader = Reader(path, table.head, most_gpus, cut or Cut())
+        for number, row in table.rows:
+            reader.take(number, row)
         with Path(path).open("rb") as file:
             digest = file_digest(file, "sha256").hexdigest()
-            file.seek(0)
-            zipped = file.read(len(GZIP)) == GZIP
-        with gzip.open(path, "rt", encoding=ENCODING, newline="") if zipped else plain(path) as text:
-            for number, row in rows(text, path):
-                reader.take(number, row)
-    except FileNotFoundError:
-        raise InputError(path, ["there is no such file"]) from None
-    except UnicodeDecodeError as broken:
-        raise InputError(path, [f"is not text in UTF-8: {broken}"]) from None
-    except (OSError, EOFError, zlib.error) as broken:
-        raise InputError(path, [f"cannot be read: {broken}"]) from None
-    except csv.Error as broken:
-        raise InputError(path, [f"is not CSV: {broken}"]) from None
     return reader.trace(digest)
-
-
-def plain(path: str) -> TextIO:
-    return Path(path).open(encoding=ENCODING, newline="")
-
-
-def rows(text: TextIO, path: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Every row after the head, with its number in the file."""
-    reader = csv.reader(text)
-    head = [name.strip() for name in next(reader, [])]
-    if missing := [name for name in REQUIRED if name not in head]:
-        rule = f"a trace begins with a line that names its columns; these are missing: {', '.join(missing)}"
-        raise InputError(path, [Problem("line 1", ",".join(head), rule)])
-    for number, cells in enumerate(reader, 2):
-        if cells:
-            yield number, dict(zip(head, cells, strict=False))
 
 
 class Reader:
     """Takes rows in any order, and puts their jobs in order at the end."""
 
-    def __init__(self, path: str, most_gpus: int, cut: Cut) -> None:
+    def __init__(self, path: str, head: Collection[str], most_gpus: int, cut: Cut) -> None:
+        """Raises InputError where the cut asks for a column that is not there."""
+        if unknown := [column for column, _ in cut.where if column not in head]:
+            rule = f"there is no such column; there are {', '.join(head)}"
+            raise InputError(path, [Problem("--where", column, rule) for column in unknown])
         self._path, self._most_gpus, self._cut = path, most_gpus, cut
         self._columns = [array("q") for _ in range(5)]
         self._teams: dict[str, int] = {}
@@ -122,19 +88,24 @@ class Reader:
             return
         self._read += 1
         try:
-            row = self._checked(cells)
+            row = self.checked(cells)
         except BadRowError as bad:
             rule = f"{bad.field}: {bad.rule}"
             self._skipped[rule] = self._skipped.get(rule, 0) + 1
             if len(self._told) < TOLD:
-                self._told.append(f"{self._path}, line {number}: {bad}")
+                self._told.append(f"{self._path}, {self.place(number, cells)}: {bad}")
             return
         if self._cut.since_s * SECOND <= row.submit < self._cut.until_s * SECOND:
             team = self._teams.setdefault(row.team, len(self._teams))
             for column, value in zip(self._columns, (*row[:3], team, number), strict=True):
                 column.append(value)
 
-    def _checked(self, cells: dict[str, str]) -> Row:
+    def place(self, number: int, cells: dict[str, str]) -> str:  # noqa: ARG002  where rows have names they do
+        """Where in the file people find the row."""
+        return f"line {number}"
+
+    def checked(self, cells: dict[str, str]) -> Row:
+        """The job that a row tells of. Raises BadRowError."""
         name = cells.get("job_id", "").strip()
         if not name:
             raise BadRowError("job_id", ABSENT, "is missing")
@@ -150,10 +121,10 @@ class Reader:
 
     def _gpus(self, cells: dict[str, str]) -> int:
         text = cells.get("gpus", "").strip()
+        if text.isdecimal() and (len(text) > LONGEST or int(text) > self._most_gpus):
+            raise BadRowError("gpus", text, too_large(self._most_gpus))
         if not text.isdecimal() or not int(text):
             raise BadRowError("gpus", text or ABSENT, "must be a whole number, 1 or more")
-        if int(text) > self._most_gpus:
-            raise BadRowError("gpus", int(text), f"the fleet has {self._most_gpus}")
         return int(text)
 
     def trace(self, digest: str) -> Trace:
@@ -179,22 +150,30 @@ class Reader:
         )
 
 
-def milliseconds(cells: dict[str, str], field: str) -> int:
-    """A time in seconds, whole or decimal."""
-    text = cells.get(field, "").strip()
-    if not text:
-        raise BadRowError(field, ABSENT, "is missing")
-    if text.isdecimal() and len(text) < len(str(LATEST_S)):
-        return int(text) * SECOND
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise BadRowError(field, text, "must be a number of seconds") from None
-    if seconds < 0:
-        raise BadRowError(field, text, "must not be negative")
-    if not seconds < LATEST_S:  # also what is no number
-        raise BadRowError(field, text, f"must be less than {LATEST_S}")
-    return round(seconds * SECOND)
+def fitting(trace: Trace, most_gpus: int) -> Trace:
+    """The jobs that fit a smaller fleet; the others are skipped and counted. Raises InputError."""
+    jobs = [job for job, gpus in enumerate(trace.gpus) if gpus <= most_gpus]
+    if len(jobs) == len(trace):
+        return trace
+    rule = too_large(most_gpus)
+    if not jobs:
+        raise InputError("fleet", [Problem("gpus", min(trace.gpus), f"{rule}: no job is left to replay")])
+    columns = (trace.submit, trace.duration, trace.gpus, trace.team, trace.row)
+    submit, duration, gpus, team, row = (array("q", map(column.__getitem__, jobs)) for column in columns)
+    return msgspec.structs.replace(
+        trace,
+        submit=submit,
+        duration=duration,
+        gpus=gpus,
+        team=team,
+        row=row,
+        skipped=trace.skipped | {f"gpus: {rule}": len(trace) - len(jobs)},
+        digest=sha256(repr((trace.digest, most_gpus)).encode()).hexdigest(),
+    )
+
+
+def too_large(most_gpus: int) -> str:
+    return f"the fleet has {most_gpus}"
 
 
 def skipped_lines(trace: Trace) -> list[str]:
@@ -202,4 +181,5 @@ def skipped_lines(trace: Trace) -> list[str]:
     if not trace.skipped:
         return []
     counted = [f"{count} × {rule}" for rule, count in sorted(trace.skipped.items())]
-    return [f"{sum(trace.skipped.values())} rows were skipped: {'; '.join(counted)}", *trace.told]
+    rows = sum(trace.skipped.values())
+    return [f"{rows} row{'s were' if rows > 1 else ' was'} skipped: {'; '.join(counted)}", *trace.told]

@@ -1,7 +1,8 @@
 """What if: the same trace with another budget or more nodes.
 
 ``budget NAME concurrency=256`` (or ``budget NAME/ENVELOPE …``) sets what a budget gives at once;
-``nodes +16`` adds nodes like the last one, ``nodes -4`` takes the last ones away.
+``nodes +16`` adds nodes like the last one, ``nodes -4`` takes the last ones away. Jobs that ask for more GPUs
+than are left then are skipped, as rows of the trace are that never fitted.
 """
 
 import re
@@ -9,12 +10,17 @@ import re
 import msgspec
 
 from jobtree.api.budget import Budget
+from jobtree.api.nodes import Node
 from jobtree.api.problems import InputError, Problem
+from jobtree.api.scalars import MAX_GPUS
+from jobtree.api.validate_budget import budget_problems
+from jobtree.replay.ground import MOST_NODES
 from jobtree.replay.scene import Scene
+from jobtree.replay.trace import fitting
 
 FORM = "budget NAME concurrency=GPUs, budget NAME/ENVELOPE concurrency=GPUs, nodes +N or nodes -N"
-BUDGET = re.compile(r"budget (?P<name>[^\s/]+)(?:/(?P<envelope>\S+))? concurrency=(?P<gpus>[0-9]+)")
-NODES = re.compile(r"nodes (?P<change>[+-][0-9]+)")
+BUDGET = re.compile(r"budget (?P<name>[^\s/]+)(?:/(?P<envelope>\S+))? concurrency=(?P<gpus>[0-9]{1,18})")
+NODES = re.compile(r"nodes (?P<change>[+-][0-9]{1,18})")
 
 
 def changed(scene: Scene, text: str) -> Scene:
@@ -33,8 +39,8 @@ def with_budget(scene: Scene, name: str, envelope: str | None, gpus: int) -> Sce
     if budget is None:
         rule = f"there is no such budget; there are {', '.join(sorted(known))}"
         raise InputError("what-if", [Problem("budget", name, rule)])
-    if not gpus:
-        raise InputError("what-if", [Problem("concurrency", gpus, "must be more than 0")])
+    if not 1 <= gpus <= MAX_GPUS:
+        raise InputError("what-if", [Problem("concurrency", gpus, f"must be between 1 and {MAX_GPUS}")])
     names = [one.name for one in budget.spec.envelopes]
     if envelope is None and len(names) == 1:
         envelope = names[0]
@@ -42,6 +48,8 @@ def with_budget(scene: Scene, name: str, envelope: str | None, gpus: int) -> Sce
         rule = f"budget {name} has the envelopes {', '.join(names) or 'none'}: name one, as in {name}/main"
         raise InputError("what-if", [Problem("envelope", envelope or "", rule)])
     after = widened(budget, envelope, gpus)
+    if problems := list(budget_problems(after)):
+        raise InputError("what-if", problems)
     budgets = tuple(after if one is budget else one for one in scene.budgets)
     return msgspec.structs.replace(scene, budgets=budgets)
 
@@ -56,13 +64,15 @@ def widened(budget: Budget, envelope: str, gpus: int) -> Budget:
 
 def with_nodes(scene: Scene, change: int) -> Scene:
     count = len(scene.nodes)
-    if count + change < 1:
-        raise InputError("what-if", [Problem("nodes", change, f"the fleet has {count}: one must be left")])
-    if change <= 0:
-        return msgspec.structs.replace(scene, nodes=scene.nodes[: count + change])
-    last = scene.nodes[-1]
-    more = tuple(
-        msgspec.structs.replace(last, name=f"what-if-{number:05d}", uid=f"what-if-{number:05d}")
-        for number in range(change)
-    )
-    return msgspec.structs.replace(scene, nodes=(*scene.nodes, *more))
+    if not 1 <= count + change <= MOST_NODES:
+        rule = f"the fleet has {count}: between 1 and {MOST_NODES} must be left"
+        raise InputError("what-if", [Problem("nodes", change, rule)])
+    more = tuple(added(scene.nodes[-1], number) for number in range(count, count + change))
+    nodes = (*scene.nodes[: count + change], *more)
+    gpus = sum(node.gpus for node in nodes)
+    return msgspec.structs.replace(scene, nodes=nodes, trace=fitting(scene.trace, gpus))
+
+
+def added(like: Node, number: int) -> Node:
+    name = f"what-if-{number:05d}"
+    return msgspec.structs.replace(like, name=name, uid=name)

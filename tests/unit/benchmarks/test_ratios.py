@@ -23,7 +23,7 @@ from benchmarks.failures import eager_world
 from benchmarks.fixtures import node_name
 from benchmarks.grow import build, documents, full_world, parse, thin_out
 from benchmarks.promises import NONCE, lottery_case
-from benchmarks.replay_speed import made_up_trace
+from benchmarks.replay_speed import bytes_per_waiting_run, made_up_trace
 from benchmarks.scale import Scale
 from benchmarks.trees import measure_trees
 from benchmarks.workload import arrival
@@ -233,6 +233,14 @@ def a_replay(size: int) -> Event:
     return partial(run, Jobtree(Scene(trace, ground.nodes, budgets, owners, ground.epoch)))
 
 
+def a_replay_on(size: int) -> Event:
+    """On a fleet so large, of the same jobs."""
+    trace = made_up_trace(40, 64, 70)
+    ground = made_up(16 * size, 8, size)
+    budgets, owners = made_up_budgets(trace, ground.gpus, {})
+    return partial(run, Jobtree(Scene(trace, ground.nodes, budgets, owners, ground.epoch)))
+
+
 def some_crowded_instants(size: int) -> Event:
     """Of a replay on a fleet that is too small: so many more wait, for one another's money and places."""
     trace = made_up_trace(1_000, 128, 300)
@@ -266,13 +274,10 @@ ROWS: dict[str, list[tuple[Callable[[int], Event], float]]] = {
     "OUTAGE_MS": [(an_outage, LINEAR)],
     "SCRAPE_MS": [(a_scrape, LINEAR)],
     "TREE_MS": [(a_tree, SOME)],
+    "REPLAY_S": [(a_replay, LINEAR), (some_crowded_instants, LINEAR), (a_replay_on, SAME)],
 }
-
-BESIDES: list[tuple[Callable[[int], Event], float]] = [  # what is bound elsewhere, or not by a time
-    (an_end_while_many_wait, SAME),
-    (a_replay, LINEAR),
-    (some_crowded_instants, LINEAR),
-]
+BY_MEMORY = {"MEMORY_RATIO"}
+BESIDES: list[tuple[Callable[[int], Event], float]] = [(an_end_while_many_wait, SAME)]  # not bound by a time
 
 
 @pytest.mark.parametrize(
@@ -289,4 +294,11 @@ def test_every_bar_has_a_row() -> None:
     named = {
         name for name in vars(bars) if name.isupper() and isinstance(getattr(bars, name), (bars.Bar, dict))
     }
-    assert named == ROWS.keys()
+    assert named == ROWS.keys() | BY_MEMORY
+
+
+def test_a_waiting_run_is_as_large_when_there_are_twice_as_many() -> None:
+    """As long as none knows of every other."""
+    (few, light), (many, heavy) = bytes_per_waiting_run(32)
+    assert few < many
+    assert bars.MEMORY_RATIO.holds(heavy / light), f"{light:.0f} bytes each, then {heavy:.0f}"

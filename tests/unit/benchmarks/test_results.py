@@ -15,9 +15,7 @@ WHY = "because it feels quick"
 
 
 def section(value: float) -> Section:
-    return Section(
-        "an arrival", (Figure("decide, p50", value, "ms", Bar(2.0, WHY, 0.5)), Figure("count", 7, ""))
-    )
+    return Section("an arrival", (Figure("decide, p50", value, "ms", Bar(2.0, WHY)), Figure("count", 7, "")))
 
 
 def test_the_table_shows_bound_margin_before_and_ratio() -> None:
@@ -68,7 +66,7 @@ def test_the_file_that_is_committed_can_be_read() -> None:
     ("arguments", "says"),
     [
         (["--quick", "--write"], "--write: figures are kept at full size only"),
-        (["--groups", "day,nigth"], "--groups: nigth: must be of full, lottery, use, failures, day"),
+        (["--groups", "day,nigth"], "--groups: nigth: must be of full, lottery, use, failures, day, replay"),
     ],
 )
 def test_bad_arguments(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,5 +82,15 @@ def test_bounds_are_printed_without_measuring(capsys: pytest.CaptureFixture[str]
 
 def test_a_group_can_be_measured_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--quick", "--groups", "lottery", "--json", str(tmp_path / "bench.json")]) == 0
-    assert "resolution with 200 tickets" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "resolution with 200 tickets" in printed
+    assert "make bench-live (last on 20" in printed
     assert (tmp_path / "bench.json").exists()
+
+
+def test_replays_are_in_the_same_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quick", "--groups", "replay", "--json", str(tmp_path / "bench.json")]) == 0
+    printed = capsys.readouterr().out
+    assert "a replay of 300 jobs on 3,000 GPUs at 70 % load" in printed
+    assert "a replay of 300 jobs on 3,000 GPUs at 110 % load" in printed
+    assert "memory of Runs that wait in a replay" in printed

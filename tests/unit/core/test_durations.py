@@ -81,6 +81,29 @@ def test_of_very_many_the_last_ones_count(monkeypatch: pytest.MonkeyPatch) -> No
     }
 
 
+def test_what_no_longer_counts_can_be_forgotten_and_nothing_is_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two sizes, beside one that was stopped long ago and may yet go on."""
+    monkeypatch.setattr(durations, "MOST_SEEN", 3)
+    whole, trimmed = History(), History()
+    stopped = msgspec.structs.replace(lease(1, 0), uid="stopped")
+    for history in (whole, trimmed):
+        history.close(stopped, 5, "RandomPreempt")
+    for number in range(1, 60):
+        one = msgspec.structs.replace(lease(number, number), uid=f"u{number:02}", gpus=8 if number % 5 else 2)
+        for history in (whole, trimmed):
+            history.close(one, 10 * number, "Completed")
+        trimmed.trim("org:a")
+        known, before = (
+            {size: sorted(seen) for size, seen in history.of("org:a").items()} for history in (trimmed, whole)
+        )
+        assert known == before
+        assert len(trimmed.by_owner["org:a"]) <= 2 * (2 * 3 + 1) + 1
+    assert "stopped" in trimmed.by_owner["org:a"]
+    trimmed.trim("org:nobody")
+
+
 def test_what_was_stopped_would_have_gone_on() -> None:
     found = told((lease(1, 0), 50, "RandomPreempt"), (lease(2, 70), 100, "Failed"))
     assert found == {3: [(50, False), (30, True)]}

@@ -3,11 +3,14 @@
 import gzip
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from benchmarks import replay
-from benchmarks.verdicts import CLAIMS, bars
+from benchmarks.comparison import verdicts
+from benchmarks.verdicts import CLAIMS, bars, losses
 from jobtree.replay.trace import read_trace
+from tests.unit.replay.test_report import reported
 
 REPOSITORY = Path(__file__).parents[3]
 DAY_S = 86_400
@@ -59,6 +62,31 @@ def test_a_part_of_a_trace(traces: Path) -> None:
     assert list(replay.part_of(whole, 10, thinned=True).submit) == list(whole.submit)[::4]
     assert list(replay.part_of(whole, 10, thinned=False).submit) == list(whole.submit)[:10]
     assert replay.part_of(whole, 0, thinned=True) is whole
+
+
+def test_every_figure_that_another_has_better_is_told() -> None:
+    mine, theirs = (reported(policy) for policy in ("jobtree", "quota"))
+    assert losses({"Case": [mine, theirs]}) == []
+    waits = msgspec.structs.replace(theirs.status.all_jobs.wait_seconds, mean=0.0, p90=60.0)
+    jobs = msgspec.structs.replace(theirs.status.all_jobs, wait_seconds=waits)
+    better = msgspec.structs.replace(theirs, status=msgspec.structs.replace(theirs.status, all_jobs=jobs))
+    found = {"Case": [mine, theirs, better]}
+    assert [(loss.figure, loss.have, loss.better) for loss in losses(found)] == [
+        ("wait mean", "0.33 h", (("quota", "0.00 h"),)),
+        ("wait p90", "1.00 h", (("quota", "0.02 h"),)),
+    ]
+    assert "| Case | wait p90 | 1.00 h | quota 0.02 h |" in verdicts(found)
+    assert "**The quota schedulers" in verdicts(found)
+    assert "**`sjf` lets people wait less.**" not in verdicts(found)
+
+
+def test_who_ignores_warnings_is_reported_apart() -> None:
+    mine = reported("jobtree")
+    assert mine.spec.on_notice == "Ignore"
+    (apart,) = (bar for bar in bars({"Case": [mine, reported()]}) if "preemption" in bar.asked)
+    assert apart.holds is None
+    assert "reported apart | 0.00 % | - |" in verdicts({"Case": [mine, reported()]})
+    assert [case.name for case in replay.cases() if not case.notice] == ["philly-90-oversubscribed-unsaved"]
 
 
 def test_the_committed_page_says_only_what_its_own_table_bears_out() -> None:

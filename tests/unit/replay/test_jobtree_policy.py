@@ -8,6 +8,7 @@ from jobtree.api.documents import Document
 from jobtree.api.nodes import OUT_OF_SERVICE
 from jobtree.api.parse import to_document
 from jobtree.api.quantities import SECOND, format_duration, format_time, parse_time
+from jobtree.core import durations
 from jobtree.replay.jobtree_policy import NAMESPACE, Jobtree
 from jobtree.replay.saved import run
 from jobtree.replay.scene import Scene
@@ -131,6 +132,14 @@ def test_with_notice_a_lottery_costs_no_work() -> None:
         lost[notice] = meter.stops["RandomPreempt"].lost
     assert lost[False] > 0
     assert lost[True] == 0
+
+
+def test_memory_does_not_follow_what_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long jobs took is known of the last ones only, however many there were."""
+    monkeypatch.setattr(durations, "MOST_SEEN", 5)
+    simulation = Jobtree(scene(*(Job(100 * number, 50, 1) for number in range(80))))
+    assert run(simulation)
+    assert sum(map(len, simulation.world.history.by_owner.values())) <= 10
 
 
 def test_nothing_is_left_of_runs_that_are_gone() -> None:

@@ -163,6 +163,20 @@ def test_as_few_as_needed_are_preempted() -> None:
     assert list(simulation.meter.stopped) == [0, 0, 1, 0]
 
 
+def test_what_a_team_has_within_its_quota_is_not_taken_from_it() -> None:
+    """Without the borrower, half a node is free, which is too little; the other node is their own."""
+    jobs = (
+        Job(0, 100, 4, "ours"),
+        Job(1, 100, 4, "ours"),
+        Job(2, 100, 4, "ours"),
+        Job(3, 100, 4, "theirs"),
+        Job(10, 10, 8, "theirs"),
+    )
+    simulation = replay("quota", scene(*jobs, nodes=2, budgets={"ours": "8", "theirs": "12"}))
+    assert simulation.meter.stops == {}
+    assert simulation.meter.first_start[4] == 101_000
+
+
 def test_by_size_whole_nodes_come_first_and_may_preempt_their_teams_small_jobs() -> None:
     jobs = (Job(0, 100, 4, "ours"), Job(10, 10, 8, "ours"))
     simulation = replay("quota-by-size", scene(*jobs, budgets={"ours": "8"}))

@@ -12,8 +12,8 @@ from benchmarks.small_trace import PATH, text
 from jobtree.replay.compare import cells, rows
 from jobtree.replay.figures import at_share, report_of
 from jobtree.replay.meter import Level
-from jobtree.replay.page import page
-from jobtree.replay.plots import Axis, Line, chart, picture, ticks
+from jobtree.replay.page import budget_lines, page
+from jobtree.replay.plots import Axis, Line, chart, label, picture, ticks
 from jobtree.replay.plots import scale as scale_of
 from jobtree.replay.report import Report, encode
 from jobtree.replay.workload import Habits
@@ -58,6 +58,18 @@ def test_the_figures_of_a_small_case() -> None:
     assert result.series.used_gpu_hours["a"][:3] == (4, 8, 8)
 
 
+def test_a_budget_of_hours_grants_no_more_than_these() -> None:
+    given = scene(Job(0, 2 * HOUR_S, 4, "a"), Job(4 * HOUR_S, HOUR_S, 1, "a"), budgets={"a": "8"})
+    (org, budget) = given.budgets
+    (envelope,) = budget.spec.envelopes
+    limited = msgspec.structs.replace(envelope, max_gpu_hours=16)
+    spec = msgspec.structs.replace(budget.spec, envelopes=(limited,))
+    budgets = (org, msgspec.structs.replace(budget, spec=spec))
+    simulation = replay("fifo", msgspec.structs.replace(given, budgets=budgets))
+    (use,) = report_of(simulation, "fifo", "x").status.budgets
+    assert (use.granted_gpus, use.granted_gpu_hours, use.used_gpu_hours, use.use) == (8, 16, 8, 0.5)
+
+
 def test_work_that_is_lost_is_not_useful() -> None:
     habits = Habits(declares="exact", checkpoint=None)
     jobs = (Job(0, 2 * HOUR_S, 8), Job(10 * HOUR_S, 60, 1))
@@ -96,7 +108,9 @@ def test_two_reports_side_by_side() -> None:
     assert found["allocated"][1:3] == ("50.0 %", "50.0 %")
     assert found["wait mean"][1] == "1,200 s"
     assert found["promises kept"][1] == found["promises kept"][3] == "-"
+    assert found["jobs"][1:] == ("3", "3", "+0")
     assert "wait mean, b" in found
+    assert found["use of budget, b"][1] == "25.0 %"
 
 
 def test_a_page_needs_nothing_else_and_shows_every_plot() -> None:
@@ -109,6 +123,44 @@ def test_a_page_needs_nothing_else_and_shows_every_plot() -> None:
     assert "<script" not in page(msgspec.structs.replace(reported(), spec=hostile()))
 
 
+def test_every_figure_that_is_asked_for_stands_on_the_page() -> None:
+    report = reported("jobtree")
+    text = page(report)
+    for words in (
+        "allocated",
+        "useful",
+        "idle GPUs beside busy ones",
+        "wait: mean, p50, p90, p99",
+        "completion: mean, p50, p90, p99",
+        "slowdown: mean, p50, p90, p99",
+        "kept, slipped, withdrawn",
+        "error of promises: mean, p50, p90, p99",
+        "work lost to stops",
+        "fairness (Jain)",
+        "granted GPU-hours",
+    ):
+        assert words in text
+    head = "<th>wait mean, s</th><th>p50</th><th>p90</th><th>p99</th><th>completion mean, s</th><th>p50</th>"
+    assert text.count(head) == 2  # by size, and by team
+
+
+def test_budgets_burn_down_from_the_grant_to_what_is_left_at_the_last_submission() -> None:
+    report = reported()
+    (team, _) = report.status.budgets
+    (line, _) = budget_lines(report)
+    assert line.points[0] == (0.0, team.granted_gpu_hours)
+    assert line.points[1:3] == [(1 / 24, 32 - 4), (2 / 24, 32 - 8)]
+    assert line.points[-1] == (4 / 24, team.granted_gpu_hours - team.used_gpu_hours)
+
+
+def test_a_page_of_a_change_says_what_changes() -> None:
+    text = page(reported(), reported("sjf"))
+    assert "<h1>sjf on hand-made</h1>" in text
+    assert "<h2>What changes</h2>" in text
+    assert "<th>as it is</th><th>what if</th><th>change</th>" in text
+    assert "What changes" not in page(reported())
+
+
 def hostile() -> object:
     return msgspec.structs.replace(reported().spec, trace="<script>alert(1)</script>")
 
@@ -119,7 +171,9 @@ def test_a_plot_without_points_says_so() -> None:
 
 def test_ticks_are_round() -> None:
     assert ticks(scale_of([0, 437], 0, 1, Axis("x"))) == [0, 100, 200, 300, 400, 500]
-    assert ticks(scale_of([-50, 5_000], 0, 1, Axis("x", logarithmic=True))) == [-10, -1, 0, 1, 10, 100, 1000]
+    known = scale_of([-50, 5_000], 0, 1, Axis("x", logarithmic=True))
+    said = [label(value, known) for value in ticks(known)]
+    assert said == ["-10s", "-1s", "0", "1s", "10s", "1m", "10m", "1h"]
 
 
 def test_a_picture_stands_alone() -> None:

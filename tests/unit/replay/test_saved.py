@@ -69,6 +69,29 @@ def test_what_is_no_saved_replay_is_refused(tmp_path: Path) -> None:
         save(tmp_path / "nowhere" / "replay", POLICIES["fifo"](busy_day(1)), "x")
 
 
+def test_a_replay_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, path = busy_day(1), tmp_path / "replay"
+    save(path, POLICIES["fifo"](given), given.digest("fifo"))
+    monkeypatch.setattr("jobtree.replay.scene.__version__", "0.0.1")
+    with pytest.raises(SavedReplayError, match="is a replay of something else"):
+        load(path, given.digest("fifo"))
+
+
+def test_saving_that_breaks_leaves_what_was_saved_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "replay"
+    path.write_text("before")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pickle, "dump", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(path, POLICIES["fifo"](busy_day(1)), "x")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("replay", "before")]
+
+
 def test_a_saved_replay_cannot_run_a_program(tmp_path: Path) -> None:
     class Harm:
         def __reduce__(self) -> tuple[object, ...]:

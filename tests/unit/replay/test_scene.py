@@ -1,12 +1,15 @@
 """What a replay is given: habits, outages, fleets, budgets, and changes of them."""
 
+import gzip
 from pathlib import Path
 from statistics import median
 
+import msgspec
 import pytest
 
+from jobtree.api.budget import BudgetSpec, Envelope
 from jobtree.api.problems import InputError
-from jobtree.api.quantities import DAY, HOUR, SECOND
+from jobtree.api.quantities import DAY, HOUR, SECOND, format_time
 from jobtree.replay.ground import in_proportion, made_up, made_up_budgets, names_for, of_state_file, owners_in
 from jobtree.replay.outages import Outage, Rates, drawn, joined, read_outages
 from jobtree.replay.whatif import changed
@@ -70,10 +73,14 @@ def test_outages_are_read_as_far_as_there_are_nodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("node,start_s\na,1\n", "columns node,start_s,end_s"),
-        ("node,start_s,end_s\n", "columns node,start_s,end_s"),
-        ("node,start_s,end_s\na,x,2\n", 'line 2: start_s: "x" is not allowed: must be a whole number'),
+        ("node,start_s\na,1\n", "names its columns; these are missing: end_s"),
+        ("node,start_s,end_s\n", "there are no rows with outages"),
+        ("node,start_s,end_s\na,x,2\n", 'line 2: start_s: "x" is not allowed: must be a number of seconds'),
         ("node,start_s,end_s\na,5,2\n", 'end_s: "2" is not allowed: must not be before start_s 5'),
+        ("node,start_s,end_s\na,-5,2\n", 'start_s: "-5" is not allowed: must not be negative'),
+        ("node,start_s,end_s\na,5\n", "line 2: end_s: is missing"),
+        (f"node,start_s,end_s\na,5,{'9' * 5_000}\n", "must be less than 1000000000"),
+        (f"node,start_s,end_s\n{'a' * 200_000},5,6\n", "is not CSV"),
     ],
 )
 def test_bad_outages_are_refused(tmp_path: Path, text: str, rule: str) -> None:
@@ -83,6 +90,17 @@ def test_bad_outages_are_refused(tmp_path: Path, text: str, rule: str) -> None:
         read_outages(str(path), 4)
     with pytest.raises(InputError, match="there is no such file"):
         read_outages(str(tmp_path / "missing"), 4)
+
+
+def test_a_file_of_outages_is_read_as_a_trace_is(tmp_path: Path) -> None:
+    path = tmp_path / "faults.csv.gz"
+    whole = gzip.compress(b"\xef\xbb\xbfnode,start_s,end_s\n" + b"a,1,2.5\n" * 500)
+    path.write_bytes(whole)
+    assert read_outages(str(path), 1) == [Outage(0, 1_000, 2_500)]
+    for broken in (whole[:30], whole[:20] + bytes(9) + whole[29:], b"\x1f\x8b no more"):
+        path.write_bytes(broken)
+        with pytest.raises(InputError, match="cannot be read"):
+            read_outages(str(path), 1)
 
 
 def test_budgets_are_what_is_asked_for_and_the_rest_by_demand() -> None:
@@ -158,6 +176,54 @@ def test_a_state_file_gives_nodes_budgets_policy_and_clock(tmp_path: Path) -> No
         of_state_file(str(path), "Z")
 
 
+def test_nodes_that_can_carry_nothing_are_left_out_and_taints_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "state.yaml"
+    more = """\
+---
+apiVersion: v1
+kind: Node
+metadata: {name: c, labels: {gpu.flavor: X}}
+spec: {unschedulable: true}
+status: {allocatable: {nvidia.com/gpu: 8}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: d, labels: {gpu.flavor: X}}
+spec: {taints: [{key: nvidia.com/gpu, effect: NoSchedule}]}
+status: {allocatable: {nvidia.com/gpu: 8}}
+"""
+    path.write_text(STATE + more)
+    ground = of_state_file(str(path), "X")
+    assert [(node.name, node.taints) for node in ground.nodes] == [("a", ()), ("d", ())]
+    assert ground.left_out == ("c",)
+    path.write_text(STATE.replace("status: {alloc", "spec: {unschedulable: true}\nstatus: {alloc"))
+    with pytest.raises(InputError, match="every node with GPUs is cordoned"):
+        of_state_file(str(path), "X")
+
+
+def test_a_grant_is_what_windows_hours_and_credits_leave() -> None:
+    given = scene(Job(0, 1, 1, "a"), nodes=4)
+
+    def gives(**limits: object) -> list[int]:
+        """GPU-hours of team a in ten hours of the trace."""
+        envelope = Envelope(name="main", flavor=given.flavor, concurrency=8, **limits)  # type: ignore[arg-type]
+        budget = msgspec.structs.replace(
+            given.budgets[1], spec=BudgetSpec(owner="org:a", envelopes=(envelope,))
+        )
+        changed_scene = msgspec.structs.replace(given, budgets=(budget,))
+        return [time // HOUR for time in changed_scene.granted_gpu_time(0, 10 * HOUR)]
+
+    def instant(hours: int) -> str:
+        return format_time(given.epoch + hours * HOUR)
+
+    assert gives() == [80]
+    assert gives(max_gpu_hours=50) == [50]
+    assert gives(max_credits=60) == [60]
+    assert gives(start=instant(-5), end=instant(4)) == [32]
+    assert gives(start=instant(7)) == [24]
+    assert gives(start=instant(20)) == [0]
+
+
 def test_what_if_changes_one_thing() -> None:
     given = scene(Job(0, 1, 1, "a"), Job(0, 1, 1, "b"), nodes=4)
     assert changed(given, "budget a concurrency=30").granted() == [30, given.granted()[1]]
@@ -168,6 +234,8 @@ def test_what_if_changes_one_thing() -> None:
         == 20
     )
     assert len(changed(given, "nodes -3").nodes) == 1
+    twice = changed(changed(given, "nodes +2"), "nodes +2")
+    assert len({node.name for node in twice.nodes}) == 8
     assert changed(given, "nodes +1").digest("fifo") != given.digest("fifo")
 
 
@@ -175,13 +243,40 @@ def test_what_if_changes_one_thing() -> None:
     ("text", "rule"),
     [
         ("budget c concurrency=5", "there is no such budget; there are a, org"),
-        ("budget a concurrency=0", "must be more than 0"),
+        ("budget a concurrency=0", "concurrency: 0 is not allowed: must be between 1 and 1000000"),
+        ("budget a concurrency=1000001", "must be between 1 and 1000000"),
+        (f"budget a concurrency={'9' * 5_000}", "must be budget NAME concurrency=GPUs"),
         ("budget a/other concurrency=5", "budget a has the envelopes main"),
         ("budget a hours=5", "must be budget NAME concurrency=GPUs"),
-        ("nodes -4", "the fleet has 4: one must be left"),
+        ("nodes -4", "nodes: -4 is not allowed: the fleet has 4: between 1 and 100000 must be left"),
+        ("nodes +1000000000", "between 1 and 100000 must be left"),
         ("more", "must be budget NAME concurrency=GPUs"),
     ],
 )
 def test_a_what_if_that_means_nothing_is_refused(text: str, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         changed(scene(Job(0, 1, 1, "a"), nodes=4), text)
+
+
+def test_a_what_if_must_keep_the_rules_of_budgets() -> None:
+    given = scene(Job(0, 1, 1, "a"), nodes=4)
+    envelope = Envelope(
+        name="main",
+        flavor=given.flavor,
+        concurrency=8,
+        max_gpu_hours=192,
+        start="2026-01-05T00:00:00Z",
+        end="2026-01-06T00:00:00Z",
+    )
+    budget = msgspec.structs.replace(given.budgets[1], spec=BudgetSpec(owner="org:a", envelopes=(envelope,)))
+    with pytest.raises(
+        InputError, match="maxGPUHours: 192 is not allowed: must be at most concurrency × window"
+    ):
+        changed(msgspec.structs.replace(given, budgets=(budget,)), "budget a concurrency=4")
+
+
+def test_a_what_if_with_fewer_nodes_skips_jobs_that_no_longer_fit() -> None:
+    given = scene(Job(0, 1, 8, "a"), Job(1, 1, 32, "a"), nodes=4)
+    smaller = changed(given, "nodes -2")
+    assert list(smaller.trace.gpus) == [8]
+    assert smaller.trace.skipped == {"gpus: the fleet has 16": 1}

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from jobtree.api.problems import InputError
-from jobtree.replay.trace import NOBODY, Cut, read_trace, skipped_lines
+from jobtree.replay.trace import NOBODY, Cut, fitting, read_trace, skipped_lines
 
 HEAD = "job_id,user_or_team,submit_s,duration_s,gpus,gpu_type,status\n"
 
@@ -44,7 +44,8 @@ def test_gzip_extra_columns_and_jobs_of_nobody(tmp_path: Path) -> None:
         ("a,t,-1,5,1,,", 'submit_s: "-1" is not allowed: must not be negative'),
         ("a,t,0,5,0,,", 'gpus: "0" is not allowed: must be a whole number, 1 or more'),
         ("a,t,0,5,1.5,,", 'gpus: "1.5" is not allowed: must be a whole number, 1 or more'),
-        ("a,t,0,5,65,,", "gpus: 65 is not allowed: the fleet has 64"),
+        ("a,t,0,5,65,,", 'gpus: "65" is not allowed: the fleet has 64'),
+        (f"a,t,0,5,{'9' * 5_000},,", f'gpus: "{"9" * 78}… is not allowed: the fleet has 64'),
         ("good,t,0,5,1,,", 'job_id: "good" is not allowed: stands in an earlier row already'),
         (",t,0,5,1,,", "job_id: is missing"),
         ("a,t,0", "duration_s: is missing"),
@@ -69,6 +70,25 @@ def test_a_cut_takes_part_of_a_trace(tmp_path: Path) -> None:
     rows = "".join(f"j{number},t,{number},5,1,,\n" for number in range(10))
     trace = read_trace(written(tmp_path, rows), cut=Cut((), 3, 6))
     assert [submit // 1000 for submit in trace.submit] == [3, 4, 5]
+
+
+def test_a_cut_by_a_column_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    rule = '--where: "clster" is not allowed: there is no such column; there are job_id, user_or_team'
+    with pytest.raises(InputError, match=rule):
+        read_trace(written(tmp_path, "a,t,0,5,1,,\n"), cut=Cut((("clster", "4"),)))
+
+
+def test_a_smaller_fleet_skips_what_no_longer_fits(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, "a,t,0,5,8,,\nb,t,1,6,16,,\nc,u,2,7,4,,\n"))
+    smaller = fitting(trace, 8)
+    assert list(smaller.gpus) == [8, 4]
+    assert list(smaller.duration) == [5_000, 7_000]
+    assert list(smaller.row) == [2, 4]  # so that what is declared stays the same
+    assert smaller.skipped == {"gpus: the fleet has 8": 1}
+    assert smaller.digest != trace.digest
+    assert fitting(trace, 16) is trace
+    with pytest.raises(InputError, match="the fleet has 2: no job is left to replay"):
+        fitting(trace, 2)
 
 
 @pytest.mark.parametrize(
