@@ -1,6 +1,7 @@
 """A client like the manager's: the same transport, the same writer, the same number of writes at once."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -65,21 +66,33 @@ class Client:
             await asyncio.sleep(every)
 
 
-async def in_blocks(doings: Iterable[Awaitable[T]]) -> None:
-    """All of them; as many at a time as the writer lets through."""
-    turns = asyncio.Semaphore(BLOCK)
+async def in_blocks(doings: Iterable[Awaitable[T]], seconds: float = math.inf) -> int:
+    """All of them, or as many as are begun in time; as many at once as the writer lets through.
+
+    How many were done when the time was over.
+    """
+    turns, rest, tasks, done = asyncio.Semaphore(BLOCK), iter(doings), list[asyncio.Future[None]](), 0
+    deadline = asyncio.get_running_loop().time() + seconds
+
+    def is_late() -> bool:
+        return asyncio.get_running_loop().time() > deadline
 
     async def one(doing: Awaitable[T]) -> None:
+        nonlocal done
         try:
             await doing
+            done += not is_late()
         finally:
             turns.release()
 
-    tasks = []
-    for doing in doings:
+    while True:
         await turns.acquire()
+        doing = None if is_late() else next(rest, None)
+        if doing is None:
+            break
         tasks.append(asyncio.ensure_future(one(doing)))
     await asyncio.gather(*tasks)
+    return done
 
 
 @asynccontextmanager

@@ -1,21 +1,23 @@
 """Gangs per second, from the first submit to the last pod bound, with all submitted at once.
 
-A pod of Jobtree's is bound when it is made: it names its node. How many there are is asked of the server,
-twenty times a second; that they are all bound, and to whom the writes belong, is looked at afterwards.
+A pod of Jobtree's is bound when it is made: it names its node. They are counted as they come; to whom the
+writes belong is looked at afterwards.
 """
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
-from benchmarks.live.client import Document
+from benchmarks.live.arrivals import BOUND, arrivals
 from benchmarks.live.cluster import GPUS, Cluster, run_manifest
 from benchmarks.live.usage import of_jobtree, usage_of, writes_by_kind
 from jobtree.kube import requests
 from jobtree.kube.resources import PODS, RUNS
 
 BOUND_SECONDS = 600.0
+LOOK_SECONDS = 0.01
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -44,6 +46,18 @@ class Seen(msgspec.Struct, frozen=True):
         return sum(self.writes.values()) / self.gangs
 
 
+def joined(rounds: Sequence[Seen]) -> Seen:
+    """All rounds as one."""
+    return Seen(
+        sum(one.gangs for one in rounds),
+        sum(one.pods for one in rounds),
+        sum(one.seconds for one in rounds),
+        dict(sum((Counter(one.writes) for one in rounds), Counter())),
+        sum(one.decider_cpu_seconds for one in rounds),
+        sum(one.server_cpu_seconds for one in rounds),
+    )
+
+
 async def measure_gangs(cluster: Cluster, owner: str, gpus: int, gangs: int) -> Seen:
     """So many gangs of so many GPUs by Jobtree. No manager leads before or after."""
     async with cluster.managed() as manager:
@@ -69,18 +83,14 @@ async def bind_gangs(
         for number in range(gangs)
     ]
     before = await writes_by_kind(client)
+    async with arrivals(client, PODS, namespace, BOUND) as made:
 
-    async def bound() -> bool:
-        return await client.count(PODS, namespace) >= pods
+        async def bound() -> bool:
+            return len(made) >= pods
 
-    begun = time.perf_counter()
-    await client.write_all(submits)
-    await cluster.until(bound, f"{pods} pods are bound", BOUND_SECONDS)
-    seconds = time.perf_counter() - begun
+        begun = time.perf_counter()
+        await client.write_all(submits)
+        await cluster.until(bound, f"{pods} pods are bound", BOUND_SECONDS, LOOK_SECONDS)
+        seconds = time.perf_counter() - begun
     writes = of_jobtree(await writes_by_kind(client) - before)
-    assert all_bound(await client.items(PODS, namespace)), "a pod of Jobtree's has no node"
     return seconds, dict(writes)
-
-
-def all_bound(pods: Sequence[Document]) -> bool:
-    return all(pod["spec"].get("nodeName") for pod in pods)

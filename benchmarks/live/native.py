@@ -7,9 +7,10 @@ for kube-scheduler is a write per pod after its creation.
 import time
 from collections.abc import Iterator
 
+from benchmarks.live.arrivals import BOUND, arrivals
 from benchmarks.live.client import Document
 from benchmarks.live.cluster import GATES, GPUS, Cluster, document
-from benchmarks.live.gangs import BOUND_SECONDS, Seen, all_bound
+from benchmarks.live.gangs import BOUND_SECONDS, LOOK_SECONDS, Seen
 from benchmarks.live.raw import Sample, bare
 from benchmarks.live.usage import usage_of
 from jobtree.kube import requests
@@ -45,18 +46,17 @@ async def _bind(cluster: Cluster, namespace: str, sample: Sample, gpus: int, gan
     client, size = cluster.client, gpus // GPUS
     writes = [write for number in range(gangs) for write in _gang(sample, namespace, f"gang-{number}", size)]
 
-    async def bound() -> bool:
-        unbound = await client.get(f"{PODS.path(namespace)}?limit=1&fieldSelector=spec.nodeName%3D")
-        return not unbound["items"]
+    async with arrivals(client, PODS, namespace, BOUND) as made:
 
-    begun = time.perf_counter()
-    await client.write_all(writes)
-    await client.until(bound, f"{gangs * size} pods are bound by kube-scheduler", BOUND_SECONDS)
-    seconds = time.perf_counter() - begun
-    pods = await client.items(PODS, namespace)
-    assert len(pods) == gangs * size, "pods are missing"
-    assert all_bound(pods), "a pod has no node"
-    return seconds
+        async def bound() -> bool:
+            return len(made) >= gangs * size
+
+        begun = time.perf_counter()
+        await client.write_all(writes)
+        await client.until(
+            bound, f"{gangs * size} pods are bound by kube-scheduler", BOUND_SECONDS, LOOK_SECONDS
+        )
+        return time.perf_counter() - begun
 
 
 def _gang(sample: Sample, namespace: str, name: str, size: int) -> Iterator[Request]:

@@ -1,27 +1,34 @@
 """The limit: what the API server takes from a client like the manager, that only writes and decides nothing.
 
 What is written is what Jobtree writes: one gang is run by the manager, and its objects are then made again
-and again under other names. *Raw pods* are its pods alone, on their nodes, so kwok has as much to do with
-them. *Raw writes* are all that one gang of one pod needs, in the order in which one needs the other, many
-gangs at once. The Run is written by a person, the rest with the manager's own account: who writes decides
-which rules the server has to look at.
+and again under other names. *Raw pods* are its pods alone, on their nodes, made for just as long as the gangs
+took that they are compared with: kwok answers to pods, beginning a second after the first, so in equal times
+it takes equally much of the machine. *Raw writes* are all that one gang of one pod needs, in the order in
+which one needs the other, many gangs at once. The Run is written by a person, the rest with the manager's own
+account: who writes decides which rules the server has to look at.
 """
 
 import asyncio
 import time
+from collections.abc import Awaitable, Iterable
 from copy import deepcopy
 from itertools import count
 
 import msgspec
 
+from benchmarks.live.arrivals import arrivals
 from benchmarks.live.client import Client, Document, in_blocks
 from benchmarks.live.cluster import GPUS, Cluster, run_manifest
+from benchmarks.live.gangs import Seen
 from jobtree.kube import requests
 from jobtree.kube.installed import FINALIZER
-from jobtree.kube.requests import Request, Seen
+from jobtree.kube.requests import Request
+from jobtree.kube.requests import Seen as Object
 from jobtree.kube.resources import EVENTS, LEASES, PODS, RUNS
 
 SAMPLE_SECONDS = 60.0
+LEAST_SECONDS = 1.0
+AMPLE = 4  # times as much as the gangs were: more than can be made in their time
 WRITES_PER_GANG = 5  # the Run, its commit, its lease, its pod, its event
 SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "finalizers")
 
@@ -57,31 +64,44 @@ async def take_sample(cluster: Cluster, owner: str) -> Sample:
     return sample
 
 
+class Limit(msgspec.Struct, frozen=True):
+    done: int
+    seconds: float
+
+
 class Raw:
     def __init__(self, cluster: Cluster, sample: Sample) -> None:
         self._cluster = cluster
         self._sample = sample
         self._numbers = count(1)
 
-    async def pods_per_second(self, pods: int) -> float:
+    async def pods(self, like: Seen) -> Limit:
+        """Pods made for as long as the gangs took."""
         namespace = await self._cluster.add_namespace()
-        made = [requests.create(PODS, self._pod(namespace, next(self._numbers))) for _ in range(pods)]
-        await self._cluster.rest()
-        begun = time.perf_counter()
-        await self._cluster.account.write_all(made)
-        seconds = time.perf_counter() - begun
+        pods = [self._pod(namespace, next(self._numbers)) for _ in range(like.pods * AMPLE)]
+        made = [requests.create(PODS, pod) for pod in pods]
+        account = self._cluster.account
+        limit = await self._measure((account.write(request) for request in made), namespace, like.seconds)
         await self._cluster.sweep(namespace)
-        return pods / seconds
+        return limit
 
-    async def writes_per_second(self, gangs: int) -> float:
+    async def gangs(self, like: Seen) -> Limit:
+        """All that gangs of one pod need, made for as long as the gangs took."""
         namespace = await self._cluster.add_namespace()
-        numbers = [next(self._numbers) for _ in range(gangs)]
+        numbers = [next(self._numbers) for _ in range(like.gangs * AMPLE)]
+        gangs = (self._gang(namespace, number) for number in numbers)
+        limit = await self._measure(gangs, namespace, like.seconds)
+        await self._forget(namespace)
+        return limit
+
+    async def _measure(self, doings: Iterable[Awaitable[object]], namespace: str, seconds: float) -> Limit:
+        """The pods are counted as they come, as those of the gangs are. A few gangs take no time at all."""
+        seconds = max(seconds, LEAST_SECONDS)
         await self._cluster.rest()
-        begun = time.perf_counter()
-        await in_blocks(self._gang(namespace, number) for number in numbers)
-        seconds = time.perf_counter() - begun
-        await self._forget(namespace, numbers)
-        return gangs * WRITES_PER_GANG / seconds
+        async with arrivals(self._cluster.client, PODS, namespace):
+            begun = time.perf_counter()
+            done = await in_blocks(doings, seconds)
+            return Limit(done, min(seconds, time.perf_counter() - begun))
 
     async def _gang(self, namespace: str, number: int) -> None:
         writer = self._cluster.account.writer
@@ -112,11 +132,12 @@ class Raw:
         pod["spec"]["nodeName"] = nodes[number % len(nodes)]
         return pod
 
-    async def _forget(self, namespace: str, numbers: list[int]) -> None:
+    async def _forget(self, namespace: str) -> None:
         client = self._cluster.client
         bare_again = {"metadata": {"finalizers": None}}
+        made = [one["metadata"]["name"] for one in await client.items(RUNS, namespace)]
         await client.write_all(
-            requests.merge_patch(RUNS, Seen(f"raw-{number}", namespace), bare_again) for number in numbers
+            requests.merge_patch(RUNS, Object(name, namespace), bare_again) for name in made
         )
         await client.clear(RUNS, namespace)
         await self._cluster.sweep(namespace)

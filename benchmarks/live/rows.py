@@ -1,7 +1,8 @@
 """The rows of the benchmark: what is measured on which cluster, and what is asked of it.
 
-Every share is of a limit that was measured right before and right after, on the same cluster: a machine that
-others use as well slows both. A row says how large it is in its name; ``Effort`` makes one smaller.
+Every share is of a limit that was measured right after, for as long and on the same cluster, several times in
+turn: a machine that others use as well slows both. A row says how large it is in its name; ``Effort`` makes
+one smaller.
 
 How many times faster than kube-scheduler anybody can be is bounded, too: nobody starts gangs faster than the
 server takes their pods or, of gangs of one pod, all their writes. The raw limit beside "times kube-scheduler"
@@ -15,10 +16,10 @@ import msgspec
 
 from benchmarks.live import published
 from benchmarks.live.cluster import GPUS, Cluster, cluster
-from benchmarks.live.gangs import Seen, measure_gangs
+from benchmarks.live.gangs import Seen, joined, measure_gangs
 from benchmarks.live.idle import measure_idle
 from benchmarks.live.native import measure_native
-from benchmarks.live.raw import WRITES_PER_GANG, Raw, Sample, take_sample
+from benchmarks.live.raw import WRITES_PER_GANG, Limit, Raw, take_sample
 from benchmarks.live.results import Bar, Figure
 from benchmarks.live.size import measure_size
 
@@ -35,6 +36,9 @@ FULL_NODES = 12_500
 FULL_PODS = 20_000
 IDLE_TIMES = 100
 REST_SECONDS = 20.0
+LEAST_ROUNDS = 2
+WINDOW_SECONDS = 10.0  # of all rounds together
+MOST_GANGS = {8: 800, 128: 240, 1024: 30}  # where so many fit
 
 
 class Effort(msgspec.Struct, frozen=True):
@@ -59,31 +63,43 @@ async def gangs(nodes: int, effort: Effort, tell: Tell) -> None:
     async with cluster(effort.nodes or nodes) as made:
         owner = await made.add_team(len(made.nodes) * GPUS)
         sample = await take_sample(made, owner)
-        for gpus, most in ((8, 400), (128, 50), (1024, 6)):
+        for gpus, most in MOST_GANGS.items():
             fitting = len(made.nodes) * GPUS // gpus
             number = min(effort.of(most), fitting)
             if number:
                 name = f"{number:,} gangs of {gpus:,} GPUs, {len(made.nodes):,} nodes"
-                tell(name, await _gangs_of(made, owner, sample, gpus, number))
+                seen, limits = await _rounds(made, owner, Raw(made, sample), (gpus, number), effort)
+                native = await measure_native(made, sample, gpus, max(1, number // 4))
+                tell(name, figures_of(gpus, seen, limits, native))
 
 
-async def _gangs_of(made: Cluster, owner: str, sample: Sample, gpus: int, number: int) -> list[Figure]:
-    raw, pods = Raw(made, sample), number * gpus // GPUS
+class Limits(msgspec.Struct, frozen=True):
+    """What the server takes in a second. ``writes`` are those of gangs of one pod."""
 
-    async def limits() -> tuple[float, float]:
-        writes = await raw.writes_per_second(number) if gpus == GPUS else 0.0
-        return await raw.pods_per_second(pods), writes
+    pods: float
+    writes: float = 0.0
 
-    before = await limits()
-    seen = await measure_gangs(made, owner, gpus, number)
-    after = await limits()
-    native = await measure_native(made, sample, gpus, max(1, number // 4))
-    raw_pods, raw_writes = ((one + other) / 2 for one, other in zip(before, after, strict=True))
-    raw_gangs = raw_writes / WRITES_PER_GANG if gpus == GPUS else raw_pods * GPUS / gpus
+
+async def _rounds(
+    made: Cluster, owner: str, raw: Raw, gangs: tuple[int, int], effort: Effort
+) -> tuple[Seen, Limits]:
+    """Rounds of gangs, each followed by the raw limits for as long: a moment says nothing of a long day."""
+    gpus, number = gangs
+    rounds, pods, writes = list[Seen](), list[Limit](), list[Limit]()
+    while len(rounds) < LEAST_ROUNDS or sum(one.seconds for one in rounds) < WINDOW_SECONDS * effort.share:
+        rounds.append(await measure_gangs(made, owner, gpus, number))
+        pods.append(await raw.pods(rounds[-1]))
+        if gpus == GPUS:
+            writes.append(await raw.gangs(rounds[-1]))
+    return joined(rounds), Limits(per_second(pods), per_second(writes) * WRITES_PER_GANG)
+
+
+def figures_of(gpus: int, seen: Seen, limits: Limits, native: Seen) -> list[Figure]:
+    raw_gangs = limits.writes / WRITES_PER_GANG if gpus == GPUS else limits.pods * GPUS / gpus
     return [
         Figure("gangs per second", seen.gangs_per_second, "/s"),
-        Figure("pods per second", seen.pods_per_second, "/s", raw=raw_pods),
-        *shares(gpus, seen, raw_pods, raw_writes),
+        Figure("pods per second", seen.pods_per_second, "/s", raw=limits.pods),
+        *shares(gpus, seen, limits),
         Figure("writes per gang", seen.writes_per_gang),
         Figure("gangs per second by kube-scheduler", native.gangs_per_second, "/s"),
         times_native(seen, native, raw_gangs),
@@ -94,6 +110,10 @@ async def _gangs_of(made: Cluster, owner: str, sample: Sample, gpus: int, number
     ]
 
 
+def per_second(limits: Sequence[Limit]) -> float:
+    return sum(one.done for one in limits) / sum(one.seconds for one in limits) if limits else 0.0
+
+
 def times_native(seen: Seen, native: Seen, raw_gangs: float) -> Figure:
     """How many times as fast as kube-scheduler; beside it, how many times the API server itself allows."""
     most = raw_gangs / native.gangs_per_second
@@ -101,15 +121,15 @@ def times_native(seen: Seen, native: Seen, raw_gangs: float) -> Figure:
     return Figure("times kube-scheduler", ratio, "×", TIMES_NATIVE, raw=most)
 
 
-def shares(gpus: int, seen: Seen, raw_pods: float, raw_writes: float) -> list[Figure]:
-    share = 100 * seen.pods_per_second / raw_pods
+def shares(gpus: int, seen: Seen, limits: Limits) -> list[Figure]:
+    share = 100 * seen.pods_per_second / limits.pods
     if gpus != GPUS:
         return [Figure("share of raw pods", share, "%", POD_SHARES[gpus], raw=100)]
     needed = seen.gangs_per_second * WRITES_PER_GANG
     return [
         Figure("share of raw pods", share, "%", raw=100),
-        Figure("needed writes per second", needed, "/s", raw=raw_writes),
-        Figure("share of raw writes", 100 * needed / raw_writes, "%", WRITE_SHARE, raw=100),
+        Figure("needed writes per second", needed, "/s", raw=limits.writes),
+        Figure("share of raw writes", 100 * needed / limits.writes, "%", WRITE_SHARE, raw=100),
     ]
 
 

@@ -6,6 +6,7 @@ from itertools import count
 
 import msgspec
 
+from benchmarks.live.arrivals import arrivals
 from benchmarks.live.cluster import GPUS, Cluster, run_manifest
 from benchmarks.live.usage import usage_of
 from jobtree.kube import requests
@@ -63,7 +64,7 @@ async def measure_size(cluster: Cluster, owner: str, pods: int, rest_seconds: fl
 async def _fill(cluster: Cluster, owner: str, namespace: str, pods: int) -> None:
     """Gangs of 128 pods with 4 GPUs each, until there are so many pods."""
     sizes = [GANG_PODS] * (pods // GANG_PODS) + ([pods % GANG_PODS] if pods % GANG_PODS else [])
-    await cluster.client.write_all(
+    submits = [
         requests.create(
             RUNS,
             run_manifest(
@@ -71,12 +72,14 @@ async def _fill(cluster: Cluster, owner: str, namespace: str, pods: int) -> None
             ),
         )
         for number, size in enumerate(sizes)
-    )
+    ]
+    async with arrivals(cluster.client, PODS, namespace) as made:
 
-    async def full() -> bool:
-        return await cluster.client.count(PODS, namespace) >= pods
+        async def full() -> bool:
+            return len(made) >= pods
 
-    await cluster.client.until(full, f"{pods} pods are bound", FILL_SECONDS)
+        await cluster.client.write_all(submits)
+        await cluster.client.until(full, f"{pods} pods are bound", FILL_SECONDS)
 
 
 class _Lone:

@@ -147,27 +147,23 @@ _FIXED_RUNTIME = unchanged(".spec.runtime", "checkpoint", "onNotice", "maxRestar
 _FIXED_MALLEABLE = unchanged(".spec.malleable", "minTotalGPUs", "maxTotalGPUs", "stepGPUs")
 _LOWER = f"{seconds('self.spec.runtime.maxDuration')} <= {seconds('oldSelf.spec.runtime.maxDuration')}"
 
+_SAME_RUNTIME = f"!has(self.spec.runtime) || !has(oldSelf.spec.runtime) || {_FIXED_RUNTIME}"
+_SAME_WIDTHS = (
+    "has(self.spec.malleable) == has(oldSelf.spec.malleable)"
+    f" && (!has(self.spec.malleable) || {_FIXED_MALLEABLE})"
+)
+_NOT_LONGER = (
+    "!has(oldSelf.spec.runtime) || !has(oldSelf.spec.runtime.maxDuration)"
+    f" || (has(self.spec.runtime) && has(self.spec.runtime.maxDuration) && {_LOWER})"
+)
+_ALLOWED = f"({_FIXED}) && ({_SAME_RUNTIME}) && ({_SAME_WIDTHS}) && ({_NOT_LONGER})"
+
 RUN_RULES = (
     Rule(
         if_has("spec.follow", "!(self.metadata.name in self.spec.follow.after)"),
         "a Run cannot wait for itself",
     ),
-    Rule(
-        f"!({_RUNNING}) || {_FIXED}",
-        RUNNING_RULE,
-    ),
-    Rule(
-        f"!({_RUNNING}) || !has(self.spec.runtime) || !has(oldSelf.spec.runtime) || {_FIXED_RUNTIME}",
-        RUNNING_RULE,
-    ),
-    Rule(
-        f"!({_RUNNING}) || has(self.spec.malleable) == has(oldSelf.spec.malleable)"
-        f" && (!has(self.spec.malleable) || {_FIXED_MALLEABLE})",
-        RUNNING_RULE,
-    ),
-    Rule(
-        f"!({_RUNNING}) || !has(oldSelf.spec.runtime) || !has(oldSelf.spec.runtime.maxDuration)"
-        f" || (has(self.spec.runtime) && has(self.spec.runtime.maxDuration) && {_LOWER})",
-        RUNNING_RULE,
-    ),
+    # One rule, which asks first what lets almost every write of a status pass: each field that a rule takes
+    # costs the server as much as there are fields beside it.
+    Rule(f"!({_RUNNING}) || self.spec == oldSelf.spec || {_ALLOWED}", RUNNING_RULE),
 )

@@ -4,7 +4,7 @@ The kubelet counts GPUs by node: a pod can start where the pods that are there, 
 included, leave room for it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 
 from jobtree.api.run import Run
 from jobtree.kube.decode import LivePod
@@ -25,6 +25,7 @@ PodName = tuple[str, str]  # namespace, name
 class Roster:
     def __init__(self) -> None:
         self._pods: dict[tuple[str, str], dict[str, Held[LivePod]]] = {}  # by namespace and UID of the Run
+        self._places: dict[str, set[str]] = {}  # the namespaces of those, by UID of the Run
         self._pending: dict[PodName, tuple[str, int]] = {}  # asked for and not seen yet: node, GPUs
         self._used: dict[str, int] = {}  # GPUs by node
         self._counted: dict[str, tuple[str, int]] = {}  # by UID of the pod
@@ -51,9 +52,9 @@ class Roster:
         return self._pods.get((run.metadata.namespace, run.metadata.uid), {})
 
     @property
-    def runs(self) -> set[str]:
-        """The UIDs of all Runs that have pods."""
-        return {uid for _, uid in self._pods}
+    def runs(self) -> KeysView[str]:
+        """The UIDs of all Runs that have pods; pods in a namespace that is not theirs count as well."""
+        return self._places.keys()
 
     def _remember(self, held: Held[LivePod]) -> None:
         live = held.value
@@ -62,6 +63,7 @@ class Roster:
             held.uid, None if live.pod.finished or not live.pod.node else (live.pod.node, live.pod.gpus)
         )
         if live.run_uid:
+            self._places.setdefault(live.run_uid, set()).add(held.namespace)
             self._pods.setdefault((held.namespace, live.run_uid), {})[held.name] = held
 
     def _forget(self, held: Held[LivePod]) -> None:
@@ -72,6 +74,12 @@ class Roster:
             del pods[held.name]
             if not pods:
                 del self._pods[key]
+                self._leave(*key)
+
+    def _leave(self, namespace: str, uid: str) -> None:
+        self._places[uid].discard(namespace)
+        if not self._places[uid]:
+            del self._places[uid]
 
     def _count(self, uid: str, use: tuple[str, int] | None) -> None:
         before = self._counted.pop(uid, None)

@@ -7,8 +7,8 @@ A plan passes over Runs that a change does not help; what they were told may the
 They are told again when nothing else is to be done, so many at a time: there may be thousands of them.
 
 What Budgets say changes with every lease. They say it when nothing is decided, and while much is, every other
-second: figures for people need not be written twenty times as often as they are read. What is foreseen of
-promises is told by foretelling.
+second, or in turn, five a second, where they are many: figures for people need not be written twenty times as
+often as they are read. What is foreseen of promises is told by foretelling.
 """
 
 from itertools import islice
@@ -30,6 +30,7 @@ from jobtree.manager.steps import Note, RunWrite
 RETELL_MS = 5_000
 RETOLD_AT_ONCE = 200
 REST_MS = 200
+TURN_MS = 200
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -182,10 +183,11 @@ class Telling:
         found: list[tuple[str, BudgetStatus]] = []
         self._touched_budgets &= self._world.ledger.budgets.keys()
         now = self._world.now
+        pause = max(BUSY_MS, TURN_MS * len(self._touched_budgets))
         due = {
             name
             for name in self._touched_budgets
-            if at_rest or name not in self._budgets_at or now >= self._budgets_at[name] + BUSY_MS
+            if at_rest or name not in self._budgets_at or now >= self._budgets_at[name] + pause
         }
         self._touched_budgets -= due
         for name in sorted(due):

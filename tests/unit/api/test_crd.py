@@ -107,6 +107,12 @@ def test_only_what_people_write_has_defaults() -> None:
     assert defaults["runs.spec.follow.upstreamFailureGrace"] == "30m"
 
 
+def test_what_jobtree_alone_writes_is_one_piece_to_the_server() -> None:
+    whole = {path for path, one in EVERY if one.get("x-kubernetes-map-type") == "atomic"}
+    statuses = {f"{one.plural}.status" for one in DEFINITIONS}
+    assert whole == statuses | {"gpuleases.spec", "reservations.spec"}
+
+
 def test_enums_are_in_the_order_of_the_specification() -> None:
     by_path = dict(EVERY)
     assert by_path["gpuleases.spec.class"]["enum"] == ["Owned", "Shared", "Borrowed", "Opportunistic"]

@@ -8,20 +8,26 @@ import pytest
 
 from benchmarks.live.__main__ import main
 from benchmarks.live.client import Document
-from benchmarks.live.gangs import Seen
-from benchmarks.live.raw import bare
+from benchmarks.live.gangs import Seen, joined
+from benchmarks.live.raw import Limit, bare
 from benchmarks.live.results import Bar, Figure, Results, load, merge, missed, save, table
-from benchmarks.live.rows import Effort, percentile, shares, times_native
+from benchmarks.live.rows import Effort, Limits, per_second, percentile, shares, times_native
 from benchmarks.live.usage import of_jobtree
 from benchmarks.machine import machine
 
 
 def test_a_share_is_of_the_limit_of_the_same_run() -> None:
     seen = Seen(gangs=10, pods=160, seconds=2.0, writes={})
-    (share,) = shares(128, seen, raw_pods=100.0, raw_writes=0.0)
+    (share,) = shares(128, seen, Limits(100.0, 0.0))
     assert (share.value, share.verdict) == (80.0, "pass")
-    (slow,) = shares(128, seen, raw_pods=161.0, raw_writes=0.0)
+    (slow,) = shares(128, seen, Limits(161.0, 0.0))
     assert (round(slow.value), slow.verdict) == (50, "MISS")
+
+
+def test_rounds_count_by_how_long_they_took() -> None:
+    rounds = [Seen(2, 32, 1.0, {"POST pods": 32}, 0.5, 2.0), Seen(2, 32, 3.0, {"POST pods": 33}, 0.7, 3.0)]
+    assert joined(rounds) == Seen(4, 64, 4.0, {"POST pods": 65}, 1.2, 5.0)
+    assert per_second([Limit(100, 1.0), Limit(100, 3.0)]) == 50.0
 
 
 def test_beside_kube_scheduler_stands_how_much_faster_the_server_lets_anybody_be() -> None:
@@ -32,7 +38,7 @@ def test_beside_kube_scheduler_stands_how_much_faster_the_server_lets_anybody_be
 
 def test_small_gangs_are_compared_by_the_writes_they_need() -> None:
     seen = Seen(gangs=100, pods=100, seconds=2.0, writes={"POST pods": 100, "POST runs": 400})
-    figures = {figure.name: figure for figure in shares(8, seen, raw_pods=200.0, raw_writes=400.0)}
+    figures = {figure.name: figure for figure in shares(8, seen, Limits(200.0, 400.0))}
     assert seen.writes_per_gang == 5
     assert figures["needed writes per second"].value == 250
     assert figures["share of raw writes"].value == 62.5

@@ -9,7 +9,7 @@ import pytest
 
 from jobtree.kube.access import Access
 from jobtree.kube.errors import Answer, FencedError, UnreachableError
-from jobtree.kube.kept_http import KEPT_SECONDS, Pool
+from jobtree.kube.kept_http import KEPT_SECONDS, Pool, target_of
 from jobtree.kube.kubeconfig import ClusterEntry, Found, Target, UserEntry
 from jobtree.kube.requests import Request
 
@@ -74,11 +74,18 @@ def access_to(port: int) -> Access:
     return Access(Target("test", "default", cluster, Found(UserEntry(token="abc"), "test", Path())))  # noqa: S106
 
 
+def test_a_write_asks_for_no_remarks_and_nothing_else_knows_of_them() -> None:
+    written = Request("PATCH", "/x?force=true", b"{}")
+    assert target_of(written) == "/x?force=true&fieldValidation=Ignore"
+    for request in (GET, Request("DELETE", "/x", b"{}")):
+        assert target_of(request) == request.target
+
+
 def test_a_request_is_sent_as_http_says() -> None:
     (asked,) = talk([PLAIN], requests=(POST,)).read
     head, _, body = asked.partition(b"\r\n\r\n")
     first, *headers = head.decode().split("\r\n")
-    assert (first, body) == ("POST /x HTTP/1.1", b'{"a":1}')
+    assert (first, body) == ("POST /x?fieldValidation=Ignore HTTP/1.1", b'{"a":1}')
     assert headers[0].startswith("Host: 127.0.0.1:")
     assert {"Content-Length: 7", "Content-Type: application/json", "Authorization: Bearer abc"} <= set(
         headers

@@ -9,7 +9,7 @@ from jobtree.kube.errors import StatusError
 from jobtree.kube.installed import FINALIZER
 from jobtree.kube.resources import BUDGETS, LEASES, PODS, RESERVATIONS, RUNS
 from jobtree.manager.foretelling import BUSY_MS
-from jobtree.manager.telling import REST_MS
+from jobtree.manager.telling import REST_MS, TURN_MS
 from tests.unit.core.build import H100
 from tests.unit.manager.cluster import Body, Manager, Server, StoppedError
 from tests.unit.manager.stage import (
@@ -423,6 +423,30 @@ def test_a_budget_is_told_at_rest_and_every_other_second_while_gangs_start_all_t
     assert start("third") == 16
     server.now += BUSY_MS
     assert start("fourth") == 32, "it is time, however much is decided"
+
+
+def test_many_budgets_take_turns_while_gangs_start_all_the_time() -> None:
+    server = fleet(nodes=8)
+    teams = [f"team{number}" for number in range(2 * BUSY_MS // TURN_MS)]
+    for team in teams:
+        put_budget(server, team, 8)
+    manager = Manager(server)
+    manager.settle()
+    server.now += 2 * BUSY_MS
+
+    def start(name: str) -> set[str]:
+        """One more GPU for every team; what their Budgets say of it."""
+        for team in teams:
+            put_run(server, f"{team}-{name}", team, 1)
+        manager.turn()
+        told = (server.find(BUDGETS.path("", team))["status"]["envelopes"][0] for team in teams)
+        return {str(one["usedGPUs"]) for one in told}
+
+    assert start("first") == {"1"}, "it is long since they were told anything"
+    server.now += BUSY_MS
+    assert start("second") == {"1"}, "that often for one, not for so many"
+    server.now += BUSY_MS
+    assert start("third") == {"3"}
 
 
 def test_no_decision_waits_for_forecasts_that_others_read_and_a_new_promise_is_told_at_once() -> None:
