@@ -1,9 +1,10 @@
 """Foretelling: what Reservations say of promises, how those end, and who is warned.
 
 There may be thousands of promises, and no decision waits for what people read. So only some are told in one
-step. First come those that were made or moved, the soonest due before others: they are written in the step
-that decides them unless many are, and whoever they threaten is warned then (R11). A Run that starts before
-anybody was told of its promise needs no Reservation any more.
+step, and while gangs start and end all the time only some a second. First come those that were made or moved,
+the soonest due before others: they are written in the step that decides them unless many are, and whoever
+they threaten is warned then (R11). Of those without a date the last in line come first: they wait longest,
+and a Run that starts before anybody was told of its promise needs no Reservation any more.
 
 When a Run is expected to start depends on all who wait, and what others foresee changes with every decision.
 That is told when nothing is decided, and while much is, from time to time.
@@ -15,14 +16,14 @@ from itertools import islice
 
 import msgspec
 
-from jobtree.api.quantities import parse_time
+from jobtree.api.quantities import SECOND, parse_time
 from jobtree.api.reservation import Reservation, ReservationSpec, ReservationState, ReservationStatus
 from jobtree.api.run import Decided
 from jobtree.core.actions import Action
 from jobtree.core.books import FOREVER
 from jobtree.core.expect import Expectations
 from jobtree.core.lease import RunKey
-from jobtree.core.promise import Promise, Rank
+from jobtree.core.promise import Order, Promise
 from jobtree.core.reservations import promised_together, spec_of, status_of, told_to_wire
 from jobtree.core.runs import RunState
 from jobtree.core.transitions import PHASES, PROMISING
@@ -35,8 +36,9 @@ from jobtree.voice.signing import sign
 from jobtree.voice.threats import Threats
 
 BUSY_MS = 2_000  # how often all are told anew while gangs start and end all the time
+CALM_MS = 500  # since the last decision: more may be on the way
 TOLD_AT_REST = 200  # in one step
-TOLD_BESIDE = 25  # in one that decides
+TOLD_BESIDE = 25  # a second, and in one step, while much is decided
 
 Promised = list[tuple[RunState, Promise]]
 
@@ -60,7 +62,7 @@ class Foretelling:
         self._intake = intake
         self._ended: list[ReservationWrite] = []
         self._anew: set[RunKey] = set()  # whose promise was made or moved, and is not yet written
-        self._unwritten: set[RunKey] = set()  # Reservations that are still to be made
+        self._acted: set[RunKey] = set()  # who something was done to since some were last told
         self._reserving: dict[RunKey, Action] = {}  # what is to be said of these then, by Run
         self._round: dict[RunKey, None] = {}  # who is still to be told of those that all are
         self._unexpected: set[RunKey] = set()  # whose Reservation does not yet say when to expect them
@@ -68,6 +70,8 @@ class Foretelling:
         self._notes: list[Note] = []
         self._expectations = Expectations(world)
         self._expected_at = self._told_at = 0
+        self._acted_at = 0
+        self._paced_to = 0  # while much is decided, nothing is told before that
         self.is_behind = False  # something changed since all were last told
 
     @property
@@ -75,15 +79,22 @@ class Foretelling:
         """Whether more is to be told than was in the last step."""
         return bool(self._anew or self._round)
 
-    def is_unwritten(self, namespace: str, name: str) -> bool:
+    @property
+    def goes_on_at(self) -> int:
+        """When the rest is told, if nothing happens before."""
+        return max(self._world.now, self._acted_at + CALM_MS)
+
+    def is_unwritten(self, state: RunState, name: str) -> bool:
         """Whether a Reservation is still to be made: nobody speaks of it before."""
-        return (namespace, name) in self._unwritten
+        anew = any(key in self._anew for key in state.gang or (state.key,))
+        return anew and (state.key[0], name) not in self._intake.reservations
 
     # Promises that end
 
     def note(self, action: Action) -> None:
         """A promise was made or moved; or it ended without a record: its Reservation says how."""
         promise = action.promise
+        self._acted.add(action.run)
         if action.kind in PROMISING:
             self._anew.add(action.run)
         if action.kind == "Reserve":
@@ -141,11 +152,12 @@ class Foretelling:
         begins = self.is_behind and not self._round
         begins = begins and (at_rest or self._world.now >= self._told_at + BUSY_MS)
         self._touched, self._notes = set(), []
+        if not at_rest:
+            self._acted_at = self._world.now
         if begins:
             self._begin_round()
         ended, self._ended = [*self._outlived(), *self._ended], []
         writes = self._tell_some(at_rest=at_rest)
-        self._unwritten = self._still_unwritten()
         warned, self.threats.changed = self.threats.changed, set()
         return Foretold(
             (*ended, *writes),
@@ -165,8 +177,9 @@ class Foretelling:
         self.is_behind, self._told_at = False, self._world.now
 
     def _tell_some(self, *, at_rest: bool) -> list[ReservationWrite]:
-        most = TOLD_AT_REST if at_rest else TOLD_BESIDE
-        expectations = self._foreseen(at_rest=at_rest) if self._round else None
+        calm = self.goes_on_at <= self._world.now
+        most = TOLD_AT_REST if calm else self._paced()
+        expectations = self._foreseen(at_rest=at_rest) if self._round and most else None
         due = self._due_anew(most)
         if expectations is not None:
             due += islice((key for key in self._round if key not in self._anew), max(0, most - len(due)))
@@ -178,7 +191,15 @@ class Foretelling:
             self._announce(key)
             self._anew.discard(key)
             self._round.pop(key, None)
+        if not calm:
+            begun = max(self._paced_to, self._world.now - SECOND)
+            self._paced_to = begun + len(due) * SECOND // TOLD_BESIDE
         return writes
+
+    def _paced(self) -> int:
+        """How many are told while much is decided: all, if they are few, else as many as a second allows."""
+        allowed = min(TOLD_BESIDE, (self._world.now - self._paced_to) * TOLD_BESIDE // SECOND)
+        return allowed if allowed >= min(TOLD_BESIDE, len(self._anew)) else 0
 
     def _foreseen(self, *, at_rest: bool) -> Expectations | None:
         """When Runs are expected, as far as that still stands; it is not asked anew at every decision."""
@@ -193,23 +214,27 @@ class Foretelling:
         if action is not None and state is not None:
             self._notes += notes_about(self._intake, state, action)
 
-    def _still_unwritten(self) -> set[RunKey]:
-        promises = ((key[0], self._world.runs[key].promise) for key in self._anew if key in self._world.runs)
-        names = {(namespace, promise.name) for namespace, promise in promises if promise is not None}
-        return names - self._intake.reservations.keys()
-
     def _due_anew(self, most: int) -> list[RunKey]:
         """Promises made or moved, those first that come due first.
 
         All of Runs that have started already are: what these hold depends on them. With one stage go all that
         start together with it.
         """
-        runs = self._world.runs
-        self._anew = {key for key in self._anew if key in runs and runs[key].promise is not None}
-        self._reserving = {key: action for key, action in self._reserving.items() if key in self._anew}
-        states = [runs[key] for key in self._anew]
-        chosen = [one for one in states if one.leases] + nsmallest(most, states, key=by_date)
+        acted, self._acted = self._acted & self._anew, set()
+        states = self._still_promised(acted)
+        chosen = [one for one in states if one.leases]
+        if most:
+            chosen += nsmallest(most, self._still_promised(self._anew), key=by_date)
         return list(dict.fromkeys(key for state in chosen for key in state.gang or (state.key,)))
+
+    def _still_promised(self, runs: set[RunKey]) -> list[RunState]:
+        """Those who are there, and are promised something; of the others there is nothing to tell."""
+        known = self._world.runs
+        gone = {key for key in runs if key not in known or known[key].promise is None}
+        self._anew -= gone
+        for key in gone:
+            self._reserving.pop(key, None)
+        return [known[key] for key in runs - gone]
 
     def _tell(self, promised: Promised, expectations: Expectations | None) -> list[ReservationWrite]:
         """Those of these promises whose Reservation does not say it; who is warned is found on the way."""
@@ -279,10 +304,14 @@ class Foretelling:
         )
 
 
-def by_date(state: RunState) -> tuple[int, Rank]:
+def by_date(state: RunState) -> tuple[int, int, int, int, Order]:
+    """Those with a date by it; then the others, the last in line first."""
     promise = state.promise
     assert promise is not None
-    return FOREVER if promise.at is None else promise.at, promise.rank
+    made, turn, order = promise.rank
+    if promise.at is None:
+        return FOREVER, -made, -turn, -order[0], order
+    return promise.at, made, turn, order[0], order
 
 
 def unexpecting(status: ReservationStatus) -> ReservationStatus:

@@ -107,7 +107,7 @@ class Telling:
     def retells_at(self) -> int | None:
         """When to look again, if nothing happens before, for those who are still to be told."""
         if self.foretelling.is_halfway:
-            return self._world.now
+            return self.foretelling.goes_on_at
         if self._touched_budgets or self.foretelling.is_behind:
             return self._world.now + REST_MS
         resumed = min(self._paused.values(), default=None)
@@ -172,7 +172,7 @@ class Telling:
             if status.resume_at is not None:
                 self._paused[key] = state.resume_at
             told = self._runs.get(state.uid) or run.status
-            if status.reservation and self.foretelling.is_unwritten(key[0], status.reservation):
+            if status.reservation and self.foretelling.is_unwritten(state, status.reservation):
                 continue  # both are told together
             if timeless(status) != timeless(told):
                 self._runs[state.uid] = status

@@ -49,18 +49,35 @@ def spoken_of(server: Server) -> list[str]:
     return sorted(name for name in named if name)
 
 
+def go_on(server: Server, manager: Manager) -> None:
+    """Nothing happens until the manager wants to go on telling."""
+    goes_on_at = manager.model.telling.retells_at()
+    assert goes_on_at is not None
+    server.now = goes_on_at
+
+
+def rest(server: Server, manager: Manager) -> None:
+    """Nothing happens until all is told."""
+    manager.settle()
+    while manager.model.telling.foretelling.is_halfway:
+        go_on(server, manager)
+        manager.settle()
+
+
 def test_promises_that_come_due_first_are_written_first_and_runs_speak_of_no_other() -> None:
     server = crowd()
     manager = Manager(server)
+    begun = server.now
     for told in (1, 3, 5):
         manager.turn()
         names = [f"{name}-1" for name in WAITING[:told]]
         assert sorted(states(server)) == names
         assert spoken_of(server) == names
         assert events(server, "Reserved") == WAITING[:told]
-        halfway = manager.model.telling.retells_at() == server.now
-        assert halfway == (told < len(WAITING)), "nobody waits for what can be told at once"
-    manager.settle()
+        if told < len(WAITING):
+            go_on(server, manager)
+            assert server.now == begun + foretelling.CALM_MS, "nobody waits for what can be told at once"
+    rest(server, manager)
     assert events(server, "Reserved") == WAITING, "each once"
     assert manager.broken() == []
 
@@ -74,24 +91,50 @@ def test_who_starts_before_its_promise_was_told_needs_no_reservation() -> None:
     finish_pods(server, "holder")
     manager.turn()
     assert phase(server, "w2") == "Running"
-    manager.settle()
+    rest(server, manager)
     assert sorted(states(server)) == ["w3-1", "w4-1", "w5-1"]
     assert events(server, "Superseded") == [], "nobody had heard of its promise"
     assert events(server, "Reserved") == ["w1", "w3", "w4", "w5"]
 
 
+def test_while_much_is_decided_so_many_are_told_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foretelling, "TOLD_BESIDE", 2)
+    server = crowd()
+    manager = Manager(server)
+    told = []
+    for number in range(5):  # four a second: each decides something, and is promised the last place
+        put_run(server, f"x{number}", "org", 8, max_duration="1h")
+        manager.turn()
+        told.append(len(states(server)))
+        server.now += 250
+    assert told == [2, 2, 2, 2, 4]
+
+
+def test_of_those_without_a_date_the_last_in_line_are_told_first() -> None:
+    server = Server()
+    put_policy(server, TEMPLATE)
+    put_nodes(server, "nv-a", 1)
+    put_budget(server, "org", 8)
+    for name in ("holder", "w1", "w2", "w3"):
+        server.now += 1000
+        put_run(server, name, "org", 8)
+    manager = Manager(server)
+    manager.turn()
+    assert list(states(server)) == ["w3-1"]
+
+
 def test_a_crash_while_some_are_told_and_others_not_loses_nobody() -> None:
     undisturbed = crowd()
-    Manager(undisturbed).settle()
+    rest(undisturbed, Manager(undisturbed))
     writes, crashed = 1, True
     while crashed:
         server, crashed = crowd(), False
         try:
-            Manager(server, stop_after=writes).settle()
+            rest(server, Manager(server, stop_after=writes))
         except StoppedError:
             crashed = True
         manager = Manager(server)
-        manager.settle()
+        rest(server, manager)
         assert states(server) == states(undisturbed), writes
         assert spoken_of(server) == spoken_of(undisturbed), writes
         assert manager.broken() == [], writes
