@@ -42,6 +42,12 @@ class Help(Protocol):
     def by_family(self, state: RunState) -> bool:
         """What its family uses of the owner's money might."""
 
+    def hopeless(self, state: RunState) -> bool:
+        """There is no date for it, since there is none for another like it that was promised more before."""
+
+    def note_hopeless(self, state: RunState) -> None:
+        """No date was found for this one."""
+
 
 class AnyHelp:
     """Where nothing is known: all of it might."""
@@ -51,6 +57,12 @@ class AnyHelp:
 
     def by_family(self, state: RunState) -> bool:  # noqa: ARG002  the question's signature
         return True
+
+    def hopeless(self, state: RunState) -> bool:  # noqa: ARG002  the question's signature
+        return False
+
+    def note_hopeless(self, state: RunState) -> None:
+        """Nothing is remembered here."""
 
 
 ANY_HELP = AnyHelp()
@@ -77,8 +89,8 @@ def start(trial: Trial, state: RunState, help_: Help) -> Verdict | None:
     whys = tuple(why_not(trial, state, shape, flavor, size))
     if state.promise is None:
         promise_start(trial, state, size)
-    elif hopeful(trial.world, state):
-        find_date(trial, state, size)
+    elif hopeful(trial.world, state) and not help_.hopeless(state) and not find_date(trial, state, size):
+        help_.note_hopeless(state)
     if flavor is not None and start_on_sufferance(trial, state, shape, flavor, size):
         if state.unpaid:
             find_payers(trial, state)  # a part of it may be paid for at once (C8)

@@ -21,6 +21,7 @@ from jobtree.core.horizon import base_demand, horizon
 from jobtree.core.lease import RunKey
 from jobtree.core.loaned import Lent, Loaned
 from jobtree.core.payers import candidates, payers_of
+from jobtree.core.promise import Rank
 from jobtree.core.room import Demand
 from jobtree.core.runs import RunState
 from jobtree.core.shape import Shape
@@ -47,6 +48,16 @@ class Room(msgspec.Struct, frozen=True):
     alone: int
 
 
+Dateless = tuple[str, Shape | None, bool, bool]
+
+
+def dateless(state: RunState) -> Dateless:
+    """What finding a date depends on, besides who was promised something before."""
+    promise = state.promise
+    put_off = promise is not None and bool(promise.slips)
+    return state.owner, state.shape, promise is not None and bool(promise.funding), put_off
+
+
 class Chances:
     """Who could start, as things stand: ask anew when anything has changed."""
 
@@ -61,6 +72,7 @@ class Chances:
         self._sureties = Sureties(world)
         self._ceilings = Ceilings(world)
         self._loaned = Loaned(world)
+        self._dateless: dict[Dateless, Rank] = {}
 
     def most(self, like: Like) -> int:
         """GPUs that could be there now at most for waiting Runs that are alike: who needs more sleeps on."""
@@ -99,7 +111,8 @@ class Chances:
             return False
         if shape.allow_opportunistic and flavor.free + flavor.spare_slots >= shape.min:
             return False
-        if (state.undated and world.provisional) or self._half_paid(flavor) or hopeful(world, state):
+        hopes = hopeful(world, state) and not self.hopeless(state)
+        if (state.undated and world.provisional) or self._half_paid(flavor) or hopes:
             return False
         size = shape.pod_size(flavor.biggest_node)
         if self._fits(state, shape, self._kind(state, shape, flavor, size)):
@@ -123,6 +136,20 @@ class Chances:
             return True
         size = shape.pod_size(flavor.biggest_node)
         return self._lent_by(state) > 0 and self._returns_enough(state, shape, flavor, size)
+
+    # Dates of those who are promised something without one
+
+    def hopeless(self, state: RunState) -> bool:
+        """Whether none was found for another like it, for whom money is kept before it (C12)."""
+        promise = state.promise
+        if promise is None or state.gang or state.quotas:
+            return False
+        first = self._dateless.get(dateless(state))
+        return first is not None and first < promise.rank
+
+    def note_hopeless(self, state: RunState) -> None:
+        if state.promise is not None:
+            self._dateless.setdefault(dateless(state), state.promise.rank)
 
     def _tells_of(self, state: RunState) -> bool:
         """Whether bounds hold: it is not due, and no provisional work would go for it."""

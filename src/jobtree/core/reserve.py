@@ -160,10 +160,11 @@ def move(trial: Trial, state: RunState, before: Promise, after: Promise, reason:
     return after
 
 
-def find_date(trial: Trial, state: RunState, size: int) -> None:
+def find_date(trial: Trial, state: RunState, size: int) -> bool:
     """Something new is known: perhaps a promise without a date gets one, behind all that have one (R9).
 
     A date that does not stand once it is promised is none: else it would be found and lost again for ever.
+    Returns whether there is any.
     """
     world, before, mark = trial.world, state.promise, trial.mark()
     assert before is not None
@@ -175,6 +176,7 @@ def find_date(trial: Trial, state: RunState, size: int) -> None:
         trial.act("Move", state, world.now, Why(Reason.RESERVED, before.name), promise=after)
         if broken(world, state) is not None:
             trial.rollback(mark)
+    return after.at is not None
 
 
 def behind_all(world: World, party: Sequence[RunState], promises: Sequence[Promise]) -> list[Promise]:

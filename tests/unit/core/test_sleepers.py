@@ -11,9 +11,11 @@ import pytest
 
 from benchmarks.replay_speed import made_up_trace
 from jobtree.api.quantities import HOUR, SECOND
+from jobtree.core import admit
 from jobtree.core import plan as planning
 from jobtree.core.admit import consider
 from jobtree.core.chances import Chances
+from jobtree.core.reserve import find_date
 from jobtree.core.runs import RunState
 from jobtree.replay.ground import made_up, made_up_budgets
 from jobtree.replay.jobtree_policy import Jobtree
@@ -121,3 +123,14 @@ def test_four_times_as_many_who_wait_are_not_asked_four_times_as_often() -> None
         asked.append(len(turns.asked))
     few, many = asked
     assert many <= 2 * few, f"{few} were asked, then {many}"
+
+
+def test_of_many_alike_without_a_date_only_the_first_looks_for_one() -> None:
+    lab = Lab(nodes("nv-a", 4), budget("a", 16))
+    lab.submit(run("first", "a", 8), run("second", "a", 8))
+    lab.submit(*(run(f"w{number:02}", "a", 8, at=number + 1) for number in range(20)))
+    assert {lab.promised_at(f"w{number:02}") for number in range(20)} == {None}
+    with patch.object(admit, "find_date", wraps=find_date) as looks:
+        lab.finish("first")
+    assert lab["w00"].phase == "Running"
+    assert looks.call_count == 1
