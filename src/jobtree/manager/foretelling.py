@@ -38,7 +38,8 @@ from jobtree.voice.threats import Threats
 BUSY_MS = 2_000  # how often all are told anew while gangs start and end all the time
 CALM_MS = 500  # since the last decision: more may be on the way
 TOLD_AT_REST = 200  # in one step
-TOLD_BESIDE = 25  # a second, and in one step, while much is decided
+TOLD_BESIDE = 25  # in one step, while much is decided
+TOLD_A_SECOND = 5  # on average, meanwhile
 
 Promised = list[tuple[RunState, Promise]]
 
@@ -192,13 +193,13 @@ class Foretelling:
             self._anew.discard(key)
             self._round.pop(key, None)
         if not calm:
-            begun = max(self._paced_to, self._world.now - SECOND)
-            self._paced_to = begun + len(due) * SECOND // TOLD_BESIDE
+            begun = max(self._paced_to, self._world.now - TOLD_BESIDE * SECOND // TOLD_A_SECOND)
+            self._paced_to = begun + len(due) * SECOND // TOLD_A_SECOND
         return writes
 
     def _paced(self) -> int:
-        """How many are told while much is decided: all, if they are few, else as many as a second allows."""
-        allowed = min(TOLD_BESIDE, (self._world.now - self._paced_to) * TOLD_BESIDE // SECOND)
+        """How many are told while much is decided: all, if they are few, else as many as the pace allows."""
+        allowed = min(TOLD_BESIDE, (self._world.now - self._paced_to) * TOLD_A_SECOND // SECOND)
         return allowed if allowed >= min(TOLD_BESIDE, len(self._anew)) else 0
 
     def _foreseen(self, *, at_rest: bool) -> Expectations | None:

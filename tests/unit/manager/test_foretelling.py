@@ -99,6 +99,7 @@ def test_who_starts_before_its_promise_was_told_needs_no_reservation() -> None:
 
 def test_while_much_is_decided_so_many_are_told_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foretelling, "TOLD_BESIDE", 2)
+    monkeypatch.setattr(foretelling, "TOLD_A_SECOND", 2)
     server = crowd()
     manager = Manager(server)
     told = []
