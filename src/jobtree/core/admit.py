@@ -43,7 +43,7 @@ class Help(Protocol):
         """What its family uses of the owner's money might."""
 
     def hopeless(self, state: RunState) -> bool:
-        """There is no date for it, since there is none for another like it that was promised more before."""
+        """There is no date for it, since there is none for another like it, for whom money is kept first."""
 
     def note_hopeless(self, state: RunState) -> None:
         """No date was found for this one."""

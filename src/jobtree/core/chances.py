@@ -21,7 +21,7 @@ from jobtree.core.horizon import base_demand, horizon
 from jobtree.core.lease import RunKey
 from jobtree.core.loaned import Lent, Loaned
 from jobtree.core.payers import candidates, payers_of
-from jobtree.core.promise import Rank
+from jobtree.core.promise import Promise, Rank
 from jobtree.core.room import Demand
 from jobtree.core.runs import RunState
 from jobtree.core.shape import Shape
@@ -51,11 +51,9 @@ class Room(msgspec.Struct, frozen=True):
 Dateless = tuple[str, Shape | None, bool, bool]
 
 
-def dateless(state: RunState) -> Dateless:
+def dateless(state: RunState, promise: Promise) -> Dateless:
     """What finding a date depends on, besides who was promised something before."""
-    promise = state.promise
-    put_off = promise is not None and bool(promise.slips)
-    return state.owner, state.shape, promise is not None and bool(promise.funding), put_off
+    return state.owner, state.shape, bool(promise.funding), bool(promise.slips)
 
 
 class Chances:
@@ -144,12 +142,12 @@ class Chances:
         promise = state.promise
         if promise is None or state.gang or state.quotas:
             return False
-        first = self._dateless.get(dateless(state))
+        first = self._dateless.get(dateless(state, promise))
         return first is not None and first < promise.rank
 
     def note_hopeless(self, state: RunState) -> None:
         if state.promise is not None:
-            self._dateless.setdefault(dateless(state), state.promise.rank)
+            self._dateless.setdefault(dateless(state, state.promise), state.promise.rank)
 
     def _tells_of(self, state: RunState) -> bool:
         """Whether bounds hold: it is not due, and no provisional work would go for it."""

@@ -1,10 +1,11 @@
 """Foretelling: what Reservations say of promises, how those end, and who is warned.
 
 There may be thousands of promises, and no decision waits for what people read. So only some are told in one
-step, and while gangs start and end all the time only some a second. First come those that were made or moved,
-the soonest due before others: they are written in the step that decides them unless many are, and whoever
-they threaten is warned then (R11). Of those without a date the last in line come first: they wait longest,
-and a Run that starts before anybody was told of its promise needs no Reservation any more.
+step. First come those that were made or moved, the soonest due before others: they are written in the step
+that decides them unless many are, and whoever they threaten is warned then (R11). While gangs start and end
+all the time only some a second are told of those that are not due soon. Of those without a date the last in
+line come first: they wait longest, and a Run that starts before anybody was told of its promise needs no
+Reservation any more.
 
 When a Run is expected to start depends on all who wait, and what others foresee changes with every decision.
 That is told when nothing is decided, and while much is, from time to time.
@@ -63,6 +64,7 @@ class Foretelling:
         self._intake = intake
         self._ended: list[ReservationWrite] = []
         self._anew: set[RunKey] = set()  # whose promise was made or moved, and is not yet written
+        self._soon: set[RunKey] = set()  # of these, who is due soon, as far as it was noticed
         self._acted: set[RunKey] = set()  # who something was done to since some were last told
         self._reserving: dict[RunKey, Action] = {}  # what is to be said of these then, by Run
         self._round: dict[RunKey, None] = {}  # who is still to be told of those that all are
@@ -221,12 +223,20 @@ class Foretelling:
         All of Runs that have started already are: what these hold depends on them. With one stage go all that
         start together with it.
         """
-        acted, self._acted = self._acted & self._anew, set()
-        states = self._still_promised(acted)
-        chosen = [one for one in states if one.leases]
+        looked_at = self._still_promised(self._anew if most else self._acted & self._anew)
+        self._acted.clear()
+        self._soon |= {one.key for one in looked_at if self._is_due_soon(one)}
+        soon = self._still_promised(self._soon & self._anew)
+        self._soon = {one.key for one in soon}
+        chosen = [one for one in looked_at if one.leases] + nsmallest(TOLD_BESIDE, soon, key=by_date)
         if most:
-            chosen += nsmallest(most, self._still_promised(self._anew), key=by_date)
+            chosen += nsmallest(most, looked_at, key=by_date)
         return list(dict.fromkeys(key for state in chosen for key in state.gang or (state.key,)))
+
+    def _is_due_soon(self, state: RunState) -> bool:
+        """Whether those who might have to give way must be told soon, to have all their notice."""
+        soon = self._world.now + 2 * self._world.policy.max_notice_ms
+        return state.promise is not None and state.promise.begins_before(soon)
 
     def _still_promised(self, runs: set[RunKey]) -> list[RunState]:
         """Those who are there, and are promised something; of the others there is nothing to tell."""

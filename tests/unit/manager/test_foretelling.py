@@ -26,15 +26,15 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foretelling, "TOLD_AT_REST", 2)
 
 
-def crowd(waiting: list[str] = WAITING) -> Server:
-    """One Run that holds all GPUs for an hour, and others that wait for them."""
+def crowd(waiting: list[str] = WAITING, lasts: str = "1h") -> Server:
+    """One Run that holds all GPUs for so long, and others that wait for them."""
     server = Server()
     put_policy(server, TEMPLATE)
     put_nodes(server, "nv-a", 1)
     put_budget(server, "org", 64)
-    put_run(server, "holder", "org", 8, max_duration="1h")
+    put_run(server, "holder", "org", 8, max_duration=lasts)
     for name in waiting:
-        put_run(server, name, "org", 8, max_duration="1h")
+        put_run(server, name, "org", 8, max_duration=lasts)
     return server
 
 
@@ -109,6 +109,15 @@ def test_while_much_is_decided_so_many_are_told_a_second(monkeypatch: pytest.Mon
         told.append(len(states(server)))
         server.now += 250
     assert told == [2, 2, 2, 2, 4]
+
+
+def test_what_is_due_soon_is_told_at_no_pace() -> None:
+    server = crowd(lasts="1m")
+    manager = Manager(server)
+    for told in (1, 2, 3):  # one in a step: each decides something
+        put_run(server, f"x{told}", "org", 8, max_duration="1h")
+        manager.turn()
+        assert sorted(states(server)) == [f"{name}-1" for name in WAITING[:told]]
 
 
 def test_of_those_without_a_date_the_last_in_line_are_told_first() -> None:
