@@ -8,7 +8,7 @@ A declared Run (``maxDuration``) commits what it has not used yet: Σ charge·en
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from jobtree.api.budget import AggregateCap, Envelope
 from jobtree.api.quantities import HOUR, MILLI, parse_time
@@ -158,6 +158,9 @@ class Lapse(NamedTuple):
         return self.charge * (until - self.at) if self.at <= by else 0
 
 
+Noted = TypeVar("Noted", Lapse, Yield)
+
+
 class EnvelopeState:
     """An envelope with its accounts, the caps above it and the leases that it pays for."""
 
@@ -266,22 +269,21 @@ class EnvelopeState:
         found = None
         if at is not None and (known_end is None or at < known_end):
             found = Lapse(at, known_end, lease.charge)
-        if found != self.lapses.get(lease.name):
-            self.forget()
-            if found is None:
-                del self.lapses[lease.name]
-            else:
-                self.lapses[lease.name] = found
+        self._note(self.lapses, lease.name, found)
 
     def note_yield(self, lease: Lease, since: int | None, known_end: int | None = None) -> None:
         """The lease is of a provisional Run that began then. None: it is not."""
         found = None if since is None else Yield(since, known_end, lease.charge)
-        if found != self.yields.get(lease.name):
+        self._note(self.yields, lease.name, found)
+
+    def _note(self, known: dict[str, Noted], lease: str, found: Noted | None) -> None:
+        """Something of a lease on which answers about the envelope depend; None: there is nothing."""
+        if found != known.get(lease):
             self.forget()
             if found is None:
-                del self.yields[lease.name]
+                del known[lease]
             else:
-                self.yields[lease.name] = found
+                known[lease] = found
 
     def memory(self) -> tuple[dict[Rank | None, Any], Any]:
         """What is remembered, before a change that may be taken back."""

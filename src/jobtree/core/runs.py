@@ -204,7 +204,8 @@ class RunState:
 
     def yields_to(self, rank: Rank) -> bool:
         """Whether this Run is provisional and a promise of that rank was made before it started (R6)."""
-        return self.provisional and self.since is not None and rank[0] <= self.since
+        since = self.provisional_since
+        return since is not None and rank[0] <= since
 
     @property
     def lapses_at(self) -> int | None:

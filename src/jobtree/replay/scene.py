@@ -1,5 +1,6 @@
 """All that a replay is given: the jobs, the fleet, the budgets, how jobs behave, which nodes fail when."""
 
+from collections.abc import Callable
 from hashlib import sha256
 
 import msgspec
@@ -35,22 +36,19 @@ class Scene(msgspec.Struct, frozen=True, eq=False):
 
     def granted(self) -> list[int]:
         """GPUs that each team's own budgets give it at once."""
-        by_owner: dict[str, int] = {}
-        for budget in self.budgets:
-            for envelope in budget.spec.envelopes:
-                if envelope.flavor == self.flavor:
-                    owner = budget.spec.owner
-                    by_owner[owner] = by_owner.get(owner, 0) + envelope.concurrency
-        return [by_owner.get(owner, 0) for owner in self.owners]
+        return self._by_team(lambda envelope: envelope.concurrency)
 
     def granted_gpu_time(self, begin: int, end: int) -> list[int]:
         """GPU-milliseconds that each team's own budgets give it between two instants of the trace."""
+        return self._by_team(lambda envelope: self._gives(envelope, begin, end))
+
+    def _by_team(self, gives: Callable[[Envelope], int]) -> list[int]:
+        """The sum of what all envelopes of each team's own budgets give."""
         by_owner: dict[str, int] = {}
         for budget in self.budgets:
-            for envelope in budget.spec.envelopes:
-                if envelope.flavor == self.flavor:
-                    owner = budget.spec.owner
-                    by_owner[owner] = by_owner.get(owner, 0) + self._gives(envelope, begin, end)
+            owner, envelopes = budget.spec.owner, budget.spec.envelopes
+            given = sum(gives(one) for one in envelopes if one.flavor == self.flavor)
+            by_owner[owner] = by_owner.get(owner, 0) + given
         return [by_owner.get(owner, 0) for owner in self.owners]
 
     def _gives(self, envelope: Envelope, begin: int, end: int) -> int:
