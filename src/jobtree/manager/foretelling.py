@@ -41,6 +41,8 @@ CALM_MS = 500  # since the last decision: more may be on the way
 TOLD_AT_REST = 200  # in one step
 TOLD_BESIDE = 25  # in one step, while much is decided
 TOLD_A_SECOND = 5  # on average, meanwhile
+BUSTLE = 64  # gangs that started or ended lately: then much is decided, though nothing was for a moment
+LATELY_MS = 10_000  # after so long each of them counts half
 
 Promised = list[tuple[RunState, Promise]]
 
@@ -55,6 +57,27 @@ class Foretold(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...] = ()
     abandoned: tuple[RunKey, ...] = ()
     proofs: tuple[RunKey, ...] = ()
+
+
+class Bustle:
+    """How many gangs started or ended lately: what they set going goes on for a while on servers and nodes."""
+
+    def __init__(self) -> None:
+        self._count = self._since = 0
+
+    def note(self, now: int) -> None:
+        self._fade(now)
+        self._count += 1
+
+    def ends_at(self, now: int) -> int:
+        """When little of it is left, if nothing more comes."""
+        self._fade(now)
+        return self._since + (self._count // BUSTLE).bit_length() * LATELY_MS if self._count >= BUSTLE else now
+
+    def _fade(self, now: int) -> None:
+        halves = (now - self._since) // LATELY_MS
+        self._count >>= min(halves, self._count.bit_length())
+        self._since += halves * LATELY_MS
 
 
 class Foretelling:
@@ -74,6 +97,7 @@ class Foretelling:
         self._expectations = Expectations(world)
         self._expected_at = self._told_at = 0
         self._acted_at = 0
+        self._bustle = Bustle()
         self._paced_to = 0  # while much is decided, nothing is told before that
         self.is_behind = False  # something changed since all were last told
 
@@ -84,8 +108,18 @@ class Foretelling:
 
     @property
     def goes_on_at(self) -> int:
-        """When the rest is told, if nothing happens before."""
-        return max(self._world.now, self._acted_at + CALM_MS)
+        """When the rest is told, if nothing happens before: at the pace, or all of it once it is calm."""
+        paced = self._paced_to + max(1, self._together) * SECOND // TOLD_A_SECOND
+        return max(self._world.now, self._acted_at + CALM_MS, min(paced, self._calm_at))
+
+    @property
+    def _calm_at(self) -> int:
+        return max(self._acted_at + CALM_MS, self._bustle.ends_at(self._world.now))
+
+    @property
+    def _together(self) -> int:
+        """How many the pace must allow before one of them is told: few are told together."""
+        return min(TOLD_BESIDE, len(self._anew))
 
     def is_unwritten(self, state: RunState, name: str) -> bool:
         """Whether a Reservation is still to be made: nobody speaks of it before."""
@@ -98,6 +132,8 @@ class Foretelling:
         """A promise was made or moved; or it ended without a record: its Reservation says how."""
         promise = action.promise
         self._acted.add(action.run)
+        if action.opens or action.closes:
+            self._bustle.note(self._world.now)
         if action.kind in PROMISING:
             self._anew.add(action.run)
         if action.kind == "Reserve":
@@ -180,7 +216,7 @@ class Foretelling:
         self.is_behind, self._told_at = False, self._world.now
 
     def _tell_some(self, *, at_rest: bool) -> list[ReservationWrite]:
-        calm = self.goes_on_at <= self._world.now
+        calm = self._calm_at <= self._world.now
         most = TOLD_AT_REST if calm else self._paced()
         expectations = self._foreseen(at_rest=at_rest) if self._round and most else None
         due = self._due_anew(most)
@@ -202,7 +238,7 @@ class Foretelling:
     def _paced(self) -> int:
         """How many are told while much is decided: all, if they are few, else as many as the pace allows."""
         allowed = min(TOLD_BESIDE, (self._world.now - self._paced_to) * TOLD_A_SECOND // SECOND)
-        return allowed if allowed >= min(TOLD_BESIDE, len(self._anew)) else 0
+        return allowed if allowed >= self._together else 0
 
     def _foreseen(self, *, at_rest: bool) -> Expectations | None:
         """When Runs are expected, as far as that still stands; it is not asked anew at every decision."""

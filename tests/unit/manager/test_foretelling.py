@@ -111,6 +111,21 @@ def test_while_much_is_decided_so_many_are_told_a_second(monkeypatch: pytest.Mon
     assert told == [2, 2, 2, 2, 4]
 
 
+def test_while_gangs_come_and_go_a_moment_of_silence_is_not_calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foretelling, "BUSTLE", 1)
+    monkeypatch.setattr(foretelling, "TOLD_A_SECOND", 1)
+    server = crowd()
+    manager = Manager(server)
+    begun = server.now
+    for told, after_ms in ((1, 0), (2, 1000), (3, 2000), (5, foretelling.LATELY_MS)):
+        server.now = begun + after_ms
+        manager.turn()
+        assert len(states(server)) == told
+        if told < len(WAITING) - 2:
+            assert manager.model.telling.retells_at() == server.now + 1000
+    assert events(server, "Reserved") == WAITING
+
+
 def test_what_is_due_soon_is_told_at_no_pace() -> None:
     server = crowd(lasts="1m")
     manager = Manager(server)
