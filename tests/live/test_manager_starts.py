@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jobtree.manager.health import NO_POLICY
 from tests.live.control_plane import ControlPlane
 from tests.live.fleet import Fleet
 from tests.live.guarding import may
@@ -168,4 +169,10 @@ def test_a_policy_that_cannot_be_read_is_told_with_its_field(
         wait_until(lambda: manager.said("a ConfigMap cannot be read and is left out"), "it is told")
         assert manager.said("maxNotice")
         starting(plane, fleet).await_running("r", 1)  # by the template of the policy before
-    set_policy(plane)
+    port = free_port()
+    with Manager(plane, kubeconfig, f"--health-address=127.0.0.1:{port}"):
+        waiting = starting(plane, fleet)
+        wait_until(lambda: NO_POLICY in ask(port, "/readyz")[1], "a new one decides nothing by the defaults")
+        assert "maxNotice" in ask(port, "/readyz")[1]
+        set_policy(plane)
+        waiting.await_running("r", 1)

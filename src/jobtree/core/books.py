@@ -187,6 +187,7 @@ class EnvelopeState:
         "selector",
         "spec",
         "start",
+        "undated",
         "yields",
     )
 
@@ -201,6 +202,7 @@ class EnvelopeState:
         self.lapses: dict[str, Lapse] = {}  # of leases on sufferance
         self.yields: dict[str, Yield] = {}  # of leases of provisional Runs
         self.promises: dict[RunKey, Promise] = {}  # that it will pay for
+        self.undated: list[tuple[Rank, RunKey]] = []  # those of them without a date, in order
         self.claims: dict[Rank | None, Any] = {}  # remembered by flow
         self.returns: Any = None  # likewise
         self.gains = 0  # counts what came back to it, or to those that share a cap with it
@@ -254,6 +256,26 @@ class EnvelopeState:
     def forget(self) -> None:
         """A promise changed, or a lease of which the end is known, or one that yields."""
         self.claims = {}
+
+    @property
+    def dated(self) -> list[Promise]:
+        """Promises that it will pay for, and that have a date."""
+        if len(self.undated) == len(self.promises):
+            return []
+        return [promise for promise in self.promises.values() if promise.at is not None]
+
+    def keep(self, promise: Promise) -> None:
+        """It will pay for this promise, in place of any other to that Run."""
+        self.keep_no_more(promise.run)
+        self.promises[promise.run] = promise
+        if promise.at is None:
+            insort(self.undated, (promise.rank, promise.run))
+
+    def keep_no_more(self, run: RunKey) -> None:
+        self.forget()
+        gone = self.promises.pop(run, None)
+        if gone is not None and gone.at is None:
+            del self.undated[bisect_left(self.undated, (gone.rank, run))]
 
     def note_end(self, end: int, charge: int, sign: int) -> None:
         """A lease will end then for certain (with sign −1: it is gone)."""

@@ -51,8 +51,7 @@ class Ceilings:
         """When the first of others' promises on the envelope is due."""
         known = self._dues.get(envelope.key)
         if known is None:
-            dated = ((promise.at, run) for run, promise in envelope.promises.items())
-            first = nsmallest(2, ((at, run) for at, run in dated if at is not None))
+            first = nsmallest(2, ((promise.at or 0, promise.run) for promise in envelope.dated))
             known = self._dues[envelope.key] = [*first, (FOREVER, state.key), (FOREVER, state.key)]
         return known[1][0] if known[0][1] == state.key else known[0][0]
 

@@ -16,7 +16,7 @@ from jobtree.core.domain import Domain
 from jobtree.core.flavor import Flavor
 from jobtree.core.giveway import loans
 from jobtree.core.holds import provisional_notice
-from jobtree.core.hopes import hopeful
+from jobtree.core.hopes import hope_of, hopeful
 from jobtree.core.horizon import base_demand, horizon
 from jobtree.core.lease import RunKey
 from jobtree.core.loaned import Lent, Loaned
@@ -78,6 +78,8 @@ class Chances:
         if world.shaken or flavor.biggest_node != like.biggest_node or self._half_paid(flavor):
             return FOREVER
         payers = payers_of(world, like.owner, like.flavor, like.sponsors).candidates
+        if like.hope is not None and (world.provisional or like.hope != hope_of(world, payers)):
+            return FOREVER
         lent = sum(self._lent_from(one.envelope) for one in payers if one.tier == 0)
         if not like.place:
             return sum(max(0, one.envelope.account.free_charge()) // MILLI for one in payers) + lent

@@ -45,9 +45,7 @@ class Claims:
 
     def __init__(self, envelope: EnvelopeState, returns: Flow, rank: Rank | None) -> None:
         self.promises = [
-            promise
-            for promise in envelope.promises.values()
-            if promise.at is not None and (rank is None or promise.rank <= rank)
+            promise for promise in envelope.dated if rank is None or promise.rank <= rank
         ]
         self.of_others: list[Promise] | None = None  # of Runs that are not the envelope's owner's own
         dated = [

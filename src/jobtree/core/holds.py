@@ -103,22 +103,19 @@ def _undated(envelope: EnvelopeState, own: Promise | None) -> int:
     They are served in the order of their making: a later one keeps nothing from an earlier one, and none of
     them keeps anything from a promise with a date that was made.
     """
-    queues = own is not None and own.at is None
-    found = [
-        promise
-        for promise in envelope.promises.values()
-        if promise.at is None
-        and promise is not own
-        and (not queues or (own is not None and promise.rank < own.rank))
-    ]
-    return charge_on(envelope, min(found, key=lambda promise: promise.rank)) if found else 0
+    first = next((run for _, run in envelope.undated if own is None or run != own.run), None)
+    if first is None:
+        return 0
+    kept = envelope.promises[first]
+    queues_before = own is not None and own.at is None and own.rank < kept.rank
+    return 0 if queues_before else charge_on(envelope, kept)
 
 
 def kept_back(world: "World", state: RunState, envelope: EnvelopeState, at: int) -> int | None:
     """Charge this Run may still take now from an envelope with promises on it; None where there are none."""
-    others = [promise for promise in envelope.promises.values() if promise.run != state.key]
-    if not others:
+    if len(envelope.promises) == (state.key in envelope.promises):
         return None
+    others = (promise for promise in envelope.promises.values() if promise.run != state.key)
     if flows_through(world, state, others, at):
         return None
     return spare_charge(world, envelope, at, state.certain_end(at), state.key, state.standing(at))

@@ -9,7 +9,7 @@ Of the queue only those are asked who are awake, or whom something that came fre
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,8 @@ class Line:
         self._sleepers = Sleepers()
         self._came: set[Order] = set()  # into the queue, since this round of asking began
         self._left: set[Order] = set()
-        self._woken: set[Order] = set()  # since it was last listed who is to be asked
+        self._listed: set[Order] = set()  # who is to be asked in this round, or was
+        self._woken: set[Order] = set()  # since they were last listed
         self._gains: list[int] = []  # of all flavors then
         self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
         self._kept: list[tuple[int, str]] = []  # when money of the flavor may be recalled that was promised
@@ -79,16 +80,29 @@ class Line:
 
     def to_ask(self, most: Callable[[Like], int]) -> list[Order]:
         """Who is to be asked in this round, in order, if at most so many GPUs could be there for each."""
-        flavors = self._world.fleet.flavors.values()
-        self._woken, self._gains = set(), [one.gains for one in flavors]
-        gained = {one.name for one in flavors if one.weighed != one.gains}
-        everyone = (*self._awake, *self._sleepers.roused(most, gained))
-        return sorted([one for one in everyone if one not in self._came])  # most of them in order already
+        self._listed = set()
+        return sorted(self._list(self._awake, most))  # most of them in order already
 
-    def has_grown(self, order: Order) -> bool:
-        """Whether somebody behind that one may be to be asked who was not when it was last listed."""
-        self._woken = {one for one in self._woken if one > order}
-        return bool(self._woken) or self._gains != [one.gains for one in self._world.fleet.flavors.values()]
+    def to_ask_too(self, order: Order, most: Callable[[Like], int]) -> list[Order]:
+        """Who behind that one is to be asked as well, and was not when they were last listed."""
+        woken = [one for one in self._woken if one > order and one in self._awake]
+        if not woken and self._gains == self._gained():
+            self._woken = set()
+            return []
+        return [one for one in self._list(woken, most) if one > order]
+
+    def _list(self, awake: Iterable[Order], most: Callable[[Like], int]) -> list[Order]:
+        """Those of them, and of all who sleep, that were not listed before."""
+        gained = {one.name for one in self._world.fleet.flavors.values() if one.weighed != one.gains}
+        self._woken, self._gains = set(), self._gained()
+        came, listed = self._came, self._listed
+        everyone = (*awake, *self._sleepers.roused(most, gained))
+        found = [one for one in everyone if one not in came and one not in listed]
+        self._listed.update(found)
+        return found
+
+    def _gained(self) -> list[int]:
+        return [one.gains for one in self._world.fleet.flavors.values()]
 
     def still_asked(self, order: Order, most: Callable[[Like], int]) -> bool:
         """Whether one of those who were to be asked is to be asked still."""

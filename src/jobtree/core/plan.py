@@ -7,6 +7,7 @@ creation order, again and again until a pass changes nothing; then growth, with 
 """
 
 from collections import deque
+from heapq import heappop, heappush
 from operator import itemgetter
 
 from jobtree.api.lease import ClosureReason
@@ -283,13 +284,14 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
     seen: dict[RunKey, int] = {}
     changed = True
     while changed:
-        changed, turns = False, deque[Order]()
+        changed, turns, late = False, deque[Order](), list[Order]()
         if world.queue:
             chances = Chances(world)
             world.line.begin_round()
             turns.extend(world.line.to_ask(chances.most))
-        while turns:
-            order = turns.popleft()
+        while turns or late:
+            is_late = late and (not turns or late[0] < turns[0])
+            order = heappop(late) if is_late else turns.popleft()
             state = world.runs[order[1:]]
             flavor = world.fleet.flavor(state.flavor)
             asked = state.queued and seen.get(state.key, state.seen) != flavor.gains
@@ -303,8 +305,8 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
             seen[state.key] = flavor.gains
             if trial.mark() != mark:
                 changed, chances = True, Chances(world)
-                if world.line.has_grown(order):
-                    turns = deque(one for one in world.line.to_ask(chances.most) if one > order)
+                for one in world.line.to_ask_too(order, chances.most):
+                    heappush(late, one)
             if verdict is not None:
                 refused[state.key] = verdict
         mark = trial.mark()

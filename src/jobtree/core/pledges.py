@@ -33,12 +33,8 @@ class Pledge(msgspec.Struct, frozen=True):
 
 def promises_on(envelopes: Iterable[EnvelopeState], run: RunKey, rank: Rank | None) -> list[Promise]:
     """Others' promises with a date on these envelopes, made before that rank (all, without one)."""
-    found = {key: promise for one in envelopes for key, promise in one.promises.items() if key != run}
-    return [
-        promise
-        for promise in found.values()
-        if promise.at is not None and (rank is None or promise.rank < rank)
-    ]
+    found = {promise.run: promise for one in envelopes for promise in one.dated if promise.run != run}
+    return [promise for promise in found.values() if rank is None or promise.rank < rank]
 
 
 def pledges(envelopes: list[EnvelopeState], run: RunKey, rank: Rank | None, *, priced: bool) -> list[Pledge]:

@@ -49,16 +49,16 @@ class Promised:
             horizon.forget_promises()
         for domain in domains:
             domain.needs = {}
-        holders = [domain.promises for domain in domains]
-        for key, _ in promise.funding:
-            if key in self._ledger.envelopes:
-                self._ledger.envelopes[key].forget()
-                holders.append(self._ledger.envelopes[key].promises)
-        for holder in holders:
             if present:
-                holder[promise.run] = promise
+                domain.promises[promise.run] = promise
             else:
-                holder.pop(promise.run, None)
+                domain.promises.pop(promise.run, None)
+        envelopes = self._ledger.envelopes
+        for envelope in [envelopes[key] for key, _ in promise.funding if key in envelopes]:
+            if present:
+                envelope.keep(promise)
+            else:
+                envelope.keep_no_more(promise.run)
         for horizon in horizons:
             horizon.recall_promises()
         if present:

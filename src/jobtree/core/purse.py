@@ -167,9 +167,7 @@ def money_instants(world: World, state: RunState, after: int) -> list[int]:
                 end = world.held[name].known_end
                 if end is not None:
                     found.add(end)
-            for promise in one.promises.values():
-                if promise.end is not None:
-                    found.add(promise.end)
+            found.update(promise.end for promise in one.dated if promise.end is not None)
     for pool in quota_pools(world, state, None):
         found.update(end for end, _, _ in pool.ends if end is not None)
         found.update(promise.end for promise, _ in pool.claims if promise.end is not None)

@@ -1,9 +1,10 @@
 """Waiting Runs that need not be asked until enough GPUs, or enough money, might be there.
 
-Who has a promise with a date and was told what it lacks sleeps among its like: Runs of one owner that lack
-the same, place or money, for pods of one size, in the order of the GPUs that they need at least. What could
-be there at most is told for all of them at once (``Chances.most``), and wakes those who need no more than
-that. Any change of a Run itself wakes it, and it sleeps again only when it has been asked.
+Who has a promise and was told what it lacks sleeps among its like: Runs of one owner that lack the same, place
+or money, for pods of one size, in the order of the GPUs that they need at least. What could be there at most is
+told for all of them at once (``Chances.most``), and wakes those who need no more than that. Whose promise has no
+date is woken too by whatever could bring one (``hopes``). Any change of a Run itself wakes it, and it sleeps
+again only when it has been asked.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -13,7 +14,7 @@ import msgspec
 
 from jobtree.core.promise import Order
 from jobtree.core.reasons import Reason
-from jobtree.core.runs import RunState
+from jobtree.core.runs import Hope, RunState
 
 OF_PLACE = frozenset({Reason.NO_FREE_SLOTS, Reason.GROUP_TOO_LARGE, Reason.HELD})
 
@@ -27,6 +28,7 @@ class Like(msgspec.Struct, frozen=True):
     place: bool  # was told that only place lacks; else money lacks, too
     size: int  # of a pod
     biggest_node: int  # of the flavor, from which the size was found
+    hope: Hope | None  # without a date: what was known when one was last looked for
 
 
 class Sleepers:
@@ -37,7 +39,7 @@ class Sleepers:
     def lay(self, state: RunState, biggest_node: int) -> bool:
         """Let it sleep, if it is a Run that can; whether it does."""
         shape, promise = state.shape, state.promise
-        if shape is None or promise is None or promise.at is None or state.gang or shape.allow_opportunistic:
+        if shape is None or promise is None or state.gang or shape.allow_opportunistic:
             return False
         if not state.waiting or state.verdict is None or state.verdict.phase != "Reserved":
             return False
@@ -48,6 +50,7 @@ class Sleepers:
             place=told_of_place(state),
             size=shape.pod_size(biggest_node),
             biggest_node=biggest_node,
+            hope=state.hoped if promise.at is None else None,
         )
         self._likes[state.order] = (like, shape.min)
         insort(self._needs.setdefault(like, []), (shape.min, state.order))

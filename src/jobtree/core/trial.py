@@ -235,6 +235,6 @@ def behind(world: World, lease: Lease) -> Iterator[RunKey]:
     end = FOREVER if held is None or held.known_end is None else held.known_end
     paid_until = end if envelope.by_charge_alone and lease.class_ != "Borrowed" else FOREVER
     for one in envelope.kin:
-        yield from (run for run, promise in one.promises.items() if promise.begins_before(paid_until))
+        yield from (promise.run for promise in one.dated if promise.begins_before(paid_until))
     for domain in {nodes[node].domain for node, _ in lease.slots if node in nodes}:
         yield from (run for run, promise in domain.promises.items() if promise.begins_before(end))

@@ -79,16 +79,18 @@ def first_around(  # noqa: PLR0913, PLR0917  one question with its circumstances
 ) -> int | None:
     """The first instant at which so many pods fit beside all visits that they would meet within the span."""
     times, pods = room
-    later = sorted({one.end for one in visits if at < one.end < FOREVER})
+    enough = bisect_left(pods, needed)  # what fits, visits apart, only grows
+    if enough == len(pods):
+        return None
+    at = max(at, times[enough])
+    later = (one.end for one in visits[bisect_right(visits, (at, FOREVER)) :] if one.end < FOREVER)
     for instant in merge([at], times[bisect_right(times, at) :], later):
         if instant >= before:
             return None
         have = pods[bisect_right(times, instant) - 1]
-        if have < needed:
-            continue
-        for one in visits:
-            if one.end > instant and one.start < instant + span:
-                have -= -(-one.gpus // size)
+        for _, start, gpus in visits[bisect_right(visits, (instant, FOREVER)) :]:
+            if start < instant + span:
+                have -= -(-gpus // size)
                 if have < needed:
                     break
         else:

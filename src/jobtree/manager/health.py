@@ -14,12 +14,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from jobtree.kube.installed import WEBHOOK_SECRET
 from jobtree.kube.watch import Watch
 from jobtree.manager.archivepages import ArchivePages
-from jobtree.manager.metrics import CERTIFICATE, SILENCE, Metrics
+from jobtree.manager.metrics import CERTIFICATE, SILENCE, UNREADABLE, Metrics
 from jobtree.manager.view import NEEDED, View
 from jobtree.manager.webhook.service import Webhook
 
 STALE_SECONDS = 90.0
 STUCK_SECONDS = 60.0
+NO_POLICY = "the policy cannot be read, and nothing is decided until it is mended"
 
 
 class Health:
@@ -47,6 +48,8 @@ class Health:
     def unreadiness(self) -> list[str]:
         """Everything that keeps this process from being ready."""
         found = [f"{resource.plural} have not been seen yet" for resource in self._view.unseen]
+        if self._view.unread_policy:
+            found.append(f"{NO_POLICY}: {self._view.unread_policy}")
         for watch in self.watches:
             if watch.resource not in NEEDED:
                 continue
@@ -80,6 +83,8 @@ class Health:
     async def _metrics(self, _: web.Request) -> web.Response:
         for watch in self.watches:
             self.metrics.set_to(SILENCE, watch.silent_seconds(), watch.resource.plural)
+        for resource, (store, _) in self._view.by_resource().items():
+            self.metrics.set_to(UNREADABLE, len(store.unreadable), resource.plural)
         left = self.webhook.certificate_seconds() if self.webhook is not None else None
         if left is not None:
             self.metrics.set_to(CERTIFICATE, left, WEBHOOK_SECRET)

@@ -23,7 +23,6 @@ from jobtree.manager.health import Health
 from jobtree.manager.herald import Herald
 from jobtree.manager.keeper import Keeper
 from jobtree.manager.log import Log
-from jobtree.manager.metrics import UNREADABLE
 from jobtree.manager.misfits import Misfits
 from jobtree.manager.model import Model
 from jobtree.manager.steps import Deed, Step
@@ -126,7 +125,6 @@ class Loop:
         self._herald.tell((*step.notes, *self._keeper.notes()))
         self._herald.cordon(step.cordons, now_ms())
         self._listener.listen(self._model.world.policy.beacon, step.rounds)
-        self._metrics.set_to(UNREADABLE, len(self._view.runs.unreadable))
         await self._misfits.tell(now_ms())
         if self.archivist is not None:
             await self._file(self.archivist)

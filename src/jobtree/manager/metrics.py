@@ -93,7 +93,7 @@ PROMISE_ERROR = Metric(
 FORECAST = Metric(
     "jobtree_forecast_latency_seconds",
     "histogram",
-    "Time to bring the forecasts of all Reservations up to date, after something changed.",
+    "Time to bring forecasts of Reservations up to date in one step: all of them, or some while many wait.",
     buckets=WORK,
 )
 PLAN = Metric(
@@ -154,9 +154,10 @@ VIOLATIONS = Metric(
     ("invariant",),
 )
 UNREADABLE = Metric(
-    "jobtree_runs_unreadable",
+    "jobtree_unreadable",
     "gauge",
-    "Runs that are there and cannot be read: their status says why.",
+    "Objects of a kind that are there and cannot be read: the log says why, and the status of Runs.",
+    ("resource",),
 )
 LEADING = Metric("jobtree_leading", "gauge", "1 in the manager that plans, 0 in one that stands by.")
 SILENCE = Metric(

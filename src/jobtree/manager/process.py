@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from jobtree.archive.directory import Directory
@@ -19,6 +19,7 @@ from jobtree.kube.follow import Follow
 from jobtree.kube.gate import Gate
 from jobtree.kube.leader import Leader, News, Post, leader_client
 from jobtree.kube.pooled_http import PooledTransport
+from jobtree.kube.resources import CONFIG_MAPS
 from jobtree.kube.store import Unreadable
 from jobtree.kube.watch import Watch
 from jobtree.kube.writes import Writer
@@ -136,8 +137,8 @@ class Process:
         await loop.run()
 
     async def _await_view(self, view: View, health: Health) -> None:
-        """Until all that planning needs has been listed; what stands in the way is told once."""
-        while view.unseen:
+        """Until all that planning needs has been listed, and the policy; what stands in the way is told once."""
+        while view.unseen or lacks_policy(view, health.watches):
             health.turned()
             for watch in health.watches:
                 self._complain(watch)
@@ -225,3 +226,14 @@ class Process:
     def _after_write(self, count: int) -> None:
         if self._settings.stop_after_writes and count >= self._settings.stop_after_writes:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lacks_policy(view: View, watches: Iterable[Watch]) -> bool:
+    """Whether the policy may still come, or must be mended first: what was decided by another stays decided.
+
+    Where it is not ours to read, the defaults hold.
+    """
+    watched = next(one for one in watches if one.resource is CONFIG_MAPS)
+    if isinstance(watched.trouble, StatusError) and watched.trouble.code == FORBIDDEN:
+        return False
+    return not view.policy.synced or bool(view.unread_policy)

@@ -1,6 +1,7 @@
 """What the manager sees of the cluster: one store for each kind, and what changed since it last looked.
 
 Planning needs all of ``NEEDED``; the policy may be missing, or not be ours to read: then the defaults hold.
+One that is there and cannot be read leaves the one before in force; where there was none, nothing is planned.
 """
 
 from collections.abc import Callable
@@ -76,6 +77,11 @@ class View:
         """Kinds that planning needs and that have not been listed yet."""
         stores = self.by_resource()
         return [resource for resource in NEEDED if not stores[resource][0].synced]
+
+    @property
+    def unread_policy(self) -> str:
+        """Why there is no policy to plan by, though there is one; empty where one was read, or there is none."""
+        return "" if len(self.policy) else next((one.why for one in self.policy.unreadable.values()), "")
 
     def drain(self) -> Changes:
         return Changes(

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 
+import msgspec
 from aiohttp import ClientSession
 
 from jobtree.core.check import Violation
@@ -10,7 +11,7 @@ from jobtree.kube.errors import StatusError
 from jobtree.kube.follow import Follow
 from jobtree.kube.resources import CONFIG_MAPS, NODES
 from jobtree.kube.watch import Watch
-from jobtree.manager.health import STALE_SECONDS, STUCK_SECONDS, Health
+from jobtree.manager.health import NO_POLICY, STALE_SECONDS, STUCK_SECONDS, Health
 from jobtree.manager.metrics import Metrics
 from jobtree.manager.view import View
 
@@ -60,6 +61,30 @@ def test_trouble_with_a_needed_kind_is_told_and_with_the_policy_is_not() -> None
     for one in health.watches:
         one.trouble = StatusError(403, "Forbidden", "you may not")
     assert health.unreadiness() == ["nodes: you may not"]
+
+
+def policy(text: str, version: str) -> bytes:
+    """A ConfigMap with that policy."""
+    metadata = {"uid": "p", "name": "jobtree-policy", "namespace": "ns", "resourceVersion": version}
+    return msgspec.json.encode({"metadata": metadata, "data": {"policy.yaml": text}})
+
+
+def test_a_policy_that_was_never_readable_makes_it_unready_and_the_one_before_holds_on() -> None:
+    view = seen_view()
+    health = Health(view, Metrics())
+    view.policy.upsert(policy("maxNotice: soon\n", "1"))
+    (told,) = health.unreadiness()
+    assert told.startswith(NO_POLICY)
+    assert "maxNotice" in told
+    ((_, page),) = asyncio.run(served(health, "metrics"))
+    assert 'jobtree_unreadable{resource="configmaps"} 1.0' in page
+    assert 'jobtree_unreadable{resource="runs"} 0.0' in page
+    view.policy.upsert(policy("maxNotice: 20m\n", "2"))
+    assert health.unreadiness() == []
+    view.policy.upsert(policy("maxNotice: soon\n", "3"))
+    assert health.unreadiness() == []
+    ((_, page),) = asyncio.run(served(health, "metrics"))
+    assert 'jobtree_unreadable{resource="configmaps"} 1.0' in page
 
 
 def test_a_decision_that_could_not_be_written_makes_it_unready() -> None:
