@@ -16,16 +16,16 @@ from jobtree.core.domain import Domain
 from jobtree.core.flavor import Flavor
 from jobtree.core.giveway import loans
 from jobtree.core.holds import provisional_notice
-from jobtree.core.hopes import hope_of, hopeful
+from jobtree.core.hopes import hopeful
 from jobtree.core.horizon import base_demand, horizon
 from jobtree.core.lease import RunKey
 from jobtree.core.loaned import Lent, Loaned
 from jobtree.core.payers import candidates, payers_of
-from jobtree.core.promise import Promise, Rank
+from jobtree.core.promise import Rank
 from jobtree.core.room import Demand
 from jobtree.core.runs import RunState
 from jobtree.core.shape import Shape
-from jobtree.core.sleepers import Like, told_of_place
+from jobtree.core.sleepers import Dateless, Like, dateless, told_of_place
 from jobtree.core.sureties import Sureties
 from jobtree.core.world import World
 
@@ -46,14 +46,6 @@ class Room(msgspec.Struct, frozen=True):
 
     together: int
     alone: int
-
-
-Dateless = tuple[str, Shape | None, bool, bool]
-
-
-def dateless(state: RunState, promise: Promise) -> Dateless:
-    """What finding a date depends on, besides who was promised something before."""
-    return state.owner, state.shape, bool(promise.funding), bool(promise.slips)
 
 
 class Chances:
@@ -77,9 +69,9 @@ class Chances:
         world, flavor = self._world, self._world.fleet.flavor(like.flavor)
         if world.shaken or flavor.biggest_node != like.biggest_node or self._half_paid(flavor):
             return FOREVER
-        payers = payers_of(world, like.owner, like.flavor, like.sponsors).candidates
-        if like.hope is not None and (world.provisional or like.hope != hope_of(world, payers)):
+        if like.dateless is not None and world.provisional:
             return FOREVER
+        payers = payers_of(world, like.owner, like.flavor, like.sponsors).candidates
         lent = sum(self._lent_from(one.envelope) for one in payers if one.tier == 0)
         if not like.place:
             return sum(max(0, one.envelope.account.free_charge()) // MILLI for one in payers) + lent

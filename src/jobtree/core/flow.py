@@ -44,9 +44,7 @@ class Claims:
     __slots__ = ("_begun", "_ended", "_levels", "_returns", "_yielded", "of_others", "promises", "starts")
 
     def __init__(self, envelope: EnvelopeState, returns: Flow, rank: Rank | None) -> None:
-        self.promises = [
-            promise for promise in envelope.dated if rank is None or promise.rank <= rank
-        ]
+        self.promises = [promise for promise in envelope.dated if rank is None or promise.rank <= rank]
         self.of_others: list[Promise] | None = None  # of Runs that are not the envelope's owner's own
         dated = [
             (one.at or 0, FOREVER if one.end is None else one.end, charge_on(envelope, one))

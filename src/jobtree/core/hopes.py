@@ -8,20 +8,19 @@ looked remembers the counts.
 
 from typing import TYPE_CHECKING
 
-from jobtree.core.payers import Candidates, candidates
+from jobtree.core.payers import candidates
 from jobtree.core.runs import Hope, RunState
 
 if TYPE_CHECKING:
     from jobtree.core.world import World
 
 
-def hope_of(world: "World", payers: Candidates) -> Hope:
-    """The counts of all that could bring a date to a Run with these payers."""
-    return (world.hopes, sum([one.envelope.gains for one in payers]))
+def hope_of(world: "World", state: RunState) -> Hope:
+    """The counts of all that could bring the Run a date."""
+    return (world.hopes, sum([one.envelope.gains for one in candidates(world, state)]))
 
 
 def hopeful(world: "World", state: RunState) -> bool:
     """Whether the Run is promised something without a date, and something new could bring one."""
     promise = state.promise
-    undated = promise is not None and promise.at is None
-    return undated and state.hoped != hope_of(world, candidates(world, state))
+    return promise is not None and promise.at is None and state.hoped != hope_of(world, state)

@@ -19,7 +19,7 @@ from jobtree.core.lease import RunKey
 from jobtree.core.promise import Order
 from jobtree.core.runs import RunState
 from jobtree.core.seats import reseat
-from jobtree.core.sleepers import Like, Sleepers
+from jobtree.core.sleepers import Like, Roused, Sleepers
 
 if TYPE_CHECKING:
     from jobtree.core.world import World
@@ -34,6 +34,7 @@ class Line:
         self._came: set[Order] = set()  # into the queue, since this round of asking began
         self._left: set[Order] = set()
         self._listed: set[Order] = set()  # who is to be asked in this round, or was
+        self._roused: Roused = {}  # of those, who slept
         self._woken: set[Order] = set()  # since they were last listed
         self._gains: list[int] = []  # of all flavors then
         self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
@@ -80,7 +81,7 @@ class Line:
 
     def to_ask(self, most: Callable[[Like], int]) -> list[Order]:
         """Who is to be asked in this round, in order, if at most so many GPUs could be there for each."""
-        self._listed = set()
+        self._listed, self._roused = set(), {}
         return sorted(self._list(self._awake, most))  # most of them in order already
 
     def to_ask_too(self, order: Order, most: Callable[[Like], int]) -> list[Order]:
@@ -96,7 +97,7 @@ class Line:
         gained = {one.name for one in self._world.fleet.flavors.values() if one.weighed != one.gains}
         self._woken, self._gains = set(), self._gained()
         came, listed = self._came, self._listed
-        everyone = (*awake, *self._sleepers.roused(most, gained))
+        everyone = (*awake, *self._sleepers.roused(most, gained, self._roused))
         found = [one for one in everyone if one not in came and one not in listed]
         self._listed.update(found)
         return found

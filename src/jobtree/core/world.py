@@ -31,7 +31,6 @@ from jobtree.core.kinship import Kinship
 from jobtree.core.lease import Lease, RunKey
 from jobtree.core.ledger import Ledger
 from jobtree.core.line import Line
-from jobtree.core.payers import candidates
 from jobtree.core.promise import Promise
 from jobtree.core.promised import Promised
 from jobtree.core.roster import Roster
@@ -251,8 +250,7 @@ class World:
             state = self.runs.get(key)
             if state is not None and state.shape is not None:
                 state.seen = self.fleet.flavor(state.shape.flavor).gains
-                undated = state.promise is not None and state.promise.at is None
-                state.hoped = hope_of(self, candidates(self, state)) if undated else None
+                state.hoped = hope_of(self, state) if state.promise and state.promise.at is None else None
                 self.line.lay_to_rest(state)
 
     def apply(self, action: Action) -> None:

@@ -60,7 +60,7 @@ class Foretold(msgspec.Struct, frozen=True):
 
 
 class Bustle:
-    """How many gangs started or ended lately: what they set going goes on for a while on servers and nodes."""
+    """How many gangs started or ended lately: what that sets going on servers and nodes lasts a while."""
 
     def __init__(self) -> None:
         self._count = self._since = 0
@@ -72,7 +72,8 @@ class Bustle:
     def ends_at(self, now: int) -> int:
         """When little of it is left, if nothing more comes."""
         self._fade(now)
-        return self._since + (self._count // BUSTLE).bit_length() * LATELY_MS if self._count >= BUSTLE else now
+        halves = (self._count // BUSTLE).bit_length()
+        return self._since + halves * LATELY_MS if halves else now
 
     def _fade(self, now: int) -> None:
         halves = (now - self._since) // LATELY_MS

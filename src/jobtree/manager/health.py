@@ -83,8 +83,8 @@ class Health:
     async def _metrics(self, _: web.Request) -> web.Response:
         for watch in self.watches:
             self.metrics.set_to(SILENCE, watch.silent_seconds(), watch.resource.plural)
-        for resource, (store, _) in self._view.by_resource().items():
-            self.metrics.set_to(UNREADABLE, len(store.unreadable), resource.plural)
+        for resource, found in self._view.by_resource().items():
+            self.metrics.set_to(UNREADABLE, len(found[0].unreadable), resource.plural)
         left = self.webhook.certificate_seconds() if self.webhook is not None else None
         if left is not None:
             self.metrics.set_to(CERTIFICATE, left, WEBHOOK_SECRET)

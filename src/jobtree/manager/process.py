@@ -137,7 +137,7 @@ class Process:
         await loop.run()
 
     async def _await_view(self, view: View, health: Health) -> None:
-        """Until all that planning needs has been listed, and the policy; what stands in the way is told once."""
+        """Until all that planning needs is listed, and the policy; what stands in the way is told once."""
         while view.unseen or lacks_policy(view, health.watches):
             health.turned()
             for watch in health.watches:

@@ -80,7 +80,7 @@ class View:
 
     @property
     def unread_policy(self) -> str:
-        """Why there is no policy to plan by, though there is one; empty where one was read, or there is none."""
+        """Why the policy that is there cannot be planned by; empty where one was read, or there is none."""
         return "" if len(self.policy) else next((one.why for one in self.policy.unreadable.values()), "")
 
     def drain(self) -> Changes:

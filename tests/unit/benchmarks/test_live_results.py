@@ -32,7 +32,7 @@ def test_rounds_count_by_how_long_they_took() -> None:
 
 def test_beside_kube_scheduler_stands_how_much_faster_the_server_lets_anybody_be() -> None:
     seen, native = Seen(gangs=30, pods=480, seconds=2.0, writes={}), Seen(10, 160, 2.0, {})
-    times = times_native(seen, native, raw_gangs=20.0)
+    times = times_native("times kube-scheduler", seen, native, 20.0, Bar(5))
     assert (times.value, times.raw, times.verdict) == (3.0, 4.0, "MISS"), "the bar stays where it is"
 
 
