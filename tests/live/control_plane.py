@@ -39,6 +39,7 @@ ADMIN = "admin"
 START_SECONDS = 90
 PROBE_SECONDS = 3
 STOP_SECONDS = 20
+GARBAGE = {"GOGC": "400", "GOMEMLIMIT": "3GiB"}  # of Go programs: two cores have less time than memory
 KUBECTL_SECONDS = 180
 PORT_ATTEMPTS = 3
 
@@ -143,7 +144,7 @@ class ControlPlane:
 
     def start(self, name: str, *flags: str) -> Server:
         """Starts another program of the control plane; it is stopped with the rest, before what it needs."""
-        return self.launch(name, [find(name), *flags])
+        return self.launch(name, [find(name), *flags], os.environ | GARBAGE)
 
     def launch(
         self,

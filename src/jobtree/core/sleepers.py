@@ -66,6 +66,8 @@ class Sleepers:
             return False
         if not state.waiting or state.verdict is None or state.verdict.phase != "Reserved":
             return False
+        if promise.at is None and state.quotas:
+            return False  # what a tree may still use is not the same for all
         like = Like(
             flavor=shape.flavor,
             owner=state.owner,
