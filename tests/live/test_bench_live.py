@@ -30,6 +30,8 @@ def test_gangs() -> None:
         assert times.value == ratio
         assert times.raw is not None
         assert times.raw > 0
+        lifted = figures["the same without its limit on requests"].value
+        assert figures["times that"].value == figures["gangs per second"].value / lifted
         assert figures["share of raw pods"].value > 0
     assert rows["3 gangs of 8 GPUs, 40 nodes"]["share of raw writes"].value > 0
     # Run, commit, lease, pod and event; budgets are told once for all, and sometimes later.

@@ -34,7 +34,7 @@ class Line:
         self._came: set[Order] = set()  # into the queue, since this round of asking began
         self._left: set[Order] = set()
         self._listed: set[Order] = set()  # who is to be asked in this round, or was
-        self._roused: Roused = {}  # of those, who slept
+        self._roused: Roused = {}  # up to how many GPUs those who slept were listed, by like
         self._woken: set[Order] = set()  # since they were last listed
         self._gains: list[int] = []  # of all flavors then
         self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may

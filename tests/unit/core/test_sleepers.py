@@ -20,7 +20,7 @@ from jobtree.core.runs import RunState
 from jobtree.replay.ground import made_up, made_up_budgets
 from jobtree.replay.jobtree_policy import Jobtree
 from jobtree.replay.scene import Scene
-from tests.unit.core.build import budget, nodes, run
+from tests.unit.core.build import H100, budget, nodes, run, tree
 from tests.unit.core.lab import Lab
 
 A100 = "A100-40GB"
@@ -99,6 +99,18 @@ def test_of_those_without_a_date_only_the_first_is_asked_until_money_of_their_ow
         assert set(turns.looked_at) == {"w0"}
     lab.finish("c1")
     assert lab.phase("w0") == "Running"
+
+
+def test_stages_under_a_quota_are_asked_each_by_itself() -> None:
+    """What their tree may still use decides, too: one of them tells nothing of the others."""
+    lab = Lab(nodes("nv-a", 2), budget("org:c", 16))
+    lab.submit(*(run(f"c{number}", "org:c", 8) for number in range(2)))
+    stages = [{"name": "s", "resources": {"gpuType": H100, "totalGPUs": 16}}]
+    lab.submit(*(tree(f"t{number}", "org:c", stages, quota={"maxGPUs": 16}) for number in range(3)))
+    lab.advance(HOUR)
+    with counted() as turns:
+        lab.finish("c0")
+    assert set(turns.looked_at) == {"t0-s", "t1-s", "t2-s"}
 
 
 def test_who_needs_no_more_than_came_free_is_asked() -> None:
