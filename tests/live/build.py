@@ -6,11 +6,11 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from tests.live.progress import CommandFailedError, run
-from tests.live.recipes import GO_VERSION, RECIPES, Module, wrapper_go_mod
+from tests.live.recipes import AMENDED, GO_VERSION, RECIPES, Amendment, Module, wrapper_go_mod
 
 BUILD_SECONDS = 45 * 60
 
@@ -22,7 +22,9 @@ class MissingProgramError(RuntimeError):
 def build(module: Module, targets: Mapping[str, Path], directory: Path) -> None:
     """Builds each program of ``targets`` and puts it where it says, below ``directory``."""
     _require_go(targets)
-    wrapper = _wrapper(directory / "src", module, targets)
+    wrapper = directory / "src"
+    wrapper.mkdir(exist_ok=True)
+    _fill(wrapper, module, targets)
     flags = " ".join(["-s -w", *(f"-X {variable}={value}" for variable, value in module.stamps)])
     # -mod=mod lets Go fill in the wrapper's go.mod and go.sum as it resolves the module's imports.
     command = ["build", "-mod=mod", "-trimpath", "-buildvcs=false", "-ldflags", flags]
@@ -55,17 +57,27 @@ def _require_go(names: Mapping[str, Path]) -> None:
         raise MissingProgramError(f"Go is too old: {version or 'of an unknown version'}. {advice}")
 
 
-def _wrapper(directory: Path, module: Module, names: Mapping[str, Path]) -> Path:
-    directory.mkdir(exist_ok=True)
+def _fill(wrapper: Path, module: Module, names: Collection[str]) -> None:
     doing = f"fetching {module.path} {module.version}"
-    answer = _go(["mod", "download", "-json", f"{module.path}@{module.version}"], directory, doing)
-    own_go_mod = Path(json.loads(answer)["GoMod"]).read_text()
-    (directory / "go.mod").write_text(wrapper_go_mod(module, own_go_mod))
+    answer = _go(["mod", "download", "-json", f"{module.path}@{module.version}"], wrapper, doing)
+    fetched = json.loads(answer)
+    amendments = [change for name in names for change in RECIPES[name].amendments]
+    if amendments:
+        _amend(wrapper / AMENDED, Path(fetched["Dir"]), amendments)
+    own_go_mod = Path(fetched["GoMod"]).read_text()
+    (wrapper / "go.mod").write_text(wrapper_go_mod(module, own_go_mod, amended=bool(amendments)))
     for name in names:
         if source := RECIPES[name].source:
-            (directory / name).mkdir(exist_ok=True)
-            shutil.copy(source, directory / name / "main.go")
-    return directory
+            (wrapper / name).mkdir(exist_ok=True)
+            shutil.copy(source, wrapper / name / "main.go")
+
+
+def _amend(copy: Path, fetched: Path, amendments: Collection[Amendment]) -> None:
+    """Copies the module, for it is not ours to change where it is, and makes the amendments there."""
+    shutil.copytree(fetched, copy, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    for change in amendments:
+        file = copy / change.file
+        file.write_text(change.applied_to(file.read_text()))
 
 
 def _go(arguments: list[str], directory: Path, doing: str) -> str:

@@ -39,7 +39,8 @@ ADMIN = "admin"
 START_SECONDS = 90
 PROBE_SECONDS = 3
 STOP_SECONDS = 20
-GARBAGE = {"GOGC": "400", "GOMEMLIMIT": "3GiB"}  # of Go programs: two cores have less time than memory
+MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+GARBAGE = {"GOGC": "400", "GOMEMLIMIT": str(MEMORY_BYTES // 3)}  # of Go programs: time is short, not memory
 KUBECTL_SECONDS = 180
 PORT_ATTEMPTS = 3
 

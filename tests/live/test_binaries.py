@@ -13,16 +13,17 @@ from pathlib import Path
 import pytest
 
 from tests.live.binaries import MissingProgramError, cache_directory, find, find_all
-from tests.live.recipes import ETCD, KUBERNETES, RECIPES, Module, wrapper_go_mod
+from tests.live.recipes import ETCD, KUBERNETES, KWOK, RECIPES, Module, wrapper_go_mod
 
 ROOT = Path(__file__).parents[2]
 TOOLS = "/usr/bin:/bin"
+KWOK_CHANGES = RECIPES["kwok"].amendments
 
 GO = """#!/bin/sh
 echo "$@" >> {log}
 case "$1" in
   env) printf '%s\\n' {version} {toolchain} ;;
-  mod) echo '{{"GoMod": "{go_mod}"}}' ;;
+  mod) echo '{{"GoMod": "{go_mod}", "Dir": "{sources}"}}' ;;
   build)
     while [ "$1" != -o ]; do shift; done
     into="$2"; shift 2; sleep 0.3
@@ -53,7 +54,19 @@ def stand_in_go(directory: Path, version: str = "go1.26.0", toolchain: str = "lo
     log = directory / "go.log"
     (directory / "own.mod").write_text("module k8s.io/kubernetes\n")
     go = directory / "bin" / "go"
-    go.write_text(GO.format(log=log, version=version, toolchain=toolchain, go_mod=directory / "own.mod"))
+    for change in KWOK_CHANGES:
+        source = directory / "module" / change.file
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(f"func watch() {{ {change.was} }}")
+    go.write_text(
+        GO.format(
+            log=log,
+            version=version,
+            toolchain=toolchain,
+            go_mod=directory / "own.mod",
+            sources=directory / "module",
+        )
+    )
     go.chmod(0o755)
     return log
 
@@ -122,6 +135,28 @@ def test_an_own_program_is_built_again_when_its_source_changes(
     assert find("pause") == first
     source.write_text("package main // edited")
     assert find("pause") != first
+
+
+def test_a_program_that_must_be_mended_is_built_from_the_mended_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in_go(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{TOOLS}")
+    program(tmp_path / "bin" / "kwok", "kwok version v0.7.0")
+    built, change = find("kwok"), KWOK_CHANGES[0]
+    assert built.parent == cache_directory() / KWOK.label
+    assert built.name != "kwok"  # one that was built before the amendment was made is another
+    wrapper = built.parent / "src"
+    assert (wrapper / "amended" / change.file).read_text() == f"func watch() {{ {change.becomes} }}"
+    assert f"replace {KWOK.path} => ./amended\n" in (wrapper / "go.mod").read_text()
+    assert change.was in (tmp_path / "module" / change.file).read_text()
+
+
+def test_an_amendment_that_does_not_fit_is_an_error() -> None:
+    change = KWOK_CHANGES[0]
+    assert change.applied_to(f"a; {change.was}; b") == f"a; {change.becomes}; b"
+    with pytest.raises(AssertionError, match=r"event\.go has changed"):
+        change.applied_to("something else")
 
 
 def test_two_processes_build_it_once(tmp_path: Path) -> None:
