@@ -40,7 +40,7 @@ BUSY_MS = 2_000  # how often all are told anew while gangs start and end all the
 CALM_MS = 500  # since the last decision: more may be on the way
 TOLD_AT_REST = 200  # in one step
 TOLD_BESIDE = 25  # in one step, while much is decided
-TOLD_A_SECOND = 5  # on average, meanwhile
+TOLD_A_SECOND = 20  # on average, meanwhile
 BUSTLE = 64  # gangs that started or ended lately: then much is decided, though nothing was for a moment
 LATELY_MS = 10_000  # after so long each of them counts half
 
