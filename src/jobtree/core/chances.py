@@ -22,6 +22,7 @@ from jobtree.core.lease import RunKey
 from jobtree.core.loaned import Lent, Loaned
 from jobtree.core.payers import candidates, payers_of
 from jobtree.core.promise import Rank
+from jobtree.core.purse import fundable_ever
 from jobtree.core.room import Demand
 from jobtree.core.runs import RunState
 from jobtree.core.shape import Shape
@@ -103,10 +104,10 @@ class Chances:
             return False
         if shape.allow_opportunistic and flavor.free + flavor.spare_slots >= shape.min:
             return False
-        hopes = hopeful(world, state) and not self.hopeless(state)
+        size = shape.pod_size(flavor.biggest_node)
+        hopes = hopeful(world, state) and not self.hopeless(state) and self._may_find_date(state, size)
         if (state.undated and world.provisional) or self._half_paid(flavor) or hopes:
             return False
-        size = shape.pod_size(flavor.biggest_node)
         if self._fits(state, shape, self._kind(state, shape, flavor, size)):
             return self._unpaid_for(state, shape, flavor, size)
         return self._place_lacks(state, shape, flavor, size)
@@ -142,6 +143,11 @@ class Chances:
     def note_hopeless(self, state: RunState) -> None:
         if state.promise is not None:
             self._dateless.setdefault(dateless(state, state.promise), state.promise.rank)
+
+    def _may_find_date(self, state: RunState, size: int) -> bool:
+        """Whether there might be money for it one day, or more is to be told than that there is none."""
+        kept = state.promise is not None and state.promise.funding
+        return not kept or fundable_ever(self._world, state, size)
 
     def _tells_of(self, state: RunState) -> bool:
         """Whether bounds hold: it is not due, and no provisional work would go for it."""

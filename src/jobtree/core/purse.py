@@ -8,6 +8,7 @@ import msgspec
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, Account, EnvelopeState
 from jobtree.core.cover import commitment
+from jobtree.core.flow import charge_on
 from jobtree.core.holds import spare_charge, spare_under
 from jobtree.core.lease import EnvelopeKey
 from jobtree.core.payers import Candidate, candidates
@@ -19,6 +20,8 @@ from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
 Split = tuple[tuple[EnvelopeKey, int], ...]
+
+AT_LAST = FOREVER - 1  # when all that ever comes back has come
 
 
 def funding_at(  # noqa: PLR0913, PLR0917  one question with its circumstances
@@ -43,6 +46,27 @@ def funding_at(  # noqa: PLR0913, PLR0917  one question with its circumstances
         recalled = _split(msgspec.structs.replace(ask, recall=True), width, size, only)
         found = found if recalled[1] else recalled
     return found
+
+
+def fundable_ever(world: World, state: RunState, size: int) -> bool:
+    """Whether a Run behind all promises might be paid for at its least width at any coming instant.
+
+    Who may stay for ever finds most at last, when everything has come back and all promises have begun; who
+    is certain to end may come before these. Only concurrency counts: a no is certain.
+    """
+    shape = state.shape
+    assert shape is not None
+    ask, pods = Ask(world, state, AT_LAST, None, recall=lends_to_family(world, state, None)), 0
+    for candidate in candidates(world, state):
+        envelope = candidate.envelope
+        back = ask.back(candidate, [envelope])
+        charge = spare_charge(world, envelope, AT_LAST, FOREVER, state.key, None, back)
+        if shape.max_duration is not None:
+            charge += sum(charge_on(envelope, promise) for promise in envelope.dated)
+        pods += max(0, charge) // (MILLI * size)
+        if pods * size >= shape.min:
+            return True
+    return False
 
 
 class Ask(msgspec.Struct, frozen=True, eq=False):

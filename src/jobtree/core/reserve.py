@@ -11,7 +11,7 @@ from jobtree.core.horizon import is_kept
 from jobtree.core.lease import EnvelopeKey
 from jobtree.core.lottery import commitment_of, nonce_for
 from jobtree.core.promise import FREE, LOTTERY, Promise, Rank, Slip, add_slip
-from jobtree.core.purse import Split, funding_at
+from jobtree.core.purse import Split, fundable_ever, funding_at
 from jobtree.core.reach import agree, pay_throughout, payers_there, reaches
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.runs import RunState
@@ -63,6 +63,8 @@ def turn_behind(world: World, state: RunState) -> int:
 
 def look(world: World, state: RunState, size: int, rank: Rank | None, not_before: int = 0) -> Outlook | None:
     """The best start there is, where the Run's payers pay (C3)."""
+    if rank is None and not fundable_ever(world, state, size):
+        return None
     best = Foresight(world, state, size, rank, not_before).look()
     if best is None or pay_throughout(world, state.flavor, best.shares, best.funding):
         return best
