@@ -156,6 +156,16 @@ def test_four_times_as_many_who_wait_are_not_asked_four_times_as_often() -> None
 
 
 def test_of_many_alike_without_a_date_only_the_first_looks_for_one() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("a", 64))
+    lab.submit(run("first", "a", 8))
+    lab.submit(*(run(f"w{number:02}", "a", 32, at=number + 1) for number in range(20)))  # no fleet holds it
+    assert {lab.promised_at(f"w{number:02}") for number in range(20)} == {None}
+    with patch.object(admit, "find_date", wraps=find_date) as looks:
+        lab.finish("first")
+    assert looks.call_count == 1
+
+
+def test_where_there_will_never_be_enough_money_nobody_looks_for_a_date() -> None:
     lab = Lab(nodes("nv-a", 4), budget("a", 16))
     lab.submit(run("first", "a", 8), run("second", "a", 8))
     lab.submit(*(run(f"w{number:02}", "a", 8, at=number + 1) for number in range(20)))
@@ -163,4 +173,4 @@ def test_of_many_alike_without_a_date_only_the_first_looks_for_one() -> None:
     with patch.object(admit, "find_date", wraps=find_date) as looks:
         lab.finish("first")
     assert lab["w00"].phase == "Running"
-    assert looks.call_count == 1
+    assert looks.call_count == 0
