@@ -178,20 +178,23 @@ class Store(Generic[T]):
 
     # --- what our own writes tell
 
-    def learn(self, encoded: Encoded) -> None:
-        """The server's answer to a write, which the watch will bring too. Ignored unless it is news."""
+    def learn(self, encoded: Encoded) -> str:
+        """The server's answer to a write, which the watch will bring too. Ignored unless it is news.
+
+        Gives its resourceVersion, which may be older than what is held: somebody may have been quick.
+        """
         try:
             held = self._decode(encoded)
         except Exception as broken:  # noqa: BLE001  as with what a watch tells
-            self._leave_out(_decode_head(encoded), encoded, broken)
-            return
+            head = _decode_head(encoded)
+            self._leave_out(head, encoded, broken)
+            return head.metadata.resource_version
         known = self._held.get(held.uid) or self.named(held.name, held.namespace)
-        if held.uid in self._deleted or (
-            known is not None and not _newer(held.resource_version, known.resource_version)
-        ):
-            return
-        self._learned.add(held.uid)
-        self._put(held)
+        is_news = known is None or _newer(held.resource_version, known.resource_version)
+        if is_news and held.uid not in self._deleted:
+            self._learned.add(held.uid)
+            self._put(held)
+        return held.resource_version
 
     # --- parts
 

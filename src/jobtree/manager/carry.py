@@ -2,7 +2,8 @@
 
 Commit points first, one decision after another; then Lease objects, ended before others are made; then what
 only tells. A commit point that is refused ends the step: what was decided builds on something that has
-changed. What only tells may fail without harm, and is told again.
+changed. Only where somebody put a label on a Run, or the like, is it written to that version instead. What
+only tells may fail without harm, and is told again.
 """
 
 import asyncio
@@ -28,6 +29,8 @@ from jobtree.manager.pods.documents import owned
 from jobtree.manager.steps import Batch, Deed, ReservationWrite, RunWrite, Step
 from jobtree.manager.view import View
 
+MOST_TRIES = 4  # to write to a Run whose labels others change all the time
+
 
 class RefusedError(Exception):
     """A decision could not be written: the world is not what it was decided from."""
@@ -39,6 +42,7 @@ class Carrier:
         self._view = view
         self._log = log
         self._versions: dict[str, str] = {}  # of Runs, as written in this step
+        self._revisions: dict[str, int] = {}  # of their statuses, likewise
         self._submitted: set[str] = set()  # Runs whose first status was written in this step
         self._done: list[Deed] = []
         self.untold: list[Run] = []  # whose status was not written
@@ -46,7 +50,7 @@ class Carrier:
 
     async def carry_out(self, step: Step) -> None:
         """The decisions of a step, and their leases. Raises RefusedError where one was refused."""
-        self._versions, self.untold, self.unsaid = {}, [], set()
+        self._versions, self._revisions, self.untold, self.unsaid = {}, {}, [], set()
         self._submitted = set()
         try:
             for batch in step.batches:
@@ -79,6 +83,32 @@ class Carrier:
         await together(self._write_run(write) for write in batch.gets)
 
     async def _write_run(self, write: RunWrite) -> None:
+        """The status of a Run, if it is still what that was decided from."""
+        for tries in range(1, MOST_TRIES + 1):
+            try:
+                await self._write_status(write)
+            except StatusError as refused:
+                run = await self._seen_anew(write)
+                if not refused.is_conflict or run is None or tries == MOST_TRIES:
+                    raise
+                write = msgspec.structs.replace(write, run=run)
+            else:
+                return
+
+    async def _seen_anew(self, write: RunWrite) -> Run | None:
+        """The Run as it is now, if nothing has changed that decides; the next write is to that version."""
+        metadata = write.run.metadata
+        await self._look(RUNS, self._view.runs, metadata.name, metadata.namespace)
+        held = self._view.runs.get(write.uid)
+        if held is None:
+            return None
+        known = self._revisions.get(write.uid, write.run.status.revision)
+        if held.value.status.revision != known or deciding(held.value) != deciding(write.run):
+            return None
+        self._versions[write.uid] = held.resource_version
+        return held.value
+
+    async def _write_status(self, write: RunWrite) -> None:
         run = write.run
         if write.starts and FINALIZER not in run.metadata.finalizers and not run.metadata.deletion_timestamp:
             await self._keep(run)
@@ -94,12 +124,8 @@ class Carrier:
             "metadata": metadata,
             "status": plain(write.status),
         }
-        try:
-            answer = await self._writer.write(requests.replace(RUNS, document, "status"))
-        except StatusError:
-            await self._look(RUNS, self._view.runs, run.metadata.name, run.metadata.namespace)
-            raise
-        self._learn_run(write.uid, answer)
+        self._learn_run(write.uid, await self._writer.write(requests.replace(RUNS, document, "status")))
+        self._revisions[write.uid] = write.status.revision
         self._done += write.deeds
         if is_submission(run) and write.uid not in self._submitted:
             self._submitted.add(write.uid)
@@ -111,18 +137,10 @@ class Carrier:
         seen = Seen(run.metadata.name, run.metadata.namespace, run.metadata.uid, version)
         finalizers = [*run.metadata.finalizers, FINALIZER]
         patch = {"metadata": {"finalizers": finalizers}}
-        try:
-            answer = await self._writer.write(requests.merge_patch(RUNS, seen, patch))
-        except StatusError:
-            await self._look(RUNS, self._view.runs, run.metadata.name, run.metadata.namespace)
-            raise
-        self._learn_run(run.metadata.uid, answer)
+        self._learn_run(run.metadata.uid, await self._writer.write(requests.merge_patch(RUNS, seen, patch)))
 
     def _learn_run(self, uid: str, answer: bytes) -> None:
-        self._view.runs.learn(answer)
-        held = self._view.runs.get(uid)
-        if held is not None:
-            self._versions[uid] = held.resource_version
+        self._versions[uid] = self._view.runs.learn(answer)
 
     async def _look(self, resource: Resource, store: Store[Any], name: str, namespace: str = "") -> None:
         """A write was refused: see what is there now, before deciding again."""
@@ -291,6 +309,12 @@ class Carrier:
         rest = [name for name in held.value.metadata.finalizers if name != FINALIZER]
         seen = Seen(held.name, held.namespace, held.uid, held.resource_version)
         await self._writer.write(requests.merge_patch(RUNS, seen, {"metadata": {"finalizers": rest}}))
+
+
+def deciding(run: Run) -> tuple[object, ...]:
+    """What decisions about a Run are made from, its status apart: the generation stands for its spec."""
+    metadata = run.metadata
+    return metadata.generation, metadata.deletion_timestamp, metadata.owner_references
 
 
 def plain(value: msgspec.Struct) -> Any:  # noqa: ANN401  whatever JSON it is

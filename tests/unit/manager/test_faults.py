@@ -1,13 +1,26 @@
 """A server that refuses, stumbles, or does what it was asked and does not say so: the outcome is the same."""
 
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 
 from jobtree.kube.errors import KubeError, StatusError, UnreachableError
 from jobtree.kube.requests import Request
 from jobtree.kube.resources import PODS, RESERVATIONS, RUNS
 from jobtree.manager import keeper
+from jobtree.manager.carry import MOST_TRIES
 from tests.unit.manager.cluster import Fault, Manager, Server
-from tests.unit.manager.stage import endings, pods_of, put_budget, put_nodes, put_policy, put_run
+from tests.unit.manager.stage import (
+    endings,
+    leases_of,
+    phase,
+    pods_of,
+    put_budget,
+    put_nodes,
+    put_policy,
+    put_run,
+)
 from tests.unit.manager.test_crashes import FAILURE, RESOLUTION, TREE, Act, later, remains
 
 FAULTS = {
@@ -139,3 +152,84 @@ def test_a_pod_that_goes_while_a_decision_is_refused_leaves_its_place(
     monkeypatch.setattr(server, "send", stumble)
     manager.settle()
     assert [one["status"]["phase"] for one in pods_of(server, "second")] == ["Running"]
+
+
+IN_BETWEEN = {"before the first write": 1, "between the finalizer and the status": 2}
+LABEL = {"metadata": {"labels": {"seen-by": "somebody"}}}
+FEWER = {"spec": {"resources": {"totalGPUs": 4}}}
+
+
+def somebody_is_quick(server: Server, write: int, change: dict[str, Any]) -> None:
+    """Just before that write to the Run arrives, or when the one before it was answered, it is changed."""
+    send, writes = server.send, 0
+
+    async def interfere(request: Request) -> bytes:
+        nonlocal writes
+        to_run = request.writes and "/runs/r" in request.target
+        writes += to_run
+        if to_run and writes == write == 1:
+            server.change(RUNS.path("ns", "r"), change, "", merge=True)
+        answer = await send(request)
+        if to_run and writes == write - 1:
+            server.change(RUNS.path("ns", "r"), change, "", merge=True)
+        return answer
+
+    server.send = interfere  # type: ignore[method-assign]
+
+
+def about_to_start(write: int, change: dict[str, Any]) -> tuple[Server, Manager]:
+    server = Server()
+    put_policy(server)
+    put_nodes(server, "nv-a", 1)
+    put_budget(server, "org", 8)
+    manager = Manager(server)
+    manager.settle()
+    put_run(server, "r", "org", 8)
+    somebody_is_quick(server, write, change)
+    return server, manager
+
+
+@pytest.mark.parametrize("write", IN_BETWEEN.values(), ids=IN_BETWEEN)
+def test_a_label_that_comes_in_between_undoes_no_decision(write: int) -> None:
+    """Nor is the whole cluster read again for it."""
+    server, manager = about_to_start(write, LABEL)
+    with patch.object(manager.model, "load") as load:
+        manager.turn()
+    assert load.call_count == 0
+    found = server.run("r")
+    assert (found["status"]["phase"], found["metadata"]["labels"]) == ("Running", {"seen-by": "somebody"})
+    assert found["metadata"]["finalizers"]
+    manager.settle()
+    assert endings(server, "r") == ["open"]
+    assert manager.broken() == []
+
+
+@pytest.mark.parametrize("write", IN_BETWEEN.values(), ids=IN_BETWEEN)
+def test_a_run_that_is_edited_in_between_is_planned_again_as_it_is_now(write: int) -> None:
+    server, manager = about_to_start(write, FEWER)
+    manager.turn()
+    assert phase(server, "r") != "Running"
+    manager.settle()
+    (lease,) = leases_of(server, "r")
+    assert (phase(server, "r"), lease["spec"]["slots"]) == ("Running", ["nv-a-00#0-3"])
+
+
+def test_a_run_that_is_labelled_all_the_time_is_planned_again_at_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server, manager = about_to_start(0, LABEL)
+    send, labels = server.send, iter(range(1000))
+
+    async def interfere(request: Request) -> bytes:
+        if request.writes and "/runs/r" in request.target:
+            label = {"metadata": {"labels": {"number": str(next(labels))}}}
+            server.change(RUNS.path("ns", "r"), label, "", merge=True)
+        return await send(request)
+
+    monkeypatch.setattr(server, "send", interfere)
+    with patch.object(manager.model, "load", wraps=manager.model.load) as load:
+        manager.turn()
+    assert (load.call_count, next(labels)) == (1, MOST_TRIES)
+    monkeypatch.setattr(server, "send", send)
+    manager.settle()
+    assert phase(server, "r") == "Running"
