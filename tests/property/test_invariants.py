@@ -55,6 +55,18 @@ PAYERS_RETIRED = Scene(
     ],
 )
 
+GOES_ON_AFTER_ITS_PAYERS_WINDOW = Scene(
+    22498,
+    [
+        Step("submit", 29641),
+        Step("submit", 53189),
+        Step("advance", 20926),
+        Step("advance", 58442),
+        Step("submit", 19769),
+        Step("advance", 2544),
+    ],
+)
+
 NO_DATE_AFTER_ALL = Scene(
     82,
     [
@@ -92,6 +104,7 @@ AN_UNPAID_STAGE_BESIDE_A_LOST_ONE = Scene(
 @example(REPAID_AND_CANCELLED_AT_ONCE)
 @example(ANOTHER_FAMILY)
 @example(PAYERS_RETIRED)
+@example(GOES_ON_AFTER_ITS_PAYERS_WINDOW)
 @example(NO_DATE_AFTER_ALL)
 def test_the_invariants_hold_after_every_step(scene: Scene) -> None:
     Drive(scene, after=Inspector()).play()

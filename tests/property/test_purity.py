@@ -123,6 +123,23 @@ REPAID_WITH_MONEY_OF_ITS_PROMISE = Scene(
     ],
 )
 
+RECALLED_FROM_MONEY_BOUND_TO_A_PLACE = Scene(
+    57495, [Step("blackout", 58135), Step("submit", 55397), Step("tree", 22872), Step("edit", 58665)]
+)
+
+OUTLIVES_ITS_PAYERS_WINDOW = Scene(
+    5103,
+    [
+        Step("edit", 29800),
+        Step("submit", 51908),
+        Step("advance", 46766),
+        Step("submit", 40340),
+        Step("fail", 2788),
+        Step("tree", 15866),
+        Step("submit", 13615),
+    ],
+)
+
 PAID_IN_PART_AT_ONCE = Scene(20263, [Step("submit", 2343)])
 
 STEPS_ON_A_SPARE_THAT_IS_DROPPED = Scene(
@@ -145,6 +162,8 @@ STEPS_ON_A_SPARE_THAT_IS_DROPPED = Scene(
 @example(PROVISIONAL_WITH_MONEY_OF_ITS_PROMISE, 1)
 @example(REPAID_WITH_MONEY_OF_ITS_PROMISE, 1)
 @example(STRANGERS_WERE_THERE, 1256)
+@example(RECALLED_FROM_MONEY_BOUND_TO_A_PLACE, 1)
+@example(OUTLIVES_ITS_PAYERS_WINDOW, 5)
 def test_the_order_of_arrival_does_not_change_the_plan(scene: Scene, seed: int) -> None:
     drive = Drive(scene)
     drive.play()

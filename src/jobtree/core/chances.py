@@ -183,7 +183,7 @@ class Chances:
             if not told_of_place(state):
                 return self._in_vain(state, shape, flavor, size)
             return self._sureties.pay(state, shape.total, size) or not refusals(
-                world, state, shape.total, size, now
+                world, state, shape.total, size, now, anywhere=True
             )
         return told_of_place(state) or not self._payable(state, shape, size)
 

@@ -34,7 +34,7 @@ class Sureties:
         self._caps: dict[str, int] = {}
 
     def pay(self, state: RunState, gpus: int, size: int) -> bool:
-        """Whether its payers certainly have enough for so many GPUs, in pods of that size.
+        """Whether payers that pay anywhere certainly have enough for so many GPUs, in pods of that size.
 
         Of envelopes under one cap only the richest counts; those under several, lenders, and all payers of
         a Run with a quota are left to the exact answer.
@@ -47,7 +47,7 @@ class Sureties:
         together = 0
         for candidate in candidates(self._world, state):
             envelope = candidate.envelope
-            if candidate.class_ == "Borrowed" or len(envelope.caps) > 1:
+            if candidate.class_ == "Borrowed" or len(envelope.caps) > 1 or envelope.selector:
                 continue
             whole = self._gpus(envelope, span) // size * size
             if envelope.caps:

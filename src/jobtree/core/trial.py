@@ -229,11 +229,15 @@ class Trial:
 def behind(world: World, lease: Lease) -> Iterator[RunKey]:
     """Promised Runs that a lease may stand in the way of, by its place or by its money.
 
-    One that is certain to end before a promise is due leaves everything as it was by then, save hours.
+    One that is certain to end before a promise is due leaves everything as it was by then, save hours. With
+    its payer's window it ends as well, but then its Run goes on in its place.
     """
     held, envelope, nodes = world.held.get(lease.name), world.ledger.envelopes[lease.payer], world.fleet.nodes
-    end = FOREVER if held is None or held.known_end is None else held.known_end
-    paid_until = end if envelope.by_charge_alone and lease.class_ != "Borrowed" else FOREVER
+    state = world.runs[lease.run]
+    end = FOREVER if state.known_end is None else state.known_end
+    paid_until = FOREVER if held is None or held.known_end is None else held.known_end
+    if not envelope.by_charge_alone or lease.class_ == "Borrowed":
+        paid_until = FOREVER
     for one in envelope.kin:
         yield from (promise.run for promise in one.dated if promise.begins_before(paid_until))
     for domain in {nodes[node].domain for node, _ in lease.slots if node in nodes}:
