@@ -140,6 +140,17 @@ OUTLIVES_ITS_PAYERS_WINDOW = Scene(
     ],
 )
 
+GROWS_ONCE_IT_IS_NOT_PROVISIONAL = Scene(
+    18140,
+    [
+        Step("submit", 29640),
+        Step("fail", 12561),
+        Step("submit", 59995),
+        Step("submit", 63754),
+        Step("advance", 8073),
+    ],
+)
+
 PAID_IN_PART_AT_ONCE = Scene(20263, [Step("submit", 2343)])
 
 STEPS_ON_A_SPARE_THAT_IS_DROPPED = Scene(
@@ -164,6 +175,7 @@ STEPS_ON_A_SPARE_THAT_IS_DROPPED = Scene(
 @example(STRANGERS_WERE_THERE, 1256)
 @example(RECALLED_FROM_MONEY_BOUND_TO_A_PLACE, 1)
 @example(OUTLIVES_ITS_PAYERS_WINDOW, 5)
+@example(GROWS_ONCE_IT_IS_NOT_PROVISIONAL, 0)
 def test_the_order_of_arrival_does_not_change_the_plan(scene: Scene, seed: int) -> None:
     drive = Drive(scene)
     drive.play()

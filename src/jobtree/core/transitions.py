@@ -102,5 +102,6 @@ def carry_out(world: "World", action: Action) -> None:
         state.evicted.clear()
     if action.kind in ("Start", *UNPROMISING):
         world.line.note_kept(state, settled=action.kind == "Settle")
+        world.line.note_wishes(state)  # on sufferance it could not grow
     if action.kind == "Cancel":
         world.roster.drop(action.run)

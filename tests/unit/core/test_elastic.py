@@ -57,6 +57,20 @@ def test_e1_it_grows_a_step_per_checkpoint_interval_up_to_what_it_wants() -> Non
     ]
 
 
+def test_e1_who_started_provisionally_grows_once_it_has_what_it_was_promised() -> None:
+    lab = Lab(nodes("nv-a", 3), budget("org:a", 8), budget("p", 16), budget("g", envelope(16, start=HOUR)))
+    lab.submit(run("long", "org:a", 8))
+    lab.submit(run("guest", "g", 16, at=1, max_duration="1h"))
+    lab.submit(run("passing", "p", 8, at=2, malleable=(8, 16, 8), checkpoint="10m"))
+    assert (lab["passing"].provisional, lab["passing"].width) == (True, 8)
+    lab.advance(MINUTE)
+    lab.world.drop_run(("ns", "guest"))
+    lab.settle()
+    lab.live(4 * HOUR)
+    assert not lab["passing"].provisional
+    assert lab["passing"].width == 16
+
+
 def test_e1_without_a_checkpoint_a_rendezvous_run_grows_once_a_minute() -> None:
     lab = Lab(RICH, nodes("nv-a", 3))
     lab.submit(run("r", "org", 8, malleable=(8, 24, 8), rendezvous=True))
