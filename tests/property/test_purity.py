@@ -151,6 +151,8 @@ GROWS_ONCE_IT_IS_NOT_PROVISIONAL = Scene(
     ],
 )
 
+PAYABLE_ONCE_LESS_OF_IT_IS_LEFT = Scene(35040, [Step("submit", 11376)])
+
 PAID_IN_PART_AT_ONCE = Scene(20263, [Step("submit", 2343)])
 
 STEPS_ON_A_SPARE_THAT_IS_DROPPED = Scene(
@@ -176,6 +178,7 @@ STEPS_ON_A_SPARE_THAT_IS_DROPPED = Scene(
 @example(RECALLED_FROM_MONEY_BOUND_TO_A_PLACE, 1)
 @example(OUTLIVES_ITS_PAYERS_WINDOW, 5)
 @example(GROWS_ONCE_IT_IS_NOT_PROVISIONAL, 0)
+@example(PAYABLE_ONCE_LESS_OF_IT_IS_LEFT, 7)
 def test_the_order_of_arrival_does_not_change_the_plan(scene: Scene, seed: int) -> None:
     drive = Drive(scene)
     drive.play()

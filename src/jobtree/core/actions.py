@@ -71,4 +71,5 @@ class Plan(msgspec.Struct, frozen=True):
     cordons: tuple[str, ...] = ()  # nodes that failed: nothing new is placed there until somebody heals them
     asked: tuple[str, ...] = ()  # flavors in which nobody can grow until something changes
     settled: tuple[RunKey, ...] = ()  # considered; need not be asked again until something changes
+    payable_at: dict[RunKey, int] = {}  # of those: when to ask some again, if nothing changes
     served: tuple[str, ...] = ()  # flavors in which nobody who waits need be asked until something changes

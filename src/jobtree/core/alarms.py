@@ -31,6 +31,7 @@ class Due(IntEnum):
     FOLLOW = 5
     GROWTH = 6
     RECALL = 7
+    REPAY = 8
 
 
 Subject = tuple[Due, str, str]  # what, and its key
@@ -62,6 +63,7 @@ class Alarms:
             (Due.GROWTH, *key), running and shape is not None and (shape.malleable or shape.spares > 0)
         )
         self._watch((Due.RECALL, *key), running and state.reservations > 0)
+        self._watch((Due.REPAY, *key), running and state.unpaid > 0)
 
     def watch_quotas(self, quotas: tuple[Account, ...]) -> None:
         for account in quotas:
@@ -134,6 +136,12 @@ class Alarms:
         at = state.kept_until if state is not None else None
         return at if at is not None and at > self._world.now else None
 
+    def _repay_instant(self, key: RunKey) -> int | None:
+        """When somebody may pay for what a Run holds unpaid; asked when the clock moves."""
+        state = self._world.runs.get(key)
+        at = state.payable_at if state is not None and state.unpaid else None
+        return at if at is not None and at > self._world.now else None
+
     def _follow_instant(self, key: RunKey) -> int | None:
         """When a Run that waits for others fails because one of them did."""
         state = self._world.runs.get(key)
@@ -173,6 +181,7 @@ INSTANTS: dict[Due, Callable[[Alarms, tuple[str, str]], int | None]] = {
     Due.FOLLOW: Alarms._follow_instant,  # noqa: SLF001
     Due.GROWTH: Alarms._growth_instant,  # noqa: SLF001
     Due.RECALL: Alarms._recall_instant,  # noqa: SLF001
+    Due.REPAY: Alarms._repay_instant,  # noqa: SLF001
 }
 
 

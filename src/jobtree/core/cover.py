@@ -1,5 +1,6 @@
 """Cover: how much each payer of a Run can pay (C4–C6)."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
 from jobtree.api.quantities import HOUR, MILLI
@@ -29,6 +30,32 @@ def payable(world: World, state: RunState, candidate: Candidate, rate: int, at: 
         gpus, left = share_of(account.free_charge(), rate), account.free_use(at)
         return gpus if left is None else min(gpus, share_of(left, rate * commitment(state, envelope, at)))
     return min([gpus for _, _, gpus in limits(world, state, candidate, rate, at)])
+
+
+def affordable_from(world: World, state: RunState) -> int | None:
+    """When somebody could pay for more of a Run's unpaid GPUs than now, by time alone; None: never.
+
+    The less time it may still run, the fewer hours it commits (C5).
+    """
+    end = state.known_end
+    if end is None or not state.unpaid:
+        return None
+    instants = [_rises_at(world, state, one, end) for one in candidates(world, state)]
+    return min((at for at in instants if at is not None), default=None)
+
+
+def _rises_at(world: World, state: RunState, candidate: Candidate, end: int) -> int | None:
+    """When one payer's hours suffice for another pod: between two changes that only rises, or only falls."""
+    wanted = state.unpaid // state.pod_size
+    instants = range(world.now, min(end, candidate.envelope.end))
+
+    def pods(at: int) -> int:
+        return min(wanted, payable(world, state, candidate, MILLI, at) // state.pod_size)
+
+    have = pods(world.now)
+    if not instants or pods(instants[-1]) <= have:
+        return None
+    return instants[bisect_right(instants, have, key=pods)]
 
 
 def limits(world: World, state: RunState, candidate: Candidate, rate: int, at: int) -> list[Limit]:

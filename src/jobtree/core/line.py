@@ -38,7 +38,7 @@ class Line:
         self._woken: set[Order] = set()  # since they were last listed
         self._gains: list[int] = []  # of all flavors then
         self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
-        self._kept: list[tuple[int, str]] = []  # when money of the flavor may be recalled that was promised
+        self._kept: list[tuple[int, str]] = []  # when all of a flavor are to be asked, though nothing changed
 
     def place(self, state: RunState) -> None:
         """Put the Run into the queue or take it out, as it stands now."""
@@ -138,8 +138,16 @@ class Line:
             heappush(self._kept, (until, state.flavor))
             self._world.alarms.watch_run(state)
 
+    def note_payable(self, state: RunState, at: int | None) -> None:
+        """A Run that holds unpaid GPUs was asked, and somebody may pay for them from that instant on."""
+        if at != state.payable_at:
+            state.payable_at = at
+            self._world.alarms.watch_run(state)
+            if at is not None:
+                heappush(self._kept, (at, state.flavor))
+
     def ripen(self) -> None:
-        """The clock moved: some may grow now, or recall what they have lent."""
+        """The clock moved: some may grow now, recall what they have lent, or be paid for."""
         while self._kept and self._kept[0][0] <= self._world.now:
             self._world.fleet.flavor(heappop(self._kept)[1]).gains += 1
         runs, now = self._world.runs, self._world.now

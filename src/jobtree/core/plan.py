@@ -17,6 +17,7 @@ from jobtree.core.activate import activate
 from jobtree.core.admit import consider
 from jobtree.core.alarms import Due
 from jobtree.core.chances import Chances
+from jobtree.core.cover import affordable_from
 from jobtree.core.elastic import Stalled, grow_runs, shrink_to
 from jobtree.core.follow import gives_up_at, released, waits_for
 from jobtree.core.lease import RunKey
@@ -97,13 +98,16 @@ class Pass:
         moved = trial.causes(mark)
         unasked = {world.runs[key].flavor for key in moved if world.runs[key].queued}
         said = {key: one for key, one in (self.told | self.refused).items() if self._still(key, one)}
+        settled = tuple(key for key in settled if key not in moved)
+        later = {key: affordable_from(world, world.runs[key]) for key in settled}
         return Plan(
             actions=tuple(trial.actions()),
             verdicts=changed_verdicts(world, trial.causes(), said, stalled),
             children=missing_children(world, self.trees),
             cordons=tuple(sorted(world.cordons)),
             asked=asked,
-            settled=tuple(key for key in settled if key not in moved),
+            settled=settled,
+            payable_at={key: at for key, at in later.items() if at is not None},
             served=tuple(name for name in sorted(world.fleet.flavors) if name not in unasked),
         )
 

@@ -78,6 +78,7 @@ class RunState:
         "order",
         "outcome",
         "parent",
+        "payable_at",
         "phase",
         "phase_at",
         "pod_size",
@@ -144,6 +145,7 @@ class RunState:
         self.verdict: Verdict | None = None
         self.queued = False
         self.hoped: Hope | None = None  # when it was last looked for a date
+        self.payable_at: int | None = None  # when time alone may make its unpaid GPUs payable
         self.amend(run)
 
     @staticmethod

@@ -251,6 +251,7 @@ class World:
             if state is not None and state.shape is not None:
                 state.seen = self.fleet.flavor(state.shape.flavor).gains
                 state.hoped = hope_of(self, state) if state.promise and state.promise.at is None else None
+                self.line.note_payable(state, plan.payable_at.get(key))
                 self.line.lay_to_rest(state)
 
     def apply(self, action: Action) -> None:

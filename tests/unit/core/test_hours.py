@@ -242,3 +242,17 @@ def test_a_run_that_commits_less_the_later_it_starts_is_promised_the_instant_whe
     assert (lab.reasons("r"), lab.promised_at("r")) == (["HoursExhausted"], 2 * HOUR)
     lab.live(2 * HOUR)
     assert (lab["r"].phase, lab.admissions["ns", "r"]) == ("Running", [T0 + 2 * HOUR])
+
+
+def test_c8_unpaid_work_is_paid_for_once_little_enough_of_it_is_left() -> None:
+    """Two GPU-hours do not pay for an hour of four GPUs, but for its second half; nothing else happens."""
+    lab = Lab(nodes("nv-a", 1), budget("org", envelope(8, maxGPUHours=2)))
+    lab.submit(run("r", "org", 4, opportunistic=True, max_duration="1h"))
+    assert lab.paid("r") == {"Opportunistic org/main": 4}
+    lab.live(30 * MINUTE - SECOND)
+    assert lab.paid("r") == {"Opportunistic org/main": 4}
+    lab.live(30 * MINUTE)
+    assert lab.paid("r") == {"Owned org/main": 4}
+    assert lab.endings("r")[0] == ("Repaid", 30 * MINUTE)
+    lab.live(2 * HOUR)
+    assert used(lab) == 2 * GPU_HOUR
