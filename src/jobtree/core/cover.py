@@ -33,14 +33,18 @@ def payable(world: World, state: RunState, candidate: Candidate, rate: int, at: 
 
 
 def affordable_from(world: World, state: RunState) -> int | None:
-    """When somebody could pay for more of a Run's unpaid GPUs than now, by time alone; None: never.
+    """When somebody has the hours for more of a Run's unpaid GPUs than now, by time alone; None: never.
 
     The less time it may still run, the fewer hours it commits (C5).
     """
     end = state.known_end
     if end is None or not state.unpaid:
         return None
-    instants = [_rises_at(world, state, one, end) for one in candidates(world, state)]
+    instants = [
+        _rises_at(world, state, one, end)
+        for one in candidates(world, state)
+        if state.quotas or one.class_ == "Borrowed" or not one.envelope.by_charge_alone
+    ]
     return min((at for at in instants if at is not None), default=None)
 
 
