@@ -55,6 +55,10 @@ PAYERS_RETIRED = Scene(
     ],
 )
 
+SWAPPED_AFTER_ITS_FAMILY_CHANGED = Scene(
+    4372, [Step("submit", 31048), Step("drop", 30650), Step("advance", 12362), Step("fail", 40298)]
+)
+
 GOES_ON_AFTER_ITS_PAYERS_WINDOW = Scene(
     22498,
     [
@@ -105,6 +109,7 @@ AN_UNPAID_STAGE_BESIDE_A_LOST_ONE = Scene(
 @example(ANOTHER_FAMILY)
 @example(PAYERS_RETIRED)
 @example(GOES_ON_AFTER_ITS_PAYERS_WINDOW)
+@example(SWAPPED_AFTER_ITS_FAMILY_CHANGED)
 @example(NO_DATE_AFTER_ALL)
 def test_the_invariants_hold_after_every_step(scene: Scene) -> None:
     Drive(scene, after=Inspector()).play()

@@ -23,7 +23,7 @@ from jobtree.core.giveway import (
 from jobtree.core.jointly import look_again
 from jobtree.core.lease import Lease, RunKey, join_pods, number_of, pods_of
 from jobtree.core.pack import pick
-from jobtree.core.payers import candidates
+from jobtree.core.payers import class_from
 from jobtree.core.reasons import Reason, Why
 from jobtree.core.reserve import broken
 from jobtree.core.room import Demand
@@ -249,7 +249,7 @@ class Recovery:
     def _open(self, lease: Lease, pods: list[Pod], reason: OpenReason) -> None:
         """The payer of the lost pods pays for these; where it does not pay there, another, or nobody."""
         envelope = self.world.ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
-        asked = any(payer.envelope is envelope for payer in candidates(self.world, self.state))
+        asked = class_from(self.world, envelope, self.state) == lease.class_  # else by an edit of budgets
         mine = [pod for pod in pods if asked and pays_on(self.trial, envelope, pod[0])]
         others = [pod for pod in pods if pod not in mine]
         if mine:
