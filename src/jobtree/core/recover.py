@@ -249,7 +249,7 @@ class Recovery:
     def _open(self, lease: Lease, pods: list[Pod], reason: OpenReason) -> None:
         """The payer of the lost pods pays for these; where it does not pay there, another, or nobody."""
         envelope = self.world.ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
-        asked = class_from(self.world, envelope, self.state) == lease.class_  # else by an edit of budgets
+        asked = class_from(self.world, envelope, self.state) == lease.class_  # budgets may have changed
         mine = [pod for pod in pods if asked and pays_on(self.trial, envelope, pod[0])]
         others = [pod for pod in pods if pod not in mine]
         if mine:
