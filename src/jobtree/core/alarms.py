@@ -112,6 +112,10 @@ class Alarms:
         kind, first, second = subject
         return INSTANTS[kind](self, (first, second))
 
+    def _to_come(self, at: int | None) -> int | None:
+        """The instant, while it lies ahead: what is asked when the clock moves is never due by itself."""
+        return at if at is not None and at > self._world.now else None
+
     def _run_instant(self, key: RunKey) -> int | None:
         state = self._world.runs.get(key)
         return state.known_end if state is not None and state.phase == "Running" else None
@@ -125,22 +129,17 @@ class Alarms:
     def _growth_instant(self, key: RunKey) -> int | None:
         """When a Run that wants to may grow or get missing spares; asked when the clock moves."""
         state = self._world.runs.get(key)
-        if state is None or not state.wants_more:
-            return None
-        at = ripe_at(state)
-        return at if at > self._world.now else None
+        return self._to_come(ripe_at(state) if state is not None and state.wants_more else None)
 
     def _recall_instant(self, key: RunKey) -> int | None:
         """When whoever lent a Run its promised start may recall the money; asked when the clock moves."""
         state = self._world.runs.get(key)
-        at = state.kept_until if state is not None else None
-        return at if at is not None and at > self._world.now else None
+        return self._to_come(state.kept_until if state is not None else None)
 
     def _repay_instant(self, key: RunKey) -> int | None:
         """When somebody may pay for what a Run holds unpaid; asked when the clock moves."""
         state = self._world.runs.get(key)
-        at = state.payable_at if state is not None and state.unpaid else None
-        return at if at is not None and at > self._world.now else None
+        return self._to_come(state.payable_at if state is not None and state.unpaid else None)
 
     def _follow_instant(self, key: RunKey) -> int | None:
         """When a Run that waits for others fails because one of them did."""
@@ -158,10 +157,7 @@ class Alarms:
         """When a node that is not Ready will have failed (F2); that is noticed when the clock moves."""
         state = self._world.fleet.nodes.get(key[0])
         since = None if state is None else state.node.not_ready_since_ms
-        if since is None:
-            return None
-        at = since + self._world.policy.node_grace_ms
-        return at if at > self._world.now else None
+        return self._to_come(None if since is None else since + self._world.policy.node_grace_ms)
 
     def _envelope_instant(self, key: EnvelopeKey) -> int | None:
         envelope = self._world.ledger.envelopes.get(key)

@@ -99,7 +99,6 @@ class Pass:
         unasked = {world.runs[key].flavor for key in moved if world.runs[key].queued}
         said = {key: one for key, one in (self.told | self.refused).items() if self._still(key, one)}
         settled = tuple(key for key in settled if key not in moved)
-        later = {key: affordable_from(world, world.runs[key]) for key in settled}
         return Plan(
             actions=tuple(trial.actions()),
             verdicts=changed_verdicts(world, trial.causes(), said, stalled),
@@ -107,7 +106,9 @@ class Pass:
             cordons=tuple(sorted(world.cordons)),
             asked=asked,
             settled=settled,
-            payable_at={key: at for key, at in later.items() if at is not None},
+            payable_at={
+                key: at for key in settled if (at := affordable_from(world, world.runs[key])) is not None
+            },
             served=tuple(name for name in sorted(world.fleet.flavors) if name not in unasked),
         )
 

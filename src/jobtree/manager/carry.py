@@ -42,7 +42,6 @@ class Carrier:
         self._view = view
         self._log = log
         self._versions: dict[str, str] = {}  # of Runs, as written in this step
-        self._revisions: dict[str, int] = {}  # of their statuses, likewise
         self._submitted: set[str] = set()  # Runs whose first status was written in this step
         self._done: list[Deed] = []
         self.untold: list[Run] = []  # whose status was not written
@@ -50,7 +49,7 @@ class Carrier:
 
     async def carry_out(self, step: Step) -> None:
         """The decisions of a step, and their leases. Raises RefusedError where one was refused."""
-        self._versions, self._revisions, self.untold, self.unsaid = {}, {}, [], set()
+        self._versions, self.untold, self.unsaid = {}, [], set()
         self._submitted = set()
         try:
             for batch in step.batches:
@@ -100,10 +99,7 @@ class Carrier:
         metadata = write.run.metadata
         await self._look(RUNS, self._view.runs, metadata.name, metadata.namespace)
         held = self._view.runs.get(write.uid)
-        if held is None:
-            return None
-        known = self._revisions.get(write.uid, write.run.status.revision)
-        if held.value.status.revision != known or deciding(held.value) != deciding(write.run):
+        if held is None or deciding(held.value) != deciding(write.run):
             return None
         self._versions[write.uid] = held.resource_version
         return held.value
@@ -125,7 +121,6 @@ class Carrier:
             "status": plain(write.status),
         }
         self._learn_run(write.uid, await self._writer.write(requests.replace(RUNS, document, "status")))
-        self._revisions[write.uid] = write.status.revision
         self._done += write.deeds
         if is_submission(run) and write.uid not in self._submitted:
             self._submitted.add(write.uid)
@@ -312,9 +307,12 @@ class Carrier:
 
 
 def deciding(run: Run) -> tuple[object, ...]:
-    """What decisions about a Run are made from, its status apart: the generation stands for its spec."""
+    """What decisions about a Run are made from.
+
+    The generation stands for its spec, and the revision of its status for all that was decided before.
+    """
     metadata = run.metadata
-    return metadata.generation, metadata.deletion_timestamp, metadata.owner_references
+    return metadata.generation, metadata.deletion_timestamp, metadata.owner_references, run.status.revision
 
 
 def plain(value: msgspec.Struct) -> Any:  # noqa: ANN401  whatever JSON it is

@@ -159,7 +159,7 @@ LABEL = {"metadata": {"labels": {"seen-by": "somebody"}}}
 FEWER = {"spec": {"resources": {"totalGPUs": 4}}}
 
 
-def somebody_is_quick(server: Server, write: int, change: dict[str, Any]) -> None:
+def somebody_is_quick(server: Server, write: int, change: dict[str, Any], part: str = "") -> None:
     """Just before that write to the Run arrives, or when the one before it was answered, it is changed."""
     send, writes = server.send, 0
 
@@ -168,16 +168,16 @@ def somebody_is_quick(server: Server, write: int, change: dict[str, Any]) -> Non
         to_run = request.writes and "/runs/r" in request.target
         writes += to_run
         if to_run and writes == write == 1:
-            server.change(RUNS.path("ns", "r"), change, "", merge=True)
+            server.change(RUNS.path("ns", "r"), change, part, merge=True)
         answer = await send(request)
         if to_run and writes == write - 1:
-            server.change(RUNS.path("ns", "r"), change, "", merge=True)
+            server.change(RUNS.path("ns", "r"), change, part, merge=True)
         return answer
 
     server.send = interfere  # type: ignore[method-assign]
 
 
-def about_to_start(write: int, change: dict[str, Any]) -> tuple[Server, Manager]:
+def about_to_start() -> tuple[Server, Manager]:
     server = Server()
     put_policy(server)
     put_nodes(server, "nv-a", 1)
@@ -185,14 +185,14 @@ def about_to_start(write: int, change: dict[str, Any]) -> tuple[Server, Manager]
     manager = Manager(server)
     manager.settle()
     put_run(server, "r", "org", 8)
-    somebody_is_quick(server, write, change)
     return server, manager
 
 
 @pytest.mark.parametrize("write", IN_BETWEEN.values(), ids=IN_BETWEEN)
 def test_a_label_that_comes_in_between_undoes_no_decision(write: int) -> None:
     """Nor is the whole cluster read again for it."""
-    server, manager = about_to_start(write, LABEL)
+    server, manager = about_to_start()
+    somebody_is_quick(server, write, LABEL)
     with patch.object(manager.model, "load") as load:
         manager.turn()
     assert load.call_count == 0
@@ -206,7 +206,8 @@ def test_a_label_that_comes_in_between_undoes_no_decision(write: int) -> None:
 
 @pytest.mark.parametrize("write", IN_BETWEEN.values(), ids=IN_BETWEEN)
 def test_a_run_that_is_edited_in_between_is_planned_again_as_it_is_now(write: int) -> None:
-    server, manager = about_to_start(write, FEWER)
+    server, manager = about_to_start()
+    somebody_is_quick(server, write, FEWER)
     manager.turn()
     assert phase(server, "r") != "Running"
     manager.settle()
@@ -214,10 +215,31 @@ def test_a_run_that_is_edited_in_between_is_planned_again_as_it_is_now(write: in
     assert (phase(server, "r"), lease["spec"]["slots"]) == ("Running", ["nv-a-00#0-3"])
 
 
+OWNED = {"kind": "Run", "name": "tree", "uid": "tree-uid", "apiVersion": "rq.davidlangworthy.io/v1"}
+GOING = {"finalizers": ["somebody/else"], "deletionTimestamp": "2026-01-05T09:00:00Z"}
+DECIDES = {
+    "it became a stage": ({"metadata": {"ownerReferences": [OWNED]}}, ""),
+    "it is being deleted": ({"metadata": GOING}, ""),
+    "another manager decided": ({"status": {"revision": 7}}, "status"),
+}
+
+
+@pytest.mark.parametrize(("change", "part"), DECIDES.values(), ids=DECIDES)
+def test_what_was_decided_is_dropped_if_something_changed_that_decides(
+    change: dict[str, Any], part: str
+) -> None:
+    server, manager = about_to_start()
+    somebody_is_quick(server, 1, change, part)
+    with patch.object(manager.model, "load", wraps=manager.model.load) as load:
+        manager.turn()
+    assert load.call_count == 1
+    assert "allocation" not in server.run("r").get("status", {})
+
+
 def test_a_run_that_is_labelled_all_the_time_is_planned_again_at_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    server, manager = about_to_start(0, LABEL)
+    server, manager = about_to_start()
     send, labels = server.send, iter(range(1000))
 
     async def interfere(request: Request) -> bytes:
