@@ -1,18 +1,24 @@
-"""What is surely paid is paid, and who can never be paid for finds no date: the exact answers say so too."""
+"""What is surely paid is paid, and what bounds refuse is refused: the exact answers say so too."""
 
 from unittest.mock import patch
 
 from hypothesis import given
 
-from jobtree.core import reserve
+from benchmarks.replay_speed import made_up_trace
+from jobtree.core import foresee, reserve
 from jobtree.core.foresee import Foresight
+from jobtree.core.funds import Funds
 from jobtree.core.promise import Promise
-from jobtree.core.purse import fundable_ever
+from jobtree.core.purse import fundable_ever, funding_at
 from jobtree.core.reach import payers_there
 from jobtree.core.reserve import funding_then
 from jobtree.core.runs import RunState
 from jobtree.core.sureties import surely_paid
 from jobtree.core.world import World
+from jobtree.replay.ground import made_up, made_up_budgets
+from jobtree.replay.jobtree_policy import Jobtree
+from jobtree.replay.saved import run
+from jobtree.replay.scene import Scene as Overload
 from tests.property.drive import Drive
 from tests.property.examples import examples
 from tests.property.scenes import Scene, scenes
@@ -22,8 +28,7 @@ def checked(world: World, state: RunState, promise: Promise) -> bool:
     sure = surely_paid(world, state, promise)
     if sure:
         assert not funding_then(world, state, promise, payers_there(world, state, promise))[1]
-        with patch.object(reserve, "surely_paid", return_value=False):
-            assert reserve.pay_their_parts(world, state, promise)
+        assert reserve.pay_their_parts(world, state, promise)
     return sure
 
 
@@ -45,3 +50,34 @@ def looked_for(world: World, state: RunState, size: int) -> bool:
 def test_who_can_never_be_paid_for_finds_no_date(scene: Scene) -> None:
     with patch.object(reserve, "fundable_ever", looked_for):
         Drive(scene).play()
+
+
+class CheckedFunds(Funds):
+    def __init__(self, world: World, state: RunState, size: int) -> None:
+        super().__init__(world, state, size)
+        self.asked = (world, state, size)
+
+    def gpus(self, at: int) -> int:
+        found, (world, state, size) = super().gpus(at), self.asked
+        _, lacking = funding_at(world, state, found + size, size, at, None)
+        assert lacking
+        return found
+
+
+@examples(150)
+@given(scenes())
+def test_nobody_is_paid_more_than_funds_could_have(scene: Scene) -> None:
+    with patch.object(foresee, "Funds", CheckedFunds):
+        Drive(scene).play()
+
+
+def test_so_say_the_exact_answers_where_a_fleet_is_overloaded() -> None:
+    trace, ground = made_up_trace(jobs=500, gpus=256, load_percent=150), made_up(32, 8, 4)
+    budgets, owners = made_up_budgets(trace, ground.gpus, {})
+    scene = Overload(trace, ground.nodes, budgets, owners, ground.epoch)
+    with (
+        patch.object(reserve, "surely_paid", checked),
+        patch.object(reserve, "fundable_ever", looked_for),
+        patch.object(foresee, "Funds", CheckedFunds),
+    ):
+        assert run(Jobtree(scene))

@@ -160,7 +160,7 @@ class Start:
         return self._may_reclaim() and take_least(self._trial, *self._terms())
 
     def _could_reclaim(self) -> bool:
-        return self._may_reclaim() and take_enough(self._trial, *self._terms()) > 0
+        return self._may_reclaim() and bool(take_enough(self._trial, *self._terms()))
 
     def _may_reclaim(self) -> bool:
         return funded_without(self._trial, [self._state], self._funded) and self._makes_place([])

@@ -6,7 +6,7 @@ a lease moves the line; reading it at any instant costs nothing, and no history 
 A declared Run (``maxDuration``) commits what it has not used yet: Σ charge·end − charge·t (C5).
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
@@ -161,6 +161,16 @@ class Lapse(NamedTuple):
 Noted = TypeVar("Noted", Lapse, Yield)
 
 
+class Claim(NamedTuple):
+    """A dated promise that an envelope will pay for: from when to when, and at what charge."""
+
+    rank: Rank
+    at: int
+    end: int
+    charge: int
+    promise: Promise
+
+
 class EnvelopeState:
     """An envelope with its accounts, the caps above it and the leases that it pays for."""
 
@@ -171,6 +181,7 @@ class EnvelopeState:
         "caps",
         "carried",
         "claims",
+        "dated",
         "end",
         "ends",
         "gains",
@@ -202,7 +213,8 @@ class EnvelopeState:
         self.lapses: dict[str, Lapse] = {}  # of leases on sufferance
         self.yields: dict[str, Yield] = {}  # of leases of provisional Runs
         self.promises: dict[RunKey, Promise] = {}  # that it will pay for
-        self.undated: list[tuple[Rank, RunKey]] = []  # those of them without a date, in order
+        self.dated: list[Claim] = []  # those of them with a date, in the order in which they hold
+        self.undated: list[tuple[Rank, RunKey]] = []  # the others, likewise
         self.claims: dict[Rank | None, Any] = {}  # remembered by flow
         self.returns: Any = None  # likewise
         self.gains = 0  # counts what came back to it, or to those that share a cap with it
@@ -257,12 +269,9 @@ class EnvelopeState:
         """A promise changed, or a lease of which the end is known, or one that yields."""
         self.claims = {}
 
-    @property
-    def dated(self) -> list[Promise]:
-        """Promises that it will pay for, and that have a date."""
-        if len(self.undated) == len(self.promises):
-            return []
-        return [promise for promise in self.promises.values() if promise.at is not None]
+    def dated_after(self, instant: int) -> "list[Claim]":
+        """Of the dated promises, those made later than that."""
+        return self.dated[bisect_right(self.dated, instant, key=lambda claim: claim.rank[0]) :]
 
     def keep(self, promise: Promise) -> None:
         """It will pay for this promise, in place of any other to that Run."""
@@ -270,12 +279,18 @@ class EnvelopeState:
         self.promises[promise.run] = promise
         if promise.at is None:
             insort(self.undated, (promise.rank, promise.run))
+        else:
+            charge = sum(gpus for key, gpus in promise.funding if key == self.key) * MILLI
+            end = FOREVER if promise.end is None else promise.end
+            insort(self.dated, Claim(promise.rank, promise.at, end, charge, promise))
 
     def keep_no_more(self, run: RunKey) -> None:
         self.forget()
         gone = self.promises.pop(run, None)
         if gone is not None and gone.at is None:
             del self.undated[bisect_left(self.undated, (gone.rank, run))]
+        elif gone is not None:
+            del self.dated[bisect_left(self.dated, (gone.rank,))]
 
     def note_end(self, end: int, charge: int, sign: int) -> None:
         """A lease will end then for certain (with sign −1: it is gone)."""
@@ -301,6 +316,7 @@ class EnvelopeState:
     def _note(self, known: dict[str, Noted], lease: str, found: Noted | None) -> None:
         """Something of a lease on which answers about the envelope depend; None: there is nothing."""
         if found != known.get(lease):
+            self.returns = None
             self.forget()
             if found is None:
                 del known[lease]

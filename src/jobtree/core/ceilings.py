@@ -51,7 +51,7 @@ class Ceilings:
         """When the first of others' promises on the envelope is due."""
         known = self._dues.get(envelope.key)
         if known is None:
-            first = nsmallest(2, ((promise.at or 0, promise.run) for promise in envelope.dated))
+            first = nsmallest(2, ((claim.at, claim.promise.run) for claim in envelope.dated))
             known = self._dues[envelope.key] = [*first, (FOREVER, state.key), (FOREVER, state.key)]
         return known[1][0] if known[0][1] == state.key else known[0][0]
 

@@ -6,11 +6,10 @@ no answer. What is told follows from this and from what came of earlier tellings
 
 Nothing here decides, so it is bounded. Prospects are asked on while little has changed, and made anew when
 
-- they are older than a twentieth of the usual wait that they foresee; where many were played through not
-  before about as many were told behind them, unless they are older than a quarter of that wait;
+- they are older than a twentieth of the usual wait that they foresee, or of that of a Run that came since;
+  where many were played through, and not yet about as many told behind them, than a quarter of it;
 - nodes or budgets have changed;
-- much of what was free has been taken since;
-- a Run that came since would start soon: its own wait, too, is twenty times as long as they are old.
+- much of what was free has been taken since.
 """
 
 from jobtree.core.books import FOREVER
@@ -61,7 +60,7 @@ class Expectations:
             self._asked += 1
             starts = prospects.starts(state, promise)
             wait = starts[len(starts) // 2] - self._world.now if starts else 0
-            if (self._world.now - prospects.at) * STANDS <= max(LEAST_MEAN, wait):
+            if self._is_young(prospects, max(LEAST_MEAN, wait)):
                 return starts
         self._prospects, self._asked = Prospects(self._world), 0
         return self._prospects.starts(state, promise)
@@ -71,6 +70,10 @@ class Expectations:
         prospects = self._prospects
         if prospects is None:
             return True
-        age, paid_off = self._world.now - prospects.at, self._asked + CHEAP >= prospects.played
+        return prospects.hopes == self._world.hopes and self._is_young(prospects, prospects.typical_wait)
+
+    def _is_young(self, prospects: Prospects, wait: int) -> bool:
+        """Whether they are not too old for somebody who is to wait so long."""
+        paid_off = self._asked + CHEAP >= prospects.played
         part = STANDS if paid_off else DEAR_STANDS
-        return prospects.hopes == self._world.hopes and age * part <= prospects.typical_wait
+        return (self._world.now - prospects.at) * part <= wait

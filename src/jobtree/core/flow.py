@@ -8,9 +8,10 @@ kept too. All of it is remembered until a lease of the envelope or a promise on 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from operator import itemgetter
 
 from jobtree.api.quantities import MILLI
-from jobtree.core.books import FOREVER, EnvelopeState
+from jobtree.core.books import FOREVER, Claim, EnvelopeState
 from jobtree.core.promise import Promise, Rank
 
 
@@ -19,10 +20,10 @@ class Flow:
 
     __slots__ = ("_instants", "_sums")
 
-    def __init__(self, amounts: Iterable[tuple[int, int]]) -> None:
+    def __init__(self, amounts: Iterable[tuple[int, int]], before: int = 0) -> None:
         ordered = sorted(amounts)  # what is in order already takes no time to sort
         self._instants = [at for at, _ in ordered]
-        self._sums = list(accumulate([amount for _, amount in ordered], initial=0))
+        self._sums = list(accumulate([amount for _, amount in ordered], initial=before))
 
     @property
     def whole(self) -> int:
@@ -30,6 +31,11 @@ class Flow:
 
     def until(self, at: int) -> int:
         return self._sums[bisect_right(self._instants, at)]
+
+    def at_each(self, instants: Iterable[int]) -> list[int]:
+        """The sums up to each of these."""
+        known, sums = self._instants, self._sums
+        return [sums[bisect_right(known, at)] for at in instants]
 
     def after(self, at: int) -> int:
         return self.whole - self.until(at)
@@ -41,30 +47,28 @@ class Claims:
     To those made up to a rank provisional work that began later gives back what it has.
     """
 
-    __slots__ = ("_begun", "_ended", "_levels", "_returns", "_yielded", "of_others", "promises", "starts")
+    __slots__ = ("_levels", "changes", "dated", "of_others", "starts")
 
-    def __init__(self, envelope: EnvelopeState, returns: Flow, rank: Rank | None) -> None:
-        self.promises = [promise for promise in envelope.dated if rank is None or promise.rank <= rank]
+    def __init__(self, envelope: EnvelopeState, rank: Rank | None) -> None:
+        self.dated = envelope.dated[: None if rank is None else made_up_to(envelope.dated, rank)]
         self.of_others: list[Promise] | None = None  # of Runs that are not the envelope's owner's own
-        dated = [
-            (one.at or 0, FOREVER if one.end is None else one.end, charge_on(envelope, one))
-            for one in self.promises
-        ]
-        lapses = envelope.lapses.values()  # each comes back then, and not once more at its known end
-        again = [(one.known_end, one.charge) for one in lapses if one.known_end is not None]
-        lapsed = [(one.at, one.charge) for one in lapses]
-        self._begun = Flow([*((at, charge) for at, _, charge in dated), *again])
-        self._ended = Flow([*((end, charge) for _, end, charge in dated), *lapsed])
-        self._returns = returns
         yielding = () if rank is None else [one for one in envelope.yields.items() if rank[0] <= one[1].since]
-        self._yielded = Flow((had_until(envelope, name, one.known_end), one.charge) for name, one in yielding)
-        self.starts = sorted({at for at, _, _ in dated})
+        yielded = [(had_until(envelope, name, one.known_end), -one.charge) for name, one in yielding]
+        self.changes = Flow(
+            [
+                *returns_to(envelope),
+                *yielded,
+                *[(at, -charge) for _, at, _, charge, _ in self.dated],
+                *[(end, charge) for _, _, end, charge, _ in self.dated],
+            ],
+            -sum([charge for _, charge in yielded]),
+        )
+        self.starts = sorted({claim.at for claim in self.dated})
         self._levels: list[int] | None = None
 
     def change(self, at: int) -> int:
         """How much more (or, below zero, less) is there at that instant than is free now."""
-        by_others = self._returns.until(at) + self._yielded.after(at)
-        return by_others - self._begun.until(at) + self._ended.until(at)
+        return self.changes.until(at)
 
     def within(self, after: int, before: int) -> list[int]:
         """Instants in between at which promises begin: between them it only rises."""
@@ -74,7 +78,7 @@ class Claims:
     def levels(self) -> list[int]:
         """The change at each instant at which a promise begins."""
         if self._levels is None:
-            self._levels = [self.change(start) for start in self.starts]
+            self._levels = self.changes.at_each(self.starts)
         return self._levels
 
 
@@ -129,8 +133,20 @@ def claims_on(envelope: EnvelopeState, rank: Rank | None) -> Claims:
     """The envelope's dated promises made up to that rank, remembered until something there changes."""
     known = envelope.claims.get(rank)
     if known is None:
-        returns = envelope.returns
-        if returns is None:
-            returns = envelope.returns = Flow(envelope.ends)
-        known = envelope.claims[rank] = Claims(envelope, returns, rank)
+        known = envelope.claims[rank] = Claims(envelope, rank)
     return known
+
+
+def returns_to(envelope: EnvelopeState) -> list[tuple[int, int]]:
+    """What comes back to an envelope and when, in order, whatever is promised from it."""
+    if envelope.returns is None:
+        lapses = envelope.lapses.values()  # each comes back then, and not once more at its known end
+        again = [(one.known_end, -one.charge) for one in lapses if one.known_end is not None]
+        envelope.returns = sorted([*envelope.ends, *again, *((one.at, one.charge) for one in lapses)])
+    found: list[tuple[int, int]] = envelope.returns
+    return found
+
+
+def made_up_to(dated: Sequence[Claim], rank: Rank) -> int:
+    """How many of these hold against somebody of that rank, or are its own."""
+    return bisect_right(dated, rank, key=itemgetter(0))

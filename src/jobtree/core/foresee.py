@@ -5,7 +5,7 @@ lottery is preferred if it comes within ``maxNotice`` of it.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from heapq import heapify, heappop, heappush, heapreplace
 from operator import itemgetter
@@ -13,6 +13,7 @@ from operator import itemgetter
 import msgspec
 
 from jobtree.core.books import FOREVER
+from jobtree.core.funds import Funds
 from jobtree.core.horizon import LEVELS, Horizon, base_demand
 from jobtree.core.promise import FREE, LOTTERY, STRUCTURAL, Level, Rank
 from jobtree.core.purse import Split, funding_at, money_instants, opens_then
@@ -130,8 +131,17 @@ class Foresight:
     def _first_money(self, width: int, at: int) -> int | None:
         if self._paid(width, at):
             return at
-        later = money_instants(self.world, self.state, at)
+        later: Iterable[int] = money_instants(self.world, self.state, at)
+        if self._funds is not None:
+            later = (instant for instant in later if self._funds.gpus(instant) >= width)
         return next((instant for instant in later if self._paid(width, instant)), None)
+
+    @cached_property
+    def _funds(self) -> Funds | None:
+        """What its payers could have at most, if it is behind all promises and has none itself."""
+        promise = self.state.promise
+        dated = promise is not None and promise.at is not None
+        return None if dated or self.rank is not None else Funds(self.world, self.state, self.size)
 
     def _paid(self, width: int, at: int) -> bool:
         return not self._funding(width, at)[1]
@@ -220,11 +230,9 @@ class Foresight:
 
     def _first_of_profile(self, one: Horizon, level: Level, pods: int, at: int, before: int) -> int | None:
         now = self.world.now
-        for start, end, found in one.profile(level).since(at):
+        for start, end, _ in one.profile(level).since(at, pods):
             if start >= before:
                 return None
-            if found < pods:
-                continue
             instant = max(start, at)
             if level == LOTTERY:
                 instant = max(instant, now + one.notice(instant))
@@ -289,7 +297,7 @@ class Foresight:
             return one.steps(level, at)
         if not self._is_new_to(one):
             return ((instant, self._pods(one, level, instant)) for instant in self._instants(one, level, at))
-        later = ((max(start, at), end, pods) for start, end, pods in one.profile(level).since(at))
+        later = ((max(start, at), end, pods) for start, end, pods in one.profile(level).since(at, 1))
         if level != LOTTERY:
             return ((instant, pods) for instant, _, pods in later)
         now = self.world.now

@@ -32,31 +32,32 @@ def take_least(
     ``worth`` is a cheap test that must hold before an attempt can succeed. Where an attempt takes more of
     others, and chooses what, ``probe`` only tells whether it would succeed: it is made for good at the end.
     """
-    start, probe = trial.mark(), probe or attempt
-    needed = take_enough(trial, takings, worth, probe)
-    if not needed:
+    probe = probe or attempt
+    marks = take_enough(trial, takings, worth, probe)
+    if not marks:
         return False
-    taken = list(takings[:needed])
-    for taking in reversed(taken[:-1]):
-        rest = [other for other in taken if other is not taking]
-        trial.rollback(start)
-        if replay(rest, worth, probe):
-            taken = rest
-    trial.rollback(start)
-    return replay(taken, worth, attempt)
+    needed = [takings[len(marks) - 1]]
+    for mark, taking in reversed(list(zip(marks[:-1], takings, strict=False))):
+        trial.rollback(mark)  # what was taken before this one stays as it was taken
+        if not replay(needed, worth, probe):
+            needed.insert(0, taking)
+    trial.rollback(marks[0])
+    return replay(needed, worth, attempt)
 
 
 def take_enough(
     trial: Trial, takings: Sequence[Taking], worth: Callable[[], bool], attempt: Callable[[], bool]
-) -> int:
-    """Take in order until the attempt succeeds: how many it needed; none, and nothing taken, if it fails."""
-    start = trial.mark()
-    for number, taking in enumerate(takings, 1):
+) -> list[int]:
+    """Take in order until the attempt succeeds: marks before each; none, and nothing taken, if it fails."""
+    marks = list[int]()
+    for taking in takings:
+        marks.append(trial.mark())
         taking()
         if worth() and attempt():
-            return number
-    trial.rollback(start)
-    return 0
+            return marks
+    if marks:
+        trial.rollback(marks[0])
+    return []
 
 
 def replay(takings: Sequence[Taking], worth: Callable[[], bool], attempt: Callable[[], bool]) -> bool:

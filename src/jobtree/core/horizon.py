@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import NamedTuple
 
 from jobtree.core.books import FOREVER
 from jobtree.core.domain import Domain
@@ -144,15 +143,13 @@ class Horizon:
         known = self._profiles.get(level)
         if known is None:
             starts, present = self._at(level)
-            pods = present
+            known = Profile(level, starts, present, present, None)
             if self.domain.promises:
                 crowd, starts = self.held_by(None, None), self.instants(level, None, None)
                 present = [self.most(level, at) - crowd.taken(level, at) for at in starts]
-                pods = [min(have, crowd.lowest_after(at)) for at, have in zip(starts, present, strict=True)]
-                if crowd.wholes is not None:
-                    stays = zip(starts, pods, strict=True)
-                    pods = [crowd.wholes.pods(level, at, FOREVER, most) for at, most in stays]
-            known = self._profiles[level] = Profile(starts, [*starts[1:], FOREVER], present, pods)
+                most = [min(have, crowd.lowest_after(at)) for at, have in zip(starts, present, strict=True)]
+                known = Profile(level, starts, present, most, crowd.wholes)
+            self._profiles[level] = known
         return known
 
     def first(self, level: Level, pods: int) -> int | None:
@@ -193,26 +190,56 @@ class Horizon:
         return at >= now + self._stand.longest_notice or at >= now + self.notice(at)
 
 
-class Profile(NamedTuple):
-    """What a newcomer would find, behind all promises, from the beginning to the end of time."""
+class Profile:
+    """What a newcomer would find, behind all promises, from the beginning to the end of time.
 
-    starts: list[int]  # from when
-    ends: list[int]  # until when
-    present: list[int]  # pods that would fit just then
-    pods: list[int]  # pods that could stay for ever
+    How many could stay for ever is counted at once; where there are larger pods among those promised, nodes
+    are looked at only where the count is what somebody needs.
+    """
+
+    __slots__ = ("_level", "_most", "_pods", "_present", "_wholes", "starts")
+
+    def __init__(
+        self, level: Level, starts: list[int], present: list[int], most: list[int], wholes: Wholes | None
+    ) -> None:
+        self._level = level
+        self.starts = starts
+        self._present = present  # pods that would fit just then
+        self._most = most  # pods that could stay, by counting
+        self._wholes = wholes
+        self._pods: dict[int, int] = {}  # pods that could stay
+
+    def _at_place(self, place: int) -> int:
+        if self._wholes is None:
+            return self._most[place]
+        known = self._pods.get(place)
+        if known is None:
+            at, most = self.starts[place], self._most[place]
+            known = self._pods[place] = self._wholes.pods(self._level, at, FOREVER, most)
+        return known
+
+    def _enough(self, pods: int, place: int) -> Iterator[int]:
+        """Parts from that one on in which so many could stay."""
+        for later, most in enumerate(self._most[place:], place):
+            if most >= pods and self._at_place(later) >= pods:
+                yield later
 
     def first(self, pods: int, *, staying: bool) -> int | None:
         """The first instant at which it would find so many; None: never."""
-        found = zip(self.starts, self.pods if staying else self.present, strict=True)
+        if staying:
+            return next((self.starts[place] for place in self._enough(pods, 0)), None)
+        found = zip(self.starts, self._present, strict=True)
         return next((start for start, have in found if have >= pods), None)
 
     def at(self, instant: int) -> int:
-        return self.pods[bisect_right(self.starts, instant) - 1]
+        """Pods that could stay from that instant on."""
+        return self._at_place(bisect_right(self.starts, instant) - 1)
 
-    def since(self, instant: int) -> "zip[tuple[int, int, int]]":
-        """From the part with that instant on."""
-        now = bisect_right(self.starts, instant) - 1
-        return zip(self.starts[now:], self.ends[now:], self.pods[now:], strict=True)
+    def since(self, instant: int, pods: int) -> Iterator[tuple[int, int, int]]:
+        """From the part with that instant on: from when to when so many could stay, and how many."""
+        for place in self._enough(pods, bisect_right(self.starts, instant) - 1):
+            end = self.starts[place + 1] if place + 1 < len(self.starts) else FOREVER
+            yield self.starts[place], end, self._at_place(place)
 
 
 class Crowd:

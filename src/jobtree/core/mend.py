@@ -8,7 +8,7 @@ until its own promise is due.
 from jobtree.core.giveway import requeue
 from jobtree.core.jointly import look_again
 from jobtree.core.reasons import Reason, Why
-from jobtree.core.reserve import broken, refund
+from jobtree.core.reserve import flaw, refund
 from jobtree.core.runs import RunState
 from jobtree.core.trial import Trial
 from jobtree.core.world import World
@@ -35,9 +35,9 @@ def mend_disturbed(trial: Trial) -> None:
 
 def mend(trial: Trial, state: RunState) -> bool:
     """Move a promise that cannot be kept as it stands, for what broke it; or let others pay for it."""
-    found = broken(trial.world, state)
+    found, surely_paid = flaw(trial.world, state)
     if found is None:
-        return refund(trial, state)
+        return not surely_paid and refund(trial, state)
     if state.half_paid:
         look_again_from_outside(trial, state, found)
     else:

@@ -33,7 +33,8 @@ class Pledge(msgspec.Struct, frozen=True):
 
 def promises_on(envelopes: Iterable[EnvelopeState], run: RunKey, rank: Rank | None) -> list[Promise]:
     """Others' promises with a date on these envelopes, made before that rank (all, without one)."""
-    found = {promise.run: promise for one in envelopes for promise in one.dated if promise.run != run}
+    dated = (claim.promise for one in envelopes for claim in one.dated)
+    found = {promise.run: promise for promise in dated if promise.run != run}
     return [promise for promise in found.values() if rank is None or promise.rank < rank]
 
 

@@ -93,9 +93,12 @@ class Promised:
             insort(self._began, since)
         return True
 
-    def first_to_yield(self, rank: Rank | None) -> int | None:
-        """When the oldest provisional work began that yields to that rank: all younger ones do too (R6)."""
+    def first_to_yield(self, rank: Rank | None, grain: int = 1) -> int | None:
+        """When the oldest provisional work began that yields to that rank: all younger ones do too (R6).
+
+        With a ``grain``, somewhat younger work instead, the same for many ranks.
+        """
         if rank is None:
             return None
-        place = bisect_left(self._began, rank[0])
+        place = -(-bisect_left(self._began, rank[0]) // grain) * grain
         return self._began[place] if place < len(self._began) else None

@@ -8,7 +8,6 @@ import msgspec
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, Account, EnvelopeState
 from jobtree.core.cover import commitment
-from jobtree.core.flow import charge_on
 from jobtree.core.holds import spare_charge, spare_under
 from jobtree.core.lease import EnvelopeKey
 from jobtree.core.payers import Candidate, candidates
@@ -62,7 +61,7 @@ def fundable_ever(world: World, state: RunState, size: int) -> bool:
         back = ask.back(candidate, [envelope])
         charge = spare_charge(world, envelope, AT_LAST, FOREVER, state.key, None, back)
         if shape.max_duration is not None:
-            charge += sum(charge_on(envelope, promise) for promise in envelope.dated)
+            charge += sum(claim.charge for claim in envelope.dated)
         pods += max(0, charge) // (MILLI * size)
         if pods * size >= shape.min:
             return True
@@ -191,7 +190,7 @@ def money_instants(world: World, state: RunState, after: int) -> list[int]:
                 end = world.held[name].known_end
                 if end is not None:
                     found.add(end)
-            found.update(promise.end for promise in one.dated if promise.end is not None)
+            found.update(claim.end for claim in one.dated)
     for pool in quota_pools(world, state, None):
         found.update(end for end, _, _ in pool.ends if end is not None)
         found.update(promise.end for promise, _ in pool.claims if promise.end is not None)

@@ -66,7 +66,9 @@ def family_promises(world: "World", envelope: EnvelopeState, rank: Rank | None) 
         return []
     claims, runs = claims_on(envelope, rank), world.runs
     if claims.of_others is None:
-        claims.of_others = [one for one in claims.promises if runs[one.run].owner != envelope.owner]
+        claims.of_others = [
+            one.promise for one in claims.dated if runs[one.promise.run].owner != envelope.owner
+        ]
     return [
         promise
         for promise in claims.of_others

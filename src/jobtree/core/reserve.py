@@ -217,8 +217,6 @@ def refund(trial: Trial, state: RunState) -> bool:
 
 def pay_their_parts(world: World, state: RunState, promise: Promise) -> bool:
     """Whether each payer that a promise counts on can pay as much as it does, and all of them together."""
-    if surely_paid(world, state, promise):
-        return True
     parts = [(frozenset((key,)), gpus) for key, gpus in promise.funding]
     if len(parts) > 1:
         parts.append((frozenset(key for key, _ in promise.funding), promise.width))
@@ -237,23 +235,28 @@ def funding_then(
 
 def broken(world: World, state: RunState) -> Reason | None:
     """Why a promise can no longer be kept as it stands; None where it can (R2, R5)."""
+    return flaw(world, state)[0]
+
+
+def flaw(world: World, state: RunState) -> tuple[Reason | None, bool]:
+    """The same, and whether it is certain that each of its payers has its part."""
     promise = state.promise
     if promise is None or promise.at is None or state.shape is None:
-        return None
+        return None, True
     at, crowded = max(promise.at, world.now), None
     domains = world.fleet.flavor(promise.flavor).domains
     for name, _ in promise.shares:
         if name not in domains:
-            return Reason.NODES_LOST
+            return Reason.NODES_LOST, False
         if not is_kept(world, domains[name], promise):
             if name in world.diminished:
-                return Reason.NODES_LOST
+                return Reason.NODES_LOST, False
             crowded = Reason.CROWDED_OUT
     if surely_paid(world, state, promise):
-        return crowded
+        return crowded, True
     terms, payers = (promise.width, promise.pod_size, at, promise.rank), payers_there(world, state, promise)
     _, lacking = funding_at(world, state, *terms, only=payers)
-    return Reason.FUNDING_LOST if lacking else crowded
+    return Reason.FUNDING_LOST if lacking else crowded, False
 
 
 def uses_up_its_own(world: World, state: RunState) -> bool:

@@ -16,12 +16,13 @@ from jobtree.core.holds import spare_charge, spare_under
 from jobtree.core.lease import EnvelopeKey, RunKey
 from jobtree.core.payers import candidates, class_from
 from jobtree.core.pledges import use_limits_of
-from jobtree.core.promise import Order, Promise, Rank
+from jobtree.core.promise import Order, Promise
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
 NOBODY: RunKey = ("", "")
 FIRST: Order = (0, "", "")
+GRAIN = 16
 
 
 class Sureties:
@@ -120,14 +121,14 @@ def surely_paid(world: World, state: RunState, promise: Promise) -> bool:
     """Whether each payer that a promise counts on has its part, even if all promises to others are kept.
 
     Told from what the envelopes keep free for all of them together, which is summed up once, or else once
-    for all to whom the same provisional work yields; only of money that nothing but concurrency limits.
-    Whoever gets no yes is asked exactly (``purse.funding_at``).
+    for all to whom much the same provisional work yields, or just the same; only of money that nothing but
+    concurrency limits. Whoever gets no yes is asked exactly (``purse.funding_at``).
     """
     at, end = max(promise.at or 0, world.now), FOREVER if promise.end is None else promise.end
     if state.quotas or sum(gpus for _, gpus in promise.funding) < promise.width:
         return False
-    began = world.promised.first_to_yield(promise.rank)
-    ranks: list[Rank | None] = [None] if began is None else [None, (began, FOREVER, FIRST)]
+    found = {world.promised.first_to_yield(promise.rank, grain): None for grain in (GRAIN, 1)}
+    ranks = [None, *((began, FOREVER, FIRST) for began in found if began is not None)]
     for key, gpus in promise.funding:
         envelope = world.ledger.envelopes.get(key)
         if envelope is None or gpus % promise.pod_size or not _only_by_charge(world, state, envelope, at):

@@ -229,16 +229,22 @@ class Trial:
 def behind(world: World, lease: Lease) -> Iterator[RunKey]:
     """Promised Runs that a lease may stand in the way of, by its place or by its money.
 
-    One that is certain to end before a promise is due leaves everything as it was by then, save hours. With
-    its payer's window it ends as well, but then its Run goes on in its place.
+    One that is certain to end before a promise is due leaves everything as it was by then, save hours; so
+    does provisional work to all whom it yields to. With its payer's window a lease ends as well, but then its
+    Run goes on in its place. Unpaid work is in nobody's way.
     """
     held, envelope, nodes = world.held.get(lease.name), world.ledger.envelopes[lease.payer], world.fleet.nodes
     state = world.runs[lease.run]
-    end = FOREVER if state.known_end is None else state.known_end
-    paid_until = FOREVER if held is None or held.known_end is None else held.known_end
+    since = state.provisional_since
     if not envelope.by_charge_alone or lease.class_ == "Borrowed":
-        paid_until = FOREVER
-    for one in envelope.kin:
-        yield from (promise.run for promise in one.dated if promise.begins_before(paid_until))
+        yield from (claim.promise.run for one in envelope.kin for claim in one.dated)
+    elif lease.charge:
+        paid_until = FOREVER if held is None or held.known_end is None else held.known_end
+        for claim in envelope.dated if since is None else envelope.dated_after(since):
+            if claim.at < paid_until:
+                yield claim.promise.run
+    end = FOREVER if state.known_end is None else state.known_end
     for domain in {nodes[node].domain for node, _ in lease.slots if node in nodes}:
-        yield from (run for run, promise in domain.promises.items() if promise.begins_before(end))
+        for run, promise in domain.promises.items() if lease.role != "Opportunistic" else ():
+            if promise.begins_before(end) and not state.yields_to(promise.rank):
+                yield run

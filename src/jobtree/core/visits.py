@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import merge
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -83,19 +82,23 @@ def first_around(  # noqa: PLR0913, PLR0917  one question with its circumstances
     if enough == len(pods):
         return None
     at = max(at, times[enough])
-    later = (one.end for one in visits[bisect_right(visits, (at, FOREVER)) :] if one.end < FOREVER)
-    for instant in merge([at], times[bisect_right(times, at) :], later):
-        if instant >= before:
-            return None
+    if at >= before:
+        return None
+
+    def fits(instant: int) -> bool:
         have = pods[bisect_right(times, instant) - 1]
         for _, start, gpus in visits[bisect_right(visits, (instant, FOREVER)) :]:
             if start < instant + span:
                 have -= -(-gpus // size)
                 if have < needed:
-                    break
-        else:
-            return instant
-    return None
+                    return False
+        return True
+
+    if fits(at):
+        return at
+    ends = [one[0] for one in visits[bisect_right(visits, (at, FOREVER)) : bisect_left(visits, (before,))]]
+    later = [*times[bisect_right(times, at) : bisect_left(times, before)], *ends]
+    return next((instant for instant in sorted(later) if fits(instant)), None)
 
 
 def instants(at: int, times: Sequence[int], visits: Sequence[Visit]) -> Iterator[int]:

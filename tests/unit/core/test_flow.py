@@ -4,7 +4,7 @@ from random import Random
 
 from jobtree.api.budget import Envelope
 from jobtree.core.books import FOREVER, EnvelopeState, Yield
-from jobtree.core.flow import Claims, Flow, Levels
+from jobtree.core.flow import Claims, Levels
 from jobtree.core.promise import FREE, Promise
 from tests.unit.core.build import H100
 
@@ -57,25 +57,36 @@ def some_yields(dice: Random) -> dict[str, Yield]:
     }
 
 
+def an_envelope(promises: list[Promise], yields: dict[str, Yield]) -> EnvelopeState:
+    envelope = EnvelopeState("team", "team", Envelope(name="main", flavor=H100, concurrency=99), 1)
+    for one in promises:
+        envelope.keep(one)
+    envelope.yields = yields
+    return envelope
+
+
 def test_what_is_free_later_is_what_ends_or_yields_less_what_is_promised() -> None:
     for seed in range(50):
         dice = Random(seed)
-        envelope = EnvelopeState("team", "team", Envelope(name="main", flavor=H100, concurrency=99), 1)
-        promises = [some_promise(dice, number) for number in range(dice.randrange(9))]
-        envelope.promises = {one.run: one for one in promises}
-        envelope.yields = some_yields(dice)
+        promises, yields = (
+            [some_promise(dice, number) for number in range(dice.randrange(9))],
+            some_yields(dice),
+        )
+        envelope, other = an_envelope(promises, yields), an_envelope(promises, yields)
         ends = [(dice.randrange(25), dice.randrange(1, 5) * 1000) for _ in range(dice.randrange(9))]
+        for end, charge in ends:
+            envelope.note_end(end, charge, 1)
         for rank in (None, *(one.rank for one in promises)):
             ahead = [one for one in promises if rank is None or one.rank <= rank]
             yielded = [
                 (FOREVER if one.known_end is None else one.known_end, one.charge)
-                for one in envelope.yields.values()
+                for one in yields.values()
                 if rank is not None and one.since >= rank[0]
             ]
-            claims = Claims(envelope, Flow(ends), rank)
+            claims = Claims(envelope, rank)
             back = [(dice.randrange(25), dice.randrange(1, 5) * 1000) for _ in range(dice.randrange(3))]
             levels = Levels([claims], back)
-            together = Levels([claims, Claims(envelope, Flow(()), rank)], ())
+            together = Levels([claims, Claims(other, rank)], ())
             later = sorted({one.at for one in ahead if one.at is not None})
             for at in range(25):
                 assert claims.change(at) == added_up(ahead, ends, at) + given_back(yielded, at), (seed, at)
