@@ -57,7 +57,7 @@ class Chances:
         self._rooms: dict[Kind, dict[str, int]] = {}
         self._sums: dict[Kind, Room] = {}
         self._halves: dict[str, bool] = {}
-        self._offering: dict[tuple[str, int], list[Domain]] = {}
+        self._offering: dict[tuple[str, int, Lent | None], list[Domain]] = {}
         self._lent: dict[tuple[str, str], int] = {}
         self._free_wholes: dict[tuple[str, int], int] = {}
         self._sureties = Sureties(world)
@@ -102,25 +102,32 @@ class Chances:
         flavor = world.fleet.flavors.get(state.flavor)
         if not state.waiting or shape is None or flavor is None or not self._settled(state):
             return False
-        if shape.allow_opportunistic and flavor.free + flavor.spare_slots >= shape.min:
-            return False
         size = shape.pod_size(flavor.biggest_node)
-        hopes = hopeful(world, state) and not self.hopeless(state) and self._may_find_date(state, size)
-        if (state.undated and world.provisional) or self._half_paid(flavor) or hopes:
+        if self._is_asked_anyway(state, shape, flavor, size):
             return False
         if self._fits(state, shape, self._kind(state, shape, flavor, size)):
             return self._unpaid_for(state, shape, flavor, size)
         return self._place_lacks(state, shape, flavor, size)
+
+    def _is_asked_anyway(self, state: RunState, shape: Shape, flavor: Flavor, size: int) -> bool:
+        """Whether it might start unpaid, find a date, or have what goes with others' work."""
+        if shape.allow_opportunistic and flavor.free + flavor.spare_slots >= shape.min:
+            return True
+        hopes = hopeful(self._world, state) and not self.hopeless(state) and self._may_find_date(state, size)
+        if (state.undated and self._world.provisional) or hopes:
+            return True
+        return self._half_paid(flavor) and self._returns_enough(state, shape, flavor, size)
 
     # What might give way to a start of a Run that is asked
 
     def by_unpaid(self, state: RunState) -> bool:
         """Whether a Run might find a place if all unpaid work went (P7)."""
         shape, flavor = state.shape, self._world.fleet.flavors.get(state.flavor)
-        if shape is None or flavor is None or not self._tells_of(state) or self._half_paid(flavor):
+        if shape is None or flavor is None or not self._tells_of(state):
             return True
         size = shape.pod_size(flavor.biggest_node)
-        return self._fits(state, shape, self._kind_without(state, shape, flavor, size))
+        lent = self._loaned.left_out(state) if self._half_paid(flavor) else None
+        return self._fits(state, shape, self._kind_without(state, shape, flavor, size, lent))
 
     def by_family(self, state: RunState) -> bool:
         """Whether a Run might start with all that its family gives back (C11)."""
@@ -154,14 +161,15 @@ class Chances:
         return state.standing(self._world.now) is None and not (state.undated and self._world.provisional)
 
     def _half_paid(self, flavor: Flavor) -> bool:
-        """Whether some unpaid work would, if it went, free more than its unpaid GPUs (C13)."""
+        """Whether some unpaid work would, if it went, free more than its unpaid GPUs (C13, J3)."""
         if not flavor.unpaid_slots:
             return False
         known = self._halves.get(flavor.name)
         if known is None:
             runs = (self._world.runs[order[1:]] for order in self._world.queue)
             known = self._halves[flavor.name] = any(
-                state.flavor == flavor.name and state.half_paid for state in runs
+                state.flavor == flavor.name and (state.half_paid or (state.unpaid and state.gang))
+                for state in runs
             )
         return known
 
@@ -286,14 +294,16 @@ class Chances:
 
     def _offering_domains(self, kind: Kind) -> list[Domain]:
         """Domains in which a pod could stand, if unpaid work went, or what is lent."""
-        if kind.lent is not None:
-            return list(self._world.fleet.flavors[kind.flavor].domains.values())
-        key = (kind.flavor, kind.demand.size)
+        flavor, size = self._world.fleet.flavors[kind.flavor], kind.demand.size
+        key = (kind.flavor, size, kind.lent)
         known = self._offering.get(key)
         if known is None:
-            flavor, size = self._world.fleet.flavors[kind.flavor], kind.demand.size
-            domains = flavor.domains.values() if flavor.unpaid_slots else flavor.in_pack_order(size)
-            known = self._offering[key] = [one for one in domains if one.free + one.unpaid_slots >= size]
+            freed = () if kind.lent is None else self._loaned.freed(kind.lent)
+            anywhere = flavor.unpaid_slots or freed
+            domains = flavor.domains.values() if anywhere else flavor.in_pack_order(size)
+            known = self._offering[key] = [
+                one for one in domains if one.free + one.unpaid_slots >= size or one.name in freed
+            ]
         return known
 
     def _pods(self, kind: Kind, domain: Domain, run: RunKey | None) -> int:

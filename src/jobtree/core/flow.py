@@ -32,6 +32,10 @@ class Flow:
     def until(self, at: int) -> int:
         return self._sums[bisect_right(self._instants, at)]
 
+    def instants(self, after: int) -> list[int]:
+        """Instants later than that at which something comes, in order; some more than once."""
+        return self._instants[bisect_right(self._instants, after) :]
+
     def at_each(self, instants: Iterable[int]) -> list[int]:
         """The sums up to each of these."""
         known, sums = self._instants, self._sums
@@ -47,28 +51,23 @@ class Claims:
     To those made up to a rank provisional work that began later gives back what it has.
     """
 
-    __slots__ = ("_levels", "changes", "dated", "of_others", "starts")
+    __slots__ = ("_claimed", "_levels", "_returns", "dated", "of_others", "starts")
 
     def __init__(self, envelope: EnvelopeState, rank: Rank | None) -> None:
         self.dated = envelope.dated[: None if rank is None else made_up_to(envelope.dated, rank)]
         self.of_others: list[Promise] | None = None  # of Runs that are not the envelope's owner's own
         yielding = () if rank is None else [one for one in envelope.yields.items() if rank[0] <= one[1].since]
         yielded = [(had_until(envelope, name, one.known_end), -one.charge) for name, one in yielding]
-        self.changes = Flow(
-            [
-                *returns_to(envelope),
-                *yielded,
-                *[(at, -charge) for _, at, _, charge, _ in self.dated],
-                *[(end, charge) for _, _, end, charge, _ in self.dated],
-            ],
-            -sum([charge for _, charge in yielded]),
-        )
+        begun = [(at, -charge) for _, at, _, charge, _ in self.dated]
+        ended = [(end, charge) for _, _, end, charge, _ in self.dated]
+        self._claimed = Flow([*begun, *ended, *yielded], -sum([charge for _, charge in yielded]))
+        self._returns = returns_to(envelope)
         self.starts = sorted({claim.at for claim in self.dated})
         self._levels: list[int] | None = None
 
     def change(self, at: int) -> int:
         """How much more (or, below zero, less) is there at that instant than is free now."""
-        return self.changes.until(at)
+        return self._returns.until(at) + self._claimed.until(at)
 
     def within(self, after: int, before: int) -> list[int]:
         """Instants in between at which promises begin: between them it only rises."""
@@ -78,7 +77,8 @@ class Claims:
     def levels(self) -> list[int]:
         """The change at each instant at which a promise begins."""
         if self._levels is None:
-            self._levels = self.changes.at_each(self.starts)
+            both = zip(self._returns.at_each(self.starts), self._claimed.at_each(self.starts), strict=True)
+            self._levels = [returned + claimed for returned, claimed in both]
         return self._levels
 
 
@@ -137,13 +137,14 @@ def claims_on(envelope: EnvelopeState, rank: Rank | None) -> Claims:
     return known
 
 
-def returns_to(envelope: EnvelopeState) -> list[tuple[int, int]]:
-    """What comes back to an envelope and when, in order, whatever is promised from it."""
-    if envelope.returns is None:
+def returns_to(envelope: EnvelopeState) -> Flow:
+    """What comes back to an envelope and when, whatever is promised from it."""
+    found: Flow | None = envelope.returns
+    if found is None:
         lapses = envelope.lapses.values()  # each comes back then, and not once more at its known end
         again = [(one.known_end, -one.charge) for one in lapses if one.known_end is not None]
-        envelope.returns = sorted([*envelope.ends, *again, *((one.at, one.charge) for one in lapses)])
-    found: list[tuple[int, int]] = envelope.returns
+        lapsed = [(one.at, one.charge) for one in lapses]
+        found = envelope.returns = Flow([*envelope.ends, *again, *lapsed])
     return found
 
 

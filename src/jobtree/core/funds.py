@@ -54,7 +54,7 @@ class Fund:
         held = world.held
         back = Flow((had_until(envelope, one.name, held[one.name].known_end), one.charge) for one in lent)
         self._free = envelope.account.free_charge()
-        self._changes, self._back = claims.changes, back
+        self._claims, self._back = claims, back
         self._starts = claims.starts  # when promises begin, and how much more there is then than now
         self._levels = [
             level + back.after(start) for start, level in zip(claims.starts, claims.levels, strict=True)
@@ -72,7 +72,7 @@ class Fund:
             self._count_on(self._coming.pop()[2])
         given = sum([charge for over, charge in self._given if over > at])
         between = self._levels[bisect_right(self._starts, at) : bisect_left(self._starts, end)]
-        now = self._changes.until(at) + self._back.after(at) + given
+        now = self._claims.change(at) + self._back.after(at) + given
         return self._free + min(now, min(between, default=FOREVER))
 
     def _count_on(self, promise: Promise) -> None:

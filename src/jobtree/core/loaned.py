@@ -7,6 +7,8 @@ kept is who would still stand in which domain. Less never makes more place than 
 too much and never too little.
 """
 
+from collections.abc import Container
+
 from jobtree.core.domain import Domain
 from jobtree.core.giveway import loans, recalls, reclaims
 from jobtree.core.horizon import Horizon, horizon, horizon_without
@@ -42,6 +44,10 @@ class Loaned:
         if lent not in self._remain:
             self._remain[lent] = self._remaining(state)
         return lent
+
+    def freed(self, lent: Lent) -> Container[str]:
+        """Domains in which that makes a difference, by name."""
+        return self._remain[lent] if lent in self._remain else self._gone[lent]
 
     def pods(self, lent: Lent, domain: Domain, demand: Demand, end: int, run: RunKey | None) -> int:
         """What the domain could hold until then for a Run of this owner, if all that it lends came back."""

@@ -8,6 +8,7 @@ import msgspec
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, Account, EnvelopeState
 from jobtree.core.cover import commitment
+from jobtree.core.flow import returns_to
 from jobtree.core.holds import spare_charge, spare_under
 from jobtree.core.lease import EnvelopeKey
 from jobtree.core.payers import Candidate, candidates
@@ -185,11 +186,7 @@ def money_instants(world: World, state: RunState, after: int) -> list[int]:
             found.update(recall_instants(world, envelope))
         found.update(_late_enough(state, envelope, after))
         for one in envelope.kin:
-            found.update(lapse.at for lapse in one.lapses.values())
-            for name in one.leases:
-                end = world.held[name].known_end
-                if end is not None:
-                    found.add(end)
+            found.update(returns_to(one).instants(after))
             found.update(claim.end for claim in one.dated)
     for pool in quota_pools(world, state, None):
         found.update(end for end, _, _ in pool.ends if end is not None)

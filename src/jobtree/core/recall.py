@@ -50,7 +50,7 @@ def recall_instants(world: "World", envelope: EnvelopeState) -> Iterator[int]:
     for promise in family_promises(world, envelope, None):
         yield recall_from(world, promise)
     for lease in envelope.leases.values() if envelope.by_class["shared"].amount else ():
-        run = world.held[lease.name].run
+        run = world.held[lease.name].run if lease.class_ == "Shared" else None
         if run is not None and run.kept_until is not None:
             yield run.kept_until
 

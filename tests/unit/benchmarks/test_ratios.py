@@ -252,7 +252,7 @@ def some_crowded_instants(size: int) -> Event:
         assert crowded.step()
 
     def go_on() -> None:
-        for _ in range(20):
+        for _ in range(60):  # now and then one asks for a forecast, which is dear
             crowded.step()
 
     return go_on

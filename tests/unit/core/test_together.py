@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jobtree.api.quantities import HOUR, MINUTE
+from jobtree.api.quantities import HOUR, MINUTE, SECOND
 from jobtree.api.run import Run
 from jobtree.core.gang_forecast import either, joint_forecast
 from jobtree.core.reservations import from_wire, promised_together, to_wire
@@ -290,3 +290,14 @@ def test_j3_cancelling_the_tree_takes_its_one_reservation() -> None:
     lab.settle()
     assert [state.key[1] for state in lab.world.runs.values()] == ["holds"]
     assert lab.world.ranks == []
+
+
+def test_j3_c13_who_has_the_place_of_an_unpaid_stage_has_that_of_the_others_too() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org"), budget("org:a", 8), budget("org:b", 8), budget("rich", 16))
+    lab.submit(tree("t", "org:b", [stage("a"), stage("b", beside=["a"])]))
+    lab.put(nodes("nv-b", 1), nodes("nv-c", 1))
+    lab.advance(SECOND)
+    lab.submit(run("recalls", "org:a", 8, at=SECOND))
+    assert sorted(lab[name].unpaid for name in (A, B)) == [0, 8]
+    lab.submit(run("whole", "rich", 16, at=SECOND, group=16))
+    assert (lab.phase("whole"), phases(lab, A, B)) == ("Running", ["Reserved", "Reserved"])
