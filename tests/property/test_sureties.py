@@ -8,6 +8,7 @@ from benchmarks.replay_speed import made_up_trace
 from jobtree.core import foresee, reserve
 from jobtree.core.foresee import Foresight
 from jobtree.core.funds import Funds
+from jobtree.core.mend import promised
 from jobtree.core.promise import Promise
 from jobtree.core.purse import fundable_ever, funding_at
 from jobtree.core.reach import payers_there
@@ -71,13 +72,27 @@ def test_nobody_is_paid_more_than_funds_could_have(scene: Scene) -> None:
         Drive(scene).play()
 
 
-def test_so_say_the_exact_answers_where_a_fleet_is_overloaded() -> None:
-    trace, ground = made_up_trace(jobs=500, gpus=256, load_percent=150), made_up(32, 8, 4)
+def overload(jobs: int, gpus: int) -> Jobtree:
+    """A replay of half as much again as a fleet could do, whose teams lend one another what they can."""
+    trace, ground = made_up_trace(jobs, gpus, load_percent=150), made_up(gpus // 8, 8, gpus // 64)
     budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    scene = Overload(trace, ground.nodes, budgets, owners, ground.epoch)
+    return Jobtree(Overload(trace, ground.nodes, budgets, owners, ground.epoch))
+
+
+def test_so_say_the_exact_answers_where_a_fleet_is_overloaded() -> None:
     with (
         patch.object(reserve, "surely_paid", checked),
         patch.object(reserve, "fundable_ever", looked_for),
         patch.object(foresee, "Funds", CheckedFunds),
     ):
-        assert run(Jobtree(scene))
+        assert run(overload(jobs=500, gpus=256))
+
+
+def test_each_payer_that_a_promise_counts_on_has_its_part_whatever_happens() -> None:
+    replay = overload(jobs=300, gpus=128)
+    world = replay.world
+    while replay.step():
+        for state in promised(world):
+            promise = state.promise
+            assert promise is not None
+            assert promise.at is None or reserve.pay_their_parts(world, state, promise), (replay.now, promise)

@@ -159,13 +159,17 @@ class Trial:
     def disturbed(self) -> set[RunKey]:
         """Runs whose promises count on what leases that opened or a promise that moved took a part of.
 
-        That is a domain, an envelope, a cap above it, or the quota of a tree.
+        That is a domain, an envelope, a cap above it, or the quota of a tree. Who settles has had its leases
+        until then, and stays: with other money, perhaps, than its promise counted on.
         """
         envelopes = self.world.ledger.envelopes
         found: set[RunKey] = set()
         for entry in self._journal if self.world.ranks else ():
             if isinstance(entry, Acted) and entry.action.kind in ("Requeue", "Preempt"):
                 found.add(entry.action.run)
+            elif isinstance(entry, Acted) and entry.action.kind == "Settle":
+                for lease in entry.state.leases.values():
+                    found.update(behind(self.world, lease))
             elif isinstance(entry, Acted) and entry.action.kind == "Move" and entry.action.promise:
                 domains = self.world.fleet.flavor(entry.action.promise.flavor).domains
                 for name, _ in entry.action.promise.shares:
