@@ -273,6 +273,10 @@ class EnvelopeState:
         """Of the dated promises, those made later than that."""
         return self.dated[bisect_right(self.dated, instant, key=lambda claim: claim.rank[0]) :]
 
+    def charge_of(self, promise: Promise) -> int:
+        """What a promise will cost the envelope."""
+        return sum(gpus for key, gpus in promise.funding if key == self.key) * MILLI
+
     def keep(self, promise: Promise) -> None:
         """It will pay for this promise, in place of any other to that Run."""
         self.keep_no_more(promise.run)
@@ -280,9 +284,8 @@ class EnvelopeState:
         if promise.at is None:
             insort(self.undated, (promise.rank, promise.run))
         else:
-            charge = sum(gpus for key, gpus in promise.funding if key == self.key) * MILLI
             end = FOREVER if promise.end is None else promise.end
-            insort(self.dated, Claim(promise.rank, promise.at, end, charge, promise))
+            insort(self.dated, Claim(promise.rank, promise.at, end, self.charge_of(promise), promise))
 
     def keep_no_more(self, run: RunKey) -> None:
         self.forget()

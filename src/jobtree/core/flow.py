@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import itemgetter
 
-from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, Claim, EnvelopeState
 from jobtree.core.promise import Promise, Rank
 
@@ -115,11 +114,6 @@ class Levels:
             return min(levels)
         starts = self._starts[begin:end]
         return min([level + self._gone.after(at) for at, level in zip(starts, levels, strict=True)])
-
-
-def charge_on(envelope: EnvelopeState, promise: Promise) -> int:
-    """What a promise will cost the envelope."""
-    return sum(gpus for key, gpus in promise.funding if key == envelope.key) * MILLI
 
 
 def had_until(envelope: EnvelopeState, lease: str, known_end: int | None) -> int:

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 
 from jobtree.api.quantities import MILLI
 from jobtree.core.books import FOREVER, EnvelopeState
-from jobtree.core.flow import Flow, charge_on, claims_on, had_until
+from jobtree.core.flow import Flow, claims_on, had_until
 from jobtree.core.payers import candidates
 from jobtree.core.promise import Promise
 from jobtree.core.recall import family_promises, recall_from
@@ -77,7 +77,7 @@ class Fund:
 
     def _count_on(self, promise: Promise) -> None:
         """What this one has can be recalled from here on."""
-        charge = charge_on(self._envelope, promise)
+        charge = self._envelope.charge_of(promise)
         end = FOREVER if promise.end is None else promise.end
         begin, over = bisect_left(self._starts, promise.at or 0), bisect_left(self._starts, end)
         self._levels[begin:over] = [level + charge for level in self._levels[begin:over]]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jobtree.core.books import FOREVER, Account, Cap, EnvelopeState
-from jobtree.core.flow import Levels, charge_on, claims_on
+from jobtree.core.flow import Levels, claims_on
 from jobtree.core.lease import RunKey
 from jobtree.core.promise import Promise, Rank
 from jobtree.core.recall import Back
@@ -78,7 +78,7 @@ def _besides(  # noqa: PLR0913, PLR0917  the same question, of what is free now
     """
     assert own.at is not None
     begin, over = own.at, max(own.at, FOREVER if own.end is None else own.end)
-    mine = sum(charge_on(one, own) for one in envelopes)
+    mine = sum(one.charge_of(own) for one in envelopes)
     least = mine - _taken(world, envelopes, own.run) if later else -FOREVER
     now = free + levels.at(at) + (mine if begin <= at < over else 0)
     before = levels.lowest(at + 1, min(begin, end))
@@ -108,7 +108,7 @@ def _undated(envelope: EnvelopeState, own: Promise | None) -> int:
         return 0
     kept = envelope.promises[first]
     queues_before = own is not None and own.at is None and own.rank < kept.rank
-    return 0 if queues_before else charge_on(envelope, kept)
+    return 0 if queues_before else envelope.charge_of(kept)
 
 
 def kept_back(world: "World", state: RunState, envelope: EnvelopeState, at: int) -> int | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jobtree.core.books import FOREVER, EnvelopeState
-from jobtree.core.flow import charge_on, claims_on, had_until
+from jobtree.core.flow import claims_on, had_until
 from jobtree.core.lease import RunKey
 from jobtree.core.payers import class_from
 from jobtree.core.promise import Promise, Rank
@@ -41,7 +41,7 @@ def recallable(
         for promise in family_promises(world, envelope, rank):
             if promise.run != run and recall_from(world, promise) <= at:
                 end = FOREVER if promise.end is None else promise.end
-                found.append((end, charge_on(envelope, promise)))
+                found.append((end, envelope.charge_of(promise)))
     return found
 
 
