@@ -82,9 +82,14 @@ class Account:
     def free_use(self, at: int) -> int | None:
         return None if self.max_use is None else self.max_use - self.used(at) - self.committed(at)
 
+    @property
+    def open_ended(self) -> int:
+        """The charge of leases that go on using hours for as long as there are any."""
+        return self.charge - self.declared
+
     def runs_out(self) -> int | None:
         """The instant at which open-ended leases have used all that declared ones leave (C5)."""
-        flow = self.charge - self.declared
+        flow = self.open_ended
         if self.max_use is None or flow <= 0:
             return None
         return (self.max_use - self.settled + self.charge_start - self.declared_end) // flow
@@ -369,6 +374,6 @@ def credits_run_out(envelopes: Iterable[EnvelopeState], limit: int) -> int | Non
     flow = fixed = 0
     for envelope in envelopes:
         account = envelope.account
-        flow += (account.charge - account.declared) * envelope.price
+        flow += account.open_ended * envelope.price
         fixed += (account.settled - account.charge_start + account.declared_end) * envelope.price
     return None if flow <= 0 else (limit - fixed) // flow

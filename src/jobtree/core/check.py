@@ -117,7 +117,7 @@ def limits_hold(world: World) -> Iterator[Violation]:
         for account in (envelope.account, envelope.lent, *(cap.account for cap in envelope.caps))
     ]
     for account in (*accounts, *world.kin.quotas()):
-        used, open_ended = account.used(world.now), account.charge - account.declared
+        used, open_ended = account.used(world.now), account.open_ended
         if account.charge > account.max_charge:
             yield Violation("I3", f"{account.label} pays for {account.charge} of {account.max_charge}")
         if account.max_use is not None and used > account.max_use and open_ended > 0:

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from jobtree.api.quantities import MILLI
-from jobtree.core.books import FOREVER, Account, EnvelopeState
+from jobtree.core.books import FOREVER, Account, EnvelopeState, credits_used
 from jobtree.core.cover import commitment
 from jobtree.core.flow import returns_to
 from jobtree.core.holds import spare_charge, spare_under
@@ -195,17 +195,27 @@ def money_instants(world: World, state: RunState, after: int) -> list[int]:
 
 
 def _late_enough(state: RunState, envelope: EnvelopeState, after: int) -> Iterator[int]:
-    """When so little is left of the window that hours suffice: no Run commits beyond its end (C5)."""
+    """When so little is left of the window that hours and credits suffice: no Run commits beyond it (C5)."""
     shape = state.shape
     if shape is None or shape.max_duration is None or envelope.end >= FOREVER:
         return
+    gpus = shape.min * MILLI
     for account in (envelope.account, *(cap.account for cap in envelope.caps)):
-        left = account.free_use(after)
-        if left is not None and left > 0:
-            open_ended = account.charge - account.declared  # goes on using hours meanwhile
-            flow = shape.min * MILLI - open_ended
-            if flow > 0:
-                yield after - (left - shape.min * MILLI * (envelope.end - after)) // flow
+        hours = account.free_use(after)
+        if hours is not None:
+            yield from _suffices(hours, gpus, account.open_ended, after, envelope.end)
+    pots = [(envelope.max_credits, [envelope]), *((cap.max_credits, cap.envelopes) for cap in envelope.caps)]
+    for most, envelopes in pots:
+        if most is not None:
+            flow = sum(one.account.open_ended * one.price for one in envelopes)
+            left = most - credits_used(envelopes, after)
+            yield from _suffices(left, gpus * envelope.price, flow, after, envelope.end)
+
+
+def _suffices(left: int, needed: int, used: int, after: int, end: int) -> Iterator[int]:
+    """When what is needed until the end is no more than what is left, of which others use some meanwhile."""
+    if left > 0 and needed > used:
+        yield after - (left - needed * (end - after)) // (needed - used)
 
 
 def opens_then(world: World, state: RunState, split: Split, at: int) -> bool:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from jobtree.api.budget import Budget
 from jobtree.api.policy import Policy
 from jobtree.api.quantities import HOUR, MINUTE, SECOND
 from jobtree.core.books import GPU_HOUR
@@ -235,11 +236,22 @@ def test_gpus_that_a_cap_gets_back_by_then_can_be_promised() -> None:
     assert lab["next"].phase == "Running"
 
 
-def test_a_run_that_commits_less_the_later_it_starts_is_promised_the_instant_when_the_hours_suffice() -> None:
+@pytest.mark.parametrize(
+    ("grant", "reason"),
+    [
+        (budget("org", envelope(8, maxGPUHours=8, end=3 * HOUR)), "HoursExhausted"),
+        (budget("org", envelope(8, maxCredits=16, end=3 * HOUR)), "CreditsExhausted"),
+        (budget("org", envelope(8, end=3 * HOUR), caps=[cap("all", "main", maxCredits=16)]), "AggregateCap"),
+    ],
+    ids=["hours", "credits", "cap"],
+)
+def test_who_commits_less_the_later_it_starts_is_promised_the_instant_when_that_suffices(
+    grant: Budget, reason: str
+) -> None:
     """8 GPU-hours for 8 GPUs, in a window that closes after three hours: it can be paid for the last one."""
-    lab = Lab(nodes("nv-a", 1), budget("org", envelope(8, maxGPUHours=8, end=3 * HOUR)))
+    lab = Lab(nodes("nv-a", 1), grant, policy=Policy(prices_milli={H100: 2000}))
     lab.submit(run("r", "org", 8, max_duration="3h"))
-    assert (lab.reasons("r"), lab.promised_at("r")) == (["HoursExhausted"], 2 * HOUR)
+    assert (lab.reasons("r"), lab.promised_at("r")) == ([reason], 2 * HOUR)
     lab.live(2 * HOUR)
     assert (lab["r"].phase, lab.admissions["ns", "r"]) == ("Running", [T0 + 2 * HOUR])
 
