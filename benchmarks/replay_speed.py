@@ -102,6 +102,13 @@ def scene(row: Row, jobs: int) -> Scene:
     return Scene(trace, ground.nodes, budgets, owners, ground.epoch, Habits(notice=True))
 
 
+def crowded(jobs: int, gpus: int, load_percent: int, habits: Habits | None = None) -> Scene:
+    """A made-up trace on a small fleet, eight nodes a domain, which is asked for more than it has."""
+    trace, ground = made_up_trace(jobs, gpus, load_percent), made_up(gpus // 8, 8, gpus // 64)
+    budgets, owners = made_up_budgets(trace, ground.gpus, {})
+    return Scene(trace, ground.nodes, budgets, owners, ground.epoch, habits or Habits())
+
+
 def sections(effort: Effort) -> Iterator[Section]:
     """Every row, as far as its trace is there, and what a waiting Run weighs."""
     for row in ROWS:
@@ -134,10 +141,7 @@ def replayed(row: Row, jobs: int, most_seconds: float, *, judged: bool) -> Secti
 
 def bytes_per_waiting_run(most: int) -> list[tuple[int, float]]:
     """As a queue grows on a small fleet: with half of it and all, how many wait and what each weighs."""
-    trace = made_up_trace(8 * most, 64, 400)
-    ground = made_up(8, 8, 1)
-    budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    simulation = Jobtree(Scene(trace, ground.nodes, budgets, owners, ground.epoch))
+    simulation = Jobtree(crowded(8 * most, 64, 400))
     found = []
     tracemalloc.start()
     for mark in (most // 2, most):

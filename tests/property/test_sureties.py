@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 from hypothesis import given
 
-from benchmarks.replay_speed import made_up_trace
+from benchmarks.replay_speed import crowded
 from jobtree.core import foresee, reserve
 from jobtree.core.foresee import Foresight
 from jobtree.core.funds import Funds
@@ -16,10 +16,8 @@ from jobtree.core.reserve import funding_then
 from jobtree.core.runs import RunState
 from jobtree.core.sureties import surely_paid
 from jobtree.core.world import World
-from jobtree.replay.ground import made_up, made_up_budgets
 from jobtree.replay.jobtree_policy import Jobtree
 from jobtree.replay.saved import run
-from jobtree.replay.scene import Scene as Overload
 from tests.property.drive import Drive
 from tests.property.examples import examples
 from tests.property.scenes import Scene, scenes
@@ -72,24 +70,17 @@ def test_nobody_is_paid_more_than_funds_could_have(scene: Scene) -> None:
         Drive(scene).play()
 
 
-def overload(jobs: int, gpus: int) -> Jobtree:
-    """A replay of half as much again as a fleet could do, whose teams lend one another what they can."""
-    trace, ground = made_up_trace(jobs, gpus, load_percent=150), made_up(gpus // 8, 8, gpus // 64)
-    budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    return Jobtree(Overload(trace, ground.nodes, budgets, owners, ground.epoch))
-
-
 def test_so_say_the_exact_answers_where_a_fleet_is_overloaded() -> None:
     with (
         patch.object(reserve, "surely_paid", checked),
         patch.object(reserve, "fundable_ever", looked_for),
         patch.object(foresee, "Funds", CheckedFunds),
     ):
-        assert run(overload(jobs=500, gpus=256))
+        assert run(Jobtree(crowded(500, 256, 150)))
 
 
 def test_each_payer_that_a_promise_counts_on_has_its_part_whatever_happens() -> None:
-    replay = overload(jobs=300, gpus=128)
+    replay = Jobtree(crowded(300, 128, 150))
     world = replay.world
     while replay.step():
         for state in promised(world):

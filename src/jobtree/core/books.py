@@ -259,6 +259,12 @@ class EnvelopeState:
         return self.account.max_use is None and self.max_credits is None and not self.caps
 
     @property
+    def pots(self) -> "list[tuple[Account, int | None, list[EnvelopeState]]]":
+        """What may run out of hours or credits, and all who draw on it: the envelope and each of its caps."""
+        caps = [(cap.account, cap.max_credits, cap.envelopes) for cap in self.caps]
+        return [(self.account, self.max_credits, [self]), *caps]
+
+    @property
     def kin(self) -> "list[EnvelopeState]":
         """The envelope itself and all that share a cap with it."""
         return [self, *(other for cap in self.caps for other in cap.envelopes if other is not self)]

@@ -11,7 +11,7 @@ from itertools import accumulate
 from operator import itemgetter
 
 from jobtree.core.books import FOREVER, Claim, EnvelopeState
-from jobtree.core.promise import Promise, Rank
+from jobtree.core.promise import Rank
 
 
 class Flow:
@@ -54,7 +54,7 @@ class Claims:
 
     def __init__(self, envelope: EnvelopeState, rank: Rank | None) -> None:
         self.dated = envelope.dated[: None if rank is None else made_up_to(envelope.dated, rank)]
-        self.of_others: list[Promise] | None = None  # of Runs that are not the envelope's owner's own
+        self.of_others: list[Claim] | None = None  # of Runs that are not the envelope's owner's own
         yielding = () if rank is None else [one for one in envelope.yields.items() if rank[0] <= one[1].since]
         yielded = [(had_until(envelope, name, one.known_end), -one.charge) for name, one in yielding]
         begun = [(at, -charge) for _, at, _, charge, _ in self.dated]

@@ -21,7 +21,7 @@ from jobtree.core.payers import candidates
 from jobtree.core.promise import LOTTERY, Promise
 from jobtree.core.purse import Split, funding_at
 from jobtree.core.reach import payers_there, reaches
-from jobtree.core.recall import family_promises, recall_from
+from jobtree.core.recall import family_claims, recall_from
 from jobtree.core.reserve import placeable_ever
 from jobtree.core.resolve import Board, Case
 from jobtree.core.runs import RunState
@@ -120,10 +120,10 @@ def family_charges(world: World, state: RunState) -> Iterator[tuple[RunState, in
     """Who has the owner's money when the Run's promise is due, newest first, and for how many GPUs."""
     due = state.promise.at if state.promise is not None and state.promise.at is not None else world.now
     begun = [
-        (promise.at or 0, promise.rank, promise.run, dict(promise.funding)[one.key])
+        (claim.at, claim.rank, claim.promise.run, claim.charge // MILLI)
         for one in own_envelopes(world, state, due)
-        for promise in family_promises(world, one, state.promise.rank if state.promise else None)
-        if recall_from(world, promise) <= due
+        for claim in family_claims(world, one, state.promise.rank if state.promise else None)
+        if recall_from(world, claim) <= due
     ]
     for _, _, run, gpus in sorted(begun, reverse=True):
         yield world.runs[run], gpus

@@ -8,11 +8,10 @@ could recall by then (C11): it promises too much and never too little, so a no i
 from bisect import bisect_left, bisect_right
 
 from jobtree.api.quantities import MILLI
-from jobtree.core.books import FOREVER, EnvelopeState
+from jobtree.core.books import FOREVER, Claim, EnvelopeState
 from jobtree.core.flow import Flow, claims_on, had_until
 from jobtree.core.payers import candidates
-from jobtree.core.promise import Promise
-from jobtree.core.recall import family_promises, recall_from
+from jobtree.core.recall import family_claims, recall_from
 from jobtree.core.runs import RunState
 from jobtree.core.world import World
 
@@ -59,26 +58,22 @@ class Fund:
         self._levels = [
             level + back.after(start) for start, level in zip(claims.starts, claims.levels, strict=True)
         ]
-        family = family_promises(world, envelope, None) if owned else ()
-        self._coming = sorted(
-            ((recall_from(world, one), one.run, one) for one in family), reverse=True
-        )  # that can be recalled one day, the first of them last
-        self._given: list[tuple[int, int]] = []  # of those that can by now: end and charge
-        self._envelope = envelope
+        family = family_claims(world, envelope, None) if owned else ()
+        coming = sorted((recall_from(world, one), one) for one in family)
+        self._coming = coming[::-1]  # what can be recalled one day, the first of it last
+        self._given: list[Claim] = []  # what can by now
 
     def least(self, at: int, end: int) -> int:
         """The lowest from that instant until the end."""
         while self._coming and self._coming[-1][0] <= at:
-            self._count_on(self._coming.pop()[2])
-        given = sum([charge for over, charge in self._given if over > at])
+            self._count_on(self._coming.pop()[1])
+        given = sum([claim.charge for claim in self._given if claim.end > at])
         between = self._levels[bisect_right(self._starts, at) : bisect_left(self._starts, end)]
         now = self._claims.change(at) + self._back.after(at) + given
         return self._free + min(now, min(between, default=FOREVER))
 
-    def _count_on(self, promise: Promise) -> None:
+    def _count_on(self, claim: Claim) -> None:
         """What this one has can be recalled from here on."""
-        charge = self._envelope.charge_of(promise)
-        end = FOREVER if promise.end is None else promise.end
-        begin, over = bisect_left(self._starts, promise.at or 0), bisect_left(self._starts, end)
-        self._levels[begin:over] = [level + charge for level in self._levels[begin:over]]
-        self._given.append((end, charge))
+        begin, over = bisect_left(self._starts, claim.at), bisect_left(self._starts, claim.end)
+        self._levels[begin:over] = [level + claim.charge for level in self._levels[begin:over]]
+        self._given.append(claim)

@@ -133,7 +133,9 @@ class Layout:
             return 0
         for domain in self.flavor.roomiest(demand):
             most = min(pods, domain.placeable(demand), self._payable_in(domain, purses))
-            for part in range(min(most, self._unheld(domain)) if most else 0, 0, -1):
+            if most > 0:
+                most = min(most, self._unheld(domain))
+            for part in range(most, 0, -1):
                 if self.place_group(group, part, 0, [domain]):
                     return part
         return 0

@@ -83,19 +83,17 @@ def use_limits(  # noqa: PLR0913, PLR0917  one question with its circumstances
 def use_limits_of(  # noqa: PLR0913, PLR0917  the same, of a Run that is known by name only
     run: RunKey, envelope: EnvelopeState, rank: Rank | None, rate: int, at: int, span: int, *, declared: bool
 ) -> Iterator[tuple[str, int]]:
-    pots = [(envelope.account, envelope.max_credits, [envelope], envelope.label)]
-    pots += [(cap.account, cap.max_credits, cap.envelopes, cap.account.label) for cap in envelope.caps]
-    for account, max_credits, envelopes, label in pots:
+    for account, max_credits, envelopes in envelope.pots:
         if account.max_use is None and max_credits is None:
             continue
         if account.max_use is not None:
             known = pledges(envelopes, run, rank, priced=False)
             if known:
                 hours = partial(hours_left, account, envelopes)
-                yield label, most_gpus(known, hours, at, span, rate, declared=declared)
+                yield account.label, most_gpus(known, hours, at, span, rate, declared=declared)
         if max_credits is not None:
             known = pledges(envelopes, run, rank, priced=True)
             if known:
                 money = partial(credits_left, max_credits, envelopes)
                 cost = rate * envelope.price
-                yield label, most_gpus(known, money, at, span, cost, declared=declared)
+                yield account.label, most_gpus(known, money, at, span, cost, declared=declared)

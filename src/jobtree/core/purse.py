@@ -200,15 +200,13 @@ def _late_enough(state: RunState, envelope: EnvelopeState, after: int) -> Iterat
     if shape is None or shape.max_duration is None or envelope.end >= FOREVER:
         return
     gpus = shape.min * MILLI
-    for account in (envelope.account, *(cap.account for cap in envelope.caps)):
+    for account, max_credits, envelopes in envelope.pots:
         hours = account.free_use(after)
         if hours is not None:
             yield from _suffices(hours, gpus, account.open_ended, after, envelope.end)
-    pots = [(envelope.max_credits, [envelope]), *((cap.max_credits, cap.envelopes) for cap in envelope.caps)]
-    for most, envelopes in pots:
-        if most is not None:
+        if max_credits is not None:
             flow = sum(one.account.open_ended * one.price for one in envelopes)
-            left = most - credits_used(envelopes, after)
+            left = max_credits - credits_used(envelopes, after)
             yield from _suffices(left, gpus * envelope.price, flow, after, envelope.end)
 
 

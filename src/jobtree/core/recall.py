@@ -8,11 +8,11 @@ than the longest notice after that.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from jobtree.core.books import FOREVER, EnvelopeState
+from jobtree.core.books import Claim, EnvelopeState
 from jobtree.core.flow import claims_on, had_until
 from jobtree.core.lease import RunKey
 from jobtree.core.payers import class_from
-from jobtree.core.promise import Promise, Rank
+from jobtree.core.promise import Rank
 from jobtree.core.runs import RunState
 
 if TYPE_CHECKING:
@@ -38,48 +38,43 @@ def recallable(
                         continue
                     if rank is None or held.run is None or not held.run.yields_to(rank):
                         found.append((had_until(envelope, lease.name, held.known_end), lease.charge))
-        for promise in family_promises(world, envelope, rank):
-            if promise.run != run and recall_from(world, promise) <= at:
-                end = FOREVER if promise.end is None else promise.end
-                found.append((end, envelope.charge_of(promise)))
+        found += [
+            (claim.end, claim.charge)
+            for claim in family_claims(world, envelope, rank)
+            if claim.promise.run != run and recall_from(world, claim) <= at
+        ]
     return found
 
 
 def recall_instants(world: "World", envelope: EnvelopeState) -> Iterator[int]:
     """When more of an owner's envelope can be counted on: what kept promises have, and coming ones will."""
-    for promise in family_promises(world, envelope, None):
-        yield recall_from(world, promise)
+    for claim in family_claims(world, envelope, None):
+        yield recall_from(world, claim)
     for lease in envelope.leases.values() if envelope.by_class["shared"].amount else ():
         run = world.held[lease.name].run if lease.class_ == "Shared" else None
         if run is not None and run.kept_until is not None:
             yield run.kept_until
 
 
-def recall_from(world: "World", promise: Promise) -> int:
+def recall_from(world: "World", claim: Claim) -> int:
     """When the money of a dated promise to the family can be counted on."""
-    return (promise.at or 0) + world.policy.max_notice_ms
+    return claim.at + world.policy.max_notice_ms
 
 
-def family_promises(world: "World", envelope: EnvelopeState, rank: Rank | None) -> list[Promise]:
+def family_claims(world: "World", envelope: EnvelopeState, rank: Rank | None) -> list[Claim]:
     """Dated promises that the envelope will pay for as money shared with the family."""
     if not envelope.promises:
         return []
     claims, runs = claims_on(envelope, rank), world.runs
     if claims.of_others is None:
-        claims.of_others = [
-            one.promise for one in claims.dated if runs[one.promise.run].owner != envelope.owner
-        ]
-    return [
-        promise
-        for promise in claims.of_others
-        if class_from(world, envelope, world.runs[promise.run]) == "Shared"
-    ]
+        claims.of_others = [one for one in claims.dated if runs[one.promise.run].owner != envelope.owner]
+    return [one for one in claims.of_others if class_from(world, envelope, runs[one.promise.run]) == "Shared"]
 
 
 def lends_to_family(world: "World", state: RunState, rank: Rank | None) -> bool:
     """Whether the Run's owner has anything to recall, now or when a promise has begun."""
     return any(
-        one.by_class["shared"].amount or family_promises(world, one, rank)
+        one.by_class["shared"].amount or family_claims(world, one, rank)
         for one in world.ledger.by_owner.get(state.owner, ())
         if one.spec.flavor == state.flavor
     )

@@ -98,9 +98,7 @@ class Sureties:
         """By hours and credits, its own and those of its caps."""
         now = self._world.now
         span = HOUR if duration is None else min(duration, envelope.end - now)
-        pots = [(envelope.account, envelope.max_credits, [envelope])]
-        pots += [(cap.account, cap.max_credits, cap.envelopes) for cap in envelope.caps]
-        for account, max_credits, envelopes in pots:
+        for account, max_credits, envelopes in envelope.pots:
             hours = account.free_use(now)
             if hours is not None:
                 yield share_of(hours, MILLI * span)

@@ -23,7 +23,7 @@ from benchmarks.failures import eager_world
 from benchmarks.fixtures import node_name
 from benchmarks.grow import build, documents, full_world, parse, thin_out
 from benchmarks.promises import NONCE, lottery_case
-from benchmarks.replay_speed import bytes_per_waiting_run, made_up_trace
+from benchmarks.replay_speed import bytes_per_waiting_run, crowded, made_up_trace
 from benchmarks.scale import Scale
 from benchmarks.trees import measure_trees
 from benchmarks.workload import arrival
@@ -243,17 +243,13 @@ def a_replay_on(size: int) -> Event:
 
 def some_crowded_instants(size: int) -> Event:
     """Of a replay on a fleet that is too small: so many more wait, for one another's money and places."""
-    trace = made_up_trace(1_000, 128, 300)
-    ground = made_up(16, 8, 2)
-    budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    habits = Habits(notice=True)
-    crowded = Jobtree(Scene(trace, ground.nodes, budgets, owners, ground.epoch, habits))
-    while len(crowded.world.queue) < 3 * size:
-        assert crowded.step()
+    replay = Jobtree(crowded(1_000, 128, 300, Habits(notice=True)))
+    while len(replay.world.queue) < 3 * size:
+        assert replay.step()
 
     def go_on() -> None:
         for _ in range(60):  # now and then one asks for a forecast, which is dear
-            crowded.step()
+            replay.step()
 
     return go_on
 

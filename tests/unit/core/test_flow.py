@@ -68,10 +68,8 @@ def an_envelope(promises: list[Promise], yields: dict[str, Yield]) -> EnvelopeSt
 def test_what_is_free_later_is_what_ends_or_yields_less_what_is_promised() -> None:
     for seed in range(50):
         dice = Random(seed)
-        promises, yields = (
-            [some_promise(dice, number) for number in range(dice.randrange(9))],
-            some_yields(dice),
-        )
+        promises = [some_promise(dice, number) for number in range(dice.randrange(9))]
+        yields = some_yields(dice)
         envelope, other = an_envelope(promises, yields), an_envelope(promises, yields)
         ends = [(dice.randrange(25), dice.randrange(1, 5) * 1000) for _ in range(dice.randrange(9))]
         for end, charge in ends:

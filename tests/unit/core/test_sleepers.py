@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from benchmarks.replay_speed import made_up_trace
+from benchmarks.replay_speed import crowded
 from jobtree.api.quantities import HOUR, SECOND
 from jobtree.core import admit
 from jobtree.core import plan as planning
@@ -17,9 +17,7 @@ from jobtree.core.admit import consider
 from jobtree.core.chances import Chances
 from jobtree.core.reserve import find_date
 from jobtree.core.runs import RunState
-from jobtree.replay.ground import made_up, made_up_budgets
 from jobtree.replay.jobtree_policy import Jobtree
-from jobtree.replay.scene import Scene
 from tests.unit.core.build import H100, budget, nodes, run, tree
 from tests.unit.core.lab import Lab
 
@@ -140,9 +138,7 @@ def test_a_run_that_changed_is_asked_and_the_others_sleep_on() -> None:
 
 def test_four_times_as_many_who_wait_are_not_asked_four_times_as_often() -> None:
     """On a fleet at three times its load the queue grows and grows; who is asked must not grow with it."""
-    trace, ground = made_up_trace(200, 64, 400), made_up(8, 8, 1)
-    budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    replay = Jobtree(Scene(trace, ground.nodes, budgets, owners, ground.epoch))
+    replay = Jobtree(crowded(200, 64, 400))
     asked = []
     for waiting in (10, 40):
         while len(replay.world.queue) < waiting:
