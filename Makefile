@@ -96,7 +96,7 @@ bench: venv ## Measure, and compare with the recorded bounds (GROUPS=day,replay 
 bench-live: venv ## Measure the manager on a real API server beside that server's limits (ROWS=gangs,idle for some)
 	$(BIN)/python -m benchmarks.live --write $(if $(ROWS),--rows $(ROWS))
 
-replay: venv ## Compare with other schedulers on real traces (JOBTREE_TRACES), and write docs/comparison.md
+replay: venv ## Compare with other schedulers on real traces (JOBTREE_TRACES), and write docs/comparison/schedulers.md
 	$(BIN)/python -m benchmarks.replay --write
 
 crds: venv ## Generate config/crd from the api's structs

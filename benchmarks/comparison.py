@@ -1,4 +1,4 @@
-"""The page docs/comparison.md: a table and a plot for every case, from the reports of its replays."""
+"""The page docs/comparison/schedulers.md: a table and a plot for every case, from the reports of its replays."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ HEAD = """\
 # Comparison
 
 Jobtree next to the schedulers that people use today, on the same real jobs: Microsoft's Philly trace, four
-virtual clusters as four teams on one fleet, and two clusters of its ITP trace. [Simulate](simulate.md) says
+virtual clusters as four teams on one fleet, and two clusters of its ITP trace. [Simulate](../operator-guide/simulate.md) says
 what each figure means and how each scheduler works.
 
 - Fleets are sized so that the work of the jobs is the stated share of what they could do while jobs arrive.
@@ -55,16 +55,15 @@ COLUMNS = (
 
 
 def write_page(folder: Path, found: Found) -> None:
-    plots = folder / "comparison"
-    plots.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
     parts = [HEAD, verdicts(found)]
     for title, reports in found.items():
         if reports:
             name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-            (plots / f"{name}.svg").write_text(waits(title, reports), encoding="utf-8")
+            (folder / f"{name}.svg").write_text(waits(title, reports), encoding="utf-8")
             parts += [f"## {title}\n", about(reports[0]), table(reports)]
-            parts.append(f"![How long jobs waited](comparison/{name}.svg)\n")
-    (folder / "comparison.md").write_text("\n".join(parts), encoding="utf-8")
+            parts.append(f"![How long jobs waited]({name}.svg)\n")
+    (folder / "schedulers.md").write_text("\n".join(parts), encoding="utf-8")
 
 
 def verdicts(found: Found) -> str:

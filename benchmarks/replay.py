@@ -3,7 +3,7 @@
 Every case takes a part of its trace (``--jobs`` sets another, 0 all of it). Each replay's report is kept in
 build/replay and made again only when its scene or the code behind it has changed, so the whole can be run
 in parts: ``--case philly-90 --policy easy``; ``--as-is`` trusts whatever is there. ``--write`` makes
-docs/comparison.md and its plots from the reports that are there.
+docs/comparison/schedulers.md and its plots from the reports that are there.
 """
 
 import argparse
@@ -213,7 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, help="of each trace, 0 for all (default: as the page has it)")
     parser.add_argument("--limit", type=float, default=3600.0, help="CPU seconds that one replay may take")
     parser.add_argument("--as-is", action="store_true", help="take reports that are there, whatever changed")
-    parser.add_argument("--write", action="store_true", help="write docs/comparison.md")
+    parser.add_argument("--write", action="store_true", help="write docs/comparison/schedulers.md")
     options = parser.parse_args(arguments)
     if not TRACES.exists():
         print(f"{TRACES} is not there: JOBTREE_TRACES must name the folder of traces", file=sys.stderr)
@@ -227,7 +227,7 @@ def main(arguments: list[str] | None = None) -> int:
         reports = [measure(case, policy, options.limit, as_is=options.as_is) for policy in policies]
         found[case.title] = [report for report in reports if report is not None]
     if options.write:
-        write_page(Path("docs"), found)
+        write_page(Path("docs/comparison"), found)
     return 0
 
 

@@ -34,7 +34,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         (page.relative_to(docs).as_posix() for page in docs.glob("decisions/*.md")), reverse=True
     )
     known = {*_leaves(config.nav), *decisions, *REFERENCE}
-    others = sorted(page.name for page in docs.glob("*.md") if page.name not in known)
+    others = sorted({page.relative_to(docs).as_posix() for page in docs.rglob("*.md")} - known)
     config.nav = [*(config.nav or []), *([{"More": others}] if others else []), {"Decisions": decisions}]
     return config
 

@@ -9,7 +9,7 @@ from tests.live.managing import REPOSITORY, await_account
 from tests.live.person import Person, bind, let_spend
 from tests.live.stage import Stage
 
-GUIDE = REPOSITORY / "docs" / "researcher-guide.md"
+GUIDE = REPOSITORY / "docs" / "user-guide" / "researcher-guide.md"
 SECTION = "## On a live cluster"
 
 

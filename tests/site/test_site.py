@@ -27,7 +27,7 @@ def test_every_page_is_reached_and_nothing_is_wrong_with_any(site: str, browser:
     ("words", "page"),
     [
         ("demoted", "reference/events.html"),
-        ("fabric.domain", "administrator-guide.html"),
+        ("fabric.domain", "operator-guide/admin-setup.html"),
         ("maxBorrowGPUs", "reference/api.html"),
         ("lottery", "concepts/lottery.html"),
     ],
@@ -47,7 +47,7 @@ def test_it_is_light_or_dark_as_the_reader_prefers(
 ) -> None:
     context = browser.new_context(color_scheme="dark" if preference == "dark" else "light")
     tab = context.new_page()
-    tab.goto(f"{site}/overview.html")
+    tab.goto(f"{site}/concepts/overview.html")
     assert tab.locator("body").get_attribute("data-md-color-scheme") == scheme
     assert tab.locator('img[src$="architecture.svg"]').evaluate("image => image.naturalWidth") > 0
     context.close()

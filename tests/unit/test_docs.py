@@ -81,7 +81,7 @@ def _main() -> Main:
     return main
 
 
-@pytest.mark.parametrize("path", [pytest.param(page, id=page.name) for page in PAGES])
+@pytest.mark.parametrize("path", [pytest.param(page, id=str(page.relative_to(REPOSITORY))) for page in PAGES])
 def test_a_page_shows_what_happens(
     path: Path, main: Main, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -100,7 +100,7 @@ def test_a_page_shows_what_happens(
         pytest.fail("\n\n".join(complaint(path, *each) for each in wrong), pytrace=False)
 
 
-@pytest.mark.parametrize("path", [pytest.param(page, id=page.name) for page in PAGES])
+@pytest.mark.parametrize("path", [pytest.param(page, id=str(page.relative_to(REPOSITORY))) for page in PAGES])
 def test_parts_of_manifests_are_right(path: Path) -> None:
     """A ```yaml block without a name shows some fields of a Run or of an envelope."""
     for text in re.findall(
@@ -117,7 +117,7 @@ def names_of(kind: type[msgspec.Struct]) -> set[str]:
     return {field.encode_name for field in msgspec.structs.fields(kind)}
 
 
-@pytest.mark.parametrize("path", [pytest.param(page, id=page.name) for page in PAGES])
+@pytest.mark.parametrize("path", [pytest.param(page, id=str(page.relative_to(REPOSITORY))) for page in PAGES])
 def test_verbs_and_options_that_are_mentioned_exist(path: Path) -> None:
     mentioned = re.findall(r"`kubectl runs ([^`]+)`", path.read_text(encoding="utf-8"))
     wrong = [words for words in mentioned if not exists(words.split())]
@@ -150,7 +150,7 @@ def test_what_exists(words: str, there: bool) -> None:
     assert exists(words.split()) is there
 
 
-@pytest.mark.parametrize("path", [pytest.param(page, id=page.name) for page in PAGES])
+@pytest.mark.parametrize("path", [pytest.param(page, id=str(page.relative_to(REPOSITORY))) for page in PAGES])
 def test_links_lead_somewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
@@ -161,17 +161,18 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 def test_every_guide_is_reached_from_the_readme() -> None:
     readme = PAGES[0].read_text(encoding="utf-8")
-    guides = [page.name for page in (REPOSITORY / "docs").glob("*.md") if page.name != "index.md"]
-    assert [name for name in sorted(guides) if f"docs/{name}" not in readme] == []
+    linked = set(re.findall(r"\]\(([^)#\s]+)[^)]*\)", readme))
+    guides = {page.relative_to(REPOSITORY) for page in PAGES[1:] if page.name != "index.md"}
+    assert sorted(page for page in guides if not {str(page), str(page.parent)} & linked) == []
 
 
 def test_only_guides_that_a_live_test_runs_show_live_commands() -> None:
-    live = [page.name for page in PAGES if LIVE in page.read_text(encoding="utf-8")]
-    assert live == list(LIVE_GUIDES)
+    live = [page for page in PAGES if LIVE in page.read_text(encoding="utf-8")]
+    assert live == [REPOSITORY / "docs" / guide for guide in LIVE_GUIDES]
 
 
 def test_the_directory_tree_names_every_room_and_every_file_of_the_core() -> None:
-    tree = (REPOSITORY / "docs" / "directory-tree.md").read_text(encoding="utf-8")
+    tree = (REPOSITORY / "docs" / "architecture" / "directory-tree.md").read_text(encoding="utf-8")
     source, tests = REPOSITORY / "src" / "jobtree", REPOSITORY / "tests"
     rooms = [path for path in (*source.iterdir(), *tests.iterdir()) if path.is_dir()]
     assert [room.name for room in rooms if f"  {room.name}/" not in tree and room.name[0] != "_"] == []
@@ -180,7 +181,7 @@ def test_the_directory_tree_names_every_room_and_every_file_of_the_core() -> Non
 
 
 def test_the_evidence_of_readiness_is_there() -> None:
-    page = (REPOSITORY / "docs" / "readiness.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "project" / "first-class-readiness.md").read_text(encoding="utf-8")
     named = re.findall(r"`((?:tests|benchmarks|deploy|docs)/[^`]+)`", page)
     assert len(named) > 20
     assert [path for path in named if not (REPOSITORY / path).exists()] == []

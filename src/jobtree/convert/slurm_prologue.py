@@ -175,7 +175,7 @@ echo "module $*: the image has to bring this along" >&2
 """
 
 _HEAD: Final = r"""
-# Jobtree runs this in every pod, then the script below. docs/slurm-users.md explains it.
+# Jobtree runs this in every pod, then the script below. docs/user-guide/slurm-users.md explains it.
 body=$1 interpreter=("${@:2}")
 : "${NNODES:=1}" "${NODE_RANK:=0}" "${NPROC_PER_NODE:=1}" "${MASTER_ADDR:=localhost}"
 : "${JOBTREE_RUN:=job}" "${JOBTREE_ATTEMPT:=1}"

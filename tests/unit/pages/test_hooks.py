@@ -15,7 +15,8 @@ def config(tmp_path: Path) -> MkDocsConfig:
     (tmp_path / "docs" / "decisions").mkdir(parents=True)
     (tmp_path / "sample.yaml").write_text("kind: Run\n")
     (tmp_path / "docs" / "a.md").write_text("[x](../sample.yaml) [y](b.md#part) [z](https://example.com/)\n")
-    for page in ("b.md", "decisions/2026-01-01-one.md", "decisions/2026-01-02-two.md"):
+    (tmp_path / "docs" / "room").mkdir()
+    for page in ("b.md", "room/c.md", "decisions/2026-01-01-one.md", "decisions/2026-01-02-two.md"):
         (tmp_path / "docs" / page).write_text("# title\n")
     found = MkDocsConfig(config_file_path=str(tmp_path / "mkdocs.yml"))
     found.load_dict(
@@ -29,7 +30,7 @@ def config(tmp_path: Path) -> MkDocsConfig:
 def test_pages_that_nobody_listed_are_found_all_the_same(config: MkDocsConfig) -> None:
     assert hooks.on_config(config).nav == [
         {"A": [{"a": "a.md"}]},
-        {"More": ["b.md"]},
+        {"More": ["b.md", "room/c.md"]},
         {"Decisions": ["decisions/2026-01-02-two.md", "decisions/2026-01-01-one.md"]},
     ]
 

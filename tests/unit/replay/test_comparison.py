@@ -39,7 +39,7 @@ def test_the_page_is_made_and_what_was_replayed_is_kept(
     traces: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert replay.main([*WORDS, "--write"]) == 0
-    page = (traces / "docs" / "comparison.md").read_text()
+    page = (traces / "docs" / "comparison" / "schedulers.md").read_text()
     for title in ("## Philly, four teams, 90 % load", "## Philly, four teams, 110 % load"):
         assert title in page
     assert page.count("| jobtree |") == page.count("| conservative |") == 2
@@ -48,7 +48,7 @@ def test_the_page_is_made_and_what_was_replayed_is_kept(
     assert "jobtree" in capsys.readouterr().out
     assert replay.main([*WORDS, "--write"]) == 0
     assert capsys.readouterr().out == ""
-    assert (traces / "docs" / "comparison.md").read_text() == page
+    assert (traces / "docs" / "comparison" / "schedulers.md").read_text() == page
 
 
 def test_without_traces_it_says_what_to_do(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +91,7 @@ def test_who_ignores_warnings_is_reported_apart() -> None:
 
 def test_the_committed_page_says_only_what_its_own_table_bears_out() -> None:
     """Words about a loss stand there if, and only if, the bar they are about is missed."""
-    page = (REPOSITORY / "docs" / "comparison.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "comparison" / "schedulers.md").read_text(encoding="utf-8")
     missed = [line for line in page.splitlines() if line.endswith("| **no** |")]
     about = {"p90 wait": 0, "promises kept": 1, "expected starts": 2, "in use": 3, "work lost": 4}
     for words, number in about.items():

@@ -183,11 +183,11 @@ def test_a_picture_stands_alone() -> None:
 
 def test_the_comparison_page_has_a_table_and_a_plot_for_each_case(tmp_path: Path) -> None:
     write_page(tmp_path, {"Case one": [reported(), reported("jobtree")], "None": []})
-    written = (tmp_path / "comparison.md").read_text()
+    written = (tmp_path / "schedulers.md").read_text()
     assert "| fifo | 50.0 % |" in written
     assert "| jobtree |" in written
     assert "## None" not in written
-    (link,) = re.findall(r"\]\((comparison/[^)]*)\)", written)
+    (link,) = re.findall(r"\]\(([^)]*svg)\)", written)
     assert (tmp_path / link).exists()
 
 
