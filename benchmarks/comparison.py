@@ -1,4 +1,4 @@
-"""The page docs/comparison/schedulers.md: a table and a plot for every case, from the reports of its replays."""
+"""The page docs/comparison/schedulers.md: a table and a plot for every case, from the reports of replays."""
 
 import re
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ HEAD = """\
 # Comparison
 
 Jobtree next to the schedulers that people use today, on the same real jobs: Microsoft's Philly trace, four
-virtual clusters as four teams on one fleet, and two clusters of its ITP trace. [Simulate](../operator-guide/simulate.md) says
-what each figure means and how each scheduler works.
+virtual clusters as four teams on one fleet, and two clusters of its ITP trace.
+[Simulate](../operator-guide/simulate.md) says what each figure means and how each scheduler works.
 
 - Fleets are sized so that the work of the jobs is the stated share of what they could do while jobs arrive.
   They are empty at the start, and hold the largest gang at least, so that the load of cluster03, a small
