@@ -187,13 +187,6 @@ def test_the_evidence_of_readiness_is_there() -> None:
     assert [path for path in named if not (REPOSITORY / path).exists()] == []
 
 
-def test_decisions_are_short_and_dated() -> None:
-    for path in (REPOSITORY / "docs" / "decisions").glob("*.md"):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        assert lines[0].startswith(f"# {path.name[:10]}: "), path.name
-        assert len(lines) < 40, path.name
-
-
 @pytest.mark.parametrize(
     ("expected", "printed", "fine"),
     [
