@@ -54,6 +54,7 @@ def test_an_ordinary_template_is_taken() -> None:
 
 @pytest.mark.parametrize(("changes", "line"), BAD, ids=[line[:60] for _, line in BAD])
 def test_what_a_template_may_not_say(changes: dict[str, object], line: str) -> None:
+    """Among others, finalizers (F6)."""
     template = changed(TEMPLATE, changes)
     assert refusals(changed(RUN, {"spec.template": template})) == [f"spec.template{line}"]
     assert refusals(changed(TREE, {"spec.stages[1].template": template})) == [
@@ -72,6 +73,7 @@ def test_what_a_template_may_not_say(changes: dict[str, object], line: str) -> N
     ],
 )
 def test_the_grace_period_is_at_most_the_policys(seconds: object, rule: str | None) -> None:
+    """The termination grace period is at most maxGrace (F6)."""
     template = changed(TEMPLATE, {"spec.terminationGracePeriodSeconds": seconds})
     document = changed(TREE, {"spec.stages[1].template": template})
     run = parse_object(document, "test")

@@ -112,6 +112,7 @@ def test_nulls_count_as_absent(desk: Desk) -> None:
 
 
 def test_the_verdict_of_a_finished_run_is_kept(desk: Desk) -> None:
+    """The Run failed because it reached its maxDuration (F7)."""
     desk.submit(run("train", runtime={"maxDuration": "1h"}))
     desk.runs("advance", "2h")
     desk.runs("advance", "2h")

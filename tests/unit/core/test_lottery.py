@@ -48,6 +48,7 @@ def held(number: int = 1, case: Case | None = None) -> Record:
 
 
 def test_a_record_verifies_from_itself_alone() -> None:
+    """The record holds all that decides, signed (X8)."""
     written = msgspec.json.encode(held())
     read = msgspec.json.decode(written, type=Record)
     assert verify(read) == []

@@ -76,6 +76,7 @@ def test_4_an_envelope_is_raised_by_what_older_runs_keep_as_well() -> None:
 
 
 def test_5_a_window_that_opens_tomorrow_sets_the_time_and_others_work_meanwhile() -> None:
+    """The promise is made for the opening of the window (R3), and says so (R10)."""
     lab = Lab(nodes("nv-a", 625), budget("org:a", envelope(5000, start=15 * HOUR)))
     lab.put(budget("org:b", 5000))
     lab.submit(run("big", "org:a", 4096))
@@ -99,6 +100,7 @@ def test_5_a_window_that_opens_tomorrow_sets_the_time_and_others_work_meanwhile(
 
 
 def test_6_spares_are_dropped_and_elastic_runs_shrink_a_minute_later() -> None:
+    """Spares are dropped (X2), then malleable Runs shrink (X3), as the remedies say beforehand (R8)."""
     lab = Lab(nodes("nv-a", 16), *(budget(f"org:{team}", 128) for team in "abc"))
     lab.submit(run("mm1", "org:a", 64, group=16, spares=1))
     lab.submit(run("research-demo", "org:b", 32, malleable=(16, 32, 16)))
@@ -138,6 +140,7 @@ def seven(key: bytes = LOTTERY_KEY, on_notice: str = "Ignore") -> Lab:
 
 
 def test_7_what_the_reservation_says_before_the_draw() -> None:
+    """Remedies (R8), tickets by GPUs (X4) and kill probabilities (X9) are known before the draw."""
     lab = seven()
     assert lab.promised_at("j4") == 2 * HOUR + 30 * MINUTE
     found = lab.forecast("j4")
@@ -154,6 +157,7 @@ def test_7_what_the_reservation_says_before_the_draw() -> None:
 
 @pytest.mark.parametrize("loser", ["j1", "j2", "j3"])
 def test_7_exactly_one_loses_and_nothing_is_cut_that_need_not_be(loser: str) -> None:
+    """The draw ends one Run (X4), which queues with its creation time (X6); the rest is given back (X5)."""
     for number in range(100):
         lab = seven(b"key %d" % number)
         order = lab[loser].order
@@ -210,6 +214,7 @@ def test_15_free_slots_are_held_for_a_promise_and_who_waits_behind_it_gets_one_o
 
 
 def test_15_a_run_with_a_checkpoint_starts_on_held_slots_provisionally_and_goes_first() -> None:
+    """Provisional work (R6) ends before the lottery is held (X1)."""
     lab = through()
     lab.submit(run("resumable", "org:a", 32, at=HOUR, checkpoint="10m"))
     assert (lab["resumable"].phase, lab["resumable"].provisional) == ("Running", True)
@@ -373,6 +378,7 @@ def test_16_preemptions_become_rarer_and_nobody_waits_for_ever(on_notice: str) -
 
 
 def test_16_each_lottery_lost_doubles_the_time_before_the_next() -> None:
+    """Immunity doubles with each lottery lost, at most 16-fold (R4)."""
     lab = seven()
     lab.live(48 * HOUR)
     for name in ("j1", "j2", "j3", "j4"):

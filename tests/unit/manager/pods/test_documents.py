@@ -149,6 +149,7 @@ def test_the_grace_period_is_the_templates_at_most_the_policys(asks: int | None,
 
 
 def test_a_rank_reads_its_risk_in_a_file() -> None:
+    """A Run is warned of promises that may stop it, also inside its pods (R11)."""
     risk = Risk(reservation="big-1", at="2026-01-05T10:00:00Z", kill_probability="0.25")
     pod = pod_document(asked(), CAST, CAST.places[0], setting(), (risk,))
     (volume,) = [one for one in pod["spec"]["volumes"] if one["name"] == "jobtree-risk"]
