@@ -1,0 +1,137 @@
+"""The files that people open first are there, and what they name exists."""
+
+import re
+import tomllib
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from jobtree import __version__
+from tests.shown import REPOSITORY
+
+PAGES = (
+    "CHANGELOG.md",
+    "README.md",
+    "changes/README.md",
+    "docs/project/support-and-releases.md",
+)
+KINDS = ("added", "changed", "deprecated", "removed", "fixed", "security")
+FRAGMENTS = sorted(path for path in (REPOSITORY / "changes").iterdir() if path.name != "README.md")
+FRAGMENT_NAME = re.compile(rf"[a-z0-9]+(-[a-z0-9]+)*\.({'|'.join(KINDS)})\.md")
+RELEASE = re.compile(r"^## (\d+)\.(\d+)\.(\d+) \((\d{4}-\d{2}-\d{2})\)$", re.MULTILINE)
+TARGETS = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+each_page = pytest.mark.parametrize("name", PAGES)
+
+
+def text_of(name: str) -> str:
+    return (REPOSITORY / name).read_text(encoding="utf-8")
+
+
+def anchors_of(text: str) -> set[str]:
+    """The anchors that headings of a page have."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    """The relative links of a page that lead to no file, or to no heading of one."""
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        target, _, anchor = link.partition("#")
+        path = page.parent / target if target else page
+        if "://" in link:
+            continue
+        if not path.exists() or (anchor and anchor not in anchors_of(path.read_text(encoding="utf-8"))):
+            broken.append(link)
+    return broken
+
+
+@each_page
+def test_links_of_a_page_lead_to_a_file_and_a_heading(name: str) -> None:
+    assert broken_links(REPOSITORY / name) == []
+
+
+def test_a_link_without_a_file_or_a_heading_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A title: here\n[a](#a-title-here) [b](#no) [c](page.md) [d](gone.md) [e](https://x.test/)\n"
+    )
+    assert broken_links(page) == ["#no", "gone.md"]
+
+
+@each_page
+def test_make_targets_that_a_page_names_exist(name: str) -> None:
+    named = re.findall(r"(?:`|^|\$ )make (?:[A-Z]+=\S+ )*([a-z][a-z-]*)", text_of(name), re.MULTILINE)
+    assert sorted(set(named) - TARGETS) == []
+
+
+# Changes and releases
+
+
+def test_each_fragment_is_one_sentence_under_a_kind() -> None:
+    wrong = [wrong_with_fragment(path.name, path.read_text(encoding="utf-8")) for path in FRAGMENTS]
+    assert [complaint for complaints in wrong for complaint in complaints] == []
+
+
+def wrong_with_fragment(name: str, text: str) -> list[str]:
+    wrong = []
+    if not FRAGMENT_NAME.fullmatch(name):
+        wrong.append(f"{name} must be named <topic>.<{'|'.join(KINDS)}>.md")
+    if not re.fullmatch(r"[`A-Z](?:[^\n]|\n(?!\n))+\.\n", text) or re.search(r"\.\s+[A-Z]", text):
+        wrong.append(f"{name} must hold one sentence")
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wrong"),
+    [
+        ("shrink-by-groups.fixed.md", "A Run shrinks by\nwhole groups.\n", 0),
+        ("verbs.added.md", "`pods` lists the pods of a Run, e.g. its ranks.\n", 0),
+        ("shrink.repaired.md", "A Run shrinks by whole groups.\n", 1),
+        ("Shrink_Groups.fixed.md", "A Run shrinks by whole groups.\n", 1),
+        ("shrink.fixed.txt", "A Run shrinks by whole groups.\n", 1),
+        ("shrink.fixed.md", "A Run shrinks by whole groups. It does so at once.\n", 1),
+        ("shrink.fixed.md", "A Run shrinks by whole groups\n", 1),
+        ("shrink.fixed.md", "", 1),
+    ],
+)
+def test_a_wrong_fragment_is_found(name: str, text: str, wrong: int) -> None:
+    assert len(wrong_with_fragment(name, text)) == wrong
+
+
+def test_kinds_of_changes_are_those_that_the_pages_name() -> None:
+    for kind in KINDS:
+        assert f"`{kind}`" in text_of("changes/README.md")
+        assert f"*{kind.capitalize()}*" in text_of("docs/project/support-and-releases.md")
+
+
+def test_changelog_has_dated_releases_with_the_newest_first() -> None:
+    releases = [
+        (tuple(map(int, found[:3])), date.fromisoformat(found[3])) for found in RELEASE.findall(changelog())
+    ]
+    assert len(releases) == len(re.findall(r"^## ", changelog(), re.MULTILINE)) > 0
+    assert releases == sorted(releases, reverse=True)
+    assert len({number for number, _ in releases}) == len(releases)
+
+
+def test_changelog_of_the_version_has_whole_sentences() -> None:
+    assert ".".join(RELEASE.findall(changelog())[0][:3]) == __version__
+    entries = re.findall(r"^- (.+(?:\n  .+)*)", changelog(), re.MULTILINE)
+    assert len(entries) > 50
+    assert [entry for entry in entries if not entry.endswith(".")] == []
+
+
+def changelog() -> str:
+    return text_of("CHANGELOG.md")
+
+
+def test_support_page_lists_the_version_as_supported() -> None:
+    minor = __version__.rpartition(".")[0]
+    assert f"| {minor} | supported |" in text_of("docs/project/support-and-releases.md")
+
+
+def test_package_has_the_version() -> None:
+    assert tomllib.loads(text_of("pyproject.toml"))["project"]["version"] == __version__
