@@ -28,7 +28,7 @@ NAMED = re.compile(r"^```yaml\n# ([a-z0-9-]+\.yaml)\n", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Adds the decisions to the navigation, newest first, and below "More" any page that nobody put there."""
+    """Adds the index of decisions and the decisions, newest first; below "More" any page that nobody put there."""
     docs = Path(config.docs_dir)
     decisions = sorted(
         (page.relative_to(docs).as_posix() for page in docs.glob("decisions/*.md")), reverse=True

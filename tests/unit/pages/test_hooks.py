@@ -16,7 +16,8 @@ def config(tmp_path: Path) -> MkDocsConfig:
     (tmp_path / "sample.yaml").write_text("kind: Run\n")
     (tmp_path / "docs" / "a.md").write_text("[x](../sample.yaml) [y](b.md#part) [z](https://example.com/)\n")
     (tmp_path / "docs" / "room").mkdir()
-    for page in ("b.md", "room/c.md", "decisions/2026-01-01-one.md", "decisions/2026-01-02-two.md"):
+    decisions = [f"decisions/{name}.md" for name in ("2026-01-01-one", "2026-01-02-two", "README")]
+    for page in ("b.md", "room/c.md", *decisions):
         (tmp_path / "docs" / page).write_text("# title\n")
     found = MkDocsConfig(config_file_path=str(tmp_path / "mkdocs.yml"))
     found.load_dict(
@@ -31,7 +32,13 @@ def test_pages_that_nobody_listed_are_found_all_the_same(config: MkDocsConfig) -
     assert hooks.on_config(config).nav == [
         {"A": [{"a": "a.md"}]},
         {"More": ["b.md", "room/c.md"]},
-        {"Decisions": ["decisions/2026-01-02-two.md", "decisions/2026-01-01-one.md"]},
+        {
+            "Decisions": [
+                "decisions/README.md",
+                "decisions/2026-01-02-two.md",
+                "decisions/2026-01-01-one.md",
+            ]
+        },
     ]
 
 
