@@ -28,7 +28,7 @@ NAMED = re.compile(r"^```yaml\n# ([a-z0-9-]+\.yaml)\n", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Adds the index of decisions and all decisions, newest first; "More" has the pages that no menu lists."""
+    """Adds the index of decisions and all decisions, newest first; below "More", pages that no menu lists."""
     docs = Path(config.docs_dir)
     decisions = sorted(
         (page.relative_to(docs).as_posix() for page in docs.glob("decisions/*.md")), reverse=True
