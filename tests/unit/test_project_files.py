@@ -3,6 +3,7 @@
 import re
 import tomllib
 from datetime import date
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from tests.shown import REPOSITORY
 
 PAGES = (
     "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
+    "CONTRIBUTING.md",
     "README.md",
+    "SECURITY.md",
     "changes/README.md",
     "docs/project/support-and-releases.md",
 )
@@ -66,6 +70,66 @@ def test_a_link_without_a_file_or_a_heading_is_found(tmp_path: Path) -> None:
 def test_make_targets_that_a_page_names_exist(name: str) -> None:
     named = re.findall(r"(?:`|^|\$ )make (?:[A-Z]+=\S+ )*([a-z][a-z-]*)", text_of(name), re.MULTILINE)
     assert sorted(set(named) - TARGETS) == []
+
+
+@each_page
+def test_paths_that_a_page_names_exist(name: str) -> None:
+    """Paths from the root of the repository; those with a part to fill in, in capitals, are left out."""
+    top = {path.name for path in REPOSITORY.iterdir()} - {"build"}
+    paths = [
+        path for path in re.findall(r"`([\w.-]+/[\w./-]+)`", text_of(name)) if path.partition("/")[0] in top
+    ]
+    assert [
+        path for path in paths if not re.search(r"[A-Z]{4}", path) and not (REPOSITORY / path).exists()
+    ] == []
+
+
+@each_page
+def test_tests_that_a_page_names_exist(name: str) -> None:
+    named = set(re.findall(r"`(test_[a-z0-9_]+)`", text_of(name)))
+    assert sorted(named - functions_of_tests()) == []
+
+
+@cache
+def functions_of_tests() -> set[str]:
+    """The names of all test functions below tests/."""
+    sources = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("test_*.py")]
+    return {
+        name for source in sources for name in re.findall(r"^def (test_[a-z0-9_]+)\(", source, re.MULTILINE)
+    }
+
+
+# Contributing, conduct, security
+
+
+def test_each_page_is_reached_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\(([^)#\s]+)", text_of("README.md") + text_of("CONTRIBUTING.md")))
+    assert sorted(set(PAGES) - linked - {"README.md"}) == []
+
+
+def test_each_defence_names_a_test() -> None:
+    """Each row of a table of threats has a threat, a defence and at least one test."""
+    rows = threats()
+    assert len(rows) > 30
+    assert [row for row in rows if len(row) != 3 or not re.search(r"`test_\w+`", row[2])] == []
+
+
+def threats() -> list[list[str]]:
+    section = text_of("SECURITY.md").partition("## Threats and defences")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row] for row in rows if row[0].strip() != "threat"]
+
+
+def test_security_page_names_the_supported_version() -> None:
+    minor = __version__.rpartition(".")[0]
+    assert f"at present {minor}." in text_of("SECURITY.md")
+
+
+def test_contributing_lists_what_make_test_runs() -> None:
+    rule = text_of("Makefile").partition("\ntest:")[2].partition("\n\n")[0]
+    (row,) = [line for line in text_of("CONTRIBUTING.md").splitlines() if line.startswith("| `make test`")]
+    for target in re.findall(r"--no-print-directory (\w+)", rule):
+        assert f"`{target}`" in row
 
 
 # Changes and releases
