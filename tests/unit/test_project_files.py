@@ -7,11 +7,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from jobtree import __version__
 from tests.shown import REPOSITORY
 
 PAGES = (
+    ".github/PULL_REQUEST_TEMPLATE.md",
     "CHANGELOG.md",
     "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
@@ -104,7 +106,7 @@ def functions_of_tests() -> set[str]:
 
 def test_each_page_is_reached_from_the_readme() -> None:
     linked = set(re.findall(r"\]\(([^)#\s]+)", text_of("README.md") + text_of("CONTRIBUTING.md")))
-    assert sorted(set(PAGES) - linked - {"README.md"}) == []
+    assert sorted(page for page in set(PAGES) - linked - {"README.md"} if not page.startswith(".")) == []
 
 
 def test_each_defence_names_a_test() -> None:
@@ -130,6 +132,50 @@ def test_contributing_lists_what_make_test_runs() -> None:
     (row,) = [line for line in text_of("CONTRIBUTING.md").splitlines() if line.startswith("| `make test`")]
     for target in re.findall(r"--no-print-directory (\w+)", rule):
         assert f"`{target}`" in row
+
+
+# Issue forms
+
+FORMS = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in sorted((REPOSITORY / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+}
+FIELDS = {
+    "markdown": {"value"},
+    "input": {"label", "description", "placeholder"},
+    "textarea": {"label", "description", "placeholder", "render"},
+    "dropdown": {"label", "description", "options"},
+    "checkboxes": {"label", "description", "options"},
+}
+"""The kinds of parts of a form that the hosting site knows, and attributes of each."""
+
+
+def test_there_is_a_form_for_each_kind_of_issue_and_no_empty_one() -> None:
+    assert set(FORMS) == {"bug", "config", "feature", "question"}
+    assert FORMS["config"] == {"blank_issues_enabled": False}
+
+
+@pytest.mark.parametrize("name", ["bug", "feature", "question"])
+def test_issue_form_has_the_parts_that_the_hosting_site_accepts(name: str) -> None:
+    form = FORMS[name]
+    assert set(form) == {"name", "description", "labels", "body"}
+    ids = [part["id"] for part in form["body"] if part["type"] != "markdown"]
+    assert len(set(ids)) == len(ids)
+    for part in form["body"]:
+        assert set(part) <= {"type", "id", "attributes", "validations"}
+        assert set(part["attributes"]) <= FIELDS[part["type"]]
+        assert ("label" in part["attributes"]) == (part["type"] != "markdown")
+    assert any(part.get("validations") == {"required": True} for part in form["body"])
+
+
+@pytest.mark.parametrize("name", ["bug", "question"])
+def test_issue_form_asks_for_the_version(name: str) -> None:
+    (asked,) = [part["attributes"] for part in FORMS[name]["body"] if part.get("id") == "version"]
+    assert "`kubectl runs version`" in asked["description"]
+
+
+def test_bug_form_names_the_security_page() -> None:
+    assert "SECURITY.md" in FORMS["bug"]["body"][0]["attributes"]["value"]
 
 
 # Changes and releases
