@@ -98,7 +98,7 @@ def cache() -> Path:
 
 
 def _sources() -> Iterator[Path]:
-    yield from (REPOSITORY / name for name in ("pyproject.toml", "LICENSE"))
+    yield from (REPOSITORY / name for name in ("pyproject.toml", "README.md", "LICENSE"))
     yield from (path for path in HERE.iterdir() if path.is_file())
     for path in (REPOSITORY / "src").rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:

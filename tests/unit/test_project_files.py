@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from jobtree import __version__
+from tests.live.recipes import HELM, KUBERNETES
 from tests.shown import REPOSITORY
 
 PAGES = (
@@ -243,5 +244,42 @@ def test_support_page_lists_the_version_as_supported() -> None:
     assert f"| {minor} | supported |" in text_of("docs/project/support-and-releases.md")
 
 
+def test_support_page_names_the_versions_that_the_tests_use() -> None:
+    page = text_of("docs/project/support-and-releases.md")
+    minor = KUBERNETES.version.removeprefix("v").rpartition(".")[0]
+    assert f"\n| {minor} | tested:" in page
+    assert f"programs of {KUBERNETES.version.removeprefix('v')}" in page
+    assert f"tested with Helm {HELM.version.removeprefix('v').rpartition('.')[0]}." in page
+
+
+def test_support_page_names_the_oldest_version_of_kubernetes_that_the_chart_accepts() -> None:
+    chart = yaml.safe_load(text_of("deploy/helm/gpu-fleet/Chart.yaml"))
+    oldest = re.match(r">=(\d+\.\d+)\.0-0$", chart["kubeVersion"])
+    assert oldest is not None
+    assert f"| before {oldest[1]} | refused by the chart |" in text_of("docs/project/support-and-releases.md")
+
+
+# The package
+
+PROJECT = tomllib.loads(text_of("pyproject.toml"))["project"]
+
+
 def test_package_has_the_version() -> None:
-    assert tomllib.loads(text_of("pyproject.toml"))["project"]["version"] == __version__
+    assert PROJECT["version"] == __version__
+
+
+def test_package_has_the_readme_as_its_description() -> None:
+    assert (REPOSITORY / PROJECT["readme"]).is_file()
+
+
+def test_package_names_the_python_that_the_support_page_names() -> None:
+    oldest = PROJECT["requires-python"].removeprefix(">=")
+    assert f"Programming Language :: Python :: {oldest}" in PROJECT["classifiers"]
+    assert f"Jobtree needs Python {oldest} or later." in text_of("docs/project/support-and-releases.md")
+
+
+def test_package_has_no_address_but_that_of_the_project() -> None:
+    """The addresses of the project are those in deploy/, and placeholders are not published."""
+    home = yaml.safe_load(text_of("deploy/krew/runs.yaml"))["spec"]["homepage"]
+    addresses = PROJECT.get("urls", {}).values()
+    assert [url for url in addresses if not url.startswith(home) or url.endswith(".invalid")] == []
