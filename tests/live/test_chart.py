@@ -199,7 +199,7 @@ def test_what_no_schema_can_say_is_refused_too() -> None:
     assert "add --namespace jobtree-system --create-namespace" in elsewhere.stderr
     alone = [f"--set={ARCHIVE[0]}", "--set=archive.accessMode=ReadWriteOnce"]
     done = helm("template", str(CHART), f"--namespace={NAMESPACE}", *SERVER, *alone)
-    assert "2 replicas on different nodes cannot all mount it: set replicas to 1" in done.stderr
+    assert "2 replicas on different nodes cannot mount the volume: set replicas to 1" in done.stderr
 
 
 def test_the_schema_knows_the_fields_of_the_policy() -> None:
