@@ -100,7 +100,7 @@ replay: venv ## Compare with other schedulers on the traces in JOBTREE_TRACES; w
 	$(BIN)/python -m benchmarks.replay --write
 
 crds: venv ## Generate config/crd from the structs of jobtree.api
-	$(BIN)/python -m jobtree.api.crd config/crd
+	$(BIN)/python -m jobtree.api.kinds.crd config/crd
 
 manifests: crds ## Generate the chart's templates from config/crd and deploy/kustomize/base
 	$(BIN)/python deploy/helm/generate.py

@@ -9,11 +9,11 @@ from benchmarks.grow import leave
 from benchmarks.sampling import settle_memory, timed
 from benchmarks.scale import Scale
 from benchmarks.workload import GROUP_GPUS, arrival
-from jobtree.api.quantities import SECOND
-from jobtree.api.run import Run
-from jobtree.core.actions import Plan
-from jobtree.core.plan import plan
-from jobtree.core.world import World
+from jobtree.api.kinds.run import Run
+from jobtree.api.schema.quantities import SECOND
+from jobtree.core.model.actions import Plan
+from jobtree.core.planning.planning_pass import plan
+from jobtree.core.world.world import World
 
 TURN = 10  # arrivals on one fleet before the next has its turn
 

@@ -36,8 +36,8 @@ from benchmarks.sampling import NANOSECONDS_PER_MS, percentile_ms, percentile_ns
 from benchmarks.scale import Effort, Scale
 from benchmarks.trees import measure_trees
 from benchmarks.workload import Workload
-from jobtree.core.world import World
-from jobtree.manager.gauges import Gauges
+from jobtree.core.world.world import World
+from jobtree.manager.planner.world_gauges import Gauges
 
 
 def full_fleet(effort: Effort) -> Iterator[Section]:

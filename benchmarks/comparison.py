@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.verdicts import CLAIMS, Found, Loss, bars, losses
-from jobtree.replay.plots import Axis, Line, picture
-from jobtree.replay.report import Report
+from jobtree.simulation.reports.report import Report
+from jobtree.simulation.reports.svg_plots import Axis, Line, picture
 
 HEAD = """\
 # Comparison

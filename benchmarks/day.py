@@ -8,11 +8,11 @@ from benchmarks.fixtures import EPOCH, budgets, nodes
 from benchmarks.sampling import settle_memory, timed
 from benchmarks.scale import Scale
 from benchmarks.workload import Workload
-from jobtree.api.documents import Document
-from jobtree.api.parse import to_document
-from jobtree.api.quantities import HOUR
-from jobtree.sim.cluster import Cluster
-from jobtree.sim.work import DURATION
+from jobtree.api.documents.document_stream import Document
+from jobtree.api.schema.quantities import HOUR
+from jobtree.api.validation.object_parser import to_document
+from jobtree.snapshot.cluster import Cluster
+from jobtree.snapshot.simulated_work import DURATION
 
 DAY = 24 * HOUR
 MINUTES = (60, 120, 240, 480, 960, 1_800)  # of work; on average ten hours

@@ -12,11 +12,11 @@ from benchmarks.grow import parse
 from benchmarks.promises import measure_expectations, measure_forecasts
 from benchmarks.sampling import settle_memory, timed
 from benchmarks.workload import Workload
-from jobtree.api.budget import Budget
-from jobtree.api.quantities import SECOND
-from jobtree.core.actions import Plan
-from jobtree.core.plan import plan
-from jobtree.core.world import World
+from jobtree.api.kinds.budget import Budget
+from jobtree.api.schema.quantities import SECOND
+from jobtree.core.model.actions import Plan
+from jobtree.core.planning.planning_pass import plan
+from jobtree.core.world.world import World
 
 
 class Queue(msgspec.Struct, frozen=True):

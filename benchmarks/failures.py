@@ -10,9 +10,9 @@ from benchmarks.grow import build, parse, submit
 from benchmarks.sampling import settle_memory, timed
 from benchmarks.scale import Scale
 from benchmarks.workload import Workload, parse_run, run_document
-from jobtree.api.quantities import HOUR, SECOND
-from jobtree.core.plan import plan
-from jobtree.core.world import World
+from jobtree.api.schema.quantities import HOUR, SECOND
+from jobtree.core.planning.planning_pass import plan
+from jobtree.core.world.world import World
 
 MALLEABLE = {"minTotalGPUs": 8, "maxTotalGPUs": 32, "stepGPUs": 8}
 STARTS_WITH = 16  # GPUs

@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 
 from benchmarks.scale import Scale
-from jobtree.api.meta import API_VERSION
-from jobtree.api.quantities import HOUR, MINUTE, format_time, parse_time
+from jobtree.api.schema.object_meta import API_VERSION
+from jobtree.api.schema.quantities import HOUR, MINUTE, format_time, parse_time
 
 Document = dict[str, Any]
 

@@ -7,8 +7,8 @@ import msgspec
 
 from benchmarks.grow import parse, put
 from benchmarks.sampling import settle_memory
-from jobtree.core.plan import plan
-from jobtree.core.world import World
+from jobtree.core.planning.planning_pass import plan
+from jobtree.core.world.world import World
 
 
 class Footprint(msgspec.Struct, frozen=True):

@@ -12,16 +12,16 @@ import msgspec
 from benchmarks.fixtures import EPOCH, FLAVOR, Document, budgets, closed_leases, nodes
 from benchmarks.scale import Scale
 from benchmarks.workload import Workload
-from jobtree.api.budget import Budget
-from jobtree.api.lease import Lease
-from jobtree.api.nodes import Node, read_node
-from jobtree.api.parse import parse_object, to_document
-from jobtree.api.quantities import SECOND
-from jobtree.api.run import Run, RunStatus
-from jobtree.core.lease import RunKey, to_wire
-from jobtree.core.plan import plan
-from jobtree.core.status import allocation_of
-from jobtree.core.world import World
+from jobtree.api.kinds.budget import Budget
+from jobtree.api.kinds.lease import Lease
+from jobtree.api.kinds.run import Run, RunStatus
+from jobtree.api.kubernetes.node import Node, read_node
+from jobtree.api.schema.quantities import SECOND
+from jobtree.api.validation.object_parser import parse_object, to_document
+from jobtree.core.model.gpu_lease import RunKey, to_wire
+from jobtree.core.planning.planning_pass import plan
+from jobtree.core.reporting.object_status import allocation_of
+from jobtree.core.world.world import World
 
 Parsed = Node | Budget | Run | Lease
 

@@ -3,13 +3,13 @@
 from random import Random
 
 from benchmarks.sampling import settle_memory, timed
-from jobtree.core.expect import Expectations
-from jobtree.core.forecast import remembered_odds
-from jobtree.core.lottery import hold
-from jobtree.core.odds import exact, simulated
-from jobtree.core.reservations import to_wire
-from jobtree.core.resolve import Case, NodeRoom, Ticket
-from jobtree.core.world import World
+from jobtree.core.lottery.draw import hold
+from jobtree.core.lottery.kill_probability import exact, simulated
+from jobtree.core.lottery.resolution import Case, NodeRoom, Ticket
+from jobtree.core.reporting.reservation_codec import to_wire
+from jobtree.core.reporting.reservation_forecast import remembered_odds
+from jobtree.core.start_forecast.expected_start import Expectations
+from jobtree.core.world.world import World
 
 GPUS_PER_NODE = 8
 NONCE = bytes(32)

@@ -17,17 +17,17 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.comparison import write_page
-from jobtree.replay.compare import read_report
-from jobtree.replay.figures import report_of
-from jobtree.replay.ground import made_up, made_up_budgets
-from jobtree.replay.named import POLICIES
-from jobtree.replay.outages import read_outages
-from jobtree.replay.report import Report, encode
-from jobtree.replay.saved import run
-from jobtree.replay.scene import Scene
-from jobtree.replay.simulation import Simulation
-from jobtree.replay.trace import Cut, Trace, read_trace
-from jobtree.replay.workload import Declares, Habits
+from jobtree.simulation.inputs.job_trace import Cut, Trace, read_trace
+from jobtree.simulation.inputs.outages import read_outages
+from jobtree.simulation.inputs.replay_cluster import made_up, made_up_budgets
+from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.user_behavior import Declares, Habits
+from jobtree.simulation.replay.engine import Simulation
+from jobtree.simulation.replay.saved_replay import run
+from jobtree.simulation.reports.comparison import read_report
+from jobtree.simulation.reports.report import Report, encode
+from jobtree.simulation.reports.statistics import report_of
+from jobtree.simulation.schedulers.scheduler_names import POLICIES
 
 TRACES = Path(os.environ.get("JOBTREE_TRACES", "../shared/traces"))
 RESULTS = Path("build/replay")

@@ -21,12 +21,12 @@ from benchmarks.bars import Bar
 from benchmarks.replay import TRACES, Clock, part_of
 from benchmarks.report import Figure, Section, table
 from benchmarks.scale import FULL, Effort
-from jobtree.replay.ground import made_up, made_up_budgets
-from jobtree.replay.jobtree_policy import Jobtree
-from jobtree.replay.saved import run
-from jobtree.replay.scene import Scene
-from jobtree.replay.trace import Cut, Trace, read_trace
-from jobtree.replay.workload import Habits
+from jobtree.simulation.inputs.job_trace import Cut, Trace, read_trace
+from jobtree.simulation.inputs.replay_cluster import made_up, made_up_budgets
+from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.user_behavior import Habits
+from jobtree.simulation.replay.saved_replay import run
+from jobtree.simulation.schedulers.jobtree_scheduler import Jobtree
 
 GPUS = 3_000
 NODES_OF_ALL = 12_500

@@ -8,10 +8,10 @@ from benchmarks.arrivals import Fleet
 from benchmarks.fixtures import FLAVOR, team
 from benchmarks.sampling import settle_memory, timed
 from benchmarks.workload import parse_run, run_document
-from jobtree.api.quantities import SECOND, format_time
-from jobtree.api.run import Run
-from jobtree.core.plan import plan
-from jobtree.core.world import World
+from jobtree.api.kinds.run import Run
+from jobtree.api.schema.quantities import SECOND, format_time
+from jobtree.core.planning.planning_pass import plan
+from jobtree.core.world.world import World
 
 
 class Trees(msgspec.Struct, frozen=True):

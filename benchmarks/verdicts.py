@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 
 import msgspec
 
-from jobtree.replay.report import Report
+from jobtree.simulation.reports.report import Report
 
 Found = Mapping[str, Sequence[Report]]  # by title of the case
 COUNT_ON = "conservative"

@@ -4,10 +4,10 @@ from random import Random
 
 from benchmarks.fixtures import FLAVOR, Document, team, team_gpus
 from benchmarks.scale import Scale
-from jobtree.api.meta import API_VERSION
-from jobtree.api.parse import parse_object
-from jobtree.api.quantities import format_time
-from jobtree.api.run import Run
+from jobtree.api.kinds.run import Run
+from jobtree.api.schema.object_meta import API_VERSION
+from jobtree.api.schema.quantities import format_time
+from jobtree.api.validation.object_parser import parse_object
 
 # GPUs and how many of a thousand Runs ask for that many; the mean is 17.
 SIZES = ((1, 100), (2, 80), (4, 120), (8, 402), (16, 140), (32, 80), (64, 50), (128, 26), (1024, 2))

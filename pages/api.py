@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec import Meta, structs
 
-from jobtree.api import scalars
-from jobtree.api.budget import Budget
-from jobtree.api.crd import DEFINITIONS, Definition
-from jobtree.api.meta import API_VERSION
-from jobtree.api.policy import PolicySpec
+from jobtree.api.kinds.budget import Budget
+from jobtree.api.kinds.crd import DEFINITIONS, Definition
+from jobtree.api.kinds.policy import PolicySpec
+from jobtree.api.schema import scalars
+from jobtree.api.schema.object_meta import API_VERSION
 from pages.tables import field_sentences, table
 
 Struct = type[msgspec.Struct]

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import click
 
-from jobtree.cli.main import PROGRAM, SUMMARIES, root
-from jobtree.cli.settings import Settings
+from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.root_command import PROGRAM, SUMMARIES, root
 from pages.words import exit_codes
 
 COLUMNS = 96

@@ -3,14 +3,14 @@
 from itertools import takewhile
 from typing import get_args
 
-from jobtree.api.lease import ClosureReason, OpenReason
-from jobtree.cli.errors import MEANINGS
-from jobtree.cli.story import CLOSED, OPENED
-from jobtree.core.actions import ActionKind
-from jobtree.core.reasons import SENTENCES, Reason
+from jobtree.api.kinds.lease import ClosureReason, OpenReason
+from jobtree.cli.shell.command_errors import MEANINGS
+from jobtree.cli.views.runs.run_history import CLOSED, OPENED
+from jobtree.core.model.actions import ActionKind
+from jobtree.core.model.reasons import SENTENCES, Reason
 from jobtree.manager.metrics import METRICS
-from jobtree.manager.notes import WARNINGS
-from jobtree.voice.events import NAMES, RECOVERIES
+from jobtree.manager.planner.event_notes import WARNINGS
+from jobtree.messages.run_events import NAMES, RECOVERIES
 from pages.tables import event_sentences, table
 
 REASONS = (

@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 
 from benchmarks.live.client import Client
-from jobtree.kube.follow import Follow
-from jobtree.kube.requests import Selector
-from jobtree.kube.resources import Resource
-from jobtree.kube.store import Encoded, Head
-from jobtree.kube.watch import Watch
+from jobtree.kube.http.api_requests import Selector
+from jobtree.kube.http.api_resources import Resource
+from jobtree.kube.watch.object_store import Encoded, Head
+from jobtree.kube.watch.reflector import Watch
+from jobtree.kube.watch.watch_protocol import Follow
 
 BOUND = b'"nodeName":"'  # part of a pod that has its node
 

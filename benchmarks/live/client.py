@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from jobtree.kube.access import find_access
-from jobtree.kube.gate import Gate
-from jobtree.kube.pooled_http import PooledTransport
-from jobtree.kube.requests import Request
-from jobtree.kube.resources import Resource
-from jobtree.kube.writes import Writer
+from jobtree.kube.auth.cluster_access import find_access
+from jobtree.kube.http.api_requests import Request
+from jobtree.kube.http.api_resources import Resource
+from jobtree.kube.http.async_transport import PooledTransport
+from jobtree.kube.write.object_writer import Writer
+from jobtree.kube.write.write_gate import Gate
 
 T = TypeVar("T")
 Document = dict[str, Any]

@@ -14,9 +14,9 @@ from typing import Any
 
 from benchmarks.live.client import LIST_SECONDS, POLL_SECONDS, Client, Document, connect
 from benchmarks.live.usage import Usage, usage_of
-from jobtree.cli.livework import kept
-from jobtree.kube import requests
-from jobtree.kube.resources import (
+from jobtree.cli.tasks.live_writes import kept
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_resources import (
     BUDGETS,
     EVENTS,
     LEASES,
@@ -88,15 +88,15 @@ class Cluster:
             "owner": owner,
             "envelopes": [{"name": "main", "flavor": FLAVOR, "concurrency": gpus}],
         }
-        await self.client.write(requests.create(BUDGETS, kind("Budget", f"team{self._teams}", spec=spec)))
+        await self.client.write(api_requests.create(BUDGETS, kind("Budget", f"team{self._teams}", spec=spec)))
         return owner
 
     async def add_namespace(self) -> str:
         """A new namespace in which pods can be made."""
         self._namespaces += 1
         name = f"bench{self._namespaces}"
-        await self.client.write(requests.create(NAMESPACES, document(NAMESPACES, name)))
-        await self.client.write(requests.create(ACCOUNTS, document(ACCOUNTS, "default", name)))
+        await self.client.write(api_requests.create(NAMESPACES, document(NAMESPACES, name)))
+        await self.client.write(api_requests.create(ACCOUNTS, document(ACCOUNTS, "default", name)))
         return name
 
     # The manager

@@ -13,8 +13,8 @@ import msgspec
 from benchmarks.live.arrivals import BOUND, arrivals
 from benchmarks.live.cluster import GPUS, Cluster, run_manifest
 from benchmarks.live.usage import of_jobtree, usage_of, writes_by_kind
-from jobtree.kube import requests
-from jobtree.kube.resources import PODS, RUNS
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_resources import PODS, RUNS
 
 BOUND_SECONDS = 600.0
 LOOK_SECONDS = 0.01
@@ -79,7 +79,7 @@ async def bind_gangs(
     """Seconds until all pods were bound, and the writes that this took."""
     client, pods = cluster.client, gangs * gpus // GPUS
     submits = [
-        requests.create(RUNS, run_manifest(f"gang-{number}", namespace, owner, gpus))
+        api_requests.create(RUNS, run_manifest(f"gang-{number}", namespace, owner, gpus))
         for number in range(gangs)
     ]
     before = await writes_by_kind(client)

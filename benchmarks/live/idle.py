@@ -5,17 +5,17 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from benchmarks.live.cluster import Cluster, run_manifest
-from jobtree.kube import requests
-from jobtree.kube.lines import LineCutter
-from jobtree.kube.requests import Selector
-from jobtree.kube.resources import PODS, RUNS
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_requests import Selector
+from jobtree.kube.http.api_resources import PODS, RUNS
+from jobtree.kube.http.line_cutter import LineCutter
 
 WATCH_SECONDS = 600
 
 
 async def bound_pods(cluster: Cluster, namespace: str) -> AsyncGenerator[float, None]:
     """The times at which pods came that name their node; the first value comes when the watch stands."""
-    request = requests.watch(PODS, Selector(namespace), "", WATCH_SECONDS, initial=False)
+    request = api_requests.watch(PODS, Selector(namespace), "", WATCH_SECONDS, initial=False)
     cutter, seen = LineCutter(), set[bytes]()
     async with aclosing(cluster.client.transport.stream(request, None)) as stream:
         async for chunk in stream:
@@ -36,7 +36,7 @@ async def measure_idle(cluster: Cluster, owner: str, gpus: int, times: int) -> l
         for number in range(times):
             begun = time.perf_counter()
             run = run_manifest(f"idle-{number}", namespace, owner, gpus)
-            await cluster.client.write(requests.create(RUNS, run))
+            await cluster.client.write(api_requests.create(RUNS, run))
             for _ in range(gpus // 8):
                 last = await anext(bound)
             found.append((last - begun) * 1000)

@@ -14,9 +14,9 @@ from benchmarks.live.cluster import GATES, GPUS, Cluster, document
 from benchmarks.live.gangs import BOUND_SECONDS, LOOK_SECONDS, Seen
 from benchmarks.live.raw import Sample, bare
 from benchmarks.live.usage import usage_of
-from jobtree.kube import requests
-from jobtree.kube.requests import Request
-from jobtree.kube.resources import PODS, Resource
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_requests import Request
+from jobtree.kube.http.api_resources import PODS, Resource
 
 POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", namespaced=True)
 UNLIMITED = "100000"
@@ -61,9 +61,9 @@ async def _bind(cluster: Cluster, namespace: str, sample: Sample, gpus: int, gan
 
 def _gang(sample: Sample, namespace: str, name: str, size: int) -> Iterator[Request]:
     policy = {"schedulingPolicy": {"gang": {"minCount": size}}}
-    yield requests.create(POD_GROUPS, document(POD_GROUPS, name, namespace, spec=policy))
+    yield api_requests.create(POD_GROUPS, document(POD_GROUPS, name, namespace, spec=policy))
     for rank in range(size):
-        yield requests.create(PODS, _pod(sample, namespace, name, rank))
+        yield api_requests.create(PODS, _pod(sample, namespace, name, rank))
 
 
 def _pod(sample: Sample, namespace: str, gang: str, rank: int) -> Document:

@@ -9,11 +9,11 @@ import sys
 from typing import ClassVar
 
 from jobtree.manager import __main__ as manager
-from jobtree.manager import loop
-from jobtree.manager.keeper import Keeper
-from jobtree.manager.news import Succeeded
-from jobtree.manager.pods.places import Place
-from jobtree.manager.steps import Company
+from jobtree.manager.controllers.pod_reconciler import Keeper
+from jobtree.manager.decisions.pod_outcomes import Succeeded
+from jobtree.manager.decisions.write_set import Company
+from jobtree.manager.pods.pod_set import Place
+from jobtree.manager.process import control_loop
 
 LASTS_SECONDS = 0.2
 
@@ -37,5 +37,5 @@ class PodlessKeeper(Keeper):
 
 
 if __name__ == "__main__":
-    loop.Keeper = PodlessKeeper  # type: ignore[attr-defined]
+    control_loop.Keeper = PodlessKeeper  # type: ignore[attr-defined]
     sys.exit(manager.main())

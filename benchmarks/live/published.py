@@ -18,8 +18,8 @@ from benchmarks.live.arrivals import arrivals
 from benchmarks.live.client import LIST_SECONDS
 from benchmarks.live.cluster import MANAGER, Cluster, run_manifest
 from benchmarks.live.usage import usage_of
-from jobtree.kube import requests
-from jobtree.kube.resources import LEASES, RUNS
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_resources import LEASES, RUNS
 from tests.live.kwok_stages import RUNS_FOR
 
 PODLESS = "benchmarks.live.podless"
@@ -48,7 +48,7 @@ async def measure_published(cluster: Cluster, gangs: int, *, pods: bool) -> Publ
         "spec": {"containers": [{"name": "main", "image": "train:1"}]},
     }
     submits = [
-        requests.create(
+        api_requests.create(
             RUNS,
             run_manifest(
                 f"gang-{number}",

@@ -20,11 +20,11 @@ from benchmarks.live.arrivals import arrivals
 from benchmarks.live.client import Client, Document, in_blocks
 from benchmarks.live.cluster import GPUS, Cluster, run_manifest
 from benchmarks.live.gangs import Seen
-from jobtree.kube import requests
-from jobtree.kube.installed import FINALIZER
-from jobtree.kube.requests import Request
-from jobtree.kube.requests import Seen as Object
-from jobtree.kube.resources import EVENTS, LEASES, PODS, RUNS
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_requests import Request
+from jobtree.kube.http.api_requests import Seen as Object
+from jobtree.kube.http.api_resources import EVENTS, LEASES, PODS, RUNS
+from jobtree.kube.installation import FINALIZER
 
 SAMPLE_SECONDS = 60.0
 LEAST_SECONDS = 1.0
@@ -47,7 +47,7 @@ async def take_sample(cluster: Cluster, owner: str) -> Sample:
     namespace = await cluster.add_namespace()
     client = cluster.client
     async with cluster.managed():
-        await client.write(requests.create(RUNS, run_manifest("sample", namespace, owner, GPUS)))
+        await client.write(api_requests.create(RUNS, run_manifest("sample", namespace, owner, GPUS)))
 
         async def complete() -> bool:
             kinds = (PODS, EVENTS)
@@ -79,7 +79,7 @@ class Raw:
         """Pods made for as long as the gangs took."""
         namespace = await self._cluster.add_namespace()
         pods = [self._pod(namespace, next(self._numbers)) for _ in range(like.pods * AMPLE)]
-        made = [requests.create(PODS, pod) for pod in pods]
+        made = [api_requests.create(PODS, pod) for pod in pods]
         account = self._cluster.account
         limit = await self._measure((account.write(request) for request in made), namespace, like.seconds)
         await self._cluster.sweep(namespace)
@@ -108,17 +108,17 @@ class Raw:
         metadata = {"name": f"raw-{number}", "namespace": namespace}
         run = bare(self._sample.run)
         submitted = {"metadata": metadata | {"finalizers": [FINALIZER]}, "status": {}}
-        made = await self._made(self._cluster.client, requests.create(RUNS, run | submitted))
-        await writer.write(requests.replace(RUNS, run | {"metadata": made}, "status"))
+        made = await self._made(self._cluster.client, api_requests.create(RUNS, run | submitted))
+        await writer.write(api_requests.replace(RUNS, run | {"metadata": made}, "status"))
         lease = bare(self._sample.lease)
         lease["metadata"]["name"] = f"{namespace}-raw-{number}"
         event = bare(self._sample.event)
         event["metadata"] |= {"name": f"raw-{number}", "namespace": namespace}
         event["involvedObject"]["namespace"] = namespace
-        await writer.write(requests.create(LEASES, lease))
+        await writer.write(api_requests.create(LEASES, lease))
         await asyncio.gather(
-            writer.write(requests.create(PODS, self._pod(namespace, number))),
-            writer.write(requests.create(EVENTS, event)),
+            writer.write(api_requests.create(PODS, self._pod(namespace, number))),
+            writer.write(api_requests.create(EVENTS, event)),
         )
 
     async def _made(self, client: Client, request: Request) -> Document:
@@ -137,7 +137,7 @@ class Raw:
         bare_again = {"metadata": {"finalizers": None}}
         made = [one["metadata"]["name"] for one in await client.items(RUNS, namespace)]
         await client.write_all(
-            requests.merge_patch(RUNS, Object(name, namespace), bare_again) for name in made
+            api_requests.merge_patch(RUNS, Object(name, namespace), bare_again) for name in made
         )
         await client.clear(RUNS, namespace)
         await self._cluster.sweep(namespace)

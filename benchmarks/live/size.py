@@ -9,8 +9,8 @@ import msgspec
 from benchmarks.live.arrivals import arrivals
 from benchmarks.live.cluster import GPUS, Cluster, run_manifest
 from benchmarks.live.usage import usage_of
-from jobtree.kube import requests
-from jobtree.kube.resources import PODS, RUNS
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_resources import PODS, RUNS
 from tests.live.managing import Manager
 
 GANG_PODS = 128
@@ -65,7 +65,7 @@ async def _fill(cluster: Cluster, owner: str, namespace: str, pods: int) -> None
     """Gangs of 128 pods with 4 GPUs each, until there are so many pods."""
     sizes = [GANG_PODS] * (pods // GANG_PODS) + ([pods % GANG_PODS] if pods % GANG_PODS else [])
     submits = [
-        requests.create(
+        api_requests.create(
             RUNS,
             run_manifest(
                 f"gang-{number}", namespace, owner, size * POD_GPUS, resources={"gpusPerPod": POD_GPUS}
@@ -93,7 +93,7 @@ class _Lone:
 
     async def submit(self) -> None:
         run = run_manifest(f"lone-{next(self._numbers)}", self._namespace, self._owner, GPUS)
-        await self._cluster.client.write(requests.create(RUNS, run))
+        await self._cluster.client.write(api_requests.create(RUNS, run))
 
     async def bound(self, pods: int) -> None:
         async def there() -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.live.client import Client
-from jobtree.kube.requests import Request
+from jobtree.kube.http.api_requests import Request
 
 KIB_PER_MIB = 1024
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})

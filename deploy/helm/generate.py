@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from jobtree.api.policy import PolicySpec
+from jobtree.api.kinds.policy import PolicySpec
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]

@@ -8,15 +8,15 @@ import asyncio
 import signal
 import sys
 
-from jobtree.kube import requests
-from jobtree.kube.access import find_access
-from jobtree.kube.errors import FencedError
-from jobtree.kube.gate import Gate
-from jobtree.kube.leader import Leader, News, Post, Timing, leader_client
-from jobtree.kube.pooled_http import PooledTransport
-from jobtree.kube.requests import Seen
-from jobtree.kube.resources import CONFIG_MAPS
-from jobtree.kube.writes import Writer
+from jobtree.kube.auth.cluster_access import find_access
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_errors import FencedError
+from jobtree.kube.http.api_requests import Seen
+from jobtree.kube.http.api_resources import CONFIG_MAPS
+from jobtree.kube.http.async_transport import PooledTransport
+from jobtree.kube.write.leader_election import Leader, News, Post, Timing, leader_client
+from jobtree.kube.write.object_writer import Writer
+from jobtree.kube.write.write_gate import Gate
 
 NAMESPACE = "default"
 LEASE = "contended"
@@ -54,7 +54,7 @@ async def count(writer: Writer, identity: str, stopping: asyncio.Event) -> None:
     number = 0
     while not stopping.is_set():
         number += 1
-        await writer.write(requests.merge_patch(CONFIG_MAPS, COUNTS, {"data": {identity: str(number)}}))
+        await writer.write(api_requests.merge_patch(CONFIG_MAPS, COUNTS, {"data": {identity: str(number)}}))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from jobtree.core.record import Record, verify
+from jobtree.core.lottery.resolution_record import Record, verify
 from tests.live.control_plane import ControlPlane
 from tests.live.fleet import Fleet
 from tests.live.managing import REPOSITORY, Manager, Scene, install, set_policy

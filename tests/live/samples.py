@@ -1,6 +1,6 @@
 """The samples that can be applied to a cluster, and the namespaces that they live in."""
 
-from jobtree.api.documents import read_documents
+from jobtree.api.documents.document_stream import read_documents
 from tests.live.definitions import DIRECTORY
 
 SAMPLES = DIRECTORY.with_name("samples")

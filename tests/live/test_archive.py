@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jobtree.archive.directory import Directory
-from jobtree.archive.reading import read
+from jobtree.archive.archive_directory import Directory
+from jobtree.archive.archive_reader import read
 from tests.live.control_plane import ControlPlane
 from tests.live.fleet import Fleet
 from tests.live.managing import ACCOUNT, NAMESPACE, Manager, Scene, await_account, install, set_policy

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from jobtree.core.record import Record, verify
+from jobtree.core.lottery.resolution_record import Record, verify
 from tests.live.control_plane import ControlPlane
 from tests.live.managing import Manager, Scene, install, set_policy
 from tests.live.process import wait_until

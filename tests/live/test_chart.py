@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from jobtree.api.policy import SIM_API_VERSION, PolicySpec, parse_policy
-from jobtree.api.problems import InputError
+from jobtree.api.kinds.policy import SIM_API_VERSION, PolicySpec, parse_policy
+from jobtree.api.schema.problems import InputError
 from tests.live.binaries import find
 from tests.live.control_plane import ControlPlane
 from tests.live.helm import CHART, NAMESPACE, RELEASE, REPOSITORY, SERVER, documents, helm, render, rendered

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobtree.api.parse import parse_object
-from jobtree.api.problems import InputError
-from jobtree.api.validate_update import validate_update
+from jobtree.api.schema.problems import InputError
+from jobtree.api.validation.object_parser import parse_object
+from jobtree.api.validation.update_rules import validate_update
 from tests.live.cases.changes import CHANGES, Change
 from tests.live.control_plane import ControlPlane
 from tests.live.definitions import address, collection

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jobtree.api.parse import parse_object, to_document
-from jobtree.api.problems import InputError, Problem
+from jobtree.api.schema.problems import InputError, Problem
+from jobtree.api.validation.object_parser import parse_object, to_document
 from tests.live import manifests
 from tests.live.cases import budget, lease, reservation, run, tree
 from tests.live.cases.table import Accepted, Refused, RefusedByValidator

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from jobtree.kube.access import Access, find_access, in_cluster
-from jobtree.kube.client import Client
-from jobtree.kube.errors import StatusError, UnreachableError
-from jobtree.kube.kubeconfig import find_kubeconfig
-from jobtree.kube.plain_http import PlainTransport
-from jobtree.kube.pooled_http import PooledTransport
-from jobtree.kube.requests import Request
+from jobtree.kube.auth.cluster_access import Access, find_access, in_cluster
+from jobtree.kube.auth.kubeconfig import find_kubeconfig
+from jobtree.kube.http.api_errors import StatusError, UnreachableError
+from jobtree.kube.http.api_requests import Request
+from jobtree.kube.http.async_transport import PooledTransport
+from jobtree.kube.http.blocking_client import Client
+from jobtree.kube.http.blocking_transport import PlainTransport
 from tests.live.control_plane import ControlPlane
 
 WHO = Request(

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import jobtree
-from jobtree.kube import requests
-from jobtree.kube.access import find_access
-from jobtree.kube.client import Client
-from jobtree.kube.plain_http import PlainTransport
-from jobtree.kube.requests import Seen
-from jobtree.kube.resources import CONFIG_MAPS, ELECTIONS
+from jobtree.kube.auth.cluster_access import find_access
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_requests import Seen
+from jobtree.kube.http.api_resources import CONFIG_MAPS, ELECTIONS
+from jobtree.kube.http.blocking_client import Client
+from jobtree.kube.http.blocking_transport import PlainTransport
 from tests.live.contender import COUNTS, LEASE, LOST, NAMESPACE
 from tests.live.control_plane import ControlPlane
 from tests.live.process import wait_until
@@ -51,10 +51,10 @@ class Counts:
         self._transport = PlainTransport(find_access(kubeconfig=str(plane.admin_kubeconfig)))
         self.client = Client(self._transport)
         metadata = {"name": COUNTS.name, "namespace": COUNTS.namespace}
-        self.client.ask(requests.create(CONFIG_MAPS, {"metadata": metadata}))
+        self.client.ask(api_requests.create(CONFIG_MAPS, {"metadata": metadata}))
 
     def of(self, identity: str) -> int:
-        found = self.client.ask(requests.get(CONFIG_MAPS, COUNTS.name, COUNTS.namespace))
+        found = self.client.ask(api_requests.get(CONFIG_MAPS, COUNTS.name, COUNTS.namespace))
         return int(found.get("data", {}).get(identity, 0))
 
     def await_more(self, identity: str) -> None:
@@ -62,8 +62,8 @@ class Counts:
         wait_until(lambda: self.of(identity) > now, f"{identity} counts", LIMIT_SECONDS)
 
     def close(self) -> None:
-        self.client.ask(requests.delete(CONFIG_MAPS, COUNTS))
-        self.client.ask(requests.delete(ELECTIONS, Seen(LEASE, NAMESPACE)))
+        self.client.ask(api_requests.delete(CONFIG_MAPS, COUNTS))
+        self.client.ask(api_requests.delete(ELECTIONS, Seen(LEASE, NAMESPACE)))
         self._transport.close()
 
 
@@ -125,5 +125,5 @@ def test_the_standby_takes_over_from_a_leader_that_was_killed_or_that_goes(
     assert second.process.wait(LIMIT_SECONDS) == 0
     third.await_word("elected")
     assert not second.said("lost"), "it gave the Lease up"
-    lease = counts.client.ask(requests.get(ELECTIONS, LEASE, NAMESPACE))
+    lease = counts.client.ask(api_requests.get(ELECTIONS, LEASE, NAMESPACE))
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("third", 3)

@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobtree.kube import requests
-from jobtree.kube.access import find_access
-from jobtree.kube.client import Client
-from jobtree.kube.errors import StatusError, UnreachableError
-from jobtree.kube.gate import Gate
-from jobtree.kube.plain_http import PlainTransport
-from jobtree.kube.pooled_http import PooledTransport
-from jobtree.kube.requests import Request, Seen, Selector
-from jobtree.kube.resources import BUDGETS, CONFIG_MAPS, RUNS
-from jobtree.kube.writes import Writer
+from jobtree.kube.auth.cluster_access import find_access
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_errors import StatusError, UnreachableError
+from jobtree.kube.http.api_requests import Request, Seen, Selector
+from jobtree.kube.http.api_resources import BUDGETS, CONFIG_MAPS, RUNS
+from jobtree.kube.http.async_transport import PooledTransport
+from jobtree.kube.http.blocking_client import Client
+from jobtree.kube.http.blocking_transport import PlainTransport
+from jobtree.kube.write.object_writer import Writer
+from jobtree.kube.write.write_gate import Gate
 from tests.live.control_plane import ControlPlane
 
 ANOTHER_UID = "5f0c7a3e-0000-4000-8000-000000000001"
@@ -37,10 +37,10 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 @pytest.fixture(name="made")
 def _made(client: Client) -> Iterator[dict[str, Any]]:
-    made = client.ask(requests.create(CONFIG_MAPS, config_map("kube-requests", a="1")))
+    made = client.ask(api_requests.create(CONFIG_MAPS, config_map("kube-requests", a="1")))
     yield made
     with suppress(StatusError):
-        client.ask(requests.delete(CONFIG_MAPS, Seen("kube-requests", "default")))
+        client.ask(api_requests.delete(CONFIG_MAPS, Seen("kube-requests", "default")))
 
 
 def seen(made: dict[str, Any], **other: str) -> Seen:
@@ -50,12 +50,12 @@ def seen(made: dict[str, Any], **other: str) -> Seen:
 
 
 def merge(made: dict[str, Any], **other: str) -> Request:
-    return requests.merge_patch(CONFIG_MAPS, seen(made, **other), {"data": {"a": "2"}})
+    return api_requests.merge_patch(CONFIG_MAPS, seen(made, **other), {"data": {"a": "2"}})
 
 
 def put(made: dict[str, Any], **other: str) -> Request:
     spelled = {{"resource_version": "resourceVersion"}.get(key, key): value for key, value in other.items()}
-    return requests.replace(
+    return api_requests.replace(
         CONFIG_MAPS, {**made, "metadata": {**made["metadata"], **spelled}, "data": {"a": "2"}}
     )
 
@@ -80,17 +80,17 @@ def test_a_deletion_is_for_the_object_that_was_seen_and_no_other(
 ) -> None:
     for other in ({"uid": ANOTHER_UID}, {"resource_version": "1"}):
         with pytest.raises(StatusError) as error:
-            client.ask(requests.delete(CONFIG_MAPS, seen(made, **other)))
+            client.ask(api_requests.delete(CONFIG_MAPS, seen(made, **other)))
         assert error.value.is_conflict
-    client.ask(requests.delete(CONFIG_MAPS, seen(made), grace_seconds=0))
+    client.ask(api_requests.delete(CONFIG_MAPS, seen(made), grace_seconds=0))
     with pytest.raises(StatusError) as error:
-        client.ask(requests.get(CONFIG_MAPS, "kube-requests", "default"))
+        client.ask(api_requests.get(CONFIG_MAPS, "kube-requests", "default"))
     assert error.value.code == 404
 
 
 def test_a_refusal_says_which_field_and_why(client: Client) -> None:
     with pytest.raises(StatusError) as error:
-        client.ask(requests.create(CONFIG_MAPS, config_map("Not_A_Name")))
+        client.ask(api_requests.create(CONFIG_MAPS, config_map("Not_A_Name")))
     assert (error.value.code, error.value.reason) == (422, "Invalid")
     assert [cause.field for cause in error.value.causes] == ["metadata.name"]
     assert not error.value.is_conflict
@@ -104,14 +104,14 @@ def test_a_status_is_written_by_itself(client: Client) -> None:
         "metadata": {"name": "kube-requests"},
         "spec": {"owner": "org:kube", "envelopes": []},
     }
-    made = client.ask(requests.create(BUDGETS, budget))
+    made = client.ask(api_requests.create(BUDGETS, budget))
     at = Seen("kube-requests", "", made["metadata"]["uid"], made["metadata"]["resourceVersion"])
     condition = {"type": "Ready", "status": "True", "reason": "Tested"}
     patch = {"spec": {"owner": "org:other"}, "status": {"conditions": [condition]}}
-    after = client.ask(requests.merge_patch(BUDGETS, at, patch, "status"))
+    after = client.ask(api_requests.merge_patch(BUDGETS, at, patch, "status"))
     assert after["spec"]["owner"] == "org:kube"
     assert after["status"]["conditions"][0]["reason"] == "Tested"
-    client.ask(requests.delete(BUDGETS, Seen("kube-requests")))
+    client.ask(api_requests.delete(BUDGETS, Seen("kube-requests")))
 
 
 def test_a_kind_that_is_not_defined_is_not_found(client: Client) -> None:
@@ -160,7 +160,7 @@ def test_writes_whose_answers_are_lost_happen_once(control_plane: ControlPlane) 
         await writer.delete(CONFIG_MAPS, seen(made, resource_version=""))
         remade = msgspec.json.decode(await plain.create(CONFIG_MAPS, document))
         await plain.delete(CONFIG_MAPS, seen(made, resource_version=""))
-        there = msgspec.json.decode(await inner.send(requests.get(CONFIG_MAPS, "kube-lossy", "default")))
+        there = msgspec.json.decode(await inner.send(api_requests.get(CONFIG_MAPS, "kube-lossy", "default")))
         assert there["metadata"]["uid"] == remade["metadata"]["uid"], "another object under the name is left"
         await plain.delete(CONFIG_MAPS, seen(remade))
         await inner.close()
@@ -179,15 +179,17 @@ def test_a_rewrite_reads_again_until_it_fits(control_plane: ControlPlane) -> Non
 
         async def count() -> Request | None:
             there = msgspec.json.decode(
-                await transport.send(requests.get(CONFIG_MAPS, "kube-count", "default"))
+                await transport.send(api_requests.get(CONFIG_MAPS, "kube-count", "default"))
             )
-            return requests.merge_patch(
+            return api_requests.merge_patch(
                 CONFIG_MAPS, seen(there), {"data": {"n": str(int(there["data"]["n"]) + 1)}}
             )
 
         for _ in range(4):
             await asyncio.gather(*(writer.rewrite(count) for _ in range(3)))
-        there = msgspec.json.decode(await transport.send(requests.get(CONFIG_MAPS, "kube-count", "default")))
+        there = msgspec.json.decode(
+            await transport.send(api_requests.get(CONFIG_MAPS, "kube-count", "default"))
+        )
         assert there["data"]["n"] == "12"
         assert gate.writes == 13
         await writer.delete(CONFIG_MAPS, Seen("kube-count", "default"))

@@ -8,19 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobtree.kube import requests
-from jobtree.kube.access import find_access
-from jobtree.kube.errors import KubeError
-from jobtree.kube.follow import Follow
-from jobtree.kube.gate import Gate
-from jobtree.kube.plain_http import PlainTransport
-from jobtree.kube.pooled_http import PooledTransport
-from jobtree.kube.requests import Request, Seen, Selector
-from jobtree.kube.resources import CONFIG_MAPS
-from jobtree.kube.store import Encoded, Held, Store
-from jobtree.kube.stream import follow_changes
-from jobtree.kube.watch import Watch
-from jobtree.kube.writes import Writer
+from jobtree.kube.auth.cluster_access import find_access
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_errors import KubeError
+from jobtree.kube.http.api_requests import Request, Seen, Selector
+from jobtree.kube.http.api_resources import CONFIG_MAPS
+from jobtree.kube.http.async_transport import PooledTransport
+from jobtree.kube.http.blocking_transport import PlainTransport
+from jobtree.kube.watch.blocking_watch import follow_changes
+from jobtree.kube.watch.object_store import Encoded, Held, Store
+from jobtree.kube.watch.reflector import Watch
+from jobtree.kube.watch.watch_protocol import Follow
+from jobtree.kube.write.object_writer import Writer
+from jobtree.kube.write.write_gate import Gate
 from tests.live.control_plane import ControlPlane
 from tests.live.outage import restart
 
@@ -211,11 +211,11 @@ def test_the_blocking_stream_shows_changes_as_they_happen(control_plane: Control
         while not store.synced:
             next(changes)
         for name in ("x", "y"):
-            transport.send(requests.create(CONFIG_MAPS, config_map(name)))
+            transport.send(api_requests.create(CONFIG_MAPS, config_map(name)))
             while store.named(name, "default") is None:
                 next(changes)
         for name in ("x", "y"):
-            transport.send(requests.delete(CONFIG_MAPS, Seen(name, "default")))
+            transport.send(api_requests.delete(CONFIG_MAPS, Seen(name, "default")))
             while store.named(name, "default") is not None:
                 next(changes)
     finally:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import yaml
 
-from jobtree.core.record import Record, verify
+from jobtree.core.lottery.resolution_record import Record, verify
 from tests.live.control_plane import ControlPlane
 from tests.live.guarding import BREAK_GLASS
 from tests.live.managing import REPOSITORY, Manager, Scene, install, set_policy

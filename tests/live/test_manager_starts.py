@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobtree.manager.health import NO_POLICY
+from jobtree.manager.process.health import NO_POLICY
 from tests.live.control_plane import ControlPlane
 from tests.live.fleet import Fleet
 from tests.live.guarding import may

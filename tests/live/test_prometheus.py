@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from jobtree.api.quantities import parse_slots
+from jobtree.api.schema.quantities import parse_slots
 from jobtree.manager.metrics import METRICS
 from tests.live.control_plane import ControlPlane
 from tests.live.hooking import Hook

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobtree.api.documents import read_documents
+from jobtree.api.documents.document_stream import read_documents
 from tests.live.control_plane import ControlPlane
 from tests.live.samples import FILES, SAMPLES, sample_namespaces
 

@@ -10,8 +10,8 @@ from socket import create_connection
 
 import pytest
 
+from jobtree.manager.webhook.certificate_rotation import new_papers, written
 from jobtree.manager.webhook.certificates import Pace
-from jobtree.manager.webhook.papers import new_papers, written
 from tests.live.control_plane import ControlPlane
 from tests.live.hooking import CONFIGURATIONS, SECRET, Hook, await_webhook, bundles, is_answered, secret
 from tests.live.managing import BASE, Manager, install

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from jobtree.api.documents import Document
-from jobtree.api.quantities import DAY, HOUR, MINUTE, SECOND, parse_time
-from jobtree.core.lease import RunKey
-from jobtree.core.promise import Promise
-from jobtree.sim.cluster import Cluster
+from jobtree.api.documents.document_stream import Document
+from jobtree.api.schema.quantities import DAY, HOUR, MINUTE, SECOND, parse_time
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.model.promise import Promise
+from jobtree.snapshot.cluster import Cluster
 from tests.unit.cli.desk import T0, Body, budget, envelope, lasting, node, run
 
 START = parse_time(T0)

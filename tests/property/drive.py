@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from jobtree.api.policy import Policy
-from jobtree.api.quantities import format_time
-from jobtree.api.run import Run
-from jobtree.core.lease import RunKey
-from jobtree.core.runs import Mishap, RunState
+from jobtree.api.kinds.policy import Policy
+from jobtree.api.kinds.run import Run
+from jobtree.api.schema.quantities import format_time
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.runs.run_state import Mishap, RunState
 from tests.property.ledger_oracle import Oracle
 from tests.property.scenes import (
     A100,

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from jobtree.core.books import Account, EnvelopeState, Tally
-from jobtree.core.domain import Domain
-from jobtree.core.flavor import Flavor
-from jobtree.core.room import NodeState
-from jobtree.core.runs import RunState
-from jobtree.core.world import World
+from jobtree.core.accounts.envelope_accounts import Account, EnvelopeState, Tally
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.supply.domain import Domain
+from jobtree.core.supply.flavor_pool import Flavor
+from jobtree.core.supply.node_slots import NodeState
+from jobtree.core.world.world import World
 
 Print = dict[object, object]
 

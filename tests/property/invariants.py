@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from jobtree.api.budget import Budget, Envelope
-from jobtree.api.quantities import parse_time
-from jobtree.api.run import Run
-from jobtree.core.lease import Lease, RunKey
-from jobtree.core.promise import Promise
-from jobtree.core.record import verify
-from jobtree.voice.signing import sign
+from jobtree.api.kinds.budget import Budget, Envelope
+from jobtree.api.kinds.run import Run
+from jobtree.api.schema.quantities import parse_time
+from jobtree.core.lottery.resolution_record import verify
+from jobtree.core.model.gpu_lease import Lease, RunKey
+from jobtree.core.model.promise import Promise
+from jobtree.messages.record_signature import sign
 from tests.property.drive import Drive
 from tests.property.ledger_oracle import open_at
 from tests.unit.core.lab import Record

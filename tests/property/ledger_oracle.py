@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from jobtree.api.budget import Budget
-from jobtree.api.quantities import HOUR, MILLI, parse_duration, parse_time
-from jobtree.core.lease import Lease, RunKey
+from jobtree.api.kinds.budget import Budget
+from jobtree.api.schema.quantities import HOUR, MILLI, parse_duration, parse_time
+from jobtree.core.model.gpu_lease import Lease, RunKey
 from tests.unit.core.lab import Lab, Record
 
 FOREVER = 1 << 60

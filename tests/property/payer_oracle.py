@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from jobtree.api.budget import Envelope
-from jobtree.api.lease import LeaseClass
-from jobtree.api.quantities import HOUR, MILLI, parse_duration, parse_time
-from jobtree.api.run import Run
-from jobtree.core.lease import Lease
+from jobtree.api.kinds.budget import Envelope
+from jobtree.api.kinds.lease import LeaseClass
+from jobtree.api.kinds.run import Run
+from jobtree.api.schema.quantities import HOUR, MILLI, parse_duration, parse_time
+from jobtree.core.model.gpu_lease import Lease
 from tests.property.drive import Drive
 from tests.property.invariants import entitlement, tiers, within
 from tests.property.ledger_oracle import FOREVER, Limit

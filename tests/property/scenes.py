@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from jobtree.api.budget import Budget
-from jobtree.api.nodes import Node
-from jobtree.api.quantities import HOUR, MINUTE
-from jobtree.api.run import Run
+from jobtree.api.kinds.budget import Budget
+from jobtree.api.kinds.run import Run
+from jobtree.api.kubernetes.node import Node
+from jobtree.api.schema.quantities import HOUR, MINUTE
 from tests.unit.core.build import H100, budget, cap, envelope, node, run, template, tree
 
 A100 = "A100-40GB"

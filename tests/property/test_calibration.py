@@ -3,12 +3,12 @@
 from random import Random
 from typing import NamedTuple
 
-from jobtree.api.documents import Document
-from jobtree.api.policy import Policy
-from jobtree.api.quantities import DAY, HOUR, SECOND, parse_time
-from jobtree.core.expect import Expectations
-from jobtree.core.experience import Expected
-from jobtree.sim.cluster import Cluster
+from jobtree.api.documents.document_stream import Document
+from jobtree.api.kinds.policy import Policy
+from jobtree.api.schema.quantities import DAY, HOUR, SECOND, parse_time
+from jobtree.core.runs.start_calibration import Expected
+from jobtree.core.start_forecast.expected_start import Expectations
+from jobtree.snapshot.cluster import Cluster
 from tests.unit.cli.desk import T0, Body, budget, envelope, lasting, node, run
 
 START = parse_time(T0)

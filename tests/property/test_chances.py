@@ -6,21 +6,21 @@ from unittest.mock import patch
 import msgspec
 from hypothesis import given
 
-from jobtree.core import admit, elastic
-from jobtree.core import plan as planning
-from jobtree.core import world as worlds
-from jobtree.core.actions import Plan
-from jobtree.core.admit import Help, Start, consider, start_at
-from jobtree.core.chances import Chances
-from jobtree.core.elastic import Stalled, Stuck, grow_runs
-from jobtree.core.line import Line
-from jobtree.core.plan import at_rest
-from jobtree.core.promise import Order
-from jobtree.core.reasons import Verdict
-from jobtree.core.runs import RunState
-from jobtree.core.sleepers import OF_PLACE, Like, told_of_place
-from jobtree.core.trial import Trial
-from jobtree.core.world import World
+from jobtree.core.model.actions import Plan
+from jobtree.core.model.promise import Order
+from jobtree.core.model.reasons import Verdict
+from jobtree.core.operations.trial import Trial
+from jobtree.core.planning import admission, elastic_width
+from jobtree.core.planning import planning_pass as planning
+from jobtree.core.planning.admission import Help, Start, consider, start_at
+from jobtree.core.planning.admission_prefilter import Chances
+from jobtree.core.planning.elastic_width import Stalled, Stuck, grow_runs
+from jobtree.core.planning.planning_pass import at_rest
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.world import world as worlds
+from jobtree.core.world.inactive_queue import OF_PLACE, Like, told_of_place
+from jobtree.core.world.run_queue import Line
+from jobtree.core.world.world import World
 from tests.property.drive import Drive
 from tests.property.examples import examples
 from tests.property.scenes import Scene, scenes
@@ -93,7 +93,7 @@ class Unstuck(Stuck):
 def grown(trial: Trial) -> tuple[Stalled, tuple[str, ...]]:
     """Grow as always, after asking everybody."""
     mark = trial.mark()
-    with patch.object(elastic, "Stuck", Unstuck):
+    with patch.object(elastic_width, "Stuck", Unstuck):
         grow_runs(trial)
     possible = trial.actions()
     trial.rollback(mark)
@@ -123,7 +123,7 @@ def tried(trial: Trial, state: RunState, width: int, size: int, help_: Help) -> 
 @examples(100)
 @given(scenes())
 def test_nothing_is_thought_in_vain_that_would_make_place(scene: Scene) -> None:
-    with patch.object(admit, "start_at", tried):
+    with patch.object(admission, "start_at", tried):
         Drive(scene).play()
 
 

@@ -5,10 +5,10 @@ from random import Random
 import msgspec
 from hypothesis import given
 
-from jobtree.api.quantities import format_time
-from jobtree.api.run import Run
-from jobtree.core.actions import Action
-from jobtree.core.plan import plan
+from jobtree.api.kinds.run import Run
+from jobtree.api.schema.quantities import format_time
+from jobtree.core.model.actions import Action
+from jobtree.core.planning.planning_pass import plan
 from tests.property.drive import Drive
 from tests.property.examples import examples
 from tests.property.payer_oracle import Share, Teller

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobtree.api.quantities import HOUR, MINUTE
-from jobtree.core.experience import Experience, Told
+from jobtree.api.schema.quantities import HOUR, MINUTE
+from jobtree.core.runs.start_calibration import Experience, Told
 
 FIRST = 100  # tellings from which it learns
 TELLINGS = 350

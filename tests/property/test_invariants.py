@@ -2,8 +2,8 @@
 
 from hypothesis import example, given
 
-from jobtree.core.lease import RunKey
-from jobtree.core.promise import Promise
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.model.promise import Promise
 from tests.property import invariants
 from tests.property.drive import Drive
 from tests.property.examples import examples

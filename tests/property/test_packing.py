@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobtree.core.lease import Lease
+from jobtree.core.model.gpu_lease import Lease
 from tests.property.examples import examples
 from tests.property.scenes import SEEDS, NodeSketch, some_fleet
 from tests.unit.core.build import budget, foreign_pod, run, template

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from jobtree.api.quantities import DAY, HOUR
-from jobtree.cli.proof import prove
+from jobtree.api.schema.quantities import DAY, HOUR
+from jobtree.cli.views.lottery.record_proof import prove
 from tests.property.days import GPUS, START, Watched, random_day
 from tests.unit.cli.desk import Body, budget, envelope, lasting, node, run
 

@@ -4,16 +4,16 @@ from random import Random
 
 from hypothesis import example, given
 
-from jobtree.api.budget import Budget
-from jobtree.api.lease import Lease as WireLease
-from jobtree.api.nodes import Node
-from jobtree.api.pods import Pod
-from jobtree.api.run import Run
-from jobtree.core import reservations
-from jobtree.core.lease import closed, to_wire
-from jobtree.core.plan import plan
-from jobtree.core.status import Warned, run_status
-from jobtree.core.world import World
+from jobtree.api.kinds.budget import Budget
+from jobtree.api.kinds.lease import Lease as WireLease
+from jobtree.api.kinds.run import Run
+from jobtree.api.kubernetes.node import Node
+from jobtree.api.kubernetes.pod import Pod
+from jobtree.core.model.gpu_lease import closed, to_wire
+from jobtree.core.planning.planning_pass import plan
+from jobtree.core.reporting import reservation_codec
+from jobtree.core.reporting.object_status import Warned, run_status
+from jobtree.core.world.world import World
 from tests.property.drive import Drive
 from tests.property.examples import examples
 from tests.property.fingerprint import fingerprint
@@ -216,11 +216,11 @@ def rebuilt(drive: Drive, dice: Random | None = None) -> World:
         dice.shuffle(promised)
     for state in promised:  # Reservations are read last: they speak of all the rest
         assert state.promise is not None
-        written = reservations.to_wire(drive.lab.world, state, state.promise)
+        written = reservation_codec.to_wire(drive.lab.world, state, state.promise)
         mine = world.runs[state.key]
         tree = world.kin.tree_of(mine)
-        stage = reservations.stage_of(mine, tree) if tree and mine.gang else ""
-        world.put_promise(mine, reservations.from_wire(written, mine, stage))
+        stage = reservation_codec.stage_of(mine, tree) if tree and mine.gang else ""
+        world.put_promise(mine, reservation_codec.from_wire(written, mine, stage))
     return world
 
 

@@ -5,19 +5,20 @@ from unittest.mock import patch
 from hypothesis import given
 
 from benchmarks.replay_speed import crowded
-from jobtree.core import foresee, reserve
-from jobtree.core.foresee import Foresight
-from jobtree.core.funds import Funds
-from jobtree.core.mend import promised
-from jobtree.core.promise import Promise
-from jobtree.core.purse import fundable_ever, funding_at
-from jobtree.core.reach import payers_there
-from jobtree.core.reserve import funding_then
-from jobtree.core.runs import RunState
-from jobtree.core.sureties import surely_paid
-from jobtree.core.world import World
-from jobtree.replay.jobtree_policy import Jobtree
-from jobtree.replay.saved import run
+from jobtree.core.availability import start_search
+from jobtree.core.availability.payer_placement import payers_there
+from jobtree.core.availability.start_search import Foresight
+from jobtree.core.funding.current_funding_lower_bound import surely_paid
+from jobtree.core.funding.future_funding import fundable_ever, funding_at
+from jobtree.core.funding.future_funding_upper_bound import Funds
+from jobtree.core.model.promise import Promise
+from jobtree.core.operations import promise_changes
+from jobtree.core.operations.promise_changes import funding_then
+from jobtree.core.planning.promise_repair import promised
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.world.world import World
+from jobtree.simulation.replay.saved_replay import run
+from jobtree.simulation.schedulers.jobtree_scheduler import Jobtree
 from tests.property.drive import Drive
 from tests.property.examples import examples
 from tests.property.scenes import Scene, scenes
@@ -27,14 +28,14 @@ def checked(world: World, state: RunState, promise: Promise) -> bool:
     sure = surely_paid(world, state, promise)
     if sure:
         assert not funding_then(world, state, promise, payers_there(world, state, promise))[1]
-        assert reserve.pay_their_parts(world, state, promise)
+        assert promise_changes.pay_their_parts(world, state, promise)
     return sure
 
 
 @examples(150)
 @given(scenes())
 def test_what_is_surely_paid_is_paid_by_the_exact_answer(scene: Scene) -> None:
-    with patch.object(reserve, "surely_paid", checked):
+    with patch.object(promise_changes, "surely_paid", checked):
         Drive(scene).play()
 
 
@@ -47,7 +48,7 @@ def looked_for(world: World, state: RunState, size: int) -> bool:
 @examples(150)
 @given(scenes())
 def test_who_can_never_be_paid_for_finds_no_date(scene: Scene) -> None:
-    with patch.object(reserve, "fundable_ever", looked_for):
+    with patch.object(promise_changes, "fundable_ever", looked_for):
         Drive(scene).play()
 
 
@@ -66,15 +67,15 @@ class CheckedFunds(Funds):
 @examples(150)
 @given(scenes())
 def test_nobody_is_paid_more_than_funds_could_have(scene: Scene) -> None:
-    with patch.object(foresee, "Funds", CheckedFunds):
+    with patch.object(start_search, "Funds", CheckedFunds):
         Drive(scene).play()
 
 
 def test_so_say_the_exact_answers_where_a_fleet_is_overloaded() -> None:
     with (
-        patch.object(reserve, "surely_paid", checked),
-        patch.object(reserve, "fundable_ever", looked_for),
-        patch.object(foresee, "Funds", CheckedFunds),
+        patch.object(promise_changes, "surely_paid", checked),
+        patch.object(promise_changes, "fundable_ever", looked_for),
+        patch.object(start_search, "Funds", CheckedFunds),
     ):
         assert run(Jobtree(crowded(500, 256, 150)))
 
@@ -86,4 +87,7 @@ def test_each_payer_that_a_promise_counts_on_has_its_part_whatever_happens() -> 
         for state in promised(world):
             promise = state.promise
             assert promise is not None
-            assert promise.at is None or reserve.pay_their_parts(world, state, promise), (replay.now, promise)
+            assert promise.at is None or promise_changes.pay_their_parts(world, state, promise), (
+                replay.now,
+                promise,
+            )

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from jobtree.replay.figures import report_of
-from jobtree.replay.named import POLICIES
-from jobtree.replay.page import page
-from jobtree.replay.saved import run
-from tests.unit.replay.test_jobtree_policy import busy_day
+from jobtree.simulation.replay.saved_replay import run
+from jobtree.simulation.reports.html_page import page
+from jobtree.simulation.reports.statistics import report_of
+from jobtree.simulation.schedulers.scheduler_names import POLICIES
+from tests.unit.simulation.schedulers.test_jobtree_scheduler import busy_day
 
 PLOTS = 4
 DRAWN = """figures => figures.map(figure => {

@@ -3,11 +3,11 @@
 from random import Random
 from typing import Any
 
-from jobtree.api.documents import Document
-from jobtree.api.meta import SIM_GROUP
-from jobtree.api.parse import to_document
-from jobtree.api.quantities import HOUR, MINUTE
-from jobtree.api.run import Run
+from jobtree.api.documents.document_stream import Document
+from jobtree.api.kinds.run import Run
+from jobtree.api.schema.object_meta import SIM_GROUP
+from jobtree.api.schema.quantities import HOUR, MINUTE
+from jobtree.api.validation.object_parser import to_document
 from tests.property.scenes import NodeSketch, some_budget, some_fleet, some_run, some_tree
 
 DURATION = f"{SIM_GROUP}/duration"

@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
-from jobtree.api.documents import Document, read_documents
-from jobtree.api.policy import Policy
-from jobtree.api.quantities import HOUR
-from jobtree.core.lease import RunKey
-from jobtree.core.record import Record, verify
-from jobtree.core.runs import FINISHED, RunState
-from jobtree.sim.cluster import Cluster
-from jobtree.sim.faults import DAY, Rates, drawn, faults, inject
-from jobtree.sim.statefile import write_cluster
+from jobtree.api.documents.document_stream import Document, read_documents
+from jobtree.api.kinds.policy import Policy
+from jobtree.api.schema.quantities import HOUR
+from jobtree.core.lottery.resolution_record import Record, verify
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.runs.run_state import FINISHED, RunState
+from jobtree.simulation.inputs.fault_model import DAY, Rates, drawn, faults, inject
+from jobtree.snapshot.cluster import Cluster
+from jobtree.snapshot.state_file import write_cluster
 from tests.property.scenes import OWNERS
 from tests.soak.fleet import budget_document, fleet_documents, run_document, tree_document
 from tests.unit.core.build import T0

@@ -24,9 +24,9 @@ import msgspec
 import pytest
 import yaml
 
-from jobtree.api.budget import Envelope
-from jobtree.api.run import RunSpec
-from jobtree.cli.main import root
+from jobtree.api.kinds.budget import Envelope
+from jobtree.api.kinds.run import RunSpec
+from jobtree.cli.shell.root_command import root
 from pages.hooks import REFERENCE
 from tests.scenarios.runner import Command, Main, Scenario, run
 from tests.shown import LIVE, LIVE_GUIDES, REPOSITORY, Manifest, Shown, agrees, complaint, rewritten, shown

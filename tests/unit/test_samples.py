@@ -6,15 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobtree.api.budget import Budget
-from jobtree.api.documents import Document, read_documents
-from jobtree.api.parse import parse_object
-from jobtree.api.pods import template_requests
-from jobtree.api.run import Run
-from jobtree.core.lease import Lease
-from jobtree.core.status import budget_status
-from jobtree.sim.cluster import Cluster
-from jobtree.sim.statefile import read_cluster
+from jobtree.api.documents.document_stream import Document, read_documents
+from jobtree.api.kinds.budget import Budget
+from jobtree.api.kinds.run import Run
+from jobtree.api.kubernetes.pod import template_requests
+from jobtree.api.validation.object_parser import parse_object
+from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.reporting.object_status import budget_status
+from jobtree.snapshot.cluster import Cluster
+from jobtree.snapshot.state_file import read_cluster
 
 SAMPLES = Path(__file__).parents[2] / "config" / "samples"
 BUDGETS = sorted(SAMPLES.glob("budgets/*.yaml"))

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobtree.cli.proof import lines, prove
-from jobtree.core.lottery import nonce_for
-from jobtree.core.record import NOTHING, Mixed, Record, resolve_with
-from jobtree.core.resolve import Case, NodeRoom, Taking, TakingKind, Ticket
-from jobtree.voice.signing import public_key, sign
+from jobtree.cli.views.lottery.record_proof import lines, prove
+from jobtree.core.lottery.draw import nonce_for
+from jobtree.core.lottery.resolution import Case, NodeRoom, Taking, TakingKind, Ticket
+from jobtree.core.lottery.resolution_record import NOTHING, Mixed, Record, resolve_with
+from jobtree.messages.record_signature import public_key, sign
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "verify_lottery.py"
 KEY = bytes(range(32))

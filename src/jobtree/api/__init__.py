@@ -1,1 +1,1 @@
-"""The four kinds: structs, defaults, the rules that need one object, and the CRDs made from them."""
+"""Defines the four kinds, reads their documents and checks the rules of one object."""

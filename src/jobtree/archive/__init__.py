@@ -1,1 +1,1 @@
-"""Closed leases on a volume: one checksummed file for every day, written once and kept for ever."""
+"""Keeps closed leases on a volume, one checksummed file a day."""

@@ -1,5 +1,5 @@
-"""``kubectl runs``: one file per verb, and what the verbs share.
+"""Implements ``kubectl runs``.
 
-Files named after a verb declare it: its arguments, its help, its body. They are light, since ``--help`` and
-completion load them; the cluster and everything that shows it are imported by the body, when it runs.
+A file in ``verbs`` declares one verb: its arguments, its help, its body. It is light, since ``--help`` and
+completion load it. The body imports the cluster and the views when it runs.
 """

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import click
 
-from jobtree.cli.errors import Exit
 from jobtree.cli.main import main as kubectl_runs
-from jobtree.cli.settings import STATE_VARIABLE
+from jobtree.cli.shell.command_errors import Exit
+from jobtree.cli.shell.options import STATE_VARIABLE
 
 STATE = "cluster.yaml"
 STORY = "story.txt"

@@ -1,1 +1,1 @@
-"""Decides, and does nothing else: a world in, actions and verdicts out."""
+"""Computes a plan from a world, as a pure function: no clock, I/O, randomness or logging."""

@@ -1,1 +1,1 @@
-"""Speaks Kubernetes: who to talk to and as whom, requests, watches, what was seen, writes, leadership."""
+"""Talks to a Kubernetes API server: access, requests, watches, writes, leader election."""

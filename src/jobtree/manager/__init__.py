@@ -1,1 +1,1 @@
-"""The process on a live cluster: watch, plan, carry out, and keep leases and pods as decided."""
+"""Runs on a live cluster: watches it, plans, and writes what follows."""

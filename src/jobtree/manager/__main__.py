@@ -5,9 +5,9 @@ import sys
 
 import click
 
-from jobtree.api.problems import InputError
+from jobtree.api.schema.problems import InputError
 from jobtree.manager.log import Log
-from jobtree.manager.process import Process
+from jobtree.manager.process.manager_process import Process
 from jobtree.manager.settings import Settings, read_settings
 
 

@@ -6,7 +6,7 @@ from typing import IO
 
 import msgspec
 
-from jobtree.kube.errors import StatusError
+from jobtree.kube.http.api_errors import StatusError
 
 GRANT = "grant the manager's account the rights of deploy/kustomize/base/rbac.yaml; no restart is needed"
 

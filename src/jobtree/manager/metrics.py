@@ -14,7 +14,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client import generate_latest as text_of
 
-from jobtree.core.check import Violation
+from jobtree.core.reporting.invariants import Violation
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series began is of no use here
 

@@ -9,13 +9,13 @@ from uuid import uuid4
 import click
 import msgspec
 
-from jobtree.kube.follow import SILENCE_SECONDS
-from jobtree.kube.installed import NAMESPACE
-from jobtree.kube.transport import REQUEST_SECONDS
-from jobtree.manager.webhook.certificates import VALID_SECONDS
+from jobtree.kube.http.transport import REQUEST_SECONDS
+from jobtree.kube.installation import NAMESPACE
+from jobtree.kube.watch.watch_protocol import SILENCE_SECONDS
 
 MAX_PORT = 65535
 NAME = re.compile(r"[A-Za-z0-9.:-]{1,253}")
+VALID_SECONDS = 90 * 24 * 3600  # of a certificate of the webhook
 LEAST_VALID_SECONDS = 10
 SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 

@@ -15,19 +15,19 @@ from collections.abc import Callable
 
 import click
 
-from jobtree.api.problems import InputError
-from jobtree.kube import requests
-from jobtree.kube.access import Access, find_access
-from jobtree.kube.async_client import AsyncClient
-from jobtree.kube.errors import NOT_FOUND, KubeError, StatusError
-from jobtree.kube.gate import Gate
-from jobtree.kube.installed import FINALIZER
-from jobtree.kube.leader import Leader, News, Post, leader_client
-from jobtree.kube.pooled_http import PooledTransport
-from jobtree.kube.requests import Request, Seen
-from jobtree.kube.resources import DEPLOYMENTS, RUNS
-from jobtree.kube.transport import AsyncTransport
-from jobtree.kube.writes import Writer
+from jobtree.api.schema.problems import InputError
+from jobtree.kube.auth.cluster_access import Access, find_access
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_errors import NOT_FOUND, KubeError, StatusError
+from jobtree.kube.http.api_requests import Request, Seen
+from jobtree.kube.http.api_resources import DEPLOYMENTS, RUNS
+from jobtree.kube.http.async_client import AsyncClient
+from jobtree.kube.http.async_transport import PooledTransport
+from jobtree.kube.http.transport import AsyncTransport
+from jobtree.kube.installation import FINALIZER
+from jobtree.kube.write.leader_election import Leader, News, Post, leader_client
+from jobtree.kube.write.object_writer import Writer
+from jobtree.kube.write.write_gate import Gate
 from jobtree.manager.log import Log
 from jobtree.manager.settings import Settings, read_settings
 
@@ -81,14 +81,14 @@ async def release(transport: AsyncTransport, writer: Writer) -> int:
 async def _release_one(client: AsyncClient, writer: Writer, name: str, namespace: str) -> None:
     async def decide() -> Request | None:
         try:
-            metadata = (await client.ask(requests.get(RUNS, name, namespace)))["metadata"]
+            metadata = (await client.ask(api_requests.get(RUNS, name, namespace)))["metadata"]
         except StatusError as refused:
             if refused.code == NOT_FOUND:
                 return None
             raise
         rest = [one for one in metadata.get("finalizers", ()) if one != FINALIZER]
         seen = Seen(name, namespace, metadata["uid"], metadata["resourceVersion"])
-        return requests.merge_patch(RUNS, seen, {"metadata": {"finalizers": rest}})
+        return api_requests.merge_patch(RUNS, seen, {"metadata": {"finalizers": rest}})
 
     try:
         await writer.rewrite(decide)
@@ -100,7 +100,7 @@ async def _release_one(client: AsyncClient, writer: Writer, name: str, namespace
 async def _stop_manager(transport: AsyncTransport, settings: Settings) -> None:
     """The Deployment is called as its election. Where there is none, there is nothing to stop."""
     seen = Seen(settings.election, settings.namespace)
-    patch = requests.merge_patch(DEPLOYMENTS, seen, {"spec": {"replicas": 0}}, "scale")
+    patch = api_requests.merge_patch(DEPLOYMENTS, seen, {"spec": {"replicas": 0}}, "scale")
     try:
         await Writer(transport, Gate()).write(patch)
     except StatusError as refused:

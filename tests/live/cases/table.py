@@ -27,7 +27,7 @@ class Refused:
 class RefusedByValidator:
     """A manifest that breaks a rule which CEL cannot say within the cost that a server allows.
 
-    ``jobtree.api.crd`` lists those rules. The validator refuses it; the server alone still takes it.
+    ``jobtree.api.kinds.crd`` lists those rules. The validator refuses it; the server alone still takes it.
     """
 
     claim: str

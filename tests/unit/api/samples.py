@@ -4,8 +4,8 @@ import copy
 import re
 from typing import Any
 
-from jobtree.api.parse import parse_object
-from jobtree.api.problems import InputError
+from jobtree.api.schema.problems import InputError
+from jobtree.api.validation.object_parser import parse_object
 
 API_VERSION = "rq.davidlangworthy.io/v1"
 T0 = "2026-01-05T09:00:00Z"

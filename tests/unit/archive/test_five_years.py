@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from jobtree.api.documents import Document
-from jobtree.api.policy import clock_document
-from jobtree.api.quantities import DAY, HOUR, parse_time
-from jobtree.api.yaml_writer import dump_yaml
-from jobtree.archive.directory import Directory
-from jobtree.archive.reading import read
-from jobtree.cli.ledgerview import Entry, entries
-from jobtree.cli.period import Period
-from jobtree.core.books import reported_amount, use_class
-from jobtree.core.lease import RunKey
-from jobtree.replay.ledger import read_ledger
-from jobtree.replay.trace import Cut
-from jobtree.sim.cluster import Cluster
-from jobtree.sim.statefile import StateFile, read_cluster
+from jobtree.api.documents.document_stream import Document
+from jobtree.api.documents.yaml_writer import dump_yaml
+from jobtree.api.kinds.policy import clock_document
+from jobtree.api.schema.quantities import DAY, HOUR, parse_time
+from jobtree.archive.archive_directory import Directory
+from jobtree.archive.archive_reader import read
+from jobtree.cli.source.lease_entries import Entry, entries
+from jobtree.cli.source.ledger_period import Period
+from jobtree.core.accounts.envelope_accounts import reported_amount, use_class
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.simulation.inputs.job_trace import Cut
+from jobtree.simulation.inputs.lease_trace import read_ledger
+from jobtree.snapshot.cluster import Cluster
+from jobtree.snapshot.state_file import StateFile, read_cluster
 from tests.unit.cli.desk import FLAVOR, T0, Body, budget, envelope, lasting, nodes, run
 
 YEARS = 5

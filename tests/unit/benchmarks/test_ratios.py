@@ -27,21 +27,21 @@ from benchmarks.replay_speed import bytes_per_waiting_run, crowded, made_up_trac
 from benchmarks.scale import Scale
 from benchmarks.trees import measure_trees
 from benchmarks.workload import arrival
-from jobtree.api.quantities import SECOND
-from jobtree.core.actions import Plan
-from jobtree.core.forecast import remembered_odds
-from jobtree.core.lease import RunKey
-from jobtree.core.lottery import hold
-from jobtree.core.odds import exact, simulated
-from jobtree.core.plan import plan
-from jobtree.core.reservations import to_wire
-from jobtree.core.world import World
-from jobtree.manager.gauges import Gauges
-from jobtree.replay.ground import made_up, made_up_budgets
-from jobtree.replay.jobtree_policy import Jobtree
-from jobtree.replay.saved import run
-from jobtree.replay.scene import Scene
-from jobtree.replay.workload import Habits
+from jobtree.api.schema.quantities import SECOND
+from jobtree.core.lottery.draw import hold
+from jobtree.core.lottery.kill_probability import exact, simulated
+from jobtree.core.model.actions import Plan
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.planning.planning_pass import plan
+from jobtree.core.reporting.reservation_codec import to_wire
+from jobtree.core.reporting.reservation_forecast import remembered_odds
+from jobtree.core.world.world import World
+from jobtree.manager.planner.world_gauges import Gauges
+from jobtree.simulation.inputs.replay_cluster import made_up, made_up_budgets
+from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.user_behavior import Habits
+from jobtree.simulation.replay.saved_replay import run
+from jobtree.simulation.schedulers.jobtree_scheduler import Jobtree
 
 Event = Callable[[], object]
 SAME = 1.3  # the size does not matter

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from jobtree.api.documents import dump_yaml, read_documents
+from jobtree.api.documents.document_stream import dump_yaml, read_documents
 from jobtree.cli.main import main
 
 API = "rq.davidlangworthy.io/v1"

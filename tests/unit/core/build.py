@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from jobtree.api.budget import Budget
-from jobtree.api.meta import API_VERSION
-from jobtree.api.nodes import OUT_OF_SERVICE, Node, read_node
-from jobtree.api.parse import parse_object
-from jobtree.api.pods import Pod, read_pod
-from jobtree.api.quantities import format_time, parse_time
-from jobtree.api.run import Run
+from jobtree.api.kinds.budget import Budget
+from jobtree.api.kinds.run import Run
+from jobtree.api.kubernetes.node import OUT_OF_SERVICE, Node, read_node
+from jobtree.api.kubernetes.pod import Pod, read_pod
+from jobtree.api.schema.object_meta import API_VERSION
+from jobtree.api.schema.quantities import format_time, parse_time
+from jobtree.api.validation.object_parser import parse_object
 
 T0 = parse_time("2026-01-05T09:00:00Z")
 H100 = "H100-80GB"

@@ -4,25 +4,25 @@ from dataclasses import dataclass
 
 import msgspec
 
-from jobtree.api.budget import Budget
-from jobtree.api.lease import ClosureReason
-from jobtree.api.meta import ObjectMeta
-from jobtree.api.nodes import Node
-from jobtree.api.pods import Pod
-from jobtree.api.policy import Policy
-from jobtree.api.quantities import format_time
-from jobtree.api.run import Run
-from jobtree.core.actions import Action, Plan
-from jobtree.core.books import EnvelopeState
-from jobtree.core.check import Replay, check
-from jobtree.core.forecast import Outcome, forecast
-from jobtree.core.lease import Lease, RunKey
-from jobtree.core.plan import plan
-from jobtree.core.promise import Promise
-from jobtree.core.reasons import Why
-from jobtree.core.record import Record as Lottery
-from jobtree.core.runs import RunState
-from jobtree.core.world import World
+from jobtree.api.kinds.budget import Budget
+from jobtree.api.kinds.lease import ClosureReason
+from jobtree.api.kinds.policy import Policy
+from jobtree.api.kinds.run import Run
+from jobtree.api.kubernetes.node import Node
+from jobtree.api.kubernetes.pod import Pod
+from jobtree.api.schema.object_meta import ObjectMeta
+from jobtree.api.schema.quantities import format_time
+from jobtree.core.accounts.envelope_accounts import EnvelopeState
+from jobtree.core.lottery.resolution_record import Record as Lottery
+from jobtree.core.model.actions import Action, Plan
+from jobtree.core.model.gpu_lease import Lease, RunKey
+from jobtree.core.model.promise import Promise
+from jobtree.core.model.reasons import Why
+from jobtree.core.planning.planning_pass import plan
+from jobtree.core.reporting.invariants import Replay, check
+from jobtree.core.reporting.reservation_forecast import Outcome, forecast
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.world.world import World
 from tests.unit.core.build import NAMESPACE, T0
 
 Thing = Node | Pod | Budget | Run

@@ -2,9 +2,9 @@
 
 import pytest
 
-from jobtree.api.problems import InputError
-from jobtree.api.quantities import HOUR, SECOND
-from jobtree.core.books import GPU_HOUR
+from jobtree.api.schema.problems import InputError
+from jobtree.api.schema.quantities import HOUR, SECOND
+from jobtree.core.accounts.envelope_accounts import GPU_HOUR
 from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
 

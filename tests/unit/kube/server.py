@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from jobtree.kube.access import Access
-from jobtree.kube.kubeconfig import ClusterEntry, Found, Target, UserEntry
+from jobtree.kube.auth.cluster_access import Access
+from jobtree.kube.auth.kubeconfig import ClusterEntry, Found, Target, UserEntry
 
 HANG_LIMIT_SECONDS = 30
 

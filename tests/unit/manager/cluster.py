@@ -11,14 +11,13 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from jobtree.api.lease import Lease
-from jobtree.api.quantities import format_time
-from jobtree.archive.directory import Directory
-from jobtree.core.check import check
-from jobtree.kube.errors import FencedError, KubeError, StatusError
-from jobtree.kube.gate import Gate
-from jobtree.kube.requests import MERGE_PATCH, Request
-from jobtree.kube.resources import (
+from jobtree.api.kinds.lease import Lease
+from jobtree.api.schema.quantities import format_time
+from jobtree.archive.archive_directory import Directory
+from jobtree.core.reporting.invariants import check
+from jobtree.kube.http.api_errors import FencedError, KubeError, StatusError
+from jobtree.kube.http.api_requests import MERGE_PATCH, Request
+from jobtree.kube.http.api_resources import (
     BUDGETS,
     CONFIG_MAPS,
     LEASES,
@@ -28,19 +27,20 @@ from jobtree.kube.resources import (
     RUNS,
     Resource,
 )
-from jobtree.kube.writes import Writer
-from jobtree.manager.archivist import Archivist, Filing
-from jobtree.manager.beacon import Heard
-from jobtree.manager.carry import Carrier, RefusedError
-from jobtree.manager.gauges import Gauges
-from jobtree.manager.herald import Herald
-from jobtree.manager.keeper import Keeper
+from jobtree.kube.write.object_writer import Writer
+from jobtree.kube.write.write_gate import Gate
+from jobtree.manager.cluster_view import View
+from jobtree.manager.controllers.decision_writer import Carrier, RefusedError
+from jobtree.manager.controllers.event_writer import Herald
+from jobtree.manager.controllers.lease_archiver import Archivist, Filing
+from jobtree.manager.controllers.pod_reconciler import Keeper
+from jobtree.manager.controllers.unreadable_runs import Misfits
+from jobtree.manager.decisions.write_set import Deed
 from jobtree.manager.log import Log
 from jobtree.manager.metrics import Metrics
-from jobtree.manager.misfits import Misfits
-from jobtree.manager.model import Model
-from jobtree.manager.steps import Deed
-from jobtree.manager.view import View
+from jobtree.manager.planner.planning_model import Model
+from jobtree.manager.planner.world_gauges import Gauges
+from jobtree.manager.process.beacon_listener import Heard
 from tests.unit.core.build import T0
 
 Body = dict[str, Any]

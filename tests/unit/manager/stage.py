@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from jobtree.api.parse import to_document
-from jobtree.api.run import Run
-from jobtree.kube.resources import BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS
+from jobtree.api.kinds.run import Run
+from jobtree.api.validation.object_parser import to_document
+from jobtree.kube.http.api_resources import BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS
 from tests.unit.core.build import H100, budget, envelope, run
 from tests.unit.manager.cluster import Body, Server
 

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from jobtree.api.quantities import format_time, parse_time
-from jobtree.core.record import Record, verify
-from jobtree.kube.errors import StatusError
-from jobtree.kube.resources import BUDGETS, RESERVATIONS, RUNS
+from jobtree.api.schema.quantities import format_time, parse_time
+from jobtree.core.lottery.resolution_record import Record, verify
+from jobtree.kube.http.api_errors import StatusError
+from jobtree.kube.http.api_resources import BUDGETS, RESERVATIONS, RUNS
 from jobtree.manager.metrics import ARCHIVE_FAILING, INVARIANTS, METRICS, Metrics
 from tests.unit.core.build import H100
 from tests.unit.manager.cluster import Fault, Manager, Server, StoppedError

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from jobtree.kube.gate import Gate
-from jobtree.kube.installed import FINALIZER
-from jobtree.kube.requests import Request
-from jobtree.kube.resources import RUNS
-from jobtree.kube.writes import Writer
+from jobtree.kube.http.api_requests import Request
+from jobtree.kube.http.api_resources import RUNS
+from jobtree.kube.installation import FINALIZER
+from jobtree.kube.write.object_writer import Writer
+from jobtree.kube.write.write_gate import Gate
 from jobtree.manager.uninstall import release
 from tests.unit.manager.webhook.server import FakeServer
 

@@ -5,10 +5,10 @@ from typing import get_args
 import pytest
 from msgspec import structs
 
-from jobtree.api.crd import DEFINITIONS
-from jobtree.api.lease import ClosureReason
-from jobtree.cli.main import SUMMARIES
-from jobtree.core.reasons import Reason
+from jobtree.api.kinds.crd import DEFINITIONS
+from jobtree.api.kinds.lease import ClosureReason
+from jobtree.cli.shell.root_command import SUMMARIES
+from jobtree.core.model.reasons import Reason
 from jobtree.manager.metrics import Metrics
 from pages import api, verbs, words
 from pages.hooks import REFERENCE

@@ -1,1 +1,1 @@
-"""Pods, from what was decided to documents. Pure: nothing here talks to a server."""
+"""Builds pod documents from decisions, without I/O."""

@@ -1,1 +1,1 @@
-"""The admission webhook: what the API server asks before it takes a Run or a Budget in."""
+"""Serves the admission webhook and manages its certificate."""

@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-VALID_SECONDS = 90 * 24 * 3600
 MOST_SETTLE_SECONDS = 60
 MOST_LOOK_SECONDS = 10
 SKEW_SECONDS = 300  # clocks of API servers may be behind ours
@@ -35,7 +34,7 @@ UNREADABLE = "it holds no certificate with its key and an authority that signed 
 class Pace(msgspec.Struct, frozen=True):
     """How long a certificate is valid, and what follows from that."""
 
-    valid: int = VALID_SECONDS
+    valid: int
 
     @property
     def renew(self) -> float:

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from jobtree.api.meta import API_VERSION
-from jobtree.manager.webhook.reviews import Asked, read_question, write_answer
-from jobtree.manager.webhook.server import Judge
+from jobtree.api.schema.object_meta import API_VERSION
+from jobtree.manager.webhook.admission_review import Asked, read_question, write_answer
+from jobtree.manager.webhook.webhook_server import Judge
 
 JOBTREE = "system:serviceaccount:jobtree-system:jobtree-controller-manager"
 Document = dict[str, Any]

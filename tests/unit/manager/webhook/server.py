@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from jobtree.kube.errors import StatusError
-from jobtree.kube.requests import Request
+from jobtree.kube.http.api_errors import StatusError
+from jobtree.kube.http.api_requests import Request
 
 Document = dict[str, Any]
 

@@ -7,18 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
-from jobtree.api.gpus import GPU_CLAIMS, GPU_CLASSES, GPU_RESOURCES
-from jobtree.kube.async_client import AsyncClient
-from jobtree.kube.installed import (
-    NAMESPACE,
-    WEBHOOK_NAME,
-    WEBHOOK_RULES_NAME,
-    WEBHOOK_SECRET,
-    account_of,
-)
-from jobtree.manager.view import View
-from jobtree.manager.webhook.judges import judges
-from jobtree.manager.webhook.rules import BREAK_GLASS, CONTROLLERS, MOST_NAME, MOST_OF_METADATA
+from jobtree.api.schema.gpu_resources import GPU_CLAIMS, GPU_CLASSES, GPU_RESOURCES
+from jobtree.kube.http.async_client import AsyncClient
+from jobtree.kube.installation import NAMESPACE, WEBHOOK_NAME, WEBHOOK_RULES_NAME, WEBHOOK_SECRET, account_of
+from jobtree.manager.cluster_view import View
+from jobtree.manager.webhook.admission_handlers import judges
+from jobtree.manager.webhook.write_policies import BREAK_GLASS, CONTROLLERS, MOST_NAME, MOST_OF_METADATA
 from tests.unit.manager.webhook.server import FakeServer
 
 DEPLOY = Path(__file__).parents[4] / "deploy" / "kustomize"

@@ -1,0 +1,1 @@
+"""Reads and writes YAML and JSON, and decodes documents into structs."""

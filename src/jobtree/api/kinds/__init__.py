@@ -1,0 +1,1 @@
+"""Defines Budget, Run, Reservation, Lease and the policy, and generates the CRDs."""

@@ -1,0 +1,145 @@
+"""Reservation: a promised start, what is missing, and who would have to give way. Written by Jobtree."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
+
+from jobtree.api.kinds.lease import Payer, RunRef
+from jobtree.api.kinds.run import Decided
+from jobtree.api.schema.cel_rules import Rule, unchanged
+from jobtree.api.schema.object_meta import ObjectMeta, Wire
+from jobtree.api.schema.scalars import Count, Flavor, GpuHours, Hex, Name, ShortName, Tally, Text, Time, Word
+
+RemedyKind = Literal[
+    "Reclaim",
+    "DropSpares",
+    "Shrink",
+    "Lottery",
+    "Recall",
+    "RaiseEnvelope",
+    "AskSponsor",
+    "AddCapacity",
+]
+ReservationState = Literal["Pending", "Activated", "Superseded", "Cancelled"]
+RunNames = Annotated[tuple[Name, ...], Meta(max_length=1024)]
+
+
+class DomainShare(Wire):
+    """GPUs promised in one domain, and the nodes there that could carry them."""
+
+    domain: Annotated[str, Meta(max_length=200)]
+    gpus: Count
+    nodes: Annotated[tuple[Name, ...], Meta(max_length=12_500)] = ()
+
+
+class IntendedSlice(Wire):
+    domains: Annotated[tuple[DomainShare, ...], Meta(max_length=1024)] = ()
+
+
+class ReservationSpec(Wire):
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            unchanged("", "runRef", "flavor", "commitment", "members"),
+            "of a Reservation only earliestStart and intendedSlice change",
+        ),
+    )
+
+    run_ref: RunRef
+    flavor: Flavor
+    commitment: Hex
+    earliest_start: Time | None = None
+    intended_slice: IntendedSlice = IntendedSlice()
+    members: Annotated[tuple[ShortName, ...], Meta(max_length=64)] = ()
+
+
+class Remedy(Wire):
+    kind: RemedyKind
+    gpus: Count | None = None
+    gpu_hours: GpuHours | None = None
+    runs: RunNames = ()
+    message: Text = ""
+
+
+class ExpectedStart(Wire):
+    p50: Time
+    p90: Time
+
+
+class FirstTold(Wire):
+    """What its Run was told first, and what came of it: the next ones are told in the light of that."""
+
+    at: Time
+    p50: Time
+    p90: Time
+    mean: Time  # of the forecast alone
+    started: Time | None = None
+
+
+class Forecast(Wire):
+    deficit_gpus: Count = 0
+    funding_deficit_gpus: Count = 0
+    scope: Text = ""
+    conflict_set: RunNames = ()
+    remedies: Annotated[tuple[Remedy, ...], Meta(max_length=64)] = ()
+    confidence: Literal["guaranteed", "window-aligned"] | None = None
+    expected_start: ExpectedStart | None = None
+
+
+class Slip(Wire):
+    reason: Word
+    from_: Time | None = None
+    to: Time | None = None
+
+
+class FundingPlan(Wire):
+    payer: Payer
+    gpus: Count
+
+
+class BeaconRound(Wire):
+    """The round of a public beacon whose value is mixed into the draw: fixed before it is published."""
+
+    name: ShortName
+    round: Tally
+
+
+class Terms(Wire):
+    """What the promise counts on: how wide, what it may take, who pays, and how long it then stands."""
+
+    width: Count
+    gpus_per_pod: Count
+    takes: Literal["Nothing", "Cuts", "Lottery"] = "Nothing"
+    funding: Annotated[tuple[FundingPlan, ...], Meta(max_length=256)] = ()
+    firm_until: Time | None = None
+    made: Time | None = None  # finer than creationTimestamp: promises hold in the order of their making
+    beacon: BeaconRound | None = None
+    turn: Count = 0  # of promises made at one instant, those of an earlier planning come first
+
+
+class MemberTerms(Wire):
+    """One of the stages that start together: its own part of the promise."""
+
+    stage: ShortName
+    flavor: Flavor
+    terms: Terms
+    intended_slice: IntendedSlice = IntendedSlice()
+
+
+class ReservationStatus(Wire):
+    state: ReservationState | None = None
+    decided: Annotated[tuple[Decided, ...], Meta(max_length=1024)] = ()
+    terms: Terms | None = None
+    members: Annotated[tuple[MemberTerms, ...], Meta(max_length=64)] = ()
+    forecast: Forecast | None = None
+    told: FirstTold | None = None
+    slips: Annotated[tuple[Slip, ...], Meta(max_length=256)] = ()
+    lottery: dict[str, Any] | None = None
+    lotteries: Annotated[tuple[dict[str, Any], ...], Meta(max_length=64)] = ()  # of further stages
+
+
+class Reservation(Wire):
+    KIND: ClassVar[str] = "Reservation"
+
+    metadata: ObjectMeta
+    spec: ReservationSpec
+    status: ReservationStatus = ReservationStatus()

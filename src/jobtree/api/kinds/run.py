@@ -1,0 +1,301 @@
+"""Run: a gang of pods that starts together or not at all, or a tree of such gangs."""
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from jobtree.api.kinds.carried_sums import CarriedRun
+from jobtree.api.kinds.lease import ClosureReason, LeaseClass, OpenReason, Payer, Role, RunRef
+from jobtree.api.kinds.run_cel_rules import BRANCH_RULES, LEAF_RULES, RUN_RULES, STAGE_RULES, TREE_RULES
+from jobtree.api.schema.cel_rules import Rule, if_has
+from jobtree.api.schema.object_meta import Conditions, ObjectMeta, PodTemplate, Wire
+from jobtree.api.schema.scalars import (
+    Count,
+    Decimal,
+    Duration,
+    Flavor,
+    GpuHours,
+    Name,
+    Owner,
+    PositiveCount,
+    Rate,
+    ShortName,
+    SlotRange,
+    Tally,
+    Text,
+    Time,
+    Word,
+)
+
+MAX_STAGES = 64
+MAX_LEASES = 4096
+MAX_SLOT_RANGES = 12_500
+
+Phase = Literal["Pending", "Waiting", "Reserved", "Running", "Completed", "Failed"]
+
+
+class Resources(Wire):
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.totalGPUs == 0 || has(self.gpuType)", "gpuType is required where totalGPUs is more than 0"
+        ),
+        Rule("self.totalGPUs == 0 || !has(self.pods)", "pods goes with totalGPUs: 0 only"),
+        Rule(
+            if_has("gpusPerPod", "self.totalGPUs % self.gpusPerPod == 0"),
+            "totalGPUs must be a multiple of gpusPerPod",
+        ),
+    )
+
+    total_gpus: Count
+    gpu_type: Flavor | None = None
+    gpus_per_pod: PositiveCount | None = None
+    pods: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+
+
+class Locality(Wire):
+    group_gpus: PositiveCount | None = None
+    allow_cross_group_spread: bool = True
+
+
+class Runtime(Wire):
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(if_has("checkpoint", "self.checkpoint.matches('[1-9]')"), "checkpoint must be more than 0"),
+        Rule(if_has("maxDuration", "self.maxDuration.matches('[1-9]')"), "maxDuration must be more than 0"),
+    )
+
+    checkpoint: Duration | None = None
+    on_notice: Literal["Ignore", "Checkpoint"] = "Ignore"
+    max_duration: Duration | None = None
+    max_restarts: Annotated[int, Meta(ge=0, le=1000)] = 3
+    requeue: bool = True
+    on_resize: Literal["Restart", "Rendezvous"] = "Restart"
+
+
+class Malleable(Wire):
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            if_has(
+                "desiredTotalGPUs",
+                "(self.desiredTotalGPUs >= self.minTotalGPUs && self.desiredTotalGPUs <= self.maxTotalGPUs"
+                " && (self.desiredTotalGPUs - self.minTotalGPUs) % self.stepGPUs == 0)",
+            ),
+            "desiredTotalGPUs must be minTotalGPUs + k × stepGPUs, at most maxTotalGPUs",
+        ),
+    )
+
+    min_total_gpus: PositiveCount
+    max_total_gpus: PositiveCount
+    step_gpus: PositiveCount
+    desired_total_gpus: PositiveCount | None = None
+
+
+class Funding(Wire):
+    allow_borrow: bool = False
+    max_borrow_gpus: Count | None = None
+    sponsors: Annotated[tuple[Owner, ...], Meta(max_length=16)] = ()
+    allow_opportunistic: bool = False
+
+
+class StageFunding(Wire):
+    """Funding of a stage: its sponsors are the tree's."""
+
+    REFUSED: ClassVar[dict[str, str]] = {"sponsors": "a stage has no sponsors of its own: the tree's hold"}
+
+    allow_borrow: bool = False
+    max_borrow_gpus: Count | None = None
+    allow_opportunistic: bool = False
+
+
+class Follow(Wire):
+    after: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MAX_STAGES)]
+    on_upstream_failure: Literal["wait", "fail"] = "wait"
+    upstream_failure_grace: Duration = "30m"
+
+
+class Quota(Wire):
+    max_gpus: Count | None = None
+    max_gpu_hours: GpuHours | None = None
+
+
+class Gang(Wire):
+    """What a Run and a stage of a tree have in common: the shape of one gang and how it behaves."""
+
+    resources: Resources | None = None
+    locality: Locality = Locality()
+    runtime: Runtime = Runtime()
+    malleable: Malleable | None = None
+    spares: Annotated[int, Meta(ge=0, le=64)] | None = None
+    spares_per_group: Annotated[int, Meta(ge=0, le=64)] | None = None
+    template: PodTemplate | None = None
+    quota: Quota | None = None
+
+
+StageNames = Annotated[tuple[ShortName, ...], Meta(max_length=MAX_STAGES)]
+
+
+class LeafStage(Gang, kw_only=True):
+    """A stage at the second level: it has no stages of its own."""
+
+    REFUSED: ClassVar[dict[str, str]] = {
+        "owner": "a stage has no owner of its own: the tree's holds",
+        "namespace": "a stage has no namespace of its own: the tree's holds",
+        "follow": "a stage follows others of its tree: use after",
+        "stages": "a tree has two levels at most",
+    }
+
+    RULES: ClassVar[tuple[Rule, ...]] = LEAF_RULES
+
+    name: ShortName
+    after: StageNames = ()
+    with_: StageNames = ()
+    funding: StageFunding = StageFunding()
+    on_upstream_failure: Literal["wait", "fail"] = "wait"
+
+
+class Stage(LeafStage):
+    RULES: ClassVar[tuple[Rule, ...]] = STAGE_RULES
+
+    stages: Annotated[tuple[LeafStage, ...], Meta(max_length=MAX_STAGES)] = ()
+
+
+class RunSpec(Gang, kw_only=True):
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        *BRANCH_RULES,
+        *TREE_RULES,
+        Rule("self.owner == oldSelf.owner", "owner never changes"),
+    )
+
+    owner: Owner
+    funding: Funding = Funding()
+    follow: Follow | None = None
+    stages: Annotated[tuple[Stage, ...], Meta(max_length=MAX_STAGES)] = ()
+
+
+class Width(Wire):
+    min: Count
+    max: Count
+    desired: Count
+    allocated: Count = 0
+
+
+SlotRanges = Annotated[tuple[SlotRange, ...], Meta(max_length=MAX_SLOT_RANGES)]
+
+
+class AllocatedLease(Wire):
+    """An open lease, whole: what its Lease object says, apart from what the Run itself says."""
+
+    name: Name
+    group: Annotated[int, Meta(ge=0, le=100_000)]
+    role: Role
+    class_: LeaseClass
+    payer: Payer
+    slots: SlotRanges
+    start: Time
+    rate: Rate
+    reason: OpenReason
+
+
+class Allocation(Wire):
+    """The commit point of a gang: what it holds and since when. Leases and pods follow from it."""
+
+    since: Time
+    gpus_per_pod: Count
+    leases: Annotated[tuple[AllocatedLease, ...], Meta(max_length=MAX_LEASES)] = ()
+
+
+class Ending(Wire):
+    """A lease that the Run holds no longer: what its Lease object must come to say.
+
+    ``whole`` is there as long as the object may not be: a lease that ended before it was ever written.
+    """
+
+    lease: Name
+    end: Time
+    reason: ClosureReason
+    whole: AllocatedLease | None = None
+
+
+class FundingShare(Wire):
+    class_: LeaseClass
+    payer: Payer
+    gpus: Count
+    gpu_hours: Decimal
+
+
+class Risk(Wire):
+    reservation: Name
+    at: Time
+    kill_probability: Decimal
+
+
+class StageStatus(Wire):
+    """A stage of a tree: where it stands, when it started or may, and when it is done at the latest."""
+
+    name: ShortName
+    phase: Phase
+    earliest_start: Time | None = None
+    done_by: Time | None = None
+
+
+class Decided(Wire):
+    """What was decided for one Run together with others: carried out from here after a crash, as decided.
+
+    It is done once the Run's status has that revision, or a later one.
+    """
+
+    run_ref: RunRef
+    revision: Tally
+    phase: Phase
+    since: Time | None = None  # of the phase
+    reason: Word = ""  # of Runs that are finished: nothing else remembers how they ended
+    message: Text = ""
+    attempt: Tally = 0
+    changed_at: Time | None = None
+    restarts: Tally = 0
+    resume_at: Time | None = None
+    leases_opened: Tally = 0
+    lotteries_lost: Tally = 0
+    provisional: bool = False
+    allocation: Allocation | None = None
+    closing: Annotated[tuple[Ending, ...], Meta(max_length=MAX_LEASES)] = ()
+
+
+RankPlace = Annotated[str, Meta(max_length=400)]  # "0/3 gpu-a-01#0-7": group, place in it, slots
+
+
+class RunStatus(Wire):
+    phase: Phase | None = None
+    conditions: Conditions = ()
+    width: Width | None = None
+    stages: Annotated[tuple[StageStatus, ...], Meta(max_length=MAX_STAGES)] = ()
+    allocation: Allocation | None = None
+    closing: Annotated[tuple[Ending, ...], Meta(max_length=MAX_LEASES)] = ()
+    revision: Tally = 0
+    decided: Annotated[tuple[Decided, ...], Meta(max_length=64)] = ()  # of a tree: stages that start together
+    funding: Annotated[tuple[FundingShare, ...], Meta(max_length=256)] = ()
+    carried: CarriedRun | None = None
+    reservation: Name | None = None
+    earliest_start: Time | None = None
+    deficit_gpus: Count = 0
+    risk: Annotated[tuple[Risk, ...], Meta(max_length=64)] = ()
+    attempt: Tally = 0
+    ranks: Annotated[tuple[RankPlace, ...], Meta(max_length=12_500)] = ()
+    changed_at: Time | None = None  # the last start, resize, swap or restart
+    restarts: Tally = 0  # that failed pods caused
+    resume_at: Time | None = None  # pods of the next attempt start then
+    leases_opened: Tally = 0
+    lotteries_lost: Tally = 0
+    reservations_made: Tally = 0
+    provisional: bool = False
+    reason: Word = ""
+    message: Text = ""
+    observed_generation: Tally = 0
+
+
+class Run(Wire):
+    KIND: ClassVar[str] = "Run"
+    RULES: ClassVar[tuple[Rule, ...]] = RUN_RULES
+
+    metadata: ObjectMeta
+    spec: RunSpec
+    status: RunStatus = RunStatus()

@@ -1,0 +1,1 @@
+"""Reads what Jobtree needs of Nodes, Pods and pod templates."""

@@ -1,0 +1,136 @@
+"""What Jobtree reads of a Node: its GPUs, where they are, and whether they may be used.
+
+A Node written by hand may say little: without conditions it is ready, without CPU or memory it has enough.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.kubernetes.resource_quantities import EXAMPLES, Quantity, milli, whole
+from jobtree.api.schema.gpu_resources import GPU_RESOURCES
+from jobtree.api.schema.object_meta import GROUP
+from jobtree.api.schema.problems import InputError, Problem
+from jobtree.api.schema.quantities import parse_time
+from jobtree.api.schema.scalars import Name, Time
+
+FLAVOR_LABEL = "gpu.flavor"
+DOMAIN_LABELS = ("region", "cluster", "fabric.domain")
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+CORDONED = f"{GROUP}/cordoned"  # annotation: why Jobtree cordoned the node; without it somebody else did
+DEFAULT_MAX_PODS = 110
+
+
+class Domain(NamedTuple):
+    """The fastest island of interconnect. Written ``us-west/gpu-a/nv-a``, with ``-`` for an absent label."""
+
+    region: str
+    cluster: str
+    fabric: str
+
+    def __str__(self) -> str:
+        return "/".join(part or "-" for part in self)
+
+
+class Taint(msgspec.Struct, frozen=True, kw_only=True):
+    key: str
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """``cpu_milli`` and ``memory_bytes`` are None where the Node does not say; ``failed`` is F2's taint."""
+
+    name: str
+    uid: str
+    labels: dict[str, str]
+    flavor: str
+    domain: Domain
+    gpus: int
+    gpu_resource: str
+    cpu_milli: int | None
+    memory_bytes: int | None
+    max_pods: int
+    taints: tuple[Taint, ...]
+    cordoned: bool
+    ready: bool
+    not_ready_since_ms: int | None
+    failed: bool
+
+
+class NodeMetadata(msgspec.Struct):
+    name: Name
+    uid: str = ""
+    labels: dict[str, str] = {}
+
+
+class _Spec(msgspec.Struct):
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str
+    status: str
+    last_transition_time: Time | None = None
+
+
+class _Status(msgspec.Struct):
+    allocatable: dict[str, Quantity] = {}
+    capacity: dict[str, Quantity] = {}
+    conditions: tuple[_Condition, ...] = ()
+
+
+class RawNode(msgspec.Struct):
+    """The fields that ``node_of`` needs."""
+
+    metadata: NodeMetadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+def read_node(document: dict[str, Any], where: str) -> Node:
+    """The Node of a raw core/v1 document. Raises InputError."""
+    return node_of(convert(document, RawNode, where), where)
+
+
+def node_of(raw: RawNode, where: str) -> Node:
+    """The same, of a document that has its shape. Raises InputError for quantities that are none."""
+    labels, resources = raw.metadata.labels, _resources(raw, where)
+    gpu_resource = next((name for name in GPU_RESOURCES if resources.get(name)), GPU_RESOURCES[0])
+    ready = next((one for one in raw.status.conditions if one.type == "Ready"), None)
+    is_ready = ready is None or ready.status == "True"
+    since = ready.last_transition_time if ready and not is_ready else None
+    return Node(
+        name=raw.metadata.name,
+        uid=raw.metadata.uid,
+        labels=labels,
+        flavor=labels.get(FLAVOR_LABEL, ""),
+        domain=Domain(*(labels.get(label, "") for label in DOMAIN_LABELS)),
+        gpus=resources.get(gpu_resource, 0),
+        gpu_resource=gpu_resource,
+        cpu_milli=resources.get("cpu"),
+        memory_bytes=resources.get("memory"),
+        max_pods=resources.get("pods", DEFAULT_MAX_PODS),
+        taints=raw.spec.taints,
+        cordoned=raw.spec.unschedulable,
+        ready=is_ready,
+        not_ready_since_ms=parse_time(since) if since else None,
+        failed=any(taint.key == OUT_OF_SERVICE for taint in raw.spec.taints),
+    )
+
+
+def _resources(raw: RawNode, where: str) -> dict[str, int]:
+    """Allocatable, else capacity: CPU in thousandths, everything else in units."""
+    field = "allocatable" if raw.status.allocatable else "capacity"
+    quantities = raw.status.allocatable or raw.status.capacity
+    read: dict[str, int] = {}
+    for name in ("cpu", "memory", "pods", *GPU_RESOURCES):
+        if name in quantities:
+            try:
+                read[name] = (milli if name == "cpu" else whole)(quantities[name])
+            except ValueError:
+                problem = Problem(f"status.{field}[{name!r}]", quantities[name], f"must be {EXAMPLES}")
+                raise InputError(where, [problem]) from None
+    return read

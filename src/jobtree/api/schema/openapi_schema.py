@@ -1,0 +1,115 @@
+"""The OpenAPI schema of a struct, as a CustomResourceDefinition wants it.
+
+It is read off the same annotations that msgspec enforces: bounds, patterns, enums, defaults, required fields,
+descriptions, and the rules in CEL that a class carries in ``RULES``. Nothing is unbounded, nothing is null.
+"""
+
+import inspect
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from jobtree.api.schema.cel_rules import validations
+
+Schema = dict[str, Any]
+
+_BOUNDS = {
+    str: {"min_length": "minLength", "max_length": "maxLength"},
+    int: {"ge": "minimum", "le": "maximum"},
+    tuple: {"min_length": "minItems", "max_length": "maxItems"},
+    dict: {"min_length": "minProperties", "max_length": "maxProperties"},
+}
+
+
+def schema_of(annotation: Any, *, defaults: bool) -> Schema:  # noqa: ANN401  annotations have no common type
+    """The schema of a type. Only what people write (``spec``) has defaults filled in by the server."""
+    annotation, metas = _unwrap(annotation)
+    origin = get_origin(annotation) or annotation
+    if isinstance(origin, type) and issubclass(origin, msgspec.Struct):
+        schema = _object(origin, defaults=defaults)
+    elif origin is tuple:
+        schema = _array(get_args(annotation)[0], defaults=defaults)
+    elif origin is dict:
+        schema = _map(get_args(annotation)[1], defaults=defaults)
+    elif origin is Literal:
+        schema = {"type": "string", "enum": list(get_args(annotation))}
+    else:
+        schema = {"type": {str: "string", int: "integer", bool: "boolean"}[origin]}
+        if origin is int:
+            schema["format"] = "int64"
+    for meta in metas:
+        _bound(schema, origin, meta)
+    return schema
+
+
+def _unwrap(annotation: Any) -> tuple[Any, list[Meta]]:  # noqa: ANN401
+    """The bare type below ``Annotated`` and ``| None``, with what was said about it on the way."""
+    metas: list[Meta] = []
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation, *found = get_args(annotation)
+            metas += [meta for meta in found if isinstance(meta, Meta)]
+        elif get_origin(annotation) in (Union, UnionType):
+            (annotation,) = (one for one in get_args(annotation) if one is not NoneType)
+        else:
+            return annotation, metas
+
+
+def _bound(schema: Schema, origin: Any, meta: Meta) -> None:  # noqa: ANN401
+    for name, keyword in _BOUNDS.get(origin, {}).items():
+        if getattr(meta, name) is not None:
+            schema[keyword] = getattr(meta, name)
+    if meta.pattern is not None:
+        schema["pattern"] = meta.pattern.replace(r"\Z", "$")
+    if meta.description is not None:
+        schema["description"] = meta.description[0].upper() + meta.description[1:] + "."
+    schema.update(meta.extra_json_schema or {})
+
+
+def _object(kind: type[msgspec.Struct], *, defaults: bool) -> Schema:
+    properties: Schema = {}
+    required = []
+    for field in msgspec.structs.fields(kind):
+        property_schema = schema_of(field.type, defaults=defaults)
+        if field.required:
+            required.append(field.encode_name)
+        elif defaults:
+            _set_default(property_schema, field.default)
+        properties[field.encode_name] = property_schema
+    schema: Schema = {"type": "object", **_described(kind), "properties": properties}
+    if required:
+        schema["required"] = required
+    rules = getattr(kind, "RULES", ())
+    if rules:
+        schema["x-kubernetes-validations"] = validations(rules)
+    return schema
+
+
+def _set_default(schema: Schema, default: object) -> None:
+    """A struct's default is an empty object, which the server goes on to fill in."""
+    if isinstance(default, msgspec.Struct):
+        schema["default"] = {}
+    elif isinstance(default, (bool, int, str)):
+        schema["default"] = default
+
+
+def _described(kind: type) -> Schema:
+    text = kind.__dict__.get("__doc__")
+    return {"description": inspect.cleandoc(text)} if text else {}
+
+
+def _array(item: Any, *, defaults: bool) -> Schema:  # noqa: ANN401
+    items = schema_of(item, defaults=defaults)
+    key = next((key for key in ("name", "type") if key in items.get("required", ())), None)
+    if items["type"] == "object" and key:
+        merged = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+        return {"type": "array", **merged, "items": items}
+    return {"type": "array", "x-kubernetes-list-type": "atomic", "items": items}
+
+
+def _map(value: Any, *, defaults: bool) -> Schema:  # noqa: ANN401
+    if value is Any:
+        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {"type": "object", "additionalProperties": schema_of(value, defaults=defaults)}

@@ -1,0 +1,1 @@
+"""Checks every rule that needs one object, and which fields may change."""

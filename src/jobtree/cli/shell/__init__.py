@@ -1,0 +1,1 @@
+"""What every verb shares: options, tables, output formats, wording, exit codes."""

@@ -1,0 +1,94 @@
+"""Tables that fit the terminal: plain aligned text, least important columns first to go.
+
+Output that goes to a file or a program is as wide as it needs to be, unless COLUMNS says otherwise.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+from jobtree.cli.shell.options import Settings
+
+GAP = "  "
+NARROWEST = 12
+COLORS = {
+    "Running": "green",
+    "Pending": "yellow",
+    "Reserved": "yellow",
+    "Waiting": "yellow",
+    "Failed": "red",
+}
+
+
+class Column(NamedTuple):
+    """``rank`` 0 is never dropped, higher ranks go first; rank 9 stands in wide tables only."""
+
+    title: str
+    rank: int = 0
+    right: bool = False
+    shrinks: bool = False
+
+
+WIDE_ONLY = 9
+
+
+def print_table(settings: Settings, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    for line in layout(columns, rows, None if settings.wide else room(), wide=settings.wide):
+        click.echo(line, color=settings.color)
+
+
+def room() -> int | None:
+    """The columns there are; None: no limit."""
+    if os.environ.get("COLUMNS", "").isdecimal() or sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def layout(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None, *, wide: bool = False
+) -> list[str]:
+    """The lines of a table, at most ``width`` wide as far as dropping and shrinking can do it."""
+    kept = [at for at, column in enumerate(columns) if wide or column.rank < WIDE_ONLY]
+    if not wide:
+        kept = [at for at in kept if columns[at].rank == 0 or any(row[at] for row in rows)]
+    sizes = {at: max(len(columns[at].title), *(len(row[at]) for row in rows), 0) for at in kept}
+    if width is not None:
+        fit(columns, sizes, width)
+    titles = [column.title for column in columns]
+    return [_line(columns, sizes, row, plain=row is titles) for row in (titles, *rows)]
+
+
+def fit(columns: Sequence[Column], sizes: dict[int, int], width: int) -> None:
+    """Keep the columns that can be made to fit, most important first; then shrink the widest."""
+    kept: list[int] = []
+    free = width + len(GAP)
+    for at in sorted(sizes, key=lambda at: (columns[at].rank, at)):
+        least = min(sizes[at], NARROWEST) if columns[at].shrinks else sizes[at]
+        if columns[at].rank == 0 or least + len(GAP) <= free:
+            kept.append(at)
+            free -= least + len(GAP)
+    for at in set(sizes) - set(kept):
+        del sizes[at]
+    while sum(sizes.values()) + len(GAP) * (len(sizes) - 1) > width:
+        shrinkable = [at for at in sizes if columns[at].shrinks and sizes[at] > NARROWEST]
+        if not shrinkable:
+            return
+        sizes[max(shrinkable, key=lambda at: (sizes[at], at))] -= 1
+
+
+def _line(columns: Sequence[Column], sizes: dict[int, int], row: Sequence[str], *, plain: bool) -> str:
+    cells = []
+    for at, size in sizes.items():
+        text = row[at] if len(row[at]) <= size else row[at][: size - 1] + "…"
+        padded = text.rjust(size) if columns[at].right else text.ljust(size)
+        cells.append(padded if plain or text not in COLORS else painted(text) + padded[len(text) :])
+    return GAP.join(cells).rstrip()
+
+
+def painted(phase: str) -> str:
+    """The phase in its colour; whoever prints takes colours out again where there is no terminal."""
+    return click.style(phase, fg=COLORS[phase]) if phase in COLORS else phase

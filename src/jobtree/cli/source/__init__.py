@@ -1,0 +1,1 @@
+"""Opens a live cluster or a state file, and the archive."""

@@ -1,0 +1,49 @@
+"""A period of the ledger: from one instant to another, as people write them."""
+
+import re
+from typing import NamedTuple
+
+from jobtree.api.schema.quantities import parse_time
+from jobtree.cli.shell.command_errors import CommandError, Exit
+
+_DAY = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
+FOREVER = 1 << 60
+
+
+class Period(NamedTuple):
+    """Half-open. Without a beginning or an end it reaches as far as the ledger does."""
+
+    since: int = -FOREVER
+    until: int = FOREVER
+
+    def overlaps(self, start: int, end: int | None) -> bool:
+        return start < self.until and (end is None or end > self.since or start == end >= self.since)
+
+    def clip(self, start: int, end: int) -> tuple[int, int]:
+        """The part of an interval that is in the period."""
+        first = max(start, self.since)
+        return first, max(first, min(end, self.until))
+
+
+ALWAYS = Period()
+
+
+def parse_period(since: str | None, until: str | None) -> Period:
+    """Raises CommandError for what is no time, and for an end that is not after the beginning."""
+    period = Period(
+        -FOREVER if since is None else _instant("--since", since),
+        FOREVER if until is None else _instant("--until", until),
+    )
+    if period.until <= period.since:
+        raise CommandError(Exit.USAGE, f"--until {until} is not after --since {since}: that period is empty")
+    return period
+
+
+def _instant(option: str, text: str) -> int:
+    try:
+        return parse_time(f"{text}T00:00:00Z" if _DAY.match(text) else text)
+    except ValueError:
+        raise CommandError(
+            Exit.USAGE,
+            f"{option} {text}: must be a day such as 2026-02-01, or a time such as 2026-02-01T09:00:00Z",
+        ) from None

@@ -1,0 +1,118 @@
+"""Manifests: read from files, placed in a namespace, created in a cluster or put in place of others."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from jobtree.api.documents.document_stream import Document, read_documents
+from jobtree.api.kinds.policy import is_sim_document
+from jobtree.api.schema.problems import InputError
+from jobtree.api.validation.object_parser import parse_object
+from jobtree.api.validation.update_rules import validate_update
+from jobtree.cli.shell.command_errors import CommandError, Exit
+from jobtree.cli.shell.options import Settings
+from jobtree.snapshot.cluster import Cluster, without_status
+from jobtree.snapshot.object_documents import CLUSTER_SCOPED, Key, key_of, title
+
+JOBTREES_OWN = ("Lease", "Reservation")
+
+
+def read_manifests(paths: Iterable[str], settings: Settings) -> list[Document]:
+    """All documents of these files (``-``: stdin), each in its namespace."""
+    documents = [document for path in paths for document in _read(path)]
+    for document in documents:
+        if is_sim_document(document.body):
+            kind = document.body.get("kind")
+            raise InputError(document.where, [f"a {kind} stands in the state file: edit it there"])
+        _place(document, settings.namespace)
+    if settings.live:
+        from jobtree.cli.source.live_cluster import home
+
+        for document in documents:
+            _settle(document, home(settings))
+    return documents
+
+
+def read_file(path: str) -> tuple[str, bytes]:
+    """The name of a file (``-``: stdin), for messages, and what it holds."""
+    try:
+        if path == "-":
+            return "stdin", sys.stdin.buffer.read()
+        return path, Path(path).read_bytes()
+    except FileNotFoundError:
+        raise CommandError(Exit.NOT_FOUND, f"there is no file {path}") from None
+    except OSError as broken:
+        raise CommandError(Exit.USAGE, f"cannot read {path}: {broken.strerror}") from None
+
+
+def _read(path: str) -> list[Document]:
+    name, text = read_file(path)
+    found = read_documents(text, name)
+    if not found:
+        raise CommandError(Exit.USAGE, f"{name} holds no objects: it must hold Runs, Budgets or Nodes")
+    return found
+
+
+def _place(document: Document, namespace: str | None) -> None:
+    """Put a namespaced object into the namespace asked for; one that says another is a mistake."""
+    metadata = document.body.get("metadata")
+    if not namespace or not isinstance(metadata, dict) or document.body.get("kind") in CLUSTER_SCOPED:
+        return
+    if not metadata.get("namespace"):
+        metadata["namespace"] = namespace
+    elif metadata["namespace"] != namespace:
+        rule = f"the command says namespace {namespace}: leave one of the two out"
+        raise InputError(document.where, [f"metadata.namespace: {metadata['namespace']} is there, {rule}"])
+
+
+def _settle(document: Document, namespace: str) -> None:
+    """Give a namespaced object that names no namespace this one."""
+    metadata = document.body.get("metadata")
+    if isinstance(metadata, dict) and document.body.get("kind") not in CLUSTER_SCOPED:
+        metadata["namespace"] = metadata.get("namespace") or namespace
+
+
+def following(documents: list[Document], after: Iterable[str]) -> list[Document]:
+    """Runs that wait for others besides those that their manifests name."""
+    names = list(after)
+    for document in documents:
+        spec = document.body.get("spec")
+        if names and document.body.get("kind") == "Run" and isinstance(spec, dict):
+            follow = spec.setdefault("follow", {})
+            if isinstance(follow, dict):
+                follow["after"] = [*dict.fromkeys([*follow.get("after", ()), *names])]
+    return documents
+
+
+def create(cluster: Cluster, documents: list[Document], *, replace: bool) -> list[Key]:
+    """Create what is new; with ``replace``, put the rest in place of what is there."""
+    keys = [key_of(document) for document in documents]
+    known = {key for key in keys if key in cluster.objects}
+    if known and not replace:
+        name = title(min(known))
+        raise CommandError(Exit.CONFLICT, f"{name} exists already: choose another name, or add --replace")
+    for key, document in zip(keys, documents, strict=True):
+        if key in known:
+            _replace(cluster, key, document)
+    cluster.submit(document for key, document in zip(keys, documents, strict=True) if key not in known)
+    return keys
+
+
+def _replace(cluster: Cluster, key: Key, document: Document) -> None:
+    """Another version of an object: it stays the same object, and its status stays Jobtree's."""
+    if key[0] in JOBTREES_OWN:
+        raise InputError(document.where, [f"a {key[0]} is written by Jobtree alone"])
+    cluster.documents()  # so that what is there says its status as of now
+    old: dict[str, Any] = cluster.objects.get(key) or {}
+    new = without_status(document.body)
+    new["metadata"] = {**old["metadata"], **new["metadata"]}
+    if "status" in old:
+        new.setdefault("status", old["status"])
+    if key[0] in ("Run", "Budget"):
+        changes = validate_update(
+            parse_object(old, cluster.objects.where(key)), parse_object(new, document.where)
+        )
+        if changes:
+            raise InputError(f"{document.where}, {title(key)}", changes)
+    cluster.edit(key, Document(document.where, new))

@@ -1,0 +1,128 @@
+"""The cluster that a command works on, and the things in it that its arguments name."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from jobtree.api.schema.object_meta import GROUP
+from jobtree.archive.archive_directory import Directory
+from jobtree.cli.shell.command_errors import CommandError, Exit
+from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.wording import listing, suggestion
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.snapshot.cluster import BrokenInvariantError, Cluster
+from jobtree.snapshot.lottery_key_file import KeyFileError
+from jobtree.snapshot.state_file import (
+    ExistingStateFileError,
+    LockedStateFileError,
+    MissingStateFileError,
+    StateFile,
+    StateFileError,
+)
+
+NAME_PREFIX = f"run.{GROUP}/"
+LISTS = {
+    "Run": "'kubectl runs state --all' lists all Runs",
+    "Reservation": "'kubectl runs reservations --all' lists all Reservations",
+}
+
+
+def read(settings: Settings, *, checked: bool = True, pods: bool = False) -> Cluster:
+    """The cluster, to look at; a live one without its pods, unless what they use counts."""
+    if settings.live:
+        from jobtree.cli.source.live_cluster import Live
+
+        return Live(settings).cluster(plan=False, pods=pods, checked=checked)
+    path = settings.state_path
+    with translated(path):
+        return StateFile(path).read(checked=checked)
+
+
+@contextmanager
+def edit(settings: Settings, *, save: bool = True, archive: str | None = None) -> Iterator[Cluster]:
+    """The cluster, to change. Without ``save`` all changes are what-if and the file stays as it is.
+
+    ``archive`` is the directory that closed leases move to when they are old enough.
+    """
+    if settings.live and not save:
+        from jobtree.cli.source.live_cluster import Live
+
+        yield Live(settings).cluster(plan=True)
+        return
+    path = settings.state_path
+    with translated(path):
+        if save:
+            with StateFile(path).edit(None if archive is None else Directory(archive)) as cluster:
+                yield cluster
+        else:
+            yield StateFile(path).read()
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """What can go wrong with a state file or the lottery key, as exit codes."""
+    try:
+        yield
+    except MissingStateFileError as broken:
+        raise CommandError(Exit.NOT_FOUND, str(broken)) from None
+    except (LockedStateFileError, ExistingStateFileError) as broken:
+        raise CommandError(Exit.CONFLICT, str(broken)) from None
+    except (StateFileError, KeyFileError) as broken:
+        raise CommandError(Exit.IO, str(broken)) from None
+    except BrokenInvariantError as broken:
+        raise CommandError(Exit.BUG, _broken(path, broken)) from None
+
+
+def _broken(path: str, broken: BrokenInvariantError) -> str:
+    return (
+        f"the cluster would be in a state that must not be, so nothing was saved: {broken}\n"
+        f"  If {path} was edited by hand, 'kubectl runs --state {path} check' lists what is wrong in it.\n"
+        f"  Otherwise this is a bug in Jobtree: please report it with this message and {path} attached."
+    )
+
+
+def find_run(cluster: Cluster, text: str, settings: Settings) -> RunKey:
+    """The Run that an argument names."""
+    return choose(text, list(cluster.world.runs), settings)
+
+
+def choose(text: str, known: list[RunKey], settings: Settings, kind: str = "Run") -> RunKey:
+    """The one key that a NAME or NAMESPACE/NAME means."""
+    wanted = text.removeprefix(NAME_PREFIX)
+    namespace, slash, name = wanted.rpartition("/")
+    if not slash and settings.namespace:
+        namespace = settings.namespace
+    found = [key for key in known if key[1] == name and namespace in ("", key[0])]
+    if len(found) > 1:
+        found = _at_home(found, settings)
+    if len(found) > 1:
+        spelled = listing(["/".join(key) for key in sorted(found)], most=8)
+        raise CommandError(Exit.USAGE, f"several {kind}s are named {name}: say which one of {spelled}")
+    if not found:
+        raise CommandError(Exit.NOT_FOUND, _nothing(wanted, known, kind))
+    return found[0]
+
+
+def _at_home(found: list[RunKey], settings: Settings) -> list[RunKey]:
+    """On a live cluster the context's namespace goes first."""
+    if not settings.live:
+        return found
+    from jobtree.cli.source.live_cluster import home
+
+    here = home(settings)
+    return [key for key in found if key[0] == here] or found
+
+
+def _nothing(wanted: str, known: list[RunKey], kind: str) -> str:
+    elsewhere = ["/".join(key) for key in known if key[1] == wanted.rpartition("/")[2]]
+    hint = f"did you mean {elsewhere[0]}?" if elsewhere else suggestion(wanted, [key[1] for key in known])
+    return f"there is no {kind} {wanted}: {hint or LISTS[kind]}"
+
+
+def find_node(cluster: Cluster, name: str) -> str:
+    """A node that is in the cluster."""
+    name = name.removeprefix("node/")
+    if ("Node", "", name) not in cluster.objects:
+        known = [key[2] for key, _ in cluster.objects.of("Node")]
+        hint = suggestion(name, known) or f"the cluster has {listing(sorted(known)) or 'no nodes'}"
+        raise CommandError(Exit.NOT_FOUND, f"there is no node {name}: {hint}")
+    return name

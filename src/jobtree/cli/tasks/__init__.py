@@ -1,0 +1,1 @@
+"""Does what a verb does."""

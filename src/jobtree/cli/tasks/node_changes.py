@@ -1,0 +1,28 @@
+"""What ``fail`` and ``heal`` have in common."""
+
+from collections.abc import Callable, Iterable
+
+import click
+
+from jobtree.cli.shell.object_output import print_objects
+from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.wording import ranges
+from jobtree.cli.source.session import edit, find_node
+from jobtree.cli.views.event_lines import event_lines
+from jobtree.snapshot.cluster import Cluster
+
+
+def change_nodes(
+    settings: Settings, nodes: Iterable[str], change: Callable[[Cluster, list[str]], None], state: str
+) -> None:
+    """Change nodes that are all there, at one instant; then say so and what followed."""
+    with edit(settings) as cluster:
+        names = list(dict.fromkeys(find_node(cluster, name) for name in nodes))
+        change(cluster, names)
+        bodies = [body for name in names if (body := cluster.objects.get(("Node", "", name)))]
+    if not settings.human:
+        print_objects(settings, bodies, many=len(bodies) > 1)
+        return
+    click.echo(f"{ranges(names)}: {state}")
+    for line in event_lines(cluster.events):
+        click.echo(line)

@@ -1,0 +1,1 @@
+"""Declares each verb in a file of its own."""

@@ -1,0 +1,56 @@
+"""``kubectl runs budgets usage``: what has been given out, and what is left."""
+
+import click
+
+from jobtree.cli.shell.options import Settings, Verbs, period_options, verb
+
+EXAMPLES = """
+kubectl runs --state cluster.yaml budgets usage
+kubectl runs --state cluster.yaml budgets usage --owner org:ai:rai:sys
+kubectl runs --state cluster.yaml budgets usage -o json
+kubectl runs --state cluster.yaml budgets usage --since 2026-01-01 --until 2026-02-01 -o csv
+"""
+
+
+@verb("usage", examples=EXAMPLES, csv=True)
+@click.option("--owner", metavar="OWNER", help="Only budgets of this team and of teams below it.")
+@period_options
+def usage(
+    settings: Settings, owner: str | None, since: str | None, until: str | None, archive: str | None
+) -> int:
+    """Per envelope and cap: GPUs used and free, split by class; GPU-hours used and left.
+
+    Spares count at their discounted rate, opportunistic GPUs are not charged. A dash means: no limit.
+    With --since or --until, what each envelope paid for in that time, archived leases included.
+    """
+    from jobtree.cli.shell.object_output import print_objects
+    from jobtree.cli.source.lease_entries import belongs_to
+    from jobtree.cli.source.ledger_period import parse_period
+    from jobtree.cli.source.session import read
+    from jobtree.cli.views.ledger.usage_table import print_usage
+
+    period = parse_period(since, until)
+    cluster = read(settings)
+    if since is not None or until is not None or archive is not None or settings.output == "csv":
+        from jobtree.cli.views.ledger.period_usage import print_period
+
+        return print_period(settings, cluster, owner, period, archive)
+    cluster.documents()
+    found = [
+        body
+        for _, body in sorted(cluster.objects.of("Budget"), key=lambda item: item[0])
+        if owner is None or belongs_to(body["spec"]["owner"], owner)
+    ]
+    if settings.human:
+        print_usage(settings, found)
+    else:
+        print_objects(settings, found)
+    return 0
+
+
+command = Verbs(
+    "budgets",
+    help="What envelopes and caps have given out, and what is left.",
+    examples=EXAMPLES,
+    verbs=[usage],
+)

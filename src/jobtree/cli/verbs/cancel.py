@@ -1,0 +1,39 @@
+"""``kubectl runs cancel``: delete Runs."""
+
+import click
+
+from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.source.name_completion import run_names
+
+EXAMPLES = """
+kubectl runs --state cluster.yaml cancel train
+kubectl runs --state cluster.yaml cancel rai-sys/train rai-sys/eval
+"""
+
+
+@verb("cancel", examples=EXAMPLES)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=run_names)
+def command(settings: Settings, runs: tuple[str, ...]) -> None:
+    """Delete Runs, all of them or none. Their leases close (Cancelled) and stay in the ledger."""
+    from jobtree.cli.shell.object_output import print_objects
+    from jobtree.cli.source.session import edit, find_run
+    from jobtree.cli.views.event_lines import event_lines
+
+    if settings.live:
+        from jobtree.cli.tasks import live_writes
+
+        live_writes.cancel(settings, runs)
+        return
+    with edit(settings) as cluster:
+        cluster.documents()
+        keys = list(dict.fromkeys(find_run(cluster, run, settings) for run in runs))
+        bodies = [body for key in keys if (body := cluster.objects.get(("Run", *key)))]
+        for key in keys:
+            cluster.cancel(key)
+    if not settings.human:
+        print_objects(settings, bodies, many=len(bodies) > 1)
+        return
+    for key in keys:
+        click.echo(f"{'/'.join(key)} is cancelled")
+    for line in event_lines(event for event in cluster.events if event.run not in keys):
+        click.echo(line)

@@ -1,0 +1,131 @@
+"""``kubectl runs init``: a first cluster."""
+
+import click
+
+from jobtree.cli.shell.options import Settings, verb
+
+DEFAULT_PATH = "cluster.yaml"
+
+HEAD = """\
+# A simulated cluster: ordinary Kubernetes objects in one file. Change it as you like; commands that write
+# replace it as a whole, without these comments.
+
+# The clock stands still until 'kubectl runs advance 30m' moves it.
+apiVersion: sim.rq.davidlangworthy.io/v1
+kind: Clock
+spec:
+  now: "2026-01-05T09:00:00Z"
+---
+# Eight nodes of eight GPUs. Nodes with the same region, cluster and fabric.domain are one domain: the
+# fastest island of interconnect. A gang, or each of its groups, sits inside one.
+apiVersion: v1
+kind: List
+items:
+"""
+
+NODE = """\
+- apiVersion: v1
+  kind: Node
+  metadata:
+    name: {name}
+    labels: {{region: us-west, cluster: gpu-a, fabric.domain: {domain}, gpu.flavor: H100-80GB}}
+  status:
+    allocatable: {{nvidia.com/gpu: 8}}
+"""
+
+TAIL = """\
+---
+# What a team may hold: 32 GPUs at once, 1,000 GPU-hours in all.
+apiVersion: rq.davidlangworthy.io/v1
+kind: Budget
+metadata:
+  name: research
+spec:
+  owner: org:ai:research
+  envelopes:
+  - name: west
+    flavor: H100-80GB
+    selector: {region: us-west}
+    concurrency: 32
+    maxGPUHours: 1000
+---
+# Another team. It lends up to 16 of its GPUs to everyone below org:ai who names it as a sponsor.
+apiVersion: rq.davidlangworthy.io/v1
+kind: Budget
+metadata:
+  name: vision
+spec:
+  owner: org:ai:vision
+  envelopes:
+  - name: west
+    flavor: H100-80GB
+    concurrency: 32
+    lending:
+      allow: true
+      to: ["org:ai:*"]
+      maxConcurrency: 16
+---
+# A first Run: it starts as soon as somebody looks, and its work takes half an hour.
+apiVersion: rq.davidlangworthy.io/v1
+kind: Run
+metadata:
+  name: hello
+  annotations:
+    sim.rq.davidlangworthy.io/duration: 30m
+spec:
+  owner: org:ai:research
+  resources:
+    gpuType: H100-80GB
+    totalGPUs: 8
+  runtime:
+    checkpoint: 10m
+"""
+
+NEXT = """\
+wrote {path}: 8 nodes in 2 domains (64 GPUs), 2 budgets, 1 Run
+
+Try next:
+  export JOBTREE_STATE={path}
+  kubectl runs state --all           the Run, where it is and who pays
+  kubectl runs budgets usage         what each team has left
+  kubectl runs plan hello            slot by slot
+  kubectl runs advance 1h            let time pass
+  kubectl runs submit --help         has a Run to copy"""
+
+
+def starting_cluster() -> str:
+    """The text of the first state file."""
+    nodes = [
+        NODE.format(name=f"gpu-{island}-{number:02}", domain=f"nv-{island}")
+        for island in "ab"
+        for number in range(1, 5)
+    ]
+    return HEAD + "".join(nodes) + TAIL
+
+
+EXAMPLES = """
+kubectl runs init                      # writes cluster.yaml
+kubectl runs init lab.yaml --force     # begin again
+"""
+
+
+@verb("init", examples=EXAMPLES)
+@click.argument("file", required=False)
+@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+def command(settings: Settings, file: str | None, *, force: bool) -> None:
+    """Write a small cluster to start from.
+
+    Two domains of four nodes, two budgets and a first Run, with comments, in FILE (cluster.yaml).
+    """
+    from jobtree.api.documents.document_stream import read_documents
+    from jobtree.cli.shell.object_output import print_objects
+    from jobtree.cli.source.session import translated
+    from jobtree.snapshot.state_file import StateFile
+
+    path, text = file or settings.state or DEFAULT_PATH, starting_cluster()
+    with translated(path):
+        StateFile(path).create(text, replace=force)
+    if settings.human:
+        click.echo(NEXT.format(path=path))
+    else:
+        print_objects(settings, [document.body for document in read_documents(text, path)])

@@ -1,0 +1,37 @@
+"""``kubectl runs timeline``: the coming hours of the fleet."""
+
+import click
+
+from jobtree.cli.shell.command_errors import CommandError, Exit
+from jobtree.cli.shell.options import Settings, verb
+
+EXAMPLES = """
+kubectl runs --state cluster.yaml timeline
+kubectl runs --state cluster.yaml timeline --next 24h
+"""
+
+
+@verb("timeline", examples=EXAMPLES)
+@click.option("--next", "span", metavar="DURATION", default="8h", help="How far to look ahead. [default: 8h]")
+def command(settings: Settings, span: str) -> None:
+    """Draw the coming hours, domain by domain: who holds how many GPUs, and who is promised them when.
+
+    A Run that may have to give way is drawn with ? from the instant on at which it may be stopped.
+    """
+    from jobtree.api.schema.quantities import parse_duration
+    from jobtree.cli.shell.object_output import print_objects
+    from jobtree.cli.source.session import read
+    from jobtree.cli.views.fleet.time_chart import Chart
+
+    try:
+        ahead = parse_duration(span)
+    except ValueError as broken:
+        raise CommandError(Exit.USAGE, str(broken)) from None
+    if not ahead:
+        raise CommandError(Exit.USAGE, "--next must be longer than nothing")
+    chart = Chart(read(settings, pods=True), ahead)
+    if not settings.human:
+        print_objects(settings, chart.objects())
+        return
+    for line in chart.lines():
+        click.echo(line)

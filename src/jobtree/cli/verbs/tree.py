@@ -1,0 +1,29 @@
+"""``kubectl runs tree``: a job tree with the state and times of its stages."""
+
+import click
+
+from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.source.name_completion import run_names
+
+EXAMPLES = """
+kubectl runs --state cluster.yaml tree pipeline
+kubectl runs --state cluster.yaml tree pipeline -o json    # the tree's Run and those of its stages
+"""
+
+
+@verb("tree", examples=EXAMPLES)
+@click.argument("run", metavar="RUN", shell_complete=run_names)
+def command(settings: Settings, run: str) -> None:
+    """Draw a job tree: its stages, what they wait for, when they start and when they are done."""
+    from jobtree.cli.shell.object_output import print_objects
+    from jobtree.cli.source.session import find_run, read
+    from jobtree.cli.views.runs.tree_table import print_tree
+
+    cluster = read(settings)
+    state = cluster.world.runs[find_run(cluster, run, settings)]
+    if not settings.human:
+        cluster.documents()
+        states = [state, *cluster.world.kin.below(state)]
+        print_objects(settings, [cluster.objects.get(("Run", *one.key)) or {} for one in states])
+        return
+    print_tree(settings, cluster.world, state)

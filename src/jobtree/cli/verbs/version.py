@@ -1,0 +1,21 @@
+"""``kubectl runs version``."""
+
+import click
+
+from jobtree import __version__
+from jobtree.cli.shell.options import Settings, verb
+
+EXAMPLES = """
+kubectl runs version
+"""
+
+
+@verb("version", examples=EXAMPLES)
+def command(settings: Settings) -> None:
+    """Print the version."""
+    from jobtree.cli.shell.object_output import print_objects
+
+    if settings.human or settings.output == "name":
+        click.echo(f"jobtree {__version__}")
+    else:
+        print_objects(settings, [{"clientVersion": {"gitVersion": f"v{__version__}"}}], many=False)

@@ -1,0 +1,27 @@
+"""``kubectl runs watch``: follow a Run."""
+
+import click
+
+from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.source.name_completion import run_names
+
+EXAMPLES = """
+kubectl runs --state cluster.yaml watch train
+kubectl runs --state cluster.yaml watch train --once
+"""
+
+
+@verb("watch", examples=EXAMPLES)
+@click.argument("run", shell_complete=run_names)
+@click.option("--once", is_flag=True, help="Print one line and stop.")
+def command(settings: Settings, run: str, *, once: bool) -> int:
+    """Follow a Run: a line for every change.
+
+    It shows the Run's width, allocated against desired, its reservation and the time until it starts, and
+    what threatens it.
+
+    Ends when the Run is finished: with 0 if it is Completed, with 1 if it Failed or was cancelled.
+    """
+    from jobtree.cli.tasks.run_watch import follow
+
+    return follow(settings, run, once=once)

@@ -1,0 +1,1 @@
+"""Prints domains, node labels, the coming hours, and replays."""

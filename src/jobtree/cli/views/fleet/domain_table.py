@@ -1,0 +1,46 @@
+"""The fleet by domain."""
+
+import click
+
+from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
+from jobtree.cli.shell.wording import ranges
+from jobtree.core.supply.domain import Domain
+from jobtree.snapshot.cluster import Cluster
+
+COLUMNS = (
+    Column("DOMAIN"),
+    Column("FLAVOR"),
+    Column("NODES", right=True),
+    Column("READY", right=True),
+    Column("GPUS", right=True),
+    Column("FREE", right=True),
+    Column("NODE NAMES", rank=WIDE_ONLY),
+)
+
+
+def print_topology(settings: Settings, cluster: Cluster) -> None:
+    fleet = cluster.world.fleet
+    rows = [row(domain) for _, flavor in sorted(fleet.flavors.items()) for domain in in_order(flavor.domains)]
+    if rows:
+        print_table(settings, COLUMNS, rows)
+    else:
+        click.echo("no nodes with GPUs")
+
+
+def in_order(domains: dict[str, Domain]) -> list[Domain]:
+    return [domains[name] for name in sorted(domains)]
+
+
+def row(domain: Domain) -> list[str]:
+    states = [domain.nodes[name] for name in sorted(domain.nodes)]
+    ready = [state for state in states if state.offers]
+    return [
+        domain.name,
+        domain.flavor,
+        str(len(states)),
+        str(len(ready)),
+        str(sum(state.node.gpus for state in states)),
+        str(domain.free),
+        ranges([state.node.name for state in states]),
+    ]

@@ -1,0 +1,125 @@
+"""Reports of replays as tables."""
+
+from collections.abc import Iterable, Sequence
+
+import click
+import msgspec
+
+from jobtree.cli.shell.object_output import print_objects
+from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.table import Column, print_table
+from jobtree.cli.shell.wording import age, count
+from jobtree.simulation.reports.comparison import cells, read_report, rows
+from jobtree.simulation.reports.html_page import headline, percent
+from jobtree.simulation.reports.report import Report, Spread, Times
+
+TIMES = (
+    Column("JOBS OF"),
+    Column("JOBS", right=True),
+    Column("WAIT MEAN", right=True),
+    Column("P50", right=True),
+    Column("P90", right=True),
+    Column("P99", right=True),
+    Column("DONE MEAN", rank=1, right=True),
+    Column("P50", rank=3, right=True),
+    Column("P90", rank=3, right=True),
+    Column("P99", rank=3, right=True),
+    Column("SLOWDOWN", rank=2, right=True),
+)
+BUDGETS = (
+    Column("TEAM"),
+    Column("GPUS", right=True),
+    Column("GRANTED", right=True),
+    Column("USED", right=True),
+    Column("USE", right=True),
+)
+
+
+def print_reports(settings: Settings, reports: Sequence[Report]) -> None:
+    """One report, or two side by side."""
+    if not settings.human:
+        print_objects(settings, [msgspec.to_builtins(report) for report in reports], many=len(reports) > 1)
+    elif len(reports) > 1:
+        click.echo(f"what if: {', '.join(reports[1].spec.what_if)}\n")
+        print_side_by_side(settings, ("AS IT IS", "WHAT IF"), reports)
+    else:
+        print_report(settings, reports[0])
+
+
+def print_comparison(settings: Settings, first: str, second: str) -> None:
+    reports = [read_report(first), read_report(second)]
+    if not settings.human:
+        print_objects(settings, [msgspec.to_builtins(report) for report in reports])
+        return
+    for name, report in zip((first, second), reports, strict=True):
+        click.echo(f"{name}: {report.spec.policy}; {headline(report)}")
+    click.echo()
+    print_side_by_side(settings, (first, second), reports)
+
+
+def print_side_by_side(settings: Settings, titles: tuple[str, str], reports: Sequence[Report]) -> None:
+    columns = [Column("FIGURE"), *(Column(title, right=True) for title in (*titles, "CHANGE"))]
+    print_table(settings, columns, [cells(row) for row in rows(*reports)])
+
+
+def print_report(settings: Settings, report: Report) -> None:
+    click.echo(f"{report.spec.policy} on {report.spec.trace}: {headline(report)}\n")
+    for line in lines(report):
+        click.echo(line)
+    click.echo()
+    print_table(settings, TIMES, [times_row(times) for times in all_times(report)])
+    click.echo()
+    print_table(settings, BUDGETS, list(budget_rows(report)))
+
+
+def lines(report: Report) -> Iterable[str]:
+    result, fleet = report.status, report.status.fleet
+    yield (
+        f"in use {percent(fleet.allocated)}, usefully {percent(fleet.useful)}, while jobs arrive "
+        f"({fleet.hours:,.0f} h); of idle GPUs {percent(fleet.fragmentation)} sit beside busy ones"
+    )
+    told = result.promises
+    if told is not None:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in told.slip_reasons.items())
+        yield (
+            f"{told.made:,} promises, {told.dated:,} with a date: kept {percent(told.kept_share)}, "
+            f"slipped {told.slipped:,}{f' ({reasons})' if reasons else ''}"
+        )
+        if told.dated:
+            mean, p50, p90, p99 = ages(told.error_seconds)
+            yield f"start minus promised start: mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}"
+    if result.expected is not None:
+        yield (
+            f"of {result.expected.told:,} Runs that were told when to expect their start, "
+            f"{percent(result.expected.by_p50)} started by p50, {percent(result.expected.by_p90)} by p90"
+        )
+    stops = ", ".join(
+        f"{stop.reason} {stop.count:,} ({stop.lost_gpu_hours:,.0f} GPU-hours)" for stop in result.stops
+    )
+    yield f"work lost to stops {percent(result.lost_share)}{f': {stops}' if stops else ''}"
+    yield f"fairness {result.fairness:.3f} (Jain, over teams)"
+    if result.unfinished:
+        yield f"{result.unfinished:,} jobs never finished"
+
+
+def all_times(report: Report) -> list[Times]:
+    result = report.status
+    sizes = [msgspec.structs.replace(times, name=count(times.name, "GPU")) for times in result.by_size]
+    return [result.all_jobs, *sizes, *(result.by_team if len(result.by_team) > 1 else ())]
+
+
+def times_row(times: Times) -> list[str]:
+    waits, done = ages(times.wait_seconds), ages(times.completion_seconds)
+    return [times.name, f"{times.jobs:,}", *waits, *done, f"{times.slowdown.mean:,.1f}"]
+
+
+def ages(spread: Spread) -> list[str]:
+    """Mean, p50, p90 and p99 in words; what is negative was early."""
+    values = (spread.mean, spread.p50, spread.p90, spread.p99)
+    return [f"{'-' * (value < 0)}{age(round(1000 * abs(value)))}" for value in values]
+
+
+def budget_rows(report: Report) -> Iterable[list[str]]:
+    for use in report.status.budgets:
+        granted, used = f"{use.granted_gpu_hours:,.0f} h", f"{use.used_gpu_hours:,.0f} h"
+        yield [use.team, f"{use.granted_gpus:,}", granted, used, percent(use.use)]

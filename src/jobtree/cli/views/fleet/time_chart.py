@@ -1,0 +1,108 @@
+"""A chart of the coming hours: a line for everyone who holds GPUs of a domain or is promised some.
+
+``#`` it holds them, ``?`` it may be stopped from here on, ``=`` they are promised to it. A line that goes on
+to the right edge has no end that is known.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from jobtree.api.schema.quantities import format_time, parse_time
+from jobtree.cli.shell.table import room
+from jobtree.cli.shell.wording import count
+from jobtree.cli.views.lottery.risk_lines import risks_of
+from jobtree.cli.views.place_names import Places
+from jobtree.cli.views.runs.run_summary import title
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.supply.domain import Domain
+from jobtree.snapshot.cluster import Cluster
+
+PLAIN_WIDTH = 110
+NARROWEST = 24
+LEGEND = "# held   ? may be stopped   = promised"
+TICK = 10  # columns between two times
+
+
+class Bar(NamedTuple):
+    """GPUs of a domain from one instant to another; ``threatened``: from when on they may be taken."""
+
+    name: str
+    gpus: int
+    sign: str
+    start: int
+    end: int | None = None
+    threatened: int | None = None
+
+
+class Chart:
+    def __init__(self, cluster: Cluster, ahead: int) -> None:
+        self._cluster = cluster
+        self._now, self._ahead = cluster.now, ahead
+        cluster.documents()  # so that every status is as of now
+        runs = cluster.world.runs
+        self._states = [runs[key] for key in sorted(runs)]
+
+    def objects(self) -> list[dict[str, Any]]:
+        """The Runs that hold GPUs or are promised some, and their Reservations."""
+        found = self._cluster.objects
+        shown = [state for state in self._states if state.leases or state.promise]
+        keys = [("Run", *state.key) for state in shown]
+        keys += [("Reservation", one.key[0], one.promise.name) for one in shown if one.promise]
+        return [body for key in keys if (body := found.get(key))]
+
+    def lines(self) -> Iterator[str]:
+        places = Places(self._cluster.world)
+        flavors = sorted(self._cluster.world.fleet.flavors.items())
+        domains = [domain for _, flavor in flavors for _, domain in sorted(flavor.domains.items())]
+        for domain in domains:
+            size = f"{count(domain.capacity, 'GPU')} of {domain.flavor}, {domain.free} free"
+            yield f"{places.called(domain.name)}  {size}"
+            yield from self._drawn([*self._held(domain), *self._promised(domain)])
+        yield LEGEND if domains else "no GPUs"
+
+    def _held(self, domain: Domain) -> Iterator[Bar]:
+        for state in self._states:
+            leases = [lease for lease in state.leases.values() if lease.flavor == domain.flavor]
+            slots = [mask for lease in leases for node, mask in lease.slots if node in domain.nodes]
+            gpus = sum(mask.bit_count() for mask in slots)
+            if gpus:
+                yield Bar(title(state), gpus, "#", self._now, state.known_end, self._threat(state))
+
+    def _threat(self, state: RunState) -> int | None:
+        risks = risks_of(self._cluster.objects.get(("Run", *state.key)) or {})
+        return min((parse_time(risk.at) for risk in risks if risk.kill_probability != "0"), default=None)
+
+    def _promised(self, domain: Domain) -> Iterator[Bar]:
+        promises = [state.promise for state in self._states if state.promise]
+        for promise in sorted(promises, key=lambda promise: promise.rank):
+            gpus = dict(promise.shares).get(domain.name, 0)
+            if gpus and promise.flavor == domain.flavor and promise.at is not None:
+                yield Bar(f"{promise.run[0]}/{promise.name}", gpus, "=", promise.at, promise.end)
+
+    def _drawn(self, bars: list[Bar]) -> Iterator[str]:
+        """The bars below a scale of times; nothing to draw is said, too."""
+        if not bars:
+            yield "  nobody holds or is promised anything here"
+            return
+        names = max(len(bar.name) for bar in bars)
+        gpus = max(len(str(bar.gpus)) for bar in bars)
+        width = max(NARROWEST, (room() or PLAIN_WIDTH) - names - gpus - 6)
+        yield f"{' ' * (names + gpus + 6)}{self._scale(width)}".rstrip()
+        for bar in bars:
+            yield f"  {bar.name:<{names}}  {bar.gpus:>{gpus}}  {self._signs(bar, width)}".rstrip()
+
+    def _scale(self, width: int) -> str:
+        """``11:00     11:45     …``: the time of every tenth column."""
+        times = (
+            format_time(self._now + column * self._ahead // width) for column in range(0, width - 4, TICK)
+        )
+        return "".join(f"{time[11:16]:<{TICK}}" for time in times).rstrip()
+
+    def _signs(self, bar: Bar, width: int) -> str:
+        return "".join(self._sign(bar, self._now + column * self._ahead // width) for column in range(width))
+
+    @staticmethod
+    def _sign(bar: Bar, at: int) -> str:
+        if at < bar.start or (bar.end is not None and at >= bar.end):
+            return " "
+        return "?" if bar.threatened is not None and at >= bar.threatened else bar.sign

@@ -1,0 +1,1 @@
+"""Prints leases, usage of envelopes, and Reservations."""

@@ -1,0 +1,91 @@
+"""Leases as rows for a spreadsheet: what each cost whom, in a period.
+
+GPU-seconds are exact. GPU-hours and credits, of which a third of one has no end, are rounded to nine places:
+who adds up a great many adds up GPU-seconds and divides by 3600 at the end. Credits are GPU-hours at the
+lease's rate and the flavor's present price.
+"""
+
+import csv
+import sys
+from collections.abc import Iterable
+
+from jobtree.api.schema.quantities import HOUR, MILLI, SECOND, format_milli, format_time
+from jobtree.cli.source.lease_entries import Entry
+from jobtree.cli.source.ledger_period import Period
+from jobtree.core.model.gpu_lease import Lease
+from jobtree.snapshot.cluster import Cluster
+
+PLACES = 9
+
+COLUMNS = (
+    "lease",
+    "run",
+    "owner",
+    "payer",
+    "budget",
+    "envelope",
+    "flavor",
+    "class",
+    "role",
+    "gpus",
+    "rate",
+    "start",
+    "end",
+    "from",
+    "to",
+    "gpu_seconds",
+    "gpu_hours",
+    "charged_gpu_hours",
+    "credits",
+    "opened",
+    "closed",
+)
+
+
+def print_rows(cluster: Cluster, found: Iterable[Entry], period: Period) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for entry in found:
+        writer.writerow(row(cluster, entry, period))
+
+
+def row(cluster: Cluster, entry: Entry, period: Period) -> list[str]:
+    """One lease. ``start`` and ``end`` are its own, ``from`` and ``to`` what of it is in the period."""
+    lease = entry.lease
+    first, last = period.clip(lease.start, cluster.now if entry.end is None else entry.end)
+    price = cluster.world.policy.price_milli(lease.flavor)
+    charge = charge_of(lease) * (last - first)
+    return [
+        lease.name,
+        "/".join(lease.run),
+        lease.owner,
+        lease.payer_owner,
+        *lease.payer,
+        lease.flavor,
+        lease.class_,
+        lease.role,
+        str(lease.gpus),
+        format_milli(lease.rate),
+        format_time(lease.start),
+        "" if entry.end is None else format_time(entry.end),
+        format_time(first),
+        format_time(last),
+        format_milli(lease.gpus * (last - first) * MILLI // SECOND),
+        decimal(lease.gpus * (last - first), HOUR),
+        decimal(charge, MILLI * HOUR),
+        decimal(charge * price, MILLI * MILLI * HOUR),
+        lease.reason,
+        entry.closure,
+    ]
+
+
+def charge_of(lease: Lease) -> int:
+    """Thousandths of a GPU that it costs; opportunistic work counts against no limit, and costs nothing."""
+    return 0 if lease.role == "Opportunistic" else lease.charge
+
+
+def decimal(amount: int, unit: int) -> str:
+    """An amount in units, rounded to the nearest at the last place, without zeros at its end."""
+    scaled = (2 * amount * 10**PLACES + unit) // (2 * unit)
+    whole, fraction = divmod(scaled, 10**PLACES)
+    return f"{whole}.{fraction:0{PLACES}d}".rstrip("0").rstrip(".")

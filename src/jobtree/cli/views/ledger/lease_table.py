@@ -1,0 +1,57 @@
+"""The table of leases."""
+
+from collections.abc import Sequence
+
+import click
+
+from jobtree.api.schema.quantities import format_time
+from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
+from jobtree.cli.source.lease_entries import Entry
+from jobtree.cli.views.place_names import slots_of
+
+COLUMNS = (
+    Column("RUN"),
+    Column("GROUP", rank=5, right=True),
+    Column("ROLE"),
+    Column("CLASS", rank=3),
+    Column("GPUS", rank=4, right=True),
+    Column("SLOTS", shrinks=True),
+    Column("PAYER", shrinks=True),
+    Column("START"),
+    Column("END", rank=1),
+    Column("REASON", rank=2),
+    Column("CLOSURE", rank=1),
+    Column("LEASE", rank=WIDE_ONLY),
+    Column("OWNER", rank=WIDE_ONLY),
+    Column("RATE", rank=WIDE_ONLY, right=True),
+)
+
+
+def print_leases(settings: Settings, found: Sequence[Entry], *, with_runs: bool) -> None:
+    """Oldest first; the column of Runs is left out where there is one only."""
+    first = 0 if with_runs else 1
+    if found:
+        print_table(settings, COLUMNS[first:], [_row(entry)[first:] for entry in found])
+    else:
+        click.echo("no leases")
+
+
+def _row(entry: Entry) -> list[str]:
+    lease = entry.lease
+    return [
+        "/".join(lease.run),
+        str(lease.group),
+        lease.role,
+        lease.class_,
+        str(lease.gpus),
+        slots_of([lease]),
+        "/".join(lease.payer),
+        format_time(lease.start),
+        format_time(entry.end) if entry.end is not None else "",
+        lease.reason,
+        entry.closure,
+        lease.name,
+        lease.owner,
+        entry.body["spec"]["rate"],
+    ]

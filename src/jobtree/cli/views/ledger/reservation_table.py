@@ -1,0 +1,101 @@
+"""The table of Reservations."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from jobtree.api.kinds.reservation import Reservation
+from jobtree.api.schema.quantities import parse_time
+from jobtree.api.validation.object_parser import parse_object
+from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
+from jobtree.cli.shell.wording import age
+from jobtree.cli.source.lease_entries import belongs_to
+from jobtree.cli.views.place_names import Places
+from jobtree.snapshot.cluster import Cluster
+
+COLUMNS = (
+    Column("RESERVATION"),
+    Column("RUN"),
+    Column("ETA"),
+    Column("IN", rank=2, right=True),
+    Column("EXPECTED", rank=3),
+    Column("DOMAINS", rank=1, shrinks=True),
+    Column("GPUS", right=True),
+    Column("DEFICIT", right=True),
+    Column("CONFLICTS", rank=1, right=True),
+    Column("STATE"),
+    Column("TAKES", rank=WIDE_ONLY),
+    Column("SLIPS", rank=WIDE_ONLY, right=True),
+    Column("CONFIDENCE", rank=WIDE_ONLY),
+)
+
+
+class Entry(NamedTuple):
+    reservation: Reservation
+    body: dict[str, Any]
+
+
+def select(cluster: Cluster, namespace: str | None, owner: str | None, *, ended: bool) -> list[Entry]:
+    """Reservations of a namespace and of a team, each if given; the next to start first."""
+    cluster.documents()
+    found = [entry_of(body, cluster.objects.where(key)) for key, body in cluster.objects.of("Reservation")]
+    return sorted(
+        (
+            entry
+            for entry in found
+            if namespace in (None, entry.reservation.metadata.namespace)
+            and (ended or entry.reservation.status.state in (None, "Pending"))
+            and (owner is None or belongs_to(owner_of(cluster, entry), owner))
+        ),
+        key=order,
+    )
+
+
+def entry_of(body: dict[str, Any], where: str) -> Entry:
+    parsed = parse_object(body, where)
+    assert isinstance(parsed, Reservation)
+    return Entry(parsed, body)
+
+
+def owner_of(cluster: Cluster, entry: Entry) -> str:
+    """The owner of its Run; of a Run that is gone nothing is known."""
+    state = cluster.world.runs.get(
+        (entry.reservation.metadata.namespace, entry.reservation.spec.run_ref.name)
+    )
+    return state.owner if state else ""
+
+
+def order(entry: Entry) -> tuple[bool, str, str, str]:
+    metadata, start = entry.reservation.metadata, entry.reservation.spec.earliest_start
+    return (start is None, start or "", metadata.namespace, metadata.name)
+
+
+def print_backlog(settings: Settings, cluster: Cluster, found: Sequence[Entry]) -> None:
+    places = Places(cluster.world)
+    if found:
+        print_table(settings, COLUMNS, [row(places, entry.reservation) for entry in found])
+    else:
+        click.echo("no Reservations")
+
+
+def row(places: Places, one: Reservation) -> list[str]:
+    spec, status, forecast = one.spec, one.status, one.status.forecast
+    start, terms = spec.earliest_start, status.terms
+    pending = status.state in (None, "Pending")
+    return [
+        f"{one.metadata.namespace}/{one.metadata.name}",
+        spec.run_ref.name,
+        start or "none",
+        age(parse_time(start) - places.world.now) if start and pending else "",
+        forecast.expected_start.p50 if forecast and forecast.expected_start else "",
+        ", ".join(places.called(share.domain) for share in spec.intended_slice.domains),
+        str(terms.width if terms else sum(share.gpus for share in spec.intended_slice.domains)),
+        str(forecast.deficit_gpus) if forecast else "",
+        str(len(forecast.conflict_set)) if forecast else "",
+        status.state or "Pending",
+        terms.takes if terms else "",
+        str(len(status.slips)),
+        (forecast.confidence or "") if forecast else "",
+    ]

@@ -1,0 +1,71 @@
+"""The table of envelopes and caps, read off the Budgets' own status."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
+
+CLASSES = ("owned", "shared", "borrowed", "spare", "opportunistic")
+NO_LIMIT = "-"
+
+COLUMNS = (
+    Column("ENVELOPE"),
+    Column("OWNER", rank=3, shrinks=True),
+    Column("FLAVOR", rank=4),
+    Column("USED", right=True),
+    Column("FREE", right=True),
+    Column("BY CLASS", rank=1, shrinks=True),
+    Column("HOURS USED", right=True),
+    Column("HOURS LEFT", right=True),
+    Column("CREDITS LEFT", rank=2, right=True),
+    Column("WINDOW", rank=WIDE_ONLY),
+    Column("HOURS BY CLASS", rank=WIDE_ONLY),
+)
+
+
+def print_usage(settings: Settings, budgets: Sequence[dict[str, Any]]) -> None:
+    rows = [row for body in budgets for row in _rows(body)]
+    if rows:
+        print_table(settings, COLUMNS, rows)
+    else:
+        click.echo("no envelopes")
+
+
+def _rows(budget: dict[str, Any]) -> Iterator[list[str]]:
+    """A row for every envelope, then one for every cap."""
+    name, spec, status = budget["metadata"]["name"], budget["spec"], budget["status"]
+    for kind, prefix in (("envelopes", ""), ("aggregateCaps", "cap ")):
+        for declared, used in zip(spec.get(kind, []), status.get(kind, []), strict=True):
+            yield _row(f"{prefix}{name}/{declared['name']}", spec["owner"], declared, used)
+
+
+def _row(title: str, owner: str, declared: dict[str, Any], used: dict[str, Any]) -> list[str]:
+    return [
+        title,
+        owner,
+        declared.get("flavor", "*"),
+        used.get("usedGPUs", "0"),
+        used.get("freeGPUs", NO_LIMIT),
+        _split(used.get("gpusByClass", {})),
+        used.get("usedGPUHours", "0"),
+        used.get("leftGPUHours", NO_LIMIT),
+        used.get("leftCredits", ""),
+        _window(declared),
+        _split(used.get("gpuHoursByClass", {})),
+    ]
+
+
+def _split(by_class: dict[str, str]) -> str:
+    return ", ".join(f"{name} {by_class[name]}" for name in CLASSES if by_class.get(name, "0") != "0")
+
+
+def _window(declared: dict[str, Any]) -> str:
+    parts = [
+        f"{word} {declared[field]}"
+        for word, field in (("from", "start"), ("until", "end"))
+        if field in declared
+    ]
+    return " ".join(parts)

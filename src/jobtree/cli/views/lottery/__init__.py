@@ -1,0 +1,1 @@
+"""Prints lotteries, their records, and risks."""

@@ -1,0 +1,47 @@
+"""What threatens a Run: promises to others whose start might stop it (R11)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from jobtree.api.schema.quantities import parse_time
+from jobtree.cli.shell.wording import age
+from jobtree.cli.views.place_names import Places
+
+
+class Threat(NamedTuple):
+    reservation: str
+    at: str
+    kill_probability: str
+
+
+def risks_of(body: dict[str, Any]) -> list[Threat]:
+    """The risks in the status of a Run's document."""
+    found = (body.get("status") or {}).get("risk") or []
+    return [Threat(one["reservation"], one["at"], one["killProbability"]) for one in found]
+
+
+def threats(places: Places, risks: Sequence[Threat]) -> Iterator[str]:
+    """A line for each: when, for which reservation, how likely it is to be stopped."""
+    if risks:
+        yield "At risk:"
+    for risk in risks:
+        ahead = age(parse_time(risk.at) - places.world.now)
+        yield f"  {risk.at} (in {ahead})  reservation {risk.reservation}: {outcome(risk.kill_probability)}"
+
+
+def outcome(probability: str) -> str:
+    """What is likely to come of it."""
+    match probability:
+        case "0":
+            return "it gives up spares or GPUs, but is not stopped"
+        case "1":
+            return "it is stopped then, for certain (kill probability 1)"
+    return f"it is stopped with probability {probability}"
+
+
+def short(risks: Sequence[Threat]) -> str:
+    """For a line among others: the most likely one that comes first."""
+    if not risks:
+        return ""
+    worst = max(risks, key=lambda risk: (float(risk.kill_probability), risk.at))
+    return f"at risk: {worst.reservation} at {worst.at}, kill probability {worst.kill_probability}"

@@ -1,0 +1,63 @@
+"""Where GPUs are, in as few words as say it."""
+
+from collections.abc import Iterable
+
+from jobtree.api.schema.quantities import format_slots
+from jobtree.cli.shell.wording import ranges
+from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.world.world import World
+
+
+class Places:
+    """The domains of a world: called by their fabric alone where that is enough, else in full."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        full = {state.domain.name for state in world.fleet.nodes.values()}
+        short = {name: name.rpartition("/")[2] for name in full}
+        unique = len(set(short.values())) == len(full)
+        self._names = short if unique else {name: name for name in full}
+
+    def domain(self, node: str) -> str:
+        """The domain of a node; of one that is gone, nothing is known."""
+        state = self.world.fleet.nodes.get(node)
+        return self._names[state.domain.name] if state else "?"
+
+    def called(self, domain: str) -> str:
+        """A domain by its name in full, as people call it."""
+        return self._names.get(domain, domain)
+
+    def domain_with_nodes(self, domain: str, nodes: Iterable[str]) -> str:
+        """``domain=B (nodes b01-b08)``."""
+        return f"domain={self.called(domain)} (nodes {ranges(nodes) or 'none'})"
+
+    def nodes(self, leases: Iterable[Lease]) -> dict[str, set[str]]:
+        """Domains in which these leases hold slots, and the nodes of each."""
+        found: dict[str, set[str]] = {}
+        for lease in leases:
+            for node, _ in lease.slots:
+                found.setdefault(self.domain(node), set()).add(node)
+        return dict(sorted(found.items()))
+
+    def domains(self, leases: Iterable[Lease]) -> str:
+        """``nv-a, nv-b``."""
+        return ", ".join(self.nodes(leases))
+
+    def where(self, leases: Iterable[Lease]) -> str:
+        """``nv-a (a01-a04), nv-b (b01)``."""
+        return ", ".join(f"{domain} ({ranges(names)})" for domain, names in self.nodes(leases).items())
+
+
+def slots_of(leases: Iterable[Lease]) -> str:
+    """All slots, nodes in a row run together: ``a01-a04#0-7, a05#0-3``."""
+    masks: dict[str, int] = {}
+    for lease in leases:
+        for node, mask in lease.slots:
+            masks[node] = masks.get(node, 0) | mask
+    by_slots: dict[str, list[str]] = {}
+    for node, mask in sorted(masks.items()):
+        for text in format_slots("", mask):
+            by_slots.setdefault(text, []).append(node)
+    return ", ".join(
+        f"{part}{slots}" for slots, nodes in by_slots.items() for part in ranges(nodes).split(", ")
+    )

@@ -1,0 +1,1 @@
+"""Prints Runs, plans, remedies and job trees."""

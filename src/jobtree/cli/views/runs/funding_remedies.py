@@ -1,0 +1,187 @@
+"""What would let somebody pay for a waiting Run.
+
+One payer that is raised by what all payers together lack is enough: so that, and not what each lacks by
+itself, is the amount that is named. A payer pays for whole pods, so what it has over counts as well.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+
+from jobtree.api.schema.quantities import MILLI, MINUTE, format_duration, format_time
+from jobtree.cli.shell.wording import count, listing, suggestion
+from jobtree.cli.views.runs.holder_lines import holders
+from jobtree.core.accounts.envelope_accounts import GPU_HOUR, Account, EnvelopeState, credits_used
+from jobtree.core.funding.cover import KEPT, commitment, payable, refusals
+from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.model.reasons import Reason, Why
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.world.payer_candidates import candidates
+from jobtree.core.world.world import World
+
+Remedy = Callable[[World, RunState, Why, int], Iterator[str]]
+
+
+def shortage(world: World, state: RunState, why: Why) -> int:
+    """GPUs by which this limit must be raised, so that its payer makes up for what all of them lack."""
+    label = why.where.removesuffix(KEPT).removesuffix(" lending")
+    paid = why.have
+    for candidate in candidates(world, state):
+        if candidate.envelope.label == label:
+            paid = min(paid, payable(world, state, candidate, MILLI, world.now))
+    size = pod_size(world, state)
+    return paid // size * size + deficit(world, state) - why.have
+
+
+def pod_size(world: World, state: RunState) -> int:
+    return state.shape.pod_size(world.fleet.flavor(state.flavor).biggest_node) if state.shape else 1
+
+
+def deficit(world: World, state: RunState) -> int:
+    """GPUs that all payers together lack for the least width, asked of cover itself."""
+    shape = state.shape
+    if shape is None:
+        return 0
+    size = pod_size(world, state)
+    pods = bisect_right(
+        range(1, shape.min // size + 1),
+        0,
+        key=lambda pods: len(refusals(world, state, pods * size, size, world.now)),
+    )
+    return shape.min - pods * size
+
+
+def new_envelope(_: World, state: RunState, __: Why, short: int) -> Iterator[str]:
+    yield (
+        f"give {state.owner}, or a parent of it, an envelope of {state.flavor}"
+        f" with at least {count(short, 'GPU')}"
+    )
+
+
+def other_window(world: World, _: RunState, why: Why, __: int) -> Iterator[str]:
+    envelope = envelope_of(world, why.where)
+    if envelope.start > world.now:
+        yield f"wait until {format_time(envelope.start)}: its window opens then"
+    else:
+        yield f"its window closed at {format_time(envelope.end)}: move its end"
+
+
+def more_concurrency(world: World, state: RunState, why: Why, short: int) -> Iterator[str]:
+    if why.where.endswith(KEPT):
+        yield "what it gets back is kept for older Runs: 'kubectl runs reservations' lists them"
+        if state.shape is not None and state.shape.checkpoint is None:
+            yield "declare a runtime.checkpoint, and it may use that provisionally"
+        return
+    yield f"raise envelope {why.where} by {count(short, 'GPU')}"
+    yield from wait_for(world, envelope_of(world, why.where).leases.values())
+
+
+def more_hours(world: World, state: RunState, why: Why, short: int) -> Iterator[str]:
+    """Hours for what the Run commits: all of a declared duration, an hour of any other."""
+    envelope = envelope_of(world, why.where)
+    left = max(0, envelope.account.free_use(world.now) or 0)
+    wanted = (why.have + short) * MILLI * commitment(state, envelope, world.now)
+    yield f"raise maxGPUHours of envelope {why.where} by {-((left - wanted) // GPU_HOUR)}"
+    affordable = left // ((why.have + short) * MILLI) // MINUTE * MINUTE
+    if state.shape is not None and state.shape.max_duration is not None and affordable:
+        yield f"or declare a runtime.maxDuration of at most {format_duration(affordable)}"
+
+
+def more_credits(world: World, state: RunState, why: Why, short: int) -> Iterator[str]:
+    envelope = envelope_of(world, why.where)
+    left = max(0, (envelope.max_credits or 0) - credits_used([envelope], world.now))
+    hours = (why.have + short) * MILLI * commitment(state, envelope, world.now)
+    amount = -((left - hours * envelope.price) // (GPU_HOUR * MILLI))
+    yield f"raise maxCredits of envelope {why.where} by {amount}"
+
+
+def ask_sponsor(world: World, state: RunState, why: Why, _: int) -> Iterator[str]:
+    owned = world.ledger.by_owner.get(why.where, [])
+    mine = [envelope for envelope in owned if envelope.spec.flavor == state.flavor]
+    if not owned:
+        hint = suggestion(why.where, world.ledger.by_owner) or "check how it is spelled"
+        yield f"no Budget is owned by {why.where}: {hint}"
+    elif not mine:
+        yield f"ask another sponsor: {why.where} has no envelope of {state.flavor}"
+    else:
+        names = listing([envelope.label for envelope in mine])
+        yield f"ask {why.where} to lend: lending.allow: true and {state.owner} in lending.to of {names}"
+
+
+def borrow_more(world: World, _: RunState, why: Why, short: int) -> Iterator[str]:
+    label = why.where.removesuffix(" lending")
+    if label == why.where:
+        yield f"raise {why.where} of this Run by {short}"
+        return
+    envelope = envelope_of(world, label)
+    yield f"ask {envelope.owner} to raise the lending of envelope {label} by {count(short, 'GPU')}"
+    lent = (lease for lease in envelope.leases.values() if lease.class_ == "Borrowed")
+    yield from wait_for(world, lent)
+
+
+def higher_cap(world: World, _: RunState, why: Why, short: int) -> Iterator[str]:
+    budget, __, name = why.where.partition("/")
+    caps = [cap for cap in world.ledger.caps.get(budget, []) if cap.spec.name == name]
+    for cap in caps:
+        if binds_gpus(cap.account, why.have):
+            yield f"raise maxConcurrency of cap {why.where} by {short}"
+            yield from wait_for(world, (ls for e in cap.envelopes for ls in e.leases.values()))
+        else:
+            yield f"raise maxGPUHours or maxCredits of cap {why.where}: it is used up or committed"
+
+
+def binds_gpus(account: Account, have: int) -> bool:
+    return account.free_charge() // MILLI <= have
+
+
+def larger_quota(_: World, __: RunState, why: Why, short: int) -> Iterator[str]:
+    yield f"raise spec.quota of the tree {why.where} by {count(short, 'GPU')}"
+
+
+def wait_for(world: World, leases: Iterable[Lease]) -> Iterator[str]:
+    named = holders(world, leases)
+    if named:
+        yield f"or wait for {named}"
+
+
+def envelope_of(world: World, label: str) -> EnvelopeState:
+    budget, _, name = label.partition("/")
+    return world.ledger.envelopes[budget, name]
+
+
+FUNDING: dict[Reason, Remedy] = {
+    Reason.NO_ENVELOPE: new_envelope,
+    Reason.WINDOW_NOT_OPEN: other_window,
+    Reason.CONCURRENCY_EXHAUSTED: more_concurrency,
+    Reason.HOURS_EXHAUSTED: more_hours,
+    Reason.CREDITS_EXHAUSTED: more_credits,
+    Reason.LENDING_DENIED: ask_sponsor,
+    Reason.BORROW_LIMIT: borrow_more,
+    Reason.AGGREGATE_CAP: higher_cap,
+    Reason.TREE_QUOTA: larger_quota,
+}
+
+
+def further_funding(world: World, state: RunState) -> Iterator[str]:
+    """Ways to pay that the Run does not use yet."""
+    shape = state.shape
+    if shape is None or not deficit(world, state):
+        return
+    lenders = [
+        f"{owner} (up to {count(gpus, 'GPU')})" for owner, gpus in unasked_lenders(world, state).items()
+    ]
+    if lenders:
+        yield f"borrow from {listing(lenders)}: funding.allowBorrow: true, with sponsors"
+    if not shape.allow_opportunistic and world.fleet.flavor(state.flavor).free >= shape.min:
+        yield "start unpaid, until someone funded needs the GPUs: funding.allowOpportunistic: true"
+
+
+def unasked_lenders(world: World, state: RunState) -> dict[str, int]:
+    """Owners that would lend to the Run's owner and that it does not ask, with the GPUs they have to lend."""
+    asked = {candidate.envelope.key for candidate in candidates(world, state)}
+    lenders: dict[str, int] = {}
+    for key, envelope in sorted(world.ledger.envelopes.items()):
+        fits = envelope.spec.flavor == state.flavor and envelope.open_at(world.now)
+        free = min(envelope.account.free_charge(), envelope.lent.free_charge()) // MILLI
+        if fits and free > 0 and key not in asked and envelope.lends_to(state.owner):
+            lenders[envelope.owner] = lenders.get(envelope.owner, 0) + free
+    return lenders

@@ -1,0 +1,123 @@
+"""The answer of ``plan``: for each Run, its slots and payers, or its reasons and their remedies."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from jobtree.api.schema.quantities import format_milli, format_time
+from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.table import Column, print_table
+from jobtree.cli.shell.wording import count
+from jobtree.cli.views.event_lines import event_lines
+from jobtree.cli.views.place_names import Places, slots_of
+from jobtree.cli.views.runs.funding_remedies import further_funding
+from jobtree.cli.views.runs.promise_view import promised
+from jobtree.cli.views.runs.remedies import remedies
+from jobtree.cli.views.runs.run_summary import asks, outcome, title
+from jobtree.core.model.gpu_lease import Lease, RunKey
+from jobtree.core.reporting.tree_status import phase_of
+from jobtree.core.runs.run_state import RunState
+from jobtree.messages.run_events import Event
+from jobtree.snapshot.cluster import Cluster
+from jobtree.snapshot.object_documents import Key
+
+COLUMNS = (
+    Column("GROUP", right=True),
+    Column("ROLE"),
+    Column("GPUS", right=True),
+    Column("DOMAIN", rank=1),
+    Column("SLOTS", shrinks=True),
+    Column("PAYER"),
+    Column("CLASS", rank=2),
+)
+
+
+class Planned:
+    """Runs of a cluster in which everything was tried that can be, and what happened on the way."""
+
+    def __init__(self, cluster: Cluster, runs: Sequence[RunKey], events: Sequence[Event]) -> None:
+        self.cluster = cluster
+        self.places = Places(cluster.world)
+        self.states = [cluster.world.runs[run] for run in runs if run in cluster.world.runs]
+        self.new = {event.run for event in events if event.name == "Admitted"}
+        self.effects = [event for event in events if event.run not in set(runs)]
+
+    @property
+    def starts(self) -> bool:
+        """Whether all of them run or would start now."""
+        return all(phase_of(self.cluster.world, state) == "Running" for state in self.states)
+
+    def objects(self) -> list[dict[str, Any]]:
+        """The Runs as they would be, each with its Reservation and the leases that it would hold."""
+        self.cluster.documents()
+        found = self.cluster.objects
+        keys = [key for state in self.states for key in self._keys(state)]
+        return [body for key in keys if (body := found.get(key))]
+
+    @staticmethod
+    def _keys(state: RunState) -> Iterator[Key]:
+        yield ("Run", *state.key)
+        if state.promise is not None:
+            yield ("Reservation", state.key[0], state.promise.name)
+        for name in sorted(state.leases):
+            yield ("Lease", "", name)
+
+    def show(self, settings: Settings) -> None:
+        for state in self.states:
+            if state.phase == "Running" and state.shape is not None:
+                self._show_slots(settings, state)
+            else:
+                for line in self._waiting(state):
+                    click.echo(line)
+        if self.effects:
+            click.echo("besides, this would happen:" if self.states else "this would happen:")
+            for line in event_lines(self.effects, "  "):
+                click.echo(line)
+        elif not self.states:
+            click.echo("nothing would change for any Run")
+
+    def _show_slots(self, settings: Settings, state: RunState) -> None:
+        if state.key in self.new:
+            click.echo(f"{title(state)} would start now: {asks(state)}")
+        else:
+            click.echo(f"{title(state)} runs since {format_time(state.since or 0)}: {asks(state)}")
+        leases = sorted(state.leases.values(), key=lambda lease: (lease.group, lease.role, lease.name))
+        print_table(settings, COLUMNS, [self._row(lease) for lease in leases])
+        charge = sum(lease.charge for lease in leases)
+        click.echo(
+            f"width {state.width}, charge {format_milli(charge)}, pods of {count(state.pod_size, 'GPU')}"
+        )
+        for line in promised(self.places, state, ""):
+            click.echo(line)
+
+    def _row(self, lease: Lease) -> list[str]:
+        return [
+            str(lease.group),
+            lease.role,
+            str(lease.gpus),
+            self.places.domains([lease]),
+            slots_of([lease]),
+            "/".join(lease.payer),
+            lease.class_,
+        ]
+
+    def _waiting(self, state: RunState) -> Iterator[str]:
+        if not state.waiting:
+            yield from outcome(self.places, state)
+            return
+        yield f"{title(state)} cannot start now: {asks(state)}"
+        world = self.cluster.world
+        if not (state.verdict and state.verdict.whys):
+            yield "  the manager has not looked at it yet"
+        for why in state.verdict.whys if state.verdict else ():
+            figures = f" (have {why.have}, need {why.need})" if why.need else ""
+            yield f"  {why.reason}{figures}: {why}"
+            for remedy in remedies(world, state, why):
+                yield f"    → {remedy}"
+        further = list(further_funding(world, state))
+        if further:
+            yield "  Other ways to pay:"
+            for way in further:
+                yield f"    → {way}"
+        yield from promised(self.places, state)

@@ -1,0 +1,135 @@
+"""What a Reservation promises, in the words of the contract: when, where, what is missing, who gives way."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from jobtree.api.schema.quantities import format_milli, format_time
+from jobtree.cli.shell.wording import age, count, listing
+from jobtree.cli.views.place_names import Places
+from jobtree.core.model.promise import Promise
+from jobtree.core.reporting.reservation_codec import outcome_of, usable
+from jobtree.core.reporting.reservation_forecast import Outcome, Remedy
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.runs.start_calibration import Expected
+from jobtree.core.start_forecast.expected_start import Expectations
+
+ROOM = 17
+
+
+def promised(places: Places, state: RunState, indent: str = "  ") -> Iterator[str]:
+    """The Reservation of a Run, a fact a line; nothing where it has none."""
+    promise = state.promise
+    if promise is None:
+        return
+    outcome = outcome_of(places.world, state, promise)
+    yield f"{indent}Reservation {promise.name}:"
+    expected = Expectations(places.world).start_of(state)
+    for name, text in facts(places, promise, outcome, expected):
+        yield f"{indent}  {name:<{ROOM}}{text}"
+
+
+def facts(
+    places: Places, promise: Promise, outcome: Outcome, expected: Expected | None
+) -> Iterator[tuple[str, str]]:
+    """Name and value of all that is worth saying, in order."""
+    yield "earliestStart", earliest_start(places, promise)
+    if expected is not None and (promise.at is None or expected.p50 < promise.at):
+        yield "expectedStart", f"p50 {format_time(expected.p50)}, p90 {format_time(expected.p90)}"
+    if promise.shares:
+        yield "slice", "; ".join(slice_of(places, promise))
+        yield "width", f"{count(promise.width, 'GPU')} in pods of {promise.pod_size}"
+    if promise.funding:
+        yield (
+            "paid by" if promise.shares else "keeps money of",
+            ", ".join(f"{'/'.join(key)} ({gpus})" for key, gpus in promise.funding),
+        )
+    if outcome.deficit:
+        yield "deficit", f"{count(outcome.deficit, 'GPU')} in {domains_of(places, promise)}"
+    if outcome.funding_deficit:
+        yield "funding deficit", f"{count(outcome.funding_deficit, 'GPU')}"
+    yield from give_way(outcome)
+    for slip in promise.slips:
+        yield "slipped", f"from {instant(slip.before)} to {instant(slip.after)} ({slip.reason})"
+
+
+def earliest_start(places: Places, promise: Promise) -> str:
+    """``2026-01-05T11:30:00Z (in 30m00s), guaranteed``."""
+    if promise.at is None:
+        return "none: nothing known will make it possible"
+    confidence = "window-aligned" if promise.window_aligned else "guaranteed"
+    return f"{format_time(promise.at)} ({countdown(places, promise)}), {confidence}"
+
+
+def countdown(places: Places, promise: Promise) -> str:
+    ahead = (promise.at or 0) - places.world.now
+    return f"in {age(ahead)}" if ahead > 0 else "now"
+
+
+def eta(state: RunState) -> str:
+    """When a waiting Run will start; ``none`` where nobody can say."""
+    return instant(state.promise.at) if state.promise else ""
+
+
+def instant(at: int | None) -> str:
+    return "none" if at is None else format_time(at)
+
+
+def slice_of(places: Places, promise: Promise) -> Iterator[str]:
+    """``domain=B (nodes b01-b08)``, for each domain; with GPUs where there are several."""
+    domains = places.world.fleet.flavor(promise.flavor).domains
+    for name, gpus in promise.shares:
+        text = places.domain_with_nodes(name, usable(domains.get(name)))
+        yield f"{text}: {count(gpus, 'GPU')}" if len(promise.shares) > 1 else text
+
+
+def domains_of(places: Places, promise: Promise) -> str:
+    return listing([f"domain={places.called(name)}" for name, _ in promise.shares])
+
+
+def give_way(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """Who would have to, and how likely it is that they are stopped altogether."""
+    conflicts = outcome.conflict_set()
+    if conflicts:
+        named = namer(conflicts)
+        yield "conflict set", f"[{', '.join(sorted(f'run/{named(state)}' for state in conflicts))}]"
+    if outcome.remedies:
+        joint = ", " if conflicts else "; "
+        yield "remedies", joint.join(worded(outcome.remedies))
+    if conflicts:
+        odds = [f"{'/'.join(state.key)} {odds_of(outcome, state)}" for state in conflicts]
+        stopped = any(outcome.odds.get(state.uid) for state in conflicts)
+        yield "odds", f"of being stopped: {', '.join(odds)}" if stopped else "nobody is stopped"
+
+
+def odds_of(outcome: Outcome, state: RunState) -> str:
+    return format_milli(outcome.odds.get(state.uid, 0))
+
+
+def namer(states: Sequence[RunState]) -> Callable[[RunState], str]:
+    """Names alone, and with their namespace where one name stands for two of these Runs."""
+    names = [state.key[1] for state in states]
+
+    def name(state: RunState) -> str:
+        return state.key[1] if names.count(state.key[1]) == 1 else "/".join(state.key)
+
+    return name
+
+
+def worded(remedies: Sequence[Remedy]) -> Iterator[str]:
+    """``drop spares (32), shrink malleable (16)``; where a lottery follows, the Runs are named."""
+    drawn = any(remedy.kind == "Lottery" for remedy in remedies)
+    for remedy in remedies:
+        named = namer(remedy.runs)
+        who = ", ".join(sorted(named(state) for state in remedy.runs))
+        match remedy.kind:
+            case "Reclaim":
+                yield f"reclaim {who} ({remedy.gpus})"
+            case "DropSpares":
+                yield f"drop spares ({remedy.gpus})"
+            case "Shrink":
+                yield f"shrink {who if drawn else 'malleable'} ({remedy.gpus})"
+            case "Lottery":
+                yield f"lottery conflict set [{who}] ({remedy.gpus})"
+            case "Recall":
+                yield f"recall money from {who} ({remedy.gpus})"
+            case _:
+                yield remedy.message

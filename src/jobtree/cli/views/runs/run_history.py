@@ -1,0 +1,144 @@
+"""The story of a Run, told from its verdict, its leases, its Reservations and its status."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from jobtree.api.schema.quantities import HOUR, MILLI, format_milli, format_time
+from jobtree.cli.shell.table import painted
+from jobtree.cli.shell.wording import count
+from jobtree.cli.source.lease_entries import Entry, entries
+from jobtree.cli.views.lottery.lottery_story import lottery_story
+from jobtree.cli.views.lottery.resolution_records import resolutions
+from jobtree.cli.views.lottery.risk_lines import risks_of, threats
+from jobtree.cli.views.place_names import Places, slots_of
+from jobtree.cli.views.runs.promise_view import promised
+from jobtree.cli.views.runs.run_summary import asks, reasons, since, title, width
+from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.reporting.object_status import funding_of
+from jobtree.core.runs.run_state import RunState
+from jobtree.snapshot.cluster import Cluster
+from jobtree.snapshot.simulated_work import LOST
+
+OPENED = {
+    "Start": "it started",
+    "Grow": "it grew",
+    "Swap": "a spare took over",
+    "Recover": "a lost rank got other GPUs",
+    "Repay": "this payer took over",
+    "Demote": "nobody pays: it keeps the GPUs until someone funded needs them",
+    "Continue": "the rest went on",
+}
+CLOSED = {
+    "Completed": "its work was done",
+    "Failed": "it failed",
+    "Cancelled": "it was cancelled",
+    "Shrink": "it became narrower",
+    "DropSpare": "funded work needed the spare",
+    "RandomPreempt": "it lost a lottery",
+    "ReclaimedBySpare": "a spare was needed for the rank it stands in for",
+    "Reclaimed": "funded work needed the unpaid GPUs",
+    "Swap": "the spare became a rank",
+    "NodeFailure": "a node failed",
+    "CapacityLost": "a node failed and nothing could replace it",
+    "WindowClosed": "the envelope's window closed",
+    "BudgetExhausted": "the envelope's hours ran out, or it was cut",
+    "Recalled": "the envelope's owner needed it for itself",
+    "Repaid": "somebody could pay again",
+}
+
+
+class Moment(NamedTuple):
+    """Leases that opened or closed together, for one reason, with one payer."""
+
+    at: int
+    sign: str
+    reason: str
+    payer: tuple[str, str]
+    class_: str
+    role: str
+
+
+class Story:
+    """A Run of a cluster, with the leases and Reservations that tell of it."""
+
+    def __init__(self, cluster: Cluster, state: RunState) -> None:
+        self.world = cluster.world
+        self.state = state
+        documents = cluster.documents()
+        self.body = cluster.objects.get(("Run", *state.key)) or {}
+        self.leases = entries(cluster, lambda lease: (lease.run, lease.uid) == (state.key, state.uid))
+        self.resolutions = [told for told in resolutions(documents) if state.uid in told.uids]
+        self.reservations = [
+            body
+            for _, body in cluster.objects.of("Reservation")
+            if body["spec"]["runRef"]["uid"] == state.uid or any(body is one.body for one in self.resolutions)
+        ]
+
+    def objects(self) -> list[dict[str, Any]]:
+        """The Run, the Reservations it had a part in, and all its leases."""
+        return [self.body, *self.reservations, *(entry.body for entry in self.leases)]
+
+    def lines(self) -> Iterator[str]:
+        """Where it stands, what is ahead, then what has been."""
+        state, places = self.state, Places(self.world)
+        times = f"since {format_time(state.phase_at)} ({since(places, state)})"
+        yield f"{title(state)} is {painted(state.phase)} {times}"
+        yield f"  owner    {state.owner}"
+        yield f"  asks     {asks(state)}"
+        yield f"  width    {width(state)}, attempt {state.attempt}"
+        yield f"  created  {format_time(state.created)}"
+        lost = int(self.body["metadata"].get("annotations", {}).get(LOST, "0"))
+        if lost:
+            hours = count(format_milli(lost * MILLI // HOUR), "GPU-hour")
+            yield f"  lost     {hours} of work that had to be done again"
+        yield "Why:"
+        yield from reasons(state)
+        if state.promise is not None:
+            yield "What it is promised:"
+            yield from promised(places, state)
+        yield from threats(places, risks_of(self.body))
+        for told in self.resolutions:
+            yield from lottery_story(told, state.uid)
+        if self.resolutions:
+            yield f"  proof    'kubectl runs explain {title(state)} --verify' recomputes it"
+        if self.leases:
+            yield from self._held()
+
+    def _held(self) -> Iterator[str]:
+        yield "What it held:"
+        held = list(moments(self.leases))
+        room = max(len(moment.reason) for moment, _ in held)
+        for moment, leases in held:
+            yield f"  {told(moment, leases, room)}"
+        yield "Who paid:"
+        for share in funding_of(self.world, self.state):
+            payer = f"{share.payer.budget}/{share.payer.envelope} of {share.payer.owner}"
+            if share.class_ == "Opportunistic":
+                payer = f"nobody, in the name of {payer}"
+            now = f"{count(share.gpus, 'GPU')} now, " if share.gpus else ""
+            yield f"  {share.class_:<13}  {payer}: {now}{count(share.gpu_hours, 'GPU-hour')} in all"
+
+
+def moments(found: Sequence[Entry]) -> Iterator[tuple[Moment, list[Lease]]]:
+    """All openings and closings in time; at one instant what closed comes first."""
+    marks = []
+    for lease, end, closure, _ in found:
+        who = (lease.payer, lease.class_, lease.role)
+        marks.append((Moment(lease.start, "+", lease.reason, *who), lease))
+        if end is not None:
+            marks.append((Moment(end, "-", closure, *who), lease))
+    marks.sort(key=lambda mark: (mark[0].at, mark[0].sign == "+", mark[0], mark[1].group, mark[1].name))
+    for moment, group in groupby(marks, key=lambda mark: mark[0]):
+        yield moment, [lease for _, lease in group]
+
+
+def told(moment: Moment, leases: Sequence[Lease], room: int) -> str:
+    """``2026-01-05T09:00:00Z  Start  +8 GPUs, Owned, paid by west/h100: it started (a01#0-7)``."""
+    sentence = (OPENED if moment.sign == "+" else CLOSED)[moment.reason]
+    gpus = sum(lease.gpus for lease in leases)
+    spare = " spare" if moment.role == "Spare" else ""
+    what = f"{moment.sign}{gpus}{spare} GPU{'' if gpus == 1 else 's'}, {moment.class_}"
+    payer = "" if moment.role == "Opportunistic" else f", paid by {'/'.join(moment.payer)}"
+    when = f"{format_time(moment.at)}  {moment.reason:<{room}}"
+    return f"{when}  {what}{payer}: {sentence} ({slots_of(leases)})"

@@ -1,0 +1,119 @@
+"""What a Run looks like from outside: its phase, its width, who pays, where it is and why."""
+
+from collections.abc import Iterator
+
+from jobtree.cli.shell.wording import age, count, listing
+from jobtree.cli.views.place_names import Places
+from jobtree.cli.views.runs.promise_view import promised
+from jobtree.core.reporting.tree_status import phase_of
+from jobtree.core.runs.run_state import RunState
+
+
+def title(state: RunState) -> str:
+    return "/".join(state.key)
+
+
+def width(state: RunState) -> str:
+    """``96/128``: allocated of desired."""
+    return f"{state.width}/{state.shape.desired}" if state.shape else "-"
+
+
+def since(places: Places, state: RunState) -> str:
+    return age(places.world.now - state.phase_at)
+
+
+def classes(state: RunState) -> str:
+    """``Owned 96, Borrowed 32, spare 8``: GPUs now, by who pays for them."""
+    gpus: dict[str, int] = {}
+    for lease in state.leases.values():
+        name = "spare" if lease.role == "Spare" else lease.class_
+        gpus[name] = gpus.get(name, 0) + lease.gpus
+    order = ("Owned", "Shared", "Borrowed", "Opportunistic", "spare")
+    return ", ".join(f"{name} {gpus[name]}" for name in order if name in gpus)
+
+
+def payers(state: RunState) -> str:
+    """``west/h100 (Owned 96) and vision/lend (Borrowed 32)``: everyone who pays for its ranks."""
+    gpus: dict[tuple[str, str], int] = {}
+    for lease in state.leases.values():
+        if lease.role == "Active":
+            key = ("/".join(lease.payer), lease.class_)
+            gpus[key] = gpus.get(key, 0) + lease.gpus
+    return listing([f"{payer} ({class_} {number})" for (payer, class_), number in gpus.items()], most=8)
+
+
+def reason(state: RunState) -> str:
+    """The reason where it says more than the phase: why it waits, why it failed, that nobody pays."""
+    said = state.verdict.reason if state.verdict else ""
+    return "" if said in ("Admitted", state.phase) else said
+
+
+def asks(state: RunState) -> str:
+    """What its spec asks for, in a line."""
+    shape = state.shape
+    if shape is None:
+        resources = state.run.spec.resources
+        stages = len(state.run.spec.stages)
+        return f"{count(resources.pods or 1, 'pod')} without GPUs" if resources else count(stages, "stage")
+    parts = [f"{count(shape.total, 'GPU')} of {shape.flavor}"]
+    if shape.group:
+        parts.append(f"groups of {shape.group}" + ("" if shape.spread else " in one domain"))
+    elif not shape.spread:
+        parts.append("in one domain")
+    if shape.malleable:
+        parts.append(f"malleable {shape.min} to {shape.max} by {shape.step}")
+    if shape.spares:
+        parts.append(f"{count(shape.spares, 'spare pod')} per group")
+    return ", ".join(parts)
+
+
+def outcome(places: Places, state: RunState) -> Iterator[str]:
+    """What became of a Run: where it runs and who pays, or every reason why it waits."""
+    if state.is_tree:
+        yield from tree(places, state)
+    elif state.phase == "Waiting":
+        yield f"{title(state)} waits for other Runs:"
+        yield from reasons(state)
+    elif state.shape is None:
+        yield f"{title(state)} is {state.phase}: {asks(state)}"
+    elif state.phase == "Running":
+        yield from running(places, state)
+    elif state.waiting:
+        yield f"{title(state)} waits for {asks(state)}:"
+        yield from reasons(state)
+        yield from promised(places, state)
+    else:
+        yield f"{title(state)} is {state.phase}: {state.verdict.message if state.verdict else ''}"
+
+
+def tree(places: Places, state: RunState) -> Iterator[str]:
+    """A tree, and what became of each of its stages."""
+    children = places.world.kin.children(state)
+    phase = phase_of(places.world, state)
+    yield f"{title(state)} is {phase}: a tree of {count(len(state.run.spec.stages), 'stage')}"
+    for child in children:
+        for line in outcome(places, child):
+            yield f"  {line}"
+
+
+def running(places: Places, state: RunState) -> Iterator[str]:
+    """``train runs: 8 GPUs in nv-a (a01), paid by west/h100 (Owned 8)``; spares on a line of their own."""
+    ranks = [lease for lease in state.leases.values() if lease.role != "Spare"]
+    spares = [lease for lease in state.leases.values() if lease.role == "Spare"]
+    text = f"{title(state)} runs: {count(state.width, 'GPU')} in {places.where(ranks)}"
+    if payers(state):
+        text += f", paid by {payers(state)}"
+    if state.unpaid:
+        text += f", {state.unpaid} unpaid until someone funded needs them"
+    yield text
+    if spares:
+        held = count(sum(lease.gpus for lease in spares), "spare GPU")
+        yield f"  and holds {held} in {places.where(spares)}"
+    if state.provisional:
+        yield "  provisionally: these GPUs are promised to others, and it goes first when they are due"
+    yield from promised(places, state)
+
+
+def reasons(state: RunState) -> Iterator[str]:
+    for why in state.verdict.whys if state.verdict else ():
+        yield f"  {why.reason}: {why}"

@@ -1,0 +1,70 @@
+"""The table of Runs."""
+
+from collections.abc import Sequence
+
+import click
+
+from jobtree.api.schema.quantities import format_time
+from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
+from jobtree.cli.source.lease_entries import belongs_to
+from jobtree.cli.views.place_names import Places
+from jobtree.cli.views.runs.promise_view import eta
+from jobtree.cli.views.runs.run_summary import classes, payers, reason, since, title, width
+from jobtree.core.reporting.tree_status import phase_of
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.world.world import World
+from jobtree.snapshot.cluster import Cluster
+
+COLUMNS = (
+    Column("RUN"),
+    Column("OWNER", rank=4, shrinks=True),
+    Column("PHASE"),
+    Column("WIDTH", right=True),
+    Column("PAID", rank=2, shrinks=True),
+    Column("DOMAINS", rank=3, shrinks=True),
+    Column("SINCE", rank=1, right=True),
+    Column("REASON", rank=1),
+    Column("ETA", rank=1),
+    Column("FLAVOR", rank=WIDE_ONLY),
+    Column("PAYERS", rank=WIDE_ONLY),
+    Column("CREATED", rank=WIDE_ONLY),
+    Column("ATTEMPT", rank=WIDE_ONLY, right=True),
+    Column("MESSAGE", rank=WIDE_ONLY),
+)
+
+
+def select(cluster: Cluster, namespace: str | None, owner: str | None) -> list[RunState]:
+    """Runs of a namespace and of a team, each if given, by name."""
+    return [
+        state
+        for key, state in sorted(cluster.world.runs.items())
+        if namespace in (None, key[0]) and (owner is None or belongs_to(state.owner, owner))
+    ]
+
+
+def print_runs(settings: Settings, world: World, states: Sequence[RunState]) -> None:
+    places = Places(world)
+    if states:
+        print_table(settings, COLUMNS, [_row(places, state) for state in states])
+    else:
+        click.echo("no Runs")
+
+
+def _row(places: Places, state: RunState) -> list[str]:
+    return [
+        title(state),
+        state.owner,
+        phase_of(places.world, state),
+        width(state),
+        classes(state),
+        places.domains(state.leases.values()),
+        since(places, state),
+        reason(state),
+        eta(state),
+        state.flavor,
+        payers(state),
+        format_time(state.created),
+        str(state.attempt),
+        state.verdict.message if state.verdict else "",
+    ]

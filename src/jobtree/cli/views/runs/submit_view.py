@@ -1,0 +1,26 @@
+"""What submitted objects came to, and what that did to others."""
+
+from collections.abc import Iterable, Iterator
+
+from jobtree.cli.views.event_lines import event_lines
+from jobtree.cli.views.place_names import Places
+from jobtree.cli.views.runs.run_summary import outcome
+from jobtree.snapshot.cluster import Cluster
+from jobtree.snapshot.object_documents import Key, title
+
+
+def submitted(cluster: Cluster, keys: Iterable[Key]) -> Iterator[str]:
+    """A line or more for each object; then what happened to Runs that were there before."""
+    places = Places(cluster.world)
+    mine = set()
+    for kind, namespace, name in keys:
+        state = cluster.world.runs.get((namespace, name)) if kind == "Run" else None
+        if state is not None:
+            mine.add(state.key)
+            yield from outcome(places, state)
+        else:
+            yield f"{title((kind, namespace, name))} is in place"
+    others = [event for event in cluster.events if event.run not in mine]
+    if others:
+        yield "besides:"
+        yield from event_lines(others, "  ")

@@ -1,0 +1,122 @@
+"""The ledger: all budgets, their envelopes and caps, and the family they form."""
+
+from bisect import bisect_right
+from typing import Any
+
+from jobtree.api.kinds.budget import AggregateCap, Budget, Envelope
+from jobtree.api.kinds.policy import Policy
+from jobtree.core.accounts.envelope_accounts import Cap, EnvelopeState
+from jobtree.core.accounts.family import Family
+from jobtree.core.model.gpu_lease import EnvelopeKey
+
+LAST_KEY: EnvelopeKey = ("\U0010ffff", "")  # sorts after every name
+
+
+class Ledger:
+    def __init__(self, policy: Policy) -> None:
+        self.budgets: dict[str, Budget] = {}
+        self.envelopes: dict[EnvelopeKey, EnvelopeState] = {}
+        self.caps: dict[str, list[Cap]] = {}  # by budget
+        self.family = Family(())
+        self.by_owner: dict[str, list[EnvelopeState]] = {}
+        self.amended: set[EnvelopeKey] = set()  # edited since the last plan
+        self.payers: dict[tuple[object, ...], Any] = {}  # remembered by payers
+        self.leaving: dict[str, dict[str, None]] = {}  # archived leases that are not gone yet, by budget
+        self.carrying: dict[str, dict[EnvelopeKey, None]] = {}  # envelopes with archived leases, by budget
+        self._known: set[str] = set()  # budgets, also those that are gone
+        self._openings: list[tuple[int, EnvelopeKey]] = []
+        self._policy = policy
+
+    def knows(self, budget: str) -> bool:
+        """Whether there is or was a budget of that name."""
+        return budget in self._known
+
+    def put(self, budget: Budget, now: int) -> list[EnvelopeState]:
+        """Take a budget as it now stands; totals stay with the envelope's name. Returns all it touched."""
+        name, spec = budget.metadata.name, budget.spec
+        edited_at = now if name in self._known else 0  # one that is new here was always so
+        self._known.add(name)
+        touched = self._retire(name, edited_at)
+        states = [self._amend(name, spec.owner, envelope, edited_at) for envelope in spec.envelopes]
+        known = self.budgets.get(name)
+        if known is not None and known.spec.aggregate_caps != spec.aggregate_caps:
+            for state in states:  # a cap that was cut ends what it paid for now, not in the past
+                state.amended_at = edited_at
+        self.caps[name] = [self._cap(name, cap, states) for cap in spec.aggregate_caps]
+        self.budgets[name] = budget
+        self._index()
+        return list({state.key: state for state in (*touched, *states)}.values())
+
+    def drop(self, name: str, now: int) -> list[EnvelopeState]:
+        touched = self._retire(name, now)
+        self.caps.pop(name, None)
+        self.budgets.pop(name, None)
+        self._index()
+        return touched
+
+    def set_policy(self, policy: Policy, now: int) -> list[EnvelopeState]:
+        """Take new prices. Returns the envelopes whose price changed."""
+        self._policy = policy
+        repriced = [
+            state for state in self.envelopes.values() if state.price != self._price(state.spec.flavor)
+        ]
+        for state in repriced:
+            state.price = self._price(state.spec.flavor)
+            state.amended_at = now
+            self.amended.add(state.key)
+        return repriced
+
+    def envelope(self, key: EnvelopeKey, owner: str, flavor: str) -> EnvelopeState:
+        """The envelope of that name; one that is gone still carries what it paid for."""
+        state = self.envelopes.get(key)
+        if state is None:
+            spec = Envelope(name=key[1], flavor=flavor, concurrency=1)
+            state = self.envelopes[key] = EnvelopeState(key[0], owner, spec, self._price(flavor))
+            state.retired_at = 0
+        return state
+
+    def opening(self, after: int, until: int) -> list[EnvelopeState]:
+        """Envelopes whose window opens in (after, until]."""
+        first, last = (bisect_right(self._openings, (at, LAST_KEY)) for at in (after, until))
+        return [self.envelopes[key] for _, key in self._openings[first:last]]
+
+    def _price(self, flavor: str) -> int:
+        return self._policy.price_milli(flavor)
+
+    def _amend(self, budget: str, owner: str, spec: Envelope, now: int) -> EnvelopeState:
+        """The envelope as it now stands. Only an edit counts as a change: a new one always was so."""
+        key = (budget, spec.name)
+        state = self.envelopes.get(key)
+        if state is None:
+            state = self.envelopes[key] = EnvelopeState(budget, owner, spec, self._price(spec.flavor))
+            return state
+        same = (state.owner, state.spec) == (owner, spec)
+        state.amend(owner, spec, self._price(spec.flavor), state.amended_at if same else now)
+        self.amended.add(key)
+        return state
+
+    def _cap(self, budget: str, spec: AggregateCap, states: list[EnvelopeState]) -> Cap:
+        """A cap over its envelopes. Totals of what they closed before are carried over."""
+        cap = Cap(budget, spec)
+        for state in states:
+            if state.spec.name in spec.envelopes:
+                cap.envelopes.append(state)
+                state.caps.append(cap)
+                cap.account.settled += state.account.settled
+        return cap
+
+    def _retire(self, budget: str, now: int) -> list[EnvelopeState]:
+        retired = [state for state in self.envelopes.values() if state.key[0] == budget]
+        for state in retired:
+            state.retired_at = now
+            self.amended.add(state.key)
+        return retired
+
+    def _index(self) -> None:
+        self.payers.clear()
+        self.family = Family(budget.spec for budget in self.budgets.values())
+        self.by_owner = {}
+        for state in self.envelopes.values():
+            if state.retired_at is None:
+                self.by_owner.setdefault(state.owner, []).append(state)
+        self._openings = sorted((state.start, state.key) for state in self.envelopes.values())

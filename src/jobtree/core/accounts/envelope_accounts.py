@@ -1,0 +1,385 @@
+"""The books: what every envelope, lending limit, aggregate cap and tree quota has given out.
+
+All figures are integers: charge in thousandths of a GPU, use in thousandths of a GPU times milliseconds.
+An account is a straight line in time: use at t = settled + charge·t − Σ charge·start. Opening or closing
+a lease moves the line; reading it at any instant costs nothing, and no history is replayed.
+A declared Run (``maxDuration``) commits what it has not used yet: Σ charge·end − charge·t (C5).
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
+
+from jobtree.api.kinds.budget import AggregateCap, Envelope
+from jobtree.api.schema.quantities import HOUR, MILLI, parse_time
+from jobtree.core.model.gpu_lease import EnvelopeKey, Lease, RunKey
+from jobtree.core.model.promise import Promise, Rank
+
+FOREVER = 1 << 60
+GPU_HOUR = MILLI * HOUR
+
+
+class Account:
+    """One limit's running totals. Limits of None do not bind."""
+
+    __slots__ = (
+        "charge",
+        "charge_start",
+        "declared",
+        "declared_end",
+        "label",
+        "max_charge",
+        "max_use",
+        "opened",
+        "settled",
+    )
+
+    def __init__(self, label: str, max_gpus: int | None, max_gpu_hours: int | None) -> None:
+        self.label = label
+        self.set_limits(max_gpus, max_gpu_hours)
+        self.settled = 0  # use of closed leases
+        self.charge = 0  # of open leases
+        self.charge_start = 0  # Σ charge·start of open leases
+        self.declared = 0  # charge of open leases with a known end
+        self.declared_end = 0  # Σ charge·end of those
+        self.opened: dict[int, int] = {}  # charge of open-ended leases by start: it commits an hour just then
+
+    def set_limits(self, max_gpus: int | None, max_gpu_hours: int | None) -> None:
+        self.max_charge = FOREVER if max_gpus is None else max_gpus * MILLI
+        self.max_use = None if max_gpu_hours is None else max_gpu_hours * GPU_HOUR
+
+    def open(self, charge: int, start: int, end: int | None, sign: int = 1, *, goes_on: bool = False) -> None:
+        """A lease opens (with sign −1: it never did). ``end`` is given where it is known.
+
+        One that goes on with what is left of another commits no hour once more.
+        """
+        charge *= sign
+        self.charge += charge
+        self.charge_start += charge * start
+        if end is not None:
+            self.declared += charge
+            self.declared_end += charge * end
+        elif not goes_on:
+            opened = self.opened.pop(start, 0) + charge
+            if opened:
+                self.opened[start] = opened
+
+    def close(self, charge: int, start: int, end: int | None, at: int, sign: int = 1) -> None:
+        """A lease closes at that instant (with sign −1: it did not)."""
+        self.open(charge, start, end, -sign)
+        self.settled += sign * charge * (at - start)
+
+    def used(self, at: int) -> int:
+        return self.settled + self.charge * at - self.charge_start
+
+    def committed(self, at: int) -> int:
+        """What declared Runs have not used yet, plus the hour of those that opened at this very instant."""
+        return self.declared_end - self.declared * at + self.opened.get(at, 0) * HOUR
+
+    def free_charge(self) -> int:
+        return self.max_charge - self.charge
+
+    def free_use(self, at: int) -> int | None:
+        return None if self.max_use is None else self.max_use - self.used(at) - self.committed(at)
+
+    @property
+    def open_ended(self) -> int:
+        """The charge of leases that go on using hours for as long as there are any."""
+        return self.charge - self.declared
+
+    def runs_out(self) -> int | None:
+        """The instant at which open-ended leases have used all that declared ones leave (C5)."""
+        flow = self.open_ended
+        if self.max_use is None or flow <= 0:
+            return None
+        return (self.max_use - self.settled + self.charge_start - self.declared_end) // flow
+
+
+class Tally:
+    """GPUs and GPU-hours of one class of lease, for reports."""
+
+    __slots__ = ("amount", "amount_start", "settled")
+
+    def __init__(self) -> None:
+        self.amount = 0
+        self.amount_start = 0
+        self.settled = 0
+
+    def open(self, amount: int, start: int, sign: int = 1) -> None:
+        self.amount += sign * amount
+        self.amount_start += sign * amount * start
+
+    def close(self, amount: int, start: int, at: int, sign: int = 1) -> None:
+        self.open(amount, start, -sign)
+        self.settled += sign * amount * (at - start)
+
+    def used(self, at: int) -> int:
+        return self.settled + self.amount * at - self.amount_start
+
+
+CLASSES = ("owned", "shared", "borrowed", "spare", "opportunistic")
+
+
+def use_class(lease: Lease) -> str:
+    """The column a lease is reported in: its class, except that spares have their own."""
+    return "spare" if lease.role == "Spare" else lease.class_.lower()
+
+
+def reported_amount(lease: Lease) -> int:
+    """Charge; for opportunistic work, which is not charged against limits, whole GPUs."""
+    return lease.gpus * MILLI if lease.role == "Opportunistic" else lease.charge
+
+
+class Cap:
+    """An aggregate cap: a limit over several envelopes of one budget."""
+
+    __slots__ = ("account", "envelopes", "max_credits", "spec")
+
+    def __init__(self, budget: str, spec: AggregateCap) -> None:
+        self.spec = spec
+        self.account = Account(f"{budget}/{spec.name}", spec.max_concurrency, spec.max_gpu_hours)
+        self.max_credits = None if spec.max_credits is None else spec.max_credits * GPU_HOUR * MILLI
+        self.envelopes: list[EnvelopeState] = []
+
+
+class Yield(NamedTuple):
+    """A lease of a provisional Run: promises made before it began find its money there (R6)."""
+
+    since: int
+    known_end: int | None
+    charge: int
+
+
+class Lapse(NamedTuple):
+    """A lease of a Run that stands on sufferance: when its promise is due it has that instead, or goes."""
+
+    at: int
+    known_end: int | None
+    charge: int
+
+    def spared(self, by: int) -> int:
+        """Of the use that the lease is charged with by that instant, what it will not come to."""
+        until = by if self.known_end is None else self.known_end
+        return self.charge * (until - self.at) if self.at <= by else 0
+
+
+Noted = TypeVar("Noted", Lapse, Yield)
+
+
+class Claim(NamedTuple):
+    """A dated promise that an envelope will pay for: from when to when, and at what charge."""
+
+    rank: Rank
+    at: int
+    end: int
+    charge: int
+    promise: Promise
+
+
+class EnvelopeState:
+    """An envelope with its accounts, the caps above it and the leases that it pays for."""
+
+    __slots__ = (
+        "account",
+        "amended_at",
+        "by_class",
+        "caps",
+        "carried",
+        "claims",
+        "dated",
+        "end",
+        "ends",
+        "gains",
+        "key",
+        "lapses",
+        "leases",
+        "lent",
+        "max_credits",
+        "owner",
+        "price",
+        "promises",
+        "retired_at",
+        "returns",
+        "selector",
+        "spec",
+        "start",
+        "undated",
+        "yields",
+    )
+
+    def __init__(self, budget: str, owner: str, spec: Envelope, price: int) -> None:
+        self.key: EnvelopeKey = (budget, spec.name)
+        self.account = Account(f"{budget}/{spec.name}", None, None)
+        self.lent = Account(f"{budget}/{spec.name} lending", None, None)
+        self.by_class = {name: Tally() for name in CLASSES}
+        self.carried = dict.fromkeys((*CLASSES, "lent"), 0)  # the part of the sums whose leases are archived
+        self.leases: dict[str, Lease] = {}  # open and funded
+        self.ends: list[tuple[int, int]] = []  # of those whose end is known, and their charge, in order
+        self.lapses: dict[str, Lapse] = {}  # of leases on sufferance
+        self.yields: dict[str, Yield] = {}  # of leases of provisional Runs
+        self.promises: dict[RunKey, Promise] = {}  # that it will pay for
+        self.dated: list[Claim] = []  # those of them with a date, in the order in which they hold
+        self.undated: list[tuple[Rank, RunKey]] = []  # the others, likewise
+        self.claims: dict[Rank | None, Any] = {}  # remembered by flow
+        self.returns: Any = None  # likewise
+        self.gains = 0  # counts what came back to it, or to those that share a cap with it
+        self.amend(owner, spec, price, 0)
+
+    def amend(self, owner: str, spec: Envelope, price: int, now: int) -> None:
+        """The budget was edited: new limits over the same totals."""
+        self.amended_at = now
+        self.owner = owner
+        self.claims.clear()
+        self.spec = spec
+        self.price = price
+        self.retired_at: int | None = None
+        self.selector = tuple(sorted((k, v) for k, v in spec.selector.items() if v != "*"))
+        self.start = parse_time(spec.start) if spec.start else -FOREVER
+        self.end = parse_time(spec.end) if spec.end else FOREVER
+        self.account.set_limits(spec.concurrency, spec.max_gpu_hours)
+        self.max_credits = None if spec.max_credits is None else spec.max_credits * GPU_HOUR * MILLI
+        lending = spec.lending
+        self.lent.set_limits(
+            lending.max_concurrency if lending else None, lending.max_gpu_hours if lending else None
+        )
+        self.caps: list[Cap] = []
+
+    @property
+    def label(self) -> str:
+        return f"{self.key[0]}/{self.key[1]}"
+
+    @property
+    def limited(self) -> bool:
+        """Whether anything but its own concurrency and hours limits the envelope."""
+        return self.max_credits is not None or bool(self.caps) or bool(self.promises)
+
+    @property
+    def by_charge_alone(self) -> bool:
+        """Whether nothing but its own concurrency limits the envelope, whoever asks."""
+        return self.account.max_use is None and self.max_credits is None and not self.caps
+
+    @property
+    def pots(self) -> "list[tuple[Account, int | None, list[EnvelopeState]]]":
+        """What may run out of hours or credits, and all who draw on it: the envelope and each of its caps."""
+        caps = [(cap.account, cap.max_credits, cap.envelopes) for cap in self.caps]
+        return [(self.account, self.max_credits, [self]), *caps]
+
+    @property
+    def kin(self) -> "list[EnvelopeState]":
+        """The envelope itself and all that share a cap with it."""
+        return [self, *(other for cap in self.caps for other in cap.envelopes if other is not self)]
+
+    def open_at(self, at: int) -> bool:
+        return self.retired_at is None and self.start <= at < self.end
+
+    def lends_to(self, owner: str) -> bool:
+        lending = self.spec.lending
+        return lending is not None and lending.allow and any(lends(to, owner) for to in lending.to)
+
+    def forget(self) -> None:
+        """A promise changed, or a lease of which the end is known, or one that yields."""
+        self.claims = {}
+
+    def dated_after(self, instant: int) -> "list[Claim]":
+        """Of the dated promises, those made later than that."""
+        return self.dated[bisect_right(self.dated, instant, key=lambda claim: claim.rank[0]) :]
+
+    def charge_of(self, promise: Promise) -> int:
+        """What a promise will cost the envelope."""
+        return sum(gpus for key, gpus in promise.funding if key == self.key) * MILLI
+
+    def keep(self, promise: Promise) -> None:
+        """It will pay for this promise, in place of any other to that Run."""
+        self.keep_no_more(promise.run)
+        self.promises[promise.run] = promise
+        if promise.at is None:
+            insort(self.undated, (promise.rank, promise.run))
+        else:
+            end = FOREVER if promise.end is None else promise.end
+            insort(self.dated, Claim(promise.rank, promise.at, end, self.charge_of(promise), promise))
+
+    def keep_no_more(self, run: RunKey) -> None:
+        self.forget()
+        gone = self.promises.pop(run, None)
+        if gone is not None and gone.at is None:
+            del self.undated[bisect_left(self.undated, (gone.rank, run))]
+        elif gone is not None:
+            del self.dated[bisect_left(self.dated, (gone.rank,))]
+
+    def note_end(self, end: int, charge: int, sign: int) -> None:
+        """A lease will end then for certain (with sign −1: it is gone)."""
+        self.returns = None
+        self.forget()
+        if sign > 0:
+            insort(self.ends, (end, charge))
+        else:
+            del self.ends[bisect_left(self.ends, (end, charge))]
+
+    def note_lapse(self, lease: Lease, at: int | None, known_end: int | None = None) -> None:
+        """The lease ends then at the latest: its Run has what it is promised instead. None: it does not."""
+        found = None
+        if at is not None and (known_end is None or at < known_end):
+            found = Lapse(at, known_end, lease.charge)
+        self._note(self.lapses, lease.name, found)
+
+    def note_yield(self, lease: Lease, since: int | None, known_end: int | None = None) -> None:
+        """The lease is of a provisional Run that began then. None: it is not."""
+        found = None if since is None else Yield(since, known_end, lease.charge)
+        self._note(self.yields, lease.name, found)
+
+    def _note(self, known: dict[str, Noted], lease: str, found: Noted | None) -> None:
+        """Something of a lease on which answers about the envelope depend; None: there is nothing."""
+        if found != known.get(lease):
+            self.returns = None
+            self.forget()
+            if found is None:
+                del known[lease]
+            else:
+                known[lease] = found
+
+    def memory(self) -> tuple[dict[Rank | None, Any], Any]:
+        """What is remembered, before a change that may be taken back."""
+        return self.claims, self.returns
+
+    def recall(self, memory: tuple[dict[Rank | None, Any], Any]) -> None:
+        """All is again as it was when these answers were remembered."""
+        self.claims, self.returns = memory
+
+    def give_back(self, sign: int) -> None:
+        """Money came back, from a lease that closed or a promise that is gone (with sign −1: it did not)."""
+        for one in self.kin:
+            one.gains += sign
+
+    def accounts(self, lease: Lease) -> list[Account]:
+        """All limits of this envelope that a funded lease counts against."""
+        found = [self.account, self.lent] if lease.class_ == "Borrowed" else [self.account]
+        if self.caps:
+            found += [cap.account for cap in self.caps]
+        return found
+
+
+def lends(to: str, owner: str) -> bool:
+    """Whether an entry of ``lending.to`` names the owner: exactly, by ``prefix:*``, or by ``*``."""
+    return to in ("*", owner) or (to.endswith(":*") and owner.startswith(to[:-1]))
+
+
+def credits_used(envelopes: Iterable[EnvelopeState], at: int) -> int:
+    """Credits used and committed, in thousandths of a credit times GPU-hour units."""
+    return sum((e.account.used(at) + e.account.committed(at)) * e.price for e in envelopes)
+
+
+def spared_use(envelopes: Iterable[EnvelopeState], by: int, *, priced: bool = False) -> int:
+    """Use, or credits, that leases on sufferance are charged with by then and will not come to."""
+    return sum(
+        lapse.spared(by) * (one.price if priced else 1) for one in envelopes for lapse in one.lapses.values()
+    )
+
+
+def credits_run_out(envelopes: Iterable[EnvelopeState], limit: int) -> int | None:
+    """The instant at which open-ended leases of these envelopes have used up the credits."""
+    flow = fixed = 0
+    for envelope in envelopes:
+        account = envelope.account
+        flow += account.open_ended * envelope.price
+        fixed += (account.settled - account.charge_start + account.declared_end) * envelope.price
+    return None if flow <= 0 else (limit - fixed) // flow

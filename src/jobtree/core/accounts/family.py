@@ -1,0 +1,100 @@
+"""The family graph: who is whose sibling, parent and further ancestor (C1)."""
+
+from collections.abc import Iterable, Mapping
+
+from jobtree.api.kinds.budget import BudgetSpec
+
+
+def prefixes(owner: str) -> Iterable[str]:
+    """Proper prefixes of an owner's path, longest first."""
+    while ":" in owner:
+        owner = owner.rpartition(":")[0]
+        yield owner
+
+
+class Family:
+    """Parents of every owner that has a Budget, and what follows from them."""
+
+    def __init__(self, budgets: Iterable[BudgetSpec]) -> None:
+        declared: dict[str, set[str] | None] = {}
+        for spec in budgets:
+            known = declared.setdefault(spec.owner, None)
+            if spec.parents is not None:
+                declared[spec.owner] = (known or set()) | set(spec.parents)
+        self._owners = frozenset(declared)
+        self.parents: Mapping[str, tuple[str, ...]] = {
+            owner: self._parents(owner, chosen) for owner, chosen in declared.items()
+        }
+        children: dict[str, set[str]] = {}
+        for owner, parents in self.parents.items():
+            for parent in parents:
+                children.setdefault(parent, set()).add(owner)
+        self._children = children
+
+    def _parents(self, owner: str, chosen: set[str] | None) -> tuple[str, ...]:
+        if chosen is None:
+            return self._by_path(owner)
+        return tuple(sorted(parent for parent in chosen if parent in self._owners and parent != owner))
+
+    def _by_path(self, owner: str) -> tuple[str, ...]:
+        nearest = next((prefix for prefix in prefixes(owner) if prefix in self._owners), None)
+        return () if nearest is None else (nearest,)
+
+    def tiers(self, owner: str) -> list[list[str]]:
+        """Owners to ask, nearest first: itself, siblings, parents, grandparents, … (C2)."""
+        if owner not in self._owners:
+            return [[owner], [], list(self._by_path(owner))]
+        parents = self.parents[owner]
+        seen = {owner, *parents}
+        siblings = sorted({child for parent in parents for child in self._children[parent]} - seen)
+        tiers = [[owner], siblings, list(parents)]
+        seen.update(siblings)
+        generation = parents
+        while generation:
+            older = {parent for member in generation for parent in self.parents[member]} - seen
+            generation = tuple(sorted(older))
+            seen |= older
+            if generation:
+                tiers.append(list(generation))
+        return tiers
+
+    def cycle(self) -> list[str] | None:
+        """Owners of a cycle of parents, first repeated at the end; None where there is none."""
+        done: set[str] = set()
+        for start in sorted(self.parents):
+            path: list[str] = []
+            found = self._walk(start, path, done)
+            if found:
+                return found
+        return None
+
+    def cycle_through(self, owner: str) -> list[str] | None:
+        """A cycle of parents that this owner is part of, from it to itself; None where there is none."""
+        came_from: dict[str, str] = {}
+        waiting = [owner]
+        while waiting:
+            member = waiting.pop()
+            for parent in self.parents[member]:
+                if parent not in came_from:
+                    came_from[parent] = member
+                    waiting.append(parent)
+        if owner not in came_from:
+            return None
+        path = [owner]
+        while len(path) == 1 or path[-1] != owner:
+            path.append(came_from[path[-1]])
+        return path[::-1]
+
+    def _walk(self, owner: str, path: list[str], done: set[str]) -> list[str] | None:
+        if owner in path:
+            return [*path[path.index(owner) :], owner]
+        if owner in done:
+            return None
+        path.append(owner)
+        for parent in self.parents[owner]:
+            found = self._walk(parent, path, done)
+            if found:
+                return found
+        path.pop()
+        done.add(owner)
+        return None

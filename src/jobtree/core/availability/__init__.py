@@ -1,0 +1,1 @@
+"""Computes free GPUs over time, and the earliest start of a waiting Run."""

@@ -1,0 +1,80 @@
+"""Recall ahead of time: what an owner's envelope could get back from its family by a coming instant (C11).
+
+A promise of the owner's own Run may count on it: when it is due, as much as needed is paid elsewhere or
+demoted, as for any start. What is promised to the family has its start (R5, R6): it is counted on no sooner
+than the longest notice after that.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from jobtree.core.accounts.budget_timeline import claims_on, had_until
+from jobtree.core.accounts.envelope_accounts import Claim, EnvelopeState
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.model.promise import Rank
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.world.payer_candidates import class_from
+
+if TYPE_CHECKING:
+    from jobtree.core.world.world import World
+
+Back = Sequence[tuple[int, int]]  # until when somebody of the family would have it, and the charge
+
+
+def recallable(
+    world: "World", envelopes: Iterable[EnvelopeState], at: int, run: RunKey, rank: Rank | None
+) -> Back:
+    """Charges of the family on one owner's envelopes by then: leases, and promises that have begun.
+
+    A lease that was promised counts from when its start no longer holds against the owner's Runs.
+    """
+    found: list[tuple[int, int]] = []
+    for envelope in envelopes:
+        if envelope.by_class["shared"].amount:
+            for lease in envelope.leases.values():
+                if lease.class_ == "Shared":
+                    held = world.held[lease.name]
+                    if held.run is not None and not held.run.lends_back(at):
+                        continue
+                    if rank is None or held.run is None or not held.run.yields_to(rank):
+                        found.append((had_until(envelope, lease.name, held.known_end), lease.charge))
+        found += [
+            (claim.end, claim.charge)
+            for claim in family_claims(world, envelope, rank)
+            if claim.promise.run != run and recall_from(world, claim) <= at
+        ]
+    return found
+
+
+def recall_instants(world: "World", envelope: EnvelopeState) -> Iterator[int]:
+    """When more of an owner's envelope can be counted on: what kept promises have, and coming ones will."""
+    for claim in family_claims(world, envelope, None):
+        yield recall_from(world, claim)
+    for lease in envelope.leases.values() if envelope.by_class["shared"].amount else ():
+        run = world.held[lease.name].run if lease.class_ == "Shared" else None
+        if run is not None and run.kept_until is not None:
+            yield run.kept_until
+
+
+def recall_from(world: "World", claim: Claim) -> int:
+    """When the money of a dated promise to the family can be counted on."""
+    return claim.at + world.policy.max_notice_ms
+
+
+def family_claims(world: "World", envelope: EnvelopeState, rank: Rank | None) -> list[Claim]:
+    """Dated promises that the envelope will pay for as money shared with the family."""
+    if not envelope.promises:
+        return []
+    claims, runs = claims_on(envelope, rank), world.runs
+    if claims.of_others is None:
+        claims.of_others = [one for one in claims.dated if runs[one.promise.run].owner != envelope.owner]
+    return [one for one in claims.of_others if class_from(world, envelope, runs[one.promise.run]) == "Shared"]
+
+
+def lends_to_family(world: "World", state: RunState, rank: Rank | None) -> bool:
+    """Whether the Run's owner has anything to recall, now or when a promise has begun."""
+    return any(
+        one.by_class["shared"].amount or family_claims(world, one, rank)
+        for one in world.ledger.by_owner.get(state.owner, ())
+        if one.spec.flavor == state.flavor
+    )

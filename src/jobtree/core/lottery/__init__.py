@@ -1,0 +1,1 @@
+"""Draws, resolutions and their records, and kill probabilities; imports no other room."""

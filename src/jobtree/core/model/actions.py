@@ -1,0 +1,75 @@
+"""What a plan asks for. Each action is one change of one Run's allocation, and says its cause.
+
+Whoever carries out a plan must do each action whole or not at all, in order, and may refuse one: then
+the rest is dropped and planned again from the world as it is.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from jobtree.api.kinds.lease import ClosureReason
+from jobtree.api.kinds.run import Run
+from jobtree.core.lottery.resolution_record import Record
+from jobtree.core.model.gpu_lease import Lease, RunKey
+from jobtree.core.model.promise import Promise
+from jobtree.core.model.reasons import Verdict, Why
+
+ActionKind = Literal[
+    "Start",  # open the leases, then start all pods; the Run is admitted
+    "Repay",  # the same slots have another payer; no pod is touched
+    "Demote",  # nobody pays for these slots any more; no pod is touched
+    "Grow",  # open the leases, start pods on them; the Run goes on wider
+    "AddSpare",  # start standby pods on the opened slots
+    "Recover",  # ranks were lost: start them on the opened slots, stop what is left of them elsewhere
+    "Restart",  # stop all pods and start them again on the same slots, once the Run may resume
+    "Shrink",  # stop the pods on the closed slots; the Run goes on narrower
+    "DropSpare",  # stop the standby pods on the closed slots
+    "Requeue",  # stop all pods; the Run waits again with its old creation time
+    "Release",  # what it waited for is done: the Run queues
+    "Complete",  # all ranks succeeded; close the leases
+    "Fail",  # stop what still runs; the Run is finished
+    "Cancel",  # the Run is going: stop its pods, close its leases, let it go
+    "Preempt",  # it lost a lottery: as Requeue, and its immunity doubles
+    "Reserve",  # write a Reservation with this promise
+    "Move",  # the same Reservation has another start or slice
+    "Activate",  # the promise is due: the decision and its record are in the Reservation
+    "Supersede",  # the Run starts before its promise, taking nothing
+    "Withdraw",  # nothing is promised any more
+    "Settle",  # a provisional Run stands in nobody's way any more
+]
+
+
+class Closing(msgspec.Struct, frozen=True):
+    """End this lease at that instant, for that reason, once and for all."""
+
+    lease: str
+    at: int
+    reason: ClosureReason
+
+
+class Action(msgspec.Struct, frozen=True):
+    kind: ActionKind
+    run: RunKey
+    at: int  # the instant at which it takes effect
+    cause: Why
+    closes: tuple[Closing, ...] = ()
+    opens: tuple[Lease, ...] = ()
+    counts: bool = False  # of a Restart: against maxRestarts
+    pod_size: int = 0  # of a Start: fixed while the Run is admitted
+    provisional: bool = False  # of a Start: on promised slots, until they are due
+    promise: Promise | None = None  # that is made, moved or ended
+    record: Record | None = None  # of an Activate: what was drawn from, and what came out
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What must be done now, in order, and what to tell every Run whose verdict changed."""
+
+    actions: tuple[Action, ...] = ()
+    verdicts: dict[RunKey, Verdict] = {}
+    children: tuple[Run, ...] = ()  # of job trees: create them, or bring their spec up to date
+    cordons: tuple[str, ...] = ()  # nodes that failed: nothing new is placed there until somebody heals them
+    asked: tuple[str, ...] = ()  # flavors in which nobody can grow until something changes
+    settled: tuple[RunKey, ...] = ()  # considered; need not be asked again until something changes
+    payable_at: dict[RunKey, int] = {}  # of those: when to ask some again, if nothing changes
+    served: tuple[str, ...] = ()  # flavors in which nobody who waits need be asked until something changes

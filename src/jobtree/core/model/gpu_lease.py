@@ -1,0 +1,132 @@
+"""The lease as the core holds it: integers, slots as bit masks, one payer.
+
+A lease never changes. Losing a payer or a slot closes it, and what goes on is a new one.
+"""
+
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from jobtree.api.kinds import lease as wire
+from jobtree.api.schema.object_meta import ObjectMeta
+from jobtree.api.schema.quantities import (
+    format_milli,
+    format_slots,
+    format_time,
+    parse_milli,
+    parse_slots,
+    parse_time,
+)
+
+RunKey = tuple[str, str]  # namespace, name
+EnvelopeKey = tuple[str, str]  # budget, envelope
+Slots = tuple[tuple[str, int], ...]  # node and mask of its slots, in rank order
+
+
+class Lease(msgspec.Struct, frozen=True):
+    name: str
+    run: RunKey
+    uid: str
+    owner: str
+    payer: EnvelopeKey
+    payer_owner: str
+    class_: wire.LeaseClass
+    role: wire.Role
+    group: int
+    flavor: str
+    slots: Slots
+    gpus: int
+    start: int
+    rate: int  # thousandths
+    reason: wire.OpenReason
+
+    @property
+    def charge(self) -> int:
+        """What it costs its payer, in thousandths of a GPU."""
+        return self.gpus * self.rate
+
+
+def number_of(lease: Lease) -> int:
+    """The number in a lease's name: the how-manieth of its Run it is."""
+    number = lease.name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def count(slots: Slots) -> int:
+    return sum(mask.bit_count() for _, mask in slots)
+
+
+def lowest_bits(mask: int, count: int) -> int:
+    chosen = 0
+    for _ in range(count):
+        low = mask & -mask
+        chosen |= low
+        mask ^= low
+    return chosen
+
+
+def pods_of(slots: Slots, size: int) -> Iterator[tuple[str, int]]:
+    """The pods of a lease, in rank order: node and mask of each."""
+    for node, mask in slots:
+        rest = mask
+        while rest:
+            pod = lowest_bits(rest, min(size, rest.bit_count()))
+            yield node, pod
+            rest ^= pod
+
+
+def join_pods(pods: Collection[tuple[str, int]]) -> Slots:
+    joined: dict[str, int] = {}
+    for node, mask in pods:
+        joined[node] = joined.get(node, 0) | mask
+    return tuple(joined.items())
+
+
+def from_wire(lease: wire.Lease) -> Lease:
+    spec = lease.spec
+    slots = tuple(parse_slots(spec.slots).items())
+    return Lease(
+        name=lease.metadata.name,
+        run=(spec.run_ref.namespace, spec.run_ref.name),
+        uid=spec.run_ref.uid,
+        owner=spec.owner,
+        payer=(spec.payer.budget, spec.payer.envelope),
+        payer_owner=spec.payer.owner,
+        class_=spec.class_,
+        role=spec.role,
+        group=spec.group,
+        flavor=spec.flavor,
+        slots=slots,
+        gpus=count(slots),
+        start=parse_time(spec.start),
+        rate=parse_milli(spec.rate),
+        reason=spec.reason,
+    )
+
+
+def to_wire(lease: Lease) -> wire.Lease:
+    budget, envelope = lease.payer
+    namespace, name = lease.run
+    return wire.Lease(
+        metadata=ObjectMeta(name=lease.name),
+        spec=wire.LeaseSpec(
+            run_ref=wire.RunRef(namespace=namespace, name=name, uid=lease.uid),
+            owner=lease.owner,
+            payer=wire.Payer(owner=lease.payer_owner, budget=budget, envelope=envelope),
+            class_=lease.class_,
+            role=lease.role,
+            group=lease.group,
+            flavor=lease.flavor,
+            slots=tuple(text for node, mask in lease.slots for text in format_slots(node, mask)),
+            start=format_time(lease.start),
+            rate=format_milli(lease.rate),
+            reason=lease.reason,
+        ),
+    )
+
+
+def closed(lease: wire.Lease, end: int, reason: wire.ClosureReason) -> wire.Lease:
+    """The same lease with its one and only ending."""
+    return msgspec.structs.replace(
+        lease, status=wire.LeaseStatus(end=format_time(end), closure_reason=reason)
+    )

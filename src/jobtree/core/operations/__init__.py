@@ -1,0 +1,1 @@
+"""Changes that a pass tries and rolls back: layout, promises, payers, reclaim."""

@@ -1,0 +1,1 @@
+"""Runs the planning pass: admission, promises that are due, resizing, recovery, repair."""

@@ -1,0 +1,92 @@
+"""Sooner: a promise moves earlier where only work on sufferance stands in its way (R5, R6).
+
+Runs end before they must, and whoever fits into what they leave takes it at once, provisionally. A promise
+that was made when those ends were far away would wait for its date all the same, while small work comes and
+goes on the nodes that a gang needs whole, and leaves them half empty. So when work ends in a domain, and a
+node's worth of GPUs then lies idle there in pieces, promises on that domain are asked in their order: what
+could start at once if provisional work went is promised for the instant at which all of that has had its
+notice. Nothing else is taken, no more is given up than lay idle, and every other promise must be kept.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from operator import attrgetter
+
+import msgspec
+
+from jobtree.core.availability.payer_placement import pay_throughout
+from jobtree.core.availability.start_search import Foresight, Outlook
+from jobtree.core.funding.reserved_budget import provisional_notice
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.model.promise import FREE, Promise
+from jobtree.core.model.reasons import Reason, Why
+from jobtree.core.operations.payer_changes import disturbs_nobody
+from jobtree.core.operations.promise_changes import broken, filled, move
+from jobtree.core.operations.trial import Trial
+from jobtree.core.planning.activation import resolve_all
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.supply.domain import Domain
+from jobtree.core.world.world import World
+
+MOST = 16  # promises that are asked at a time, oldest first: each costs as much as a start
+
+
+def bring_forward(trial: Trial) -> None:
+    """Promise an earlier start to those that wait only for provisional work to go."""
+    world = trial.world
+    if not world.provisional:
+        return
+    soon = world.now + max(provisional_notice(world, world.runs[key]) for key in world.provisional)
+    for _, domain in sorted(trial.freed().items()):
+        for promise in islice(asked(world, domain, soon), MOST):
+            if bring_to(trial, world.runs[promise.run], promise, soon):
+                break
+
+
+def asked(world: World, domain: Domain, soon: int) -> Iterator[Promise]:
+    """Promises there that are due later than that, oldest first, and for which half of the GPUs are free.
+
+    One at a time: none while another is about to start there, which might want the same nodes.
+    """
+    if any(one.at is not None and one.at <= soon for one in domain.promises.values()):
+        return
+    for promise in sorted(domain.promises.values(), key=attrgetter("rank")):
+        state, flavor = world.runs[promise.run], world.fleet.flavor(promise.flavor)
+        free = domain.free if domain.free >= flavor.biggest_node else 0
+        later = promise.at is not None and promise.at > soon
+        if later and 2 * free >= promise.width and state.waiting and not state.gang:
+            yield promise
+
+
+def bring_to(trial: Trial, state: RunState, promise: Promise, at: int) -> bool:
+    """Move a promise to that instant, if it can be kept then and harms nobody."""
+    world, mark = trial.world, trial.mark()
+    trial.act("Withdraw", state, world.now, Why(Reason.SUPERSEDED, promise.name))
+    found = Foresight(world, state, promise.pod_size, promise.rank).outlook(FREE, promise.width, at)
+    if found is not None and pay_throughout(world, state.flavor, found.shares, found.funding):
+        after = move(trial, state, promise, filled(world, state, promise, found), Reason.RESERVED)
+        if could_start(trial, state, after) and all(
+            broken(world, world.runs[run]) is None for run in (state.key, *beside(world, state, found))
+        ):
+            return True
+    trial.rollback(mark)
+    return False
+
+
+def could_start(trial: Trial, state: RunState, promise: Promise) -> bool:
+    """Whether it could start this very instant if provisional work went: pod by pod, and paid for."""
+    world, mark = trial.world, trial.mark()
+    due = msgspec.structs.replace(promise, at=world.now)
+    trial.act("Move", state, world.now, Why(Reason.RESERVED, promise.name), promise=due)
+    found = resolve_all(trial, state) is None and disturbs_nobody(world, state)
+    trial.rollback(mark)
+    return found
+
+
+def beside(world: World, state: RunState, found: Outlook) -> set[RunKey]:
+    """Runs that are promised something where it would start, or money of its payers."""
+    domains = world.fleet.flavor(state.flavor).domains
+    runs = {run for name, _ in found.shares for run in domains[name].promises}
+    for key, _ in found.funding:
+        runs.update(run for one in world.ledger.envelopes[key].kin for run in one.promises)
+    return runs

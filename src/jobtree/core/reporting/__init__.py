@@ -1,0 +1,1 @@
+"""Converts the world to status, forecasts and Reservations, and checks the invariants."""

@@ -1,0 +1,1 @@
+"""The state of a Run: ranks, allocation, stages, relations, past run times."""

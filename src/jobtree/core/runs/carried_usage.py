@@ -1,0 +1,177 @@
+"""What leases used that have left the cluster: carried as sums, so that every limit still counts it (I10).
+
+A closed lease leaves in three steps, and a crash between any two changes no sum:
+
+1. it is written to the archive (whoever runs the world does that);
+2. it is set aside: its use is added to what its Budget and its Run carry, and its name to those that leave.
+   Both are told in their status;
+3. once the status says so the lease is deleted, and when it is seen to be gone its name is forgotten.
+
+In between a lease may be there and in the sums too. Its name tells: whoever reads both skips it. Setting
+aside twice adds once, for the Budget and the Run apart. The books themselves never change on the way: what
+is carried is a part of them, and the opening balance of a world that is read anew.
+"""
+
+from collections.abc import Container, Iterable
+
+from jobtree.api.kinds.budget import Budget
+from jobtree.api.kinds.carried_sums import (
+    MAX_ENVELOPES,
+    MAX_LEAVING,
+    MAX_SHARES,
+    CarriedRun,
+    CarriedShare,
+    CarriedUse,
+    CarriedUses,
+    ClassSeconds,
+)
+from jobtree.api.kinds.lease import LeaseClass, Payer
+from jobtree.api.schema.quantities import MILLI, format_micro, parse_micro
+from jobtree.core.accounts.budget_index import Ledger
+from jobtree.core.accounts.envelope_accounts import CLASSES, EnvelopeState, Tally, reported_amount, use_class
+from jobtree.core.model.gpu_lease import EnvelopeKey, Lease
+from jobtree.core.runs.run_state import RunState
+
+LENT = "lent"
+
+
+def take_in_budget(ledger: Ledger, budget: Budget) -> None:
+    """A Budget that is seen for the first time brings what it carries."""
+    carried, name = budget.status.carried, budget.metadata.name
+    if carried is None:
+        return
+    for one in carried.envelopes:
+        envelope = ledger.envelope((name, one.name), budget.spec.owner, one.flavor)
+        ledger.carrying.setdefault(name, {})[envelope.key] = None
+        envelope.carried = sums_of(one)
+        for use, tally in envelope.by_class.items():
+            tally.settled += envelope.carried[use]
+        envelope.account.settled += sum(envelope.carried[use] for use in CLASSES if use != "opportunistic")
+        envelope.lent.settled += envelope.carried[LENT]
+    ledger.leaving[name] = dict.fromkeys(carried.leases)
+
+
+def take_in_run(ledger: Ledger, state: RunState) -> None:
+    """The same for a Run."""
+    carried = state.run.status.carried
+    if carried is None:
+        return
+    for share in carried.funding:
+        payer = share.payer
+        key = (payer.budget, payer.envelope)
+        ledger.envelope(key, payer.owner, state.flavor)
+        used = parse_micro(share.gpu_seconds) // MILLI
+        state.carried[share.class_, key] = used
+        state.funding.setdefault((share.class_, key), Tally()).settled += used
+    state.carried_charge = parse_micro(carried.charged_gpu_seconds)
+    state.carried_spare = parse_micro(carried.spare_gpu_seconds) // MILLI
+    state.spent += state.carried_charge
+    state.leaving = dict.fromkeys(carried.leases)
+
+
+def set_aside(ledger: Ledger, state: RunState | None, lease: Lease, end: int) -> None:
+    """A closed lease is in the archive: its use is carried from now on, by its Run too if that is there."""
+    span = end - lease.start
+    charged = 0 if lease.role == "Opportunistic" else lease.charge * span
+    leaving = ledger.leaving.setdefault(lease.payer[0], {})
+    if lease.name not in leaving:
+        leaving[lease.name] = None
+        envelope = ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
+        ledger.carrying.setdefault(lease.payer[0], {})[lease.payer] = None
+        envelope.carried[use_class(lease)] += reported_amount(lease) * span
+        envelope.carried[LENT] += charged if lease.class_ == "Borrowed" else 0
+    if state is not None and lease.name not in state.leaving:
+        state.leaving[lease.name] = None
+        key = (lease.class_, lease.payer)
+        state.carried[key] = state.carried.get(key, 0) + lease.gpus * span
+        state.carried_charge += charged
+        state.carried_spare += lease.gpus * span if lease.role == "Spare" else 0
+
+
+def has_room(ledger: Ledger, state: RunState | None, lease: Lease) -> bool:
+    """Whether the status of its Budget and of its Run can carry it too, within their bounds."""
+    budget, key = lease.payer[0], (lease.class_, lease.payer)
+    carrying, leaving = ledger.carrying.get(budget, {}), ledger.leaving.get(budget, {})
+    fits = len(carrying) < MAX_ENVELOPES or lease.payer in carrying
+    if state is not None:
+        fits = fits and (len(state.carried) < MAX_SHARES or key in state.carried)
+        fits = fits and (len(state.leaving) < MAX_LEAVING or lease.name in state.leaving)
+    return fits and (len(leaving) < MAX_LEAVING or lease.name in leaving)
+
+
+def see_gone(ledger: Ledger, state: RunState | None, lease: Lease) -> None:
+    """The lease is not in the cluster any more: nobody can count it twice."""
+    ledger.leaving.get(lease.payer[0], {}).pop(lease.name, None)
+    if state is not None:
+        state.leaving.pop(lease.name, None)
+
+
+def keep_only(ledger: Ledger, states: Iterable[RunState], there: Container[str]) -> None:
+    """Of the leases that leave, all but those that are there are gone."""
+    for budget, names in ledger.leaving.items():
+        ledger.leaving[budget] = {name: None for name in names if name in there}
+    for state in states:
+        state.leaving = {name: None for name in state.leaving if name in there}
+
+
+def uses_of(ledger: Ledger, budget: str) -> CarriedUses | None:
+    """What a Budget carries, as its status says it."""
+    told = tuple(use_of(ledger.envelopes[key]) for key in sorted(ledger.carrying.get(budget, ())))
+    leaving = tuple(sorted(ledger.leaving.get(budget, ())))
+    return CarriedUses(envelopes=told, leases=leaving) if told or leaving else None
+
+
+def use_of(envelope: EnvelopeState) -> CarriedUse:
+    seconds = {use: format_micro(envelope.carried[use]) for use in CLASSES}
+    return CarriedUse(
+        name=envelope.key[1],
+        flavor=envelope.spec.flavor,
+        gpu_seconds=ClassSeconds(**seconds),
+        lent_gpu_seconds=format_micro(envelope.carried[LENT]),
+    )
+
+
+def run_of(ledger: Ledger, state: RunState) -> CarriedRun | None:
+    """What a Run carries, as its status says it."""
+    if not state.carried and not state.leaving:
+        return None
+    return CarriedRun(
+        funding=tuple(
+            CarriedShare(class_=class_, payer=payer_of(ledger, key), gpu_seconds=format_micro(used * MILLI))
+            for (class_, key), used in sorted(state.carried.items())
+        ),
+        charged_gpu_seconds=format_micro(state.carried_charge),
+        spare_gpu_seconds=format_micro(state.carried_spare * MILLI),
+        leases=tuple(sorted(state.leaving)),
+    )
+
+
+def payer_of(ledger: Ledger, key: EnvelopeKey) -> Payer:
+    return Payer(owner=ledger.envelopes[key].owner, budget=key[0], envelope=key[1])
+
+
+def is_more(ledger: Ledger, budget: Budget) -> bool:
+    """Whether a Budget's status carries what the ledger does not know: another planner set it aside."""
+    carried, name = budget.status.carried, budget.metadata.name
+    for one in carried.envelopes if carried else ():
+        known = ledger.envelopes.get((name, one.name))
+        if any(use > (known.carried[kind] if known else 0) for kind, use in sums_of(one).items()):
+            return True
+    return False
+
+
+def is_more_of_run(state: RunState, carried: CarriedRun | None) -> bool:
+    """The same for a Run."""
+    if carried is None:
+        return False
+    shares: dict[tuple[LeaseClass, EnvelopeKey], int] = {
+        (share.class_, (share.payer.budget, share.payer.envelope)): parse_micro(share.gpu_seconds) // MILLI
+        for share in carried.funding
+    }
+    return any(used > state.carried.get(key, 0) for key, used in shares.items())
+
+
+def sums_of(use: CarriedUse) -> dict[str, int]:
+    """Thousandths of a GPU times milliseconds by class, and of what was lent."""
+    by_class = {name: parse_micro(getattr(use.gpu_seconds, name)) for name in CLASSES}
+    return {**by_class, LENT: parse_micro(use.lent_gpu_seconds)}

@@ -1,0 +1,71 @@
+"""Seats: which pod of a Run is which rank, and stays it.
+
+A seat is a group and a place in it; hostnames are made of it. Leases come and go (another payer, a swap, a
+shrink); a pod that keeps its slots keeps its seat, and a pod on new slots takes the first seat that is free
+in its group. So a rank that is swapped to a spare keeps its number, its hostname and its group.
+"""
+
+from jobtree.api.schema.quantities import format_slots, parse_slots
+from jobtree.core.model.gpu_lease import Lease, number_of, pods_of
+from jobtree.core.runs.run_state import Pod, RunState, Seat, Seats
+
+
+def seated(state: RunState) -> dict[Seat, tuple[str, Pod]]:
+    """Every rank of the Run as its leases stand: its lease and its pod, in the order of ranks."""
+    present: dict[tuple[int, Pod], str] = {}
+    for lease in sorted(state.leases.values(), key=_by_age):
+        if lease.role != "Spare":
+            for pod in pods_of(lease.slots, state.pod_size or 1):
+                present[lease.group, pod] = lease.name
+    found: dict[Seat, tuple[str, Pod]] = {}
+    for seat, pod in state.seats.items():
+        name = present.pop((seat[0], pod), None)
+        if name is not None:
+            found[seat] = (name, pod)
+    index: dict[int, int] = {}
+    for (group, pod), name in present.items():
+        place = index.get(group, 0)
+        while (group, place) in found:
+            place += 1
+        found[group, place] = (name, pod)
+        index[group] = place + 1
+    return dict(sorted(found.items()))
+
+
+def _by_age(lease: Lease) -> tuple[int, int]:
+    return (lease.group, number_of(lease))
+
+
+def reseat(state: RunState) -> None:
+    """Leases opened or closed: seats follow. Pods without GPUs have a seat and no slots."""
+    resources = state.run.spec.resources
+    if state.cpu_only and resources is not None:
+        state.seats = {(0, place): ("", 0) for place in range(resources.pods or 1)}
+        return
+    state.seats = {seat: pod for seat, (_, pod) in seated(state).items()}
+
+
+def rank_of(state: RunState, seat: Seat) -> int:
+    """The number of a rank: ranks count from 0, without gaps, in the order of their seats."""
+    return sum(other < seat for other in state.seats)
+
+
+def write_seats(seats: Seats) -> tuple[str, ...]:
+    return tuple(
+        f"{group}/{place} {'+'.join(format_slots(node, mask))}"
+        for (group, place), (node, mask) in seats.items()
+    )
+
+
+def read_seats(written: tuple[str, ...]) -> Seats:
+    """The seats as a status tells them; what cannot be read is left out, and seated again."""
+    seats: Seats = {}
+    for text in written:
+        try:
+            where, _, slots = text.partition(" ")
+            group, _, place = where.partition("/")
+            ((node, mask),) = parse_slots(tuple(slots.split("+"))).items()
+            seats[int(group), int(place)] = (node, mask)
+        except ValueError:
+            continue
+    return dict(sorted(seats.items()))

@@ -1,0 +1,70 @@
+"""The allocation of a Run: its open leases, as its status holds them.
+
+It is the commit point of a gang (SPEC section 10): all that a Lease object says of an open lease can be
+read back from here, so leases and pods follow from it after a crash at any point.
+"""
+
+from collections.abc import Iterable
+
+from jobtree.api.kinds.lease import Payer
+from jobtree.api.kinds.run import AllocatedLease, Allocation, Run
+from jobtree.api.schema.quantities import (
+    format_milli,
+    format_slots,
+    format_time,
+    parse_milli,
+    parse_slots,
+    parse_time,
+)
+from jobtree.core.model.gpu_lease import Lease, count
+
+
+def allocation_of(leases: Iterable[Lease], since: int, pod_size: int) -> Allocation:
+    return Allocation(
+        since=format_time(since),
+        gpus_per_pod=pod_size,
+        leases=tuple(allocated(lease) for lease in sorted(leases, key=lambda lease: lease.name)),
+    )
+
+
+def leases_of(run: Run) -> list[Lease]:
+    """The open leases that a Run's allocation holds."""
+    allocation = run.status.allocation
+    return [] if allocation is None else [lease_of(run, lease) for lease in allocation.leases]
+
+
+def allocated(lease: Lease) -> AllocatedLease:
+    budget, envelope = lease.payer
+    return AllocatedLease(
+        name=lease.name,
+        group=lease.group,
+        role=lease.role,
+        class_=lease.class_,
+        payer=Payer(owner=lease.payer_owner, budget=budget, envelope=envelope),
+        slots=tuple(text for node, mask in lease.slots for text in format_slots(node, mask)),
+        start=format_time(lease.start),
+        rate=format_milli(lease.rate),
+        reason=lease.reason,
+    )
+
+
+def lease_of(run: Run, lease: AllocatedLease) -> Lease:
+    slots = tuple(parse_slots(lease.slots).items())
+    resources = run.spec.resources
+    return Lease(
+        name=lease.name,
+        run=(run.metadata.namespace, run.metadata.name),
+        uid=run.metadata.uid,
+        owner=run.spec.owner,
+        payer=(lease.payer.budget, lease.payer.envelope),
+        payer_owner=lease.payer.owner,
+        class_=lease.class_,
+        role=lease.role,
+        group=lease.group,
+        flavor=(resources.gpu_type if resources else None) or "",
+        slots=slots,
+        gpus=count(slots),
+        start=parse_time(lease.start),
+        rate=parse_milli(lease.rate),
+        reason=lease.reason,
+    )

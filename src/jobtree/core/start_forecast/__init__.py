@@ -1,0 +1,1 @@
+"""Computes expected starts (p50, p90). They decide nothing."""

@@ -1,0 +1,1 @@
+"""Nodes, domains and flavors with their free slots, and packing."""

@@ -1,0 +1,70 @@
+"""Runs of one flavor that may grow as soon as there is room and money.
+
+Most of them were told why they cannot, and nothing has come of it since: they stand among their like, by
+creation, so that the first of them answers for all. Whoever was told nothing, or something else, or wants to
+be asked apart, is restless.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.model.promise import Order
+
+Like = tuple[object, ...]  # whatever decides whether a Run could take a step
+
+
+class Eager:
+    __slots__ = ("_alike", "_likes", "_orders")
+
+    def __init__(self) -> None:
+        self._orders: dict[RunKey, Order] = {}
+        self._likes: dict[RunKey, Like] = {}  # of those that are not restless
+        self._alike: dict[Like | None, list[Order]] = {}  # None: the restless
+
+    def __bool__(self) -> bool:
+        return bool(self._orders)
+
+    def __iter__(self) -> Iterator[RunKey]:
+        return iter(self._orders)
+
+    def __contains__(self, run: RunKey) -> bool:
+        return run in self._orders
+
+    def add(self, order: Order) -> None:
+        """It wants more, or something else than before."""
+        self.discard(order[1:])
+        self._orders[order[1:]] = order
+        insort(self._alike.setdefault(None, []), order)
+
+    def discard(self, run: RunKey) -> None:
+        order = self._orders.pop(run, None)
+        if order is not None:
+            like = self._likes.pop(run, None)
+            orders = self._alike[like]
+            del orders[bisect_left(orders, order)]
+            if not orders:
+                del self._alike[like]
+
+    def hear(self, run: RunKey, like: Like | None) -> None:
+        """It was told something else: that it cannot grow, like these (None: anything but that)."""
+        order = self._orders.get(run)
+        if order is None or self._likes.get(run) == like:
+            return
+        self.add(order)
+        if like is not None:
+            self.discard(run)
+            self._orders[run], self._likes[run] = order, like
+            insort(self._alike.setdefault(like, []), order)
+
+    def heads(self, after: Order | None) -> list[tuple[Order, Like | None]]:
+        """The first of every kind behind that Run, or at all; the restless are a kind of their own."""
+        found = ((like, self.following(like, after)) for like in self._alike)
+        return [(order, like) for like, order in found if order is not None]
+
+    def following(self, like: Like | None, after: Order | None) -> Order | None:
+        orders = self._alike[like]
+        at = 0 if after is None else bisect_left(orders, after)
+        if at < len(orders) and orders[at] == after:
+            at += 1
+        return orders[at] if at < len(orders) else None

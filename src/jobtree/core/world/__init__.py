@@ -1,0 +1,1 @@
+"""The state that a pass plans on, the events that change it, and its indexes."""

@@ -1,0 +1,26 @@
+"""Hopes: what could bring a promise without a date one (R9).
+
+Nothing known will start such a Run; so it is looked at again when something new is known, and then at once:
+nodes, budgets or a policy came, a running Run will end sooner, or one of its payers got money back, from a
+lease that closed or from a promise that is gone. Each of these is counted where it happens, and whoever has
+looked remembers the counts.
+"""
+
+from typing import TYPE_CHECKING
+
+from jobtree.core.runs.run_state import Hope, RunState
+from jobtree.core.world.payer_candidates import candidates
+
+if TYPE_CHECKING:
+    from jobtree.core.world.world import World
+
+
+def hope_of(world: "World", state: RunState) -> Hope:
+    """The counts of all that could bring the Run a date."""
+    return (world.hopes, sum([one.envelope.gains for one in candidates(world, state)]))
+
+
+def hopeful(world: "World", state: RunState) -> bool:
+    """Whether the Run is promised something without a date, and something new could bring one."""
+    promise = state.promise
+    return promise is not None and promise.at is None and state.hoped != hope_of(world, state)

@@ -1,0 +1,104 @@
+"""The index of promises: who is promised what, and in which order promises hold.
+
+A promise is found where it counts: at the domains whose room it keeps and the envelopes whose money it keeps,
+so that whoever asks there sees it, and in the list of all ranks. What was remembered at those places about
+what is kept for whom is forgotten with every change. Runs that stand on promised slots or money are listed
+too: they go first when the promise is due (R6).
+"""
+
+from bisect import bisect_left, insort
+
+from jobtree.core.accounts.budget_index import Ledger
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.model.promise import Promise, Rank
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.supply.domain import Domain
+from jobtree.core.supply.fleet import Fleet
+
+
+class Promised:
+    def __init__(self, runs: dict[RunKey, RunState], fleet: Fleet, ledger: Ledger) -> None:
+        self._runs = runs
+        self._fleet = fleet
+        self._ledger = ledger
+        self.ranks: list[Rank] = []  # of all promises, in the order in which they hold
+        self.provisional: dict[RunKey, int] = {}  # Runs on promised slots or money, and when they began
+        self._began: list[int] = []  # those instants, in order
+
+    def set(self, state: RunState, promise: Promise | None, *, undo: bool = False) -> None:
+        """Promise something else, or nothing; who else may start changes with it."""
+        if state.promise is not None:
+            self._index(state.promise, present=False)
+        if promise is not None:
+            self._index(promise, present=True)
+            state.reservations = max(state.reservations, promise.number)
+        gone, sign = (promise, -1) if undo else (state.promise, 1)
+        if gone is not None:
+            self._fleet.flavor(state.flavor).gains += sign
+            for key, _ in gone.funding:
+                if key in self._ledger.envelopes:
+                    self._ledger.envelopes[key].give_back(sign)
+        state.promise = promise
+        if state.provisional:
+            self._fleet.forget_around(state.leases.values())  # it stays no longer than until that is due
+
+    def _index(self, promise: Promise, *, present: bool) -> None:
+        domains = self._fleet.flavor(promise.flavor).among(promise.shares)
+        horizons = [one for domain in domains for one in domain.horizons.values()]
+        for horizon in horizons:
+            horizon.forget_promises()
+        for domain in domains:
+            domain.needs = {}
+            if present:
+                domain.promises[promise.run] = promise
+            else:
+                domain.promises.pop(promise.run, None)
+        envelopes = self._ledger.envelopes
+        for envelope in [envelopes[key] for key, _ in promise.funding if key in envelopes]:
+            if present:
+                envelope.keep(promise)
+            else:
+                envelope.keep_no_more(promise.run)
+        for horizon in horizons:
+            horizon.recall_promises()
+        if present:
+            insort(self.ranks, promise.rank)
+        else:
+            del self.ranks[bisect_left(self.ranks, promise.rank)]
+
+    def forget_needs(self, state: RunState) -> None:
+        """The Run was edited: what its promise needs of its domains may be something else."""
+        promise = state.promise
+        for domain in self._fleet.flavor(promise.flavor).among(promise.shares) if promise else ():
+            domain.needs = {}
+
+    def find_again(self, domain: Domain) -> None:
+        """A domain came, perhaps anew: promises may count on it already."""
+        for state in self._runs.values():
+            promise = state.promise
+            if promise and promise.flavor == domain.flavor and domain.name in dict(promise.shares):
+                domain.promises[state.key] = promise
+                domain.needs = {}
+
+    def note_provisional(self, state: RunState) -> bool:
+        """Whether it is provisional now and was not, or was and is not."""
+        since, before = state.provisional_since, self.provisional.get(state.key)
+        if since == before:
+            return False
+        if before is not None:
+            del self._began[bisect_left(self._began, before)]
+            del self.provisional[state.key]
+        if since is not None:
+            self.provisional[state.key] = since
+            insort(self._began, since)
+        return True
+
+    def first_to_yield(self, rank: Rank | None, grain: int = 1) -> int | None:
+        """When the oldest provisional work began that yields to that rank: all younger ones do too (R6).
+
+        With a ``grain``, somewhat younger work instead, the same for many ranks.
+        """
+        if rank is None:
+            return None
+        place = -(-bisect_left(self._began, rank[0]) // grain) * grain
+        return self._began[place] if place < len(self._began) else None

@@ -1,0 +1,1 @@
+"""Converts queues, cohorts and jobs of Kueue."""

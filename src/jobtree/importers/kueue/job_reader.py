@@ -1,0 +1,219 @@
+"""Jobs, JobSets, PyTorchJobs and Workloads, all as the same thing: sets of pods that start together."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from jobtree.api.schema.problems import InputError
+from jobtree.importers.conversion import Converted
+from jobtree.importers.kueue.kueue_kinds import (
+    KUEUE_GROUP,
+    QUEUE_LABEL,
+    ElasticPolicy,
+    Job,
+    JobSet,
+    Metadata,
+    PodSetSpec,
+    PyTorchJob,
+    Replicas,
+    Template,
+    TopologyRequest,
+    Workload,
+)
+from jobtree.importers.kueue.resource_flavors import HOSTNAME
+from jobtree.importers.kueue.template_cleanup import annotations_of
+
+MIN_PARALLELISM: Final = f"{KUEUE_GROUP}/job-min-parallelism"
+DEADLINE: Final = f"{KUEUE_GROUP}/max-exec-time-seconds"
+EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+MASTER: Final = "Master"
+
+
+@dataclass(frozen=True)
+class PodSet:
+    """``least`` and ``most`` pods it can work with; ``together``: how many share an island (0: any)."""
+
+    name: str
+    count: int
+    template: Template
+    least: int | None = None
+    together: int = 0
+    most: int = 0
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Work:
+    kind: str
+    metadata: Metadata
+    queue: str
+    sets: tuple[PodSet, ...]
+    seconds: int = 0
+    restarts: int | None = None
+    rendezvous: bool = False
+
+    @property
+    def where(self) -> str:
+        return f"{self.kind} {self.metadata.namespace}/{self.metadata.name}"
+
+
+def work_of(read: object, islands: dict[str, str], out: Converted) -> Work | None:
+    """What one of the four kinds asks for; None for anything else. Raises InputError."""
+    match read:
+        case Job():
+            return _job(read, islands, out)
+        case JobSet():
+            return _jobset(read, islands, out)
+        case PyTorchJob():
+            return _pytorch(read, islands, out)
+        case Workload():
+            return _workload(read, islands, out)
+    return None
+
+
+def _job(job: Job, islands: dict[str, str], out: Converted) -> Work:
+    spec, where = job.spec, f"Job {job.metadata.namespace}/{job.metadata.name}"
+    pods = spec.parallelism
+    if spec.completions is not None and spec.completions != pods:
+        pods = min(spec.parallelism, spec.completions)
+        if spec.completions > pods:
+            hint = "all pods of a Run work at the same time: submit several Runs for the rest"
+            out.remark(where, f"completions: {spec.completions}, {pods} at a time", hint)
+    if spec.completion_mode == "Indexed":
+        out.remark(
+            where, "JOB_COMPLETION_INDEX", "a pod's number is in NODE_RANK here, the first pod in MASTER_ADDR"
+        )
+    least = _number(job.metadata, MIN_PARALLELISM, where)
+    together = _together(spec.template, pods, islands, where, out)
+    return Work(
+        "Job",
+        job.metadata,
+        job.metadata.labels.get(QUEUE_LABEL, ""),
+        (PodSet("main", pods, spec.template, least, together),),
+        _number(job.metadata, DEADLINE, where) or spec.active_deadline_seconds,
+        spec.backoff_limit,
+    )
+
+
+def _jobset(jobset: JobSet, islands: dict[str, str], out: Converted) -> Work:
+    where = f"JobSet {jobset.metadata.namespace}/{jobset.metadata.name}"
+    sets = []
+    for one in jobset.spec.replicated_jobs:
+        spec = one.template.spec
+        pods = spec.parallelism * one.replicas
+        together = _together(spec.template, pods, islands, where, out)
+        if EXCLUSIVE in {**jobset.metadata.annotations, **annotations_of(spec.template)}:
+            together = spec.parallelism
+        after = tuple(other.name for other in one.depends_on if other.status == "Complete")
+        sets.append(PodSet(one.name, pods, spec.template, together=together, after=after))
+    if jobset.spec.success_policy:
+        out.remark(where, "successPolicy", "a Run is Completed when all of its pods have succeeded")
+    out.remark(
+        where,
+        "host names of a JobSet",
+        "a pod finds the first one in MASTER_ADDR, its own number in NODE_RANK",
+    )
+    queue = jobset.metadata.labels.get(QUEUE_LABEL, "")
+    deadline = _number(jobset.metadata, DEADLINE, where) or 0
+    return Work(
+        "JobSet", jobset.metadata, queue, tuple(sets), deadline, jobset.spec.failure_policy.max_restarts
+    )
+
+
+def _pytorch(job: PyTorchJob, islands: dict[str, str], out: Converted) -> Work:
+    where = f"PyTorchJob {job.metadata.namespace}/{job.metadata.name}"
+    sets, elastic, policy = [], job.spec.elastic_policy, job.spec.run_policy
+    for name, one in sorted(job.spec.pytorch_replica_specs.items(), key=_master_first):
+        together = _together(one.template, one.replicas, islands, where, out)
+        sets += [PodSet(name.lower(), one.replicas, one.template, None, together)] if one.replicas else []
+    if sets and all(one.template == sets[0].template for one in sets):
+        sets = [_joined(sets, elastic)]
+    elif elastic:
+        instead = "master and workers differ, so the Run is a tree, and its stages are fixed"
+        out.remark(where, "elasticPolicy", instead)
+    queue = job.metadata.labels.get(QUEUE_LABEL, "")
+    seconds = _number(job.metadata, DEADLINE, where) or policy.active_deadline_seconds
+    restarts, rendezvous = policy.backoff_limit, elastic is not None
+    return Work("PyTorchJob", job.metadata, queue, tuple(sets), seconds, restarts, rendezvous)
+
+
+def _master_first(item: tuple[str, Replicas]) -> tuple[bool, str]:
+    return item[0] != MASTER, item[0]
+
+
+def _joined(sets: list[PodSet], elastic: ElasticPolicy | None) -> PodSet:
+    """A master and workers that run the same are one gang, whose first pod is the master."""
+    pods = sum(one.count for one in sets)
+    together = pods if sets[0].together else 0
+    if elastic is None:
+        return PodSet("main", pods, sets[0].template, None, together)
+    fixed = pods - sets[-1].count
+    least = min(elastic.min_replicas + fixed, pods)
+    return PodSet("main", pods, sets[0].template, least, together, elastic.max_replicas + fixed)
+
+
+def _workload(workload: Workload, islands: dict[str, str], out: Converted) -> Work:
+    where = f"Workload {workload.metadata.namespace}/{workload.metadata.name}"
+    sets = tuple(_pod_set(one, islands, where, out) for one in workload.spec.pod_sets)
+    priority = workload.spec.priority_class_name or workload.spec.priority_class_ref.name
+    if priority:
+        instead = "there are no priorities: the oldest funded Run goes first"
+        out.remark(where, f"priority class {priority}", instead)
+    if not workload.spec.active:
+        out.remark(where, "active: false", "a Run is planned at once: submit it when it may start")
+    seconds = workload.spec.maximum_execution_time_seconds
+    return Work("Workload", workload.metadata, workload.spec.queue_name, sets, seconds)
+
+
+def _pod_set(one: PodSetSpec, islands: dict[str, str], where: str, out: Converted) -> PodSet:
+    asked = one.topology_request
+    together = _grouped(asked, one.count, islands, where, out) or _together(
+        one.template, one.count, islands, where, out
+    )
+    return PodSet(one.name, one.count, one.template, one.min_count, together)
+
+
+def _together(template: Template, pods: int, islands: dict[str, str], where: str, out: Converted) -> int:
+    """How many pods its annotations want in one island."""
+    found = annotations_of(template)
+    slice_size = found.get(f"{KUEUE_GROUP}/podset-slice-size", "0")
+    asked = TopologyRequest(
+        required=found.get(f"{KUEUE_GROUP}/podset-required-topology", ""),
+        preferred=found.get(f"{KUEUE_GROUP}/podset-preferred-topology", ""),
+        pod_set_slice_required_topology=found.get(f"{KUEUE_GROUP}/podset-slice-required-topology", ""),
+        pod_set_slice_size=int(slice_size[:6]) if slice_size.isascii() and slice_size.isdecimal() else 0,
+    )
+    return _grouped(asked, pods, islands, where, out)
+
+
+def _grouped(asked: TopologyRequest, pods: int, islands: dict[str, str], where: str, out: Converted) -> int:
+    """Whole sets or slices that must be in one island. A mere preference needs no word: gangs are packed."""
+    wanted = [(asked.required, pods), (asked.pod_set_slice_required_topology, asked.pod_set_slice_size)]
+    island = islands.get("fabric.domain", "")
+    for level, size in reversed(wanted):
+        if level == HOSTNAME:
+            out.remark(where, f"required topology {level}", "make it one pod with all the GPUs (gpusPerPod)")
+        elif level and island and level != island:
+            out.remark(
+                where,
+                f"required topology {level}",
+                f"groups are kept in one {island}, the island, or not at all",
+            )
+        elif level and size:
+            return size
+    return 0
+
+
+def _number(metadata: Metadata, key: str, where: str) -> int | None:
+    text = metadata.labels.get(key) or metadata.annotations.get(key)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:  # noqa: PLR2004  enough for seconds
+        raise InputError(where, [f"metadata[{key!r}]: {text!r} must be a whole number"])
+    return int(text)
+
+
+def names_of(works: list[Work]) -> Iterator[tuple[str, str, str]]:
+    """The kind, namespace and name of each: what a Workload's owner may be."""
+    for work in works:
+        yield work.kind, work.metadata.namespace, work.metadata.name

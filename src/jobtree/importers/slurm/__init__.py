@@ -1,0 +1,1 @@
+"""Converts batch scripts, accounts and past jobs of Slurm."""

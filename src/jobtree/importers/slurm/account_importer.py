@@ -1,0 +1,194 @@
+"""Associations (``sacctmgr show assoc -p``) as Budgets.
+
+An account is an owner, and its place in the tree of accounts is its family: ``root``, ``root:physics``,
+``root:physics:ml``, or what the mapping says. GrpTRES is GPUs at once, GrpTRESMins is GPU-hours.
+
+In Slurm the limits of an account hold for all below it; in Jobtree a family adds up. So a parent's envelope
+holds what its children's limits leave of its own. Where they leave nothing, or less, that is said.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from jobtree.api.schema.object_meta import API_VERSION
+from jobtree.api.schema.problems import InputError
+from jobtree.importers.conversion import Body, Converted
+from jobtree.importers.kubernetes_names import flavor_name, short_name, unused
+from jobtree.importers.slurm.parsable_table import Row, gpus_in, read_table
+from jobtree.importers.slurm.site_mapping import SlurmMap
+
+COMMAND: Final = "sacctmgr show assoc -p"
+NEEDED: Final = ("Account",)
+MINUTES: Final = 60
+IGNORED: Final = {
+    "MaxTRES": "a job's own limit: what a Run may hold is its team's envelope",
+    "MaxTRESMins": "a job's own limit: say --time in the script",
+    "GrpJobs": "GPUs are counted, not jobs",
+    "MaxJobs": "GPUs are counted, not jobs",
+    "GrpWall": "say maxDuration in the Run",
+    "MaxWall": "say maxDuration in the Run",
+    "Priority": "there are no priorities",
+}
+
+
+@dataclass
+class Account:
+    """An account of one cluster, with its limits by type of GPU."""
+
+    name: str
+    parent: str
+    cluster: str
+    where: str
+    gpus: dict[str, int] = field(default_factory=dict)
+    minutes: dict[str, int] = field(default_factory=dict)
+    children: list["Account"] = field(default_factory=list)
+
+
+def convert_accounts(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str | None) -> Converted:
+    """A Budget for every account. Raises InputError."""
+    out = Converted()
+    accounts = _accounts(raw, source, out)
+    _refuse_cycles(accounts, source)
+    for account in accounts.values():
+        parent = accounts.get((account.cluster, account.parent))
+        if parent:
+            parent.children.append(account)
+    many = len({account.cluster for account in accounts.values()}) > 1
+    budgets: dict[str, Body] = {}
+    for account in accounts.values():
+        owner = _owner(account, accounts, mapping)
+        budget = budgets.setdefault(owner, _budget(account, owner, budgets))
+        budget["spec"]["envelopes"] += _envelopes(account, mapping, gpu_type, out, many=many)
+    if len(budgets) > 1:
+        hint = "'sharing: none' on an envelope keeps it for its team alone"
+        out.remark(
+            source, "limits of accounts", f"idle GPUs of one account may be used by its relatives: {hint}"
+        )
+    if any(account.minutes for account in accounts.values()):
+        out.remark(
+            source, "GrpTRESMins", "usage so far is not known here and does not decay: set maxGPUHours anew"
+        )
+    out.add(budgets.values(), source)
+    return out
+
+
+def _accounts(raw: bytes, source: str, out: Converted) -> dict[tuple[str, str], Account]:
+    found: dict[tuple[str, str], Account] = {}
+    for where, row in read_table(raw, source, NEEDED, COMMAND):
+        name, cluster = row["Account"], row.get("Cluster", "")
+        if row.get("User"):
+            if row.get("GrpTRES") or row.get("GrpTRESMins"):
+                out.remark(
+                    where,
+                    f"limits of user {row['User']}",
+                    "budgets are of teams: give the user a team of its own",
+                )
+            continue
+        if not name:
+            raise InputError(where, ["Account: is empty"])
+        account = Account(name, row.get("ParentName") or row.get("Par Name", ""), cluster, where)
+        account.gpus, account.minutes = _limits(row, where, "GrpTRES"), _limits(row, where, "GrpTRESMins")
+        found[cluster, name] = account
+        for column, instead in IGNORED.items():
+            if row.get(column):
+                out.remark(source, column, instead)
+        if row.get("Share", row.get("Fairshare", "1")) not in ("", "1", "parent"):
+            out.remark(
+                source, "Share", "there is no fair share: what a team may hold is written in its envelopes"
+            )
+    if not found:
+        raise InputError(source, [f"holds no accounts: it must be what '{COMMAND}' prints"])
+    return found
+
+
+def _limits(row: Row, where: str, column: str) -> dict[str, int]:
+    try:
+        return gpus_in(row.get(column, ""))
+    except ValueError as broken:
+        raise InputError(where, [f"{column}: {broken}"]) from None
+
+
+def _refuse_cycles(accounts: dict[tuple[str, str], Account], source: str) -> None:
+    for account in accounts.values():
+        path = [account.name]
+        at: Account | None = account
+        while at and (at := accounts.get((account.cluster, at.parent))):
+            path.append(at.name)
+            if at is account:
+                raise InputError(source, [f"ParentName: {' → '.join(path)} is a cycle"])
+            if len(path) > len(accounts):
+                break
+
+
+def _owner(account: Account, accounts: dict[tuple[str, str], Account], mapping: SlurmMap) -> str:
+    parts: list[str] = []
+    at: Account | None = account
+    while at and len(parts) <= len(accounts):
+        if at.name in mapping.accounts:
+            return ":".join([mapping.accounts[at.name], *parts])
+        parts.insert(0, short_name(at.name))
+        at = accounts.get((account.cluster, at.parent))
+    return ":".join(parts)
+
+
+def _budget(account: Account, owner: str, budgets: dict[str, Body]) -> Body:
+    taken = {budget["metadata"]["name"] for budget in budgets.values()}
+    metadata = {"name": unused(short_name(account.name), taken)}
+    spec: dict[str, Any] = {"owner": owner, "envelopes": []}
+    return {"apiVersion": API_VERSION, "kind": "Budget", "metadata": metadata, "spec": spec}
+
+
+def _envelopes(
+    account: Account, mapping: SlurmMap, gpu_type: str | None, out: Converted, *, many: bool
+) -> list[Body]:
+    typed = [kind for kind in account.gpus if kind]
+    if typed and "" in account.gpus:
+        instead = "GPUs of all types together are not counted: types are"
+        out.remark(account.where, "gres/gpu beside a type", instead)
+    if account.minutes and not account.gpus:
+        instead = "hours go with GPUs at once: set GrpTRES, or concurrency"
+        out.remark(account.where, f"GrpTRESMins of {account.name}", instead)
+    envelopes = []
+    for kind in typed or [kind for kind in account.gpus if not kind]:
+        flavor = mapping.gpus.get(kind) or (flavor_name(kind) if kind else gpu_type or mapping.gpu_type)
+        if not flavor:
+            raise InputError(account.where, ["GrpTRES: gres/gpu of which kind? Name the flavor: --gpu-type"])
+        rest = _rest(account, kind, out)
+        if rest > 0:
+            envelopes.append(_envelope(account, kind, flavor, rest, many=many))
+    return envelopes
+
+
+def _envelope(account: Account, kind: str, flavor: str, gpus: int, *, many: bool) -> Body:
+    """One of the account's envelopes. Of several clusters each has its own, told apart by the label."""
+    name = short_name(f"{account.cluster}-{flavor}" if many else flavor, "gpus")
+    envelope: Body = {"name": name, "flavor": flavor, "concurrency": gpus}
+    if many:
+        envelope["selector"] = {"cluster": flavor_name(account.cluster)}
+    if kind in account.minutes:
+        given = sum(_given(account, lambda one: one.minutes.get(kind)).values())
+        envelope["maxGPUHours"] = max(account.minutes[kind] - given, 0) // MINUTES
+    return envelope
+
+
+def _rest(account: Account, kind: str, out: Converted) -> int:
+    """What the limits below an account leave of its own."""
+    given = _given(account, lambda one: one.gpus.get(kind))
+    rest = account.gpus[kind] - sum(given.values())
+    if given:
+        sums = " − ".join(map(str, [account.gpus[kind], *given.values()]))
+        left = f"{rest} GPUs are left for {account.name} itself ({sums})"
+        if rest < 0:
+            left = f"those below it may hold {-rest} GPUs more than it ({sums}): lower their envelopes"
+        out.remark(account.where, f"GrpTRES of {account.name}", f"limits of a family add up: {left}")
+    return rest
+
+
+def _given(account: Account, limit: Callable[[Account], int | None]) -> dict[str, int]:
+    """The limits next below an account, by name: a child without one passes the question on."""
+    found: dict[str, int] = {}
+    for child in account.children:
+        own = limit(child)
+        found |= _given(child, limit) if own is None else {child.name: own}
+    return found

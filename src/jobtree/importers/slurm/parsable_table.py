@@ -1,0 +1,40 @@
+"""Tables as Slurm prints them for programs: ``-p``, a header, columns between bars."""
+
+from collections.abc import Iterator
+
+from jobtree.api.schema.problems import InputError
+from jobtree.importers.slurm.script.batch_script import decode
+
+Row = dict[str, str]
+
+
+def read_table(raw: bytes, source: str, needed: tuple[str, ...], command: str) -> Iterator[tuple[str, Row]]:
+    """The rows by the names of their columns, each with where it stood. Raises InputError."""
+    rows = [line for line in enumerate(decode(raw, source).splitlines(), start=1) if line[1].strip()]
+    header = [name.strip() for name in rows[0][1].rstrip("|").split("|")]
+    missing = [name for name in needed if name not in header]
+    if missing:
+        raise InputError(
+            source,
+            [f"has no column {', '.join(missing)}: it must be what '{command}' prints, header included"],
+        )
+    for number, line in rows[1:]:
+        cells = line.split("|")
+        if len(cells) < len(header):
+            raise InputError(
+                f"{source}, line {number}", [f"has {len(cells)} columns, but the header has {len(header)}"]
+            )
+        cells = [cell.strip() for cell in cells]
+        yield f"{source}, line {number}", dict(zip(header, cells, strict=False))
+
+
+def gpus_in(tres: str) -> dict[str, int]:
+    """GPUs in ``cpu=8,gres/gpu=4,gres/gpu:a100=4``, by type (empty: any). Raises ValueError."""
+    found: dict[str, int] = {}
+    for part in tres.split(","):
+        name, _, amount = part.partition("=")
+        if name == "gres/gpu" or name.startswith("gres/gpu:"):
+            if not amount.isascii() or not amount.isdecimal() or len(amount) > 15:  # noqa: PLR2004  enough for anyone
+                raise ValueError(f"{part!r} is no number of GPUs")
+            found[name.removeprefix("gres/gpu").removeprefix(":")] = int(amount)
+    return found

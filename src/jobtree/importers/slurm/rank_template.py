@@ -1,0 +1,211 @@
+"""The pods of a batch script: an image, the prologue, the body, and what is known of the job beforehand."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jobtree.api.schema.problems import InputError
+from jobtree.importers.container_text import escaped
+from jobtree.importers.conversion import Body
+from jobtree.importers.kubernetes_names import short_name
+from jobtree.importers.slurm.prologue import PROLOGUE
+from jobtree.importers.slurm.script.batch_script import Script, Setting
+from jobtree.importers.slurm.script.gpu_request import Shape
+from jobtree.importers.slurm.script.option_values import count, refuse, size
+from jobtree.importers.slurm.script_request import Order
+from jobtree.importers.slurm.site_mapping import SlurmMap
+
+MAX_GRACE_SECONDS: Final = 300  # the policy's maxGrace, unless an administrator has changed it
+SIGNALS: Final = (
+    "HUP", "INT", "QUIT", "ABRT", "USR1", "USR2", "ALRM", "TERM", "CONT", "URG", "WINCH"
+)  # fmt: skip
+NUMBERS: Final = {
+    "1": "HUP",
+    "2": "INT",
+    "3": "QUIT",
+    "6": "ABRT",
+    "10": "USR1",
+    "12": "USR2",
+    "14": "ALRM",
+    "15": "TERM",
+}
+
+
+UNKNOWN_SIZE: Final = "the size of a pod is not known: say --nodes, or set resources in the template"
+VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OPTION_OF: Final = {
+    "SLURM_CPUS_PER_TASK": "cpus-per-task",
+    "SLURM_JOB_PARTITION": "partition",
+    "SLURM_JOB_ACCOUNT": "account",
+    "SLURM_JOB_QOS": "qos",
+    "SLURM_SUBMIT_DIR": "chdir",
+}
+
+
+@dataclass(frozen=True)
+class Signal:
+    """--signal: what is sent before the end, whether to the shell alone, and how long before."""
+
+    name: str
+    shell_only: bool
+    seconds: int
+
+    @property
+    def grace(self) -> int:
+        return min(self.seconds, MAX_GRACE_SECONDS)
+
+
+def signal_of(setting: Setting | None) -> Signal | None:
+    """``B:USR1@120``. Raises InputError."""
+    if setting is None:
+        return None
+    flags, colon, rest = setting.value.upper().rpartition(":")
+    spelled, at, seconds = rest.partition("@")
+    name = NUMBERS.get(spelled, spelled.removeprefix("SIG"))
+    if name not in SIGNALS or (colon and set(flags) - set("BR")):
+        raise refuse(setting, f"must be [B:]SIGNAL[@SECONDS], and SIGNAL one of {', '.join(SIGNALS)}")
+    return Signal(name, "B" in flags, count(setting._replace(value=seconds), least=0) if at else 60)
+
+
+def template_of(order: Order, selector: dict[str, str]) -> Body:
+    """The pod template of a script. Raises InputError."""
+    script = order.script
+    variables = {**_environment(order), **_exported(order)}
+    arguments = (PROLOGUE, _script_name(script), script.body, *script.interpreter)
+    container: dict[str, Any] = {
+        "name": "worker",
+        "image": _image(order),
+        "command": ["/bin/bash", "-c"],
+        "args": [escaped(text) for text in arguments],
+        "env": [{"name": name, "value": escaped(value)} for name, value in variables.items()],
+    }
+    directory = order.setting("chdir") or order.setting("container-workdir")
+    if directory:
+        container["workingDir"] = directory.value
+    requests = _requests(order)
+    if requests:
+        container["resources"] = {"requests": requests}
+        if "memory" in requests:
+            container["resources"]["limits"] = {"memory": requests["memory"]}
+    spec: dict[str, Any] = {"containers": [container]}
+    if selector:
+        spec["nodeSelector"] = dict(sorted(selector.items()))
+    _mount(spec, container, order.mapping)
+    signal = signal_of(order.setting("signal"))
+    if signal:
+        spec["terminationGracePeriodSeconds"] = signal.grace
+    return {"spec": spec}
+
+
+def _image(order: Order) -> str:
+    asked = order.setting("container-image")
+    plugin = asked.value.removeprefix("docker://").replace("#", "/") if asked else None
+    found = order.wishes.image or plugin or order.mapping.image
+    if not found:
+        raise InputError(order.script.source, ["which image runs it? Say --image, or image: in the mapping"])
+    return found
+
+
+def _script_name(script: Script) -> str:
+    return short_name(script.source.partition(",")[0].rpartition("/")[2].removesuffix(".sh")) + ".sh"
+
+
+def _mount(spec: dict[str, Any], container: dict[str, Any], mapping: SlurmMap) -> None:
+    if not mapping.volumes:
+        return
+    container["volumeMounts"] = [
+        {"name": f"volume-{number}", "mountPath": volume.mount_path}
+        for number, volume in enumerate(mapping.volumes)
+    ]
+    spec["volumes"] = [
+        {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": volume.claim}}
+        for number, volume in enumerate(mapping.volumes)
+    ]
+
+
+def _environment(order: Order) -> dict[str, str]:
+    """What Slurm tells a job that is known before it starts."""
+    shape, name = order.shape, order.setting("job-name")
+    known: dict[str, Any] = {
+        "SLURM_JOB_NAME": name.value if name else _script_name(order.script),
+        "SLURM_NTASKS": shape.tasks,
+        "SLURM_NTASKS_PER_NODE": shape.tasks_per_node or _even(shape),
+        "SLURM_GPUS_PER_TASK": shape.per_task,
+        "SLURM_GPUS_PER_NODE": shape.per_node,
+    }
+    for variable, option in OPTION_OF.items():
+        setting = order.setting(option)
+        known[variable] = setting.value if setting else None
+    signal = signal_of(order.setting("signal"))
+    if signal and (signal.name != "TERM" or signal.shell_only):
+        known["SLURM_JOBTREE_SIGNAL"] = f"B:{signal.name}" if signal.shell_only else signal.name
+    return {variable: str(value) for variable, value in known.items() if value is not None}
+
+
+def _even(shape: Shape) -> int | None:
+    if shape.tasks and shape.nodes and shape.tasks % shape.nodes == 0:
+        return shape.tasks // shape.nodes
+    return None
+
+
+def _exported(order: Order) -> dict[str, str]:
+    """The variables that --export names, with their values."""
+    setting = order.setting("export")
+    found: dict[str, str] = {}
+    if setting is None:
+        return found
+    for part in setting.value.split(","):
+        name, equals, value = part.strip().partition("=")
+        known = value if equals else order.wishes.environment.get(name)
+        if name in ("", "NONE"):
+            continue
+        if name in ("ALL", "NIL"):
+            order.note(setting, "the submitting shell's environment stays behind: name the variables", part)
+        elif not VARIABLE.fullmatch(name):
+            raise refuse(setting, f"{name!r} is no name of a variable")
+        elif known is None:
+            order.note(setting, "its value is not known here: write NAME=VALUE", f"--export={name}")
+        else:
+            found[name] = known
+    return found
+
+
+def _requests(order: Order) -> dict[str, str]:
+    """CPU, memory and scratch space of one pod."""
+    found: dict[str, str] = {}
+    cpus = _cpus(order)
+    if cpus:
+        found["cpu"] = str(cpus)
+    for option, factor in (("mem", 1), ("mem-per-cpu", cpus or 1), ("mem-per-gpu", order.shape.per_node)):
+        setting = order.setting(option)
+        if setting is None:
+            continue
+        number, unit = size(setting)
+        if factor is None:
+            order.note(setting, UNKNOWN_SIZE)
+        elif number:
+            found["memory"] = f"{number * factor}{unit}"
+        else:
+            order.note(setting, "all memory of a node: say how much is needed")
+    scratch = order.setting("tmp")
+    if scratch:
+        number, unit = size(scratch)
+        found["ephemeral-storage"] = f"{number}{unit}"
+    return found
+
+
+def _cpus(order: Order) -> int | None:
+    shape, per_gpu, per_task = order.shape, order.setting("cpus-per-gpu"), order.setting("cpus-per-task")
+    if per_gpu and shape.per_node:
+        return count(per_gpu) * shape.per_node
+    if per_gpu:
+        order.note(per_gpu, UNKNOWN_SIZE)
+    if not per_task:
+        return None
+    each, tasks = count(per_task), shape.tasks_per_node
+    if tasks is None and shape.nodes:
+        tasks = -(-(shape.tasks or shape.nodes) // shape.nodes)
+    if tasks is None and shape.tasks not in (None, 1):
+        order.note(per_task, UNKNOWN_SIZE)
+        return None
+    return each * (tasks or 1)

@@ -1,0 +1,1 @@
+"""Reads batch scripts of Slurm."""

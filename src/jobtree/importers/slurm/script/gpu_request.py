@@ -1,0 +1,159 @@
+"""How many GPUs a batch script asks for, in pods of what size, and how many tasks run on them.
+
+Slurm has many ways to say it. All that a script says is brought into three equations,
+
+    GPUs = --gpus = nodes × GPUs a node = tasks × GPUs a task
+
+and they must agree: a script that says two things at once is refused, with the arithmetic. A node of the
+script becomes a pod of the Run. Where the script says nothing about nodes, Jobtree chooses the size of the
+pods.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jobtree.api.schema.problems import InputError
+from jobtree.importers.conversion import Converted
+from jobtree.importers.slurm.script.batch_script import Setting
+from jobtree.importers.slurm.script.option_values import MAX_COUNT, count, node_range, refuse
+
+Settings = Mapping[str, Setting]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """``nodes`` and ``per_node`` are None where Jobtree may choose; ``tasks`` where one runs in each pod."""
+
+    gpus: int = 0
+    least_nodes: int | None = None
+    nodes: int | None = None
+    per_node: int | None = None
+    type: str = ""
+    tasks: int | None = None
+    tasks_per_node: int | None = None
+    per_task: int | None = None
+
+
+@dataclass
+class _Asked:
+    """What single options say, with the options that say it."""
+
+    settings: Settings
+    out: Converted
+    types: dict[str, Setting]
+
+    def number(self, name: str) -> int | None:
+        return count(self.settings[name]) if name in self.settings else None
+
+    def gpus(self, name: str) -> int | None:
+        """The value of a GPU option: ``4``, ``a100:4``, ``a100:2,a100:2``."""
+        setting = self.settings.get(name)
+        if setting is None:
+            return None
+        return sum(self._one(setting, part.split(":")) for part in setting.value.split(",") if part)
+
+    def gres(self) -> int | None:
+        """GPUs among the generic resources of a node; anything else is noted."""
+        setting = self.settings.get("gres")
+        if setting is None or setting.value.lower() in ("", "none"):
+            return None
+        total: int | None = None
+        for part in setting.value.split(","):
+            kind, *rest = part.removeprefix("gres:").removeprefix("gres/").partition("(")[0].split(":")
+            if kind == "gpu":
+                total = (total or 0) + self._one(setting, rest)
+            elif kind:
+                self.out.remark(
+                    setting.where, f"--gres={part}", "only GPUs are shared by Jobtree: it was left out"
+                )
+        return total
+
+    def _one(self, setting: Setting, words: list[str]) -> int:
+        if words and not words[0].isdecimal():
+            self._note_type(setting, words[0])
+            words = words[1:]
+        if len(words) > 1:
+            raise refuse(setting, "must be gpu, gpu:COUNT, gpu:TYPE or gpu:TYPE:COUNT")
+        return count(setting._replace(value=words[0]), least=0) if words else 1
+
+    def _note_type(self, setting: Setting, name: str) -> None:
+        self.types[name] = setting
+        if len(self.types) > 1:
+            names = " and ".join(self.types)
+            raise refuse(setting, f"a Run has one kind of GPU, but {names} are asked for: split the job")
+
+
+def shape_of(settings: Settings, source: str, out: Converted) -> Shape:
+    """What the script asks for. Raises InputError where it contradicts itself."""
+    asked = _Asked(settings, out, {})
+    least, most = node_range(settings["nodes"]) if "nodes" in settings else (None, None)
+    tasks, tasks_per_node = asked.number("ntasks"), asked.number("ntasks-per-node")
+    total, per_task = asked.gpus("gpus"), asked.gpus("gpus-per-task")
+    per_node = _same_per_node(asked.gpus("gpus-per-node"), asked.gres(), source)
+    if most is None and tasks and tasks_per_node:
+        least = most = -(-tasks // tasks_per_node)
+    if per_node is None and per_task and tasks_per_node:
+        per_node = per_task * tasks_per_node
+    if most is None:
+        least = most = _nodes_without_word(total, per_node, per_task)
+        if most == 1 and tasks and tasks > 1 and per_node:
+            out.remark(source, "no --nodes", "one node is assumed: say --nodes if the tasks spread over more")
+    known = Shape(0, least, most, per_node, next(iter(asked.types), ""), tasks, tasks_per_node, per_task)
+    gpus = _agreed(known, total, source)
+    per_node = _size_of_pods(known, gpus, source)
+    tasks = _tasks(known, asked.number("ntasks-per-gpu"), gpus)
+    return Shape(gpus, least, most, per_node if gpus else None, known.type, tasks, tasks_per_node, per_task)
+
+
+def _same_per_node(first: int | None, second: int | None, source: str) -> int | None:
+    if first is not None and second is not None and first != second:
+        raise InputError(source, [f"--gpus-per-node says {first} GPUs a node, but --gres says {second}"])
+    return second if first is None else first
+
+
+def _nodes_without_word(total: int | None, per_node: int | None, per_task: int | None) -> int | None:
+    """Sbatch takes the fewest nodes that do; that is for Jobtree to find out where only the sum is known."""
+    if per_node:
+        return total // per_node if total and total % per_node == 0 else 1
+    return None if total or per_task else 1
+
+
+def _agreed(known: Shape, total: int | None, source: str) -> int:
+    """The GPUs of the job, by every equation that the script gives."""
+    sums: dict[str, int] = {}
+    if total is not None:
+        sums[f"--gpus = {total}"] = total
+    if known.nodes and known.per_node is not None:
+        gpus = known.nodes * known.per_node
+        sums[f"{known.nodes} nodes × {known.per_node} GPUs a node = {gpus}"] = gpus
+    tasks = known.tasks or (known.nodes or 0) * (known.tasks_per_node or 0)
+    if known.per_task is not None and tasks:
+        gpus = tasks * known.per_task
+        sums[f"{tasks} tasks × {known.per_task} GPUs a task = {gpus}"] = gpus
+    elif known.per_task is not None and not sums:
+        sums[f"{known.nodes or 1} tasks × {known.per_task}"] = (known.nodes or 1) * known.per_task
+    if len(set(sums.values())) > 1:
+        raise InputError(source, [f"asks for different numbers of GPUs: {', but '.join(sums)}"])
+    gpus = next(iter(sums.values()), 0)
+    if gpus > MAX_COUNT:
+        raise InputError(source, [f"asks for {gpus} GPUs: {MAX_COUNT} are the most"])
+    return gpus
+
+
+def _size_of_pods(known: Shape, gpus: int, source: str) -> int | None:
+    if known.per_node is not None or not known.nodes:
+        return known.per_node
+    if gpus % known.nodes:
+        rule = f"{gpus} GPUs over {known.nodes} nodes are not as many on each: all pods of a Run are alike"
+        raise InputError(source, [rule])
+    return gpus // known.nodes
+
+
+def _tasks(known: Shape, per_gpu: int | None, gpus: int) -> int | None:
+    if known.tasks is not None:
+        return known.tasks
+    if per_gpu and gpus:
+        return gpus * per_gpu
+    if known.per_task and gpus and not known.tasks_per_node:
+        return gpus // known.per_task
+    return None

@@ -1,0 +1,97 @@
+"""The mapping file: what names of a Slurm site are here.
+
+Partitions, features and GPU types are flavors and node labels; accounts and QOS are owners and funding; job
+numbers are names of Runs. The file is YAML, and every part of it is optional:
+
+    image: registry.example.com/lab/train:1
+    owner: org:lab                       # where no account says otherwise
+    gpus: {a100: A100-80GB}              # --gres=gpu:a100:4
+    partitions:
+      gpu: {gpuType: H100-80GB, gpusPerNode: 8, defaultTime: 1-00:00:00}
+    constraints:
+      nvlink: {nodeSelector: {fabric: nvlink}}
+    accounts: {physics: org:science:physics}
+    qos:
+      scavenger: {allowOpportunistic: true}
+    jobs: {"4711": prepare}              # --dependency=afterok:4711
+    volumes:
+      - {claim: home, mountPath: /home}
+"""
+
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from jobtree.api.documents.document_stream import read_documents
+from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.schema.object_meta import Wire
+from jobtree.api.schema.problems import InputError, Problem
+from jobtree.api.schema.scalars import Count, Flavor, LabelKey, Name, Owner, PositiveCount, ShortName, Word
+from jobtree.importers.slurm.script.option_values import duration_ms
+
+Labels = dict[LabelKey, Word]
+
+
+class Feature(Wire):
+    """What a node feature (--constraint) stands for."""
+
+    gpu_type: Flavor | None = None
+    node_selector: Labels = field(default_factory=dict)
+
+
+class Partition(Wire):
+    """What a partition stands for. The times are written as for --time."""
+
+    gpu_type: Flavor | None = None
+    gpus_per_node: PositiveCount | None = None
+    default_time: str | int | None = None
+    node_selector: Labels = field(default_factory=dict)
+    allow_opportunistic: bool = False
+
+
+class Quality(Wire):
+    """What a QOS stands for: another owner, or other ways to pay."""
+
+    owner: Owner | None = None
+    allow_opportunistic: bool = False
+    allow_borrow: bool = False
+    max_borrow_gpus: Count | None = None
+    sponsors: Annotated[tuple[Owner, ...], Meta(max_length=16)] = ()
+
+
+class Volume(Wire):
+    """A claim that every pod mounts, in place of the site's shared file system."""
+
+    claim: Name
+    mount_path: Annotated[
+        str, Meta(pattern=r"^/[^:]*\Z", max_length=1024, description="a path such as /home")
+    ]
+
+
+class SlurmMap(Wire):
+    image: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    owner: Owner | None = None
+    gpu_type: Flavor | None = None
+    gpus: dict[str, Flavor] = field(default_factory=dict)
+    partitions: dict[str, Partition] = field(default_factory=dict)
+    constraints: dict[str, Feature] = field(default_factory=dict)
+    accounts: dict[str, Owner] = field(default_factory=dict)
+    qos: dict[str, Quality] = field(default_factory=dict)
+    jobs: dict[str, Name] = field(default_factory=dict)
+    volumes: Annotated[tuple[Volume, ...], Meta(max_length=32)] = ()
+    namespace: ShortName | None = None
+
+
+def read_map(source: str, text: bytes) -> SlurmMap:
+    """The mapping of a file. Raises InputError with all that is wrong."""
+    documents = read_documents(text, source)
+    if len(documents) != 1:
+        raise InputError(source, [f"must hold one mapping, but holds {len(documents)} documents"])
+    found = convert(documents[0].body, SlurmMap, source)
+    for name, partition in found.partitions.items():
+        try:
+            duration_ms(str(partition.default_time or 0))
+        except ValueError as broken:
+            problem = Problem(f"partitions[{name!r}].defaultTime", partition.default_time, str(broken))
+            raise InputError(source, [problem]) from None
+    return found

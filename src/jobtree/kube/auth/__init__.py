@@ -1,0 +1,1 @@
+"""Finds the API server and the credentials: kubeconfigs, credential plugins, TLS."""

@@ -1,0 +1,1 @@
+"""Sends requests to an API server: connections, retries, lists."""

@@ -1,0 +1,1 @@
+"""Keeps object stores up to date by list and watch."""

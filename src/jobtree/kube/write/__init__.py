@@ -1,0 +1,1 @@
+"""Writes objects with preconditions, and elects a leader."""

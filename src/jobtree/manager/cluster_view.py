@@ -1,0 +1,159 @@
+"""What the manager sees of the cluster: one store for each kind, and what changed since it last looked.
+
+Planning needs all of ``NEEDED``; the policy may be missing, or not be ours to read: then the defaults hold.
+One that is there and cannot be read leaves the one before in force; where there was none, nothing is planned.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.kinds.budget import Budget
+from jobtree.api.kinds.lease import Lease
+from jobtree.api.kinds.policy import Policy, PolicySpec, build_policy
+from jobtree.api.kinds.reservation import Reservation
+from jobtree.api.kinds.run import Run
+from jobtree.kube.http.api_requests import EVERYTHING, Selector
+from jobtree.kube.http.api_resources import (
+    BUDGETS,
+    CONFIG_MAPS,
+    LEASES,
+    NODES,
+    PODS,
+    RESERVATIONS,
+    RUNS,
+    Resource,
+)
+from jobtree.kube.installation import POLICY_NAME, policy_written
+from jobtree.kube.watch import object_decoder
+from jobtree.kube.watch.object_decoder import LiveNode, LivePod
+from jobtree.kube.watch.object_store import Change, Encoded, Held, Patience, Store, Unreadable
+
+NEEDED = (NODES, PODS, BUDGETS, RUNS, LEASES, RESERVATIONS)
+
+
+class Changes(NamedTuple):
+    """What changed, kind by kind."""
+
+    policy: list[Change[Policy]]
+    nodes: list[Change[LiveNode]]
+    pods: list[Change[LivePod]]
+    budgets: list[Change[Budget]]
+    runs: list[Change[Run]]
+    leases: list[Change[Lease]]
+    reservations: list[Change[Reservation]]
+    unread: frozenset[str] = frozenset()  # UIDs of Runs that are there and cannot be read
+
+
+class View:
+    """``wake`` is called when something may have to be done, ``wake_later`` when pods do as they should."""
+
+    def __init__(
+        self,
+        namespace: str,
+        report: Callable[[str, Unreadable], None],
+        wake: Callable[[], None],
+        wake_later: Callable[[], None] = lambda: None,
+    ) -> None:
+        def told(kind: str) -> Callable[[Unreadable], None]:
+            return lambda unreadable: report(kind, unreadable)
+
+        self.policy = Store(read_policy, told("ConfigMap"), wake)
+        self.nodes = Store(object_decoder.read_live_node, told("Node"), wake)
+        patience = Patience(object_decoder.goes_well, wake_later)
+        self.pods = Store(object_decoder.read_live_pod, told("Pod"), wake, patience=patience)
+        self.budgets = Store(object_decoder.read_budget, told("Budget"), wake, object_decoder.restamp)
+        self.runs = Store(object_decoder.read_run, told("Run"), wake, object_decoder.restamp)
+        self.leases = Store(object_decoder.read_lease, told("Lease"), wake, object_decoder.restamp)
+        self.reservations = Store(
+            object_decoder.read_reservation, told("Reservation"), wake, object_decoder.restamp
+        )
+        self._policy_selector = Selector(namespace, fields=f"metadata.name={POLICY_NAME}")
+
+    def by_resource(self) -> dict[Resource, tuple[Store[Any], Selector]]:
+        return {
+            NODES: (self.nodes, EVERYTHING),
+            PODS: (self.pods, EVERYTHING),
+            BUDGETS: (self.budgets, EVERYTHING),
+            RUNS: (self.runs, EVERYTHING),
+            LEASES: (self.leases, EVERYTHING),
+            RESERVATIONS: (self.reservations, EVERYTHING),
+            CONFIG_MAPS: (self.policy, self._policy_selector),
+        }
+
+    @property
+    def unseen(self) -> list[Resource]:
+        """Kinds that planning needs and that have not been listed yet."""
+        stores = self.by_resource()
+        return [resource for resource in NEEDED if not stores[resource][0].synced]
+
+    @property
+    def unread_policy(self) -> str:
+        """Why the policy that is there cannot be planned by; empty where one was read, or there is none."""
+        return "" if len(self.policy) else next((one.why for one in self.policy.unreadable.values()), "")
+
+    def drain(self) -> Changes:
+        return Changes(
+            self.policy.drain(),
+            self.nodes.drain(),
+            self.pods.drain(),
+            self.budgets.drain(),
+            self.runs.drain(),
+            self.leases.drain(),
+            self.reservations.drain(),
+            self.unread(),
+        )
+
+    def unread(self) -> frozenset[str]:
+        """Runs that were never read and are to stay: what they hold is theirs."""
+        return frozenset(
+            uid
+            for uid, one in self.runs.unreadable.items()
+            if self.runs.get(uid) is None and one.head.metadata.deletion_timestamp is None
+        )
+
+    def everything(self) -> Changes:
+        """All that there is, as if it had just come: what a world is built from anew.
+
+        What has gone is not in it: whoever keeps count of it must have drained the changes before.
+        """
+
+        def came(store: Store[Any]) -> list[Change[Any]]:
+            return [Change(None, held) for held in store]
+
+        return Changes(
+            came(self.policy),
+            came(self.nodes),
+            came(self.pods),
+            came(self.budgets),
+            came(self.runs),
+            came(self.leases),
+            came(self.reservations),
+            self.unread(),
+        )
+
+
+class _ConfigMeta(msgspec.Struct, rename="camel"):
+    uid: str
+    name: str
+    namespace: str
+    resource_version: str
+
+
+class _ConfigMap(msgspec.Struct):
+    metadata: _ConfigMeta
+    data: dict[str, str] = {}
+
+
+_decode_config_map = msgspec.json.Decoder(_ConfigMap).decode
+
+
+def read_policy(encoded: Encoded) -> Held[Policy]:
+    """The policy in a ConfigMap: section 14, as YAML under ``policy.yaml``. Raises InputError."""
+    raw = _decode_config_map(encoded)
+    written, where = policy_written(raw.data, raw.metadata.namespace)
+    policy = build_policy(convert(written, PolicySpec, where), where)
+    metadata = raw.metadata
+    return Held(metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, policy)

@@ -1,0 +1,1 @@
+"""Writes decisions, Events and archives, and creates and deletes pods."""

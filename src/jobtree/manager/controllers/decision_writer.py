@@ -1,0 +1,343 @@
+"""Carrying out a step: every write, in the order that a crash between any two must survive.
+
+Commit points first, one decision after another; then Lease objects, ended before others are made; then what
+only tells. A commit point that is refused ends the step: what was decided builds on something that has
+changed. Only where somebody put a label on a Run, or the like, is it written to that version instead. What
+only tells may fail without harm, and is told again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import Any
+
+import msgspec
+
+from jobtree.api.kinds.run import Ending, Run
+from jobtree.api.schema.object_meta import API_VERSION
+from jobtree.api.validation.object_parser import to_document
+from jobtree.core.model.gpu_lease import Lease, to_wire
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_errors import FORBIDDEN, INVALID, NOT_FOUND, StatusError
+from jobtree.kube.http.api_requests import Seen
+from jobtree.kube.http.api_resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
+from jobtree.kube.installation import FINALIZER
+from jobtree.kube.watch.object_store import Store
+from jobtree.kube.write.object_writer import Writer
+from jobtree.manager.cluster_view import View
+from jobtree.manager.decisions.decision_log import SUBMISSION, is_submission
+from jobtree.manager.decisions.write_set import Batch, Deed, ReservationWrite, RunWrite, Step
+from jobtree.manager.log import Log
+from jobtree.manager.pods.pod_documents import owned
+
+MOST_TRIES = 4  # to write to a Run whose labels others change all the time
+
+
+class RefusedError(Exception):
+    """A decision could not be written: the world is not what it was decided from."""
+
+
+class Carrier:
+    def __init__(self, writer: Writer, view: View, log: Log) -> None:
+        self._writer = writer
+        self._view = view
+        self._log = log
+        self._versions: dict[str, str] = {}  # of Runs, as written in this step
+        self._submitted: set[str] = set()  # Runs whose first status was written in this step
+        self._done: list[Deed] = []
+        self.untold: list[Run] = []  # whose status was not written
+        self.unsaid: set[str] = set()  # Budgets and Reservations whose status was not written
+
+    async def carry_out(self, step: Step) -> None:
+        """The decisions of a step, and their leases. Raises RefusedError where one was refused."""
+        self._versions, self.untold, self.unsaid = {}, [], set()
+        self._submitted = set()
+        try:
+            for batch in step.batches:
+                await self._commit(batch)
+            await together(self._keep_child(child) for child in step.children)
+        except StatusError as refused:
+            raise RefusedError(str(refused)) from refused
+        made = {lease.name for lease in step.leases.opens}
+        ends = step.leases.ends
+        await together(self._end_lease(ending) for ending in ends if ending.lease not in made)
+        await together(self._make_lease(lease) for lease in step.leases.opens)
+        await together(self._end_lease(ending) for ending in ends if ending.lease in made)
+
+    def done(self) -> list[Deed]:
+        """What was decided and written since this was last asked."""
+        done, self._done = self._done, []
+        return done
+
+    # Decisions
+
+    async def _commit(self, batch: Batch) -> None:
+        if batch.unfounded:
+            raise RefusedError("a promise came due before its Reservation could be written: it is made anew")
+        if batch.resolution is not None:
+            await self._write_reservation(batch.resolution)
+            self._done += batch.resolution.deeds
+        await together(self._write_run(write) for write in batch.gives)
+        for write in (*batch.moves, *batch.trees):
+            await self._write_run(write)
+        await together(self._write_run(write) for write in batch.gets)
+
+    async def _write_run(self, write: RunWrite) -> None:
+        """The status of a Run, if it is still what that was decided from."""
+        for tries in range(1, MOST_TRIES + 1):
+            try:
+                await self._write_status(write)
+            except StatusError as refused:
+                run = await self._seen_anew(write)
+                if not refused.is_conflict or run is None or tries == MOST_TRIES:
+                    raise
+                write = msgspec.structs.replace(write, run=run)
+            else:
+                return
+
+    async def _seen_anew(self, write: RunWrite) -> Run | None:
+        """The Run as it is now, if nothing has changed that decides; the next write is to that version."""
+        metadata = write.run.metadata
+        await self._look(RUNS, self._view.runs, metadata.name, metadata.namespace)
+        held = self._view.runs.get(write.uid)
+        if held is None or deciding(held.value) != deciding(write.run):
+            return None
+        self._versions[write.uid] = held.resource_version
+        return held.value
+
+    async def _write_status(self, write: RunWrite) -> None:
+        run = write.run
+        if write.starts and FINALIZER not in run.metadata.finalizers and not run.metadata.deletion_timestamp:
+            await self._keep(run)
+        metadata = {
+            "name": run.metadata.name,
+            "namespace": run.metadata.namespace,
+            "uid": write.uid,
+            "resourceVersion": self._versions.get(write.uid, run.metadata.resource_version),
+        }
+        document = {
+            "apiVersion": API_VERSION,
+            "kind": "Run",
+            "metadata": metadata,
+            "status": plain(write.status),
+        }
+        self._learn_run(write.uid, await self._writer.write(api_requests.replace(RUNS, document, "status")))
+        self._done += write.deeds
+        if is_submission(run) and write.uid not in self._submitted:
+            self._submitted.add(write.uid)
+            self._done.append(SUBMISSION)
+
+    async def _keep(self, run: Run) -> None:
+        """A Run that holds leases is not gone before they are ended."""
+        version = self._versions.get(run.metadata.uid, run.metadata.resource_version)
+        seen = Seen(run.metadata.name, run.metadata.namespace, run.metadata.uid, version)
+        finalizers = [*run.metadata.finalizers, FINALIZER]
+        patch = {"metadata": {"finalizers": finalizers}}
+        self._learn_run(
+            run.metadata.uid, await self._writer.write(api_requests.merge_patch(RUNS, seen, patch))
+        )
+
+    def _learn_run(self, uid: str, answer: bytes) -> None:
+        self._versions[uid] = self._view.runs.learn(answer)
+
+    async def _look(self, resource: Resource, store: Store[Any], name: str, namespace: str = "") -> None:
+        """A write was refused: see what is there now, before deciding again."""
+        try:
+            answer = await self._writer.read(api_requests.get(resource, name, namespace))
+        except StatusError as refused:
+            if refused.code != NOT_FOUND:
+                raise
+            return  # its end is on its way
+        store.learn(answer)
+
+    # Leases
+
+    async def _make_lease(self, lease: Lease) -> None:
+        self._view.leases.learn(await self._writer.create(LEASES, to_document(to_wire(lease))))
+
+    async def _end_lease(self, ending: Ending) -> None:
+        held = self._view.leases.named(ending.lease)
+        if held is None:
+            return  # it will be seen, and ended then
+        seen = Seen(held.name, uid=held.uid)
+        patch = {"status": {"end": ending.end, "closureReason": ending.reason}}
+        try:
+            self._view.leases.learn(
+                await self._writer.write(api_requests.merge_patch(LEASES, seen, patch, "status"))
+            )
+        except StatusError as refused:
+            self._log.say("binder", "a lease could not be ended", lease=ending.lease, why=str(refused))
+            await self._look(LEASES, self._view.leases, ending.lease)
+
+    # What only tells
+
+    async def tell(self, step: Step) -> None:
+        """After the decisions: what others read. ``untold`` and ``unsaid`` are what could not be written."""
+        told: list[Awaitable[None]] = [
+            *(self._harmless("reservation", key[1], self._abandon(*key)) for key in step.abandoned),
+            *(self._harmless("reservation", key[1], self._keep_proof(*key)) for key in step.proofs),
+            *(
+                self._harmless("reservation", write.name, self._write_reservation(write))
+                for write in step.reservations
+            ),
+        ]
+        await together(told)
+        await together(
+            [
+                *(self._tell_run(self._as_written(write)) for write in step.statuses),
+                *(
+                    self._harmless("budget", name, self._write_budget(name, plain(status)))
+                    for name, status in step.budgets
+                ),
+                *(self._harmless("finalizer", run.metadata.name, self._let_go(run)) for run in step.released),
+            ]
+        )
+
+    def _as_written(self, write: RunWrite) -> RunWrite:
+        """A Run does not speak of a Reservation that is not there: its number would be lost for good."""
+        status, before = write.status, write.run.status
+        if status.reservation not in self.unsaid or self._view.reservations.named(
+            status.reservation, write.run.metadata.namespace
+        ):
+            return write
+        self.untold.append(write.run)
+        silent = msgspec.structs.replace(
+            status, reservation=before.reservation, reservations_made=before.reservations_made
+        )
+        return msgspec.structs.replace(write, status=silent)
+
+    async def _tell_run(self, write: RunWrite) -> None:
+        try:
+            await self._write_run(write)
+        except StatusError as refused:
+            self.untold.append(write.run)
+            if not refused.is_conflict and refused.code != NOT_FOUND:
+                self._log.say("binder", "a status was refused", run=title(write.run), why=str(refused))
+
+    async def _harmless(self, what: str, name: str, doing: Awaitable[None]) -> None:
+        """What only tells and was refused is told again."""
+        try:
+            await doing
+        except StatusError as refused:
+            self.unsaid.add(name)
+            if refused.code == FORBIDDEN or not (refused.is_conflict or refused.code == NOT_FOUND):
+                self._log.say("binder", f"a {what} was refused", why=str(refused))
+
+    async def _write_reservation(self, write: ReservationWrite) -> None:
+        namespace, name = write.key
+        held = self._view.reservations.named(name, namespace)
+        kind = {"apiVersion": API_VERSION, "kind": "Reservation"}
+        if held is None:
+            if write.spec is None:
+                return
+            document = {**kind, "metadata": owned(write.run, name), "spec": plain(write.spec)}
+            self._view.reservations.learn(await self._writer.create(RESERVATIONS, document))
+        elif write.spec is not None and held.value.spec != write.spec:
+            seen = Seen(name, namespace, held.uid, held.resource_version)
+            patch = {"spec": {"earliestStart": None, "intendedSlice": None, **plain(write.spec)}}
+            self._view.reservations.learn(
+                await self._writer.write(api_requests.merge_patch(RESERVATIONS, seen, patch))
+            )
+        held = self._view.reservations.named(name, namespace)
+        if held is None or held.value.status == write.status:
+            return
+        metadata = {
+            "name": name,
+            "namespace": namespace,
+            "uid": held.uid,
+            "resourceVersion": held.resource_version,
+        }
+        document = {**kind, "metadata": metadata, "status": plain(write.status)}
+        try:
+            answer = await self._writer.write(api_requests.replace(RESERVATIONS, document, "status"))
+        except StatusError:
+            await self._look(RESERVATIONS, self._view.reservations, name, namespace)
+            raise
+        self._view.reservations.learn(answer)
+
+    async def _keep_child(self, child: Run) -> None:
+        """One Run per stage of a tree, as the tree wants it (J2)."""
+        held = self._view.runs.named(child.metadata.name, child.metadata.namespace)
+        document = to_document(child)
+        try:
+            if held is None:
+                answer = await self._writer.create(RUNS, document)
+            else:
+                seen = Seen(held.name, held.namespace, held.uid, held.resource_version)
+                patch = {"spec": patch_to(plain(held.value.spec), document["spec"])}
+                answer = await self._writer.write(api_requests.merge_patch(RUNS, seen, patch))
+        except StatusError as refused:
+            if refused.code not in (FORBIDDEN, INVALID):
+                raise
+            self._log.say("binder", "a stage was refused", run=title(child), why=str(refused))
+            return
+        self._view.runs.learn(answer)
+
+    async def _abandon(self, namespace: str, name: str) -> None:
+        held = self._view.reservations.named(name, namespace)
+        if held is not None and held.value.status.state != "Pending":
+            await self._writer.delete(RESERVATIONS, Seen(name, namespace, held.uid, held.resource_version))
+
+    async def _keep_proof(self, namespace: str, name: str) -> None:
+        """Losers of a lottery may want to check it when the winner is long gone: nobody owns its record."""
+        held = self._view.reservations.named(name, namespace)
+        if held is not None:
+            seen = Seen(name, namespace, held.uid, held.resource_version)
+            patch = {"metadata": {"ownerReferences": None}}
+            answer = await self._writer.write(api_requests.merge_patch(RESERVATIONS, seen, patch))
+            self._view.reservations.learn(answer)
+
+    async def _write_budget(self, name: str, status: object) -> None:
+        held = self._view.budgets.named(name)
+        if held is None:
+            return
+        metadata = {"name": name, "uid": held.uid, "resourceVersion": held.resource_version}
+        document = {"apiVersion": API_VERSION, "kind": "Budget", "metadata": metadata, "status": status}
+        try:
+            self._view.budgets.learn(
+                await self._writer.write(api_requests.replace(BUDGETS, document, "status"))
+            )
+        except StatusError:
+            await self._look(BUDGETS, self._view.budgets, name)
+            raise
+
+    async def _let_go(self, run: Run) -> None:
+        """All its leases are ended: the Run may go."""
+        held = self._view.runs.get(run.metadata.uid)
+        if held is None or FINALIZER not in held.value.metadata.finalizers:
+            return
+        rest = [name for name in held.value.metadata.finalizers if name != FINALIZER]
+        seen = Seen(held.name, held.namespace, held.uid, held.resource_version)
+        await self._writer.write(api_requests.merge_patch(RUNS, seen, {"metadata": {"finalizers": rest}}))
+
+
+def deciding(run: Run) -> tuple[object, ...]:
+    """What decisions about a Run are made from.
+
+    The generation stands for its spec, and the revision of its status for all that was decided before.
+    """
+    metadata = run.metadata
+    return metadata.generation, metadata.deletion_timestamp, metadata.owner_references, run.status.revision
+
+
+def plain(value: msgspec.Struct) -> Any:  # noqa: ANN401  whatever JSON it is
+    return msgspec.to_builtins(value)
+
+
+def patch_to(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """A merge patch that makes one of the other: what is not wanted any more is removed."""
+    patch: dict[str, Any] = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        both = isinstance(value, dict) and isinstance(old.get(key), dict)
+        patch[key] = patch_to(old[key], value) if both else value
+    return patch
+
+
+def title(run: Run) -> str:
+    return f"{run.metadata.namespace}/{run.metadata.name}"
+
+
+async def together(doings: Iterable[Awaitable[None]]) -> None:
+    """All at once; the first that fails is told when all have ended, so nothing is left half-way unseen."""
+    for outcome in await asyncio.gather(*doings, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome

@@ -1,0 +1,121 @@
+"""Events on Runs, and cordons on nodes: written beside everything else, and never in its way."""
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from hashlib import sha256
+
+from jobtree.api.kubernetes.node import CORDONED
+from jobtree.api.schema.object_meta import API_VERSION
+from jobtree.api.schema.quantities import SECOND, format_time
+from jobtree.kube.http import api_requests
+from jobtree.kube.http.api_errors import FencedError, KubeError, StatusError
+from jobtree.kube.http.api_requests import Seen
+from jobtree.kube.http.api_resources import EVENTS, NODES
+from jobtree.kube.watch.object_decoder import LiveNode
+from jobtree.kube.watch.object_store import Change, Held
+from jobtree.kube.write.object_writer import Writer
+from jobtree.manager.cluster_view import View
+from jobtree.manager.decisions.write_set import Note
+from jobtree.manager.log import Log, told
+
+SOURCE = "jobtree"
+MAX_MESSAGE = 1024
+EVENTS_AT_ONCE = 8  # they are lazy: what they tell of is written first
+MAX_NAME = 200  # of the Run, in the name of its Events; no part of a name ends with a dash, or is empty
+
+
+class Herald:
+    def __init__(self, writer: Writer, view: View, log: Log) -> None:
+        self._writer = writer
+        self._view = view
+        self._log = log
+        self._turns = asyncio.Semaphore(EVENTS_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._complained: set[str] = set()
+
+    def tell(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            self._begin("events", self._post(note))
+
+    def cordon(self, nodes: Iterable[str], now: int) -> None:
+        for name in nodes:
+            self._begin("nodes", self._cordon(name, now))
+
+    def see(self, changes: Iterable[Change[LiveNode]]) -> None:
+        """A node that somebody uncordoned is not cordoned by Jobtree any more."""
+        for change in changes:
+            held = change.after
+            if held is not None and CORDONED in held.value.annotations and not held.value.node.cordoned:
+                self._begin("nodes", self._forget_cordon(held))
+
+    async def settle(self) -> None:
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _post(self, note: Note) -> None:
+        try:
+            async with self._turns:
+                await self._writer.write(api_requests.create(EVENTS, event_document(note)))
+        except StatusError as refused:
+            if not refused.exists_already:
+                raise
+
+    async def _cordon(self, name: str, now: int) -> None:
+        """Nothing new is placed on a node that failed, until somebody heals it (F3)."""
+        held = self._view.nodes.named(name)
+        if held is None or held.value.node.cordoned:
+            return
+        why = f"the node failed by {format_time(now)}"
+        patch = {"metadata": {"annotations": {CORDONED: why}}, "spec": {"unschedulable": True}}
+        answer = await self._writer.write(api_requests.merge_patch(NODES, Seen(name, uid=held.uid), patch))
+        self._view.nodes.learn(answer)
+        self._log.say("binder", "a failed node is cordoned", node=name)
+
+    async def _forget_cordon(self, held: Held[LiveNode]) -> None:
+        patch = {"metadata": {"annotations": {CORDONED: None}}}
+        seen = Seen(held.name, uid=held.uid, resource_version=held.resource_version)
+        self._view.nodes.learn(await self._writer.write(api_requests.merge_patch(NODES, seen, patch)))
+
+    def _begin(self, what: str, doing: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(self._harmless(what, doing))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _harmless(self, what: str, doing: Awaitable[None]) -> None:
+        try:
+            await doing
+        except FencedError:
+            return
+        except KubeError as refused:
+            if isinstance(refused, StatusError) and refused.is_conflict:
+                return  # it has changed meanwhile: what it is now will be seen
+            if str(refused) not in self._complained:
+                self._complained.add(str(refused))
+                self._log.say("binder", f"{what} cannot be written", **told(refused))
+
+
+def event_document(note: Note) -> dict[str, object]:
+    """The same Event for the same thing: telling it again after a crash makes no second one."""
+    metadata = note.run.metadata
+    at = format_time(note.at // SECOND * SECOND)
+    what = "\0".join((metadata.uid, note.reason, str(note.at), note.message))
+    name = f"{metadata.name[:MAX_NAME].rstrip('-.')}.{sha256(what.encode()).hexdigest()[:16]}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": metadata.namespace},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": "Run",
+            "name": metadata.name,
+            "namespace": metadata.namespace,
+            "uid": metadata.uid,
+        },
+        "reason": note.reason,
+        "message": note.message[:MAX_MESSAGE],
+        "type": "Warning" if note.warning else "Normal",
+        "source": {"component": SOURCE},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }

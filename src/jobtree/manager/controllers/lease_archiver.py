@@ -1,0 +1,159 @@
+"""The archivist: closed leases that are old enough leave the cluster, and nothing that they tell is lost.
+
+Between two steps of the loop it takes some of the oldest: writes them to the archive, has the model set them
+aside, and waits until the server itself says that their Budget and their Run carry them. Only then they are
+deleted. It remembers nothing that matters: after a crash at any point the same leases are found again, and
+adding, setting aside and deleting what was added, set aside or deleted before changes nothing. An archive
+that cannot be written stops nobody but the archivist: leases stay, it is told, and tried again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from heapq import heapify, heappop, heappush
+from typing import Any, NamedTuple
+
+from jobtree.api.kinds.lease import Lease
+from jobtree.api.schema.quantities import parse_time
+from jobtree.api.validation.object_parser import to_document
+from jobtree.archive.archive_directory import ArchiveError, Directory
+from jobtree.kube.http.api_errors import FencedError, KubeError
+from jobtree.kube.http.api_requests import Seen
+from jobtree.kube.http.api_resources import LEASES
+from jobtree.kube.watch.object_store import Change, Held
+from jobtree.kube.write.object_writer import Writer
+from jobtree.manager.cluster_view import View
+from jobtree.manager.log import Log
+from jobtree.manager.metrics import Metrics
+from jobtree.manager.planner.planning_model import Model
+
+AT_ONCE = 256  # leases that are archived together
+MOST = 1024  # that leave at a time
+
+SetAside = Callable[[list[Lease]], Awaitable[list[str]]]
+
+
+class Filing(NamedTuple):
+    """Where leases go, and how long to wait when none is old enough or none can be added."""
+
+    archive: Directory
+    every_ms: int = 60_000
+
+
+class Archivist:
+    def __init__(self, filing: Filing, writer: Writer, view: View, log: Log, metrics: Metrics) -> None:
+        self._filing = filing
+        self._writer = writer
+        self._view = view
+        self._log = log
+        self._metrics = metrics
+        self._closed: list[tuple[int, str]] = []  # end and UID
+        self._leaving: dict[str, None] = {}  # UIDs of leases that were set aside
+        self._stuck: list[Held[Lease]] = []  # that nobody can carry yet: looked at after all others
+        self._complained = ""
+        self._rest_until = 0
+
+    def restart(self) -> None:
+        """The model is built anew: all that is old enough is to be set aside again."""
+        self._leaving, self._stuck = {}, []
+        self._closed = [
+            (parse_time(end), held.uid) for held in self._view.leases if (end := held.value.status.end)
+        ]
+        heapify(self._closed)
+
+    def see(self, changes: Iterable[Change[Lease]]) -> None:
+        for change in changes:
+            end = change.after.value.status.end if change.after is not None else None
+            if end is not None and change.after is not None:
+                heappush(self._closed, (parse_time(end), change.after.uid))
+
+    async def work(self, model: Model, set_aside: SetAside, now: int) -> bool:
+        """Whether something was done: then there is more to tell, and perhaps to do."""
+        deleted = await self._delete()
+        if len(self._leaving) >= MOST or now < self._rest_until:
+            return deleted
+        batch = self._pick(now - model.world.policy.lease_retention_ms)
+        if not batch or not await self._add(batch):
+            self._rest_until = now + self._filing.every_ms
+            self._put_back(self._stuck)
+            self._stuck = []
+            return deleted
+        aside = set(await set_aside([held.value for held in batch]))
+        self._leaving |= {held.uid: None for held in batch if held.name in aside}
+        self._stuck += [held for held in batch if held.name not in aside]
+        return True
+
+    # Parts
+
+    def _pick(self, kept_since: int) -> list[Held[Lease]]:
+        """The oldest of those that ended by that instant."""
+        found: dict[str, Held[Lease]] = {}
+        while self._closed and self._closed[0][0] <= kept_since and len(found) < AT_ONCE:
+            held = self._view.leases.get(heappop(self._closed)[1])
+            if held is not None:
+                found[held.uid] = held
+        return list(found.values())
+
+    def _put_back(self, leases: Iterable[Held[Lease]]) -> None:
+        for held in leases:
+            heappush(self._closed, (parse_time(held.value.status.end or ""), held.uid))
+
+    async def _add(self, batch: list[Held[Lease]]) -> bool:
+        try:
+            await asyncio.to_thread(self._filing.archive.add, [document_of(held.value) for held in batch])
+        except ArchiveError as broken:
+            self._complain(str(broken))
+            self._put_back(batch)
+            return False
+        self._complain("")
+        return True
+
+    def _complain(self, why: str) -> None:
+        """Told when it changes, not every time."""
+        self._metrics.set_archive_failing(failing=bool(why))
+        if why and why != self._complained:
+            self._log.say("archive", "closed leases cannot be archived: they stay in the cluster", why=why)
+        elif self._complained and not why:
+            self._log.say("archive", "closed leases can be archived again")
+        self._complained = why
+
+    async def _delete(self) -> bool:
+        """Delete what the server says is carried."""
+        self._leaving = {uid: None for uid in self._leaving if self._view.leases.get(uid) is not None}
+        carried = [
+            held
+            for uid in self._leaving
+            if (held := self._view.leases.get(uid)) is not None and self._is_carried(held.value)
+        ]
+        deleted = await asyncio.gather(*(self._delete_one(held) for held in carried), return_exceptions=True)
+        for outcome in deleted:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return any(deleted)
+
+    async def _delete_one(self, held: Held[Lease]) -> bool:
+        try:
+            await self._writer.delete(LEASES, Seen(held.name, uid=held.uid))
+        except FencedError:
+            raise
+        except KubeError as refused:
+            self._log.say(
+                "archive", "an archived lease could not be deleted", lease=held.name, why=str(refused)
+            )
+            return False
+        self._leaving.pop(held.uid, None)
+        return True
+
+    def _is_carried(self, lease: Lease) -> bool:
+        """Whether its Budget and its Run, as far as they are there, have said so to the server."""
+        name = lease.metadata.name
+        budget = self._view.budgets.named(lease.spec.payer.budget)
+        run = self._view.runs.get(lease.spec.run_ref.uid)
+        carriers = [held.value.status.carried for held in (budget, run) if held is not None]
+        return all(carried is not None and name in carried.leases for carried in carriers)
+
+
+def document_of(lease: Lease) -> dict[str, Any]:
+    """A lease as the archive keeps it: without the version that the server counts."""
+    body = to_document(lease)
+    body["metadata"].pop("resourceVersion", None)
+    return body

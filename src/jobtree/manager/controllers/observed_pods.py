@@ -1,0 +1,165 @@
+"""The pods that are there, by Run and by node, and what they tell of their Run.
+
+The kubelet counts GPUs by node: a pod can start where the pods that are there, those still stopping
+included, leave room for it.
+"""
+
+from collections.abc import Iterable, KeysView
+
+from jobtree.api.kinds.run import Run
+from jobtree.kube.watch.object_decoder import LivePod
+from jobtree.kube.watch.object_store import Change, Held
+from jobtree.manager.decisions.pod_outcomes import Lost, News, Succeeded, Unspared
+from jobtree.manager.decisions.write_set import Company
+from jobtree.manager.pods.pod_names import pod_name
+from jobtree.manager.pods.pod_set import Place
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+# Why a pod failed that did nothing wrong: its node or somebody else ended it.
+EVICTED = frozenset({"Evicted", "Preempting", "NodeShutdown", "Shutdown", "Terminated", "NodeLost"})
+REJECTED = ("OutOf", "UnexpectedAdmissionError", "Node")  # by the kubelet, before it started
+
+PodName = tuple[str, str]  # namespace, name
+
+
+class Roster:
+    def __init__(self) -> None:
+        self._pods: dict[tuple[str, str], dict[str, Held[LivePod]]] = {}  # by namespace and UID of the Run
+        self._places: dict[str, set[str]] = {}  # the namespaces of those, by UID of the Run
+        self._pending: dict[PodName, tuple[str, int]] = {}  # asked for and not seen yet: node, GPUs
+        self._used: dict[str, int] = {}  # GPUs by node
+        self._counted: dict[str, tuple[str, int]] = {}  # by UID of the pod
+        self._seen: dict[str, set[tuple[str, str]]] = {}  # pods and their nodes, by UID of the Run
+        self._told: set[str] = set()  # Runs whose pods told something that nobody has answered yet
+
+    # What is there
+
+    def see(self, changes: Iterable[Change[LivePod]]) -> set[str]:
+        """The UIDs of the Runs whose pods changed, and of none for other pods."""
+        touched: set[str] = set()
+        for change in changes:
+            for held in (change.before, change.after):
+                if held is not None and held.value.run_uid:
+                    touched.add(held.value.run_uid)
+            if change.before is not None and change.after is None:
+                self._forget(change.before)
+            elif change.after is not None:
+                self._remember(change.after)
+        return touched
+
+    def of(self, run: Run) -> dict[str, Held[LivePod]]:
+        """The pods of a Run by name: those of its own namespace, whatever others elsewhere say of theirs."""
+        return self._pods.get((run.metadata.namespace, run.metadata.uid), {})
+
+    @property
+    def runs(self) -> KeysView[str]:
+        """The UIDs of all Runs that have pods; pods in a namespace that is not theirs count as well."""
+        return self._places.keys()
+
+    def _remember(self, held: Held[LivePod]) -> None:
+        live = held.value
+        self.give_up((held.namespace, held.name))
+        self._count(
+            held.uid, None if live.pod.finished or not live.pod.node else (live.pod.node, live.pod.gpus)
+        )
+        if live.run_uid:
+            self._places.setdefault(live.run_uid, set()).add(held.namespace)
+            self._pods.setdefault((held.namespace, live.run_uid), {})[held.name] = held
+
+    def _forget(self, held: Held[LivePod]) -> None:
+        self._count(held.uid, None)
+        key = (held.namespace, held.value.run_uid)
+        pods = self._pods.get(key, {})
+        if held.name in pods and pods[held.name].uid == held.uid:
+            del pods[held.name]
+            if not pods:
+                del self._pods[key]
+                self._leave(*key)
+
+    def _leave(self, namespace: str, uid: str) -> None:
+        self._places[uid].discard(namespace)
+        if not self._places[uid]:
+            del self._places[uid]
+
+    def _count(self, uid: str, use: tuple[str, int] | None) -> None:
+        before = self._counted.pop(uid, None)
+        for one, sign in ((before, -1), (use, 1)):
+            if one is not None and one[1]:
+                self._used[one[0]] = self._used.get(one[0], 0) + sign * one[1]
+        if use is not None:
+            self._counted[uid] = use
+
+    def used(self, node: str) -> int:
+        """GPUs of a node that pods have, or that were asked for with pods not seen yet."""
+        return self._used.get(node, 0)
+
+    def ask_for(self, pod: PodName, node: str, gpus: int) -> None:
+        self._pending[pod] = (node, gpus)
+        self._used[node] = self._used.get(node, 0) + gpus
+
+    def is_asked_for(self, pod: PodName) -> bool:
+        return pod in self._pending
+
+    def give_up(self, pod: PodName) -> None:
+        """The pod has been seen, and is counted as it is; or it could not be made."""
+        asked = self._pending.pop(pod, None)
+        if asked is not None:
+            self._used[asked[0]] -= asked[1]
+
+    # What it tells
+
+    def news(self, uid: str, company: Company, now: int, asked: set[str]) -> list[News]:
+        """What the ranks of a Run tell, until it is answered; ``asked``: pods that Jobtree itself ends."""
+        cast, metadata = company.cast, company.run.metadata
+        if not cast.ranks or uid in self._told:
+            return []
+        pods = self.of(company.run)
+        places = {pod_name(metadata.name, uid, place.part): place for place in cast.places}
+        wanted = {(name, place.node) for name, place in places.items()}
+        now_seen = {
+            (name, node)
+            for name, node in wanted
+            if name in pods and places[name].is_at(pods[name].value.pod.node)
+        }
+        seen = self._seen[uid] = (self._seen.get(uid, set()) | now_seen) & wanted
+        run = (metadata.namespace, metadata.name)
+        lost = [
+            (place, why)
+            for name, place in places.items()
+            if (why := self._why_lost(name, place, pods.get(name), asked, seen)) is not None
+        ]
+        ranks = [name for name, place in places.items() if place.is_rank]
+        done = all(name in pods and pods[name].value.phase == "Succeeded" for name in ranks)
+        news: list[News] = [
+            Lost(run, uid, cast.attempt, now, (place.group, place.group_rank), *why)
+            for place, why in lost
+            if place.is_rank
+        ]
+        if done or news:
+            self._told.add(uid)
+        if done:
+            return [Succeeded(run, uid, cast.attempt, now)]
+        evicted = [place.node for place, (failed, _) in lost if not place.is_rank and not failed]
+        return [*(Unspared(run, uid, node) for node in dict.fromkeys(evicted)), *news]
+
+    def answered(self, *uids: str) -> None:
+        """Something was decided for these Runs, or what their pods told was lost: they may tell again."""
+        self._told.difference_update(uids)
+
+    def _why_lost(
+        self, name: str, place: Place, held: Held[LivePod] | None, asked: set[str], seen: set[tuple[str, str]]
+    ) -> tuple[bool, str] | None:
+        """Whether the pod failed of itself, and what it said; None: it is not lost."""
+        if held is None or not place.is_at(held.value.pod.node):
+            return (False, "its pod was deleted") if (name, place.node) in seen else None
+        live = held.value
+        if live.phase == "Failed":
+            excused = live.reason in EVICTED or live.reason.startswith(REJECTED)
+            return not excused, live.reason or "its pod failed"
+        if live.deleted is not None and live.phase != "Succeeded" and held.uid not in asked:
+            return False, "its pod is being deleted"
+        return None
+
+    def forget_run(self, uid: str) -> None:
+        self._seen.pop(uid, None)
+        self._told.discard(uid)

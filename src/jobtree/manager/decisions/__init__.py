@@ -1,0 +1,1 @@
+"""The write set of one turn, and what pods report."""

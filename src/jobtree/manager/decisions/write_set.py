@@ -1,0 +1,102 @@
+"""A step: everything that one look at the world asks to be written, in the order in which it must be.
+
+A batch is one decision. Its commit points are written first: of a resolution the Reservation, which holds
+all that was decided, then the Runs. Those that give something up come before those that get it, so no slot
+and no money is ever held twice. Lease objects follow, then everything that only tells: statuses, budgets,
+events.
+"""
+
+import msgspec
+
+from jobtree.api.kinds.budget import BudgetStatus
+from jobtree.api.kinds.reservation import ReservationSpec, ReservationStatus
+from jobtree.api.kinds.run import Risk, Run, RunStatus
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.reporting.invariants import Violation
+from jobtree.manager.decisions.lease_objects import Unsettled
+from jobtree.manager.metrics import Measure
+from jobtree.manager.pods.pod_set import Cast
+
+
+class Deed(msgspec.Struct, frozen=True):
+    """What is logged (the part that decided it, and the line) and counted when a decision is written."""
+
+    lines: tuple[tuple[str, dict[str, object]], ...] = ()
+    measures: tuple[Measure, ...] = ()
+
+
+class RunWrite(msgspec.Struct, frozen=True):
+    """The status of a Run, as decided from that version of it."""
+
+    run: Run
+    status: RunStatus
+    starts: bool = False  # it gets leases: its end must wait for theirs
+    deeds: tuple[Deed, ...] = ()
+
+    @property
+    def uid(self) -> str:
+        return self.run.metadata.uid
+
+
+class ReservationWrite(msgspec.Struct, frozen=True):
+    """A Reservation as it must be. ``spec`` is None where only its status changes."""
+
+    run: Run
+    name: str
+    status: ReservationStatus
+    spec: ReservationSpec | None = None
+    deeds: tuple[Deed, ...] = ()
+
+    @property
+    def key(self) -> RunKey:
+        return self.run.metadata.namespace, self.name
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """One decision: its commit points, in order."""
+
+    resolution: ReservationWrite | None = None
+    gives: tuple[RunWrite, ...] = ()  # these only lose leases: at once
+    moves: tuple[RunWrite, ...] = ()  # these lose some and get others: one after another
+    trees: tuple[RunWrite, ...] = ()  # whose stages start together: they hold what was decided for all
+    gets: tuple[RunWrite, ...] = ()  # these only get leases: at once
+    unfounded: bool = False  # a resolution whose Reservation was never written: nobody has had notice of it
+
+
+class Note(msgspec.Struct, frozen=True):
+    """An Event on a Run."""
+
+    run: Run
+    reason: str
+    message: str
+    at: int
+    warning: bool = False
+
+
+class Company(msgspec.Struct, frozen=True):
+    """The pods that a Run must have, and what they are told."""
+
+    run: Run
+    cast: Cast
+    resume_at: int = 0
+    risks: tuple[Risk, ...] = ()
+
+
+class Step(msgspec.Struct, frozen=True):
+    batches: tuple[Batch, ...] = ()
+    leases: Unsettled = Unsettled()
+    reservations: tuple[ReservationWrite, ...] = ()
+    abandoned: tuple[RunKey, ...] = ()  # Reservations that promise nothing, and whose proof nobody needs
+    proofs: tuple[RunKey, ...] = ()  # Reservations that are to outlive their Run
+    statuses: tuple[RunWrite, ...] = ()
+    budgets: tuple[tuple[str, BudgetStatus], ...] = ()
+    notes: tuple[Note, ...] = ()
+    cordons: tuple[str, ...] = ()
+    children: tuple[Run, ...] = ()  # stages of trees that are not there, or not as they must be
+    companies: dict[str, Company] = {}  # by UID of the Run: those that changed
+    released: tuple[Run, ...] = ()  # being deleted, and all their leases are seen to be ended
+    violations: tuple[Violation, ...] = ()
+    deeds: tuple[Deed, ...] = ()  # that no write of a batch commits: promises made, moved and ended
+    measures: tuple[Measure, ...] = ()  # how long it took
+    rounds: tuple[tuple[str, int], ...] = ()  # of the beacon, that coming draws mix in
+    alarm: int | None = None  # when to look again, if nothing happens before

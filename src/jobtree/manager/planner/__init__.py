@@ -1,0 +1,1 @@
+"""Applies cluster changes to the world, plans, and returns a write set."""

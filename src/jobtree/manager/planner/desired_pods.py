@@ -1,0 +1,88 @@
+"""Which pods every Run must have, and whose have changed."""
+
+from collections.abc import Iterable
+
+from jobtree.api.kinds.run import Run
+from jobtree.core.model.actions import Action
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.world.world import World
+from jobtree.kube.watch.object_store import Change
+from jobtree.manager.decisions.write_set import Company
+from jobtree.manager.pods.pod_set import NOBODY, cast_of
+from jobtree.messages.risk_index import Threats
+
+
+class Casting:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._known: dict[str, Company] = {}
+        self._by_run: dict[RunKey, set[str]] = {}  # of those, the UIDs that a name has or had
+        self._touched: set[RunKey] = set()
+        self._changed: set[RunKey] = set()
+        self._spared: set[RunKey] = set()  # Runs with spares
+        self._lending = False
+
+    def touch(self, action: Action) -> None:
+        self._touched.add(action.run)
+        self._lending = self._lending or bool(action.opens or action.closes)
+
+    def touch_all(self) -> None:
+        self._touched.update(self._world.runs)
+
+    def see(self, changes: Iterable[Change[Run]]) -> None:
+        """Runs that changed: one of them may be gone, or another one have its name."""
+        self._changed.update((one.namespace, one.name) for change in changes for one in change if one)
+
+    def refresh(self, runs: dict[str, Run], warned: set[RunKey], threats: Threats) -> dict[str, Company]:
+        """The companies that changed, by UID of their Run; ``warned``: whose threats have."""
+        touched = self._touched | warned
+        states = [self._world.runs[key] for key in touched if key in self._world.runs]
+        self._spared -= touched
+        self._spared |= {state.key for state in states if has_spares(state)}
+        if self._lending:
+            states += [self._world.runs[key] for key in self._spared if key in self._world.runs]
+        present = {state.uid: self._company(state, threats) for state in states}
+        for key in touched | self._changed:
+            for uid in sorted(self._by_run.get(key, ())):
+                known = self._known[uid]
+                if uid not in present and self._left(known):
+                    present[uid] = Company(known.run, NOBODY)
+                elif known.cast == NOBODY and uid not in runs:
+                    self._remember(uid, known, present=False)
+        self._touched, self._changed, self._lending = set(), set(), False
+        changed = {uid: one for uid, one in present.items() if self._known.get(uid) != one}
+        for uid, company in changed.items():
+            self._remember(uid, company, present=company.cast != NOBODY or uid in runs)
+        return changed
+
+    def _remember(self, uid: str, company: Company, *, present: bool) -> None:
+        key = (company.run.metadata.namespace, company.run.metadata.name)
+        uids = self._by_run.setdefault(key, set())
+        if present:
+            self._known[uid] = company
+            uids.add(uid)
+            return
+        self._known.pop(uid, None)
+        uids.discard(uid)
+        if not uids:
+            del self._by_run[key]
+
+    def _left(self, company: Company) -> bool:
+        """Whether its Run is not there any more, or another one has its name."""
+        metadata = company.run.metadata
+        state = self._world.runs.get((metadata.namespace, metadata.name))
+        return company.cast != NOBODY and (state is None or state.uid != metadata.uid)
+
+    def _company(self, state: RunState, threats: Threats) -> Company:
+        warned = threats.warned(state.key)
+        return Company(state.run, cast_of(state, self._lent), state.resume_at, warned.risks if warned else ())
+
+    def _lent(self, node: str, mask: int) -> bool:
+        """Whether unpaid work uses slots of a spare."""
+        known = self._world.fleet.nodes.get(node)
+        return known is not None and bool(known.spare & known.leased & mask)
+
+
+def has_spares(state: RunState) -> bool:
+    return any(lease.role == "Spare" for lease in state.leases.values())

@@ -1,0 +1,299 @@
+"""The model: the world of this cluster, and the steps that follow from it.
+
+Used by one thread at a time, and never by one that talks to the server: it takes in what changed, plans
+until nothing is left to do, and answers with a step. If any of that cannot be written, the model is built
+anew from the cluster and plans again.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from jobtree.api.kinds.lease import Lease as WireLease
+from jobtree.api.kinds.run import Run, RunStatus
+from jobtree.api.schema.quantities import parse_time
+from jobtree.core.model.actions import Action, Plan
+from jobtree.core.model.gpu_lease import RunKey, from_wire
+from jobtree.core.planning.planning_pass import plan
+from jobtree.core.reporting.invariants import Violation, check
+from jobtree.core.reporting.object_status import run_status
+from jobtree.core.runs import carried_usage
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.world.world import World
+from jobtree.manager.cluster_view import Changes
+from jobtree.manager.decisions.decision_log import bereavement, deeds_of
+from jobtree.manager.decisions.lease_objects import LeaseBook
+from jobtree.manager.decisions.pod_outcomes import News
+from jobtree.manager.decisions.write_set import Batch, Deed, Note, RunWrite, Step
+from jobtree.manager.metrics import FORECAST, PLAN, Measure
+from jobtree.manager.planner.cluster_intake import Intake, decision_of, key_of
+from jobtree.manager.planner.desired_pods import Casting
+from jobtree.manager.planner.event_notes import notes_of
+from jobtree.manager.planner.status_updates import Telling
+
+MAX_ROUNDS = 64  # of planning in one step; what is then still to do is done in the next
+CHECK_EVERY_MS = 30_000
+
+
+class Model:
+    def __init__(self, lottery_key: bytes, check_every_ms: int = CHECK_EVERY_MS) -> None:
+        self._key = lottery_key
+        self._check_every_ms = check_every_ms
+        self._checked_at = 0
+        self._build(0)
+
+    def _build(self, now: int) -> None:
+        self.world = World(now=now)
+        self.world.lottery_key = self._key
+        self.book = LeaseBook(self.world)
+        self.intake = Intake(self.world, self.book)
+        self.telling = Telling(self.world, self.intake)
+        self.casting = Casting(self.world)
+        self._deeds: list[Deed] = []  # of this step, that no batch commits
+
+    def load(self, everything: Changes, now: int) -> list[Violation]:
+        """Build the world anew from all there is."""
+        self._build(now)
+        for budget in everything.budgets:
+            if budget.after is not None:
+                self.telling.knows_budget(budget.after.value)
+        violations = self.intake.take_in(everything)
+        self.world.forget_gone(self.book.there)
+        self.book.forget_missing()
+        self._note_cuts()
+        self.casting.touch_all()
+        return violations
+
+    def _note_cuts(self) -> None:
+        """Budgets may have been cut while nobody watched: settle what exceeds them (C10)."""
+        ledger = self.world.ledger
+        ledger.amended.update(ledger.envelopes)
+        for envelope in ledger.envelopes.values():
+            accounts = (envelope.account, envelope.lent, *(cap.account for cap in envelope.caps))
+            if any(account.max_use is not None and account.settled > account.max_use for account in accounts):
+                envelope.amended_at = self.world.now
+
+    def advance(self, changes: Changes, news: Iterable[News], now: int) -> Step:
+        """Take in what happened, and decide all that follows."""
+        self.world.tick(now)
+        began = time.perf_counter()
+        violations = self.intake.take_in(changes)
+        self.casting.see(changes.runs)
+        self._deeds += (bereavement(lease) for lease in self.book.bereft)
+        self.book.bereft.clear()
+        for one in news:
+            one.tell(self.world)
+        batches = self._redo()
+        notes: list[Note] = []
+        cordons: set[str] = set()
+        children: dict[RunKey, Run] = {}
+        acted = bool(batches)
+        for _ in range(MAX_ROUNDS):
+            decided = plan(self.world)
+            notes += notes_of(self.world, self.intake, decided.actions)
+            batches += self._commit(decided)
+            cordons.update(decided.cordons)
+            children.update({key_of(child): child for child in decided.children})
+            if not decided.actions:
+                break
+            acted = True
+        planned = time.perf_counter()
+        told = self.telling.refresh(at_rest=not acted)
+        measures = [Measure(PLAN, value=planned - began)]
+        if told.foretold.told:
+            measures.append(Measure(FORECAST, value=time.perf_counter() - planned))
+        deeds, self._deeds = self._deeds, []
+        threats = self.telling.foretelling.threats
+        return Step(
+            batches=tuple(batches),
+            leases=self.book.unsettled(),
+            reservations=told.foretold.reservations,
+            abandoned=told.foretold.abandoned,
+            proofs=told.foretold.proofs,
+            statuses=told.statuses,
+            budgets=told.budgets,
+            notes=(*notes, *told.notes),
+            cordons=tuple(sorted(cordons)),
+            children=tuple(children.values()),
+            companies=self.casting.refresh(self.intake.runs, told.foretold.warned, threats),
+            released=tuple(run for uid, run in self.intake.leaving.items() if not self.book.closing(uid)),
+            violations=(*violations, *self._check(acted)),
+            deeds=tuple(deeds),
+            measures=tuple(measures),
+            rounds=self.rounds(),
+            alarm=earliest(self.world.alarms.first(), self.telling.retells_at()),
+        )
+
+    # Leases that leave for the archive
+
+    def set_aside(self, leases: Iterable[WireLease]) -> list[str]:
+        """These are in the archive: their Budgets and Runs carry them from now on, and say so.
+
+        The names of those that can be carried; others must wait until their Budget or Run can say so.
+        """
+        aside = []
+        for wire in leases:
+            lease = from_wire(wire)
+            if self._can_tell(lease.uid) and self.world.may_leave(lease):
+                self.world.set_aside(lease, parse_time(wire.status.end or ""))
+                self.telling.touch_budget(lease.payer[0])
+                self.telling.touch(lease.run)
+                aside.append(lease.name)
+        return aside
+
+    def _can_tell(self, uid: str) -> bool:
+        """Whether a Run is gone altogether, or there to have its status written; not while it is deleted."""
+        run = self.intake.runs.get(uid)
+        state = self.world.runs.get(key_of(run)) if run is not None else None
+        return run is None or (state is not None and state.uid == uid and not state.cancelled)
+
+    def is_behind(self, changes: Changes) -> bool:
+        """Whether another manager has set leases aside that this model still counts by themselves."""
+        budgets = [one.after.value for one in changes.budgets if one.before and one.after]
+        runs = [one.after.value for one in changes.runs if one.before and one.after]
+        return any(carried_usage.is_more(self.world.ledger, budget) for budget in budgets) or any(
+            state.uid == run.metadata.uid and carried_usage.is_more_of_run(state, run.status.carried)
+            for run in runs
+            if (state := self.world.runs.get(key_of(run))) is not None
+        )
+
+    def rounds(self) -> tuple[tuple[str, int], ...]:
+        """Of the beacon, that promises are drawn with."""
+        if self.world.policy.beacon is None:
+            return ()
+        promises = [state.promise for state in self.world.runs.values() if state.promise is not None]
+        return tuple(sorted({one.beacon for one in promises if one.beacon is not None}))
+
+    def _check(self, acted: bool) -> list[Violation]:  # noqa: FBT001
+        """The invariants, of a world at rest, now and then."""
+        if not acted or self.world.now < self._checked_at + self._check_every_ms:
+            return []
+        self._checked_at = self.world.now
+        return check(self.world, self.book.replay)
+
+    # Carrying out a plan, as far as the world goes
+
+    def _redo(self) -> list[Batch]:
+        """Decisions that a Reservation holds and the Runs do not say yet: as they were decided."""
+        keys, self.intake.redo = self.intake.redo, []
+        states = [self.world.runs[key] for key in keys if key in self.world.runs]
+        writes = [self._write_of(state) for state in states]
+        gives = tuple(write for write in writes if write.status.allocation is None)
+        gets = tuple(write for write in writes if write.status.allocation is not None)
+        return [Batch(moves=(*gives, *gets))] if writes else []
+
+    def _commit(self, decided: Plan) -> list[Batch]:
+        for key, verdict in decided.verdicts.items():
+            if key in self.world.runs:
+                self.world.runs[key].verdict = verdict
+                self.telling.touch(key)
+        self.world.begin(decided)
+        batches = [self._carry_out(segment) for segment in segments(decided.actions)]
+        self.world.conclude(decided)
+        return [batch for batch in batches if batch != Batch()]
+
+    def _carry_out(self, actions: list[Action]) -> Batch:
+        lost: dict[RunKey, None] = {}
+        gained: dict[RunKey, None] = {}
+        states: dict[RunKey, RunState] = {}
+        deeds = deeds_of(self.world, actions)
+        for action in actions:
+            states[action.run] = self.world.runs[action.run]
+            if action.kind == "Restart":  # no lease changes, yet the next attempt must not be forgotten
+                lost[action.run] = gained[action.run] = None
+            elif action.kind == "Start":  # perhaps without a lease
+                gained[action.run] = None
+            for closing in action.closes:
+                lease = self.world.held[closing.lease].lease
+                self.book.close(lease, closing)
+                self.telling.touch_budget(lease.payer[0])
+                lost[action.run] = None
+            self.world.apply(action)
+            for lease in action.opens:
+                self.book.open(lease)
+                self.telling.touch_budget(lease.payer[0])
+                gained.pop(action.run, None)
+                gained[action.run] = None
+            self.telling.touch(action.run)
+            self.telling.foretelling.note(action)
+            self.casting.touch(action)
+            if self.world.runs.get(action.run) is not states[action.run]:
+                self.intake.leave(states[action.run])
+        writes = {
+            key: self._write_of(states[key])
+            for key in (*lost, *gained)
+            if states[key].uid in self.intake.runs  # else it is gone, and nothing can be written to it
+        }
+        resolution = self.telling.foretelling.resolution(
+            actions, [decision_of(write.run, write.status) for write in writes.values()]
+        )
+        if resolution is not None:
+            done = tuple(deed for found in deeds.values() for deed in found)
+            resolution, deeds = msgspec.structs.replace(resolution, deeds=done), {}
+        trees = self._trees(states, [key for key in gained if key not in lost], writes, deeds)
+        for key in writes.keys() & deeds.keys():
+            writes[key] = msgspec.structs.replace(writes[key], deeds=deeds.pop(key))
+        self._deeds += (deed for found in deeds.values() for deed in found)
+        return Batch(
+            unfounded=resolution is None and any(action.record is not None for action in actions),
+            resolution=resolution,
+            trees=trees,
+            gives=tuple(write for key, write in writes.items() if key not in gained),
+            moves=tuple(writes[key] for key in gained if key in lost and key in writes),
+            gets=tuple(writes[key] for key in gained if key not in lost and key in writes),
+        )
+
+    def _trees(
+        self,
+        states: dict[RunKey, RunState],
+        starting: list[RunKey],
+        writes: dict[RunKey, RunWrite],
+        deeds: dict[RunKey, tuple[Deed, ...]],
+    ) -> tuple[RunWrite, ...]:
+        """The trees of stages that start together: each holds what was decided for all of them (J3)."""
+        together: dict[RunKey, list[RunWrite]] = {}
+        done: dict[RunKey, tuple[Deed, ...]] = {}
+        for key in starting:
+            tree = states[key].parent
+            if tree is not None and len(states[key].gang) > 1:
+                together.setdefault(tree, []).append(writes[key])
+                done[tree] = (*done.get(tree, ()), *deeds.pop(key, ()))
+        found = []
+        for key, stages in together.items():
+            write = self._write_of(self.world.runs[key])
+            decided = tuple(decision_of(one.run, one.status) for one in stages)
+            status = msgspec.structs.replace(write.status, decided=decided)
+            found.append(msgspec.structs.replace(write, status=status, deeds=done[key]))
+        return tuple(found)
+
+    def _write_of(self, state: RunState) -> RunWrite:
+        run = self.intake.runs.get(state.uid, state.run)
+        status = self._status_of(state)
+        self.telling.knows_run(state.uid, status)
+        return RunWrite(run, status, starts=bool(state.leases))
+
+    def _status_of(self, state: RunState) -> RunStatus:
+        closing = self.book.closing(state.uid)
+        known = self.world.runs.get(state.key)
+        if known is state:
+            return run_status(self.world, state, self.telling.warned_of(state), closing)
+        return msgspec.structs.replace(  # it is going: what it held is all that changes
+            state.run.status, allocation=None, closing=closing, revision=state.revision
+        )
+
+
+def earliest(*instants: int | None) -> int | None:
+    return min((at for at in instants if at is not None), default=None)
+
+
+def segments(actions: Sequence[Action]) -> list[list[Action]]:
+    """A plan cut after every resolution: each is a decision of its own, with a commit point of its own."""
+    ends = {
+        action.promise.name: index
+        for index, action in enumerate(actions)
+        if action.record is not None and action.promise is not None
+    }
+    cuts = sorted({index + 1 for index in ends.values()} | {len(actions)})
+    return [list(actions[start:end]) for start, end in pairwise((0, *cuts)) if end > start]

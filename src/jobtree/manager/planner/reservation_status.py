@@ -1,0 +1,370 @@
+"""Foretelling: what Reservations say of promises, how those end, and who is warned.
+
+There may be thousands of promises, and no decision waits for what people read. So only some are told in one
+step. First come those that were made or moved, the soonest due before others: they are written in the step
+that decides them unless many are, and whoever they threaten is warned then (R11). While gangs start and end
+all the time only some a second are told of those that are not due soon. Of those without a date the last in
+line come first: they wait longest, and a Run that starts before anybody was told of its promise needs no
+Reservation any more.
+
+When a Run is expected to start depends on all who wait, and what others foresee changes with every decision.
+That is told when nothing is decided, and while much is, from time to time.
+"""
+
+from collections.abc import Iterator
+from heapq import nsmallest
+from itertools import islice
+
+import msgspec
+
+from jobtree.api.kinds.reservation import Reservation, ReservationSpec, ReservationState, ReservationStatus
+from jobtree.api.kinds.run import Decided
+from jobtree.api.schema.quantities import SECOND, parse_time
+from jobtree.core.accounts.envelope_accounts import FOREVER
+from jobtree.core.model.actions import Action
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.model.promise import Order, Promise
+from jobtree.core.reporting.reservation_codec import promised_together, spec_of, status_of, told_to_wire
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.start_forecast.expected_start import Expectations
+from jobtree.core.world.run_transitions import PHASES, PROMISING
+from jobtree.core.world.world import World
+from jobtree.manager.decisions.write_set import Note, ReservationWrite
+from jobtree.manager.planner.cluster_intake import Intake
+from jobtree.manager.planner.event_notes import notes_about
+from jobtree.messages.record_signature import sign
+from jobtree.messages.reservation_outcomes import ENDS, threatened_by
+from jobtree.messages.risk_index import Threats
+
+BUSY_MS = 2_000  # how often all are told anew while gangs start and end all the time
+CALM_MS = 500  # since the last decision: more may be on the way
+TOLD_AT_REST = 200  # in one step
+TOLD_BESIDE = 25  # in one step, while much is decided
+TOLD_A_SECOND = 20  # on average, meanwhile
+BUSTLE = 64  # gangs that started or ended lately: then much is decided, though nothing was for a moment
+LATELY_MS = 10_000  # after so long each of them counts half
+
+Promised = list[tuple[RunState, Promise]]
+
+
+class Foretold(msgspec.Struct, frozen=True):
+    """What is to be written and said; ``touched`` have a status to be told."""
+
+    reservations: tuple[ReservationWrite, ...]
+    touched: set[RunKey]
+    warned: set[RunKey]  # of these, who was warned, or is not any more
+    told: int = 0  # promises that were looked at
+    notes: tuple[Note, ...] = ()
+    abandoned: tuple[RunKey, ...] = ()
+    proofs: tuple[RunKey, ...] = ()
+
+
+class Bustle:
+    """How many gangs started or ended lately: what that sets going on servers and nodes lasts a while."""
+
+    def __init__(self) -> None:
+        self._count = self._since = 0
+
+    def note(self, now: int) -> None:
+        self._fade(now)
+        self._count += 1
+
+    def ends_at(self, now: int) -> int:
+        """When little of it is left, if nothing more comes."""
+        self._fade(now)
+        halves = (self._count // BUSTLE).bit_length()
+        return self._since + halves * LATELY_MS if halves else now
+
+    def _fade(self, now: int) -> None:
+        halves = (now - self._since) // LATELY_MS
+        self._count >>= min(halves, self._count.bit_length())
+        self._since += halves * LATELY_MS
+
+
+class Foretelling:
+    def __init__(self, world: World, intake: Intake) -> None:
+        self.threats = Threats()
+        self._world = world
+        self._intake = intake
+        self._ended: list[ReservationWrite] = []
+        self._anew: set[RunKey] = set()  # whose promise was made or moved, and is not yet written
+        self._soon: set[RunKey] = set()  # of these, who is due soon, as far as it was noticed
+        self._acted: set[RunKey] = set()  # who something was done to since some were last told
+        self._reserving: dict[RunKey, Action] = {}  # what is to be said of these then, by Run
+        self._round: dict[RunKey, None] = {}  # who is still to be told of those that all are
+        self._unexpected: set[RunKey] = set()  # whose Reservation does not yet say when to expect them
+        self._touched: set[RunKey] = set()
+        self._notes: list[Note] = []
+        self._expectations = Expectations(world)
+        self._expected_at = self._told_at = 0
+        self._acted_at = 0
+        self._bustle = Bustle()
+        self._paced_to = 0  # while much is decided, nothing is told before that
+        self.is_behind = False  # something changed since all were last told
+
+    @property
+    def is_halfway(self) -> bool:
+        """Whether more is to be told than was in the last step."""
+        return bool(self._anew or self._round)
+
+    @property
+    def goes_on_at(self) -> int:
+        """When the rest is told, if nothing happens before: at the pace, or all of it once it is calm."""
+        paced = self._paced_to + max(1, self._together) * SECOND // TOLD_A_SECOND
+        return max(self._world.now, self._acted_at + CALM_MS, min(paced, self._calm_at))
+
+    @property
+    def _calm_at(self) -> int:
+        return max(self._acted_at + CALM_MS, self._bustle.ends_at(self._world.now))
+
+    @property
+    def _together(self) -> int:
+        """How many the pace must allow before one of them is told: few are told together."""
+        return min(TOLD_BESIDE, len(self._anew))
+
+    def is_unwritten(self, state: RunState, name: str) -> bool:
+        """Whether a Reservation is still to be made: nobody speaks of it before."""
+        anew = any(key in self._anew for key in state.gang or (state.key,))
+        return anew and (state.key[0], name) not in self._intake.reservations
+
+    # Promises that end
+
+    def note(self, action: Action) -> None:
+        """A promise was made or moved; or it ended without a record: its Reservation says how."""
+        promise = action.promise
+        self._acted.add(action.run)
+        if action.opens or action.closes:
+            self._bustle.note(self._world.now)
+        if action.kind in PROMISING:
+            self._anew.add(action.run)
+        if action.kind == "Reserve":
+            self._reserving[action.run] = action
+        if PHASES.get(action.kind, "Running") != "Running":
+            self.threats.forget(action.run)
+        if promise is None or action.kind not in ENDS or action.record is not None:
+            return
+        written = self._ending(action, promise)
+        if written is not None:
+            self._ended.append(written)
+
+    def resolution(self, actions: list[Action], decided: list[Decided]) -> ReservationWrite | None:
+        """The commit point of a resolution: its records, and what it decides for every Run concerned."""
+        activations = [action for action in actions if action.record is not None]
+        if not activations or activations[-1].promise is None:
+            return None
+        written = self._ending(activations[-1], activations[-1].promise)
+        if written is None:
+            return None
+        key = self._world.lottery_key
+        records = [msgspec.to_builtins(sign(one.record, key)) for one in activations if one.record]
+        status = msgspec.structs.replace(
+            written.status, lottery=records[0], lotteries=tuple(records[1:]), decided=tuple(decided)
+        )
+        return msgspec.structs.replace(written, status=status)
+
+    def _ending(self, action: Action, promise: Promise) -> ReservationWrite | None:
+        known = self._intake.reservations.get((action.run[0], promise.name))
+        if known is None:
+            return None
+        run = self._intake.runs.get(known.spec.run_ref.uid)
+        status = self._ended_status(known, ENDS[action.kind])
+        return None if run is None else ReservationWrite(run, promise.name, status)
+
+    def _ended_status(self, known: Reservation, state: ReservationState) -> ReservationStatus:
+        told = told_to_wire(self._world, (known.metadata.namespace, known.metadata.name))
+        return msgspec.structs.replace(known.status, state=state, forecast=None, told=told)
+
+    def _outlived(self) -> list[ReservationWrite]:
+        """Reservations whose Run started or ended, and whose end a crash kept from being written."""
+        outlived, self._intake.outlived = self._intake.outlived, {}
+        writes = []
+        for (namespace, name), state in outlived.items():
+            known = self._intake.reservations[namespace, name]
+            run = self._intake.runs.get(known.spec.run_ref.uid)
+            if run is not None:
+                writes.append(ReservationWrite(run, name, self._ended_status(known, state)))
+        return writes
+
+    # What is to be told now
+
+    def refresh(self, *, stirred: bool, at_rest: bool) -> Foretold:
+        self.is_behind = self.is_behind or stirred
+        begins = self.is_behind and not self._round
+        begins = begins and (at_rest or self._world.now >= self._told_at + BUSY_MS)
+        self._touched, self._notes = set(), []
+        if not at_rest:
+            self._acted_at = self._world.now
+        if begins:
+            self._begin_round()
+        ended, self._ended = [*self._outlived(), *self._ended], []
+        writes = self._tell_some(at_rest=at_rest)
+        warned, self.threats.changed = self.threats.changed, set()
+        return Foretold(
+            (*ended, *writes),
+            self._touched | warned,
+            warned,
+            len(self._touched),
+            tuple(self._notes),
+            self._abandoned() if begins else (),
+            self._proofs() if begins else (),
+        )
+
+    def _begin_round(self) -> None:
+        """All are to be told anew, in the order of their promises."""
+        promised = sorted(self._promised(), key=lambda pair: pair[1].rank)
+        self._round = {state.key: None for state, _ in promised}
+        self.threats.keep({(state.key[0], promise.name) for state, promise in promised})
+        self.is_behind, self._told_at = False, self._world.now
+
+    def _tell_some(self, *, at_rest: bool) -> list[ReservationWrite]:
+        calm = self._calm_at <= self._world.now
+        most = TOLD_AT_REST if calm else self._paced()
+        expectations = self._foreseen(at_rest=at_rest) if self._round and most else None
+        due = self._due_anew(most)
+        if expectations is not None:
+            due += islice((key for key in self._round if key not in self._anew), max(0, most - len(due)))
+        promised = [
+            (state, state.promise) for key in due if (state := self._world.runs.get(key)) and state.promise
+        ]
+        writes = self._tell(promised, expectations)
+        for key in due:
+            self._announce(key)
+            self._anew.discard(key)
+            self._round.pop(key, None)
+        if not calm:
+            begun = max(self._paced_to, self._world.now - TOLD_BESIDE * SECOND // TOLD_A_SECOND)
+            self._paced_to = begun + len(due) * SECOND // TOLD_A_SECOND
+        return writes
+
+    def _paced(self) -> int:
+        """How many are told while much is decided: all, if they are few, else as many as the pace allows."""
+        allowed = min(TOLD_BESIDE, (self._world.now - self._paced_to) * TOLD_A_SECOND // SECOND)
+        return allowed if allowed >= self._together else 0
+
+    def _foreseen(self, *, at_rest: bool) -> Expectations | None:
+        """When Runs are expected, as far as that still stands; it is not asked anew at every decision."""
+        stands, now = self._expectations.stands(), self._world.now
+        if not stands and (at_rest or now >= self._expected_at + BUSY_MS):
+            self._expectations, self._expected_at, stands = Expectations(self._world), now, True
+        return self._expectations if stands else None
+
+    def _announce(self, run: RunKey) -> None:
+        """Its Reservation is made."""
+        action, state = self._reserving.pop(run, None), self._world.runs.get(run)
+        if action is not None and state is not None:
+            self._notes += notes_about(self._intake, state, action)
+
+    def _due_anew(self, most: int) -> list[RunKey]:
+        """Promises made or moved, those first that come due first.
+
+        All of Runs that have started already are: what these hold depends on them. With one stage go all that
+        start together with it.
+        """
+        looked_at = self._still_promised(self._anew if most else self._acted & self._anew)
+        self._acted.clear()
+        self._soon |= {one.key for one in looked_at if self._is_due_soon(one)}
+        soon = self._still_promised(self._soon & self._anew)
+        self._soon = {one.key for one in soon}
+        chosen = [one for one in looked_at if one.leases] + nsmallest(TOLD_BESIDE, soon, key=by_date)
+        if most:
+            chosen += nsmallest(most, looked_at, key=by_date)
+        return list(dict.fromkeys(key for state in chosen for key in state.gang or (state.key,)))
+
+    def _is_due_soon(self, state: RunState) -> bool:
+        """Whether those who might have to give way must be told soon, to have all their notice."""
+        soon = self._world.now + 2 * self._world.policy.max_notice_ms
+        return state.promise is not None and state.promise.begins_before(soon)
+
+    def _still_promised(self, runs: set[RunKey]) -> list[RunState]:
+        """Those who are there, and are promised something; of the others there is nothing to tell."""
+        known = self._world.runs
+        gone = {key for key in runs if key not in known or known[key].promise is None}
+        self._anew -= gone
+        for key in gone:
+            self._reserving.pop(key, None)
+        return [known[key] for key in runs - gone]
+
+    def _tell(self, promised: Promised, expectations: Expectations | None) -> list[ReservationWrite]:
+        """Those of these promises whose Reservation does not say it; who is warned is found on the way."""
+        writes: list[ReservationWrite] = []
+        for state, promise in sorted(promised, key=lambda pair: pair[1].rank):
+            self._touched.add(state.key)
+            if promised_together(self._world, state, promise)[0][0] is not state:
+                continue  # one Reservation for all stages that start together
+            writes += self._write(state, promise, expectations)
+            risks = threatened_by(self._world, self._intake.key_of, state, promise)
+            self.threats.renew((state.key[0], promise.name), promise, risks)
+        return writes
+
+    def _write(
+        self, state: RunState, promise: Promise, expectations: Expectations | None
+    ) -> Iterator[ReservationWrite]:
+        spec, status = spec_of(self._world, state, promise), status_of(self._world, state, promise)
+        says, expected = self._says(state, promise, spec, status), None
+        if expectations is None:
+            self._unexpected.add(state.key)
+        elif not says or state.key in self._unexpected:
+            expected = expectations.tell(state)
+            self._unexpected.discard(state.key)
+        if expected is not None:
+            status = status_of(self._world, state, promise, expected)
+        if expected is not None or not says:
+            run = self._intake.runs.get(spec.run_ref.uid, state.run)
+            yield ReservationWrite(run, promise.name, status, spec)
+
+    def _promised(self) -> Promised:
+        if not self._world.ranks:
+            return []
+        return [(state, state.promise) for state in self._world.runs.values() if state.promise]
+
+    def _says(
+        self, state: RunState, promise: Promise, spec: ReservationSpec, status: ReservationStatus
+    ) -> bool:
+        known = self._intake.reservations.get((state.key[0], promise.name))
+        return known is not None and known.spec == spec and unexpecting(known.status) == status
+
+    # Reservations that have served
+
+    def _proofs(self) -> tuple[RunKey, ...]:
+        """Reservations that hold the record of a lottery and would still go with their Run."""
+        known = self._intake.reservations.items()
+        return tuple(
+            key for key, one in known if one.status.lottery is not None and one.metadata.owner_references
+        )
+
+    def _has_served(self, reservation: Reservation) -> bool:
+        """Whether nobody needs its proof any more: its Run is gone, and leases of that time may be, too."""
+        status, at = reservation.status, reservation.spec.earliest_start
+        if status.lottery is None or at is None or reservation.spec.run_ref.uid in self._intake.runs:
+            return False
+        return parse_time(at) + self._world.policy.lease_retention_ms <= self._world.now
+
+    def _abandoned(self) -> tuple[RunKey, ...]:
+        """Reservations that a crash left without a status: they promise nothing, and their name is free.
+
+        And those whose proof has been kept for long enough.
+        """
+        promised = {(state.key[0], promise.name) for state, promise in self._promised()}
+        return tuple(
+            key
+            for key, known in self._intake.reservations.items()
+            if (known.status.state is None and key not in promised) or self._has_served(known)
+        )
+
+
+def by_date(state: RunState) -> tuple[int, int, int, int, Order]:
+    """Those with a date by it; then the others, the last in line first."""
+    promise = state.promise
+    assert promise is not None
+    made, turn, order = promise.rank
+    if promise.at is None:
+        return FOREVER, -made, -turn, -order[0], order
+    return promise.at, made, turn, order[0], order
+
+
+def unexpecting(status: ReservationStatus) -> ReservationStatus:
+    """A status without when its Run is expected, which every minute changes a little."""
+    if status.forecast is None:
+        return status
+    forecast = msgspec.structs.replace(status.forecast, expected_start=None)
+    return msgspec.structs.replace(status, forecast=forecast)

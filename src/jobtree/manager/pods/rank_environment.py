@@ -1,0 +1,68 @@
+"""What a rank is told: who it is, how many they are, where the first of them listens (SPEC section 15).
+
+``PET_*`` are read by torchrun. A Run with ``onResize: Rendezvous`` is told the range of its width and a
+rendezvous point, so that ranks may come and go; any other is told its fixed place.
+"""
+
+from jobtree.api.kinds.run import Run
+from jobtree.api.schema.quantities import SECOND, parse_duration
+from jobtree.manager.pods.pod_names import hostname, service_name
+from jobtree.manager.pods.pod_set import Cast, Place
+
+MASTER_PORT = "29500"
+
+
+def environment(run: Run, cast: Cast, place: Place) -> dict[str, str]:
+    """The variables of one rank."""
+    processes = str(max(1, cast.pod_size))
+    master = master_address(run, cast)
+    told = {
+        "MASTER_ADDR": master,
+        "MASTER_PORT": MASTER_PORT,
+        "WORLD_SIZE": str(cast.ranks * max(1, cast.pod_size)),
+        "NNODES": str(cast.ranks),
+        "NODE_RANK": str(place.rank),
+        "NPROC_PER_NODE": processes,
+        "PET_NPROC_PER_NODE": processes,
+        **torchrun(run, cast, place, master),
+        "JOBTREE_RUN": run.metadata.name,
+        "JOBTREE_GROUP": str(place.group),
+        "JOBTREE_GROUP_RANK": str(place.group_rank),
+        "JOBTREE_ATTEMPT": str(cast.attempt),
+    }
+    if run.spec.runtime.checkpoint:
+        told["JOBTREE_CHECKPOINT_SECONDS"] = str(parse_duration(run.spec.runtime.checkpoint) // SECOND)
+    return told
+
+
+def torchrun(run: Run, cast: Cast, place: Place, master: str) -> dict[str, str]:
+    flexible = run.spec.malleable
+    if run.spec.runtime.on_resize != "Rendezvous" or flexible is None:
+        return {
+            "PET_NNODES": str(cast.ranks),
+            "PET_NODE_RANK": str(place.rank),
+            "PET_MASTER_ADDR": master,
+            "PET_MASTER_PORT": MASTER_PORT,
+        }
+    least, most = (gpus // cast.pod_size for gpus in (flexible.min_total_gpus, flexible.max_total_gpus))
+    return {
+        "PET_NNODES": f"{least}:{most}",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"{master}:{MASTER_PORT}",
+        "PET_RDZV_ID": run.metadata.uid,
+    }
+
+
+def master_address(run: Run, cast: Cast) -> str:
+    """Rank 0, under its hostname; a single pod needs no Service to find itself."""
+    host = hostname(run.metadata.name, cast.first.host)
+    if not needs_service(run, cast):
+        return host
+    return f"{host}.{service_name(run.metadata.name, run.metadata.uid)}.{run.metadata.namespace}.svc"
+
+
+def needs_service(run: Run, cast: Cast) -> bool:
+    """Whether ranks have to find each other, now or after a growth."""
+    flexible = run.spec.malleable
+    widest = flexible.max_total_gpus if flexible else 0
+    return cast.ranks > 1 or widest > cast.pod_size

@@ -1,0 +1,1 @@
+"""The process: control loop, leader election, health, metrics, beacon."""

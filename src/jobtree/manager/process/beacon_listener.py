@@ -1,0 +1,123 @@
+"""Hearing a public beacon: the values that coming draws mix in are fetched as soon as they are published.
+
+The policy says where: ``beacon.url``, with ``{round}`` in it. The answer is JSON as drand gives it:
+``{"round": 7, "randomness": "<hex>"}``. Every round is asked for by itself, beside the loop, from its
+publication until it is heard or nobody waits for it any more. No draw waits for a beacon: what was not heard
+in time is missing from the record, which says so. Only a manager that has just begun to lead first asks for
+what was published before, for as long as one answer may take: else whoever could make it start anew could
+choose to draw without.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+from aiohttp import ClientError, ClientSession, ClientTimeout
+
+from jobtree.api.kinds.policy import Beacon
+from jobtree.api.schema.quantities import SECOND
+from jobtree.core.world.world import World
+from jobtree.manager.log import Log
+
+Round = tuple[str, int]  # the beacon's name, and the round
+ANSWER_SECONDS = 5.0
+RETRY_SECONDS = 1.0
+MOST_AT_ONCE = 16
+MOST_BYTES = 128
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """The value of a round."""
+
+    beacon: str
+    number: int
+    value: str
+
+    def tell(self, world: World) -> None:
+        world.beacon_values[self.beacon, self.number] = self.value
+
+
+class _Answer(msgspec.Struct):
+    randomness: str
+    round: int | None = None
+
+
+class Listener:
+    def __init__(self, log: Log, wake: Callable[[], None], clock: Callable[[], float] = time.time) -> None:
+        self._log = log
+        self._wake = wake
+        self._clock = clock
+        self._tasks: dict[Round, asyncio.Task[None]] = {}
+        self._heard: dict[Round, Heard] = {}
+        self._news: list[Heard] = []
+        self._complained: set[str] = set()
+
+    def listen(self, beacon: Beacon | None, rounds: Iterable[Round]) -> None:
+        """From now on these are waited for, the earliest first; others are not any more."""
+        named = [one for one in sorted(rounds) if beacon is not None and beacon.url and one[0] == beacon.name]
+        wanted = set(named[:MOST_AT_ONCE])
+        for one in self._tasks.keys() - wanted:
+            self._tasks.pop(one).cancel()
+        self._heard = {one: heard for one, heard in self._heard.items() if one in wanted}
+        for one in wanted - self._tasks.keys() - self._heard.keys():
+            assert beacon is not None
+            self._tasks[one] = asyncio.ensure_future(self._hear(beacon, one))
+
+    async def catch_up(self, beacon: Beacon | None, rounds: Iterable[Round]) -> None:
+        """Listen, and wait a moment for what is published already."""
+        self.listen(beacon, rounds)
+        published = [
+            task
+            for (_, number), task in self._tasks.items()
+            if beacon is not None and beacon.published_at(number) <= self._clock() * SECOND
+        ]
+        if published:
+            await asyncio.wait(published, timeout=ANSWER_SECONDS)
+
+    def news(self) -> list[Heard]:
+        news, self._news = self._news, []
+        return news
+
+    def restart(self) -> None:
+        """The world is built anew: what was heard is told again."""
+        self._news = list(self._heard.values())
+
+    def stop(self) -> None:
+        self.listen(None, ())
+
+    async def _hear(self, beacon: Beacon, wanted: Round) -> None:
+        number = wanted[1]
+        await asyncio.sleep(max(0.0, beacon.published_at(number) / SECOND - self._clock()))
+        while True:
+            try:
+                value = await fetch(beacon.url.replace("{round}", str(number)), number)
+                break
+            except (ClientError, TimeoutError, ValueError, msgspec.MsgspecError) as broken:
+                self._complain(beacon.name, broken)
+            await asyncio.sleep(RETRY_SECONDS)
+        heard = self._heard[wanted] = Heard(beacon.name, number, value)
+        self._news.append(heard)
+        del self._tasks[wanted]
+        self._wake()
+
+    def _complain(self, name: str, broken: Exception) -> None:
+        why = str(broken) or type(broken).__name__
+        if why not in self._complained:
+            self._complained.add(why)
+            self._log.say("resolver", "a value of the beacon cannot be fetched yet", beacon=name, why=why)
+
+
+async def fetch(url: str, number: int) -> str:
+    """The value of a round, in hex. Raises ClientError, TimeoutError, ValueError, MsgspecError."""
+    async with (
+        ClientSession(timeout=ClientTimeout(total=ANSWER_SECONDS), trust_env=True) as session,
+        session.get(url, raise_for_status=True) as response,
+    ):
+        answer = msgspec.json.decode(await response.read(), type=_Answer)
+    if answer.round not in (None, number):
+        raise ValueError(f"asked for round {number}, it answers with round {answer.round}")
+    value = bytes.fromhex(answer.randomness)
+    if not 0 < len(value) <= MOST_BYTES:
+        raise ValueError(f"a value must have 1 to {MOST_BYTES} bytes, not {len(value)}")
+    return value.hex()

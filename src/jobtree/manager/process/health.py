@@ -1,0 +1,100 @@
+"""Whether this process lives, and whether it can be relied upon.
+
+It is alive while its loop turns. It is ready when it has seen all that planning needs, its news is not old,
+and, if it leads, its last step could be written. A standby that follows the cluster is ready to take over.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from jobtree.kube.installation import WEBHOOK_SECRET
+from jobtree.kube.watch.reflector import Watch
+from jobtree.manager.cluster_view import NEEDED, View
+from jobtree.manager.metrics import CERTIFICATE, SILENCE, UNREADABLE, Metrics
+from jobtree.manager.process.archive_endpoint import ArchivePages
+from jobtree.manager.webhook.webhook_service import Webhook
+
+STALE_SECONDS = 90.0
+STUCK_SECONDS = 60.0
+NO_POLICY = "the policy cannot be read, and nothing is decided until it is mended"
+
+
+class Health:
+    def __init__(self, view: View, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+        self.metrics = metrics
+        self.watches: list[Watch] = []
+        self.webhook: Webhook | None = None
+        self.archive: ArchivePages | None = None
+        self.leads: Callable[[], bool] = lambda: False
+        self._scraping = asyncio.Lock()  # one at a time: planning needs threads too
+        self.trouble = ""  # why the last step was not written
+        self._view = view
+        self._clock = clock
+        self._turned_at = clock()
+
+    def turned(self) -> None:
+        """The loop is about to wait for something to happen, or has begun to."""
+        self._turned_at = self._clock()
+
+    def illness(self) -> list[str]:
+        """Why this process is not alive; empty if it is."""
+        stuck = self._clock() - self._turned_at
+        return [f"the loop has not turned for {stuck:.0f} s"] if stuck > STUCK_SECONDS else []
+
+    def unreadiness(self) -> list[str]:
+        """Everything that keeps this process from being ready."""
+        found = [f"{resource.plural} have not been seen yet" for resource in self._view.unseen]
+        if self._view.unread_policy:
+            found.append(f"{NO_POLICY}: {self._view.unread_policy}")
+        for watch in self.watches:
+            if watch.resource not in NEEDED:
+                continue
+            if watch.trouble is not None:
+                found.append(f"{watch.resource.plural}: {watch.trouble}")
+            elif watch.silent_seconds() > STALE_SECONDS:
+                found.append(f"{watch.resource.plural}: silent for {watch.silent_seconds():.0f} s")
+        if self.webhook is not None:
+            found += self.webhook.unreadiness()
+        return [*found, self.trouble] if self.trouble else found
+
+    async def serve(self, address: str) -> web.AppRunner:
+        app = web.Application()
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics)
+        if self.archive is not None:
+            self.archive.add_to(app)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        host, _, port = address.rpartition(":")
+        await web.TCPSite(runner, host or None, int(port)).start()
+        return runner
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return answer(self.illness())
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        return answer([*self.illness(), *self.unreadiness()])
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        for watch in self.watches:
+            self.metrics.set_to(SILENCE, watch.silent_seconds(), watch.resource.plural)
+        for resource, found in self._view.by_resource().items():
+            self.metrics.set_to(UNREADABLE, len(found[0].unreadable), resource.plural)
+        left = self.webhook.certificate_seconds() if self.webhook is not None else None
+        if left is not None:
+            self.metrics.set_to(CERTIFICATE, left, WEBHOOK_SECRET)
+        async with self._scraping:
+            page = await asyncio.to_thread(self.metrics.page, leads=self.leads())
+        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def answer(problems: Iterable[str]) -> web.Response:
+    found = list(problems)
+    if not found:
+        return web.Response(text="ok\n")
+    return web.Response(status=503, text="".join(f"{problem}\n" for problem in found))

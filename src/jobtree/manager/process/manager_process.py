@@ -1,0 +1,239 @@
+"""The process: finds its cluster, follows it, stands for election, and leads if elected.
+
+What is missing at the start (the four kinds, a permission) is told once, by name, and waited for. A process
+that has lost the election ends: another one begins anew from what the cluster says.
+"""
+
+import asyncio
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from jobtree.archive.archive_directory import Directory
+from jobtree.kube.auth.cluster_access import Access, find_access
+from jobtree.kube.http.api_errors import FORBIDDEN, NOT_FOUND, FencedError, KubeError, StatusError
+from jobtree.kube.http.api_resources import CONFIG_MAPS
+from jobtree.kube.http.async_client import AsyncClient
+from jobtree.kube.http.async_transport import PooledTransport
+from jobtree.kube.watch.object_store import Unreadable
+from jobtree.kube.watch.reflector import Watch
+from jobtree.kube.watch.watch_protocol import Follow
+from jobtree.kube.write.leader_election import Leader, News, Post, leader_client
+from jobtree.kube.write.object_writer import Writer
+from jobtree.kube.write.write_gate import Gate
+from jobtree.manager.cluster_view import View
+from jobtree.manager.controllers.lease_archiver import Archivist, Filing
+from jobtree.manager.log import Log, told
+from jobtree.manager.metrics import Metrics
+from jobtree.manager.planner.planning_model import Model
+from jobtree.manager.process.archive_endpoint import ArchivePages
+from jobtree.manager.process.control_loop import Loop
+from jobtree.manager.process.health import Health
+from jobtree.manager.process.lottery_secret import BrokenKeyError, lottery_key
+from jobtree.manager.settings import Settings
+from jobtree.manager.webhook.webhook_service import Webhook
+
+LOOK_SECONDS = 0.1
+RETRY_SECONDS = 5.0
+FINISH_SECONDS = 10.0
+LULL_SECONDS = 0.25  # while pods come up as they should: a thousand of them are looked at together
+LOST = 1
+
+
+class Process:
+    def __init__(self, settings: Settings, log: Log) -> None:
+        self._settings = settings
+        self._log = log
+        self._access: Access = find_access(settings.context, settings.kubeconfig)
+        self._wake = asyncio.Event()
+        self._lull: asyncio.TimerHandle | None = None
+        self._elected = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._code = 0
+        self._loop: Loop | None = None
+        self._archive = Directory(settings.archive) if settings.archive else None
+        self._webhook: Webhook | None = None
+        self._complained: dict[str, str] = {}
+
+    async def run(self) -> int:
+        """Until a signal comes or the election is lost; the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._ending.set)
+        transport = PooledTransport(self._access, self._settings.request_seconds)
+        view = View(self._settings.namespace, self._report, self._woken, self._woken_later)
+        health = self._health(view)
+        server = await health.serve(self._settings.health_address) if self._settings.health_address else None
+        leader = Leader(leader_client(self._access), self._post(), self._hear(loop))
+        gate = Gate(leader.may_write, self._after_write)
+        health.leads = leader.may_write
+        watching = [asyncio.ensure_future(watch.run()) for watch in self._watches(transport, view, health)]
+        watching.append(asyncio.ensure_future(self._look_after(health.watches)))
+        if self._settings.webhook_address:
+            self._webhook = health.webhook = Webhook(self._settings, transport, view, self._log)
+            watching.append(asyncio.ensure_future(self._webhook.run()))
+        leading = asyncio.ensure_future(self._lead(transport, view, health, gate))
+        leader.start()
+        ending = asyncio.ensure_future(self._ending.wait())
+        await asyncio.wait((leading, ending), return_when=asyncio.FIRST_COMPLETED)
+        if leading.done():
+            self._code = LOST
+        elif self._code != LOST:
+            await self._bring_to_an_end(leading)
+        gate.close()
+        if self._loop is not None:
+            self._loop.stop()  # a task that is about to wake up may miss that it was cancelled
+        if self._code == LOST:
+            self._explain(leading.exception() if leading.done() else None)
+        for task in (leading, ending, *watching):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+        await asyncio.to_thread(leader.stop)
+        if self._webhook is not None:
+            await self._webhook.stop()
+        if server is not None:
+            await server.cleanup()
+        await transport.close()
+        return self._code
+
+    def _explain(self, broken: BaseException | None) -> None:
+        if broken is None or isinstance(broken, FencedError):
+            why = str(broken or "its lease was not renewed in time")
+            self._log.say("leader", "this process does not lead any more", why=why)
+        else:
+            trace = "".join(traceback.format_exception(broken))
+            self._log.say(
+                "manager", "this is a bug in Jobtree: please report it", why=repr(broken), trace=trace
+            )
+
+    async def _bring_to_an_end(self, leading: "asyncio.Future[None]") -> None:
+        """What was begun is finished, if that does not take too long; the next manager does the rest."""
+        if self._loop is not None:
+            self._loop.stop()
+            await asyncio.wait((leading,), timeout=FINISH_SECONDS)
+
+    # Leading
+
+    async def _lead(self, transport: PooledTransport, view: View, health: Health, gate: Gate) -> None:
+        await self._await_view(view, health)
+        while not self._elected.is_set():
+            health.turned()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._elected.wait(), RETRY_SECONDS)
+        self._log.say("leader", "this process leads", identity=self._settings.identity)
+        writer = Writer(transport, gate)
+        if self._webhook is not None:
+            self._webhook.lead(writer)
+        key = await self._key(transport, writer, health)
+        model = Model(key, self._settings.check_seconds * 1000)
+        loop = Loop(model, view, writer, health, self._log)
+        if self._archive is not None:
+            filing = Filing(self._archive, self._settings.archive_seconds * 1000)
+            loop.archivist = Archivist(filing, writer, view, self._log, health.metrics)
+        self._loop, self._wake = loop, loop.woken
+        await loop.run()
+
+    async def _await_view(self, view: View, health: Health) -> None:
+        """Until all that planning needs is listed, and the policy; what stands in the way is told once."""
+        while view.unseen or lacks_policy(view, health.watches):
+            health.turned()
+            for watch in health.watches:
+                self._complain(watch)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look_after(self, watches: list[Watch]) -> None:
+        """What is to be mended by an administrator is told whenever it happens, not at the start alone."""
+        while True:
+            await asyncio.sleep(RETRY_SECONDS)
+            for watch in watches:
+                trouble = watch.trouble
+                if isinstance(trouble, StatusError) and trouble.code in (NOT_FOUND, FORBIDDEN):
+                    self._complain(watch)
+
+    def _complain(self, watch: Watch) -> None:
+        trouble, plural = watch.trouble, watch.resource.plural
+        said = str(trouble) if trouble is not None else ""
+        if not said or self._complained.get(plural) == said:
+            return
+        self._complained[plural] = said
+        if isinstance(trouble, StatusError) and trouble.code == NOT_FOUND:
+            said = f"the cluster does not know {plural}: apply config/crd; waiting for it"
+        elif isinstance(trouble, StatusError) and trouble.code == FORBIDDEN:
+            self._log.say(
+                "manager", f"no permission to list and watch {plural}", resource=plural, **told(trouble)
+            )
+            return
+        self._log.say("manager", said, resource=plural)
+
+    async def _key(self, transport: PooledTransport, writer: Writer, health: Health) -> bytes:
+        while True:
+            health.turned()
+            try:
+                return await lottery_key(AsyncClient(transport), writer, self._settings.namespace)
+            except FencedError:
+                raise
+            except (KubeError, BrokenKeyError) as refused:
+                health.trouble = f"no lottery key: {refused}"
+                self._log.say("manager", "there is no lottery key: waiting for one", why=str(refused))
+            await asyncio.sleep(RETRY_SECONDS)
+
+    # Parts
+
+    def _health(self, view: View) -> Health:
+        health = Health(view, Metrics())
+        if self._archive is not None:
+            health.archive = ArchivePages(self._archive, lambda: self._loop is not None)
+        return health
+
+    def _watches(self, transport: PooledTransport, view: View, health: Health) -> list[Watch]:
+        health.watches = [
+            Watch(
+                transport,
+                Follow(resource, store, selector),
+                silence_seconds=self._settings.silence_seconds,
+            )
+            for resource, (store, selector) in view.by_resource().items()
+        ]
+        return health.watches
+
+    def _post(self) -> Post:
+        return Post(self._settings.namespace, self._settings.election, self._settings.identity)
+
+    def _hear(self, loop: asyncio.AbstractEventLoop) -> Callable[[News], None]:
+        def heard(news: News) -> None:
+            event = self._elected if news == "elected" else self._ending
+            if news == "lost":
+                self._code = LOST
+            loop.call_soon_threadsafe(event.set)
+
+        return heard
+
+    def _woken(self) -> None:
+        self._wake.set()
+
+    def _woken_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._lull is None or self._lull.when() <= loop.time():
+            self._lull = loop.call_later(LULL_SECONDS, self._woken)
+
+    def _report(self, kind: str, unreadable: Unreadable) -> None:
+        said = f"a {kind} cannot be read and is left out"
+        self._log.say("manager", said, name=unreadable.title, why=unreadable.why)
+
+    def _after_write(self, count: int) -> None:
+        if self._settings.stop_after_writes and count >= self._settings.stop_after_writes:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lacks_policy(view: View, watches: Iterable[Watch]) -> bool:
+    """Whether the policy may still come, or must be mended first: what was decided by another stays decided.
+
+    Where it is not ours to read, the defaults hold.
+    """
+    watched = next(one for one in watches if one.resource is CONFIG_MAPS)
+    if isinstance(watched.trouble, StatusError) and watched.trouble.code == FORBIDDEN:
+        return False
+    return not view.policy.synced or bool(view.unread_policy)

@@ -1,0 +1,35 @@
+"""The signature below the record of a lottery.
+
+The nonces of lotteries are derived from the cluster's lottery key; records are signed with an Ed25519 key
+derived from it in another way.
+"""
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jobtree.core.lottery.resolution_record import Record, payload
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+KEY_BYTES = 32
+
+
+def signing_key(key: bytes) -> "Ed25519PrivateKey":
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415  slow to load, rarely needed
+        Ed25519PrivateKey,
+    )
+
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"jobtree signing key" + key).digest())
+
+
+def public_key(key: bytes) -> str:
+    return signing_key(key).public_key().public_bytes_raw().hex()
+
+
+def sign(record: Record, key: bytes) -> Record:
+    """The same record with the signature of its bytes."""
+    signature = signing_key(key).sign(payload(record))
+    return msgspec.structs.replace(record, signature=signature.hex(), public_key=public_key(key))

@@ -1,0 +1,34 @@
+"""What a Run was told before: by this planner, before its cluster was saved, or by that of a live cluster."""
+
+import re
+
+from jobtree.core.model.reasons import SENTENCES, Reason, Verdict, Why
+from jobtree.core.runs.run_state import FINISHED, RunState
+from jobtree.core.runs.run_verdict import verdict_on
+
+
+def verdict_told(state: RunState) -> Verdict | None:
+    """The verdict on a Run that runs or is finished; one that waits is told again by the next plan."""
+    if state.phase == "Running":
+        return verdict_on(state, None)
+    status = state.run.status
+    if state.phase in FINISHED and status.reason in list(Reason):
+        return Verdict(state.phase, (heard(Reason(status.reason), status.message),))
+    return None
+
+
+def verdict_written(state: RunState) -> Verdict:
+    """The verdict as another planner wrote it into the status, reason by reason."""
+    parts = re.split(f"; (?=(?:{'|'.join(Reason)}): )", state.run.status.message)
+    whys = [heard(Reason(name), part) for part in parts if (name := part.partition(": ")[0]) in list(Reason)]
+    return Verdict(state.phase, tuple(whys))
+
+
+def heard(reason: Reason, message: str) -> Why:
+    """The reason with its figures, read out of its own sentence."""
+    pattern = re.escape(f"{reason}: {SENTENCES[reason]}")
+    for name in ("where", "have", "need"):
+        pattern = pattern.replace(re.escape(f"{{{name}}}"), f"(?P<{name}>.*)")
+    found = re.search(rf"{pattern}\Z", message, re.DOTALL)  # a tree first counts its stages
+    said = found.groupdict() if found else {}
+    return Why(reason, said.get("where", ""), int(said.get("have") or 0), int(said.get("need") or 0))

@@ -1,0 +1,35 @@
+"""What is said of promises: how a Reservation ends, and who might have to go for one."""
+
+from collections.abc import Callable, Iterator
+
+from jobtree.api.kinds.reservation import ReservationState
+from jobtree.api.kinds.run import Risk
+from jobtree.api.schema.quantities import format_milli, format_time
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.model.promise import Promise
+from jobtree.core.reporting.reservation_codec import outcome_of
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.world.world import World
+
+ENDS: dict[str, ReservationState] = {
+    "Activate": "Activated",
+    "Settle": "Activated",
+    "Supersede": "Superseded",
+    "Withdraw": "Cancelled",
+}
+
+
+def threatened_by(
+    world: World, key_of: Callable[[str], RunKey], state: RunState, promise: Promise
+) -> Iterator[tuple[RunKey, Risk]]:
+    """Who might have to go for a promise, with what probability, and all stages that would go with it.
+
+    ``key_of`` names a Run by its UID.
+    """
+    if promise.at is None:
+        return
+    at = format_time(promise.at)
+    for uid, odds in sorted(outcome_of(world, state, promise).odds.items()):
+        risk = Risk(reservation=promise.name, at=at, kill_probability=format_milli(odds))
+        for other in world.kin.members(world.runs[key_of(uid)]):
+            yield other.key, risk

@@ -1,1 +1,0 @@
-"""Schedulers that people use today, for comparison only: each decides which waiting job starts where."""

@@ -1,0 +1,1 @@
+"""Replays job traces in virtual time, under Jobtree and other schedulers."""

@@ -1,0 +1,202 @@
+"""Where a trace is replayed, and with whose money: nodes and budgets of a state file, or made up by flags.
+
+Of a state file the nodes, budgets, policy and clock count; what runs there does not: a replay begins empty.
+Nodes that are cordoned, failed or not ready are left out. Jobs of a trace tolerate every taint.
+Made-up teams are siblings below ``org``, so they share what is idle, as the queues of a cohort do. Their
+budgets are what is asked for, in GPUs or per cent of the fleet; teams that nobody speaks of share the rest
+in proportion to the GPU-hours they want, and have one GPU at least.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from jobtree.api.documents.document_stream import read_documents
+from jobtree.api.kinds.budget import Budget, BudgetSpec, Envelope
+from jobtree.api.kinds.policy import Policy, is_sim_document, parse_clock, parse_policy
+from jobtree.api.kubernetes.node import Domain, Node, read_node
+from jobtree.api.schema.object_meta import ObjectMeta
+from jobtree.api.schema.problems import InputError, Problem
+from jobtree.api.schema.quantities import parse_time
+from jobtree.api.validation.object_parser import parse_object
+from jobtree.simulation.inputs.csv_table import LONGEST
+from jobtree.simulation.inputs.job_trace import Trace
+
+FLAVOR = "GPU"
+PARENT = "org"
+EPOCH = parse_time("2026-01-05T00:00:00Z")
+MOST_NODES = 100_000
+MOST_GPUS_PER_NODE = 64
+
+
+class Ground(msgspec.Struct, frozen=True):
+    nodes: tuple[Node, ...]
+    budgets: tuple[Budget, ...] = ()
+    policy: Policy = Policy()
+    epoch: int = EPOCH
+    left_out: tuple[str, ...] = ()  # nodes of the state file that can carry nothing as they are
+
+    @property
+    def gpus(self) -> int:
+        return sum(node.gpus for node in self.nodes)
+
+
+def made_up(count: int, gpus_per_node: int, domains: int) -> Ground:
+    """So many nodes alike, in domains of one size. Raises InputError."""
+    bounds = (("--nodes", count, MOST_NODES), ("--gpus-per-node", gpus_per_node, MOST_GPUS_PER_NODE))
+    for option, value, most in (*bounds, ("--domains", domains, count)):
+        if not 1 <= value <= most:
+            raise InputError("fleet", [Problem(option, value, f"must be between 1 and {most}")])
+    return Ground(
+        tuple(made_up_node(number, number * domains // count, gpus_per_node) for number in range(count))
+    )
+
+
+def made_up_node(number: int, domain: int, gpus: int) -> Node:
+    fabric = f"nv-{domain:03d}"
+    return Node(
+        name=f"node-{number:05d}",
+        uid=f"node-{number:05d}",
+        labels={"fabric.domain": fabric, "gpu.flavor": FLAVOR},
+        flavor=FLAVOR,
+        domain=Domain("", "", fabric),
+        gpus=gpus,
+        gpu_resource="nvidia.com/gpu",
+        cpu_milli=None,
+        memory_bytes=None,
+        max_pods=110,
+        taints=(),
+        cordoned=False,
+        ready=True,
+        not_ready_since_ms=None,
+        failed=False,
+    )
+
+
+def of_state_file(path: str, flavor: str | None) -> Ground:
+    """The nodes and budgets of a state file. Raises InputError."""
+    nodes: list[Node] = []
+    budgets: list[Budget] = []
+    ground = Ground(())
+    for document in read_documents(Path(path).read_text(encoding="utf-8"), path):
+        body, kind = document.body, document.body.get("kind")
+        if is_sim_document(body):
+            if kind == "Clock":
+                ground = msgspec.structs.replace(ground, epoch=parse_clock(body, document.where))
+            else:
+                ground = msgspec.structs.replace(ground, policy=parse_policy(body, document.where))
+        elif kind == "Node":
+            nodes.append(read_node(body, document.where))
+        elif kind == "Budget":
+            parsed = parse_object(body, document.where)
+            budgets += [parsed] if isinstance(parsed, Budget) else []
+    chosen = of_flavor([node for node in nodes if node.gpus], flavor, path)
+    usable = [node for node in chosen if node.ready and not node.cordoned and not node.failed]
+    if not usable:
+        raise InputError(path, ["every node with GPUs is cordoned, failed or not ready"])
+    return msgspec.structs.replace(
+        ground,
+        nodes=tuple(msgspec.structs.replace(node, taints=()) for node in usable),
+        budgets=tuple(budgets),
+        left_out=tuple(node.name for node in chosen if node not in usable),
+    )
+
+
+def of_flavor(nodes: list[Node], flavor: str | None, where: str) -> list[Node]:
+    """The nodes of the one flavor that is replayed."""
+    flavors = sorted({node.flavor for node in nodes})
+    if not flavors:
+        raise InputError(where, ["there is no node with GPUs to replay on"])
+    if flavor is None and len(flavors) > 1:
+        raise InputError(where, [f"nodes have GPUs of {', '.join(flavors)}: choose one with --flavor"])
+    if flavor is not None and flavor not in flavors:
+        raise InputError(where, [Problem("--flavor", flavor, f"the fleet has {', '.join(flavors)}")])
+    return [node for node in nodes if node.flavor == (flavor or flavors[0])]
+
+
+# Teams and their budgets
+
+
+def owners_in(budgets: Iterable[Budget], teams: Iterable[str], where: str) -> tuple[str, ...]:
+    """The owner that each team of a trace means: an owner, a budget's name, or the end of an owner's path."""
+    known: dict[str, set[str]] = {}
+    for budget in budgets:
+        owner = budget.spec.owner
+        for name in (owner, budget.metadata.name, owner.rpartition(":")[2]):
+            known.setdefault(name, set()).add(owner)
+    found, wrong = [], []
+    for team in teams:
+        meant = {team} if team in known.get(team, ()) else known.get(team, set())
+        if len(meant) == 1:
+            found.append(next(iter(meant)))
+        else:
+            rule = f"could be {' or '.join(sorted(meant))}" if meant else "no budget is theirs"
+            wrong.append(
+                Problem("user_or_team", team, f"{rule}; there are {', '.join(sorted(known)) or 'none'}")
+            )
+    if wrong:
+        raise InputError(where, wrong)
+    return tuple(found)
+
+
+def made_up_budgets(
+    trace: Trace, gpus: int, asked: Mapping[str, str], oversubscribed: float = 1.0
+) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
+    """Budgets for the teams of a trace, and their owners. Raises InputError."""
+    if unknown := sorted(set(asked) - set(trace.teams)):
+        rule = f"the trace has {', '.join(sorted(trace.teams))}"
+        raise InputError("budgets", [Problem("--budget", team, rule) for team in unknown])
+    granted = {team: share_of(text, gpus) for team, text in asked.items()}
+    demand = [0] * len(trace.teams)
+    for team, job_gpus, duration in zip(trace.team, trace.gpus, trace.duration, strict=True):
+        demand[team] += job_gpus * duration
+    rest = max(0, int(gpus * oversubscribed) - sum(granted.values()))
+    granted |= in_proportion(
+        {team: demand[at] for at, team in enumerate(trace.teams) if team not in granted}, rest
+    )
+    names = names_for(trace.teams)
+    budgets = [made_up_budget(PARENT, PARENT, 0)]
+    for at, name in enumerate(trace.teams):
+        budgets.append(made_up_budget(names[at], f"{PARENT}:{names[at]}", granted[name]))
+    return tuple(budgets), tuple(f"{PARENT}:{name}" for name in names)
+
+
+def in_proportion(demand: Mapping[str, int], gpus: int) -> dict[str, int]:
+    """So many GPUs in proportion to demand, one at least; those left over go where most was cut off."""
+    total = max(1, sum(demand.values()))
+    small = {team: 1 for team, wanted in demand.items() if gpus * wanted < total}
+    rest, total = gpus - len(small), total - sum(demand[team] for team in small)
+    parts = {team: divmod(rest * wanted, total) for team, wanted in demand.items() if team not in small}
+    left = max(0, rest - sum(whole for whole, _ in parts.values()))
+    most_cut = sorted(parts, key=lambda team: (-parts[team][1], team))[:left]
+    return small | {team: max(1, whole + (team in most_cut)) for team, (whole, _) in parts.items()}
+
+
+def made_up_budget(name: str, owner: str, gpus: int) -> Budget:
+    envelopes = (Envelope(name="main", flavor=FLAVOR, concurrency=gpus),) if gpus else ()
+    return Budget(metadata=ObjectMeta(name=name, uid=name), spec=BudgetSpec(owner=owner, envelopes=envelopes))
+
+
+def share_of(text: str, gpus: int) -> int:
+    """``128`` GPUs, or ``30%`` of the fleet."""
+    number = text.removesuffix("%")
+    share = int(number) if number.isdecimal() and len(number) <= LONGEST else 0
+    if text.endswith("%"):
+        share = share * gpus // 100
+    if share < 1:
+        raise InputError(
+            "budgets", [Problem("--budget", text, "must be GPUs such as 128, or 30% of the fleet")]
+        )
+    return share
+
+
+def names_for(teams: Iterable[str]) -> list[str]:
+    """Names that owners and budgets may have, as like the teams' own as can be."""
+    names: list[str] = []
+    for team in teams:
+        name = re.sub(r"[^a-z0-9]+", "-", team.lower()).strip("-")[:40].strip("-") or "team"
+        unique = name if name not in names and name != PARENT else f"{name}-{len(names)}"
+        names.append(unique)
+    return names

@@ -1,0 +1,78 @@
+"""What if: the same trace with another budget or more nodes.
+
+``budget NAME concurrency=256`` (or ``budget NAME/ENVELOPE …``) sets what a budget gives at once;
+``nodes +16`` adds nodes like the last one, ``nodes -4`` takes the last ones away. Jobs that ask for more GPUs
+than are left then are skipped, as rows of the trace are that never fitted.
+"""
+
+import re
+
+import msgspec
+
+from jobtree.api.kinds.budget import Budget
+from jobtree.api.kubernetes.node import Node
+from jobtree.api.schema.problems import InputError, Problem
+from jobtree.api.schema.scalars import MAX_GPUS
+from jobtree.api.validation.budget_rules import budget_problems
+from jobtree.simulation.inputs.job_trace import fitting
+from jobtree.simulation.inputs.replay_cluster import MOST_NODES
+from jobtree.simulation.inputs.replay_setup import Scene
+
+FORM = "budget NAME concurrency=GPUs, budget NAME/ENVELOPE concurrency=GPUs, nodes +N or nodes -N"
+BUDGET = re.compile(r"budget (?P<name>[^\s/]+)(?:/(?P<envelope>\S+))? concurrency=(?P<gpus>[0-9]{1,18})")
+NODES = re.compile(r"nodes (?P<change>[+-][0-9]{1,18})")
+
+
+def changed(scene: Scene, text: str) -> Scene:
+    """The scene with that one thing changed. Raises InputError."""
+    words = " ".join(text.split())
+    if match := BUDGET.fullmatch(words):
+        return with_budget(scene, match["name"], match["envelope"], int(match["gpus"]))
+    if match := NODES.fullmatch(words):
+        return with_nodes(scene, int(match["change"]))
+    raise InputError("what-if", [Problem("--what-if", text, f"must be {FORM}")])
+
+
+def with_budget(scene: Scene, name: str, envelope: str | None, gpus: int) -> Scene:
+    known = {budget.metadata.name: budget for budget in scene.budgets}
+    budget = known.get(name)
+    if budget is None:
+        rule = f"there is no such budget; there are {', '.join(sorted(known))}"
+        raise InputError("what-if", [Problem("budget", name, rule)])
+    if not 1 <= gpus <= MAX_GPUS:
+        raise InputError("what-if", [Problem("concurrency", gpus, f"must be between 1 and {MAX_GPUS}")])
+    names = [one.name for one in budget.spec.envelopes]
+    if envelope is None and len(names) == 1:
+        envelope = names[0]
+    if envelope not in names:
+        rule = f"budget {name} has the envelopes {', '.join(names) or 'none'}: name one, as in {name}/main"
+        raise InputError("what-if", [Problem("envelope", envelope or "", rule)])
+    after = widened(budget, envelope, gpus)
+    if problems := list(budget_problems(after)):
+        raise InputError("what-if", problems)
+    budgets = tuple(after if one is budget else one for one in scene.budgets)
+    return msgspec.structs.replace(scene, budgets=budgets)
+
+
+def widened(budget: Budget, envelope: str, gpus: int) -> Budget:
+    envelopes = tuple(
+        msgspec.structs.replace(one, concurrency=gpus) if one.name == envelope else one
+        for one in budget.spec.envelopes
+    )
+    return msgspec.structs.replace(budget, spec=msgspec.structs.replace(budget.spec, envelopes=envelopes))
+
+
+def with_nodes(scene: Scene, change: int) -> Scene:
+    count = len(scene.nodes)
+    if not 1 <= count + change <= MOST_NODES:
+        rule = f"the fleet has {count}: between 1 and {MOST_NODES} must be left"
+        raise InputError("what-if", [Problem("nodes", change, rule)])
+    more = tuple(added(scene.nodes[-1], number) for number in range(count, count + change))
+    nodes = (*scene.nodes[: count + change], *more)
+    gpus = sum(node.gpus for node in nodes)
+    return msgspec.structs.replace(scene, nodes=nodes, trace=fitting(scene.trace, gpus))
+
+
+def added(like: Node, number: int) -> Node:
+    name = f"what-if-{number:05d}"
+    return msgspec.structs.replace(like, name=name, uid=name)

@@ -1,0 +1,1 @@
+"""Runs a replay in virtual time, measures it, saves it."""

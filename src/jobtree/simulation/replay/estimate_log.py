@@ -1,0 +1,43 @@
+"""Expected starts as a replay saw them: of the Runs that were told one, how many started by then.
+
+A Run is told p50 and p90 when its Reservation is made and it has to wait. Odds are even where half of the
+true starts come by p50, and nine in ten by p90.
+"""
+
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.runs.start_calibration import Expected
+from jobtree.core.start_forecast.expected_start import Expectations
+from jobtree.core.world.world import World
+from jobtree.simulation.replay.start_log import Starts
+
+
+class Foretold:
+    def __init__(self) -> None:
+        self.told = 0  # and started since
+        self.by_p50 = 0
+        self.by_p90 = 0
+        self.starts: Starts[Expected] = Starts()
+        self._new: list[RunKey] = []
+        self._expectations: Expectations | None = None
+
+    def reserved(self, run: RunKey) -> None:
+        """A Reservation was made."""
+        self._new.append(run)
+
+    def ask(self, world: World) -> None:
+        """At the end of an instant: what started stays, and what the Runs that still wait are told."""
+        for expected, at in self.starts.close():
+            self.told += 1
+            self.by_p50 += at <= expected.p50
+            self.by_p90 += at <= expected.p90
+        if not self._new:
+            return
+        if self._expectations is None or not self._expectations.stands():
+            self._expectations = Expectations(world)
+        for run in self._new:
+            state = world.runs.get(run)
+            waits = state is not None and state.waiting and run not in self.starts.told
+            answer = self._expectations.tell(state) if state is not None and waits else None
+            if answer is not None:
+                self.starts.told[run] = answer
+        self._new.clear()

@@ -1,0 +1,88 @@
+"""Promises as a replay saw them: what was promised, and what came of it.
+
+The promise that counts is the earliest start that the Run was ever told by a Reservation. It is kept if the
+Run starts by then, to the second; the error is how much later it started, negative where it was earlier. A
+start that is taken back at the same instant is none: what the Run was told before still counts.
+"""
+
+from array import array
+
+import msgspec
+
+from jobtree.api.schema.quantities import SECOND
+from jobtree.core.model.actions import Action
+from jobtree.simulation.replay.start_log import Starts
+
+STARTS = ("Activate", "Supersede", "Settle")
+TAKEN_BACK = ("Requeue", "Preempt")
+TAKEN = "Reclaimed"  # started, and lost it again at once to somebody with more right
+
+
+class Told(msgspec.Struct):
+    """What a waiting Run knows of its start."""
+
+    earliest: int | None
+    slips: int = 0  # of its present Reservation, that were counted
+    slipped: bool = False
+
+
+class Promises:
+    def __init__(self) -> None:
+        self.made = 0
+        self.dated = 0
+        self.kept = 0
+        self.slipped = 0
+        self.withdrawn = 0  # its Run ended before the promise was due, having started provisionally or unpaid
+        self.slip_reasons: dict[str, int] = {}
+        self.errors = array("q")  # milliseconds, of those with a date
+        self._starts: Starts[Told] = Starts()
+
+    def note(self, action: Action, at: int) -> None:
+        """Take in what an action says of its Run's promise; ``at`` on the planner's clock."""
+        promise, run, told = action.promise, action.run, self._starts.told
+        if action.kind in TAKEN_BACK:
+            self._starts.take_back(run)
+        if promise is None:
+            return
+        if action.kind == "Reserve":
+            self.made += 1
+            self._told_again(told.setdefault(run, Told(promise.at)), promise.at)
+        elif action.kind == "Move":
+            self._moved(told[run], promise.at, [slip.reason for slip in promise.slips])
+        elif action.kind in STARTS:
+            self._starts.begin(run, at)
+        elif told.pop(run, None) is not None:
+            self.withdrawn += 1
+
+    def close(self) -> None:
+        """The instant is over: what started stays."""
+        for told, at in self._starts.close():
+            self._count(told, at)
+
+    def _told_again(self, told: Told, at: int | None) -> None:
+        """Another Reservation: of a Run whose start was taken back, if it was told of one before."""
+        told.slips = 0
+        if told.earliest is not None and (at is None or at > told.earliest):
+            self.slip_reasons[TAKEN] = self.slip_reasons.get(TAKEN, 0) + 1
+            told.slipped = True
+        self._earlier(told, at)
+
+    def _moved(self, told: Told, at: int | None, slips: list[str]) -> None:
+        for reason in slips[told.slips :]:
+            self.slip_reasons[reason] = self.slip_reasons.get(reason, 0) + 1
+        told.slips = len(slips)
+        told.slipped = told.slipped or bool(slips)
+        self._earlier(told, at)
+
+    @staticmethod
+    def _earlier(told: Told, at: int | None) -> None:
+        if at is not None:
+            told.earliest = at if told.earliest is None else min(at, told.earliest)
+
+    def _count(self, told: Told, at: int) -> None:
+        if told.earliest is not None:
+            error = at - told.earliest
+            self.dated += 1
+            self.kept += error < SECOND
+            self.slipped += told.slipped
+            self.errors.append(error)

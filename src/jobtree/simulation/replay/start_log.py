@@ -1,0 +1,27 @@
+"""What waiting Runs were told, until they start. A start that is taken back at its own instant is none."""
+
+from typing import Generic, TypeVar
+
+from jobtree.core.model.gpu_lease import RunKey
+
+T = TypeVar("T")
+
+
+class Starts(Generic[T]):
+    def __init__(self) -> None:
+        self.told: dict[RunKey, T] = {}  # what those know that wait
+        self._begun: dict[RunKey, tuple[T, int]] = {}  # at this instant, with what they knew
+
+    def begin(self, run: RunKey, at: int) -> None:
+        if run in self.told:
+            self._begun[run] = (self.told.pop(run), at)
+
+    def take_back(self, run: RunKey) -> None:
+        """If it began at this very instant, it did not, after all."""
+        if run in self._begun:
+            self.told[run], _ = self._begun.pop(run)
+
+    def close(self) -> list[tuple[T, int]]:
+        """The instant is over: what began, and when."""
+        begun, self._begun = list(self._begun.values()), {}
+        return begun

@@ -1,0 +1,1 @@
+"""Reports of replays as JSON, HTML and plots, and comparisons of them."""

@@ -1,0 +1,145 @@
+"""The report of a replay: figures with stable names, for people, scripts and comparisons.
+
+Shares are between 0 and 1, times in seconds, amounts in GPU-hours. Waiting is the time to the first start;
+completion is from submission to the end; slowdown is completion over the work's own duration (of ten
+seconds at least). Fragmentation is the part of idle GPUs that sit beside busy ones on their node. Fairness
+is Jain's index over the part that each team got of what it asked for within its budget, at most all of it.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from jobtree.api.schema.object_meta import Wire
+
+DECIMALS = 6
+
+
+class Spread(Wire):
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+
+
+class Times(Wire):
+    """Of a class of jobs."""
+
+    name: str
+    jobs: int
+    wait_seconds: Spread
+    completion_seconds: Spread
+    slowdown: Spread
+
+
+class Given(Wire):
+    """What was replayed, on what."""
+
+    policy: str
+    trace: str
+    jobs: int
+    skipped_rows: dict[str, int]
+    work_gpu_hours: float
+    nodes: int
+    gpus: int
+    domains: int
+    budgets: dict[str, int]  # GPUs by team
+    declares: str
+    checkpoint_seconds: float | None
+    on_notice: Literal["Ignore", "Checkpoint"]
+    outages: int
+    seed: int
+    what_if: tuple[str, ...]
+
+
+class Fleet(Wire):
+    """While jobs arrive."""
+
+    hours: float
+    capacity_gpu_hours: float
+    allocated_gpu_hours: float
+    useful_gpu_hours: float
+    allocated: float
+    useful: float
+    fragmentation: float
+
+
+class Promised(Wire):
+    made: int
+    dated: int
+    kept: int
+    slipped: int
+    withdrawn: int
+    kept_share: float
+    error_seconds: Spread
+    slip_reasons: dict[str, int]
+
+
+class Expected(Wire):
+    """Of Runs that waited and were told p50 and p90 of their start: the parts that started by then."""
+
+    told: int
+    by_p50: float
+    by_p90: float
+
+
+class Stopped(Wire):
+    reason: str
+    count: int
+    lost_gpu_hours: float
+
+
+class BudgetUse(Wire):
+    """While jobs arrive: what a team's own budgets give it, and what its jobs used, whoever paid."""
+
+    team: str
+    granted_gpus: int
+    granted_gpu_hours: float
+    used_gpu_hours: float
+    use: float
+
+
+class Series(Wire):
+    """Means of equal steps from the first submission on."""
+
+    step_seconds: float
+    allocated: tuple[float, ...]
+    capacity: tuple[float, ...]
+    waiting: tuple[float, ...]
+    used_gpu_hours: dict[str, tuple[float, ...]]  # by team, summed up from the beginning
+
+
+class Result(Wire):
+    finished: int
+    unfinished: int
+    makespan_hours: float
+    fleet: Fleet
+    all_jobs: Times
+    by_size: tuple[Times, ...]
+    by_team: tuple[Times, ...]
+    promises: Promised | None
+    expected: Expected | None
+    stops: tuple[Stopped, ...]
+    lost_share: float
+    budgets: tuple[BudgetUse, ...]
+    fairness: float
+    series: Series
+    wait_quantiles: tuple[float, ...]  # seconds, for 0, 1, …, 100 per cent of jobs
+    promise_errors: tuple[float, ...]  # seconds, the same way
+
+
+class Report(Wire):
+    api_version: str
+    kind: Literal["Report"]
+    spec: Given
+    status: Result
+
+
+def rounded(value: float) -> float:
+    """So that a report is the same on every machine."""
+    return round(value, DECIMALS) + 0.0
+
+
+def encode(report: Report) -> bytes:
+    """The report as JSON, laid out for people."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"

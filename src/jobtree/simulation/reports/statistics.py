@@ -1,0 +1,234 @@
+"""From what a replay measured to its report."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from jobtree.api.kinds.policy import SIM_API_VERSION
+from jobtree.api.schema.quantities import HOUR, SECOND
+from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.replay.engine import Simulation
+from jobtree.simulation.replay.estimate_log import Foretold
+from jobtree.simulation.replay.meter import NEVER, Meter
+from jobtree.simulation.replay.promise_log import Promises
+from jobtree.simulation.reports.report import (
+    BudgetUse,
+    Expected,
+    Fleet,
+    Given,
+    Promised,
+    Report,
+    Result,
+    Series,
+    Spread,
+    Stopped,
+    Times,
+    rounded,
+)
+from jobtree.simulation.schedulers.jobtree_scheduler import Jobtree
+
+SIZES = ((1, 1), (2, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, 1 << 30))
+SHORTEST = 10 * SECOND  # for slowdowns: what takes no time must not count for everything
+
+
+def report_of(simulation: Simulation, policy: str, trace_name: str, what_if: Sequence[str] = ()) -> Report:
+    scene, meter = simulation.scene, simulation.meter
+    return Report(
+        api_version=SIM_API_VERSION,
+        kind="Report",
+        spec=given(scene, policy, trace_name, what_if),
+        status=result(scene, meter, simulation if isinstance(simulation, Jobtree) else None),
+    )
+
+
+def given(scene: Scene, policy: str, trace_name: str, what_if: Sequence[str]) -> Given:
+    trace, habits = scene.trace, scene.habits
+    work = sum(gpus * duration for gpus, duration in zip(trace.gpus, trace.duration, strict=True))
+    return Given(
+        policy=policy,
+        trace=trace_name,
+        jobs=len(trace),
+        skipped_rows=dict(sorted(trace.skipped.items())),
+        work_gpu_hours=rounded(work / HOUR),
+        nodes=len(scene.nodes),
+        gpus=scene.gpus,
+        domains=len({node.domain for node in scene.nodes}),
+        budgets=dict(zip(trace.teams, scene.granted(), strict=True)),
+        declares=habits.declares,
+        checkpoint_seconds=None if habits.checkpoint is None else rounded(habits.checkpoint / SECOND),
+        on_notice="Checkpoint" if habits.notice else "Ignore",
+        outages=len(scene.outages),
+        seed=habits.seed,
+        what_if=tuple(what_if),
+    )
+
+
+def result(scene: Scene, meter: Meter, jobtree: Jobtree | None) -> Result:
+    trace, promises = scene.trace, jobtree.promises if jobtree else None
+    done = [job for job in range(len(trace)) if meter.finish[job] != NEVER]
+    budgets = budget_uses(scene, meter)
+    lost = sum(stops.lost for stops in meter.stops.values())
+    return Result(
+        finished=len(done),
+        unfinished=len(trace) - len(done),
+        makespan_hours=rounded(
+            (max((meter.finish[job] for job in done), default=meter.begin) - meter.begin) / HOUR
+        ),
+        fleet=fleet(meter),
+        all_jobs=times("all", meter, done),
+        by_size=by_size(meter, done),
+        by_team=by_team(meter, done),
+        promises=None if promises is None else promised(promises),
+        expected=calibrated(jobtree.foretold) if jobtree and jobtree.foretold.told else None,
+        stops=tuple(
+            Stopped(reason=reason, count=stops.count, lost_gpu_hours=rounded(stops.lost / HOUR))
+            for reason, stops in sorted(meter.stops.items())
+        ),
+        lost_share=rounded(lost / (lost + work_done(meter, done))) if done else 0.0,
+        budgets=budgets,
+        fairness=rounded(fairness(meter, budgets)),
+        series=series(meter),
+        wait_quantiles=quantiles([meter.first_start[job] - trace.submit[job] for job in done]),
+        promise_errors=quantiles(promises.errors if promises else ()),
+    )
+
+
+def work_done(meter: Meter, done: Sequence[int]) -> int:
+    return sum(meter.trace.gpus[job] * meter.trace.duration[job] for job in done)
+
+
+def fleet(meter: Meter) -> Fleet:
+    capacity, used = meter.capacity.in_window, meter.used.in_window
+    useful, idle = used - meter.lost_in_window, capacity - used
+    return Fleet(
+        hours=rounded((meter.end - meter.begin) / HOUR),
+        capacity_gpu_hours=rounded(capacity / HOUR),
+        allocated_gpu_hours=rounded(used / HOUR),
+        useful_gpu_hours=rounded(useful / HOUR),
+        allocated=rounded(used / capacity) if capacity else 0.0,
+        useful=rounded(useful / capacity) if capacity else 0.0,
+        fragmentation=rounded(meter.stranded.in_window / idle) if idle else 0.0,
+    )
+
+
+# Times of jobs
+
+
+def by_size(meter: Meter, done: Sequence[int]) -> tuple[Times, ...]:
+    found = []
+    for least, most in SIZES:
+        jobs = [job for job in done if least <= meter.trace.gpus[job] <= most]
+        name = str(least) if least == most else f"{least}+" if most == SIZES[-1][1] else f"{least}-{most}"
+        found += [times(name, meter, jobs)] if jobs else []
+    return tuple(found)
+
+
+def by_team(meter: Meter, done: Sequence[int]) -> tuple[Times, ...]:
+    jobs: dict[int, list[int]] = {}
+    for job in done:
+        jobs.setdefault(meter.trace.team[job], []).append(job)
+    return tuple(times(name, meter, jobs[at]) for at, name in enumerate(meter.trace.teams) if at in jobs)
+
+
+def times(name: str, meter: Meter, jobs: Sequence[int]) -> Times:
+    trace = meter.trace
+    completions = [meter.finish[job] - trace.submit[job] for job in jobs]
+    slowdowns = [
+        completion / max(trace.duration[job], SHORTEST)
+        for job, completion in zip(jobs, completions, strict=True)
+    ]
+    return Times(
+        name=name,
+        jobs=len(jobs),
+        wait_seconds=spread([(meter.first_start[job] - trace.submit[job]) / SECOND for job in jobs]),
+        completion_seconds=spread([completion / SECOND for completion in completions]),
+        slowdown=spread([max(1.0, slowdown) for slowdown in slowdowns]),
+    )
+
+
+def spread(values: Sequence[float]) -> Spread:
+    if not values:
+        return Spread(mean=0.0, p50=0.0, p90=0.0, p99=0.0)
+    ordered = sorted(values)
+    p50, p90, p99 = (rounded(at_share(ordered, percent)) for percent in (50, 90, 99))
+    return Spread(mean=rounded(sum(ordered) / len(ordered)), p50=p50, p90=p90, p99=p99)
+
+
+def at_share(ordered: Sequence[float], percent: int) -> float:
+    """The least value that so many per cent do not exceed."""
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
+def quantiles(milliseconds: Sequence[int]) -> tuple[float, ...]:
+    ordered = sorted(milliseconds)
+    return tuple(rounded(at_share(ordered, percent) / SECOND) for percent in range(101)) if ordered else ()
+
+
+# Promises, budgets, fairness
+
+
+def promised(promises: Promises) -> Promised:
+    return Promised(
+        made=promises.made,
+        dated=promises.dated,
+        kept=promises.kept,
+        slipped=promises.slipped,
+        withdrawn=promises.withdrawn,
+        kept_share=rounded(promises.kept / promises.dated) if promises.dated else 1.0,
+        error_seconds=spread([error / SECOND for error in promises.errors]),
+        slip_reasons=dict(sorted(promises.slip_reasons.items())),
+    )
+
+
+def calibrated(foretold: Foretold) -> Expected:
+    told = foretold.told
+    return Expected(told=told, by_p50=rounded(foretold.by_p50 / told), by_p90=rounded(foretold.by_p90 / told))
+
+
+def budget_uses(scene: Scene, meter: Meter) -> tuple[BudgetUse, ...]:
+    hours = scene.granted_gpu_time(meter.begin, meter.end)
+    return tuple(
+        BudgetUse(
+            team=team,
+            granted_gpus=gpus,
+            granted_gpu_hours=rounded(granted / HOUR),
+            used_gpu_hours=rounded(level.in_window / HOUR),
+            use=rounded(level.in_window / granted) if granted else 0.0,
+        )
+        for team, gpus, granted, level in zip(
+            meter.trace.teams, scene.granted(), hours, meter.by_team, strict=True
+        )
+    )
+
+
+def fairness(meter: Meter, budgets: Sequence[BudgetUse]) -> float:
+    """Jain's index: 1 where all teams got the same part of what they could ask for, 1/n where one got all."""
+    trace = meter.trace
+    asked = [0.0] * len(trace.teams)
+    for job in range(len(trace)):
+        most = max(0, min(trace.duration[job], meter.end - trace.submit[job]))
+        asked[trace.team[job]] += trace.gpus[job] * most / HOUR
+    got = [
+        min(1.0, budget.used_gpu_hours / entitled)
+        for budget, wanted in zip(budgets, asked, strict=True)
+        if (entitled := min(wanted, budget.granted_gpu_hours)) > 0
+    ]
+    squares = sum(part * part for part in got)
+    return sum(got) ** 2 / (len(got) * squares) if squares else 1.0
+
+
+def series(meter: Meter) -> Series:
+    step_hours = meter.step / HOUR
+    steps = max(level.steps for level in (meter.used, meter.capacity, meter.waiting))
+    used, capacity, waiting = (
+        tuple(map(rounded, level.means(steps))) for level in (meter.used, meter.capacity, meter.waiting)
+    )
+    return Series(
+        step_seconds=rounded(meter.step / SECOND),
+        allocated=used,
+        capacity=capacity,
+        waiting=waiting,
+        used_gpu_hours={
+            team: tuple(rounded(gpus * step_hours) for gpus in accumulate(level.means(steps)))
+            for team, level in zip(meter.trace.teams, meter.by_team, strict=True)
+        },
+    )

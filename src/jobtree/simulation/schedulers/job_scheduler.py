@@ -1,0 +1,87 @@
+"""What all compared schedulers share: jobs hold GPUs of nodes until they end, are stopped, or lose a node.
+
+A job that lost a node waits again in its old place and goes on from its last checkpoint.
+"""
+
+from abc import abstractmethod
+from array import array
+from typing import NamedTuple
+
+from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.user_behavior import assumed_ends
+from jobtree.simulation.replay.engine import Simulation
+from jobtree.simulation.schedulers.node_pool import Nodes, Placement
+
+
+class Running(NamedTuple):
+    placement: Placement
+    since: int
+    until: int  # as far as the scheduler knows
+
+
+class Scheduler(Simulation):
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.nodes = Nodes(len(scene.nodes), scene.node_size())
+        self.running: dict[int, Running] = {}
+        self.on_node: list[set[int]] = [set() for _ in scene.nodes]
+        self.assumed = assumed_ends(scene.trace, scene.habits)
+        self.left = array("q", scene.trace.duration)  # milliseconds of work
+        self.eventful = False  # something was freed or came: worth deciding
+
+    @abstractmethod
+    def enqueue(self, job: int) -> None: ...
+
+    @abstractmethod
+    def schedule(self, at: int) -> None: ...
+
+    def submit(self, job: int) -> None:
+        self.enqueue(job)
+        self.eventful = True
+
+    def decide(self, at: int) -> None:
+        if self.eventful:
+            self.eventful = False
+            self.schedule(at)
+
+    def begin(self, job: int, placement: Placement, at: int) -> None:
+        self.nodes.take(placement)
+        self.running[job] = Running(placement, at, at + self.assumed[job])
+        for node, gpus in placement:
+            self.on_node[node].add(job)
+            self.meter.take(node, gpus, at)
+        self.meter.start(job, at)
+        self.meter.widen(job, self.trace.gpus[job], at)
+        self.expect_end(job, at + self.left[job])
+
+    def complete(self, job: int, at: int) -> None:
+        self.release(job, at)
+        self.meter.end_job(job, at)
+
+    def halt(self, job: int, at: int, reason: str) -> None:
+        """Stop a job; it waits again."""
+        ran = at - self.running[job].since
+        self.release(job, at)
+        kept = self.scene.habits.kept(ran)
+        self.left[job] -= kept
+        self.meter.stop(job, at, reason, (ran - kept) * self.trace.gpus[job])
+        self.enqueue(job)
+
+    def release(self, job: int, at: int) -> None:
+        placement = self.running.pop(job).placement
+        self.nodes.give_back(placement)
+        for node, gpus in placement:
+            self.on_node[node].discard(job)
+            self.meter.take(node, -gpus, at)
+        self.meter.widen(job, -self.trace.gpus[job], at)
+        self.expect_end(job, None)
+        self.eventful = True
+
+    def node_down(self, node: int, at: int) -> None:
+        self.nodes.go_down(node)
+        for job in sorted(self.on_node[node]):
+            self.halt(job, at, "NodeFailure")
+
+    def node_up(self, node: int, at: int) -> None:  # noqa: ARG002  the scheduler's signature
+        self.nodes.come_up(node)
+        self.eventful = True

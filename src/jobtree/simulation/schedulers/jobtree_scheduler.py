@@ -1,0 +1,182 @@
+"""Jobtree itself, replaying a trace: the very planner of a live cluster, on a world without documents.
+
+Jobs become Runs, teams own Budgets, and every instant is planned until nothing is left to do, as in a
+simulated cluster; but nothing is written down, so an event costs what the planner costs. Runs that are
+finished leave the world at once: memory follows what is alive.
+"""
+
+import msgspec
+
+from jobtree.api.kinds.run import Resources, Run, RunSpec, Runtime
+from jobtree.api.schema.object_meta import ObjectMeta
+from jobtree.api.schema.quantities import format_duration, format_time
+from jobtree.core.model.actions import Action
+from jobtree.core.model.gpu_lease import Lease, RunKey
+from jobtree.core.planning.planning_pass import NOTHING, plan
+from jobtree.core.world.world import World
+from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.user_behavior import declared
+from jobtree.simulation.replay.engine import FOREVER, Simulation
+from jobtree.simulation.replay.estimate_log import Foretold
+from jobtree.simulation.replay.promise_log import Promises
+from jobtree.snapshot.simulated_work import Work
+
+NAMESPACE = "trace"
+ENDINGS = ("Complete", "Fail", "Cancel")
+STOPS = {"CapacityLost": "NodeFailure"}
+
+
+class Jobtree(Simulation):
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.world = World(scene.policy, scene.epoch)
+        self.world.lottery_key = bytes(32)
+        for node in scene.nodes:
+            self.world.put_node(node)
+        for budget in scene.budgets:
+            self.world.put_budget(budget)
+        self.promises = Promises()
+        self.foretold = Foretold()
+        self._numbers = {node.name: number for number, node in enumerate(scene.nodes)}
+        self._work: dict[int, Work] = {}
+        self._declared = declared(scene.trace, scene.habits)
+        self._widths: dict[int, int] = {}
+        self._leases: dict[str, Lease] = {}
+        self._closed: dict[int, list[str]] = {}  # names of leases that Runs which are there had before
+        self._provisional: set[int] = set()
+
+    # What happens
+
+    def own_instant(self) -> int:
+        alarm = self.world.alarms.first()
+        return FOREVER if alarm is None else max(alarm - self.scene.epoch, self.now)
+
+    def arrive_at(self, at: int) -> None:
+        self.world.tick(at + self.scene.epoch)
+
+    def submit(self, job: int) -> None:
+        self.world.put_run(self._run(job))
+        self._work[job] = Work(self.trace.duration[job] * self.trace.gpus[job])
+
+    def complete(self, job: int, at: int) -> None:
+        self.world.finish((NAMESPACE, str(job)), succeeded=True, at=at + self.scene.epoch)
+
+    def node_down(self, node: int, at: int) -> None:  # noqa: ARG002  the simulation's signature
+        self.world.put_node(msgspec.structs.replace(self.scene.nodes[node], failed=True))
+
+    def node_up(self, node: int, at: int) -> None:  # noqa: ARG002  the simulation's signature
+        self.world.put_node(self.scene.nodes[node])
+
+    def decide(self, at: int) -> None:  # noqa: ARG002  the world has its own clock
+        while (decided := plan(self.world)) is not NOTHING:
+            self.world.commit(decided)
+            for action in decided.actions:
+                self._carry_out(action)
+            if not decided.actions:
+                break
+        self.promises.close()
+        self.foretold.ask(self.world)
+
+    def _run(self, job: int) -> Run:
+        habits, limit = self.scene.habits, self._declared
+        runtime = Runtime(
+            checkpoint=format_duration(habits.checkpoint) if habits.checkpoint else None,
+            on_notice="Checkpoint" if habits.notice else "Ignore",
+            max_duration=None if limit is None else format_duration(limit[job]),
+        )
+        created = format_time(self.trace.submit[job] + self.scene.epoch)
+        return Run(
+            metadata=ObjectMeta(
+                name=str(job), namespace=NAMESPACE, uid=uid_of(job), creation_timestamp=created
+            ),
+            spec=RunSpec(
+                owner=self.scene.owners[self.trace.team[job]],
+                resources=Resources(total_gpus=self.trace.gpus[job], gpu_type=self.scene.flavor),
+                runtime=runtime,
+            ),
+        )
+
+    # What is done
+
+    def _carry_out(self, action: Action) -> None:
+        job, at = int(action.run[1]), action.at - self.scene.epoch
+        before = self._widths.get(job, 0)
+        for closing in action.closes:
+            self._hold(self._leases.pop(closing.lease), closing.at - self.scene.epoch, -1)
+            self._closed.setdefault(job, []).append(closing.lease)
+        for lease in action.opens:
+            self._leases[lease.name] = lease
+            self._hold(lease, at, 1)
+        self.promises.note(action, action.at)
+        if action.kind == "Reserve":
+            self.foretold.reserved(action.run)
+        if action.kind in ("Requeue", "Preempt"):
+            self._stop(action, job, at)
+        elif action.kind in ENDINGS:
+            self._leave(action.run, job, at)
+        elif action.kind == "Recover":
+            self._begin_again(job, at)
+        elif (width := self._widths.get(job, 0)) != before:
+            self._go_on(action, job, width, at)
+        if action.kind in ("Settle", "Activate"):
+            self._provisional.discard(job)
+
+    def _hold(self, lease: Lease, at: int, sign: int) -> None:
+        for node, mask in lease.slots:
+            self.meter.take(self._numbers[node], sign * mask.bit_count(), at)
+        job = int(lease.run[1])
+        self.meter.widen(job, sign * lease.gpus, at)
+        self._widths[job] = self._widths.get(job, 0) + sign * lease.gpus
+
+    def _go_on(self, action: Action, job: int, width: int, at: int) -> None:
+        """Work begins, or goes on at another width."""
+        if action.kind == "Start":
+            self.meter.start(job, at)
+            self.foretold.starts.begin(action.run, action.at)
+            if action.provisional:
+                self._provisional.add(job)
+        work = self._work[job]
+        work.resize(width, at)
+        self.expect_end(job, work.ends_at())
+
+    def _stop(self, action: Action, job: int, at: int) -> None:
+        """The Run waits again. With notice it has saved its state, else it goes back to a checkpoint."""
+        work, habits = self._work[job], self.scene.habits
+        self.expect_end(job, None)
+        if work.started_at == at and work.width:  # one plan started it and found somebody with more right
+            work.resize(0, at)
+            self._provisional.discard(job)
+            self.meter.take_back_start(job, at)
+            self.foretold.starts.take_back(action.run)
+            return
+        done = work.progress(at)
+        warned = action.kind == "Preempt" or job in self._provisional
+        if habits.notice and warned:
+            work.resize(0, at)
+        else:
+            work.stop(at, habits.checkpoint)
+        self._provisional.discard(job)
+        reason = "RandomPreempt" if action.kind == "Preempt" else str(action.cause.reason)
+        self.meter.stop(job, at, STOPS.get(reason, reason), done - work.done)
+
+    def _begin_again(self, job: int, at: int) -> None:
+        """It lost a node and goes on elsewhere, from its last checkpoint."""
+        work = self._work[job]
+        done = work.progress(at)
+        work.stop(at, self.scene.habits.checkpoint)
+        self.meter.interrupt(at, "NodeFailure", done - work.done)
+        work.resize(self._widths[job], at)
+        self.expect_end(job, work.ends_at())
+
+    def _leave(self, run: RunKey, job: int, at: int) -> None:
+        self.meter.end_job(job, at)
+        self.expect_end(job, None)
+        self._provisional.discard(job)
+        del self._work[job], self._widths[job]
+        self.world.drop_run(run)
+        self.world.forget_run(uid_of(job), self._closed.pop(job, ()))
+        self.world.history.trim(self.scene.owners[self.trace.team[job]])
+
+
+def uid_of(job: int) -> str:
+    return f"{job:08d}-trace"

@@ -1,0 +1,22 @@
+"""The schedulers by the names that people type."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from jobtree.simulation.replay.engine import Simulation
+from jobtree.simulation.schedulers.backfill import Conservative, Easy
+from jobtree.simulation.schedulers.jobtree_scheduler import Jobtree
+from jobtree.simulation.schedulers.quota import Quota, QuotaBySize
+from jobtree.simulation.schedulers.strict_order import Fifo, ShortestFirst
+
+POLICIES: Mapping[str, type[Simulation]] = MappingProxyType(
+    {
+        "jobtree": Jobtree,
+        "fifo": Fifo,
+        "sjf": ShortestFirst,
+        "easy": Easy,
+        "conservative": Conservative,
+        "quota": Quota,
+        "quota-by-size": QuotaBySize,
+    }
+)

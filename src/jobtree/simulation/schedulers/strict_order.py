@@ -1,0 +1,41 @@
+"""Strict order: the first job of the queue starts as soon as it fits, and nobody before it does."""
+
+from heapq import heappop, heappush
+
+from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.schedulers.job_scheduler import Scheduler
+
+
+class StrictScheduler(Scheduler):
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.queue: list[tuple[int, int]] = []
+
+    def key(self, job: int) -> int:
+        raise NotImplementedError
+
+    def enqueue(self, job: int) -> None:
+        heappush(self.queue, (self.key(job), job))
+
+    def schedule(self, at: int) -> None:
+        while self.queue:
+            job = self.queue[0][1]
+            placement = self.nodes.place(self.trace.gpus[job])
+            if placement is None:
+                return
+            heappop(self.queue)
+            self.begin(job, placement, at)
+
+
+class Fifo(StrictScheduler):
+    """By submission."""
+
+    def key(self, job: int) -> int:
+        return job
+
+
+class ShortestFirst(StrictScheduler):
+    """By true duration, which no real scheduler knows."""
+
+    def key(self, job: int) -> int:
+        return self.trace.duration[job]

@@ -1,0 +1,450 @@
+"""A cluster that isn't there: the same core, a virtual clock, and documents in place of an API server.
+
+Things happen in the order of their instants; at one instant, in the order in which they were set. After
+every instant the cluster is planned until nothing is left to do, and the invariants are checked.
+"""
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Any
+
+import msgspec
+
+from jobtree.api.documents.document_stream import Document
+from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.kinds.budget import Budget
+from jobtree.api.kinds.lease import Lease as WireLease
+from jobtree.api.kinds.policy import Policy
+from jobtree.api.kinds.reservation import Reservation
+from jobtree.api.kinds.run import Run
+from jobtree.api.kubernetes.node import CORDONED, OUT_OF_SERVICE, read_node
+from jobtree.api.kubernetes.pod import read_pod
+from jobtree.api.schema.problems import InputError
+from jobtree.api.schema.quantities import format_time, parse_time
+from jobtree.api.validation.object_parser import parse_object, to_document
+from jobtree.api.validation.object_rules import policy_problems
+from jobtree.core.model.actions import Action
+from jobtree.core.model.gpu_lease import RunKey, from_wire, to_wire
+from jobtree.core.model.reasons import Reason
+from jobtree.core.planning.admission import retell
+from jobtree.core.planning.elastic_width import retell_stalled
+from jobtree.core.planning.planning_pass import plan
+from jobtree.core.reporting.invariants import Replay, Violation, check
+from jobtree.core.reporting.object_status import Warned, budget_status, run_status
+from jobtree.core.runs.run_state import FINISHED, Mishap, RunState, Seat
+from jobtree.core.world.world import World
+from jobtree.messages.reported_verdict import verdict_told, verdict_written
+from jobtree.messages.run_events import Event, events_of, joined
+from jobtree.snapshot.object_documents import Key, Objects, made_up_uid
+from jobtree.snapshot.reservation_documents import Reservations
+from jobtree.snapshot.simulated_work import DONE, DURATION, LOST, Work, pace_of, read_work, written
+
+
+class BrokenInvariantError(AssertionError):
+    """The cluster is in a state that must not be. Always a bug in Jobtree."""
+
+
+class Cluster:
+    def __init__(
+        self, now: int, policy: Policy | None = None, *, key: bytes = bytes(32), checked: bool = True
+    ) -> None:
+        self.world = World(policy, now)
+        self.world.lottery_key = key
+        self.objects = Objects()
+        self._reservations = Reservations(self.world, self.objects)
+        self.events: list[Event] = []
+        self._work: dict[RunKey, Work] = {}
+        self._endings: list[tuple[int, int, RunKey]] = []  # instant, sequence, Run
+        self._sequence = 0
+        self._replay = Replay()
+        self.policy_document: dict[str, Any] | None = None
+        self.beacon_documents: list[dict[str, Any]] = []
+        self._touched: set[RunKey] = set()
+        self._checked = checked
+        self._as_written = False  # what another planner wrote is left as it is
+        self.archiving = False  # whether closed leases leave when the policy lets them
+        self.retired: list[dict[str, Any]] = []  # those that have left, for whoever archives them
+        self._closed: list[tuple[int, str]] = []  # end and name of closed leases that are here
+
+    @property
+    def now(self) -> int:
+        return self.world.now
+
+    # What people do
+
+    def load(self, documents: Iterable[Document], *, settle: bool = True) -> None:
+        """Take in the documents of a state file, or of a live cluster; then plan, if asked to."""
+        keys = [self.objects.add(document) for document in documents]
+        for kind in ("Node", "Pod", "Budget", "Run", "Lease", "Reservation"):
+            for key in keys:
+                if key[0] == kind:
+                    self._take_in(key)
+        self._refuse_cycles(keys)
+        for state in self.world.runs.values():
+            self._watch_work(state.key)
+            state.verdict = verdict_told(state) if settle else verdict_written(state)
+        self.world.forget_gone({key[2] for key, _ in self.objects.of("Lease")})
+        self._note_cuts()
+        self._as_written = not settle
+        if settle:
+            self.settle()
+
+    def submit(self, documents: Iterable[Document]) -> list[Key]:
+        """Create new objects (Runs, Budgets, Nodes, Pods), all of them or none, then plan."""
+        keys = []
+        for document in documents:
+            if document.body.get("kind") in ("Lease", "Reservation"):
+                raise InputError(document.where, [f"a {document.body['kind']} is written by Jobtree alone"])
+            keys.append(self.objects.add(Document(document.where, without_status(document.body))))
+        for key in keys:
+            self._take_in(key)
+        self._refuse_cycles(keys)
+        self.settle()
+        return keys
+
+    def edit(self, key: Key, document: Document) -> None:
+        """Replace an object by another version of itself, then plan."""
+        self.objects.put(key, document.body)
+        self._take_in(key)
+        self._refuse_cycles([key])
+        self.settle()
+
+    def cancel(self, run: RunKey) -> None:
+        """Delete a Run, and with a tree all of it: leases close and documents go."""
+        gone = [run, *(state.key for state in self.world.kin.below(self.world.runs[run]))]
+        self.world.drop_run(run)
+        for key in gone:
+            self.objects.remove(("Run", *key))
+            self._work.pop(key, None)
+        self.settle()
+
+    def complete(self, run: RunKey) -> None:
+        """All ranks of a Run succeed, now."""
+        self.world.finish(run, succeeded=True, at=self.now)
+        self.settle()
+
+    def crash(self, run: RunKey, rank: int, code: int) -> None:
+        """One rank of a Run fails, now."""
+        state = self.world.runs[run]
+        self._lose_rank(state, list(state.seats)[rank], failed=True, message=f"exit code {code}")
+        self.settle()
+
+    def drain(self, nodes: Iterable[str]) -> None:
+        """Nodes are cordoned and all pods on them evicted, at once, together."""
+        names = set(nodes)
+        for name in sorted(names):
+            body = self.objects.get(("Node", "", name)) or {}
+            body.setdefault("spec", {})["unschedulable"] = True
+            self._take_in(("Node", "", name))
+        for state in self.world.runs.values():
+            for seat, (node, _) in state.seats.items():
+                if node in names:
+                    self._lose_rank(state, seat, failed=False)
+            for lease in state.leases.values():
+                for node in sorted(names & {node for node, _ in lease.slots}):
+                    if lease.role == "Spare":
+                        self.world.lose_spare(state.key, node)
+        self.settle()
+
+    def _lose_rank(self, state: RunState, seat: Seat, *, failed: bool, message: str = "") -> None:
+        self.world.lose_rank(state.key, Mishap(self.now, seat, state.attempt, failed, message))
+
+    def fail(self, nodes: Iterable[str]) -> None:
+        """Nodes go out of service at once, together."""
+        for name in nodes:
+            body = self.objects.get(("Node", "", name)) or {}
+            taints = body.setdefault("spec", {}).setdefault("taints", [])
+            if not any(taint.get("key") == OUT_OF_SERVICE for taint in taints):
+                taints.append({"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"})
+            self._take_in(("Node", "", name))
+        self.settle()
+
+    def heal(self, nodes: Iterable[str]) -> None:
+        """Nodes are in service again."""
+        for name in nodes:
+            body = self.objects.get(("Node", "", name)) or {}
+            spec = body.setdefault("spec", {})
+            spec["taints"] = [taint for taint in spec.get("taints", []) if taint.get("key") != OUT_OF_SERVICE]
+            if not spec["taints"]:
+                del spec["taints"]
+            if body.get("metadata", {}).get("annotations", {}).pop(CORDONED, None) is not None:
+                spec.pop("unschedulable", None)
+            self._take_in(("Node", "", name))
+        self.settle()
+
+    def is_failed(self, node: str) -> bool:
+        """Whether a node is out of service."""
+        known = self.world.fleet.nodes.get(node)
+        return known is not None and known.node.failed
+
+    def domains(self) -> dict[str, str]:
+        """The domain of every node with GPUs."""
+        return {name: state.domain.name for name, state in sorted(self.world.fleet.nodes.items())}
+
+    def advance(self, until: int) -> None:
+        """Let time pass, from instant to instant."""
+        while (at := self._next_instant()) is not None and at <= until:
+            self._arrive(at)
+        self._arrive(until)
+        self.retire()
+
+    def retire(self) -> None:
+        """Closed leases older than the policy keeps them leave, if they are archived; their sums stay."""
+        kept_since = self.now - self.world.policy.lease_retention_ms
+        while self.archiving and self._closed and self._closed[0][0] <= kept_since:
+            end, name = heappop(self._closed)
+            key = ("Lease", "", name)
+            body = self.objects.get(key)
+            if body is None:
+                continue
+            wire = parse_object(body, self.objects.where(key))
+            assert isinstance(wire, WireLease)
+            lease = from_wire(wire)
+            self.world.set_aside(lease, end)
+            self.world.drop_lease(lease, end)
+            self._touched.add(lease.run)
+            self.objects.remove(key)
+            self.retired.append(body)
+        if self.archiving:
+            self._reservations.collect()
+
+    # What happens by itself
+
+    def _next_instant(self) -> int | None:
+        while self._endings and not self._still_ends(*self._endings[0]):
+            heappop(self._endings)
+        instants = [self._endings[0][0]] if self._endings else []
+        alarm = self.world.alarms.first()
+        if alarm is not None:
+            instants.append(max(alarm, self.now))
+        return min(instants, default=None)
+
+    def _still_ends(self, at: int, _: int, run: RunKey) -> bool:
+        state, work = self.world.runs.get(run), self._work.get(run)
+        return state is not None and state.phase == "Running" and work is not None and work.ends_at() == at
+
+    def _arrive(self, at: int) -> None:
+        self.world.tick(at)
+        while self._endings and self._endings[0][0] <= at:
+            ending, number, run = heappop(self._endings)
+            if self._still_ends(ending, number, run):
+                self.world.finish(run, succeeded=True, at=ending)
+        self.settle()
+
+    def settle(self) -> None:
+        """Plan and carry out, until nothing is left to do at this instant."""
+        while True:
+            decided = plan(self.world)
+            self.world.commit(decided)
+            self._cordon(decided.cordons)
+            warnings = [warning for action in decided.actions for warning in self._carry_out(action)]
+            happened = [event for action in joined(decided.actions) for event in events_of(action)]
+            self.events += [*happened, *warnings]
+            self._touched.update(decided.verdicts)
+            for child in decided.children:
+                self._keep_child(child)
+            if not decided.actions and not decided.children:
+                break
+        if self._checked and (broken := self.violations()):
+            raise BrokenInvariantError("; ".join(str(violation) for violation in broken))
+
+    def _keep_child(self, child: Run) -> None:
+        """One Run per stage of a tree, as the tree wants it (J2)."""
+        key = ("Run", child.metadata.namespace, child.metadata.name)
+        body = to_document(child)
+        known = self.objects.get(key)
+        if known is not None:
+            known["spec"] = body["spec"]
+        else:
+            self.objects.add(Document(f"stage {child.metadata.name}", body))
+        self._take_in(key)
+
+    def _cordon(self, nodes: Iterable[str]) -> None:
+        """Nothing new is placed on a node that failed, until somebody heals it (F3)."""
+        for name in nodes:
+            body = self.objects.get(("Node", "", name)) or {}
+            body.setdefault("spec", {})["unschedulable"] = True
+            why = f"the node failed by {format_time(self.now)}"
+            body.setdefault("metadata", {}).setdefault("annotations", {})[CORDONED] = why
+            self._take_in(("Node", "", name))
+
+    def violations(self, *, planned: bool = True) -> list[Violation]:
+        """All invariants that do not hold, of the cluster as it stands; with ``planned``, one at rest."""
+        return check(self.world, self._replay, planned=planned)
+
+    def _carry_out(self, action: Action) -> list[Event]:
+        """Write down what an action changes; who is warned by it."""
+        for closing in action.closes:
+            key = ("Lease", "", closing.lease)
+            body = self.objects.get(key) or {}
+            body["status"] = {"end": format_time(closing.at), "closureReason": closing.reason}
+            wire = convert({part: body[part] for part in ("metadata", "spec")}, WireLease, closing.lease)
+            self._replay.close(from_wire(wire), closing.at)
+            heappush(self._closed, (closing.at, closing.lease))
+        for lease in action.opens:
+            key, created = ("Lease", "", lease.name), format_time(lease.start)
+            document = to_document(to_wire(lease))
+            document["metadata"].update(creationTimestamp=created, uid=made_up_uid(key, created))
+            self.objects.put(key, document)
+        self._touched.add(action.run)
+        if action.run in self.world.runs:
+            self._pace(action)
+        return self._reservations.carry_out(action)
+
+    def _pace(self, action: Action) -> None:
+        """Work goes on at the Run's new width, or stops."""
+        state, work = self.world.runs[action.run], self._work[action.run]
+        if action.kind in ("Requeue", "Preempt"):
+            self._stop(action, state, work)
+        elif state.waiting:
+            return  # a later action of the same plan stops it
+        elif state.attempt != work.attempt:
+            self._stop(action, state, work)
+            work.attempt = state.attempt
+            work.resize(pace_of(state), max(action.at, state.resume_at))
+        elif pace_of(state) != work.width:
+            work.resize(pace_of(state), action.at)
+        else:
+            return
+        self._note_ending(action.run)
+
+    def _stop(self, action: Action, state: RunState, work: Work) -> None:
+        """Work stops, for good or until the next attempt: what was not saved is lost."""
+        saved = state.run.spec.runtime.on_notice == "Checkpoint" and self._had_notice(action)
+        work.stop(action.at, state.shape.checkpoint if state.shape else None, saved=saved)
+
+    def _had_notice(self, action: Action) -> bool:
+        """Lotteries, resizes and the end of provisional work are announced; failures are not."""
+        if action.kind in ("Preempt", "Grow"):
+            return True
+        if action.kind == "Shrink" and action.cause.reason is not Reason.RECLAIMED:
+            return True
+        leases = [self.objects.get(("Lease", "", closing.lease)) or {} for closing in action.closes]
+        unpaid = any(lease.get("spec", {}).get("role") == "Opportunistic" for lease in leases)
+        return action.cause.reason is Reason.RECLAIMED and not unpaid
+
+    def _watch_work(self, run: RunKey) -> None:
+        state = self.world.runs[run]
+        try:
+            self._work[run] = read_work(state)
+        except ValueError as broken:
+            key = ("Run", *run)
+            raise InputError(
+                self.objects.where(key), [f"metadata.annotations[{DURATION}]: {broken}"]
+            ) from None
+        self._note_ending(run)
+
+    def _note_ending(self, run: RunKey) -> None:
+        at = self._work[run].ends_at()
+        if at is not None:
+            self._sequence += 1
+            heappush(self._endings, (at, self._sequence, run))
+
+    # Documents in and out
+
+    def _take_in(self, key: Key) -> None:
+        body, where = self.objects.get(key) or {}, self.objects.where(key)
+        kind = key[0]
+        metadata = body["metadata"]
+        if not metadata.get("creationTimestamp"):  # absent, or null as kubectl --dry-run has it
+            metadata["creationTimestamp"] = format_time(self.now)
+        if not metadata.get("uid"):
+            metadata["uid"] = made_up_uid(key, str(metadata["creationTimestamp"]))
+        if kind == "Node":
+            self.world.put_node(read_node(body, where))
+        elif kind == "Pod":
+            self.world.put_pod(read_pod(body, where))
+        else:
+            self._take_in_ours(key, parse_object(body, where))
+
+    def _take_in_ours(self, key: Key, parsed: object) -> None:
+        where = self.objects.where(key)
+        if isinstance(parsed, Budget):
+            if not self.world.ledger.knows(parsed.metadata.name):
+                self._replay.carry(parsed)
+            self.world.put_budget(parsed)
+        elif isinstance(parsed, Run):
+            if found := policy_problems(parsed, self.world.policy.max_grace_ms):
+                raise InputError(where, found)
+            state = self.world.put_run(parsed)
+            self._reservations.number_on(state)
+            self._watch_work(state.key)
+            self._touched.add(state.key)
+        elif isinstance(parsed, WireLease):
+            self._take_in_lease(parsed, where)
+        elif isinstance(parsed, Reservation):
+            self._reservations.take_in(parsed, where)
+
+    def _take_in_lease(self, lease: WireLease, where: str) -> None:
+        known = from_wire(lease)
+        if lease.status.end is None:
+            for node, _ in known.slots:
+                if ("Node", "", node) not in self.objects:
+                    raise InputError(
+                        where, [f"spec.slots: node {node} is not in the file, but this lease is open"]
+                    )
+            if ("Run", *known.run) not in self.objects:
+                raise InputError(where, [f"spec.runRef: Run {'/'.join(known.run)} is not in the file"])
+        self.world.put_lease(lease)
+        if lease.status.end is not None:
+            self._replay.close(known, parse_time(lease.status.end))
+            heappush(self._closed, (parse_time(lease.status.end), known.name))
+
+    def _refuse_cycles(self, keys: Iterable[Key]) -> None:
+        """What came may close a circle of parents, or of Runs that wait for each other."""
+        kinds = {key[0] for key in keys}
+        cycle = self.world.ledger.family.cycle() if "Budget" in kinds else []
+        if cycle:
+            raise InputError("budgets", [f"spec.parents: {' → '.join(cycle)} is a cycle: a family has none"])
+        circle = self.world.kin.circle() if "Run" in kinds else []
+        if circle:
+            names = " after ".join("/".join(key) for key in circle)
+            raise InputError(
+                "runs", [f"spec.follow.after: {names} is a cycle: none of them could ever start"]
+            )
+
+    def _note_cuts(self) -> None:
+        """Budgets may have been cut in the file, or before it was saved: settle what exceeds them (C10).
+
+        What closed leases used was within the limits of their time, even if it is more than those of today.
+        """
+        ledger = self.world.ledger
+        ledger.amended.update(ledger.envelopes)
+        if self.world.held:  # who was entitled to pay when a lease began is not in the file (I2)
+            self.world.budgets_edited_at = self.now
+        for envelope in ledger.envelopes.values():
+            accounts = (envelope.account, envelope.lent, *(cap.account for cap in envelope.caps))
+            if any(account.max_use is not None and account.settled > account.max_use for account in accounts):
+                envelope.amended_at = self.now
+
+    def documents(self) -> list[dict[str, Any]]:
+        """All documents with the status as of now."""
+        if self._as_written:
+            return self.objects.all()
+        retell(self.world, [order[1:] for order in self.world.queue])
+        retell_stalled(self.world)
+        threats = self._reservations.refresh()
+        for run, state in self.world.runs.items():
+            if run in self._touched or state.phase not in FINISHED:
+                self._write_run(run, threats.warned(run) or Warned(state.phase_at))
+        self._touched.clear()
+        for key, body in self.objects.of("Budget"):
+            status = msgspec.to_builtins(budget_status(self.world, key[2]))
+            body["status"] = status
+        return self.objects.all()
+
+    def _write_run(self, run: RunKey, warned: Warned) -> None:
+        state, body = self.world.runs.get(run), self.objects.get(("Run", *run))
+        if state is None or body is None:
+            return
+        body["status"] = msgspec.to_builtins(run_status(self.world, state, warned))
+        work = self._work[run]
+        if work.total is not None and work.at:
+            body["metadata"].setdefault("annotations", {})[DONE] = written(work)
+        if work.lost:
+            body["metadata"].setdefault("annotations", {})[LOST] = str(work.lost)
+
+
+def without_status(body: dict[str, Any]) -> dict[str, Any]:
+    """What a user submits has no status of its own: Jobtree writes it."""
+    return {field: value for field, value in body.items() if field != "status" or body.get("kind") == "Node"}

@@ -1,0 +1,54 @@
+"""The lottery key of a cluster on one machine: a file that only its owner can read, made on first use.
+
+Whoever has the file could foresee draws, so it is never printed; its public key may be.
+"""
+
+import os
+import secrets
+from pathlib import Path
+
+from jobtree.messages.record_signature import KEY_BYTES
+
+
+class KeyFileError(Exception):
+    """The key file cannot be used; the message says why."""
+
+
+def key_path() -> Path:
+    """``$JOBTREE_LOTTERY_KEY``, else ``jobtree/lottery.key`` in the user's configuration directory."""
+    named = os.environ.get("JOBTREE_LOTTERY_KEY")
+    if named:
+        return Path(named)
+    config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(config) / "jobtree" / "lottery.key"
+
+
+def load_key(path: Path) -> bytes:
+    """The key in that file; a new one is made where there is none."""
+    try:
+        text = path.read_text().strip()
+    except FileNotFoundError:
+        return create_key(path)
+    except OSError as broken:
+        raise KeyFileError(f"cannot read the lottery key {path}: {broken.strerror}") from None
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise KeyFileError(f"the lottery key {path} must hold {2 * KEY_BYTES} hexadecimal digits")
+    return key
+
+
+def create_key(path: Path) -> bytes:
+    key = secrets.token_bytes(KEY_BYTES)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return load_key(path)  # another command was faster
+    except OSError as broken:
+        raise KeyFileError(f"cannot write the lottery key {path}: {broken.strerror}") from None
+    with os.fdopen(descriptor, "w") as file:
+        file.write(key.hex() + "\n")
+    return key

@@ -1,0 +1,91 @@
+"""The documents of a simulated cluster, as they stand in its file.
+
+Documents keep every field that Jobtree does not know. What Jobtree writes is the status of its own kinds,
+its leases, and on nodes the taint and cordon that ``fail`` and ``heal`` are about.
+"""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from jobtree.api.documents.document_stream import Document
+from jobtree.api.schema.object_meta import API_VERSION
+from jobtree.api.schema.problems import InputError, Problem
+
+Key = tuple[str, str, str]  # kind, namespace, name
+
+CLUSTER_SCOPED = frozenset({"Node", "Budget", "Lease"})
+KNOWN = {
+    "Node": "v1",
+    "Pod": "v1",
+    "Budget": API_VERSION,
+    "Run": API_VERSION,
+    "Reservation": API_VERSION,
+    "Lease": API_VERSION,
+}
+
+
+class Objects:
+    """Documents by kind, namespace and name, in the order of the file."""
+
+    def __init__(self) -> None:
+        self._documents: dict[Key, dict[str, Any]] = {}
+        self._sources: dict[Key, str] = {}
+
+    def add(self, document: Document) -> Key:
+        """Take a document in. Refuses what is unknown, nameless, or there already."""
+        key = key_of(document)
+        if key in self._documents:
+            rule = f"is there already ({self._sources[key]}): names must be unique"
+            raise InputError(document.where, [f"{title(key)} {rule}"])
+        self._documents[key] = document.body
+        self._sources[key] = document.where
+        return key
+
+    def put(self, key: Key, body: dict[str, Any]) -> None:
+        self._documents[key] = body
+
+    def remove(self, key: Key) -> None:
+        self._documents.pop(key, None)
+
+    def get(self, key: Key) -> dict[str, Any] | None:
+        return self._documents.get(key)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._documents
+
+    def where(self, key: Key) -> str:
+        return self._sources.get(key, title(key))
+
+    def of(self, kind: str) -> Iterator[tuple[Key, dict[str, Any]]]:
+        return ((key, body) for key, body in self._documents.items() if key[0] == kind)
+
+    def all(self) -> list[dict[str, Any]]:
+        return list(self._documents.values())
+
+
+def key_of(document: Document) -> Key:
+    body, where = document.body, document.where
+    kind, version = body.get("kind"), body.get("apiVersion")
+    if not isinstance(kind, str) or kind not in KNOWN:
+        raise InputError(where, [Problem("kind", kind, f"must be one of {', '.join(KNOWN)}, Clock, Policy")])
+    if version != KNOWN[kind]:
+        raise InputError(where, [Problem("apiVersion", version, f"must be {KNOWN[kind]} for a {kind}")])
+    metadata = body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
+        raise InputError(where, [f"metadata.name: a {kind} must have a name"])
+    if kind in CLUSTER_SCOPED:
+        return (kind, "", name)
+    metadata["namespace"] = metadata.get("namespace") or "default"
+    return (kind, str(metadata["namespace"]), name)
+
+
+def title(key: Key) -> str:
+    return " ".join((key[0], "/".join(part for part in key[1:] if part)))
+
+
+def made_up_uid(key: Key, created: str) -> str:
+    """A UID for an object that was written by hand: the same every time the file is read."""
+    return str(UUID(bytes=sha256("\0".join((*key, created)).encode()).digest()[:16]))

@@ -1,0 +1,155 @@
+"""Reservations of a simulated cluster: written when promised, kept when they end."""
+
+from typing import Any
+
+import msgspec
+
+from jobtree.api.kinds.reservation import Reservation
+from jobtree.api.schema.problems import InputError
+from jobtree.api.schema.quantities import format_milli, format_time
+from jobtree.api.validation.object_parser import to_document
+from jobtree.core.model.actions import Action
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.model.promise import Promise
+from jobtree.core.reporting.reservation_codec import (
+    from_wire,
+    outcome_of,
+    promised_together,
+    recall,
+    spec_of,
+    status_of,
+    to_wire,
+    told_to_wire,
+)
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.runs.run_tree import child_name
+from jobtree.core.start_forecast.expected_start import Expectations
+from jobtree.core.world.world import World
+from jobtree.messages.record_signature import sign
+from jobtree.messages.reservation_outcomes import ENDS, threatened_by
+from jobtree.messages.risk_index import Threats
+from jobtree.messages.run_events import Event
+from jobtree.snapshot.object_documents import Key, Objects, made_up_uid
+
+
+class Reservations:
+    def __init__(self, world: World, objects: Objects) -> None:
+        self._world = world
+        self._objects = objects
+        self._numbers: dict[
+            RunKey, int
+        ] = {}  # the highest by the name of their Run, whether it is there or not
+
+    def take_in(self, reservation: Reservation, where: str) -> None:
+        """A Reservation of a state file: a pending one is a promise that holds."""
+        key = (reservation.metadata.namespace, reservation.spec.run_ref.name)
+        state = self._world.runs.get(key)
+        try:
+            number = int(reservation.metadata.name.rpartition("-")[2])
+        except ValueError:
+            rule = "metadata.name: must be the Run's name, a dash and a number"
+            raise InputError(where, [rule]) from None
+        self._numbers[key] = max(self._numbers.get(key, 0), number)
+        if reservation.status.told and reservation.status.told.started:
+            recall(self._world, reservation, key)
+        if state is None:
+            return  # its Run is gone; it is history
+        for stage in reservation.spec.members or ("",):
+            self._take_in_part(reservation, stage, number)
+
+    def number_on(self, state: RunState) -> None:
+        """A Run may have had a forerunner of its name: what was promised to that one keeps its number."""
+        taken = [self._numbers.get(key, 0) for key in (state.key, state.parent) if key is not None]
+        state.reservations = max(state.reservations, *taken)
+
+    def _take_in_part(self, reservation: Reservation, stage: str, number: int) -> None:
+        """What a Reservation promises to its Run, or to one of the stages that start together."""
+        name = reservation.spec.run_ref.name
+        key = (reservation.metadata.namespace, child_name(name, stage) if stage else name)
+        state = self._world.runs.get(key)
+        if state is None:
+            return
+        state.reservations = max(state.reservations, number)
+        if not stage and reservation.spec.run_ref.uid not in ("", state.uid):
+            return  # an earlier Run of that name: its promise is not this one's
+        if reservation.status.state in (None, "Pending") and state.phase in ("Pending", "Running"):
+            self._world.put_promise(state, from_wire(reservation, state, stage))
+            recall(self._world, reservation, state.key)
+
+    def carry_out(self, action: Action) -> list[Event]:
+        """Write what an action says about its promise; who is warned by it."""
+        promise = action.promise
+        if promise is None:
+            return []
+        key = ("Reservation", action.run[0], promise.name)
+        state = self._world.runs.get(action.run)
+        if action.kind in ENDS:
+            self._end(key, action)
+            return []
+        if state is None or state.promise is not promise:
+            return []
+        wire = to_wire(self._world, state, promise)
+        named = (action.run[0], wire.spec.run_ref.name)
+        self._numbers[named] = max(self._numbers.get(named, 0), promise.number)
+        document = to_document(wire)
+        document["metadata"]["uid"] = made_up_uid(key, document["metadata"]["creationTimestamp"])
+        self._objects.put(key, document)
+        return self._warnings(state, promise, action.at)
+
+    def _end(self, key: Key, action: Action) -> None:
+        body = self._objects.get(key)
+        promise = action.promise
+        if body is None or promise is None:
+            return
+        status: dict[str, Any] = body.setdefault("status", {})
+        status["state"] = ENDS[action.kind]
+        status.pop("forecast", None)
+        if told := told_to_wire(self._world, key[1:]):
+            status["told"] = msgspec.to_builtins(told)
+        if action.record is not None:
+            record = sign(action.record, self._world.lottery_key)
+            written = msgspec.json.decode(msgspec.json.encode(record))
+            if "lottery" in status:
+                status.setdefault("lotteries", []).append(written)  # of further stages that started with it
+            else:
+                status["lottery"] = written
+
+    def collect(self) -> None:
+        """Reservations go with their Run, as on a live cluster, where they belong to it."""
+        for key, body in list(self._objects.of("Reservation")):
+            if ("Run", key[1], body["spec"]["runRef"]["name"]) not in self._objects:
+                self._objects.remove(key)
+
+    def _warnings(self, state: RunState, promise: Promise, at: int) -> list[Event]:
+        """Runs in the conflict set see it at once (R11)."""
+        if promise.at is None:
+            return []
+        outcome = outcome_of(self._world, state, promise)
+        return [
+            Event(
+                at,
+                "AtRisk",
+                other.key,
+                f"reservation {promise.name} is due at {format_time(promise.at)}; "
+                f"probability of being stopped: {format_milli(outcome.odds.get(other.uid, 0))}",
+            )
+            for other in outcome.conflict_set()
+        ]
+
+    def refresh(self) -> Threats:
+        """Bring every pending Reservation up to date; the warnings that follow for other Runs."""
+        threats = Threats()
+        expectations = Expectations(self._world)
+        by_uid = {state.uid: state.key for state in self._world.runs.values()}
+        promised = [(state, state.promise) for state in self._world.runs.values() if state.promise]
+        for state, promise in sorted(promised, key=lambda pair: pair[1].rank):
+            if promised_together(self._world, state, promise)[0][0] is not state:
+                continue  # one Reservation for all stages that start together
+            body = self._objects.get(("Reservation", state.key[0], promise.name))
+            if body is not None:
+                body["spec"] = msgspec.to_builtins(spec_of(self._world, state, promise))
+                expected = expectations.tell(state)
+                body["status"] = msgspec.to_builtins(status_of(self._world, state, promise, expected))
+            risks = threatened_by(self._world, by_uid.__getitem__, state, promise)
+            threats.renew((state.key[0], promise.name), promise, risks)
+        return threats

@@ -1,1 +1,0 @@
-"""What both bodies say: events, how promises end, who is warned, and the signature below a record."""

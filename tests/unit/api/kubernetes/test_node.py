@@ -1,0 +1,110 @@
+from typing import Any
+
+import pytest
+
+from jobtree.api.kubernetes.node import Domain, Node, Taint, read_node
+from jobtree.api.schema.problems import InputError
+from jobtree.api.schema.quantities import parse_time
+from tests.unit.api.samples import T0, changed
+
+QUANTITY = "must be a quantity such as 4, 500m or 64Gi"
+LABELS = {"region": "us-west", "cluster": "gpu-a", "fabric.domain": "nv-a", "gpu.flavor": "H100-80GB"}
+NODE: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "gpu-a-01", "uid": "n1", "labels": LABELS, "annotations": {"a": "b"}},
+    "spec": {"podCIDR": "10.0.0.0/24"},
+    "status": {"allocatable": {"cpu": "95500m", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}},
+}
+
+
+def node(**changes: object) -> Node:
+    return read_node(
+        changed(NODE, {path.replace("__", "."): value for path, value in changes.items()}), "test"
+    )
+
+
+def test_what_is_read_of_a_node() -> None:
+    assert read_node(NODE, "test") == Node(
+        name="gpu-a-01",
+        uid="n1",
+        labels=LABELS,
+        flavor="H100-80GB",
+        domain=Domain("us-west", "gpu-a", "nv-a"),
+        gpus=8,
+        gpu_resource="nvidia.com/gpu",
+        cpu_milli=95_500,
+        memory_bytes=2**40,
+        max_pods=110,
+        taints=(),
+        cordoned=False,
+        ready=True,
+        not_ready_since_ms=None,
+        failed=False,
+    )
+
+
+def test_a_node_written_by_hand_may_say_little() -> None:
+    bare = read_node({"metadata": {"name": "n"}, "status": {"capacity": {"amd.com/gpu": 4}}}, "test")
+    assert (bare.gpus, bare.gpu_resource, bare.ready, bare.max_pods) == (4, "amd.com/gpu", True, 110)
+    assert (bare.cpu_milli, bare.memory_bytes, bare.flavor) == (None, None, "")
+    assert str(bare.domain) == "-/-/-"
+    assert read_node({"metadata": {"name": "n"}}, "test").gpus == 0
+
+
+def test_a_domain_has_three_parts() -> None:
+    assert str(Domain("us-west", "gpu-a", "nv-a")) == "us-west/gpu-a/nv-a"
+    assert str(Domain("us-west", "", "nv-a")) == "us-west/-/nv-a"
+
+
+def test_allocatable_comes_before_capacity() -> None:
+    assert node(status__capacity={"nvidia.com/gpu": 16}).gpus == 8
+
+
+@pytest.mark.parametrize(
+    ("status", "ready", "since"), [("True", True, None), ("False", False, T0), ("Unknown", False, T0)]
+)
+def test_readiness_is_the_ready_condition(status: str, ready: bool, since: str | None) -> None:
+    conditions = [
+        {"type": "DiskPressure", "status": "False"},
+        {"type": "Ready", "status": status, "lastTransitionTime": T0, "reason": "KubeletReady"},
+    ]
+    read = node(status__conditions=conditions)
+    assert read.ready is ready
+    assert read.not_ready_since_ms == (parse_time(since) if since else None)
+
+
+def test_cordon_and_failure_are_different_things() -> None:
+    assert node(spec__unschedulable=True).cordoned
+    assert not node(spec__unschedulable=True).failed
+    failed = node(spec__taints=[{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}])
+    assert failed.failed
+    assert failed.taints == (Taint(key="node.kubernetes.io/out-of-service", effect="NoExecute"),)
+
+
+@pytest.mark.parametrize(
+    ("document", "line"),
+    [
+        ({"metadata": {}}, "metadata.name: is required"),
+        (
+            {"metadata": {"name": "n", "labels": {"a": 1}}},
+            "metadata.labels['a']: 1 is not allowed: must be a string",
+        ),
+        (
+            {"metadata": {"name": "n"}, "status": {"capacity": {"nvidia.com/gpu": "eight"}}},
+            f"status.capacity['nvidia.com/gpu']: \"eight\" is not allowed: {QUANTITY}",
+        ),
+        (
+            {"metadata": {"name": "n"}, "status": {"capacity": {"cpu": []}}},
+            f"status.capacity['cpu']: [] is not allowed: {QUANTITY}",
+        ),
+        (
+            {"metadata": {"name": "n"}, "spec": {"taints": [{"effect": "NoSchedule"}]}},
+            "spec.taints[0].key: is required",
+        ),
+    ],
+)
+def test_what_is_no_node(document: dict[str, Any], line: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read_node(document, "test")
+    assert [str(problem) for problem in refused.value.problems] == [line]

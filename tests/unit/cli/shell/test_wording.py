@@ -1,0 +1,63 @@
+import pytest
+
+from jobtree.cli.shell.wording import age, count, listing, ranges, suggestion
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (-5, "0s"),
+        (0, "0s"),
+        (59, "59s"),
+        (60, "1m00s"),
+        (310, "5m10s"),
+        (3_600, "1h00m"),
+        (7_500, "2h05m"),
+        (86_399, "23h59m"),
+        (273_600, "3d04h"),
+    ],
+)
+def test_ages(seconds: int, said: str) -> None:
+    assert age(seconds * 1000) == said
+
+
+def test_counts() -> None:
+    assert (count(1, "GPU"), count(0, "GPU"), count("1.5", "GPU-hour")) == (
+        "1 GPU",
+        "0 GPUs",
+        "1.5 GPU-hours",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], ""),
+        (["a"], "a"),
+        (["a", "b"], "a and b"),
+        (["a", "b", "c", "d"], "a, b, c and d"),
+        (["a", "b", "c", "d", "e"], "a, b, c and 2 more"),
+    ],
+)
+def test_listings(words: list[str], said: str) -> None:
+    assert listing(words) == said
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["b08", "b07", "b06"], "b06-b08"),
+        (["a01", "a03"], "a01, a03"),
+        (["a9", "a10"], "a10, a9"),
+        (["gpu-a-01", "gpu-a-02", "gpu-b-01"], "gpu-a-[01-02], gpu-b-01"),
+        (["east", "west"], "east, west"),
+        (["n1", "m2"], "m2, n1"),
+    ],
+)
+def test_names_in_a_row_run_together(names: list[str], said: str) -> None:
+    assert ranges(names) == said
+
+
+def test_suggestions() -> None:
+    assert suggestion("trian", ["train", "eval"]) == "did you mean train?"
+    assert suggestion("zzz", ["train", "eval"]) == ""

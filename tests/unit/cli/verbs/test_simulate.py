@@ -1,0 +1,277 @@
+"""``kubectl runs simulate``: its options, what it prints and writes, bad input, and being interrupted."""
+
+import errno
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from jobtree.cli.shell.progress_line import Progress
+from jobtree.cli.verbs.simulate import POLICIES
+from jobtree.simulation.replay.engine import Simulation
+from jobtree.simulation.schedulers.scheduler_names import POLICIES as KNOWN
+from tests.unit.cli.desk import Answer, Desk, budget, envelope, lasting, nodes, run
+
+WEEK = Path(__file__).parents[4] / "config" / "samples" / "traces" / "week.csv"
+HEAD = "job_id,user_or_team,submit_s,duration_s,gpus,gpu_type,status\n"
+
+
+@pytest.fixture(name="jobs")
+def _jobs(tmp_path: Path) -> str:
+    """Two teams; the second job must wait for the first on one node."""
+    path = tmp_path / "jobs.csv"
+    path.write_text(f"{HEAD}a,lab,0,3600,8,,\nb,sub,1800,600,8,,\nc,lab,7200,600,4,,\n")
+    return str(path)
+
+
+def simulate(desk: Desk, *words: str) -> Answer:
+    return desk.bare("simulate", *words)
+
+
+def test_the_verb_offers_what_there_is() -> None:
+    assert list(POLICIES) == list(KNOWN)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_gives_a_report(desk: Desk, jobs: str, policy: str) -> None:
+    answer = simulate(desk, jobs, "--nodes", "1", "--policy", policy, "--budget", "sub=100%")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith(f"{policy} on jobs.csv: 3 jobs, 10 GPU-hours, on 1 node with 8 GPUs")
+    assert "fairness" in answer.out
+
+
+def test_a_state_file_gives_the_fleet_and_the_budgets(desk: Desk, jobs: str) -> None:
+    desk.cluster(*nodes(2), budget("lab", envelope(8)), budget("sub", envelope(8), owner="org:lab:sub"))
+    before = desk.state.read_text()
+    report = desk.runs("simulate", jobs, "-o", "json").json()
+    assert report["kind"] == "Report"
+    assert report["spec"]["gpus"] == 16
+    assert report["spec"]["budgets"] == {"lab": 8, "sub": 8}
+    assert report["status"]["finished"] == 3
+    assert desk.state.read_text() == before
+
+
+def test_reports_are_written_and_compared(desk: Desk, jobs: str) -> None:
+    for policy in ("fifo", "sjf"):
+        words = ("--nodes", "1", "--policy", policy, "--json", f"{policy}.json", "--html", "page.html")
+        assert simulate(desk, jobs, *words).code == 0
+    assert json.loads(Path("fifo.json").read_text())["spec"]["policy"] == "fifo"
+    assert Path("page.html").read_text().startswith("<!DOCTYPE html>")
+    answer = simulate(desk, "compare", "fifo.json", "sjf.json")
+    assert answer.code == 0
+    assert "fifo.json  sjf.json" in answer.out
+    listed = simulate(desk, "compare", "fifo.json", "sjf.json", "-o", "json").json()
+    assert [item["spec"]["policy"] for item in listed["items"]] == ["fifo", "sjf"]
+
+
+def test_what_if_runs_both_and_compares(desk: Desk, jobs: str) -> None:
+    answer = simulate(desk, jobs, "--nodes", "1", "--nodes", "+1", "--policy", "fifo")
+    assert answer.out.startswith("what if: nodes +1")
+    (wait,) = (line.split() for line in answer.out.splitlines() if line.startswith("wait mean  "))
+    assert wait[2:] == ["600", "s", "0", "s", "-600", "s"]
+    both = simulate(
+        desk,
+        jobs,
+        "--nodes",
+        "2",
+        "--what-if",
+        "budget lab concurrency=4",
+        "--what-if",
+        "nodes -1",
+        "-o",
+        "json",
+    ).json()
+    assert [item["spec"]["whatIf"] for item in both["items"]] == [
+        [],
+        ["budget lab concurrency=4", "nodes -1"],
+    ]
+    assert [item["spec"]["budgets"]["lab"] for item in both["items"]][1] == 4
+
+
+def test_skipped_rows_are_told_on_stderr(desk: Desk, jobs: str) -> None:
+    Path(jobs).write_text(f"{HEAD}a,lab,0,3600,8,,\nb,lab,0,-1,8,,\nc,lab,0,60,99,,\na,lab,5,60,1,,\n")
+    answer = simulate(desk, jobs, "--nodes", "1", "--policy", "fifo")
+    assert answer.code == 0
+    assert answer.err.startswith("3 rows were skipped: ")
+    assert 'line 4: gpus: "99" is not allowed: the fleet has 8' in answer.err
+    assert simulate(desk, jobs, "--nodes", "1", "--policy", "fifo", "-o", "json").json()["spec"][
+        "skippedRows"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["missing.csv", "--nodes", "1"], 2, "missing.csv: there is no such file"),
+        (["jobs.csv"], 2, "name a state file"),
+        (["jobs.csv", "--nodes", "many"], 2, '--nodes: "many" is not allowed'),
+        (["jobs.csv", "--nodes", "0"], 2, "must be between 1 and"),
+        (["jobs.csv", "--nodes", "1", "--nodes", "2"], 2, "the fleet has one size"),
+        (["jobs.csv", "--nodes", "1", "--budget", "lab"], 2, "must be NAME=VALUE"),
+        (["jobs.csv", "--nodes", "1", "--budget", "other=1"], 2, "the trace has lab, sub"),
+        (["jobs.csv", "--nodes", "1", "--what-if", "budget X concurrency=256"], 2, "there is no such budget"),
+        (["jobs.csv", "--nodes", "1", "--checkpoint", "soon"], 2, "--checkpoint: 'soon' is not a duration"),
+        (["jobs.csv", "--nodes", "1", "--checkpoint", "0s"], 2, "must be more than 0, or none"),
+        (["jobs.csv", "--nodes", "1", "--faults", "1d/2h/1h"], 2, "p90 above p50"),
+        (["jobs.csv", "--nodes", "1", "--faults", "a/b/no.csv"], 2, "a/b/no.csv: there is no such file"),
+        (["jobs.csv", "--nodes", "1", "--json", "no/such/x.json"], 74, "there is no directory no/such"),
+        (["jobs.csv", "--nodes", "1", "--html", "."], 74, "cannot write .: is a directory"),
+        (["jobs.csv", "--nodes", "1", "--resume", "no/such/kept"], 74, "cannot write no/such/kept"),
+        (["jobs.csv", "other.csv", "--nodes", "1"], 2, "one trace at a time"),
+        (["compare", "a.json"], 2, "compare needs two reports"),
+        (["compare", "jobs.csv", "jobs.csv"], 2, "jobs.csv: is no report"),
+        (["compare", "a.json", "b.json"], 2, "a.json: there is no such file"),
+        (["--state", "no.yaml", "jobs.csv"], 3, "there is no state file no.yaml"),
+        (["jobs.csv", "--budget", "lab=8", "--state", "no.yaml"], 2, "--budget is for a made-up fleet"),
+        (["jobs.csv", "--domains", "2", "--state", "no.yaml"], 2, "--domains is for a made-up fleet"),
+        (["jobs.csv", "--nodes", "1", "--flavor", "X"], 2, "--flavor is for the fleet of a state file"),
+        (["jobs.csv", "--nodes", "1", "--budget", "lab=1", "--budget", "lab=2"], 2, "is given twice"),
+        (["jobs.csv", "--nodes", "9" * 5_000], 2, "must be a number such as 16"),
+        (["jobs.csv", "--nodes", "1", "--where", "clster=7"], 2, "there is no such column"),
+        (["jobs.csv", "--nodes", "1", "--where", "gpus=7"], 2, "there are no rows to replay"),
+    ],
+)
+@pytest.mark.usefixtures("jobs")
+def test_mistakes_are_explained_before_anything_is_replayed(
+    desk: Desk, words: list[str], code: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobtree.cli.tasks.replay_run.replayed", lambda *_: pytest.fail("it was replayed"))
+    answer = simulate(desk, *words)
+    assert answer.code == code
+    assert message in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_teams_without_a_budget_are_named(desk: Desk, jobs: str) -> None:
+    answer = desk.runs("simulate", jobs)
+    assert answer.code == 2
+    assert 'user_or_team: "sub" is not allowed: no budget is theirs' in answer.err
+
+
+class Interrupts:
+    """Stands in for what is shown of a replay: sends a signal when it has been asked so often."""
+
+    def __init__(self, number: signal.Signals, after: int) -> None:
+        self._number, self._left = number, after
+
+    def show(self, _: int) -> bool:
+        self._left -= 1
+        if not self._left:
+            signal.raise_signal(self._number)
+        return False
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_replay_is_kept_and_gone_on_with(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    words = (str(WEEK), "--nodes", "16", "--policy", "easy", "--faults", "20d/2h/12h", "--resume", "kept")
+    assert simulate(desk, *words, "--json", "whole.json").code == 0
+    assert not Path("kept").exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "show", Interrupts(number, 300).show)
+        answer = simulate(desk, *words, "--json", "never.json")
+    assert answer.code == code
+    assert "the same command goes on from kept" in answer.err
+    assert not Path("never.json").exists()
+    other = simulate(desk, *words[:-2], "--seed", "2", "--resume", "kept")
+    assert other.code == 74
+    assert "is a replay of something else" in other.err
+    assert simulate(desk, *words, "--json", "resumed.json").code == 0
+    assert Path("resumed.json").read_bytes() == Path("whole.json").read_bytes()
+    assert not Path("kept").exists()
+
+
+def test_an_interrupted_what_if_does_not_begin_with_the_first_replay_again(
+    desk: Desk, jobs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (jobs, "--nodes", "1", "--nodes", "+1", "--policy", "fifo", "--resume", "kept", "-o", "json")
+    undisturbed = simulate(desk, *words).json()
+    steps: list[int] = []
+
+    def counted(self: Simulation) -> bool:
+        steps.append(len(self.scene.nodes))
+        return step(self)
+
+    step = Simulation.step
+    monkeypatch.setattr(Simulation, "step", counted)
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "show", Interrupts(signal.SIGINT, 8).show)
+        assert "goes on from kept.what-if" in simulate(desk, *words).err
+    steps.clear()
+    assert simulate(desk, *words).json() == undisturbed
+    assert steps.count(1) == 1  # of the replay on one node, only that it is over
+    assert not list(Path().glob("*kept*"))
+
+
+def test_what_was_replayed_is_printed_and_kept_where_it_cannot_be_written(
+    desk: Desk, jobs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (jobs, "--nodes", "1", "--policy", "fifo", "--resume", "kept", "--json", "full.json")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full_disk)
+        answer = simulate(desk, *words)
+    assert answer.code == 74
+    assert "cannot write full.json: No space left on device" in answer.err
+    assert "fairness" in answer.out
+    assert Path("kept").exists()
+    assert simulate(desk, *words).code == 0
+    assert Path("full.json").exists()
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_outages_follow_the_fleet_of_a_what_if(desk: Desk) -> None:
+    """Nodes that are gone do not fail, and those that were added do."""
+    counted = {}
+    for change in ("-8", "+16"):
+        words = ("--nodes", "16", "--nodes", change, "--policy", "fifo", "--faults", "5d/2h/12h")
+        both = simulate(desk, str(WEEK), *words, "-o", "json").json()["items"]
+        before, counted[change] = (item["spec"]["outages"] for item in both)
+    assert counted["-8"] < before < counted["+16"]
+
+
+def test_the_ledger_of_a_cluster_is_a_trace(desk: Desk) -> None:
+    desk.submit(lasting(run("first"), "2h"), lasting(run("second"), "30m"), run("waits"))
+    desk.runs("advance", "3h")
+    answer = desk.runs("simulate", str(desk.state), "--policy", "fifo", "-o", "json")
+    report = answer.json()
+    assert report["spec"]["jobs"] == 2
+    assert report["spec"]["workGPUHours"] == 8 * 2.5
+    assert report["spec"]["budgets"] == {"org:lab": 8}
+    assert report["spec"]["skippedRows"] == {"status: only Runs that have ended tell how long they take": 1}
+    assert 'Run default/waits: status: "Running" is not allowed' in answer.err
+    assert report["status"]["makespanHours"] == 2  # on two nodes, without a budget to wait for
+
+
+def test_runs_that_were_deleted_are_told_by_their_leases(desk: Desk) -> None:
+    desk.submit(lasting(run("first"), "2h"), lasting(run("second"), "30m"), run("waits"))
+    desk.runs("advance", "3h")
+    whole = desk.runs("simulate", str(desk.state), "--policy", "fifo", "-o", "json").json()
+    Path("leases.yaml").write_text(desk.runs("leases", "--since", "2020-01-01", "-o", "yaml").out)
+    desk.runs("cancel", "first")
+    for ledger in ("leases.yaml", str(desk.state)):
+        told = desk.runs("simulate", ledger, "--policy", "fifo", "-o", "json").json()
+        for figure in ("jobs", "workGPUHours", "budgets", "skippedRows"):
+            assert told["spec"][figure] == whole["spec"][figure]
+
+
+def test_a_deleted_run_is_as_wide_as_its_leases_were_together(desk: Desk) -> None:
+    """It lost its node after an hour and went on elsewhere: two leases, one after the other."""
+    desk.submit(lasting(run("first"), "2h"))
+    desk.runs("advance", "1h")
+    desk.runs("fail", "a01")
+    desk.runs("advance", "9h")
+    desk.runs("cancel", "first")
+    told = desk.runs("simulate", str(desk.state), "--policy", "fifo", "-o", "json").json()
+    assert [times["name"] for times in told["status"]["bySize"]] == ["5-8"]
+    assert told["spec"]["workGPUHours"] == 8 * 3  # without a checkpoint it began again
+
+
+def test_progress_says_how_far_how_fast_and_how_long() -> None:
+    line = Progress("easy", 1_000).line(250, 10.0)
+    assert line == "easy  ██████░░░░░░░░░░░░░░░░░░  250 of 1,000 jobs, 25/s, 30s left"
+    assert "? left" in Progress("easy", 10).line(0, 1.0)

@@ -1,0 +1,121 @@
+"""The invariants notice what is wrong. Each world here is sound until somebody tampers with it."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from jobtree.api.schema.quantities import HOUR
+from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.reporting.invariants import check
+from tests.unit.core.build import budget, envelope, node, nodes, run
+from tests.unit.core.lab import Lab
+
+Tampering = Callable[[Lab, Lease], None]
+
+
+def forge(lab: Lab, lease: Lease, **fields: object) -> None:
+    """Open a lease like this one, but for those fields."""
+    forged = msgspec.structs.replace(lease, name=f"{lease.name}-forged", **fields)
+    lab.world.holdings.open(forged)
+
+
+def same_slots(lab: Lab, lease: Lease) -> None:
+    forge(lab, lease)
+
+
+def wrong_payer(lab: Lab, lease: Lease) -> None:
+    forge(lab, lease, payer=("lab", "main"), slots=(("nv-b-00", 0xFF),))
+
+
+def wrong_class(lab: Lab, lease: Lease) -> None:
+    forge(lab, lease, class_="Shared", slots=(("nv-b-00", 0xFF),))
+
+
+def too_much(lab: Lab, lease: Lease) -> None:
+    forge(lab, lease, slots=(("nv-a-01", 0xFF),), gpus=64)
+
+
+def half_a_gang(lab: Lab, lease: Lease) -> None:
+    lab.world.holdings.close(lease.name, lab.world.now)
+
+
+def two_domains(lab: Lab, lease: Lease) -> None:
+    forge(lab, lease, slots=(("nv-b-00", 0xFF),))
+
+
+def from_the_future(lab: Lab, lease: Lease) -> None:
+    forge(lab, lease, start=lab.world.now + 1, slots=(("nv-a-01", 0xFF),))
+
+
+def nobodys(lab: Lab, lease: Lease) -> None:
+    forge(lab, lease, uid="gone", slots=(("nv-a-01", 0xFF),))
+
+
+def too_wide(lab: Lab, lease: Lease) -> None:
+    forge(lab, lease, slots=(("nv-a-01", 0xFF),))
+
+
+def cooked_books(lab: Lab, _lease: Lease) -> None:
+    lab.envelope("org").account.settled += 1
+
+
+def cooked_classes(lab: Lab, _lease: Lease) -> None:
+    lab.envelope("org").by_class["owned"].settled -= 1
+
+
+def out_of_the_queue(lab: Lab, _lease: Lease) -> None:
+    lab.world.line.leave(lab["waiting"])
+
+
+def no_reason(lab: Lab, _lease: Lease) -> None:
+    lab["waiting"].verdict = None
+
+
+def something_to_do(lab: Lab, _lease: Lease) -> None:
+    lab.put(budget("org", 64))
+
+
+@pytest.mark.parametrize(
+    ("invariant", "tampering"),
+    [
+        ("I1", same_slots),
+        ("I2", wrong_payer),
+        ("I2", wrong_class),
+        ("I3", too_much),
+        ("I4", half_a_gang),
+        ("I5", two_domains),
+        ("I6", from_the_future),
+        ("I6", nobodys),
+        ("I7", too_wide),
+        ("I10", cooked_books),
+        ("I10", cooked_classes),
+        ("I11", out_of_the_queue),
+        ("I11", no_reason),
+        ("I12", something_to_do),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_what_is_tampered_with_is_noticed(invariant: str, tampering: Tampering) -> None:
+    lab = Lab(nodes("nv-a", 2), nodes("nv-b", 3), budget("org", 16), budget("lab", 8))
+    lab.submit(run("r", "org", 8), run("waiting", "org", 16, at=1))
+    lab.advance(HOUR)
+    (lease,) = lab.leases("r")
+    tampering(lab, lease)
+    assert invariant in {violation.invariant for violation in check(lab.world, lab.replay)}
+
+
+def test_a_slot_under_a_spare_may_have_a_tenant() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org", 10), budget("lab", 1))
+    lab.submit(run("holder", "org", 8, spares=1), run("tenant", "lab", 8, at=1, opportunistic=True))
+    assert lab.on("tenant", "Opportunistic") == lab.on("holder", "Spare")
+    assert check(lab.world, lab.replay) == []
+
+
+def test_a_budget_that_is_edited_later_is_not_judged_by_what_it_says_now() -> None:
+    lab = Lab(node("n"), budget("org", 8))
+    lab.submit(run("r", "org", 8))
+    lab.put(budget("org", envelope(8, selector={"region": "eu"})))
+    lab.settle()
+    lab.advance(HOUR)
+    assert check(lab.world, lab.replay) == []

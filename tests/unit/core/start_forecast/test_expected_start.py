@@ -1,0 +1,232 @@
+"""When a waiting Run is expected to start: from what is known about durations, never beyond its promise."""
+
+import pytest
+
+from jobtree.api.schema.quantities import HOUR, MINUTE
+from jobtree.core.start_forecast import expected_start, queue_forecast
+from jobtree.core.start_forecast.expected_start import Expectations
+from jobtree.core.start_forecast.queue_forecast import Prospects
+from jobtree.core.world.world import World
+from tests.unit.core.build import T0, budget, envelope, nodes, run
+from tests.unit.core.lab import Lab
+
+
+def expected(lab: Lab, name: str) -> tuple[int, int] | None:
+    """p50 and p90 of its start, after T0."""
+    found = Expectations(lab.world).start_of(lab[name])
+    return None if found is None else (found.p50 - T0, found.p90 - T0)
+
+
+def lab_with_history(*minutes: int, owner: str = "org:a") -> Lab:
+    """One node; Runs of that owner lasted so long, one after another. It is 100 hours after T0."""
+    lab = Lab(nodes("nv-a", 1), budget("org:a", 8), budget("org:b", 8), budget("org:c", 8))
+    now = 0
+    for number, lasted in enumerate(minutes):
+        lab.submit(run(f"past-{number}", owner, 8, at=now))
+        now += lasted * MINUTE
+        lab.live(now)
+        lab.finish(f"past-{number}")
+    lab.live(100 * HOUR)
+    return lab
+
+
+def waiting(lab: Lab, age: int = 0, owner: str = "org:a", **fields: str) -> Lab:
+    """A Run of that owner holds the node, and has for that long; another team's waits for it."""
+    now = lab.world.now - T0
+    lab.submit(run("holder", owner, 8, at=now, max_duration=fields.get("max_duration")))
+    lab.live(now + age)
+    lab.submit(run("next", "org:b", 8, at=now + age))
+    return lab
+
+
+def test_without_a_declared_end_or_a_history_nothing_is_said() -> None:
+    lab = waiting(lab_with_history())
+    assert lab.promised_at("next") == 102 * HOUR
+    assert expected(lab, "next") is None
+
+
+def test_a_declared_end_is_what_is_known_where_there_is_no_history() -> None:
+    lab = waiting(lab_with_history(), max_duration="1h")
+    assert expected(lab, "next") == (101 * HOUR, 101 * HOUR)
+
+
+def test_the_owners_own_runs_of_similar_size_tell_how_long_it_takes() -> None:
+    lab = waiting(lab_with_history(10, 20, 30, 40, 50))
+    assert expected(lab, "next") == (100 * HOUR + 30 * MINUTE, 100 * HOUR + 50 * MINUTE)
+
+
+def test_those_of_other_owners_and_other_sizes_do_not() -> None:
+    assert expected(waiting(lab_with_history(10, 20, 30, 40, 50, owner="org:c")), "next") is None
+    lab = lab_with_history(10, 20, 30, 40, 50)
+    lab.submit(run("small", "org:a", 4, at=100 * HOUR))
+    lab.submit(run("next", "org:b", 8, at=100 * HOUR))
+    assert expected(lab, "next") is None
+
+
+def test_a_long_runner_is_not_expected_to_end_soon_because_most_are_short() -> None:
+    lab = waiting(lab_with_history(*[10] * 9, 100, 110), age=20 * MINUTE)
+    assert expected(lab, "next") == (100 * HOUR + 100 * MINUTE, 100 * HOUR + 110 * MINUTE)
+
+
+def test_a_history_speaks_before_the_limit_but_never_beyond_it() -> None:
+    lab = waiting(lab_with_history(10, 20, 30, 40, 50), max_duration="45m")
+    assert expected(lab, "next") == (100 * HOUR + 30 * MINUTE, 100 * HOUR + 45 * MINUTE)
+
+
+def test_a_promise_is_an_upper_bound() -> None:
+    lab = waiting(lab_with_history(*[600] * 5))
+    assert lab.promised_at("next") == 102 * HOUR
+    assert expected(lab, "next") == (102 * HOUR, 102 * HOUR)
+
+
+def test_who_is_promised_before_starts_before() -> None:
+    """Both wait for the node; the second also for the first, whose team's Runs take an hour."""
+    lab = lab_with_history(*[10] * 6)
+    lab.submit(run("holder", "org:a", 8, at=100 * HOUR))
+    lab.submit(run("next", "org:b", 8, at=100 * HOUR, max_duration="1h"))
+    lab.submit(run("last", "org:c", 8, at=100 * HOUR))
+    assert expected(lab, "next") == (100 * HOUR + 10 * MINUTE, 100 * HOUR + 10 * MINUTE)
+    assert expected(lab, "last") == (101 * HOUR + 10 * MINUTE, 101 * HOUR + 10 * MINUTE)
+
+
+def test_money_that_comes_back_counts_like_gpus() -> None:
+    """Two nodes, but its team pays for one: nothing is promised, yet the holder will end."""
+    lab = lab_with_history(*[10] * 5)
+    lab.put(nodes("nv-b", 1))
+    lab.submit(run("holder", "org:a", 8, at=100 * HOUR))
+    lab.submit(run("next", "org:a", 8, at=100 * HOUR + 1))
+    assert lab.promised_at("next") is None
+    assert expected(lab, "next") == (100 * HOUR + 10 * MINUTE, 100 * HOUR + 10 * MINUTE)
+
+
+def test_a_window_is_waited_for() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", envelope(8, start=3 * HOUR)))
+    lab.submit(run("holder", "org:a", 8, max_duration="1h"))
+    lab.submit(run("next", "org:b", 8))
+    assert expected(lab, "next") == (3 * HOUR, 3 * HOUR)
+
+
+def test_what_nothing_will_ever_start_is_not_expected() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", 8))
+    lab.submit(run("holder", "org:a", 8, max_duration="1h"))
+    lab.submit(run("next", "org:b", 64))
+    assert expected(lab, "next") is None
+
+
+def test_who_waits_behind_very_many_is_told_from_how_fast_their_line_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One Run of an hour after another: the sixth of them starts after six hours, played through or not."""
+    lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
+    lab.submit(run("holder", "org:a", 8, max_duration="1h"))
+    for number in range(6):
+        lab.submit(run(f"w{number}", "org:a", 8, at=number + 1, max_duration="1h"))
+    assert expected(lab, "w5") == (6 * HOUR, 6 * HOUR)
+    monkeypatch.setattr(queue_forecast, "HEAD", 2)
+    assert Prospects(lab.world).played == 2
+    assert expected(lab, "w1") == (2 * HOUR, 2 * HOUR)
+    early, late = expected(lab, "w5") or (0, 0)
+    assert 5 * HOUR < early <= late <= 6 * HOUR
+
+
+def test_what_starts_without_having_waited_is_not_overlooked() -> None:
+    """A forecast of days stands for hours; then others take the free nodes, and the next has to wait."""
+    lab = Lab(nodes("nv-a", 3), budget("org:a", 8), budget("org:b", 24))
+    lab.submit(run("holder", "org:a", 8, max_duration="90h"))
+    lab.submit(run("w0", "org:a", 8, at=1, max_duration="90h"))
+    shared = Expectations(lab.world)
+    assert shared.start_of(lab["w0"]) is not None
+    lab.live(HOUR)
+    lab.submit(*(run(f"b{number}", "org:b", 8, at=HOUR, max_duration="10h") for number in range(2)))
+    lab.submit(run("next", "org:b", 8, at=HOUR + 1, max_duration="10h"))
+    assert shared.stands()
+    found = shared.start_of(lab["next"])
+    assert found is not None
+    assert found.p50 > lab.world.now
+    assert found == Expectations(lab.world).start_of(lab["next"])
+
+
+def test_a_forecast_is_asked_on_while_little_has_changed() -> None:
+    """Who comes later is behind all who were played through; a forecast of hours stands for minutes."""
+    lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
+    lab.submit(run("holder", "org:a", 8, max_duration="10h"))
+    lab.submit(run("w0", "org:a", 8, at=1, max_duration="10h"))
+    shared = Expectations(lab.world)
+    assert shared.start_of(lab["w0"]) == Expectations(lab.world).start_of(lab["w0"])
+    lab.live(10 * MINUTE)
+    lab.submit(run("w1", "org:a", 8, at=10 * MINUTE, max_duration="10h"))
+    assert shared.stands()
+    assert shared.start_of(lab["w1"]) == Expectations(lab.world).start_of(lab["w1"])
+    lab.live(2 * HOUR)
+    assert not shared.stands()
+
+
+def test_a_dear_forecast_stands_until_it_has_told_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
+    lab.submit(run("holder", "org:a", 8, max_duration="10h"))
+    lab.submit(*(run(f"w{number}", "org:a", 8, at=1, max_duration="10h") for number in range(3)))
+    shared = Expectations(lab.world)
+    shared.start_of(lab["w0"])
+    lab.live(90 * MINUTE)
+    assert not shared.stands()
+    monkeypatch.setattr(expected_start, "CHEAP", 2)
+    assert shared.stands()
+    monkeypatch.setattr(queue_forecast, "HEAD", 3)
+    lab.submit(run("last", "org:a", 8, at=90 * MINUTE, max_duration="10h"))
+    shared.start_of(lab["last"])
+    assert not shared.stands()
+
+
+def test_who_would_start_soon_is_told_by_a_fresh_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for days; this one for an hour, so what was foreseen two hours ago is too old for it."""
+    lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", 8))
+    lab.submit(run("long", "org:a", 8, max_duration="90h"), run("short", "org:b", 8, max_duration="3h"))
+    lab.submit(run("w0", "org:a", 8, at=1, max_duration="90h"))
+    shared, made = Expectations(lab.world), list[int]()
+    shared.start_of(lab["w0"])
+
+    def anew(world: World) -> Prospects:
+        made.append(world.now)
+        return Prospects(world)
+
+    monkeypatch.setattr(expected_start, "Prospects", anew)
+    lab.live(2 * HOUR)
+    lab.submit(run("w1", "org:a", 8, at=2 * HOUR, max_duration="90h"))
+    lab.submit(run("next", "org:b", 8, at=2 * HOUR, max_duration="3h"))
+    assert shared.stands()
+    assert shared.start_of(lab["w1"]) is not None
+    assert not made
+    assert shared.start_of(lab["next"]) is not None
+    assert made == [lab.world.now]
+
+
+def test_a_forecast_does_not_outlive_a_change_of_nodes() -> None:
+    lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
+    lab.submit(run("holder", "org:a", 8, max_duration="10h"))
+    lab.submit(run("w0", "org:a", 8, at=1, max_duration="10h"))
+    shared = Expectations(lab.world)
+    shared.start_of(lab["w0"])
+    assert shared.stands()
+    lab.put(nodes("nv-b", 1))
+    assert not shared.stands()
+
+
+def test_a_start_is_experience_for_those_who_are_told_next() -> None:
+    """All declare ten hours and take one; every team has its first Runs, so no history tells."""
+    lab = Lab(nodes("nv-a", 1), *(budget(f"org:{number}", 8) for number in range(12)))
+    waits = []
+    for number in range(12):
+        now, owner = 100 * HOUR * number, f"org:{number}"
+        lab.live(now)
+        lab.submit(run(f"holder-{number}", owner, 8, at=now, max_duration="10h"))
+        lab.submit(run(f"next-{number}", owner, 8, at=now, max_duration="10h"))
+        found = Expectations(lab.world).tell(lab[f"next-{number}"])
+        assert found is not None
+        assert found.mean == T0 + now + 10 * HOUR
+        waits.append(found.p50 - T0 - now)
+        lab.live(now + HOUR)
+        lab.finish(f"holder-{number}")
+        assert lab[f"next-{number}"].phase == "Running"
+        lab.live(now + 2 * HOUR)
+        lab.finish(f"next-{number}")
+    assert (waits[0], waits[-1]) == (10 * HOUR, HOUR)

@@ -1,0 +1,243 @@
+"""Events, in any order: the world comes out the same, and what is late is not lost."""
+
+import msgspec
+
+from jobtree.api.kinds.run import Allocation, Resources, Run, RunStatus
+from jobtree.api.kubernetes.pod import Pod
+from jobtree.api.schema.object_meta import ObjectMeta
+from jobtree.api.schema.quantities import HOUR, format_time
+from jobtree.core.model.gpu_lease import closed, to_wire
+from jobtree.core.planning.planning_pass import plan
+from jobtree.core.world.world import World
+from tests.unit.core.build import H100, T0, budget, cap, envelope, foreign_pod, node, nodes, run
+from tests.unit.core.lab import Lab
+
+ORG = budget("org", envelope(8, maxGPUHours=16))
+RUN = run("r", "org", 8)
+
+
+def admitted() -> Lab:
+    lab = Lab(node("n"), ORG)
+    lab.submit(RUN)
+    return lab
+
+
+def as_running(asked: Run) -> Run:
+    since = Allocation(since=format_time(T0), gpus_per_pod=8)
+    return msgspec.structs.replace(
+        asked, status=RunStatus(phase="Running", allocation=since, leases_opened=1)
+    )
+
+
+def test_a_lease_may_arrive_before_its_run_its_budget_and_its_node() -> None:
+    (lease,) = admitted().leases("r")
+    world = World(now=T0 + HOUR)
+    world.put_lease(to_wire(lease))
+    world.put_run(as_running(RUN))
+    world.put_budget(ORG)
+    world.put_node(node("n"))
+    state = world.runs["ns", "r"]
+    assert (state.phase, state.width, plan(world).actions) == ("Running", 8, ())
+    assert world.fleet.nodes["n"].free == 0
+    assert world.alarms.first() == T0 + 2 * HOUR
+
+
+def test_after_a_restart_what_was_due_meanwhile_ends_at_its_own_instant() -> None:
+    (lease,) = admitted().leases("r")
+    world = World(now=T0 + 9 * HOUR)
+    world.put_budget(ORG)
+    world.put_node(node("n"))
+    world.put_lease(to_wire(lease))
+    world.put_run(as_running(RUN))
+    (action,) = plan(world).actions
+    assert [(closing.at, closing.reason) for closing in action.closes] == [(T0 + 2 * HOUR, "BudgetExhausted")]
+
+
+def test_a_closed_lease_only_adds_to_the_sums_whoever_has_its_slots_now() -> None:
+    lab = admitted()
+    lab.advance(HOUR)
+    lab.finish("r")
+    lab.submit(run("next", "org", 8, at=HOUR))
+    old, new = (record.lease for record in lab.records.values())
+    world = World(now=lab.world.now)
+    world.put_node(node("n"))
+    world.put_budget(ORG)
+    world.put_run(run("next", "org", 8, at=HOUR))
+    world.put_lease(to_wire(new))
+    for _ in range(2):  # however often it is told
+        world.put_lease(closed(to_wire(old), T0 + HOUR, "Completed"))
+    assert world.fleet.nodes["n"].free == 0
+    account = world.ledger.envelopes["org", "main"].account
+    assert (account.charge, account.used(world.now)) == (8_000, 8_000 * HOUR)
+
+
+def test_a_lease_whose_run_never_comes_holds_nothing_until_it_is_closed() -> None:
+    lab = admitted()
+    lab.advance(HOUR)
+    (lease,) = lab.leases("r")
+    world = World(now=lab.world.now)
+    world.put_node(node("n"))
+    world.put_budget(ORG)
+    world.put_lease(to_wire(lease))
+    assert (plan(world).actions, world.fleet.nodes["n"].free) == ((), 8)
+    assert world.intake.orphans == {lease.run: {lease.name: lease}}
+    world.put_lease(closed(to_wire(lease), T0 + HOUR, "Cancelled"))
+    assert world.intake.orphans == {}
+    assert world.ledger.envelopes["org", "main"].account.used(world.now) == 8_000 * HOUR
+
+
+def test_a_run_made_anew_under_its_name_waits_until_the_old_ones_leases_are_closed() -> None:
+    lab = admitted()
+    lab.advance(HOUR)
+    anew = msgspec.structs.replace(
+        RUN, metadata=msgspec.structs.replace(RUN.metadata, uid="another-uid", creation_timestamp=None)
+    )
+    lab.put(anew)
+    (cancel,) = plan(lab.world).actions
+    assert [(closing.at, closing.reason) for closing in cancel.closes] == [(T0 + HOUR, "Cancelled")]
+    lab.world.apply(cancel)
+    lab.replay.close(lab.records["r-r-uid-1"].lease, T0 + HOUR)
+    lab.settle()
+    (lease,) = lab["r"].leases.values()
+    assert (lease.uid, lease.slots) == ("another-uid", (("n", 255),))
+
+
+def test_a_node_is_dropped_by_its_uid() -> None:
+    lab = admitted()
+    lab.world.drop_node("n", "the uid of an earlier one")
+    assert lab.settle().actions == ()
+
+
+def test_a_lease_that_is_told_closed_closes() -> None:
+    lab = admitted()
+    (lease,) = lab.leases("r")
+    lab.world.tick(T0 + HOUR)
+    lab.world.put_lease(closed(to_wire(lease), T0 + HOUR, "Completed"))
+    assert (lab.world.held, lab.world.fleet.nodes["n"].free) == ({}, 8)
+
+
+def test_lease_names_go_on_counting_after_a_restart() -> None:
+    (lease,) = admitted().leases("r")
+    world = World(now=T0 + 2 * HOUR)
+    world.put_node(node("n"))
+    world.put_budget(ORG)
+    world.put_lease(to_wire(lease))
+    world.put_run(RUN)
+    (action,) = plan(world).actions
+    assert [one.name for one in action.opens] == ["r-r-uid-2"]
+
+
+def test_totals_stay_with_an_envelope_through_edits_of_its_budget() -> None:
+    lab = admitted()
+    lab.advance(HOUR)
+    lab.put(
+        budget("org", envelope(8), envelope(4, "new"), caps=[cap("c", "main", flavor=H100, maxGPUHours=99)])
+    )
+    lab.settle()
+    lab.advance(HOUR + HOUR // 2)
+    (limit,) = lab.world.ledger.caps["org"]
+    assert lab.envelope("org").account.used(lab.world.now) == 12_000 * HOUR
+    assert limit.account.used(lab.world.now) == 12_000 * HOUR
+
+
+def test_a_node_that_changes_keeps_what_runs_on_it() -> None:
+    lab = admitted()
+    lab.put(node("n", cordoned=True))
+    assert lab.settle().actions == ()
+    assert lab.on("r") == {"n": 8}
+
+
+def test_a_failed_node_sends_its_runs_back_to_the_queue() -> None:
+    lab = admitted()
+    lab.advance(HOUR)
+    lab.put(node("n", failed=True), nodes("nv-b", 1)[0])
+    lab.settle()
+    assert lab.endings("r") == [("CapacityLost", HOUR)]
+    assert (lab.on("r"), lab["r"].attempt, lab["r"].created) == ({"nv-b-00": 8}, 2, T0)
+
+
+def test_a_node_that_is_deleted_has_failed() -> None:
+    lab = admitted()
+    lab.world.drop_node("n")
+    lab.settle()
+    assert (lab.phase("r"), lab.reasons("r")[-1]) == ("Pending", "NoSuchFlavor")
+    lab.put(node("n"))
+    lab.settle()
+    assert lab.on("r") == {"n": 8}
+
+
+def test_the_clock_never_moves_back() -> None:
+    lab = admitted()
+    lab.world.tick(T0 + HOUR)
+    lab.world.tick(T0)
+    assert lab.world.now == T0 + HOUR
+
+
+def test_a_waiting_run_that_is_edited_is_planned_again() -> None:
+    lab = Lab(node("n"), ORG)
+    lab.submit(run("r", "org", 16))
+    assert lab.phase("r") == "Pending"
+    lab.submit(run("r", "org", 4))
+    assert lab.phase("r") == "Running"
+
+
+def test_a_lowered_duration_holds_from_the_start_of_the_admission() -> None:
+    lab = Lab(node("n"), ORG)
+    lab.submit(run("r", "org", 4, max_duration="4h"))
+    lab.advance(HOUR)
+    lab.submit(run("r", "org", 4, max_duration="2h"))
+    assert lab.envelope("org").account.committed(lab.world.now) == 4_000 * HOUR
+    lab.advance(9 * HOUR)
+    assert lab.endings("r") == [("Failed", 2 * HOUR)]
+
+
+def test_a_run_without_gpus_starts_at_once_and_holds_nothing() -> None:
+    lab = Lab(node("n"), ORG)
+    prep = msgspec.structs.replace(RUN, metadata=ObjectMeta(name="prep", namespace="ns", uid="prep-uid"))
+    spec = msgspec.structs.replace(prep.spec, resources=Resources(total_gpus=0, pods=2))
+    lab.submit(msgspec.structs.replace(prep, spec=spec))
+    assert (lab.phase("prep"), lab.leases("prep"), len(lab["prep"].seats)) == ("Running", [], 2)
+
+
+def claiming(gpus: int) -> Pod:
+    """A pod that says it is the Run's."""
+    return msgspec.structs.replace(foreign_pod("n", gpus), namespace="ns", run_uid=RUN.metadata.uid)
+
+
+def test_a_pod_is_jobtrees_if_it_names_a_run_of_its_namespace() -> None:
+    """Whatever it says: a Run that nobody knows, or of another namespace, hides no pod (P1)."""
+    owned = claiming(4)
+    world = World(now=T0)
+    world.put_node(node("n"))
+    world.put_pod(owned)
+    assert world.fleet.nodes["n"].free == 4, "its Run has not come yet"
+    world.put_run(RUN)
+    assert world.fleet.nodes["n"].free == 8
+    world.put_pod(msgspec.structs.replace(owned, uid="other", namespace="eve"))
+    assert world.fleet.nodes["n"].free == 4
+    world.drop_pod("other")
+    world.drop_run(("ns", "r"))
+    world.put_pod(msgspec.structs.replace(owned, uid="late"))
+    assert world.fleet.nodes["n"].free == 8, "it still has to stop"
+
+
+def test_the_pods_of_a_run_that_went_are_known_by_its_leases() -> None:
+    (lease,) = admitted().leases("r")
+    world = World(now=T0 + HOUR)
+    world.put_node(node("n"))
+    world.put_pod(claiming(8))
+    assert world.fleet.nodes["n"].free == 0
+    world.put_lease(closed(to_wire(lease), T0 + HOUR, "Cancelled"))
+    assert world.fleet.nodes["n"].free == 8
+
+
+def test_runs_that_are_finished_or_gone_leave_no_alarm_behind() -> None:
+    lab = Lab(nodes("nv-a", 2), budget("org", 16))
+    lab.submit(run("keeper", "org", 8, max_duration="100h"))
+    before = len(lab.world.alarms._set)
+    for number in range(50):
+        lab.submit(run(f"r{number}", "org", 8, max_duration="1000h"))
+        lab.finish(f"r{number}")
+        lab.world.drop_run(("ns", f"r{number}"))
+    assert len(lab.world.alarms._set) == before
+    assert len(lab.world.alarms._heap) < 25

@@ -1,0 +1,76 @@
+"""A pod without a cluster: runs what a converted script's container would run, as one rank of a Run."""
+
+import os
+import re
+import subprocess
+from typing import Any
+
+from jobtree.importers.slurm.script_importer import convert_slurm
+from jobtree.importers.slurm.script_request import Wishes
+
+LIMIT_SECONDS = 60
+_BITE = re.compile(r"\$(\$|\(([^)]*)\))")
+
+
+def kubelet(text: str, variables: dict[str, str]) -> str:
+    """What the kubelet makes of an argument: ``$$`` is ``$``, ``$(NAME)`` a variable of the container."""
+
+    def bite(found: re.Match[str]) -> str:
+        return "$" if found[1] == "$" else variables.get(found[2], found[0])
+
+    return _BITE.sub(bite, text)
+
+
+def rank_variables(rank: int, nodes: int, gpus: int) -> dict[str, str]:
+    """What Jobtree sets in a rank."""
+    return {
+        "MASTER_ADDR": "train-0.train.lab.svc.cluster.local",
+        "MASTER_PORT": "29500",
+        "WORLD_SIZE": str(nodes * gpus),
+        "NNODES": str(nodes),
+        "NODE_RANK": str(rank),
+        "NPROC_PER_NODE": str(gpus),
+        "JOBTREE_RUN": "lab/train",
+        "JOBTREE_ATTEMPT": "1",
+    }
+
+
+def container(script: str, wishes: Wishes | None = None) -> dict[str, Any]:
+    """The container that a batch script becomes."""
+    wishes = wishes or Wishes(image="image", owner="org:lab", gpu_type="H100")
+    (run,) = convert_slurm([("train.sh", script.encode())], wishes).documents
+    (found,) = run["spec"]["template"]["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def process(
+    script: str, rank: int = 0, nodes: int = 1, gpus: int = 8, **more: str
+) -> "subprocess.Popen[str]":
+    """The process of one pod, started."""
+    made = container(script)
+    own = {entry["name"]: entry["value"] for entry in made["env"]}
+    variables = {**rank_variables(rank, nodes, gpus), **own, **more}
+    words = [kubelet(word, variables) for word in (*made["command"], *made["args"])]
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        words, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+    )
+
+
+def pod(script: str, rank: int = 0, nodes: int = 1, gpus: int = 8, **more: str) -> tuple[int, list[str], str]:
+    """The exit code, the lines of stdout, sorted, and stderr of one pod."""
+    running = process(script, rank, nodes, gpus, **more)
+    out, err = running.communicate(timeout=LIMIT_SECONDS)
+    return running.returncode, sorted(out.splitlines()), err
+
+
+def pods(script: str, nodes: int, gpus: int = 8) -> list[str]:
+    """What all pods of a Run print, sorted; all of them succeed."""
+    lines = []
+    for rank in range(nodes):
+        code, out, err = pod(script, rank, nodes, gpus)
+        assert code == 0, err
+        lines += out
+    return sorted(lines)

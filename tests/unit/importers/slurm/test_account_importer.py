@@ -1,0 +1,122 @@
+from typing import Any
+
+import pytest
+
+from jobtree.api.documents.document_stream import Document
+from jobtree.api.schema.problems import InputError
+from jobtree.importers.conversion import Converted
+from jobtree.importers.slurm.account_importer import convert_accounts
+from jobtree.importers.slurm.site_mapping import SlurmMap
+from jobtree.snapshot.cluster import Cluster
+
+HEADER = (
+    "Cluster|Account|User|Partition|Share|Priority|GrpJobs|GrpTRES|GrpSubmit|GrpWall|GrpTRESMins|MaxJobs|MaxTRES|"
+    "MaxTRESPerNode|MaxSubmit|MaxWall|MaxTRESMins|QOS|Def QOS|GrpTRESRunMins|ParentName|\n"
+)
+
+
+def row(account: str, parent: str = "root", gpus: str = "", minutes: str = "", **other: str) -> str:
+    fields = {"Cluster": "lab", "Account": account, "Share": "1", "GrpTRES": gpus, "GrpTRESMins": minutes}
+    fields |= {"ParentName": parent, "QOS": "normal", **other}
+    return "|".join(fields.get(name, "") for name in HEADER.rstrip("|\n").split("|")) + "|\n"
+
+
+def convert(*rows: str, **mapping: Any) -> Converted:  # noqa: ANN401  fields of the mapping
+    return convert_accounts("assoc", (HEADER + "".join(rows)).encode(), SlurmMap(**mapping), "H100")
+
+
+def owners(converted: Converted) -> dict[str, list[dict[str, Any]]]:
+    return {budget["spec"]["owner"]: budget["spec"]["envelopes"] for budget in converted.documents}
+
+
+ROOT = row("root", "")
+
+
+def test_accounts_are_a_family_by_their_paths() -> None:
+    found = owners(convert(ROOT, row("physics", gpus="cpu=1000,gres/gpu=64"), row("ml", "physics")))
+    assert list(found) == ["root", "root:physics", "root:physics:ml"]
+    assert found["root:physics"] == [{"name": "h100", "flavor": "H100", "concurrency": 64}]
+    assert found["root:physics:ml"] == []
+
+
+def test_minutes_are_hours_and_types_are_flavors() -> None:
+    rows = (ROOT, row("a", gpus="gres/gpu:a100=16,gres/gpu:h100=8", minutes="gres/gpu:a100=60030"))
+    assert owners(convert(*rows, gpus={"a100": "A100-80GB"}))["root:a"] == [
+        {"name": "a100-80gb", "flavor": "A100-80GB", "concurrency": 16, "maxGPUHours": 1000},
+        {"name": "h100", "flavor": "h100", "concurrency": 8},
+    ]
+
+
+def test_a_parent_keeps_what_its_children_leave() -> None:
+    rows = [row("p", gpus="gres/gpu=64"), row("x", "p", "gres/gpu=16"), row("y", "p", "gres/gpu=32")]
+    converted = convert(ROOT, *rows)
+    assert owners(converted)["root:p"][0]["concurrency"] == 16
+    assert "16 GPUs are left for p itself (64 − 16 − 32)" in "\n".join(map(str, converted.remarks))
+    converted = convert(ROOT, rows[0], rows[2], row("z", "p", "gres/gpu=48"))
+    assert owners(converted)["root:p"] == []
+    assert "may hold 16 GPUs more than it (64 − 32 − 48)" in "\n".join(map(str, converted.remarks))
+
+
+def test_limits_further_below_count_as_well() -> None:
+    rows = [
+        row("p", gpus="gres/gpu=64", minutes="gres/gpu=6000"),
+        row("x", "p"),
+        row("y", "x", "gres/gpu=16", "gres/gpu=1200"),
+    ]
+    ((envelope,),) = [
+        envelopes for owner, envelopes in owners(convert(ROOT, *rows)).items() if owner == "root:p"
+    ]
+    assert (envelope["concurrency"], envelope["maxGPUHours"]) == (48, 80)
+
+
+def test_the_mapping_names_owners_and_what_is_below_follows() -> None:
+    found = owners(convert(ROOT, row("physics"), row("ml", "physics"), accounts={"physics": "org:science"}))
+    assert list(found) == ["root", "org:science", "org:science:ml"]
+
+
+def test_users_fair_shares_and_limits_of_jobs_are_remarked_on() -> None:
+    rows = (
+        row("a", Share="50", MaxTRES="gres/gpu=4", gpus="gres/gpu=8"),
+        row("a", User="eva", gpus="gres/gpu=2"),
+    )
+    said = "\n".join(map(str, convert(ROOT, *rows).remarks))
+    for word in ("limits of user eva", "there is no fair share", "MaxTRES: a job's own limit"):
+        assert word in said
+
+
+def test_several_clusters_are_told_apart_by_their_label() -> None:
+    rows = (row("a", gpus="gres/gpu=8"), row("a", gpus="gres/gpu=4", Cluster="west"))
+    assert owners(convert(*rows))["a"] == [
+        {"name": "lab-h100", "flavor": "H100", "concurrency": 8, "selector": {"cluster": "lab"}},
+        {"name": "west-h100", "flavor": "H100", "concurrency": 4, "selector": {"cluster": "west"}},
+    ]
+
+
+def test_the_budgets_are_accepted_together() -> None:
+    rows = (ROOT, row("p", gpus="gres/gpu=64"), row("x", "p", "gres/gpu=16"))
+    cluster = Cluster(0)
+    cluster.submit(Document("assoc", body) for body in convert(*rows).documents)
+    assert cluster.world.ledger.envelopes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("nonsense\n", "has no column Account"),
+        (HEADER, "holds no accounts"),
+        (HEADER + "lab|x\n", "line 2: has 2 columns, but the header has 21"),
+        (HEADER + row("a", gpus="gres/gpu=many"), "GrpTRES: 'gres/gpu=many' is no number of GPUs"),
+        (HEADER + row("a", "b") + row("b", "a"), "a → b → a is a cycle"),
+        (HEADER + row("a", "a"), "a → a is a cycle"),
+        (HEADER + row(""), "Account: is empty"),
+    ],
+)
+def test_mistakes(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        convert_accounts("assoc", text.encode(), SlurmMap(), "H100")
+
+
+def test_which_gpus_must_be_known() -> None:
+    with pytest.raises(InputError, match="gres/gpu of which kind"):
+        convert_accounts("assoc", (HEADER + row("a", gpus="gres/gpu=1")).encode(), SlurmMap(), None)

@@ -1,0 +1,27 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobtree.importers.container_text import escaped
+from tests.unit.importers.pod import kubelet
+
+SHELL = st.text(alphabet=st.sampled_from("$()AB a_-.\n'\"{}"), max_size=30)
+
+
+@given(SHELL)
+def test_the_kubelet_gives_back_what_was_escaped(text: str) -> None:
+    assert kubelet(escaped(text), {"A": "changed", "B": "changed", "AB": "changed", "": "changed"}) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("echo $HOME ${HOME}", "echo $HOME ${HOME}"),
+        ("echo $$", "echo $$$$"),
+        ("$(HOSTNAME)", "$$(HOSTNAME)"),
+        ("$(hostname -s)", "$(hostname -s)"),
+        ("$((1 + 2))", "$((1 + 2))"),
+    ],
+)
+def test_only_what_the_kubelet_would_change_is_escaped(text: str, written: str) -> None:
+    assert escaped(text) == written

@@ -1,0 +1,194 @@
+"""No input makes a traceback: whatever a file holds, it is converted or refused with a message."""
+
+import contextlib
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobtree.api.documents.document_stream import Document, dump_yaml, read_documents
+from jobtree.api.schema.problems import InputError
+from jobtree.api.validation.object_parser import parse_object
+from jobtree.cli.main import main
+from jobtree.importers.conversion import Converted
+from jobtree.importers.kueue.kueue_importer import convert_kueue
+from jobtree.importers.slurm.account_importer import convert_accounts
+from jobtree.importers.slurm.sacct_importer import convert_sacct
+from jobtree.importers.slurm.script.sbatch_options import OPTIONS, SHORT
+from jobtree.importers.slurm.script_importer import convert_slurm
+from jobtree.importers.slurm.script_request import Wishes, read_environment
+from jobtree.importers.slurm.site_mapping import SlurmMap, read_map
+from tests.unit.importers.test_corpus import MANIFESTS, SCRIPTS, SITE, site
+
+WISHES = Wishes(site(), image="i", owner="org:lab", gpu_type="H100")
+TEXTS = [path.read_bytes() for path in SCRIPTS]
+YAMLS = [path.read_bytes() for path in (*MANIFESTS, SITE)]
+BODIES = [[document.body for document in read_documents(path.read_bytes(), path.name)] for path in MANIFESTS]
+ASSOC = (
+    b"Cluster|Account|User|GrpTRES|GrpTRESMins|ParentName|\nc|root||||\nc|a||gres/gpu=8|gres/gpu=60|root|\n"
+)
+SACCT = (
+    b"JobID|Account|Submit|Elapsed|AllocTRES|State|\n1|a|2026-01-05T09:00:00|1-02:00:00|gres/gpu=8|DONE|\n"
+)
+
+VALUES = st.one_of(
+    st.sampled_from(
+        [
+            "0",
+            "1",
+            "8",
+            "-1",
+            "1-4",
+            "4-1",
+            "0-15%4",
+            "gpu",
+            "gpu:4",
+            "gpu:a100:4",
+            "a100:2,h100:2",
+            "1-00:00:00",
+            "99999999999999",
+            "UNLIMITED",
+            "USR1@60",
+            "B:9@1",
+            "afterok:1:2?after:3",
+            "singleton",
+            "nvlink&ib",
+            "[a|b]",
+            "64G",
+            "0",
+            "1@2",
+            "append",
+            "NONE",
+            "ALL,A=1",
+            "é",
+            "\u2028",
+            "$$",
+            "$(X)",
+            ":",
+            ",",
+            "=",
+            "%",
+            "@",
+        ]
+    ),
+    st.text(max_size=12),
+)
+DIRECTIVES = st.lists(
+    st.tuples(
+        st.sampled_from([*(f"--{name}" for name in OPTIONS), *(f"-{letter}" for letter in SHORT)]), VALUES
+    ),
+    max_size=8,
+)
+JUNK: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 2**70),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from([[], {}, [1, "a", None], {"name": "x"}, {"a": {"b": []}}, [{"name": 1}]]),
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, originals: list[bytes]) -> bytes:
+    """A real file with some of its bytes cut out, doubled or replaced."""
+    raw = draw(st.sampled_from(originals))
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(raw)))
+        end = min(len(raw), at + draw(st.integers(0, 20)))
+        put = draw(
+            st.one_of(
+                st.binary(max_size=6), st.just(raw[at:end] * 2), st.sampled_from([b"\n", b"\r\n", b"'"])
+            )
+        )
+        raw = raw[:at] + put + raw[end:]
+    return raw
+
+
+def refused_or(convert: Callable[[], Converted]) -> None:
+    """Whatever comes out is accepted by Jobtree and can be written and read."""
+    with contextlib.suppress(InputError):
+        converted = convert()
+        for body in converted.documents:
+            parse_object(body, "converted")
+        text = dump_yaml(converted.documents)
+        assert [document.body for document in read_documents(text, "again")] == converted.documents
+        assert all(str(remark) for remark in converted.remarks)
+
+
+@given(st.one_of(mutated(TEXTS), st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
+@settings(max_examples=300)
+def test_scripts(raw: bytes) -> None:
+    refused_or(lambda: convert_slurm([("job.sh", raw)], WISHES))
+
+
+@given(DIRECTIVES, st.booleans())
+@settings(max_examples=400)
+def test_directives(directives: list[tuple[str, str]], equals: bool) -> None:
+    text = "".join(f"#SBATCH {name}{'=' if equals else ' '}{value}\n" for name, value in directives)
+    refused_or(lambda: convert_slurm([("job.sh", f"#!/bin/bash\n{text}srun x\n".encode())], WISHES))
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["SBATCH_TIMELIMIT", "SBATCH_GRES", "SBATCH_ARRAY_INX", "SBATCH_SIGNAL"]), VALUES
+    )
+)
+def test_environments(environment: dict[str, str]) -> None:
+    wishes = Wishes(site(), image="i", owner="org:lab", gpu_type="H100", environment=environment)
+    refused_or(lambda: convert_slurm([("job.sh", TEXTS[0])], wishes))
+
+
+@given(st.one_of(mutated(YAMLS), st.binary(max_size=200), st.text(max_size=100).map(str.encode)))
+@settings(max_examples=300)
+def test_manifests_and_mappings(raw: bytes) -> None:
+    refused_or(lambda: convert_kueue(read_documents(raw, "kueue.yaml"), {}))
+    with contextlib.suppress(InputError):
+        read_map("site.yaml", raw)
+    with contextlib.suppress(InputError):
+        read_environment("env", raw)
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_manifests_with_something_else_in_some_place(data: st.DataObject) -> None:
+    bodies = copy.deepcopy(data.draw(st.sampled_from(BODIES)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        spot: Any = bodies
+        while True:
+            keys = list(spot) if isinstance(spot, dict) else list(range(len(spot)))
+            if not keys:
+                break
+            key = data.draw(st.sampled_from(keys))
+            if not isinstance(spot[key], (dict, list)) or not spot[key] or data.draw(st.integers(0, 5)) == 0:
+                if spot is not bodies:
+                    spot[key] = data.draw(JUNK)
+                break
+            spot = spot[key]
+    refused_or(lambda: convert_kueue([Document("kueue.yaml", body) for body in bodies], {}))
+
+
+@given(st.one_of(mutated([ASSOC, SACCT]), st.binary(max_size=100)))
+@settings(max_examples=300)
+def test_tables(raw: bytes) -> None:
+    refused_or(lambda: convert_accounts("assoc", raw, SlurmMap(), "H100"))
+    with contextlib.suppress(InputError):
+        convert_sacct("jobs", raw, SlurmMap(), "H100")
+
+
+@pytest.mark.parametrize("words", [["slurm", "--image=i", "--owner=o", "--gpu-type=H"], ["kueue", "-f"]])
+@pytest.mark.parametrize("raw", [b"", b"\x00\x01\x02", b"\xff\xfe", b"\r\n", b"{", b"- a", b"#SBATCH --time"])
+def test_the_command_says_what_is_wrong(
+    words: list[str], raw: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "input"
+    path.write_bytes(raw)
+    code = main(["import", *words, str(path)])
+    shown = capsys.readouterr()
+    assert code in (0, 2), shown.err
+    assert "Traceback" not in shown.err
+    assert code == 0 or (shown.out == "" and shown.err.startswith("error: "))

@@ -1,0 +1,221 @@
+"""Watches over real sockets, against a server that misbehaves in every way that servers do."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+
+from jobtree.kube.http.api_errors import StatusError
+from jobtree.kube.http.api_requests import Seen, pod_log
+from jobtree.kube.http.api_resources import PODS
+from jobtree.kube.http.async_transport import PooledTransport
+from jobtree.kube.http.blocking_client import Client
+from jobtree.kube.http.blocking_transport import PlainTransport
+from jobtree.kube.watch.blocking_watch import follow_changes
+from jobtree.kube.watch.object_store import Encoded, Held, Store
+from jobtree.kube.watch.reflector import Watch
+from jobtree.kube.watch.watch_protocol import Follow
+from tests.unit.kube.server import (
+    Asked,
+    FakeServer,
+    Reply,
+    bookmark,
+    event,
+    in_turn,
+    refusal,
+    serving,
+    status,
+    thing,
+)
+
+LIMIT_SECONDS = 20
+
+
+def read(encoded: Encoded) -> Held[None]:
+    metadata = msgspec.json.decode(encoded)["metadata"]
+    return Held(metadata["uid"], metadata["name"], metadata["namespace"], metadata["resourceVersion"], None)
+
+
+async def at_once(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not condition():  # noqa: ASYNC110  what is waited for is state, not an event
+            await asyncio.sleep(0.005)
+
+
+class Scene:
+    """A watch of pods at work."""
+
+    def __init__(self, transport: PooledTransport, silence_seconds: float) -> None:
+        self.store = Store(read)
+        self.follow = Follow(PODS, self.store)
+        self.watch = Watch(transport, self.follow, silence_seconds=silence_seconds, sleep=at_once)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(held.name for held in self.store)
+
+
+def watching(
+    server: FakeServer, play: Callable[[Scene], Awaitable[None]], silence_seconds: float = LIMIT_SECONDS
+) -> None:
+    async def main() -> None:
+        transport = PooledTransport(server.access())
+        scene = Scene(transport, silence_seconds)
+        task = asyncio.create_task(scene.watch.run())
+        try:
+            await play(scene)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await transport.close()
+
+    asyncio.run(main())
+
+
+def initial(version: int, *names: str) -> list[bytes]:
+    return [*(event("ADDED", thing(name, 1)) for name in names), bookmark(version, end=True)]
+
+
+def stream(*parts: bytes) -> Reply:
+    """A watch that stays open, silent."""
+    return Reply(parts=parts, then="hang")
+
+
+@pytest.mark.parametrize("then", ["end", "drop"])
+def test_a_watch_that_ends_goes_on_where_it_was(then: str) -> None:
+    first = Reply(parts=initial(5, "a"), then=then)  # type: ignore[arg-type]
+    with serving(in_turn(first, stream(event("ADDED", thing("b", 6))))) as server:
+
+        async def play(scene: Scene) -> None:
+            await until(lambda: scene.names == ["a", "b"])
+
+        watching(server, play)
+        assert [asked.query.get("resourceVersion", "") for asked in server.asked] == ["", "5"]
+
+
+def test_a_half_open_connection_is_found_by_its_silence() -> None:
+    with serving(in_turn(stream(*initial(5, "a")), stream(event("DELETED", thing("a", 6))))) as server:
+
+        async def play(scene: Scene) -> None:
+            await until(lambda: scene.store.synced and scene.names == [])
+
+        watching(server, play, silence_seconds=0.2)
+
+
+def test_deletes_missed_in_a_gap_are_told() -> None:
+    gone = Reply(parts=[event("ERROR", status(410, "Expired"))])
+    with serving(lambda _: stream(*initial(5, "a", "b", "c"))) as server:
+
+        async def play(scene: Scene) -> None:
+            await until(lambda: scene.names == ["a", "b", "c"])
+            scene.store.drain()
+            server.answers = in_turn(gone, stream(*initial(9, "b", "d")))
+            server.cut()
+            await until(lambda: scene.names == ["b", "d"])
+            changes = [(c.before and c.before.name, c.after and c.after.name) for c in scene.store.drain()]
+            assert changes == [("a", None), ("c", None), (None, "d")]
+
+        watching(server, play)
+
+
+def test_a_server_that_streams_no_lists_is_asked_for_pages() -> None:
+    def answers(asked: Asked) -> Reply:
+        if "sendInitialEvents" in asked.query:
+            return refusal(422, "Invalid")
+        if "watch" in asked.query:
+            return stream(event("ADDED", thing("c", 10)))
+        more = {} if "continue" in asked.query else {"continue": "t"}
+        items = [thing("b" if "continue" in asked.query else "a", 1)]
+        return Reply(document={"metadata": {"resourceVersion": "9"} | more, "items": items})
+
+    with serving(answers) as server:
+
+        async def play(scene: Scene) -> None:
+            await until(lambda: scene.names == ["a", "b", "c"])
+
+        watching(server, play)
+        assert server.asked[-1].query["resourceVersion"] == "9"
+
+
+def test_trouble_is_known_and_passes() -> None:
+    with serving(lambda _: refusal(403, "Forbidden")) as server:
+
+        async def play(scene: Scene) -> None:
+            await until(lambda: scene.watch.trouble is not None)
+            trouble = scene.watch.trouble
+            assert isinstance(trouble, StatusError)
+            assert trouble.code == 403
+            assert not scene.store.synced
+            server.answers = lambda _: stream(*initial(5, "a"))
+            await until(lambda: scene.names == ["a"])
+            assert scene.watch.trouble is None
+
+        watching(server, play)
+
+
+def test_silence_is_counted_from_the_last_word() -> None:
+    now = [100.0]
+
+    async def main(server: FakeServer) -> None:
+        transport = PooledTransport(server.access())
+        store = Store(read)
+        watch = Watch(transport, Follow(PODS, store), clock=lambda: now[0])
+        now[0] = 130.0
+        assert watch.silent_seconds() == 30
+        task = asyncio.create_task(watch.run())
+        await until(lambda: store.synced)
+        assert watch.silent_seconds() == 0
+        now[0] = 200.0
+        assert watch.silent_seconds() == 70
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await transport.close()
+
+    with serving(lambda _: stream(*initial(5))) as server:
+        asyncio.run(main(server))
+
+
+def test_an_unreadable_object_does_not_stop_the_stream() -> None:
+    broken = event("ADDED", {"metadata": {"uid": "x", "resourceVersion": "2"}})
+    with serving(lambda _: stream(broken, *initial(5, "a"))) as server:
+
+        async def play(scene: Scene) -> None:
+            await until(lambda: scene.store.synced)
+            assert scene.names == ["a"]
+
+        watching(server, play)
+
+
+def test_the_blocking_stream_comes_back_with_every_change() -> None:
+    gone = Reply(parts=[event("ERROR", status(410, "Expired"))])
+    replies = in_turn(Reply(parts=initial(5, "a")), gone, refusal(503, ""), stream(*initial(9, "b")))
+    with serving(replies) as server:
+        transport, store, waits = PlainTransport(server.access()), Store(read), list[float]()
+        changes = follow_changes(transport, Follow(PODS, store), sleep=waits.append)
+        seen: list[list[str]] = []
+        while not seen or seen[-1] != ["b"]:
+            next(changes)
+            seen.append(sorted(held.name for held in store))
+        changes.close()
+        transport.close()
+    assert ["a"] in seen
+    assert 0.0 in waits, "a 410 is no reason to wait"
+
+
+def test_the_blocking_stream_gives_up_what_waiting_does_not_mend() -> None:
+    with serving(lambda _: refusal(403, "Forbidden")) as server:
+        changes = follow_changes(PlainTransport(server.access()), Follow(PODS, Store(read)))
+        with pytest.raises(StatusError):
+            next(changes)
+
+
+def test_logs_are_followed_line_by_line() -> None:
+    with serving(lambda _: Reply(parts=[b"one\ntw", b"o\n\xff", b"!"])) as server:
+        client = Client(PlainTransport(server.access()))
+        lines = list(client.lines(pod_log(Seen("x", "team"), follow=True)))
+    assert lines == ["one", "two", "\ufffd!"]

@@ -1,0 +1,85 @@
+"""What is logged and counted of actions, whatever a plan strings together."""
+
+import msgspec
+import pytest
+
+from jobtree.core.model.actions import Action, ActionKind, Closing
+from jobtree.core.model.reasons import Reason, Why
+from jobtree.core.planning.planning_pass import plan
+from jobtree.core.world.world import World
+from jobtree.manager.decisions.decision_log import deeds_of, part_of
+from jobtree.manager.metrics import PREEMPTIONS, PROMISE_ERROR, Measure
+from tests.unit.core.build import H100, T0, budget, nodes, run
+
+KEY = ("ns", "r")
+
+
+def started() -> tuple[World, Action]:
+    """A world in which a Run is about to start, and that start."""
+    world = World(now=T0)
+    for node in nodes("nv-a", 1):
+        world.put_node(node)
+    world.put_budget(budget("org", 8))
+    world.put_run(run("r", "org", 8))
+    (start,) = plan(world).actions
+    return world, start
+
+
+def reclaimed(start: Action, *leases: str) -> Action:
+    closes = tuple(Closing(name, T0, "Reclaimed") for name in leases)
+    return Action("Requeue", start.run, T0, Why(Reason.RECLAIMED), closes=closes)
+
+
+def test_a_lease_that_one_plan_opens_and_closes_again_is_told() -> None:
+    world, start = started()
+    (lease,) = start.opens
+    opened, ended = deeds_of(world, [start, reclaimed(start, lease.name)])[KEY]
+    ((_, line),) = opened.lines
+    assert (line["message"], line["opens"]) == ("Start", 8)
+    ((_, line),) = ended.lines
+    assert (line["message"], line["closes"], line["reasons"]) == ("Requeue", 8, ["Reclaimed"])
+    assert ended.measures == (Measure(PREEMPTIONS, (H100, "us/a/nv-a", "Reclaimed")),)
+
+
+def test_a_run_that_loses_several_leases_for_one_reason_is_one_preemption() -> None:
+    world, start = started()
+    (lease,) = start.opens
+    node = lease.slots[0][0]
+    halves = [
+        msgspec.structs.replace(lease, name=f"r-{mask}", slots=((node, mask),), gpus=4)
+        for mask in (0x0F, 0xF0)
+    ]
+    start = msgspec.structs.replace(start, opens=tuple(halves))
+    *_, ended = deeds_of(world, [start, reclaimed(start, "r-15", "r-240")])[KEY]
+    assert [measure.metric for measure in ended.measures] == [PREEMPTIONS]
+
+
+def test_a_promise_that_is_made_and_beaten_in_one_plan_counts_once() -> None:
+    world, _ = started()
+    world.put_run(run("big", "org", 8, at=1))
+    world.commit(plan(world))
+    promise = world.runs["ns", "big"].promise
+    assert promise is not None
+    promise = msgspec.structs.replace(promise, at=T0 + 60_000)
+    kinds: tuple[ActionKind, ...] = ("Reserve", "Supersede", "Settle")
+    actions = [Action(kind, ("ns", "big"), T0, Why(Reason.RESERVED), promise=promise) for kind in kinds]
+    measures = [one for deed in deeds_of(world, actions)["ns", "big"] for one in deed.measures]
+    assert measures == [Measure(PROMISE_ERROR, value=-60)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "part"),
+    [
+        ("Reserve", Reason.RESERVED, "forecast"),
+        ("Move", Reason.NODES_LOST, "forecast"),
+        ("Supersede", Reason.SUPERSEDED, "forecast"),
+        ("Activate", Reason.ACTIVATED, "resolver"),
+        ("Shrink", Reason.ACTIVATED, "resolver"),
+        ("Fail", Reason.RANDOM_PREEMPT, "resolver"),
+        ("Start", Reason.ACTIVATED, "binder"),
+        ("Shrink", Reason.RESIZED, "binder"),
+        ("Recover", Reason.NODE_FAILURE, "binder"),
+    ],
+)
+def test_a_line_names_the_part_that_decided(kind: ActionKind, reason: Reason, part: str) -> None:
+    assert part_of(Action(kind, KEY, T0, Why(reason))) == part

@@ -1,0 +1,62 @@
+"""A live cluster and a simulated one say the same of the same Runs."""
+
+import json
+from typing import Any
+
+import pytest
+
+from jobtree.api.documents.document_stream import Document
+from jobtree.api.kinds.policy import PolicySpec, build_policy
+from jobtree.manager.planner import status_updates
+from jobtree.snapshot.cluster import Cluster
+from tests.unit.manager.cluster import KEY, Body, Manager, Server
+from tests.unit.manager.process.test_crashes import GROWTH, SOONER, Act, finish, later
+from tests.unit.manager.stage import TEMPLATE, put_budget, put_nodes, put_policy, put_run
+
+
+def crowd(server: Server) -> None:
+    """One waits for all there is; what is free changes without helping it."""
+    put_policy(server, TEMPLATE)
+    put_nodes(server, "nv-a", 4)
+    put_budget(server, "org", 64)
+    for number in range(4):
+        put_run(server, f"a{number}", "org", 8)
+    put_run(server, "big", "org", 32)
+
+
+def said(bodies: list[Body]) -> dict[str, tuple[Any, ...]]:
+    return {
+        body["metadata"]["name"]: tuple(
+            body.get("status", {}).get(key) for key in ("phase", "reason", "message")
+        )
+        for body in bodies
+        if body["kind"] == "Run"
+    }
+
+
+def simulated(server: Server) -> dict[str, tuple[Any, ...]]:
+    """What a simulation says of the same objects at the same instant."""
+    cluster = Cluster(server.now, build_policy(PolicySpec(), "test"), key=KEY, checked=False)
+    kinds = ("Node", "Budget", "Run", "Lease", "Reservation")
+    bodies = [body for body in server.objects.values() if body.get("kind") in kinds]
+    cluster.load(
+        Document(f"object {number}", json.loads(json.dumps(body))) for number, body in enumerate(bodies)
+    )
+    return said(cluster.documents())
+
+
+@pytest.mark.parametrize(
+    "acts", [(crowd, finish("a1"), later(1000)), GROWTH[:3], SOONER[:3]], ids=["crowd", "growth", "sooner"]
+)
+def test_both_bodies_say_the_same(acts: tuple[Act, ...]) -> None:
+    server = Server()
+    acts[0](server)
+    manager = Manager(server)
+    for act in acts[1:]:
+        manager.settle()
+        act(server)
+    manager.settle()
+    server.now += status_updates.RETELL_MS
+    manager.settle()
+    told = said(list(server.objects.values()))
+    assert told == simulated(server)

@@ -1,0 +1,195 @@
+"""Pods as documents: everything of the template stays, and what Jobtree alone knows is added."""
+
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+import pytest
+
+from jobtree.api.kinds.run import Risk, Run
+from jobtree.api.schema.object_meta import ObjectMeta
+from jobtree.manager.pods.pod_documents import Setting, pod_document, service_document
+from jobtree.manager.pods.pod_names import as_label, hostname, pod_name, service_name
+from jobtree.manager.pods.pod_set import Cast, Place
+from jobtree.manager.pods.rank_environment import environment
+from tests.unit.core.build import run
+
+UID = "1f0c22aa-0000-4000-8000-000000000000"
+CAST = Cast(2, 8, (Place("0-0-2", "n1", 8, 0, 0, 0), Place("1-0-2", "n2", 8, 1, 1, 0)))
+STANDBY = Place("spare-3-0", "n3", 8, 0)
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"app": "mine"}, "annotations": {"note": "kept"}},
+    "spec": {
+        "initContainers": [{"name": "fetch", "image": "fetch:1"}],
+        "containers": [
+            {
+                "name": "train",
+                "image": "train:1",
+                "env": [{"name": "LR", "value": "1"}, {"name": "NODE_RANK", "value": "9"}],
+            },
+            {"name": "sidecar", "image": "side:1", "resources": {"limits": {"cpu": "1"}}},
+        ],
+        "volumes": [{"name": "data", "emptyDir": {}}],
+        "tolerations": [{"key": "team", "operator": "Exists"}],
+        "nodeSelector": {"disk": "fast"},
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 60,
+    },
+}
+
+
+def asked(**fields: Any) -> Run:  # noqa: ANN401
+    made = run("trainer", "org", 16, **fields)
+    metadata = ObjectMeta(name="trainer", namespace="rai", uid=UID)
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+def setting(template: dict[str, Any] = TEMPLATE, max_grace_ms: int = 300_000) -> Setting:
+    return Setting(template, "nvidia.com/gpu", max_grace_ms)
+
+
+def rank(number: int = 1, **changed: Any) -> dict[str, Any]:  # noqa: ANN401
+    return pod_document(asked(), CAST, CAST.places[number], setting(**changed))
+
+
+def told(pod: dict[str, Any], container: int = 0) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in pod["spec"]["containers"][container]["env"]}
+
+
+def test_all_of_the_template_stays() -> None:
+    pod = rank()
+    spec = pod["spec"]
+    assert [one["name"] for one in spec["containers"]] == ["train", "sidecar"]
+    assert (spec["nodeSelector"], spec["tolerations"]) == (
+        {"disk": "fast"},
+        [{"key": "team", "operator": "Exists"}],
+    )
+    assert spec["volumes"][0] == {"name": "data", "emptyDir": {}}
+    assert spec["initContainers"][0]["image"] == "fetch:1"
+    assert pod["metadata"]["labels"]["app"] == "mine"
+    assert pod["metadata"]["annotations"]["note"] == "kept"
+    assert TEMPLATE["spec"]["restartPolicy"] == "Always", "the template itself is left alone"
+
+
+def test_a_template_is_neither_changed_nor_copied() -> None:
+    """It may be large, and a gang has many pods."""
+    before = deepcopy(TEMPLATE)
+    ours = {"metadata": {"annotations": {"rq.davidlangworthy.io/gpu-container": "sidecar"}}}
+    for template in (TEMPLATE, {**TEMPLATE, **ours}):
+        for place in (*CAST.places, STANDBY):
+            pod_document(asked(), CAST, place, setting(template))
+    assert before == TEMPLATE
+    pod = rank()
+    assert pod["spec"]["tolerations"] is TEMPLATE["spec"]["tolerations"]
+    assert pod["spec"]["containers"][0]["env"][-1] is TEMPLATE["spec"]["containers"][0]["env"][0]
+
+
+def test_a_rank_is_placed_has_its_gpus_and_is_not_restarted_behind_our_back() -> None:
+    spec = rank()["spec"]
+    assert (spec["nodeName"], spec["restartPolicy"]) == ("n2", "Never")
+    gpus = {"nvidia.com/gpu": "8"}
+    assert spec["containers"][0]["resources"] == {"requests": gpus, "limits": gpus}
+    assert spec["containers"][1]["resources"] == {"limits": {"cpu": "1"}}
+
+
+def test_an_annotation_names_the_container_that_has_the_gpus() -> None:
+    template = {**TEMPLATE, "metadata": {"annotations": {"rq.davidlangworthy.io/gpu-container": "sidecar"}}}
+    containers = rank(template=template)["spec"]["containers"]
+    assert "resources" not in containers[0]
+    assert containers[1]["resources"]["limits"] == {"cpu": "1", "nvidia.com/gpu": "8"}
+
+
+def test_every_container_is_told_who_it_is_and_our_word_counts() -> None:
+    pod = rank()
+    assert told(pod) == told(pod, 1) | {"LR": "1"}
+    assert told(pod)["NODE_RANK"] == "1"
+    assert told(pod)["MASTER_ADDR"] == "trainer-0-0.trainer-1f0c22aa.rai.svc"
+
+
+def test_the_environment_of_a_rank() -> None:
+    assert environment(asked(checkpoint="10m"), CAST, CAST.places[1]) == {
+        "MASTER_ADDR": "trainer-0-0.trainer-1f0c22aa.rai.svc",
+        "MASTER_PORT": "29500",
+        "WORLD_SIZE": "16",
+        "NNODES": "2",
+        "NODE_RANK": "1",
+        "NPROC_PER_NODE": "8",
+        "PET_NPROC_PER_NODE": "8",
+        "PET_NNODES": "2",
+        "PET_NODE_RANK": "1",
+        "PET_MASTER_ADDR": "trainer-0-0.trainer-1f0c22aa.rai.svc",
+        "PET_MASTER_PORT": "29500",
+        "JOBTREE_RUN": "trainer",
+        "JOBTREE_GROUP": "1",
+        "JOBTREE_GROUP_RANK": "0",
+        "JOBTREE_ATTEMPT": "2",
+        "JOBTREE_CHECKPOINT_SECONDS": "600",
+    }
+
+
+def test_a_single_pod_finds_itself_without_a_service() -> None:
+    alone = Cast(1, 8, (Place("0-0-1", "n1", 8, 0, 0, 0),))
+    pod = pod_document(asked(), alone, alone.places[0], setting())
+    assert told(pod)["MASTER_ADDR"] == pod["spec"]["hostname"] == "trainer-0-0"
+    assert "subdomain" not in pod["spec"]
+
+
+def test_hostnames_survive_an_attempt_and_names_do_not() -> None:
+    spec, metadata = rank()["spec"], rank()["metadata"]
+    assert (spec["hostname"], spec["subdomain"]) == ("trainer-1-0", "trainer-1f0c22aa")
+    assert metadata["name"] == "trainer-1f0c22aa-1-0-2"
+    (owner,) = metadata["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Run", UID, True)
+
+
+@pytest.mark.parametrize(("asks", "gets"), [(60, 60), (600, 300), (None, 30), (0, 0)])
+def test_the_grace_period_is_the_templates_at_most_the_policys(asks: int | None, gets: int) -> None:
+    spec = {**TEMPLATE["spec"], "terminationGracePeriodSeconds": asks}
+    assert rank(template={"spec": spec})["spec"]["terminationGracePeriodSeconds"] == gets
+
+
+def test_a_rank_reads_its_risk_in_a_file() -> None:
+    """A Run is warned of promises that may stop it, also inside its pods (R11)."""
+    risk = Risk(reservation="big-1", at="2026-01-05T10:00:00Z", kill_probability="0.25")
+    pod = pod_document(asked(), CAST, CAST.places[0], setting(), (risk,))
+    (volume,) = [one for one in pod["spec"]["volumes"] if one["name"] == "jobtree-risk"]
+    (item,) = volume["downwardAPI"]["items"]
+    assert item["fieldRef"]["fieldPath"] == "metadata.annotations['rq.davidlangworthy.io/risk']"
+    assert '"killProbability":"0.25"' in pod["metadata"]["annotations"]["rq.davidlangworthy.io/risk"]
+    mounts = pod["spec"]["containers"][0]["volumeMounts"]
+    assert {"name": "jobtree-risk", "mountPath": "/etc/jobtree", "readOnly": True} in mounts
+
+
+def test_a_standby_pod_keeps_image_and_gpus_and_starts_nothing_of_the_templates() -> None:
+    spec = pod_document(asked(), CAST, STANDBY, setting())["spec"]
+    (container,) = spec["containers"]
+    assert (container["image"], container["command"][0]) == ("train:1", "sh")
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+    assert "env" not in container
+    assert "initContainers" not in spec
+    idle = pod_document(asked(), CAST, Place("spare-3-0-idle", "n3", 0, 0), setting())
+    assert "resources" not in idle["spec"]["containers"][0]
+
+
+def test_the_service_finds_the_ranks_of_this_very_run_before_they_are_ready() -> None:
+    service = service_document(asked())
+    assert service["metadata"]["name"] == "trainer-1f0c22aa"
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"].items() <= rank()["metadata"]["labels"].items()
+    assert (
+        not service["spec"]["selector"].items()
+        <= pod_document(asked(), CAST, STANDBY, setting())["metadata"]["labels"].items()
+    )
+
+
+@pytest.mark.parametrize("name", ["a" * 253, "0starts-with-a-digit", "has.dots", "ends-" + "x" * 60])
+def test_names_are_labels_however_long_the_runs_is(name: str) -> None:
+    for made in (pod_name(name, UID, "100-200-30"), hostname(name, "100-200"), service_name(name, UID)):
+        assert len(made) <= 63
+        assert "." not in made
+        assert made[0].isalpha()
+
+
+def test_names_that_are_cut_stay_apart() -> None:
+    assert as_label("a" * 100 + "1", 40) != as_label("a" * 100 + "2", 40)

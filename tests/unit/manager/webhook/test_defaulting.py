@@ -1,0 +1,55 @@
+from typing import Any
+
+import pytest
+
+from jobtree.manager.webhook.admission_handlers import one_spelling
+
+Spec = dict[str, Any]
+
+
+def patched(spec: Spec, before: Spec | None = None) -> list[str]:
+    return [
+        f"{one['op']} {one['path']} {one.get('value', '')}".strip()
+        for one in one_spelling(spec, before or {})
+    ]
+
+
+WRITTEN = ["add /spec/spares 2", "remove /spec/sparesPerGroup"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "before", "patch"),
+    [
+        ({"spares": 1}, {}, []),
+        ({"sparesPerGroup": 2}, {}, WRITTEN),
+        ({"sparesPerGroup": 2, "spares": 2}, {}, WRITTEN),
+        ({"sparesPerGroup": 2, "spares": 1}, {}, []),
+        ({"sparesPerGroup": 2, "spares": 1}, {"spares": 1}, WRITTEN),
+        ({"sparesPerGroup": 2, "spares": 3}, {"spares": 1}, []),
+        ({"stages": "none"}, {}, []),
+        (
+            {"stages": [7, {"name": [1], "sparesPerGroup": 2}]},
+            {},
+            [one.replace("/spec/", "/spec/stages/1/") for one in WRITTEN],
+        ),
+    ],
+    ids=["new", "old", "both-alike", "both", "applied-again", "edited-twice", "misshapen", "odd-stages"],
+)
+def test_spares_have_one_name(spec: Spec, before: Spec, patch: list[str]) -> None:
+    assert patched(spec, before) == patch
+
+
+def test_stages_too_each_with_what_it_was() -> None:
+    spec = {
+        "stages": [
+            {"name": "a", "sparesPerGroup": 1},
+            {"name": "b", "stages": [{"name": "c", "sparesPerGroup": 2, "spares": 5}]},
+        ]
+    }
+    before = {"stages": [{"name": "b", "stages": [{"name": "c", "spares": 5}]}]}
+    assert patched(spec, before) == [
+        "add /spec/stages/0/spares 1",
+        "remove /spec/stages/0/sparesPerGroup",
+        "add /spec/stages/1/stages/0/spares 2",
+        "remove /spec/stages/1/stages/0/sparesPerGroup",
+    ]

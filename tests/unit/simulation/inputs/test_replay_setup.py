@@ -1,0 +1,289 @@
+"""What a replay is given: habits, outages, fleets, budgets, and changes of them."""
+
+import gzip
+from pathlib import Path
+from statistics import median
+
+import msgspec
+import pytest
+
+from jobtree.api.kinds.budget import BudgetSpec, Envelope
+from jobtree.api.schema.problems import InputError
+from jobtree.api.schema.quantities import DAY, HOUR, SECOND, format_time
+from jobtree.simulation.inputs.outages import Outage, Rates, drawn, joined, read_outages
+from jobtree.simulation.inputs.replay_cluster import (
+    in_proportion,
+    made_up,
+    made_up_budgets,
+    names_for,
+    of_state_file,
+    owners_in,
+)
+from jobtree.simulation.inputs.user_behavior import LIMITS, Habits, assumed_ends, declared
+from jobtree.simulation.inputs.what_if import changed
+from tests.unit.simulation.stage import EXACT, Job, scene, trace
+
+MANY = [Job(number, 1_000 + number, 1) for number in range(2_000)]
+
+
+def test_people_declare_more_than_they_need_in_round_figures() -> None:
+    known = trace(MANY)
+    told = declared(known, Habits())
+    assert told is not None
+    factors = [limit / true for limit, true in zip(told, known.duration, strict=True)]
+    assert min(factors) >= 1
+    assert 2 < median(factors) < 4
+    assert set(told) <= set(LIMITS)
+    assert told == declared(known, Habits())
+    assert told != declared(known, Habits(seed=2))
+
+
+def test_what_is_declared_depends_on_the_job_alone() -> None:
+    whole, part = declared(trace(MANY), Habits()), declared(trace(MANY[:10]), Habits())
+    assert whole is not None
+    assert part is not None
+    assert list(whole[:10]) == list(part)
+
+
+def test_without_a_declaration_the_longest_duration_counts() -> None:
+    known = trace([Job(0, 100, 1), Job(1, 90_000, 1)])
+    assert declared(known, Habits(declares="none")) is None
+    assert list(assumed_ends(known, Habits(declares="none"))) == [2 * DAY, 2 * DAY]
+    assert list(assumed_ends(known, EXACT)) == list(known.duration)
+
+
+def test_drawn_outages_have_the_rates_asked_for() -> None:
+    rates = Rates(239 * DAY, 20 * HOUR, 312 * HOUR)
+    found = drawn(rates, 2_000, 0, 239 * DAY, seed=1)
+    assert 1_600 < len(found) < 2_100
+    downs = sorted(outage.end - outage.start for outage in found)
+    assert 15 * HOUR < downs[len(downs) // 2] < 25 * HOUR
+    assert 250 * HOUR < downs[len(downs) * 9 // 10] < 380 * HOUR
+    assert found == drawn(rates, 2_000, 0, 239 * DAY, seed=1)
+    assert found != drawn(rates, 2_000, 0, 239 * DAY, seed=2)
+
+
+def test_outages_of_one_node_that_overlap_are_one() -> None:
+    assert joined([Outage(0, 5, 9), Outage(1, 6, 7), Outage(0, 1, 6), Outage(2, 3, 3)]) == [
+        Outage(0, 1, 9),
+        Outage(1, 6, 7),
+    ]
+
+
+def test_outages_are_read_as_far_as_there_are_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "faults.csv"
+    path.write_text("node,start_s,end_s,why\na,1,2,x\nb,3,4,x\nc,5,6,x\n")
+    assert len(read_outages(str(path), 10)) == 3
+    assert {outage.node for outage in read_outages(str(path), 2)} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("node,start_s\na,1\n", "names its columns; these are missing: end_s"),
+        ("node,start_s,end_s\n", "there are no rows with outages"),
+        ("node,start_s,end_s\na,x,2\n", 'line 2: start_s: "x" is not allowed: must be a number of seconds'),
+        ("node,start_s,end_s\na,5,2\n", 'end_s: "2" is not allowed: must not be before start_s 5'),
+        ("node,start_s,end_s\na,-5,2\n", 'start_s: "-5" is not allowed: must not be negative'),
+        ("node,start_s,end_s\na,5\n", "line 2: end_s: is missing"),
+        (f"node,start_s,end_s\na,5,{'9' * 5_000}\n", "must be less than 1000000000"),
+        (f"node,start_s,end_s\n{'a' * 200_000},5,6\n", "is not CSV"),
+    ],
+)
+def test_bad_outages_are_refused(tmp_path: Path, text: str, rule: str) -> None:
+    path = tmp_path / "faults.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=rule):
+        read_outages(str(path), 4)
+    with pytest.raises(InputError, match="there is no such file"):
+        read_outages(str(tmp_path / "missing"), 4)
+
+
+def test_a_file_of_outages_is_read_as_a_trace_is(tmp_path: Path) -> None:
+    path = tmp_path / "faults.csv.gz"
+    whole = gzip.compress(b"\xef\xbb\xbfnode,start_s,end_s\n" + b"a,1,2.5\n" * 500)
+    path.write_bytes(whole)
+    assert read_outages(str(path), 1) == [Outage(0, 1_000, 2_500)]
+    for broken in (whole[:30], whole[:20] + bytes(9) + whole[29:], b"\x1f\x8b no more"):
+        path.write_bytes(broken)
+        with pytest.raises(InputError, match="cannot be read"):
+            read_outages(str(path), 1)
+
+
+def test_budgets_are_what_is_asked_for_and_the_rest_by_demand() -> None:
+    known = trace([Job(0, 100, 1, "a"), Job(0, 300, 1, "b"), Job(0, 100, 3, "c")])
+    budgets, owners = made_up_budgets(known, 100, {"a": "40%"})
+    granted = {budget.spec.owner: [one.concurrency for one in budget.spec.envelopes] for budget in budgets}
+    assert granted == {"org": [], "org:a": [40], "org:b": [30], "org:c": [30]}
+    assert owners == ("org:a", "org:b", "org:c")
+    for asked, rule in (({"d": "1"}, "the trace has a, b, c"), ({"a": "x"}, "must be GPUs such as 128")):
+        with pytest.raises(InputError, match=rule):
+            made_up_budgets(known, 100, asked)
+
+
+def test_budgets_add_up_to_the_fleet_whatever_is_cut_off() -> None:
+    known = trace([Job(0, 100, 1, team) for team in "abc"] + [Job(0, 1, 1, "d")])
+    budgets, _ = made_up_budgets(known, 64, {})
+    granted = {budget.metadata.name: one.concurrency for budget in budgets for one in budget.spec.envelopes}
+    assert granted == {"a": 21, "b": 21, "c": 21, "d": 1}
+    assert in_proportion({"a": 2, "b": 2, "c": 1}, 8) == {"a": 3, "b": 3, "c": 2}
+
+
+def test_teams_get_names_that_owners_may_have() -> None:
+    assert names_for(["Alice@x.org", "alice x org", "", "org"]) == [
+        "alice-x-org",
+        "alice-x-org-1",
+        "team",
+        "org-3",
+    ]
+
+
+@pytest.mark.parametrize("bad", [(0, 8, 1), (4, 0, 1), (4, 65, 1), (4, 8, 5)])
+def test_a_fleet_has_bounds(bad: tuple[int, int, int]) -> None:
+    with pytest.raises(InputError, match="must be between"):
+        made_up(*bad)
+
+
+STATE = """\
+{apiVersion: sim.rq.davidlangworthy.io/v1, kind: Clock, spec: {now: "2026-02-01T00:00:00Z"}}
+---
+{apiVersion: sim.rq.davidlangworthy.io/v1, kind: Policy, spec: {minRuntime: 1h}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: a, labels: {gpu.flavor: X}}
+status: {allocatable: {nvidia.com/gpu: 8}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: b, labels: {gpu.flavor: Y}}
+status: {allocatable: {nvidia.com/gpu: 4}}
+---
+apiVersion: rq.davidlangworthy.io/v1
+kind: Budget
+metadata: {name: seeing}
+spec: {owner: "org:ai:vision", envelopes: [{name: main, flavor: X, concurrency: 8}]}
+"""
+
+
+def test_a_state_file_gives_nodes_budgets_policy_and_clock(tmp_path: Path) -> None:
+    path = tmp_path / "state.yaml"
+    path.write_text(STATE)
+    ground = of_state_file(str(path), "X")
+    assert [node.name for node in ground.nodes] == ["a"]
+    assert ground.policy.min_runtime_ms == HOUR
+    assert ground.epoch // SECOND == 1_769_904_000
+    for team in ("org:ai:vision", "seeing", "vision"):
+        assert owners_in(ground.budgets, [team], "trace") == ("org:ai:vision",)
+    with pytest.raises(InputError, match='user_or_team: "speech" is not allowed: no budget is theirs'):
+        owners_in(ground.budgets, ["speech"], "trace")
+    with pytest.raises(InputError, match="choose one with --flavor"):
+        of_state_file(str(path), None)
+    with pytest.raises(InputError, match="the fleet has X, Y"):
+        of_state_file(str(path), "Z")
+
+
+def test_nodes_that_can_carry_nothing_are_left_out_and_taints_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "state.yaml"
+    more = """\
+---
+apiVersion: v1
+kind: Node
+metadata: {name: c, labels: {gpu.flavor: X}}
+spec: {unschedulable: true}
+status: {allocatable: {nvidia.com/gpu: 8}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: d, labels: {gpu.flavor: X}}
+spec: {taints: [{key: nvidia.com/gpu, effect: NoSchedule}]}
+status: {allocatable: {nvidia.com/gpu: 8}}
+"""
+    path.write_text(STATE + more)
+    ground = of_state_file(str(path), "X")
+    assert [(node.name, node.taints) for node in ground.nodes] == [("a", ()), ("d", ())]
+    assert ground.left_out == ("c",)
+    path.write_text(STATE.replace("status: {alloc", "spec: {unschedulable: true}\nstatus: {alloc"))
+    with pytest.raises(InputError, match="every node with GPUs is cordoned"):
+        of_state_file(str(path), "X")
+
+
+def test_a_grant_is_what_windows_hours_and_credits_leave() -> None:
+    given = scene(Job(0, 1, 1, "a"), nodes=4)
+
+    def gives(**limits: object) -> list[int]:
+        """GPU-hours of team a in ten hours of the trace."""
+        envelope = Envelope(name="main", flavor=given.flavor, concurrency=8, **limits)  # type: ignore[arg-type]
+        budget = msgspec.structs.replace(
+            given.budgets[1], spec=BudgetSpec(owner="org:a", envelopes=(envelope,))
+        )
+        changed_scene = msgspec.structs.replace(given, budgets=(budget,))
+        return [time // HOUR for time in changed_scene.granted_gpu_time(0, 10 * HOUR)]
+
+    def instant(hours: int) -> str:
+        return format_time(given.epoch + hours * HOUR)
+
+    assert gives() == [80]
+    assert gives(max_gpu_hours=50) == [50]
+    assert gives(max_credits=60) == [60]
+    assert gives(start=instant(-5), end=instant(4)) == [32]
+    assert gives(start=instant(7)) == [24]
+    assert gives(start=instant(20)) == [0]
+
+
+def test_what_if_changes_one_thing() -> None:
+    given = scene(Job(0, 1, 1, "a"), Job(0, 1, 1, "b"), nodes=4)
+    assert changed(given, "budget a concurrency=30").granted() == [30, given.granted()[1]]
+    assert changed(given, "budget a/main  concurrency=30").granted()[0] == 30
+    assert (
+        len(changed(given, "nodes +16").nodes)
+        == len({node.name for node in changed(given, "nodes +16").nodes})
+        == 20
+    )
+    assert len(changed(given, "nodes -3").nodes) == 1
+    twice = changed(changed(given, "nodes +2"), "nodes +2")
+    assert len({node.name for node in twice.nodes}) == 8
+    assert changed(given, "nodes +1").digest("fifo") != given.digest("fifo")
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("budget c concurrency=5", "there is no such budget; there are a, org"),
+        ("budget a concurrency=0", "concurrency: 0 is not allowed: must be between 1 and 1000000"),
+        ("budget a concurrency=1000001", "must be between 1 and 1000000"),
+        (f"budget a concurrency={'9' * 5_000}", "must be budget NAME concurrency=GPUs"),
+        ("budget a/other concurrency=5", "budget a has the envelopes main"),
+        ("budget a hours=5", "must be budget NAME concurrency=GPUs"),
+        ("nodes -4", "nodes: -4 is not allowed: the fleet has 4: between 1 and 100000 must be left"),
+        ("nodes +1000000000", "between 1 and 100000 must be left"),
+        ("more", "must be budget NAME concurrency=GPUs"),
+    ],
+)
+def test_a_what_if_that_means_nothing_is_refused(text: str, rule: str) -> None:
+    with pytest.raises(InputError, match=rule):
+        changed(scene(Job(0, 1, 1, "a"), nodes=4), text)
+
+
+def test_a_what_if_must_keep_the_rules_of_budgets() -> None:
+    given = scene(Job(0, 1, 1, "a"), nodes=4)
+    envelope = Envelope(
+        name="main",
+        flavor=given.flavor,
+        concurrency=8,
+        max_gpu_hours=192,
+        start="2026-01-05T00:00:00Z",
+        end="2026-01-06T00:00:00Z",
+    )
+    budget = msgspec.structs.replace(given.budgets[1], spec=BudgetSpec(owner="org:a", envelopes=(envelope,)))
+    with pytest.raises(
+        InputError, match="maxGPUHours: 192 is not allowed: must be at most concurrency × window"
+    ):
+        changed(msgspec.structs.replace(given, budgets=(budget,)), "budget a concurrency=4")
+
+
+def test_a_what_if_with_fewer_nodes_skips_jobs_that_no_longer_fit() -> None:
+    given = scene(Job(0, 1, 8, "a"), Job(1, 1, 32, "a"), nodes=4)
+    smaller = changed(given, "nodes -2")
+    assert list(smaller.trace.gpus) == [8]
+    assert smaller.trace.skipped == {"gpus: the fleet has 16": 1}

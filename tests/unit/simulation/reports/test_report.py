@@ -1,0 +1,195 @@
+"""Figures that can be checked by hand, and the pages made of them."""
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+
+from benchmarks.comparison import write_page
+from benchmarks.small_trace import PATH, text
+from jobtree.simulation.inputs.user_behavior import Habits
+from jobtree.simulation.replay.meter import Level
+from jobtree.simulation.reports.comparison import cells, rows
+from jobtree.simulation.reports.html_page import budget_lines, page
+from jobtree.simulation.reports.report import Report, encode
+from jobtree.simulation.reports.statistics import at_share, report_of
+from jobtree.simulation.reports.svg_plots import Axis, Line, chart, label, picture, ticks
+from jobtree.simulation.reports.svg_plots import scale as scale_of
+from tests.unit.simulation.stage import Job, replay, scene
+
+HOUR_S = 3_600
+
+
+def reported(policy: str = "fifo") -> Report:
+    """One node of 8. The first job uses half of it for two hours, the second waits for all of it."""
+    jobs = (Job(0, 2 * HOUR_S, 4, "a"), Job(HOUR_S, HOUR_S, 8, "b"), Job(4 * HOUR_S, HOUR_S, 1, "a"))
+    return report_of(replay(policy, scene(*jobs, budgets={"a": "8", "b": "8"})), policy, "hand-made")
+
+
+def test_levels_are_summed_up_exactly() -> None:
+    level = Level(100, 200, 50)
+    for change, at in ((4, 100), (-4, 175), (2, 210), (-2, 260)):
+        level.add(change, at)
+    assert level.in_window == 4 * 75
+    assert level.means(4) == [4.0, 2.0, 2 * 40 / 50, 2 * 10 / 50]
+    assert level.means(5)[4] == 0
+
+
+def test_the_figures_of_a_small_case() -> None:
+    result = reported().status
+    assert result.finished == 3
+    assert result.fleet.hours == 4
+    assert result.fleet.allocated_gpu_hours == 4 * 2 + 8
+    assert result.fleet.allocated == result.fleet.useful == 0.5
+    assert result.fleet.fragmentation == pytest.approx(4 * 2 / 16)  # beside the first job, for two hours
+    assert result.all_jobs.wait_seconds.mean == HOUR_S / 3
+    assert result.all_jobs.wait_seconds.p50 == 0
+    assert result.all_jobs.wait_seconds.p90 == HOUR_S
+    assert result.all_jobs.slowdown.mean == pytest.approx((1 + 2 + 1) / 3)
+    assert [(times.name, times.jobs) for times in result.by_size] == [("1", 1), ("2-4", 1), ("5-8", 1)]
+    assert [times.name for times in result.by_team] == ["a", "b"]
+    assert [(use.team, use.used_gpu_hours) for use in result.budgets] == [("a", 8), ("b", 8)]
+    assert [use.use for use in result.budgets] == [0.25, 0.25]
+    assert result.fairness == 1
+    assert result.promises is None
+    assert result.series.allocated[:3] == (4, 4, 8)
+    assert result.series.used_gpu_hours["a"][:3] == (4, 8, 8)
+
+
+def test_a_budget_of_hours_grants_no_more_than_these() -> None:
+    given = scene(Job(0, 2 * HOUR_S, 4, "a"), Job(4 * HOUR_S, HOUR_S, 1, "a"), budgets={"a": "8"})
+    (org, budget) = given.budgets
+    (envelope,) = budget.spec.envelopes
+    limited = msgspec.structs.replace(envelope, max_gpu_hours=16)
+    spec = msgspec.structs.replace(budget.spec, envelopes=(limited,))
+    budgets = (org, msgspec.structs.replace(budget, spec=spec))
+    simulation = replay("fifo", msgspec.structs.replace(given, budgets=budgets))
+    (use,) = report_of(simulation, "fifo", "x").status.budgets
+    assert (use.granted_gpus, use.granted_gpu_hours, use.used_gpu_hours, use.use) == (8, 16, 8, 0.5)
+
+
+def test_work_that_is_lost_is_not_useful() -> None:
+    habits = Habits(declares="exact", checkpoint=None)
+    jobs = (Job(0, 2 * HOUR_S, 8), Job(10 * HOUR_S, 60, 1))
+    given = scene(*jobs, habits=habits, outages=[(0, HOUR_S, 2 * HOUR_S)])
+    result = report_of(replay("fifo", given), "fifo", "x").status
+    assert result.fleet.allocated_gpu_hours - result.fleet.useful_gpu_hours == 8
+    assert result.fleet.capacity_gpu_hours == 8 * 9
+    assert result.lost_share == pytest.approx(8 / 24, abs=1e-3)
+    assert [(stop.reason, stop.count, stop.lost_gpu_hours) for stop in result.stops] == [
+        ("NodeFailure", 1, 8)
+    ]
+
+
+def test_a_team_that_gets_less_than_it_may_ask_for_makes_it_unfair() -> None:
+    """Both may hold half; one fills the node for the whole time, the other waits for it."""
+    jobs = (Job(0, 10 * HOUR_S, 8, "a"), Job(0, HOUR_S * 8, 4, "b"), Job(10 * HOUR_S - 1, 60, 1, "b"))
+    result = report_of(replay("fifo", scene(*jobs, budgets={"a": "4", "b": "4"})), "fifo", "x").status
+    assert result.fairness == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("percent", "value"), [(0, 1), (10, 1), (11, 2), (50, 5), (90, 9), (99, 10), (100, 10)]
+)
+def test_the_share_of_a_list(percent: int, value: int) -> None:
+    assert at_share(list(range(1, 11)), percent) == value
+
+
+def test_a_report_is_read_back_as_it_was_written() -> None:
+    report = reported("jobtree")
+    assert msgspec.json.decode(encode(report), type=Report) == report
+    assert report.status.promises is not None
+
+
+def test_two_reports_side_by_side() -> None:
+    found = {row.name: cells(row) for row in rows(reported(), reported("jobtree"))}
+    assert found["allocated"][1:3] == ("50.0 %", "50.0 %")
+    assert found["wait mean"][1] == "1,200 s"
+    assert found["promises kept"][1] == found["promises kept"][3] == "-"
+    assert found["jobs"][1:] == ("3", "3", "+0")
+    assert "wait mean, b" in found
+    assert found["use of budget, b"][1] == "25.0 %"
+
+
+def test_a_page_needs_nothing_else_and_shows_every_plot() -> None:
+    text = page(reported("jobtree"))
+    assert not re.findall(r"(?:src|href)=|url\(|@import|<script", text)
+    assert text.count("<figure>") == 4
+    assert "prefers-color-scheme: dark" in text
+    for part in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        ET.fromstring(part)  # noqa: S314  it was made here
+    assert "<script" not in page(msgspec.structs.replace(reported(), spec=hostile()))
+
+
+def test_every_figure_that_is_asked_for_stands_on_the_page() -> None:
+    report = reported("jobtree")
+    text = page(report)
+    for words in (
+        "allocated",
+        "useful",
+        "idle GPUs beside busy ones",
+        "wait: mean, p50, p90, p99",
+        "completion: mean, p50, p90, p99",
+        "slowdown: mean, p50, p90, p99",
+        "kept, slipped, withdrawn",
+        "error of promises: mean, p50, p90, p99",
+        "work lost to stops",
+        "fairness (Jain)",
+        "granted GPU-hours",
+    ):
+        assert words in text
+    head = "<th>wait mean, s</th><th>p50</th><th>p90</th><th>p99</th><th>completion mean, s</th><th>p50</th>"
+    assert text.count(head) == 2  # by size, and by team
+
+
+def test_budgets_burn_down_from_the_grant_to_what_is_left_at_the_last_submission() -> None:
+    report = reported()
+    (team, _) = report.status.budgets
+    (line, _) = budget_lines(report)
+    assert line.points[0] == (0.0, team.granted_gpu_hours)
+    assert line.points[1:3] == [(1 / 24, 32 - 4), (2 / 24, 32 - 8)]
+    assert line.points[-1] == (4 / 24, team.granted_gpu_hours - team.used_gpu_hours)
+
+
+def test_a_page_of_a_change_says_what_changes() -> None:
+    text = page(reported(), reported("sjf"))
+    assert "<h1>sjf on hand-made</h1>" in text
+    assert "<h2>What changes</h2>" in text
+    assert "<th>as it is</th><th>what if</th><th>change</th>" in text
+    assert "What changes" not in page(reported())
+
+
+def hostile() -> object:
+    return msgspec.structs.replace(reported().spec, trace="<script>alert(1)</script>")
+
+
+def test_a_plot_without_points_says_so() -> None:
+    assert "nothing to show" in chart("Empty", Axis("x"), Axis("y"), [Line("none", [])])
+
+
+def test_ticks_are_round() -> None:
+    assert ticks(scale_of([0, 437], 0, 1, Axis("x"))) == [0, 100, 200, 300, 400, 500]
+    known = scale_of([-50, 5_000], 0, 1, Axis("x", logarithmic=True))
+    said = [label(value, known) for value in ticks(known)]
+    assert said == ["-10s", "-1s", "0", "1s", "10s", "1m", "10m", "1h"]
+
+
+def test_a_picture_stands_alone() -> None:
+    svg = picture("Waits", Axis("s"), Axis("%"), [Line("a & b", [(0, 0), (1, 2)])])
+    assert ET.fromstring(svg).tag.endswith("svg")  # noqa: S314  it was made here
+
+
+def test_the_comparison_page_has_a_table_and_a_plot_for_each_case(tmp_path: Path) -> None:
+    write_page(tmp_path, {"Case one": [reported(), reported("jobtree")], "None": []})
+    written = (tmp_path / "schedulers.md").read_text()
+    assert "| fifo | 50.0 % |" in written
+    assert "| jobtree |" in written
+    assert "## None" not in written
+    (link,) = re.findall(r"\]\(([^)]*svg)\)", written)
+    assert (tmp_path / link).exists()
+
+
+def test_the_projects_own_trace_is_what_its_script_writes() -> None:
+    assert (Path(__file__).parents[4] / PATH).read_text() == text()

@@ -1,0 +1,87 @@
+"""A stage for replays: a few jobs in few words, and what became of them, in seconds."""
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jobtree.api.schema.quantities import SECOND
+from jobtree.simulation.inputs.job_trace import Trace
+from jobtree.simulation.inputs.outages import Outage
+from jobtree.simulation.inputs.replay_cluster import made_up, made_up_budgets
+from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.user_behavior import Habits
+from jobtree.simulation.replay.engine import Simulation
+from jobtree.simulation.replay.saved_replay import run
+from jobtree.simulation.schedulers.scheduler_names import POLICIES
+
+EXACT = Habits(declares="exact", checkpoint=None)
+
+
+class Job(NamedTuple):
+    submit: int
+    duration: int
+    gpus: int
+    team: str = "lab"
+
+
+def trace(jobs: Sequence[Job]) -> Trace:
+    teams = list(dict.fromkeys(job.team for job in jobs))
+    columns = [
+        array("q", values)
+        for values in (
+            [job.submit * SECOND for job in jobs],
+            [job.duration * SECOND for job in jobs],
+            [job.gpus for job in jobs],
+            [teams.index(job.team) for job in jobs],
+            range(2, len(jobs) + 2),
+        )
+    ]
+    submit, duration, gpus, team, row = columns
+    return Trace(
+        submit=submit,
+        duration=duration,
+        gpus=gpus,
+        team=team,
+        row=row,
+        teams=tuple(teams),
+        skipped={},
+        told=(),
+        digest="a stage",
+    )
+
+
+def scene(
+    *jobs: Job,
+    nodes: int = 1,
+    gpus_per_node: int = 8,
+    habits: Habits = EXACT,
+    budgets: dict[str, str] | None = None,
+    outages: Sequence[tuple[int, int, int]] = (),
+) -> Scene:
+    """Jobs in the order of their submission; outages as node, start, end."""
+    ground, known = made_up(nodes, gpus_per_node, 1), trace(jobs)
+    granted, owners = made_up_budgets(known, ground.gpus, budgets or {})
+    return Scene(
+        trace=known,
+        nodes=ground.nodes,
+        budgets=granted,
+        owners=owners,
+        epoch=ground.epoch,
+        habits=habits,
+        outages=tuple(Outage(node, start * SECOND, end * SECOND) for node, start, end in outages),
+    )
+
+
+def replay(policy: str, given: Scene) -> Simulation:
+    simulation = POLICIES[policy](given)
+    assert run(simulation)
+    return simulation
+
+
+def starts(policy: str, given: Scene) -> list[int]:
+    """When each job first started."""
+    return [at // SECOND for at in replay(policy, given).meter.first_start]
+
+
+def ends(policy: str, given: Scene) -> list[int]:
+    return [at // SECOND for at in replay(policy, given).meter.finish]

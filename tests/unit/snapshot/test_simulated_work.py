@@ -1,0 +1,84 @@
+"""Work of a simulated Run: what a stop costs, and how it is reported (SCENARIOS.md 16)."""
+
+import pytest
+
+from jobtree.api.documents.document_stream import Document
+from jobtree.api.schema.quantities import HOUR, MINUTE, parse_time
+from jobtree.snapshot.cluster import Cluster
+from jobtree.snapshot.simulated_work import LOST, Work
+from tests.unit.cli.desk import T0, Body, budget, envelope, nodes, run
+
+START = parse_time(T0)
+ELASTIC = {"minTotalGPUs": 8, "maxTotalGPUs": 24, "stepGPUs": 8}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "saved", "done", "lost"),
+    [(None, False, 0, 800), (30, False, 720, 80), (None, True, 800, 0), (30, True, 800, 0)],
+)
+def test_a_stop_costs_what_was_not_saved(checkpoint: int | None, saved: bool, done: int, lost: int) -> None:
+    work = Work(None)
+    work.resize(8, 0)
+    work.stop(100, checkpoint, saved=saved)
+    assert (work.done, work.lost) == (done, lost)
+    work.resize(8, 200)
+    work.stop(210, None)
+    assert (work.done, work.lost) == (done, lost + 80)
+
+
+def seven(on_notice: str) -> Cluster:
+    """Scenario 7 at T0+2h, when j4 has come; nothing ever completes."""
+    cluster = Cluster(START, checked=False)
+    notice = {"onNotice": on_notice}
+    cluster.load(documents(*nodes(9), budget("a", envelope(64)), budget("b", envelope(64))))
+    cluster.submit(
+        documents(
+            run("j1", 32, "org:a", runtime={"checkpoint": "30m", **notice}),
+            run("j2", 24, "org:b", malleable=ELASTIC, runtime=notice),
+            run("j3", 8, "org:a", runtime={"checkpoint": "10m", **notice}),
+        )
+    )
+    cluster.advance(START + 2 * HOUR)
+    cluster.submit(documents(run("j4", 32, "org:b", runtime=notice)))
+    return cluster
+
+
+def documents(*bodies: Body) -> list[Document]:
+    return [Document("test", body) for body in bodies]
+
+
+def lost(cluster: Cluster) -> dict[str, int]:
+    """GPU-milliseconds lost, as each Run's document reports them."""
+    cluster.documents()
+    runs = {key[2]: body["metadata"].get("annotations", {}) for key, body in cluster.objects.of("Run")}
+    return {name: int(notes[LOST]) for name, notes in runs.items() if LOST in notes}
+
+
+def stops(cluster: Cluster) -> int:
+    return sum(event.name == "RandomPreempt" for event in cluster.events)
+
+
+def test_16_for_two_days_work_that_is_lost_is_reported() -> None:
+    cluster = seven("Ignore")
+    cluster.advance(START + 2 * HOUR + 48 * HOUR)
+    assert stops(cluster) >= 4
+    reported = lost(cluster)
+    assert set(reported) & {"j2", "j4"}  # without a checkpoint all is lost
+    assert reported.get("j1", 0) <= 32 * 30 * MINUTE * stops(cluster)
+    assert cluster.violations() == []
+
+
+def test_16_with_a_checkpoint_on_notice_nothing_but_the_restart_is_lost() -> None:
+    cluster = seven("Checkpoint")
+    cluster.advance(START + 2 * HOUR + 48 * HOUR)
+    assert stops(cluster) >= 4
+    assert lost(cluster) == {}
+
+
+def test_a_node_that_fails_gives_no_notice() -> None:
+    cluster = Cluster(START)
+    cluster.load(documents(*nodes(1), budget("lab", envelope(8))))
+    cluster.submit(documents(run("r", runtime={"onNotice": "Checkpoint"})))
+    cluster.advance(START + HOUR)
+    cluster.fail(["a01"])
+    assert lost(cluster) == {"r": 8 * HOUR}
