@@ -47,10 +47,10 @@ def decide(world: World, run: Run) -> Plan:
 
 def arrive(fleet: Fleet, kind: Kind, number: int, samples: Samples) -> None:
     world = fleet.world
-    world.tick(world.now + SECOND)
+    world.advance_clock(world.now + SECOND)
     run = arrival(fleet.scale, number, kind.gpus, world.now, grouped=kind.grouped)
     decision, decide_ns = timed(partial(decide, world, run))
-    _, commit_ns = timed(partial(world.commit, decision))
+    _, commit_ns = timed(partial(world.apply_plan, decision))
     state = world.runs[run.metadata.namespace, run.metadata.name]
     assert state.width == kind.gpus, f"{kind.label} did not start: {state.verdict}"
     _, leave_ns = timed(partial(leave, world, state.key))
@@ -80,10 +80,10 @@ def measure_refusals(fleet: Fleet, kind: Kind, count: int, *, held: bool = False
     world, samples = fleet.world, []
     settle_memory()
     for number in range(count):
-        world.tick(world.now + (0 if held else SECOND))
+        world.advance_clock(world.now + (0 if held else SECOND))
         run = arrival(fleet.scale, number, kind.gpus, world.now, grouped=kind.grouped)
         decision, decide_ns = timed(partial(decide, world, run))
-        world.commit(decision)
+        world.apply_plan(decision)
         state = world.runs[run.metadata.namespace, run.metadata.name]
         assert state.waiting, f"{kind.label} was not refused"
         leave(world, state.key)
@@ -109,10 +109,10 @@ def measure_burst(fleet: Fleet, runs: Sequence[Run]) -> Burst:
         return plan(world)
 
     decision, decide_ns = timed(decide_all)
-    _, commit_ns = timed(partial(world.commit, decision))
+    _, commit_ns = timed(partial(world.apply_plan, decision))
     keys = [(run.metadata.namespace, run.metadata.name) for run in runs]
     started = sum(world.runs[key].phase == "Running" for key in keys)
     for key in keys:
         world.drop_run(key)
-    world.commit(plan(world))
+    world.apply_plan(plan(world))
     return Burst(len(runs), started, decide_ns, commit_ns)

@@ -37,7 +37,7 @@ from benchmarks.scale import Effort, Scale
 from benchmarks.trees import measure_trees
 from benchmarks.workload import Workload
 from jobtree.core.world.world import World
-from jobtree.manager.planner.world_gauges import Gauges
+from jobtree.manager.planner.world_gauges import WorldGauges
 
 
 def full_fleet(effort: Effort) -> Iterator[Section]:
@@ -83,9 +83,9 @@ def inventory(scale: Scale, world: World, objects: Sequence[Parsed]) -> Section:
         ("GPUs", scale.gpus),
         ("GPUs in use", scale.gpus - free),
         ("domains", len(world.fleet.flavor(FLAVOR).domains)),
-        ("budgets", len(world.ledger.budgets)),
+        ("budgets", len(world.budgets.budgets)),
         ("Runs", len(world.runs)),
-        ("open leases", len(world.held)),
+        ("open leases", len(world.posted_leases)),
         ("closed leases", sum(map(is_closed_lease, objects))),
     )
     return Section("the fleet", tuple(Figure(name, count, "") for name, count in counts))
@@ -93,7 +93,7 @@ def inventory(scale: Scale, world: World, objects: Sequence[Parsed]) -> Section:
 
 def scrapes(world: World, effort: Effort) -> Section:
     """What /metrics costs, most of it away from the event loop and from planning."""
-    gauges = Gauges(lambda: world, lambda: world.now)
+    gauges = WorldGauges(lambda: world, lambda: world.now)
     samples = [timed(gauges.page)[1] for _ in range(effort.events)]
     bar = bars.SCRAPE_MS if effort.judged else None
     figure = Figure("a page of metrics, p50", percentile_ms(samples, 50), "ms", bar)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.verdicts import CLAIMS, Found, Loss, bars, losses
 from jobtree.simulation.reports.report import Report
-from jobtree.simulation.reports.svg_plots import Axis, Line, picture
+from jobtree.simulation.reports.svg_plots import Axis, PlotLine, picture
 
 HEAD = """\
 # Comparison
@@ -114,7 +114,7 @@ def row(report: Report) -> list[str]:
 
 def waits(title: str, reports: Sequence[Report]) -> str:
     lines = [
-        Line(
+        PlotLine(
             report.spec.policy,
             [
                 (max(0.0, seconds), float(percent))

@@ -33,19 +33,19 @@ def measure_queue(fleet: Fleet, waiting: int, sizes: Sequence[int], count: int) 
     world, workload = fleet.world, Workload(fleet.scale, "waiting")
     before = sorted(world.runs)
     keys = [world.put_run(workload.draw(world.now)).key for _ in range(waiting)]
-    world.commit(plan(world))
+    world.apply_plan(plan(world))
     forecasts, expectations = measure_forecasts(world), measure_expectations(world)
     refusals = {gpus: measure_refusals(fleet, Kind(gpus, grouped=False), count, held=True) for gpus in sizes}
     Random(4).shuffle(before)
     endings = [_measure(world, partial(_end, world, key)) for key in before[:count]]
     for key in keys:
         world.drop_run(key)
-    world.commit(plan(world))
+    world.apply_plan(plan(world))
     return Queue(refusals, endings, forecasts, expectations)
 
 
 def _end(world: World, key: tuple[str, str]) -> None:
-    world.tick(world.now + SECOND)
+    world.advance_clock(world.now + SECOND)
     world.finish(key, succeeded=True, at=world.now)
 
 
@@ -58,7 +58,7 @@ def measure_cordons(fleet: Fleet, count: int) -> list[int]:
         cordoned = msgspec.structs.replace(node, cordoned=True)
         samples.append(_measure(world, partial(world.put_node, cordoned)))
         world.put_node(node)
-        world.commit(plan(world))
+        world.apply_plan(plan(world))
     return samples
 
 
@@ -83,5 +83,5 @@ def _measure(world: World, event: Callable[[], object]) -> int:
         return plan(world)
 
     decision, decide_ns = timed(take_in)
-    world.commit(decision)
+    world.apply_plan(decision)
     return decide_ns

@@ -48,15 +48,15 @@ def eager_world(scale: Scale, eager: int) -> World:
         document = run_document(name, owner, STARTS_WITH, world.now, malleable=MALLEABLE, runtime=runtime)
         world.put_run(parse_run(document))
         if number % TOGETHER == 0:
-            world.commit(plan(world))
-    world.commit(plan(world))
+            world.apply_plan(plan(world))
+    world.apply_plan(plan(world))
     workload, flavor = Workload(scale), world.fleet.flavor(FLAVOR)
     for gpus in (128, 8, 4, 2, 1):
         refused = 0
         while flavor.free >= gpus and refused < 20:
             refused = 0 if submit(world, workload.draw(world.now, gpus)) else refused + 1
-    world.tick(world.now + HOUR)
-    world.commit(plan(world))
+    world.advance_clock(world.now + HOUR)
+    world.apply_plan(plan(world))
     return world
 
 
@@ -70,8 +70,8 @@ def _fail(world: World, names: Iterable[str]) -> None:
 
 
 def _after(world: World, event: Callable[[], None]) -> int:
-    world.tick(world.now + SECOND)
+    world.advance_clock(world.now + SECOND)
     event()
     decision, decide_ns = timed(lambda: plan(world))
-    world.commit(decision)
+    world.apply_plan(decision)
     return decide_ns

@@ -36,6 +36,6 @@ def _build(path: Path, now: int) -> Footprint:
     with path.open("rb") as lines:
         for line in lines:
             put(world, parse(msgspec.json.decode(line)))
-    world.commit(plan(world))
+    world.apply_plan(plan(world))
     settle_memory()
     return Footprint(before, resident_mib())

@@ -18,9 +18,9 @@ from jobtree.api.kinds.run import Run, RunStatus
 from jobtree.api.kubernetes.node import Node, read_node
 from jobtree.api.schema.quantities import SECOND
 from jobtree.api.validation.object_parser import parse_object, to_document
-from jobtree.core.model.gpu_lease import RunKey, to_wire
+from jobtree.core.model.gpu_lease import RunKey, lease_to_object
 from jobtree.core.planning.planning_pass import plan
-from jobtree.core.reporting.object_status import allocation_of
+from jobtree.core.reporting.object_status import status_allocation
 from jobtree.core.world.world import World
 
 Parsed = Node | Budget | Run | Lease
@@ -51,14 +51,14 @@ def build(objects: Iterable[Parsed], now: int) -> World:
     world = World(now=now)
     for parsed in objects:
         put(world, parsed)
-    world.commit(plan(world))
+    world.apply_plan(plan(world))
     return world
 
 
 def submit(world: World, run: Run) -> bool:
     """Let a Run arrive, and let it go again if it cannot start."""
     key = world.put_run(run).key
-    world.commit(plan(world))
+    world.apply_plan(plan(world))
     if world.runs[key].phase == "Running":
         return True
     leave(world, key)
@@ -68,7 +68,7 @@ def submit(world: World, run: Run) -> bool:
 def leave(world: World, key: RunKey) -> None:
     """Cancel a Run and forget it."""
     world.drop_run(key)
-    world.commit(plan(world))
+    world.apply_plan(plan(world))
 
 
 def full_world(scale: Scale) -> World:
@@ -78,7 +78,7 @@ def full_world(scale: Scale) -> World:
     flavor = world.fleet.flavor(FLAVOR)
     refused = 0
     while flavor.free and refused < 10:
-        world.tick(world.now + SECOND)
+        world.advance_clock(world.now + SECOND)
         refused = 0 if submit(world, workload.draw(world.now)) else refused + 1
     for gpus in (8, 4, 2, 1):
         refused = 0
@@ -103,13 +103,13 @@ def documents(scale: Scale, world: World) -> list[Document]:
     for state in world.runs.values():
         status = RunStatus(
             phase="Running",
-            allocation=allocation_of(state),
+            allocation=status_allocation(state),
             attempt=state.attempt,
-            leases_opened=state.opened,
+            leases_opened=state.leases_opened,
         )
         runs.append(to_document(msgspec.structs.replace(state.run, status=status)))
     history = closed_leases(scale, runs)
-    leases = (to_document(to_wire(held.lease)) for held in world.held.values())
+    leases = (to_document(lease_to_object(held.lease)) for held in world.posted_leases.values())
     return [*nodes(scale), *budgets(scale), *runs, *history, *leases]
 
 

@@ -3,12 +3,12 @@
 from random import Random
 
 from benchmarks.sampling import settle_memory, timed
-from jobtree.core.lottery.draw import hold
-from jobtree.core.lottery.kill_probability import exact, simulated
+from jobtree.core.lottery.draw import run_lottery
+from jobtree.core.lottery.kill_probability import exact_probabilities, simulated_probabilities
 from jobtree.core.lottery.resolution import Case, NodeRoom, Ticket
-from jobtree.core.reporting.reservation_codec import to_wire
-from jobtree.core.reporting.reservation_forecast import remembered_odds
-from jobtree.core.start_forecast.expected_start import Expectations
+from jobtree.core.reporting.reservation_codec import reservation_object
+from jobtree.core.reporting.reservation_forecast import cached_kill_probabilities
+from jobtree.core.start_forecast.expected_start import ExpectedStarts
 from jobtree.core.world.world import World
 
 GPUS_PER_NODE = 8
@@ -21,10 +21,10 @@ def measure_forecasts(world: World) -> tuple[int, int]:
     def write_all() -> None:
         for state in world.runs.values():
             if state.promise is not None:
-                to_wire(world, state, state.promise)
+                reservation_object(world, state, state.promise)
 
     settle_memory()
-    remembered_odds.cache_clear()
+    cached_kill_probabilities.cache_clear()
     return timed(write_all)[1], timed(write_all)[1]
 
 
@@ -32,10 +32,10 @@ def measure_expectations(world: World) -> int:
     """Nanoseconds to tell of all who wait when they are expected to start."""
 
     def expect_all() -> None:
-        expectations = Expectations(world)
+        expectations = ExpectedStarts(world)
         for state in world.runs.values():
             if state.promise is not None:
-                expectations.start_of(state)
+                expectations.estimate(state)
 
     settle_memory()
     return timed(expect_all)[1]
@@ -44,11 +44,11 @@ def measure_expectations(world: World) -> int:
 def measure_resolution(tickets: int, count: int) -> list[int]:
     """Nanoseconds to draw and give back until half of the slice is free."""
     case = lottery_case(tickets)
-    return [timed(lambda: hold(case, NONCE))[1] for _ in range(count)]
+    return [timed(lambda: run_lottery(case, NONCE))[1] for _ in range(count)]
 
 
 def measure_odds(tickets: int, count: int) -> list[int]:
-    case, odds = lottery_case(tickets), exact if tickets <= 6 else simulated
+    case, odds = lottery_case(tickets), exact_probabilities if tickets <= 6 else simulated_probabilities
     return [timed(lambda: odds(case))[1] for _ in range(count)]
 
 

@@ -20,12 +20,12 @@ from benchmarks.comparison import write_page
 from jobtree.simulation.inputs.job_trace import Cut, Trace, read_trace
 from jobtree.simulation.inputs.outages import read_outages
 from jobtree.simulation.inputs.replay_cluster import made_up, made_up_budgets
-from jobtree.simulation.inputs.replay_setup import Scene
-from jobtree.simulation.inputs.user_behavior import Declares, Habits
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
+from jobtree.simulation.inputs.user_behavior import Declares, UserBehavior
 from jobtree.simulation.replay.engine import Simulation
 from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.reports.comparison import read_report
-from jobtree.simulation.reports.report import Report, encode
+from jobtree.simulation.reports.report import Report, encode_report
 from jobtree.simulation.reports.statistics import report_of
 from jobtree.simulation.schedulers.scheduler_names import POLICIES
 
@@ -102,7 +102,7 @@ def cases() -> Iterator[Case]:
                 )
 
 
-def scene(case: Case) -> Scene:
+def scene(case: Case) -> ReplaySetup:
     """The jobs of a case on a fleet of the size that gives the load, budgets in proportion to demand."""
     whole = read_trace(str(TRACES / case.folder / "jobs.csv.gz"), cut=case.cut)
     trace = part_of(whole, case.jobs, thinned=case.thinned)
@@ -112,13 +112,13 @@ def scene(case: Case) -> Scene:
     ground = made_up(nodes, GPUS_PER_NODE, -(-nodes // NODES_PER_DOMAIN))
     budgets, owners = made_up_budgets(trace, ground.gpus, {}, case.budgets_percent / 100)
     faults = TRACES / "stepfun_faults2024" / "faults.csv.gz"
-    return Scene(
+    return ReplaySetup(
         trace=trace,
         nodes=ground.nodes,
         budgets=budgets,
         owners=owners,
         epoch=ground.epoch,
-        habits=Habits(declares=case.declares, notice=case.notice),
+        habits=UserBehavior(declares=case.declares, notice=case.notice),
         outages=tuple(read_outages(str(faults), nodes)) if case.outages else (),
     )
 
@@ -190,7 +190,7 @@ def measure(case: Case, policy: str, most_seconds: float, *, as_is: bool) -> Rep
     report = report_of(simulation, policy, case.folder)
     print(f"{case.name:32} {policy:14} {summary(report)}  {clock.seconds():,.1f} s", flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(encode(report))
+    path.write_bytes(encode_report(report))
     known.write_text(stamp)
     return report
 

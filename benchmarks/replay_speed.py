@@ -23,10 +23,10 @@ from benchmarks.report import Figure, Section, table
 from benchmarks.scale import FULL, Effort
 from jobtree.simulation.inputs.job_trace import Cut, Trace, read_trace
 from jobtree.simulation.inputs.replay_cluster import made_up, made_up_budgets
-from jobtree.simulation.inputs.replay_setup import Scene
-from jobtree.simulation.inputs.user_behavior import Habits
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
+from jobtree.simulation.inputs.user_behavior import UserBehavior
 from jobtree.simulation.replay.saved_replay import run
-from jobtree.simulation.schedulers.jobtree_scheduler import Jobtree
+from jobtree.simulation.schedulers.jobtree_scheduler import JobtreeScheduler
 
 GPUS = 3_000
 NODES_OF_ALL = 12_500
@@ -92,21 +92,21 @@ def side_by_side() -> Trace:
     return msgspec.structs.replace(traces[0], **columns, teams=names, digest="side by side")
 
 
-def scene(row: Row, jobs: int) -> Scene:
+def scene(row: Row, jobs: int) -> ReplaySetup:
     if row.load_percent is None:
         trace, nodes = part_of(side_by_side(), jobs, thinned=False), NODES_OF_ALL
     else:
         trace, nodes = made_up_trace(jobs, GPUS, row.load_percent), GPUS // 8
     ground = made_up(nodes, 8, -(-nodes // 16))
     budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    return Scene(trace, ground.nodes, budgets, owners, ground.epoch, Habits(notice=True))
+    return ReplaySetup(trace, ground.nodes, budgets, owners, ground.epoch, UserBehavior(notice=True))
 
 
-def crowded(jobs: int, gpus: int, load_percent: int, habits: Habits | None = None) -> Scene:
+def crowded(jobs: int, gpus: int, load_percent: int, habits: UserBehavior | None = None) -> ReplaySetup:
     """A made-up trace on a small fleet, eight nodes a domain, which is asked for more than it has."""
     trace, ground = made_up_trace(jobs, gpus, load_percent), made_up(gpus // 8, 8, gpus // 64)
     budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    return Scene(trace, ground.nodes, budgets, owners, ground.epoch, habits or Habits())
+    return ReplaySetup(trace, ground.nodes, budgets, owners, ground.epoch, habits or UserBehavior())
 
 
 def sections(effort: Effort) -> Iterator[Section]:
@@ -127,7 +127,7 @@ def sections(effort: Effort) -> Iterator[Section]:
 
 def replayed(row: Row, jobs: int, most_seconds: float, *, judged: bool) -> Section:
     """One replay, stopped where it takes far too long: then fewer jobs are done than there are."""
-    simulation = Jobtree(scene(row, jobs))
+    simulation = JobtreeScheduler(scene(row, jobs))
     clock = Clock(row.name, most_seconds)
     run(simulation, watch=clock)
     seconds, done = clock.seconds(), simulation.meter.finished
@@ -141,7 +141,7 @@ def replayed(row: Row, jobs: int, most_seconds: float, *, judged: bool) -> Secti
 
 def bytes_per_waiting_run(most: int) -> list[tuple[int, float]]:
     """As a queue grows on a small fleet: with half of it and all, how many wait and what each weighs."""
-    simulation = Jobtree(crowded(8 * most, 64, 400))
+    simulation = JobtreeScheduler(crowded(8 * most, 64, 400))
     found = []
     tracemalloc.start()
     for mark in (most // 2, most):

@@ -26,7 +26,7 @@ def measure_trees(fleet: Fleet, count: int) -> Trees:
     world, seen = fleet.world, Trees([], [], [])
     settle_memory()
     for number in range(count):
-        world.tick(world.now + SECOND)
+        world.advance_clock(world.now + SECOND)
         tree = tree_of(fleet, number)
         key = (tree.metadata.namespace, tree.metadata.name)
         seen.arrivals.append(timed(partial(arrive, world, tree))[1])
@@ -60,7 +60,7 @@ def settle(world: World) -> None:
     """Plan and carry out, until nothing is left to do."""
     while True:
         decided = plan(world)
-        world.commit(decided)
+        world.apply_plan(decided)
         for child in decided.children:
             name = child.metadata.name
             metadata = msgspec.structs.replace(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import click
 
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.root_command import PROGRAM, SUMMARIES, root
 from pages.words import exit_codes
 
@@ -56,7 +56,7 @@ def _context(name: str, command: click.Command, parent: click.Context | None) ->
         command,
         info_name=name,
         parent=parent,
-        obj=Settings(),
+        obj=CommandOptions(),
         terminal_width=COLUMNS,
         help_option_names=list(HELP_OPTIONS),
     )

@@ -10,7 +10,7 @@ from jobtree.core.model.actions import ActionKind
 from jobtree.core.model.reasons import SENTENCES, Reason
 from jobtree.manager.metrics import METRICS
 from jobtree.manager.planner.event_notes import WARNINGS
-from jobtree.messages.run_events import NAMES, RECOVERIES
+from jobtree.messages.run_events import EVENT_NAMES, RECOVERIES
 from pages.tables import event_sentences, table
 
 REASONS = (
@@ -76,13 +76,13 @@ def metrics_page() -> str:
 
 def event_names() -> set[str]:
     """Every name that the code gives an Event, those after a cause included."""
-    named = set(NAMES.values()) | set(RECOVERIES.values()) | {"NodeFailed", "Evicted", "AtRisk"}
+    named = set(EVENT_NAMES.values()) | set(RECOVERIES.values()) | {"NodeFailed", "Evicted", "AtRisk"}
     return named | WARNINGS | {str(reason) for reason in (Reason.RELEASED, *MOVES)}
 
 
 def unnamed_actions() -> set[str]:
     """Actions whose Event is named after the cause."""
-    return set(get_args(ActionKind)) - NAMES.keys() - {"Recover"}
+    return set(get_args(ActionKind)) - EVENT_NAMES.keys() - {"Recover"}
 
 
 def exit_codes() -> list[str]:

@@ -13,13 +13,13 @@ import msgspec
 from benchmarks.live.client import Client
 from jobtree.kube.http.api_requests import Selector
 from jobtree.kube.http.api_resources import Resource
-from jobtree.kube.watch.object_store import Encoded, Head
-from jobtree.kube.watch.reflector import Watch
-from jobtree.kube.watch.watch_protocol import Follow
+from jobtree.kube.watch.object_store import Encoded, ObjectHead
+from jobtree.kube.watch.reflector import Reflector
+from jobtree.kube.watch.watch_protocol import WatchProtocol
 
 BOUND = b'"nodeName":"'  # part of a pod that has its node
 
-_decode_head = msgspec.json.Decoder(Head).decode
+_decode_head = msgspec.json.Decoder(ObjectHead).decode
 
 
 class Arrivals:
@@ -55,7 +55,7 @@ async def arrivals(
 ) -> AsyncIterator[Arrivals]:
     """All objects of a kind, of now and from now on."""
     seen = Arrivals(part)
-    watch = Watch(client.transport, Follow(resource, seen, Selector(namespace)))
+    watch = Reflector(client.transport, WatchProtocol(resource, seen, Selector(namespace)))
     watching = asyncio.ensure_future(watch.run())
     try:
         await seen.listed.wait()

@@ -9,33 +9,35 @@ import sys
 from typing import ClassVar
 
 from jobtree.manager import __main__ as manager
-from jobtree.manager.controllers.pod_reconciler import Keeper
-from jobtree.manager.decisions.pod_outcomes import Succeeded
-from jobtree.manager.decisions.write_set import Company
-from jobtree.manager.pods.pod_set import Place
+from jobtree.manager.controllers.pod_reconciler import PodReconciler
+from jobtree.manager.decisions.pod_outcomes import RunSucceeded
+from jobtree.manager.decisions.write_set import DesiredPods
+from jobtree.manager.pods.pod_set import PodPlacement
 from jobtree.manager.process import control_loop
 
 LASTS_SECONDS = 0.2
 
 
-class PodlessKeeper(Keeper):
+class PodlessKeeper(PodReconciler):
     """A gang is over once: should its Run be looked at again before that is decided, nothing is done."""
 
     _over: ClassVar[set[str]] = set()
 
-    async def _create_all(self, uid: str, company: Company, ready: list[tuple[str, Place]]) -> None:
+    async def _create_all(
+        self, uid: str, company: DesiredPods, ready: list[tuple[str, PodPlacement]]
+    ) -> None:
         await asyncio.sleep(LASTS_SECONDS)
         metadata = company.run.metadata
         for name, _ in ready:
-            self.roster.give_up((metadata.namespace, name))
+            self.roster.forget_expected((metadata.namespace, name))
         run = (metadata.namespace, metadata.name)
         if uid in self._over:
             return
         self._over.add(uid)
-        self._told.append(Succeeded(run, uid, company.cast.attempt, self._clock()))
+        self._told.append(RunSucceeded(run, uid, company.cast.attempt, self._clock()))
         self._wake()
 
 
 if __name__ == "__main__":
-    control_loop.Keeper = PodlessKeeper  # type: ignore[attr-defined]
+    control_loop.PodReconciler = PodlessKeeper  # type: ignore[attr-defined]
     sys.exit(manager.main())

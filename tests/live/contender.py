@@ -11,16 +11,16 @@ import sys
 from jobtree.kube.auth.cluster_access import find_access
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FencedError
-from jobtree.kube.http.api_requests import Seen
+from jobtree.kube.http.api_requests import Preconditions
 from jobtree.kube.http.api_resources import CONFIG_MAPS
 from jobtree.kube.http.async_transport import PooledTransport
-from jobtree.kube.write.leader_election import Leader, News, Post, Timing, leader_client
+from jobtree.kube.write.leader_election import ElectionChange, ElectionTarget, Leader, Timing, leader_client
 from jobtree.kube.write.object_writer import Writer
 from jobtree.kube.write.write_gate import Gate
 
 NAMESPACE = "default"
 LEASE = "contended"
-COUNTS = Seen("contended-counts", NAMESPACE)
+COUNTS = Preconditions("contended-counts", NAMESPACE)
 TIMING = Timing(duration=8, renew_deadline=5.0, retry=1.0)
 LOST = 3
 
@@ -28,14 +28,14 @@ LOST = 3
 async def main(kubeconfig: str, identity: str) -> int:
     loop, elected, stopping = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
 
-    def heard(news: News) -> None:
+    def heard(news: ElectionChange) -> None:
         print(news, flush=True)  # noqa: T201  the test reads it
         if news == "elected":
             loop.call_soon_threadsafe(elected.set)
 
     access = find_access(kubeconfig=kubeconfig)
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    leader = Leader(leader_client(access, TIMING), Post(NAMESPACE, LEASE, identity), heard, TIMING)
+    leader = Leader(leader_client(access, TIMING), ElectionTarget(NAMESPACE, LEASE, identity), heard, TIMING)
     leader.start()
     await elected.wait()
     transport = PooledTransport(access)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jobtree.archive.archive_directory import Directory
-from jobtree.archive.archive_reader import read
+from jobtree.archive.archive_directory import ArchiveDirectory
+from jobtree.archive.archive_reader import read_archive
 from tests.live.control_plane import ControlPlane
 from tests.live.fleet import Fleet
 from tests.live.managing import ACCOUNT, NAMESPACE, Manager, Scene, await_account, install, set_policy
@@ -103,7 +103,7 @@ def test_old_leases_leave_the_cluster_and_every_answer_still_has_them(
     scene = Scene(plane, fleet, "years")
     scene.nodes("nv-a", 2)
     scene.budget("a", 16, maxGPUHours=1000)
-    archive = Directory(str(tmp_path / "archive"))
+    archive = ArchiveDirectory(str(tmp_path / "archive"))
     flags = (f"--archive={archive.path}", "--archive-seconds=1", f"--health-address={address}:{port}")
     with Manager(plane, kubeconfig, *flags) as manager:
         scene.run("over", "a", 8)
@@ -112,7 +112,7 @@ def test_old_leases_leave_the_cluster_and_every_answer_still_has_them(
         scene.finish("over")
         scene.await_phase("Completed", "over")
         wait_until(lambda: scene.leases("over") == [], "its lease is gone")
-        (filed,) = read(archive).bodies
+        (filed,) = read_archive(archive).bodies
         assert filed["spec"]["runRef"]["name"] == "over"
         assert scene.status("over")["funding"][0]["gpuHours"] >= "0"
         carried = hours(scene, "a")
@@ -237,5 +237,5 @@ def test_an_archive_that_cannot_be_written_keeps_leases_and_readiness(
         spoilt.mend()
         wait_until(lambda: scene.leases("over") == [], "it goes on once it can, though nothing else happens")
         wait_until(lambda: "jobtree_archive_failing 0.0" in ask(port, "/metrics")[1], "the metrics say so")
-        bodies = read(Directory(str(spoilt.archive))).bodies
+        bodies = read_archive(ArchiveDirectory(str(spoilt.archive))).bodies
         assert "over" in {body["spec"]["runRef"]["name"] for body in bodies}

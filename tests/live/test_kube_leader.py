@@ -12,7 +12,7 @@ import pytest
 import jobtree
 from jobtree.kube.auth.cluster_access import find_access
 from jobtree.kube.http import api_requests
-from jobtree.kube.http.api_requests import Seen
+from jobtree.kube.http.api_requests import Preconditions
 from jobtree.kube.http.api_resources import CONFIG_MAPS, ELECTIONS
 from jobtree.kube.http.blocking_client import Client
 from jobtree.kube.http.blocking_transport import PlainTransport
@@ -63,7 +63,7 @@ class Counts:
 
     def close(self) -> None:
         self.client.ask(api_requests.delete(CONFIG_MAPS, COUNTS))
-        self.client.ask(api_requests.delete(ELECTIONS, Seen(LEASE, NAMESPACE)))
+        self.client.ask(api_requests.delete(ELECTIONS, Preconditions(LEASE, NAMESPACE)))
         self._transport.close()
 
 

@@ -11,7 +11,7 @@ import pytest
 from jobtree.kube.auth.cluster_access import find_access
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import StatusError, UnreachableError
-from jobtree.kube.http.api_requests import Request, Seen, Selector
+from jobtree.kube.http.api_requests import Preconditions, Request, Selector
 from jobtree.kube.http.api_resources import BUDGETS, CONFIG_MAPS, RUNS
 from jobtree.kube.http.async_transport import PooledTransport
 from jobtree.kube.http.blocking_client import Client
@@ -40,12 +40,14 @@ def _made(client: Client) -> Iterator[dict[str, Any]]:
     made = client.ask(api_requests.create(CONFIG_MAPS, config_map("kube-requests", a="1")))
     yield made
     with suppress(StatusError):
-        client.ask(api_requests.delete(CONFIG_MAPS, Seen("kube-requests", "default")))
+        client.ask(api_requests.delete(CONFIG_MAPS, Preconditions("kube-requests", "default")))
 
 
-def seen(made: dict[str, Any], **other: str) -> Seen:
+def seen(made: dict[str, Any], **other: str) -> Preconditions:
     metadata = made["metadata"]
-    whole = Seen(metadata["name"], metadata["namespace"], metadata["uid"], metadata["resourceVersion"])
+    whole = Preconditions(
+        metadata["name"], metadata["namespace"], metadata["uid"], metadata["resourceVersion"]
+    )
     return whole._replace(**other)
 
 
@@ -105,13 +107,13 @@ def test_a_status_is_written_by_itself(client: Client) -> None:
         "spec": {"owner": "org:kube", "envelopes": []},
     }
     made = client.ask(api_requests.create(BUDGETS, budget))
-    at = Seen("kube-requests", "", made["metadata"]["uid"], made["metadata"]["resourceVersion"])
+    at = Preconditions("kube-requests", "", made["metadata"]["uid"], made["metadata"]["resourceVersion"])
     condition = {"type": "Ready", "status": "True", "reason": "Tested"}
     patch = {"spec": {"owner": "org:other"}, "status": {"conditions": [condition]}}
     after = client.ask(api_requests.merge_patch(BUDGETS, at, patch, "status"))
     assert after["spec"]["owner"] == "org:kube"
     assert after["status"]["conditions"][0]["reason"] == "Tested"
-    client.ask(api_requests.delete(BUDGETS, Seen("kube-requests")))
+    client.ask(api_requests.delete(BUDGETS, Preconditions("kube-requests")))
 
 
 def test_a_kind_that_is_not_defined_is_not_found(client: Client) -> None:
@@ -192,7 +194,7 @@ def test_a_rewrite_reads_again_until_it_fits(control_plane: ControlPlane) -> Non
         )
         assert there["data"]["n"] == "12"
         assert gate.writes == 13
-        await writer.delete(CONFIG_MAPS, Seen("kube-count", "default"))
+        await writer.delete(CONFIG_MAPS, Preconditions("kube-count", "default"))
         await transport.close()
 
     asyncio.run(main())

@@ -11,14 +11,14 @@ import pytest
 from jobtree.kube.auth.cluster_access import find_access
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import KubeError
-from jobtree.kube.http.api_requests import Request, Seen, Selector
+from jobtree.kube.http.api_requests import Preconditions, Request, Selector
 from jobtree.kube.http.api_resources import CONFIG_MAPS
 from jobtree.kube.http.async_transport import PooledTransport
 from jobtree.kube.http.blocking_transport import PlainTransport
 from jobtree.kube.watch.blocking_watch import follow_changes
-from jobtree.kube.watch.object_store import Encoded, Held, Store
-from jobtree.kube.watch.reflector import Watch
-from jobtree.kube.watch.watch_protocol import Follow
+from jobtree.kube.watch.object_store import Encoded, Store, StoredObject
+from jobtree.kube.watch.reflector import Reflector
+from jobtree.kube.watch.watch_protocol import WatchProtocol
 from jobtree.kube.write.object_writer import Writer
 from jobtree.kube.write.write_gate import Gate
 from tests.live.control_plane import ControlPlane
@@ -28,11 +28,13 @@ LIMIT_SECONDS = 120
 OURS = Selector(labels="test=kube-watch")
 
 
-def read(encoded: Encoded) -> Held[str]:
+def read(encoded: Encoded) -> StoredObject[str]:
     document = msgspec.json.decode(encoded)
     metadata = document["metadata"]
     value = document.get("data", {}).get("a", "")
-    return Held(metadata["uid"], metadata["name"], metadata["namespace"], metadata["resourceVersion"], value)
+    return StoredObject(
+        metadata["uid"], metadata["name"], metadata["namespace"], metadata["resourceVersion"], value
+    )
 
 
 def config_map(name: str, value: str = "") -> dict[str, Any]:
@@ -67,7 +69,7 @@ class Scene:
         self.transport = Counting(PooledTransport(access))
         self.writer = Writer(self.transport.inner, Gate())
         self.store = Store(read)
-        self.follow = Follow(CONFIG_MAPS, self.store, OURS)
+        self.follow = WatchProtocol(CONFIG_MAPS, self.store, OURS)
 
     @property
     def values(self) -> dict[str, str]:
@@ -85,11 +87,13 @@ class Scene:
         )
 
     async def remove(self, *names: str) -> None:
-        await asyncio.gather(*(self.writer.delete(CONFIG_MAPS, Seen(name, "default")) for name in names))
+        await asyncio.gather(
+            *(self.writer.delete(CONFIG_MAPS, Preconditions(name, "default")) for name in names)
+        )
 
     @asynccontextmanager
-    async def watched(self) -> AsyncIterator[Watch]:
-        watch = Watch(self.transport, self.follow)
+    async def watched(self) -> AsyncIterator[Reflector]:
+        watch = Reflector(self.transport, self.follow)
         task = asyncio.create_task(watch.run())
         try:
             yield watch
@@ -192,7 +196,7 @@ def test_a_silent_connection_is_replaced(control_plane: ControlPlane) -> None:
 
     async def main() -> None:
         async with scene_of(control_plane) as scene:
-            watch = Watch(scene.transport, scene.follow, silence_seconds=0.5)
+            watch = Reflector(scene.transport, scene.follow, silence_seconds=0.5)
             task = asyncio.create_task(watch.run())
             await until(lambda: len(scene.transport.sent) > 4)
             await scene.put(late="x")
@@ -206,7 +210,7 @@ def test_a_silent_connection_is_replaced(control_plane: ControlPlane) -> None:
 def test_the_blocking_stream_shows_changes_as_they_happen(control_plane: ControlPlane) -> None:
     transport = PlainTransport(find_access(kubeconfig=str(control_plane.admin_kubeconfig)))
     store = Store(read)
-    changes = follow_changes(transport, Follow(CONFIG_MAPS, store, OURS))
+    changes = follow_changes(transport, WatchProtocol(CONFIG_MAPS, store, OURS))
     try:
         while not store.synced:
             next(changes)
@@ -215,7 +219,7 @@ def test_the_blocking_stream_shows_changes_as_they_happen(control_plane: Control
             while store.named(name, "default") is None:
                 next(changes)
         for name in ("x", "y"):
-            transport.send(api_requests.delete(CONFIG_MAPS, Seen(name, "default")))
+            transport.send(api_requests.delete(CONFIG_MAPS, Preconditions(name, "default")))
             while store.named(name, "default") is not None:
                 next(changes)
     finally:

@@ -10,8 +10,8 @@ from socket import create_connection
 
 import pytest
 
-from jobtree.manager.webhook.certificate_rotation import new_papers, written
-from jobtree.manager.webhook.certificates import Pace
+from jobtree.manager.webhook.certificate_rotation import encode_secret, new_certificates
+from jobtree.manager.webhook.certificates import CertificateSchedule
 from tests.live.control_plane import ControlPlane
 from tests.live.hooking import CONFIGURATIONS, SECRET, Hook, await_webhook, bundles, is_answered, secret
 from tests.live.managing import BASE, Manager, install
@@ -103,7 +103,7 @@ def test_it_is_renewed_again_and_again_and_every_question_is_answered(certified:
 
 def test_one_that_expired_while_nobody_was_there_is_made_anew(certified: Certified) -> None:
     names = ("jobtree-webhook.jobtree-system.svc", "127.0.0.1")
-    expired = written(new_papers(names, time.time() - 2 * LONG, Pace(LONG)))
+    expired = encode_secret(new_certificates(names, time.time() - 2 * LONG, CertificateSchedule(LONG)))
     assert certified.plane.rest.merge(SECRET, {"data": expired}).accepted
     with certified.manager(LONG) as manager:
         wait_until(lambda: manager.said("a new one is made"), "it is noticed")

@@ -108,7 +108,7 @@ class Watched:
             ended = state is None or state.promise is None or state.promise.number != number
             if promise.at is None or not ended:
                 continue
-            if not any(promise.made <= at <= promise.at for at in started.get(key, ())):
+            if not any(promise.made_at <= at <= promise.at for at in started.get(key, ())):
                 yield f"{promise.name} was promised {promise.at} and did not start by then"
 
     def used(self, until: int) -> int:

@@ -8,7 +8,7 @@ from jobtree.api.kinds.policy import Policy
 from jobtree.api.kinds.run import Run
 from jobtree.api.schema.quantities import format_time
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.runs.run_state import Mishap, RunState
+from jobtree.core.runs.run_state import RankLoss, RunState
 from tests.property.ledger_oracle import Oracle
 from tests.property.scenes import (
     A100,
@@ -118,7 +118,7 @@ class Drive:
         self.lab.put(run)
 
     def _advance(self, step: Step) -> None:
-        self.lab.world.tick(self.world_now + step.dice.choice(WAITS))
+        self.lab.world.advance_clock(self.world_now + step.dice.choice(WAITS))
 
     _wait = _advance
 
@@ -147,7 +147,7 @@ class Drive:
 
     def _drop(self, step: Step) -> None:
         self.rest()
-        names = sorted(self.lab.world.ledger.budgets)
+        names = sorted(self.lab.world.budgets.budgets)
         if names:
             self.lab.world.drop_budget(step.dice.choice(names))
             self.oracle.note_edit()
@@ -192,9 +192,9 @@ class Drive:
 
     def _lose_rank(self, step: Step, *, failed: bool) -> None:
         state = self._pick(step, running=True)
-        if state is not None and state.seats:
-            seat = step.dice.choice(list(state.seats))
-            self.lab.world.lose_rank(state.key, Mishap(self.world_now, seat, state.attempt, failed))
+        if state is not None and state.rank_slots:
+            seat = step.dice.choice(list(state.rank_slots))
+            self.lab.world.lose_rank(state.key, RankLoss(self.world_now, seat, state.attempt, failed))
 
     def _cordon(self, step: Step) -> None:
         self.lab.put(step.dice.choice(self.fleet)._replace(cordoned=True).node())

@@ -6,7 +6,7 @@ from jobtree.api.kinds.budget import Budget, Envelope
 from jobtree.api.kinds.run import Run
 from jobtree.api.schema.quantities import parse_time
 from jobtree.core.lottery.resolution_record import verify
-from jobtree.core.model.gpu_lease import Lease, RunKey
+from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.model.promise import Promise
 from jobtree.messages.record_signature import sign
 from tests.property.drive import Drive
@@ -23,7 +23,7 @@ def everybody(drive: Drive) -> Iterator[tuple[RunKey, Run]]:
         yield key, run
         state = drive.lab.world.runs.get(key)
         if state is not None:
-            yield from ((child.key, child.run) for child in drive.lab.world.kin.below(state))
+            yield from ((child.key, child.run) for child in drive.lab.world.run_graph.descendants(state))
 
 
 def gangs(drive: Drive) -> Iterator[tuple[RunKey, Run]]:
@@ -97,7 +97,7 @@ def entitlement(run: Run, envelope: Envelope, owner: str, budgets: list[Budget])
 
 def payers_are_entitled(drive: Drive, fresh: list[Record]) -> Iterator[str]:
     """I2, of the leases that opened in this step."""
-    budgets = list(drive.lab.world.ledger.budgets.values())
+    budgets = list(drive.lab.world.budgets.budgets.values())
     for lease in (record.lease for record in fresh):
         if lease.reason == "Continue":
             if not any(goes_on(record, lease) for record in drive.lab.records.values()):
@@ -124,7 +124,7 @@ def payers_are_entitled(drive: Drive, fresh: list[Record]) -> Iterator[str]:
             yield f"{lease.name}: {lease.payer} does not pay there"
 
 
-def goes_on(record: Record, lease: Lease) -> bool:
+def goes_on(record: Record, lease: GpuLease) -> bool:
     """Whether a lease is what is left of another that just ended."""
     old = record.lease
     return (old.run, old.payer, old.role, record.end) == (lease.run, lease.payer, lease.role, lease.start)
@@ -135,7 +135,7 @@ def within(envelope: Envelope, at: int) -> bool:
     return after and (envelope.end is None or at < parse_time(envelope.end))
 
 
-def matches(drive: Drive, envelope: Envelope, lease: Lease) -> bool:
+def matches(drive: Drive, envelope: Envelope, lease: GpuLease) -> bool:
     labels = [drive.labels(node) for node, _ in lease.slots]
     return all(have.get(key) == value for have in labels for key, value in envelope.selector.items())
 
@@ -184,11 +184,11 @@ def width_is_right(run: Run, width: int, groups: list[int]) -> Iterator[str]:
 def books_equal_the_ledger(drive: Drive) -> Iterator[str]:
     """I10: every sum that the core keeps, added up again."""
     world, now = drive.lab.world, drive.lab.world.now
-    for envelope in world.ledger.envelopes.values():
+    for envelope in world.budgets.envelopes.values():
         mine = [record for record in drive.lab.records.values() if record.lease.payer == envelope.key]
         funded = [record for record in mine if record.lease.role != "Opportunistic"]
         lent = [record for record in funded if record.lease.class_ == "Borrowed"]
-        for account, records in ((envelope.account, funded), (envelope.lent, lent)):
+        for account, records in ((envelope.account, funded), (envelope.lending_account, lent)):
             charge = sum(record.lease.charge for record in records if open_at(record, now))
             used = sum(record.lease.charge * span(record, now) for record in records)
             if (account.charge, account.used(now)) != (charge, used):
@@ -209,8 +209,12 @@ def shares_equal_the_ledger(drive: Drive, key: tuple[str, str]) -> Iterator[str]
     width = sum(lease.gpus for lease in live if lease.role != "Spare")
     unpaid = sum(lease.gpus for lease in live if lease.role == "Opportunistic")
     borrowed = sum(lease.gpus for lease in live if lease.class_ == "Borrowed")
-    if (state.width, state.unpaid, state.borrowed) != (width, unpaid, borrowed):
-        yield f"{key}: {state.width}, {state.unpaid}, {state.borrowed} and not {width}, {unpaid}, {borrowed}"
+    posted, counted = (
+        (state.width, state.opportunistic_gpus, state.borrowed_gpus),
+        (width, unpaid, borrowed),
+    )
+    if posted != counted:
+        yield f"{key}: {posted} and not {counted}"
     most = state.run.spec.funding.max_borrow_gpus
     if most is not None and borrowed > most:
         yield f"{key} borrows {borrowed} of {most}"
@@ -240,7 +244,7 @@ def promises_are_kept(drive: Drive, known: dict[tuple[RunKey, int], Promise]) ->
         if later and promise.slips == before.slips:
             yield f"{promise.name} moved from {before.at} to {promise.at} and does not say why"
         undated = before.at is None or any(slip.after is None for slip in promise.slips)
-        if before.commitment != promise.commitment or (before.made != promise.made and not undated):
+        if before.commitment != promise.commitment or (before.made_at != promise.made_at and not undated):
             yield f"{promise.name} was made anew"
         known[key, promise.number] = promise
 
@@ -259,13 +263,13 @@ def no_run_is_lost(drive: Drive) -> Iterator[str]:
         state = drive.lab.world.runs.get(key)
         if state is None:
             yield f"{key} is lost"
-        elif state.waiting and not (state.queued and state.verdict and state.verdict.whys):
+        elif state.waiting and not (state.queued and state.verdict and state.verdict.causes):
             yield f"{key} waits for no reason"
-        elif state.phase == "Waiting" and not (state.verdict and state.verdict.whys):
+        elif state.phase == "Waiting" and not (state.verdict and state.verdict.causes):
             yield f"{key} waits for others and does not say for whom"
         elif run.spec.stages and state.phase not in ENDED:
             yield from stages_are_there(drive, key, run)
-    held = {name: held.lease for name, held in drive.lab.world.held.items()}
+    held = {name: held.lease for name, held in drive.lab.world.posted_leases.items()}
     if held != {record.lease.name: record.lease for record in drive.open_records()}:
         yield "leases were edited, lost or made up"
 
@@ -284,7 +288,7 @@ def stages_are_there(drive: Drive, key: RunKey, tree: Run) -> Iterator[str]:
                 yield f"stages {stage.name} and {other} of {key} are {phases}"
     quota = tree.spec.quota
     if quota is not None and quota.max_gpus is not None:
-        names = {child.key for child in drive.lab.world.kin.below(runs[key])}
+        names = {child.key for child in drive.lab.world.run_graph.descendants(runs[key])}
         charge = sum(record.lease.charge for record in drive.open_records() if record.lease.run in names)
         if charge > quota.max_gpus * 1000:
             yield f"{key} uses {charge} of its quota of {quota.max_gpus} GPUs"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from jobtree.api.kinds.budget import Budget
 from jobtree.api.schema.quantities import HOUR, MILLI, parse_duration, parse_time
-from jobtree.core.model.gpu_lease import Lease, RunKey
+from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from tests.unit.core.lab import Lab, Record
 
 FOREVER = 1 << 60
@@ -22,7 +22,7 @@ class Limit(NamedTuple):
     hours: int | None
     prices: dict[str, int] | None = None  # by flavor, where it is in credits
 
-    def weight(self, lease: Lease) -> int:
+    def weight(self, lease: GpuLease) -> int:
         """What a lease counts here: thousandths of a GPU, or of a credit an hour."""
         if lease.role == "Opportunistic" or lease.payer[0] != self.budget:
             return 0
@@ -58,7 +58,7 @@ class Oracle:
 
     @property
     def limits(self) -> list[Limit]:
-        ledger, prices = self.lab.world.ledger, self.lab.world.policy.prices_milli
+        ledger, prices = self.lab.world.budgets, self.lab.world.policy.prices_milli
         return [limit for one in ledger.budgets.values() for limit in limits_of(one, prices)]
 
     def charge(self, limit: Limit, at: int) -> int:
@@ -90,13 +90,13 @@ class Oracle:
             if record.lease.start == at and open_at(record, at) and self.known_end(record.lease) is None
         )
 
-    def known_end(self, lease: Lease) -> int | None:
+    def known_end(self, lease: GpuLease) -> int | None:
         run = self.lab.world.runs.get(lease.run)
         limit = run.run.spec.runtime.max_duration if run else None
         if limit is None:
             return None
         end = self.since(lease.run, lease.start) + parse_duration(limit)
-        budget = self.lab.world.ledger.budgets.get(lease.payer[0])
+        budget = self.lab.world.budgets.budgets.get(lease.payer[0])
         for one in budget.spec.envelopes if budget else ():
             if one.name == lease.payer[1] and one.end:
                 end = min(end, parse_time(one.end))

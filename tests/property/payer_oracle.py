@@ -7,7 +7,7 @@ from jobtree.api.kinds.budget import Envelope
 from jobtree.api.kinds.lease import LeaseClass
 from jobtree.api.kinds.run import Run
 from jobtree.api.schema.quantities import HOUR, MILLI, parse_duration, parse_time
-from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.model.gpu_lease import GpuLease
 from tests.property.drive import Drive
 from tests.property.invariants import entitlement, tiers, within
 from tests.property.ledger_oracle import FOREVER, Limit
@@ -48,7 +48,7 @@ class Teller:
         self.drive, self.run, self.size = drive, run, pod_size
         self.flavor = run.spec.resources.gpu_type
         self.now = drive.world_now
-        self.given: list[Lease] = []
+        self.given: list[GpuLease] = []
         self.payers = sorted(self._payers(), key=lambda payer: payer[:4])
         self.islands = self._islands()
         length = run.spec.runtime.max_duration
@@ -56,7 +56,7 @@ class Teller:
 
     def _payers(self) -> Iterator[Payer]:
         """Every envelope once, in its nearest tier."""
-        budgets = list(self.drive.lab.world.ledger.budgets.values())
+        budgets = list(self.drive.lab.world.budgets.budgets.values())
         near = tiers(self.run.spec.owner, budgets)
         for one in budgets:
             owner = one.spec.owner
@@ -98,7 +98,7 @@ class Teller:
             most.append(borrowable - sum(lease.gpus for lease in self.given if lease.class_ == "Borrowed"))
         return max(0, min(most))
 
-    def _left(self, limit: Limit, one: Lease, span: int) -> int:
+    def _left(self, limit: Limit, one: GpuLease, span: int) -> int:
         oracle, now = self.drive.oracle, self.now
         found = FOREVER
         given = sum(limit.weight(lease) for lease in self.given)
@@ -113,12 +113,12 @@ class Teller:
             found = min(found, left // (limit.weight(one) * span))
         return found
 
-    def _span(self, lease: Lease) -> int:
+    def _span(self, lease: GpuLease) -> int:
         (payer,) = (payer for payer in self.payers if payer.key == lease.payer)
         return HOUR if self.length is None else min(self.now + self.length, payer.end) - self.now
 
-    def _lease(self, payer: Payer, gpus: int) -> Lease:
-        return Lease(
+    def _lease(self, payer: Payer, gpus: int) -> GpuLease:
+        return GpuLease(
             name="",
             run=(NAMESPACE, self.run.metadata.name),
             uid="",

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from jobtree.api.documents.document_stream import Document
 from jobtree.api.kinds.policy import Policy
 from jobtree.api.schema.quantities import DAY, HOUR, SECOND, parse_time
-from jobtree.core.runs.start_calibration import Expected
-from jobtree.core.start_forecast.expected_start import Expectations
+from jobtree.core.runs.start_calibration import StartEstimate
+from jobtree.core.start_forecast.expected_start import ExpectedStarts
 from jobtree.snapshot.cluster import Cluster
 from tests.unit.cli.desk import T0, Body, budget, envelope, lasting, node, run
 
@@ -17,7 +17,7 @@ SPREAD = 0.8  # of the logarithm of durations
 
 
 class Seen(NamedTuple):
-    expected: Expected
+    expected: StartEstimate
     start: int
 
 
@@ -31,7 +31,7 @@ class Weeks:
         teams = [budget(team, envelope(1000)) for team, _, _ in TEAMS]
         self.cluster.load(document(body) for body in (*fleet, *teams))
         self.until = START + days * DAY
-        self.foreseen: dict[str, Expected] = {}
+        self.foreseen: dict[str, StartEstimate] = {}
 
     def live(self) -> list[Seen]:
         """All that was foreseen when a Run had to wait, once enough was known, and what came of it."""
@@ -53,7 +53,7 @@ class Weeks:
         self.cluster.submit([document(lasting(run(name, gpus, f"org:{team}"), f"{seconds}s"))])
         state = self.cluster.world.runs["default", name]
         if state.waiting and self.cluster.now > START + DAY:
-            expected = Expectations(self.cluster.world).tell(state)
+            expected = ExpectedStarts(self.cluster.world).estimate_and_record(state)
             if expected is not None:
                 self.foreseen[name] = expected
 

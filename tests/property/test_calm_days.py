@@ -16,10 +16,10 @@ class CalmDay(Drive):
     def _advance(self, step: Step) -> None:
         world = self.lab.world
         until = self.world_now + step.dice.choice(WAITS)
-        while (due := world.alarms.first()) is not None and due <= until:
-            world.tick(due)
+        while (due := world.timers.next_instant()) is not None and due <= until:
+            world.advance_clock(due)
             self.rest()
-        world.tick(until)
+        world.advance_clock(until)
 
 
 def no_promise_slips(drive: Drive) -> None:

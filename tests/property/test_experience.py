@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobtree.api.schema.quantities import HOUR, MINUTE
-from jobtree.core.runs.start_calibration import Experience, Told
+from jobtree.core.runs.start_calibration import FirstEstimate, StartCalibration
 
 FIRST = 100  # tellings from which it learns
 TELLINGS = 350
@@ -31,21 +31,21 @@ def promised(dice: Random, mean: int) -> int:
 
 def coverage(seed: int, world: World) -> tuple[float, float]:
     """What parts of the true starts came by p50 and by p90; several Runs wait at a time."""
-    dice, experience = Random(seed), Experience()
-    now, starts, told = 0, list[tuple[int, tuple[str, str]]](), list[Told]()
+    dice, experience = Random(seed), StartCalibration()
+    now, starts, told = 0, list[tuple[int, tuple[str, str]]](), list[FirstEstimate]()
     for number in range(TELLINGS):
         now += int(dice.expovariate(1 / (20 * MINUTE)))
         for start, run in sorted(one for one in starts if one[0] <= now):
-            experience.begin(run, start)
+            experience.record_start(run, start)
         starts = [one for one in starts if one[0] > now]
         mean = int(HOUR * dice.lognormvariate(0, 1))
         courses = sorted(now + int(mean * dice.uniform(0.5, 1.5)) for _ in range(23))
-        found = experience.likely(now, courses, 1 << 60)
+        found = experience.calibrated(now, courses, 1 << 60)
         run = ("default", f"r{number}")
         start = now + world(dice, found.mean - now)
         starts.append((start, run))
-        experience.tell(run, run, Told(now, *found))
-        told.append(Told(now, *found, start))
+        experience.record_estimate(run, run, FirstEstimate(now, *found))
+        told.append(FirstEstimate(now, *found, start))
     later = told[FIRST:]
     half = sum(one.start is not None and one.start <= one.p50 for one in later)
     most = sum(one.start is not None and one.start <= one.p90 for one in later)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.model.gpu_lease import GpuLease
 from tests.property.examples import examples
 from tests.property.scenes import SEEDS, NodeSketch, some_fleet
 from tests.unit.core.build import budget, foreign_pod, run, template
@@ -71,7 +71,7 @@ class Yard:
             found[sketch.domain] = found.get(sketch.domain, 0) + pods
         return found
 
-    def submit(self, gang: Gang) -> list[Lease]:
+    def submit(self, gang: Gang) -> list[GpuLease]:
         name = f"g{self.count}"
         self.count += 1
         asked = run(
@@ -166,7 +166,9 @@ def test_a_group_goes_to_the_used_domain_with_least_left_over_else_to_the_fresh_
         gang = Gang.rolled(Random(seed))._replace(group=None, spread=False, spares=0)
         size, rooms = yard.pod_size(gang), yard.rooms(gang)
         used = {
-            node.rpartition("-")[0] for held in yard.lab.world.held.values() for node, _ in held.lease.slots
+            node.rpartition("-")[0]
+            for held in yard.lab.world.posted_leases.values()
+            for node, _ in held.lease.slots
         }
         left = {
             domain: sum(yard.free(sketch) for sketch in yard.fleet if sketch.domain == domain)

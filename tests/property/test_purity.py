@@ -9,10 +9,10 @@ from jobtree.api.kinds.lease import Lease as WireLease
 from jobtree.api.kinds.run import Run
 from jobtree.api.kubernetes.node import Node
 from jobtree.api.kubernetes.pod import Pod
-from jobtree.core.model.gpu_lease import closed, to_wire
+from jobtree.core.model.gpu_lease import closed_lease_object, lease_to_object
 from jobtree.core.planning.planning_pass import plan
 from jobtree.core.reporting import reservation_codec
-from jobtree.core.reporting.object_status import Warned, run_status
+from jobtree.core.reporting.object_status import KnownRisks, run_status
 from jobtree.core.world.world import World
 from tests.property.drive import Drive
 from tests.property.examples import examples
@@ -183,7 +183,7 @@ def test_the_order_of_arrival_does_not_change_the_plan(scene: Scene, seed: int) 
     drive = Drive(scene)
     drive.play()
     dice = Random(seed)
-    drive.lab.world.tick(drive.world_now + dice.choice(WAITS))  # what is due by then is noticed late
+    drive.lab.world.advance_clock(drive.world_now + dice.choice(WAITS))  # what is due by then is noticed late
     plans = []
     for world in (drive.lab.world, rebuilt(drive, dice), rebuilt(drive, dice)):
         world.put_node(node("nv-new", "nv-new"))  # something for everyone to be asked again
@@ -216,11 +216,11 @@ def rebuilt(drive: Drive, dice: Random | None = None) -> World:
         dice.shuffle(promised)
     for state in promised:  # Reservations are read last: they speak of all the rest
         assert state.promise is not None
-        written = reservation_codec.to_wire(drive.lab.world, state, state.promise)
+        written = reservation_codec.reservation_object(drive.lab.world, state, state.promise)
         mine = world.runs[state.key]
-        tree = world.kin.tree_of(mine)
+        tree = world.run_graph.tree_of(mine)
         stage = reservation_codec.stage_of(mine, tree) if tree and mine.gang else ""
-        world.put_promise(mine, reservation_codec.from_wire(written, mine, stage))
+        world.put_promise(mine, reservation_codec.promise_from_reservation(written, mine, stage))
     return world
 
 
@@ -228,18 +228,18 @@ def things(drive: Drive) -> list[Thing]:
     """All objects as the API server would have them, with every lease ever opened and the Runs' status."""
     world = drive.lab.world
     found: list[Thing] = [state.node for state in world.fleet.nodes.values()]
-    found += [*world.strangers.pods.values(), *world.ledger.budgets.values()]
+    found += [*world.foreign_pods.pods.values(), *world.budgets.budgets.values()]
     for state in world.runs.values():
         found.append(with_status(state.run, world))
     for record in drive.lab.records.values():
-        lease = to_wire(record.lease)
+        lease = lease_to_object(record.lease)
         if record.end is not None and record.reason is not None:
-            lease = closed(lease, record.end, record.reason)
+            lease = closed_lease_object(lease, record.end, record.reason)
         found.append(lease)
     return found
 
 
 def with_status(run: Run, world: World) -> Run:
     state = world.runs[run.metadata.namespace, run.metadata.name]
-    status = run_status(world, state, Warned(since=state.phase_at))
+    status = run_status(world, state, KnownRisks(since=state.phase_at))
     return Run(metadata=run.metadata, spec=run.spec, status=status)

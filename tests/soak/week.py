@@ -17,7 +17,7 @@ from jobtree.api.schema.quantities import HOUR
 from jobtree.core.lottery.resolution_record import Record, verify
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.runs.run_state import FINISHED, RunState
-from jobtree.simulation.inputs.fault_model import DAY, Rates, drawn, faults, inject
+from jobtree.simulation.inputs.fault_model import DAY, FaultRates, draw_downtimes, faults, inject
 from jobtree.snapshot.cluster import Cluster
 from jobtree.snapshot.state_file import write_cluster
 from tests.property.scenes import OWNERS
@@ -26,7 +26,7 @@ from tests.unit.core.build import T0
 
 KEY = bytes(range(32))
 END = T0 + 7 * DAY
-RATES = Rates(node_days=10.0, down_p50_hours=2.0, down_p90_hours=12.0, flapping=0.2, domain_days=40.0)
+RATES = FaultRates(node_days=10.0, down_p50_hours=2.0, down_p90_hours=12.0, flapping=0.2, domain_days=40.0)
 HAPPENINGS = (
     *("submit",) * 8,
     *("tree",) * 2,
@@ -53,7 +53,7 @@ class Week:
         documents = fleet_documents(self.dice)
         documents += [budget_document(self.dice, owner) for owner in OWNERS if self.dice.random() < 0.8]
         self.cluster.load(documents)
-        down = drawn(seed, self.cluster.domains(), END, RATES)
+        down = draw_downtimes(seed, self.cluster.domains(), END, RATES)
         self.down = {node: [one for one in outages if one.end > T0] for node, outages in down.items()}
 
     def live(self) -> None:
@@ -102,7 +102,7 @@ class Week:
     def _crash(self) -> None:
         state = self._running()
         if state is not None:
-            self.cluster.crash(state.key, self.dice.randrange(len(state.seats)), 1)
+            self.cluster.crash(state.key, self.dice.randrange(len(state.rank_slots)), 1)
 
     def _resize(self) -> None:
         state = self._running(malleable=True)
@@ -143,7 +143,7 @@ class Week:
         """
         text, unpaid = (
             write_cluster(self.cluster),
-            any(one.unpaid for one in self.cluster.world.runs.values()),
+            any(one.opportunistic_gpus for one in self.cluster.world.runs.values()),
         )
         again = Cluster(self.cluster.now, Policy(), key=KEY)
         again.load([one for one in read_documents(text, "the week") if one.body["kind"] != "Clock"])
@@ -152,7 +152,7 @@ class Week:
         self.cluster = again
 
     def _running(self, *, malleable: bool = False) -> RunState | None:
-        states = [state for _, state in sorted(self.cluster.world.runs.items()) if state.seats]
+        states = [state for _, state in sorted(self.cluster.world.runs.items()) if state.rank_slots]
         found = [one for one in states if not malleable or (one.shape is not None and one.shape.malleable)]
         found = [one for one in found if one.phase == "Running" and not (malleable and one.parent)]
         return self.dice.choice(found) if found else None
@@ -171,11 +171,11 @@ class Week:
             if state is None:
                 yield f"{key} is lost"
                 continue
-            below = list(world.kin.below(state))
+            below = list(world.run_graph.descendants(state))
             if state.is_tree and state.phase not in FINISHED and len(below) < len(state.run.spec.stages):
                 yield f"stages of {key} are lost"
             for one in (state, *below):
-                if (one.waiting or one.phase == "Waiting") and not (one.verdict and one.verdict.whys):
+                if (one.waiting or one.phase == "Waiting") and not (one.verdict and one.verdict.causes):
                     yield f"{one.key} is {one.phase} for no reason"
                 if one.phase == "Running" and one.shape is not None and not one.leases:
                     yield f"{one.key} runs on nothing"

@@ -11,10 +11,10 @@ from jobtree.api.kinds.budget import Budget
 from jobtree.api.kinds.run import Run
 from jobtree.api.kubernetes.pod import template_requests
 from jobtree.api.validation.object_parser import parse_object
-from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.model.gpu_lease import GpuLease
 from jobtree.core.reporting.object_status import budget_status
 from jobtree.snapshot.cluster import Cluster
-from jobtree.snapshot.state_file import read_cluster
+from jobtree.snapshot.state_file import parse_cluster
 
 SAMPLES = Path(__file__).parents[2] / "config" / "samples"
 BUDGETS = sorted(SAMPLES.glob("budgets/*.yaml"))
@@ -69,26 +69,26 @@ def sample_run(name: str) -> Run:
 @pytest.fixture(name="cluster")
 def _cluster() -> Cluster:
     """The sample cluster with the sample budgets, in the order in which the documentation submits them."""
-    cluster = read_cluster((SAMPLES / "cluster.yaml").read_text(encoding="utf-8"), "cluster.yaml")
+    cluster = parse_cluster((SAMPLES / "cluster.yaml").read_text(encoding="utf-8"), "cluster.yaml")
     for name in ("budget-west-h100", "budget-vision-lending"):
         cluster.submit(documents(SAMPLES / "budgets" / f"{name}.yaml"))
     return cluster
 
 
-def leases_of(cluster: Cluster, name: str) -> list[Lease]:
+def leases_of(cluster: Cluster, name: str) -> list[GpuLease]:
     (state,) = (state for key, state in cluster.world.runs.items() if key[1] == name)
     assert state.phase == "Running", state.verdict
     return list(state.leases.values())
 
 
-def split_of(leases: list[Lease]) -> Split:
+def split_of(leases: list[GpuLease]) -> Split:
     gpus: Counter[tuple[str, str, str]] = Counter()
     for lease in leases:
         gpus["/".join(lease.payer), lease.class_, lease.role] += lease.gpus
     return dict(gpus)
 
 
-def domains_of(cluster: Cluster, leases: list[Lease]) -> list[str]:
+def domains_of(cluster: Cluster, leases: list[GpuLease]) -> list[str]:
     """The one island of each group, by the group's number."""
     found: dict[int, set[str]] = {}
     for lease in leases:

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobtree.cli.views.lottery.record_proof import lines, prove
+from jobtree.cli.views.lottery.record_proof import proof_lines, prove
 from jobtree.core.lottery.draw import nonce_for
 from jobtree.core.lottery.resolution import Case, NodeRoom, Taking, TakingKind, Ticket
-from jobtree.core.lottery.resolution_record import NOTHING, Mixed, Record, resolve_with
+from jobtree.core.lottery.resolution_record import NO_BEACON, BeaconInput, Record, make_record
 from jobtree.messages.record_signature import public_key, sign
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "verify_lottery.py"
@@ -43,10 +43,10 @@ def a_case(draw: random.Random) -> Case:
     )
 
 
-def a_reservation(case: Case, number: int, beacon: Mixed = NOTHING) -> Body:
+def a_reservation(case: Case, number: int, beacon: BeaconInput = NO_BEACON) -> Body:
     """A Reservation of the Run ``starter`` that was activated with this case."""
     name, nonce = f"starter-{number}", nonce_for(KEY, "uid-of-starter", number)
-    record = resolve_with(name, "uid-of-starter", number, nonce, case, beacon)
+    record = make_record(name, "uid-of-starter", number, nonce, case, beacon)
     terms = {"beacon": {"name": beacon.name, "round": beacon.round}} if beacon.name else {}
     return {
         "apiVersion": "rq.davidlangworthy.io/v1",
@@ -147,14 +147,14 @@ def test_it_refuses_any_change_and_so_does_the_package(reservation: Body) -> Non
     assert prove(reservation, KEY).wrong == []
 
 
-MIXED = Mixed("drand", 7, "00ff")
+MIXED = BeaconInput("drand", 7, "00ff")
 
 
-@pytest.mark.parametrize("beacon", [MIXED, Mixed("drand", 7)], ids=["at hand", "missing"])
-def test_a_beacon_is_mixed_in_and_its_round_is_the_one_that_was_fixed(beacon: Mixed) -> None:
+@pytest.mark.parametrize("beacon", [MIXED, BeaconInput("drand", 7)], ids=["at hand", "missing"])
+def test_a_beacon_is_mixed_in_and_its_round_is_the_one_that_was_fixed(beacon: BeaconInput) -> None:
     body = a_reservation(a_case(random.Random(3)), 1, beacon)
     assert (script(body)[0], prove(body, KEY).wrong) == (0, [])
-    assert f"round {beacon.round} of beacon drand" in next(lines(prove(body, KEY)))
+    assert f"round {beacon.round} of beacon drand" in next(proof_lines(prove(body, KEY)))
     for other in ({"name": "drand", "round": 8}, {"name": "other", "round": 7}, None):
         body["status"]["terms"]["beacon"] = other
         assert script(body)[0] == 1
@@ -165,7 +165,7 @@ def test_another_value_of_the_beacon_is_another_seed() -> None:
     case = a_case(random.Random(3))
     seeds = {
         a_reservation(case, 1, beacon)["status"]["lottery"]["seed"]
-        for beacon in (NOTHING, Mixed("drand", 7), MIXED, Mixed("drand", 7, "00fe"))
+        for beacon in (NO_BEACON, BeaconInput("drand", 7), MIXED, BeaconInput("drand", 7, "00fe"))
     }
     assert len(seeds) == 3  # without a value it is as without a beacon
 

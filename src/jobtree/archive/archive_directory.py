@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jobtree.archive.day_file import Body, BrokenFileError, day_of, decode, encode, end_of, file_name, uid_of
+from jobtree.archive.day_file import (
+    BrokenFileError,
+    ObjectBody,
+    day_of,
+    decode_day,
+    encode_day,
+    end_of,
+    file_name,
+    lease_uid,
+)
 
 LOCK = ".lock"
 
@@ -21,15 +30,15 @@ class ArchiveError(Exception):
     """Leases could not be added, or the archive cannot be read; the message says why."""
 
 
-class Directory:
+class ArchiveDirectory:
     def __init__(self, path: str) -> None:
         self.path = Path(path)
 
-    def add(self, bodies: Iterable[Body]) -> None:
+    def add(self, bodies: Iterable[ObjectBody]) -> None:
         """Write closed leases down, for good. Raises ArchiveError; then some may be there, none is lost."""
-        days: dict[str, dict[str, Body]] = {}
+        days: dict[str, dict[str, ObjectBody]] = {}
         for body in bodies:
-            days.setdefault(file_name(end_of(body)), {})[uid_of(body)] = body
+            days.setdefault(file_name(end_of(body)), {})[lease_uid(body)] = body
         if not days:
             return
         try:
@@ -56,12 +65,14 @@ class Directory:
         except OSError as broken:
             raise ArchiveError(f"cannot read {self.path / name}: {broken.strerror or broken}") from None
 
-    def _add_to(self, name: str, leases: dict[str, Body]) -> None:
+    def _add_to(self, name: str, leases: dict[str, ObjectBody]) -> None:
         path = self.path / name
-        known = {uid_of(body): body for body in decode(name, path.read_bytes())} if path.exists() else {}
+        known = (
+            {lease_uid(body): body for body in decode_day(name, path.read_bytes())} if path.exists() else {}
+        )
         if leases.keys() <= known.keys():
             return
-        self._replace(path, encode((leases | known).values()))
+        self._replace(path, encode_day((leases | known).values()))
 
     def _replace(self, path: Path, data: bytes) -> None:
         new = path.with_name(f".{path.name}.new")

@@ -7,7 +7,7 @@ from jobtree.api.kinds.lease import Lease
 from jobtree.api.schema.problems import InputError
 from jobtree.api.validation.object_parser import parse_object
 from jobtree.archive.archive_directory import ArchiveError
-from jobtree.archive.day_file import Body, BrokenFileError, day_of, decode
+from jobtree.archive.day_file import BrokenFileError, ObjectBody, day_of, decode_day
 
 
 class Files(Protocol):
@@ -18,20 +18,22 @@ class Files(Protocol):
     def fetch(self, name: str) -> bytes: ...
 
 
-class Read(NamedTuple):
+class ArchiveContents(NamedTuple):
     """Archived leases, and files (or the whole archive) that could not be read, with the reason."""
 
-    bodies: list[Body]
+    bodies: list[ObjectBody]
     problems: list[str]
 
 
-def read(files: Files, since: int | None = None, step: Callable[[str], None] = lambda _: None) -> Read:
+def read_archive(
+    files: Files, since: int | None = None, step: Callable[[str], None] = lambda _: None
+) -> ArchiveContents:
     """All leases that ended after ``since``; ``step`` is told of every file."""
-    found = Read([], [])
+    found = ArchiveContents([], [])
     try:
         names = files.names()
     except ArchiveError as broken:
-        return Read([], [str(broken)])
+        return ArchiveContents([], [str(broken)])
     for name in names:
         day = day_of(name)
         if day is None or (since is not None and day[1] <= since):
@@ -44,9 +46,9 @@ def read(files: Files, since: int | None = None, step: Callable[[str], None] = l
     return found
 
 
-def leases_in(name: str, data: bytes) -> list[Body]:
+def leases_in(name: str, data: bytes) -> list[ObjectBody]:
     """The leases of a file; what is not an ended Lease makes it a broken one."""
-    bodies = decode(name, data)
+    bodies = decode_day(name, data)
     for body in bodies:
         try:
             parsed = parse_object(body, name)

@@ -17,7 +17,7 @@ import msgspec
 
 from jobtree.api.schema.quantities import DAY, format_time, parse_time
 
-Body = dict[str, Any]
+ObjectBody = dict[str, Any]
 
 _NAME = re.compile(r"^leases-(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})\.jsonl\.gz\Z")
 _EPOCH = date(1970, 1, 1)
@@ -53,25 +53,25 @@ def day_of(name: str) -> tuple[int, int] | None:
     return start, start + DAY
 
 
-def end_of(body: Body) -> int:
+def end_of(body: ObjectBody) -> int:
     return parse_time(body["status"]["end"])
 
 
-def uid_of(body: Body) -> str:
+def lease_uid(body: ObjectBody) -> str:
     """What a lease is known by; one that was written by hand may have nothing but its name."""
     metadata: dict[str, str] = body["metadata"]
     return metadata.get("uid") or metadata["name"]
 
 
-def encode(bodies: Iterable[Body]) -> bytes:
+def encode_day(bodies: Iterable[ObjectBody]) -> bytes:
     """The bytes of a file with these leases."""
-    ordered = sorted(bodies, key=lambda body: (end_of(body), uid_of(body)))
+    ordered = sorted(bodies, key=lambda body: (end_of(body), lease_uid(body)))
     lines = b"".join(_encode(body) + b"\n" for body in ordered)
     seal = _encode(Seal(len(ordered), sha256(lines).hexdigest())) + b"\n"
     return gzip.compress(lines + seal, mtime=0)
 
 
-def decode(name: str, data: bytes) -> list[Body]:
+def decode_day(name: str, data: bytes) -> list[ObjectBody]:
     """The leases in a file's bytes. Raises BrokenFileError."""
     try:
         text = gzip.decompress(data)
@@ -86,6 +86,6 @@ def decode(name: str, data: bytes) -> list[Body]:
     if sha256(lines).hexdigest() != seal.sha256 or lines.count(b"\n") != seal.leases:
         raise BrokenFileError(name, "its checksum does not match: it was changed after it was written")
     try:
-        return [msgspec.json.decode(line, type=Body) for line in lines.splitlines()]
+        return [msgspec.json.decode(line, type=ObjectBody) for line in lines.splitlines()]
     except msgspec.MsgspecError as broken:
         raise BrokenFileError(name, f"a line cannot be read ({broken})") from None

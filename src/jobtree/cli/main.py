@@ -10,7 +10,7 @@ from click.shell_completion import shell_complete
 
 from jobtree.api.schema.problems import InputError
 from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.root_command import COMPLETE_VARIABLE, PROGRAM, root
 
 KUBECTL_ASKS = "__complete"
@@ -19,7 +19,7 @@ KUBECTL_ASKS = "__complete"
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit code."""
     _never_fail_to_print()
-    settings = Settings()
+    settings = CommandOptions()
     try:
         answer = _run(sys.argv[1:] if argv is None else argv, settings)
         sys.stdout.flush()
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     return int(answer or Exit.OK)
 
 
-def _run(words: list[str], settings: Settings) -> int | None:
+def _run(words: list[str], settings: CommandOptions) -> int | None:
     if words[:1] == [KUBECTL_ASKS]:
         from jobtree.cli.verbs.completion import answer_kubectl
 

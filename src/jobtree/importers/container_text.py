@@ -12,7 +12,7 @@ _BITE: Final = re.compile(r"\$(\$|\([^)]*\))")
 _VARIABLE: Final = re.compile(r"\$\([A-Za-z0-9_.-]*\)")
 
 
-def escaped(text: str) -> str:
+def escape_for_kubelet(text: str) -> str:
     """The text that the kubelet turns into this one."""
     return _BITE.sub(lambda found: _escaped(found[0]), text)
 

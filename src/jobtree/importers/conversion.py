@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from jobtree.api.schema.problems import InputError
 from jobtree.api.validation.object_parser import parse_object
 
-Body = dict[str, Any]
+ObjectBody = dict[str, Any]
 
 MAX_BYTES = 1_000_000  # below what etcd takes, with room for the status
 
@@ -28,7 +28,7 @@ class Remark(NamedTuple):
 class Converted:
     """Objects to submit, commands that label the nodes, and remarks, all in the order they came up."""
 
-    documents: list[Body] = field(default_factory=list)
+    documents: list[ObjectBody] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
 
@@ -38,7 +38,7 @@ class Converted:
         if found not in self.remarks:
             self.remarks.append(found)
 
-    def add(self, documents: Iterable[Body], where: str) -> None:
+    def add(self, documents: Iterable[ObjectBody], where: str) -> None:
         """Take in objects that Jobtree accepts. Raises InputError for any that it would refuse."""
         for document in documents:
             parse_object(document, where)

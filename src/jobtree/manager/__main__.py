@@ -7,8 +7,8 @@ import click
 
 from jobtree.api.schema.problems import InputError
 from jobtree.manager.log import Log
-from jobtree.manager.process.manager_process import Process
-from jobtree.manager.settings import Settings, read_settings
+from jobtree.manager.process.manager_process import ManagerProcess
+from jobtree.manager.settings import ManagerSettings, read_settings
 
 
 def main() -> int:
@@ -23,8 +23,8 @@ def main() -> int:
         return 2
 
 
-async def start(settings: Settings) -> int:
-    return await Process(settings, Log()).run()
+async def start(settings: ManagerSettings) -> int:
+    return await ManagerProcess(settings, Log()).run()
 
 
 if __name__ == "__main__":

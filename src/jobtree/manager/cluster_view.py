@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.documents.struct_decoder import decode_struct
 from jobtree.api.kinds.budget import Budget
 from jobtree.api.kinds.lease import Lease
 from jobtree.api.kinds.policy import Policy, PolicySpec, build_policy
@@ -29,7 +29,7 @@ from jobtree.kube.http.api_resources import (
 from jobtree.kube.installation import POLICY_NAME, policy_written
 from jobtree.kube.watch import object_decoder
 from jobtree.kube.watch.object_decoder import LiveNode, LivePod
-from jobtree.kube.watch.object_store import Change, Encoded, Held, Patience, Store, Unreadable
+from jobtree.kube.watch.object_store import Change, Encoded, Patience, Store, StoredObject, Unreadable
 
 NEEDED = (NODES, PODS, BUDGETS, RUNS, LEASES, RESERVATIONS)
 
@@ -47,7 +47,7 @@ class Changes(NamedTuple):
     unread: frozenset[str] = frozenset()  # UIDs of Runs that are there and cannot be read
 
 
-class View:
+class ClusterView:
     """``wake`` is called when something may have to be done, ``wake_later`` when pods do as they should."""
 
     def __init__(
@@ -84,7 +84,7 @@ class View:
         }
 
     @property
-    def unseen(self) -> list[Resource]:
+    def kinds_not_listed(self) -> list[Resource]:
         """Kinds that planning needs and that have not been listed yet."""
         stores = self.by_resource()
         return [resource for resource in NEEDED if not stores[resource][0].synced]
@@ -103,10 +103,10 @@ class View:
             self.runs.drain(),
             self.leases.drain(),
             self.reservations.drain(),
-            self.unread(),
+            self.unreadable_runs(),
         )
 
-    def unread(self) -> frozenset[str]:
+    def unreadable_runs(self) -> frozenset[str]:
         """Runs that were never read and are to stay: what they hold is theirs."""
         return frozenset(
             uid
@@ -131,7 +131,7 @@ class View:
             came(self.runs),
             came(self.leases),
             came(self.reservations),
-            self.unread(),
+            self.unreadable_runs(),
         )
 
 
@@ -150,10 +150,10 @@ class _ConfigMap(msgspec.Struct):
 _decode_config_map = msgspec.json.Decoder(_ConfigMap).decode
 
 
-def read_policy(encoded: Encoded) -> Held[Policy]:
+def read_policy(encoded: Encoded) -> StoredObject[Policy]:
     """The policy in a ConfigMap: section 14, as YAML under ``policy.yaml``. Raises InputError."""
     raw = _decode_config_map(encoded)
     written, where = policy_written(raw.data, raw.metadata.namespace)
-    policy = build_policy(convert(written, PolicySpec, where), where)
+    policy = build_policy(decode_struct(written, PolicySpec, where), where)
     metadata = raw.metadata
-    return Held(metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, policy)
+    return StoredObject(metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, policy)

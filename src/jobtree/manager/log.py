@@ -11,7 +11,7 @@ from jobtree.kube.http.api_errors import StatusError
 GRANT = "grant the manager's account the rights of deploy/kustomize/base/rbac.yaml; no restart is needed"
 
 
-def told(refused: Exception) -> dict[str, str]:
+def log_fields(refused: Exception) -> dict[str, str]:
     """Why something was refused, and what an administrator has to do, where it is theirs to do."""
     lacks_right = isinstance(refused, StatusError) and refused.lacks_right
     return {"why": str(refused), **({"remedy": GRANT} if lacks_right else {})}

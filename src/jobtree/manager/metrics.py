@@ -26,7 +26,7 @@ WORK = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 INVARIANTS = tuple(f"I{number}" for number in range(1, 13))
 
 
-Place = tuple[str, str]  # flavor and domain
+SeriesKey = tuple[str, str]  # flavor and domain
 
 
 class Metric(NamedTuple):
@@ -215,7 +215,7 @@ class Metrics:
         for invariant in INVARIANTS:  # a series that begins with its first increment hides it from a rate
             self._counters[VIOLATIONS].labels(invariant)
 
-    def take(self, measure: Measure) -> None:
+    def record(self, measure: Measure) -> None:
         if measure.metric.kind == "counter":
             self.add(measure.metric, measure.value, *measure.labels)
         else:
@@ -227,7 +227,7 @@ class Metrics:
         if "domain" in metric.labels:
             self._placed.add((metric, labels))
 
-    def forget_domains(self, present: Container[Place]) -> None:
+    def forget_domains(self, present: Container[SeriesKey]) -> None:
         """Counters of domains that are gone go too; should such a domain come back, they begin anew."""
         for metric, labels in [*self._placed]:
             named = dict(zip(metric.labels, labels, strict=True))

@@ -20,7 +20,7 @@ LEAST_VALID_SECONDS = 10
 SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ManagerSettings(msgspec.Struct, frozen=True):
     kubeconfig: str = ""  # empty: KUBECONFIG, ~/.kube/config, or the service account of this pod
     context: str = ""
     namespace: str = NAMESPACE  # of the policy, the lottery key and the election
@@ -115,16 +115,16 @@ def check_names(_: click.Context, option: click.Parameter, text: str) -> str:
 @click.option("--stop-after-writes", default=0, hidden=True)
 @click.option("--request-seconds", default=REQUEST_SECONDS, hidden=True)
 @click.option("--silence-seconds", default=SILENCE_SECONDS, hidden=True)
-def parse(**given: object) -> Settings:
+def parse(**given: object) -> ManagerSettings:
     """Jobtree's controller manager."""
-    return msgspec.convert(given, Settings)
+    return msgspec.convert(given, ManagerSettings)
 
 
-def read_settings(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Settings:
+def read_settings(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> ManagerSettings:
     """The settings; ends the process with a message where they are wrong."""
     if environment is not None:
         os.environ.update(environment)
     settings = parse.main(args=list(arguments), prog_name="jobtree.manager", standalone_mode=False)
-    if not isinstance(settings, Settings):  # --help was asked for
+    if not isinstance(settings, ManagerSettings):  # --help was asked for
         raise SystemExit(0)
     return settings

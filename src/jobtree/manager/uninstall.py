@@ -19,17 +19,17 @@ from jobtree.api.schema.problems import InputError
 from jobtree.kube.auth.cluster_access import Access, find_access
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import NOT_FOUND, KubeError, StatusError
-from jobtree.kube.http.api_requests import Request, Seen
+from jobtree.kube.http.api_requests import Preconditions, Request
 from jobtree.kube.http.api_resources import DEPLOYMENTS, RUNS
 from jobtree.kube.http.async_client import AsyncClient
 from jobtree.kube.http.async_transport import PooledTransport
 from jobtree.kube.http.transport import AsyncTransport
 from jobtree.kube.installation import FINALIZER
-from jobtree.kube.write.leader_election import Leader, News, Post, leader_client
+from jobtree.kube.write.leader_election import ElectionChange, ElectionTarget, Leader, leader_client
 from jobtree.kube.write.object_writer import Writer
 from jobtree.kube.write.write_gate import Gate
 from jobtree.manager.log import Log
-from jobtree.manager.settings import Settings, read_settings
+from jobtree.manager.settings import ManagerSettings, read_settings
 
 ELECTED_SECONDS = 120.0
 
@@ -47,13 +47,13 @@ def main() -> int:
     return 0
 
 
-async def uninstall(settings: Settings, access: Access, log: Log) -> None:
+async def uninstall(settings: ManagerSettings, access: Access, log: Log) -> None:
     transport = PooledTransport(access)
     try:
         await _stop_manager(transport, settings)
         log.say("uninstall", "the manager is told to stop")
         elected = asyncio.Event()
-        leader = Leader(leader_client(access), _post(settings), _hear(elected))
+        leader = Leader(leader_client(access), _post(settings), _on_election_change(elected))
         leader.start()
         try:
             await _await_election(elected, leader)
@@ -87,7 +87,7 @@ async def _release_one(client: AsyncClient, writer: Writer, name: str, namespace
                 return None
             raise
         rest = [one for one in metadata.get("finalizers", ()) if one != FINALIZER]
-        seen = Seen(name, namespace, metadata["uid"], metadata["resourceVersion"])
+        seen = Preconditions(name, namespace, metadata["uid"], metadata["resourceVersion"])
         return api_requests.merge_patch(RUNS, seen, {"metadata": {"finalizers": rest}})
 
     try:
@@ -97,9 +97,9 @@ async def _release_one(client: AsyncClient, writer: Writer, name: str, namespace
             raise
 
 
-async def _stop_manager(transport: AsyncTransport, settings: Settings) -> None:
+async def _stop_manager(transport: AsyncTransport, settings: ManagerSettings) -> None:
     """The Deployment is called as its election. Where there is none, there is nothing to stop."""
-    seen = Seen(settings.election, settings.namespace)
+    seen = Preconditions(settings.election, settings.namespace)
     patch = api_requests.merge_patch(DEPLOYMENTS, seen, {"spec": {"replicas": 0}}, "scale")
     try:
         await Writer(transport, Gate()).write(patch)
@@ -116,14 +116,14 @@ async def _await_election(elected: asyncio.Event, leader: Leader) -> None:
         raise TimeoutError(said) from None
 
 
-def _post(settings: Settings) -> Post:
-    return Post(settings.namespace, settings.election, settings.identity)
+def _post(settings: ManagerSettings) -> ElectionTarget:
+    return ElectionTarget(settings.namespace, settings.election, settings.identity)
 
 
-def _hear(elected: asyncio.Event) -> Callable[[News], None]:
+def _on_election_change(elected: asyncio.Event) -> Callable[[ElectionChange], None]:
     loop = asyncio.get_running_loop()
 
-    def heard(news: News) -> None:
+    def heard(news: ElectionChange) -> None:
         if news == "elected":
             loop.call_soon_threadsafe(elected.set)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jobtree.core.lottery.resolution_record import Record, payload
+from jobtree.core.lottery.resolution_record import Record, signed_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -31,5 +31,5 @@ def public_key(key: bytes) -> str:
 
 def sign(record: Record, key: bytes) -> Record:
     """The same record with the signature of its bytes."""
-    signature = signing_key(key).sign(payload(record))
+    signature = signing_key(key).sign(signed_bytes(record))
     return msgspec.structs.replace(record, signature=signature.hex(), public_key=public_key(key))

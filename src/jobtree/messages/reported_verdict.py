@@ -2,33 +2,35 @@
 
 import re
 
-from jobtree.core.model.reasons import SENTENCES, Reason, Verdict, Why
+from jobtree.core.model.reasons import SENTENCES, Cause, Reason, Verdict
 from jobtree.core.runs.run_state import FINISHED, RunState
-from jobtree.core.runs.run_verdict import verdict_on
+from jobtree.core.runs.run_verdict import current_verdict
 
 
-def verdict_told(state: RunState) -> Verdict | None:
+def reported_verdict(state: RunState) -> Verdict | None:
     """The verdict on a Run that runs or is finished; one that waits is told again by the next plan."""
     if state.phase == "Running":
-        return verdict_on(state, None)
+        return current_verdict(state, None)
     status = state.run.status
     if state.phase in FINISHED and status.reason in list(Reason):
-        return Verdict(state.phase, (heard(Reason(status.reason), status.message),))
+        return Verdict(state.phase, (parse_cause(Reason(status.reason), status.message),))
     return None
 
 
-def verdict_written(state: RunState) -> Verdict:
+def verdict_from_status(state: RunState) -> Verdict:
     """The verdict as another planner wrote it into the status, reason by reason."""
     parts = re.split(f"; (?=(?:{'|'.join(Reason)}): )", state.run.status.message)
-    whys = [heard(Reason(name), part) for part in parts if (name := part.partition(": ")[0]) in list(Reason)]
+    whys = [
+        parse_cause(Reason(name), part) for part in parts if (name := part.partition(": ")[0]) in list(Reason)
+    ]
     return Verdict(state.phase, tuple(whys))
 
 
-def heard(reason: Reason, message: str) -> Why:
+def parse_cause(reason: Reason, message: str) -> Cause:
     """The reason with its figures, read out of its own sentence."""
     pattern = re.escape(f"{reason}: {SENTENCES[reason]}")
     for name in ("where", "have", "need"):
         pattern = pattern.replace(re.escape(f"{{{name}}}"), f"(?P<{name}>.*)")
     found = re.search(rf"{pattern}\Z", message, re.DOTALL)  # a tree first counts its stages
     said = found.groupdict() if found else {}
-    return Why(reason, said.get("where", ""), int(said.get("have") or 0), int(said.get("need") or 0))
+    return Cause(reason, said.get("where", ""), int(said.get("have") or 0), int(said.get("need") or 0))

@@ -7,11 +7,11 @@ from jobtree.api.kinds.run import Risk
 from jobtree.api.schema.quantities import format_milli, format_time
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Promise
-from jobtree.core.reporting.reservation_codec import outcome_of
+from jobtree.core.reporting.reservation_codec import reservation_forecast
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
-ENDS: dict[str, ReservationState] = {
+FINAL_STATES: dict[str, ReservationState] = {
     "Activate": "Activated",
     "Settle": "Activated",
     "Supersede": "Superseded",
@@ -19,7 +19,7 @@ ENDS: dict[str, ReservationState] = {
 }
 
 
-def threatened_by(
+def runs_at_risk(
     world: World, key_of: Callable[[str], RunKey], state: RunState, promise: Promise
 ) -> Iterator[tuple[RunKey, Risk]]:
     """Who might have to go for a promise, with what probability, and all stages that would go with it.
@@ -29,7 +29,7 @@ def threatened_by(
     if promise.at is None:
         return
     at = format_time(promise.at)
-    for uid, odds in sorted(outcome_of(world, state, promise).odds.items()):
+    for uid, odds in sorted(reservation_forecast(world, state, promise).odds.items()):
         risk = Risk(reservation=promise.name, at=at, kill_probability=format_milli(odds))
-        for other in world.kin.members(world.runs[key_of(uid)]):
+        for other in world.run_graph.members(world.runs[key_of(uid)]):
             yield other.key, risk

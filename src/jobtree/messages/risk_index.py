@@ -11,40 +11,42 @@ import msgspec
 
 from jobtree.api.kinds.run import Risk
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Promise, Rank
-from jobtree.core.reporting.object_status import MOST_RISKS, Warned
+from jobtree.core.model.promise import Precedence, Promise
+from jobtree.core.reporting.object_status import MOST_RISKS, KnownRisks
 
-Reservation = tuple[str, str]  # namespace and name
+ReservationKey = tuple[str, str]  # namespace and name
 
 
-class Threat(msgspec.Struct, frozen=True):
-    rank: Rank
+class PromiseRisk(msgspec.Struct, frozen=True):
+    rank: Precedence
     since: int
     risks: tuple[Risk, ...]  # one for each of the stages that would go together
 
 
-class Threats:
+class RiskIndex:
     def __init__(self) -> None:
         self.changed: set[RunKey] = set()  # who was warned, or is not any more, since this was last emptied
-        self._of: dict[RunKey, dict[Reservation, Threat]] = {}
-        self._by: dict[Reservation, set[RunKey]] = {}
+        self._of: dict[RunKey, dict[ReservationKey, PromiseRisk]] = {}
+        self._by: dict[ReservationKey, set[RunKey]] = {}
 
-    def warned(self, run: RunKey) -> Warned | None:
+    def known_risks(self, run: RunKey) -> KnownRisks | None:
         """What a Run has to know, those promises first that were made first; None: nothing threatens it."""
         threats = sorted(self._of.get(run, {}).values(), key=lambda one: one.rank)
         if not threats:
             return None
         risks = chain.from_iterable(one.risks for one in threats)
-        return Warned(threats[0].since, tuple(islice(risks, MOST_RISKS)))
+        return KnownRisks(threats[0].since, tuple(islice(risks, MOST_RISKS)))
 
-    def renew(self, reservation: Reservation, promise: Promise, risks: Iterable[tuple[RunKey, Risk]]) -> None:
+    def replace_risks(
+        self, reservation: ReservationKey, promise: Promise, risks: Iterable[tuple[RunKey, Risk]]
+    ) -> None:
         """All that this promise threatens now, and nobody else."""
-        found: dict[RunKey, Threat] = {}
+        found: dict[RunKey, PromiseRisk] = {}
         for run, risk in risks:
             before = found[run].risks if run in found else ()
-            found[run] = Threat(promise.rank, promise.made, (*before, risk))
+            found[run] = PromiseRisk(promise.precedence, promise.made_at, (*before, risk))
         for run in self._by.get(reservation, set()) - found.keys():
-            self._lift(run, reservation)
+            self._remove(run, reservation)
         for run, threat in found.items():
             threats = self._of.setdefault(run, {})
             if threats.get(reservation) != threat:
@@ -52,18 +54,18 @@ class Threats:
                 self.changed.add(run)
         self._by[reservation] = set(found)
 
-    def keep(self, standing: Collection[Reservation]) -> None:
+    def keep_only(self, standing: Collection[ReservationKey]) -> None:
         """What other promises than these threatened is lifted."""
         for reservation in self._by.keys() - standing:
             for run in self._by.pop(reservation):
-                self._lift(run, reservation)
+                self._remove(run, reservation)
 
     def forget(self, run: RunKey) -> None:
         """It has nothing to lose any more."""
         if self._of.pop(run, None):
             self.changed.add(run)
 
-    def _lift(self, run: RunKey, reservation: Reservation) -> None:
+    def _remove(self, run: RunKey, reservation: ReservationKey) -> None:
         threats = self._of.get(run, {})
         if threats.pop(reservation, None) is not None:
             self.changed.add(run)

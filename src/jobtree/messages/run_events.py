@@ -9,7 +9,7 @@ from jobtree.core.model.actions import Action
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.reasons import Reason
 
-NAMES = {
+EVENT_NAMES = {
     "Start": "Admitted",
     "Preempt": "RandomPreempt",
     "Reserve": "Reserved",
@@ -36,7 +36,7 @@ class Event(msgspec.Struct, frozen=True):
     message: str
 
 
-def joined(actions: Iterable[Action]) -> Iterator[Action]:
+def merged_actions(actions: Iterable[Action]) -> Iterator[Action]:
     """Changes of one kind to one Run at one instant, which come lease by lease, as one."""
     together: Action | None = None
     for action in actions:
@@ -68,8 +68,8 @@ def events_of(action: Action) -> Iterator[Event]:
         yield from recovery_events(action)
         return
     if action.kind == "Fail" and action.cause.reason is Reason.RANDOM_PREEMPT:
-        yield Event(action.at, NAMES["Preempt"], action.run, message_of(action))
-    name = NAMES.get(action.kind, str(action.cause.reason))
+        yield Event(action.at, EVENT_NAMES["Preempt"], action.run, message_of(action))
+    name = EVENT_NAMES.get(action.kind, str(action.cause.reason))
     yield Event(action.at, name, action.run, message_of(action))
 
 
@@ -90,7 +90,7 @@ def recovery_events(action: Action) -> Iterator[Event]:
 
 def message_of(action: Action) -> str:
     """Who pays from now on, where somebody does, and why leases ended before their Run did."""
-    paid = payers_of(action)
+    paid = payers_text(action)
     said = paid or str(action.cause)
     if action.kind in ("Repay", "Demote"):
         closures = sorted({closing.reason for closing in action.closes} - {"Repaid"})
@@ -98,7 +98,7 @@ def message_of(action: Action) -> str:
     return said
 
 
-def payers_of(action: Action) -> str:
+def payers_text(action: Action) -> str:
     """``96 GPUs paid by west/h100 (Owned), 8 spare GPUs paid by …``; empty where nobody pays."""
     gpus: dict[tuple[str, str, str], int] = {}
     for lease in action.opens:

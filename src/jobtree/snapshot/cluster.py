@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from jobtree.api.documents.document_stream import Document
-from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.documents.struct_decoder import decode_struct
 from jobtree.api.kinds.budget import Budget
 from jobtree.api.kinds.lease import Lease as WireLease
 from jobtree.api.kinds.policy import Policy
@@ -24,20 +24,28 @@ from jobtree.api.schema.quantities import format_time, parse_time
 from jobtree.api.validation.object_parser import parse_object, to_document
 from jobtree.api.validation.object_rules import policy_problems
 from jobtree.core.model.actions import Action
-from jobtree.core.model.gpu_lease import RunKey, from_wire, to_wire
+from jobtree.core.model.gpu_lease import RunKey, lease_from_object, lease_to_object
 from jobtree.core.model.reasons import Reason
-from jobtree.core.planning.admission import retell
-from jobtree.core.planning.elastic_width import retell_stalled
+from jobtree.core.planning.admission import refresh_verdicts
+from jobtree.core.planning.elastic_width import refresh_stalled_verdicts
 from jobtree.core.planning.planning_pass import plan
-from jobtree.core.reporting.invariants import Replay, Violation, check
-from jobtree.core.reporting.object_status import Warned, budget_status, run_status
-from jobtree.core.runs.run_state import FINISHED, Mishap, RunState, Seat
+from jobtree.core.reporting.invariants import LedgerReplay, Violation, check_invariants
+from jobtree.core.reporting.object_status import KnownRisks, budget_status, run_status
+from jobtree.core.runs.run_state import FINISHED, GroupRank, RankLoss, RunState
 from jobtree.core.world.world import World
-from jobtree.messages.reported_verdict import verdict_told, verdict_written
-from jobtree.messages.run_events import Event, events_of, joined
+from jobtree.messages.reported_verdict import reported_verdict, verdict_from_status
+from jobtree.messages.run_events import Event, events_of, merged_actions
 from jobtree.snapshot.object_documents import Key, Objects, made_up_uid
-from jobtree.snapshot.reservation_documents import Reservations
-from jobtree.snapshot.simulated_work import DONE, DURATION, LOST, Work, pace_of, read_work, written
+from jobtree.snapshot.reservation_documents import ReservationDocuments
+from jobtree.snapshot.simulated_work import (
+    DONE,
+    DURATION,
+    LOST,
+    SimulatedWork,
+    encode_work,
+    pace_of,
+    read_work,
+)
 
 
 class BrokenInvariantError(AssertionError):
@@ -51,12 +59,12 @@ class Cluster:
         self.world = World(policy, now)
         self.world.lottery_key = key
         self.objects = Objects()
-        self._reservations = Reservations(self.world, self.objects)
+        self._reservations = ReservationDocuments(self.world, self.objects)
         self.events: list[Event] = []
-        self._work: dict[RunKey, Work] = {}
+        self._work: dict[RunKey, SimulatedWork] = {}
         self._endings: list[tuple[int, int, RunKey]] = []  # instant, sequence, Run
         self._sequence = 0
-        self._replay = Replay()
+        self._replay = LedgerReplay()
         self.policy_document: dict[str, Any] | None = None
         self.beacon_documents: list[dict[str, Any]] = []
         self._touched: set[RunKey] = set()
@@ -78,16 +86,16 @@ class Cluster:
         for kind in ("Node", "Pod", "Budget", "Run", "Lease", "Reservation"):
             for key in keys:
                 if key[0] == kind:
-                    self._take_in(key)
+                    self._load(key)
         self._refuse_cycles(keys)
         for state in self.world.runs.values():
             self._watch_work(state.key)
-            state.verdict = verdict_told(state) if settle else verdict_written(state)
-        self.world.forget_gone({key[2] for key, _ in self.objects.of("Lease")})
+            state.verdict = reported_verdict(state) if settle else verdict_from_status(state)
+        self.world.forget_archived_except({key[2] for key, _ in self.objects.of("Lease")})
         self._note_cuts()
         self._as_written = not settle
         if settle:
-            self.settle()
+            self.run_to_rest()
 
     def submit(self, documents: Iterable[Document]) -> list[Key]:
         """Create new objects (Runs, Budgets, Nodes, Pods), all of them or none, then plan."""
@@ -97,37 +105,37 @@ class Cluster:
                 raise InputError(document.where, [f"a {document.body['kind']} is written by Jobtree alone"])
             keys.append(self.objects.add(Document(document.where, without_status(document.body))))
         for key in keys:
-            self._take_in(key)
+            self._load(key)
         self._refuse_cycles(keys)
-        self.settle()
+        self.run_to_rest()
         return keys
 
     def edit(self, key: Key, document: Document) -> None:
         """Replace an object by another version of itself, then plan."""
         self.objects.put(key, document.body)
-        self._take_in(key)
+        self._load(key)
         self._refuse_cycles([key])
-        self.settle()
+        self.run_to_rest()
 
     def cancel(self, run: RunKey) -> None:
         """Delete a Run, and with a tree all of it: leases close and documents go."""
-        gone = [run, *(state.key for state in self.world.kin.below(self.world.runs[run]))]
+        gone = [run, *(state.key for state in self.world.run_graph.descendants(self.world.runs[run]))]
         self.world.drop_run(run)
         for key in gone:
             self.objects.remove(("Run", *key))
             self._work.pop(key, None)
-        self.settle()
+        self.run_to_rest()
 
     def complete(self, run: RunKey) -> None:
         """All ranks of a Run succeed, now."""
         self.world.finish(run, succeeded=True, at=self.now)
-        self.settle()
+        self.run_to_rest()
 
     def crash(self, run: RunKey, rank: int, code: int) -> None:
         """One rank of a Run fails, now."""
         state = self.world.runs[run]
-        self._lose_rank(state, list(state.seats)[rank], failed=True, message=f"exit code {code}")
-        self.settle()
+        self._lose_rank(state, list(state.rank_slots)[rank], failed=True, message=f"exit code {code}")
+        self.run_to_rest()
 
     def drain(self, nodes: Iterable[str]) -> None:
         """Nodes are cordoned and all pods on them evicted, at once, together."""
@@ -135,19 +143,19 @@ class Cluster:
         for name in sorted(names):
             body = self.objects.get(("Node", "", name)) or {}
             body.setdefault("spec", {})["unschedulable"] = True
-            self._take_in(("Node", "", name))
+            self._load(("Node", "", name))
         for state in self.world.runs.values():
-            for seat, (node, _) in state.seats.items():
+            for seat, (node, _) in state.rank_slots.items():
                 if node in names:
                     self._lose_rank(state, seat, failed=False)
             for lease in state.leases.values():
                 for node in sorted(names & {node for node, _ in lease.slots}):
                     if lease.role == "Spare":
                         self.world.lose_spare(state.key, node)
-        self.settle()
+        self.run_to_rest()
 
-    def _lose_rank(self, state: RunState, seat: Seat, *, failed: bool, message: str = "") -> None:
-        self.world.lose_rank(state.key, Mishap(self.now, seat, state.attempt, failed, message))
+    def _lose_rank(self, state: RunState, seat: GroupRank, *, failed: bool, message: str = "") -> None:
+        self.world.lose_rank(state.key, RankLoss(self.now, seat, state.attempt, failed, message))
 
     def fail(self, nodes: Iterable[str]) -> None:
         """Nodes go out of service at once, together."""
@@ -156,8 +164,8 @@ class Cluster:
             taints = body.setdefault("spec", {}).setdefault("taints", [])
             if not any(taint.get("key") == OUT_OF_SERVICE for taint in taints):
                 taints.append({"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"})
-            self._take_in(("Node", "", name))
-        self.settle()
+            self._load(("Node", "", name))
+        self.run_to_rest()
 
     def heal(self, nodes: Iterable[str]) -> None:
         """Nodes are in service again."""
@@ -169,8 +177,8 @@ class Cluster:
                 del spec["taints"]
             if body.get("metadata", {}).get("annotations", {}).pop(CORDONED, None) is not None:
                 spec.pop("unschedulable", None)
-            self._take_in(("Node", "", name))
-        self.settle()
+            self._load(("Node", "", name))
+        self.run_to_rest()
 
     def is_failed(self, node: str) -> bool:
         """Whether a node is out of service."""
@@ -199,8 +207,8 @@ class Cluster:
                 continue
             wire = parse_object(body, self.objects.where(key))
             assert isinstance(wire, WireLease)
-            lease = from_wire(wire)
-            self.world.set_aside(lease, end)
+            lease = lease_from_object(wire)
+            self.world.carry_lease(lease, end)
             self.world.drop_lease(lease, end)
             self._touched.add(lease.run)
             self.objects.remove(key)
@@ -214,7 +222,7 @@ class Cluster:
         while self._endings and not self._still_ends(*self._endings[0]):
             heappop(self._endings)
         instants = [self._endings[0][0]] if self._endings else []
-        alarm = self.world.alarms.first()
+        alarm = self.world.timers.next_instant()
         if alarm is not None:
             instants.append(max(alarm, self.now))
         return min(instants, default=None)
@@ -224,21 +232,21 @@ class Cluster:
         return state is not None and state.phase == "Running" and work is not None and work.ends_at() == at
 
     def _arrive(self, at: int) -> None:
-        self.world.tick(at)
+        self.world.advance_clock(at)
         while self._endings and self._endings[0][0] <= at:
             ending, number, run = heappop(self._endings)
             if self._still_ends(ending, number, run):
                 self.world.finish(run, succeeded=True, at=ending)
-        self.settle()
+        self.run_to_rest()
 
-    def settle(self) -> None:
+    def run_to_rest(self) -> None:
         """Plan and carry out, until nothing is left to do at this instant."""
         while True:
             decided = plan(self.world)
-            self.world.commit(decided)
+            self.world.apply_plan(decided)
             self._cordon(decided.cordons)
             warnings = [warning for action in decided.actions for warning in self._carry_out(action)]
-            happened = [event for action in joined(decided.actions) for event in events_of(action)]
+            happened = [event for action in merged_actions(decided.actions) for event in events_of(action)]
             self.events += [*happened, *warnings]
             self._touched.update(decided.verdicts)
             for child in decided.children:
@@ -257,7 +265,7 @@ class Cluster:
             known["spec"] = body["spec"]
         else:
             self.objects.add(Document(f"stage {child.metadata.name}", body))
-        self._take_in(key)
+        self._load(key)
 
     def _cordon(self, nodes: Iterable[str]) -> None:
         """Nothing new is placed on a node that failed, until somebody heals it (F3)."""
@@ -266,11 +274,11 @@ class Cluster:
             body.setdefault("spec", {})["unschedulable"] = True
             why = f"the node failed by {format_time(self.now)}"
             body.setdefault("metadata", {}).setdefault("annotations", {})[CORDONED] = why
-            self._take_in(("Node", "", name))
+            self._load(("Node", "", name))
 
     def violations(self, *, planned: bool = True) -> list[Violation]:
         """All invariants that do not hold, of the cluster as it stands; with ``planned``, one at rest."""
-        return check(self.world, self._replay, planned=planned)
+        return check_invariants(self.world, self._replay, planned=planned)
 
     def _carry_out(self, action: Action) -> list[Event]:
         """Write down what an action changes; who is warned by it."""
@@ -278,20 +286,22 @@ class Cluster:
             key = ("Lease", "", closing.lease)
             body = self.objects.get(key) or {}
             body["status"] = {"end": format_time(closing.at), "closureReason": closing.reason}
-            wire = convert({part: body[part] for part in ("metadata", "spec")}, WireLease, closing.lease)
-            self._replay.close(from_wire(wire), closing.at)
+            wire = decode_struct(
+                {part: body[part] for part in ("metadata", "spec")}, WireLease, closing.lease
+            )
+            self._replay.close(lease_from_object(wire), closing.at)
             heappush(self._closed, (closing.at, closing.lease))
         for lease in action.opens:
             key, created = ("Lease", "", lease.name), format_time(lease.start)
-            document = to_document(to_wire(lease))
+            document = to_document(lease_to_object(lease))
             document["metadata"].update(creationTimestamp=created, uid=made_up_uid(key, created))
             self.objects.put(key, document)
         self._touched.add(action.run)
         if action.run in self.world.runs:
-            self._pace(action)
+            self._update_work(action)
         return self._reservations.carry_out(action)
 
-    def _pace(self, action: Action) -> None:
+    def _update_work(self, action: Action) -> None:
         """Work goes on at the Run's new width, or stops."""
         state, work = self.world.runs[action.run], self._work[action.run]
         if action.kind in ("Requeue", "Preempt"):
@@ -308,7 +318,7 @@ class Cluster:
             return
         self._note_ending(action.run)
 
-    def _stop(self, action: Action, state: RunState, work: Work) -> None:
+    def _stop(self, action: Action, state: RunState, work: SimulatedWork) -> None:
         """Work stops, for good or until the next attempt: what was not saved is lost."""
         saved = state.run.spec.runtime.on_notice == "Checkpoint" and self._had_notice(action)
         work.stop(action.at, state.shape.checkpoint if state.shape else None, saved=saved)
@@ -342,7 +352,7 @@ class Cluster:
 
     # Documents in and out
 
-    def _take_in(self, key: Key) -> None:
+    def _load(self, key: Key) -> None:
         body, where = self.objects.get(key) or {}, self.objects.where(key)
         kind = key[0]
         metadata = body["metadata"]
@@ -360,8 +370,8 @@ class Cluster:
     def _take_in_ours(self, key: Key, parsed: object) -> None:
         where = self.objects.where(key)
         if isinstance(parsed, Budget):
-            if not self.world.ledger.knows(parsed.metadata.name):
-                self._replay.carry(parsed)
+            if not self.world.budgets.has_budget(parsed.metadata.name):
+                self._replay.add_opening_balance(parsed)
             self.world.put_budget(parsed)
         elif isinstance(parsed, Run):
             if found := policy_problems(parsed, self.world.policy.max_grace_ms):
@@ -376,7 +386,7 @@ class Cluster:
             self._reservations.take_in(parsed, where)
 
     def _take_in_lease(self, lease: WireLease, where: str) -> None:
-        known = from_wire(lease)
+        known = lease_from_object(lease)
         if lease.status.end is None:
             for node, _ in known.slots:
                 if ("Node", "", node) not in self.objects:
@@ -393,10 +403,10 @@ class Cluster:
     def _refuse_cycles(self, keys: Iterable[Key]) -> None:
         """What came may close a circle of parents, or of Runs that wait for each other."""
         kinds = {key[0] for key in keys}
-        cycle = self.world.ledger.family.cycle() if "Budget" in kinds else []
+        cycle = self.world.budgets.family.cycle() if "Budget" in kinds else []
         if cycle:
             raise InputError("budgets", [f"spec.parents: {' → '.join(cycle)} is a cycle: a family has none"])
-        circle = self.world.kin.circle() if "Run" in kinds else []
+        circle = self.world.run_graph.find_cycle() if "Run" in kinds else []
         if circle:
             names = " after ".join("/".join(key) for key in circle)
             raise InputError(
@@ -408,39 +418,41 @@ class Cluster:
 
         What closed leases used was within the limits of their time, even if it is more than those of today.
         """
-        ledger = self.world.ledger
-        ledger.amended.update(ledger.envelopes)
-        if self.world.held:  # who was entitled to pay when a lease began is not in the file (I2)
+        ledger = self.world.budgets
+        ledger.edited_envelopes.update(ledger.envelopes)
+        if self.world.posted_leases:  # who was entitled to pay when a lease began is not in the file (I2)
             self.world.budgets_edited_at = self.now
         for envelope in ledger.envelopes.values():
-            accounts = (envelope.account, envelope.lent, *(cap.account for cap in envelope.caps))
-            if any(account.max_use is not None and account.settled > account.max_use for account in accounts):
+            accounts = (envelope.account, envelope.lending_account, *(cap.account for cap in envelope.caps))
+            if any(
+                account.max_use is not None and account.closed_usage > account.max_use for account in accounts
+            ):
                 envelope.amended_at = self.now
 
     def documents(self) -> list[dict[str, Any]]:
         """All documents with the status as of now."""
         if self._as_written:
             return self.objects.all()
-        retell(self.world, [order[1:] for order in self.world.queue])
-        retell_stalled(self.world)
+        refresh_verdicts(self.world, [order[1:] for order in self.world.queue])
+        refresh_stalled_verdicts(self.world)
         threats = self._reservations.refresh()
         for run, state in self.world.runs.items():
             if run in self._touched or state.phase not in FINISHED:
-                self._write_run(run, threats.warned(run) or Warned(state.phase_at))
+                self._write_run(run, threats.known_risks(run) or KnownRisks(state.phase_at))
         self._touched.clear()
         for key, body in self.objects.of("Budget"):
             status = msgspec.to_builtins(budget_status(self.world, key[2]))
             body["status"] = status
         return self.objects.all()
 
-    def _write_run(self, run: RunKey, warned: Warned) -> None:
+    def _write_run(self, run: RunKey, warned: KnownRisks) -> None:
         state, body = self.world.runs.get(run), self.objects.get(("Run", *run))
         if state is None or body is None:
             return
         body["status"] = msgspec.to_builtins(run_status(self.world, state, warned))
         work = self._work[run]
         if work.total is not None and work.at:
-            body["metadata"].setdefault("annotations", {})[DONE] = written(work)
+            body["metadata"].setdefault("annotations", {})[DONE] = encode_work(work)
         if work.lost:
             body["metadata"].setdefault("annotations", {})[LOST] = str(work.lost)
 

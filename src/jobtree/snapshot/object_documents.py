@@ -35,10 +35,10 @@ class Objects:
 
     def add(self, document: Document) -> Key:
         """Take a document in. Refuses what is unknown, nameless, or there already."""
-        key = key_of(document)
+        key = object_key(document)
         if key in self._documents:
             rule = f"is there already ({self._sources[key]}): names must be unique"
-            raise InputError(document.where, [f"{title(key)} {rule}"])
+            raise InputError(document.where, [f"{object_title(key)} {rule}"])
         self._documents[key] = document.body
         self._sources[key] = document.where
         return key
@@ -56,7 +56,7 @@ class Objects:
         return key in self._documents
 
     def where(self, key: Key) -> str:
-        return self._sources.get(key, title(key))
+        return self._sources.get(key, object_title(key))
 
     def of(self, kind: str) -> Iterator[tuple[Key, dict[str, Any]]]:
         return ((key, body) for key, body in self._documents.items() if key[0] == kind)
@@ -65,7 +65,7 @@ class Objects:
         return list(self._documents.values())
 
 
-def key_of(document: Document) -> Key:
+def object_key(document: Document) -> Key:
     body, where = document.body, document.where
     kind, version = body.get("kind"), body.get("apiVersion")
     if not isinstance(kind, str) or kind not in KNOWN:
@@ -82,7 +82,7 @@ def key_of(document: Document) -> Key:
     return (kind, str(metadata["namespace"]), name)
 
 
-def title(key: Key) -> str:
+def object_title(key: Key) -> str:
     return " ".join((key[0], "/".join(part for part in key[1:] if part)))
 
 

@@ -12,27 +12,27 @@ from jobtree.core.model.actions import Action
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Promise
 from jobtree.core.reporting.reservation_codec import (
-    from_wire,
-    outcome_of,
+    first_estimate_object,
+    load_first_estimate,
+    promise_from_reservation,
     promised_together,
-    recall,
-    spec_of,
-    status_of,
-    to_wire,
-    told_to_wire,
+    reservation_forecast,
+    reservation_object,
+    reservation_spec,
+    reservation_status,
 )
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.runs.run_tree import child_name
-from jobtree.core.start_forecast.expected_start import Expectations
+from jobtree.core.start_forecast.expected_start import ExpectedStarts
 from jobtree.core.world.world import World
 from jobtree.messages.record_signature import sign
-from jobtree.messages.reservation_outcomes import ENDS, threatened_by
-from jobtree.messages.risk_index import Threats
+from jobtree.messages.reservation_outcomes import FINAL_STATES, runs_at_risk
+from jobtree.messages.risk_index import RiskIndex
 from jobtree.messages.run_events import Event
 from jobtree.snapshot.object_documents import Key, Objects, made_up_uid
 
 
-class Reservations:
+class ReservationDocuments:
     def __init__(self, world: World, objects: Objects) -> None:
         self._world = world
         self._objects = objects
@@ -51,7 +51,7 @@ class Reservations:
             raise InputError(where, [rule]) from None
         self._numbers[key] = max(self._numbers.get(key, 0), number)
         if reservation.status.told and reservation.status.told.started:
-            recall(self._world, reservation, key)
+            load_first_estimate(self._world, reservation, key)
         if state is None:
             return  # its Run is gone; it is history
         for stage in reservation.spec.members or ("",):
@@ -60,7 +60,7 @@ class Reservations:
     def number_on(self, state: RunState) -> None:
         """A Run may have had a forerunner of its name: what was promised to that one keeps its number."""
         taken = [self._numbers.get(key, 0) for key in (state.key, state.parent) if key is not None]
-        state.reservations = max(state.reservations, *taken)
+        state.reservations_made = max(state.reservations_made, *taken)
 
     def _take_in_part(self, reservation: Reservation, stage: str, number: int) -> None:
         """What a Reservation promises to its Run, or to one of the stages that start together."""
@@ -69,12 +69,12 @@ class Reservations:
         state = self._world.runs.get(key)
         if state is None:
             return
-        state.reservations = max(state.reservations, number)
+        state.reservations_made = max(state.reservations_made, number)
         if not stage and reservation.spec.run_ref.uid not in ("", state.uid):
             return  # an earlier Run of that name: its promise is not this one's
         if reservation.status.state in (None, "Pending") and state.phase in ("Pending", "Running"):
-            self._world.put_promise(state, from_wire(reservation, state, stage))
-            recall(self._world, reservation, state.key)
+            self._world.put_promise(state, promise_from_reservation(reservation, state, stage))
+            load_first_estimate(self._world, reservation, state.key)
 
     def carry_out(self, action: Action) -> list[Event]:
         """Write what an action says about its promise; who is warned by it."""
@@ -83,12 +83,12 @@ class Reservations:
             return []
         key = ("Reservation", action.run[0], promise.name)
         state = self._world.runs.get(action.run)
-        if action.kind in ENDS:
+        if action.kind in FINAL_STATES:
             self._end(key, action)
             return []
         if state is None or state.promise is not promise:
             return []
-        wire = to_wire(self._world, state, promise)
+        wire = reservation_object(self._world, state, promise)
         named = (action.run[0], wire.spec.run_ref.name)
         self._numbers[named] = max(self._numbers.get(named, 0), promise.number)
         document = to_document(wire)
@@ -102,9 +102,9 @@ class Reservations:
         if body is None or promise is None:
             return
         status: dict[str, Any] = body.setdefault("status", {})
-        status["state"] = ENDS[action.kind]
+        status["state"] = FINAL_STATES[action.kind]
         status.pop("forecast", None)
-        if told := told_to_wire(self._world, key[1:]):
+        if told := first_estimate_object(self._world, key[1:]):
             status["told"] = msgspec.to_builtins(told)
         if action.record is not None:
             record = sign(action.record, self._world.lottery_key)
@@ -124,7 +124,7 @@ class Reservations:
         """Runs in the conflict set see it at once (R11)."""
         if promise.at is None:
             return []
-        outcome = outcome_of(self._world, state, promise)
+        outcome = reservation_forecast(self._world, state, promise)
         return [
             Event(
                 at,
@@ -136,20 +136,22 @@ class Reservations:
             for other in outcome.conflict_set()
         ]
 
-    def refresh(self) -> Threats:
+    def refresh(self) -> RiskIndex:
         """Bring every pending Reservation up to date; the warnings that follow for other Runs."""
-        threats = Threats()
-        expectations = Expectations(self._world)
+        threats = RiskIndex()
+        expectations = ExpectedStarts(self._world)
         by_uid = {state.uid: state.key for state in self._world.runs.values()}
         promised = [(state, state.promise) for state in self._world.runs.values() if state.promise]
-        for state, promise in sorted(promised, key=lambda pair: pair[1].rank):
+        for state, promise in sorted(promised, key=lambda pair: pair[1].precedence):
             if promised_together(self._world, state, promise)[0][0] is not state:
                 continue  # one Reservation for all stages that start together
             body = self._objects.get(("Reservation", state.key[0], promise.name))
             if body is not None:
-                body["spec"] = msgspec.to_builtins(spec_of(self._world, state, promise))
-                expected = expectations.tell(state)
-                body["status"] = msgspec.to_builtins(status_of(self._world, state, promise, expected))
-            risks = threatened_by(self._world, by_uid.__getitem__, state, promise)
-            threats.renew((state.key[0], promise.name), promise, risks)
+                body["spec"] = msgspec.to_builtins(reservation_spec(self._world, state, promise))
+                expected = expectations.estimate_and_record(state)
+                body["status"] = msgspec.to_builtins(
+                    reservation_status(self._world, state, promise, expected)
+                )
+            risks = runs_at_risk(self._world, by_uid.__getitem__, state, promise)
+            threats.replace_risks((state.key[0], promise.name), promise, risks)
         return threats

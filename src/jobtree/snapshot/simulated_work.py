@@ -17,7 +17,7 @@ DONE = f"{SIM_GROUP}/done"
 LOST = f"{SIM_GROUP}/lost"  # GPU-milliseconds of work that had to be done again
 
 
-class Work(msgspec.Struct):
+class SimulatedWork(msgspec.Struct):
     """Work of one Run: all of it, what was done by an instant, and at what width it goes on."""
 
     total: int | None  # None: it runs until somebody completes it
@@ -57,14 +57,14 @@ class Work(msgspec.Struct):
         self.done, self.at, self.width = kept, now, 0
 
 
-def read_work(state: RunState) -> Work:
+def read_work(state: RunState) -> SimulatedWork:
     """The work of a Run as its annotations tell it. Raises ValueError where they cannot be read."""
     annotations = state.run.metadata.annotations
     text = annotations.get(DURATION)
     total = None
     if text is not None and not state.is_tree:
         total = parse_duration(text) * (state.shape.total if state.shape else 1)
-    work = Work(total, lost=int(annotations.get(LOST, "0")))
+    work = SimulatedWork(total, lost=int(annotations.get(LOST, "0")))
     if saved := annotations.get(DONE):
         (work.done, work.at), (work.started_with, work.started_at) = map(point, saved.split(" since ", 1))
     elif state.since is not None:
@@ -84,6 +84,6 @@ def point(text: str) -> tuple[int, int]:
     return int(done), parse_time(at)
 
 
-def written(work: Work) -> str:
+def encode_work(work: SimulatedWork) -> str:
     """``300@… since 100@…``: GPU-milliseconds done by an instant, and when this admission began."""
     return f"{work.done}@{format_time(work.at)} since {work.started_with}@{format_time(work.started_at)}"

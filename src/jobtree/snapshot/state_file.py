@@ -22,7 +22,7 @@ from jobtree.api.kinds.policy import (
     parse_policy,
 )
 from jobtree.api.schema.problems import InputError
-from jobtree.archive.archive_directory import ArchiveError, Directory
+from jobtree.archive.archive_directory import ArchiveDirectory, ArchiveError
 from jobtree.snapshot.cluster import Cluster
 from jobtree.snapshot.lottery_key_file import key_path, load_key
 
@@ -50,10 +50,10 @@ class StateFile:
 
     def read(self, *, checked: bool = True) -> Cluster:
         """The cluster as the file tells it, planned up to its clock. The file stays as it is."""
-        return read_cluster(self._text(), str(self.path), checked=checked)
+        return parse_cluster(self._text(), str(self.path), checked=checked)
 
     @contextmanager
-    def edit(self, archive: Directory | None = None) -> Iterator[Cluster]:
+    def edit(self, archive: ArchiveDirectory | None = None) -> Iterator[Cluster]:
         """The cluster, locked for a change; saved if the block ends without an exception.
 
         With an archive, closed leases that are old enough are in it before the file that lacks them is saved.
@@ -61,14 +61,14 @@ class StateFile:
         if not self.path.exists():
             raise self._missing()
         with self._locked():
-            cluster = read_cluster(self._text(), str(self.path))
+            cluster = parse_cluster(self._text(), str(self.path))
             cluster.archiving = archive is not None
             yield cluster
             if archive is not None:
                 self._archive(cluster, archive)
             self._replace(write_cluster(cluster))
 
-    def _archive(self, cluster: Cluster, archive: Directory) -> None:
+    def _archive(self, cluster: Cluster, archive: ArchiveDirectory) -> None:
         try:
             archive.add(cluster.retired)
         except ArchiveError as broken:
@@ -136,7 +136,7 @@ class StateFile:
             ) from None
 
 
-def read_cluster(text: str, source: str, *, checked: bool = True) -> Cluster:
+def parse_cluster(text: str, source: str, *, checked: bool = True) -> Cluster:
     """The cluster of a state file's text. Raises InputError."""
     documents: list[Document] = []
     now: int | None = None

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from jobtree.archive.archive_directory import ArchiveError, Directory
-from jobtree.archive.archive_reader import read
-from jobtree.archive.day_file import BrokenFileError, decode, encode, file_name
+from jobtree.archive.archive_directory import ArchiveDirectory, ArchiveError
+from jobtree.archive.archive_reader import read_archive
+from jobtree.archive.day_file import BrokenFileError, decode_day, encode_day, file_name
 
 DAY_1 = "leases-2026-01-05.jsonl.gz"
 DAY_2 = "leases-2026-01-06.jsonl.gz"
@@ -39,21 +39,21 @@ def lease(number: int, end: str = "2026-01-05T12:00:00Z", **spec: Any) -> dict[s
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Directory:
-    return Directory(str(tmp_path / "archive"))
+def archive(tmp_path: Path) -> ArchiveDirectory:
+    return ArchiveDirectory(str(tmp_path / "archive"))
 
 
-def names_in(archive: Directory) -> list[str]:
-    return [body["metadata"]["name"] for body in read(archive).bodies]
+def names_in(archive: ArchiveDirectory) -> list[str]:
+    return [body["metadata"]["name"] for body in read_archive(archive).bodies]
 
 
-def test_leases_lie_in_the_file_of_the_day_they_ended_on(archive: Directory) -> None:
+def test_leases_lie_in_the_file_of_the_day_they_ended_on(archive: ArchiveDirectory) -> None:
     archive.add([lease(1), lease(2, "2026-01-06T00:00:00Z"), lease(3, "2026-01-05T23:59:59.999Z")])
     assert archive.names() == [DAY_1, DAY_2]
     assert names_in(archive) == ["train-1", "train-3", "train-2"]
 
 
-def test_a_lease_that_is_added_again_is_there_once(archive: Directory) -> None:
+def test_a_lease_that_is_added_again_is_there_once(archive: ArchiveDirectory) -> None:
     archive.add([lease(1)])
     before = archive.fetch(DAY_1)
     archive.add([lease(1)])
@@ -62,13 +62,13 @@ def test_a_lease_that_is_added_again_is_there_once(archive: Directory) -> None:
     assert names_in(archive) == ["train-1", "train-2"]
 
 
-def test_the_order_of_adding_leaves_no_trace(archive: Directory) -> None:
+def test_the_order_of_adding_leaves_no_trace(archive: ArchiveDirectory) -> None:
     archive.add([lease(2), lease(1)])
     archive.add([lease(3)])
-    assert archive.fetch(DAY_1) == encode([lease(3), lease(1), lease(2)])
+    assert archive.fetch(DAY_1) == encode_day([lease(3), lease(1), lease(2)])
 
 
-def test_a_file_is_json_lines_and_a_seal(archive: Directory) -> None:
+def test_a_file_is_json_lines_and_a_seal(archive: ArchiveDirectory) -> None:
     archive.add([lease(1)])
     first, last = gzip.decompress(archive.fetch(DAY_1)).splitlines()
     assert b'"name":"train-1"' in first
@@ -89,18 +89,18 @@ def damaged(data: bytes) -> dict[str, tuple[bytes, str]]:
 
 
 @pytest.mark.parametrize("how", ["cut", "empty", "noise", "edited", "a lease less", "without seal"])
-def test_a_damaged_file_is_named_and_the_rest_is_read(archive: Directory, how: str) -> None:
+def test_a_damaged_file_is_named_and_the_rest_is_read(archive: ArchiveDirectory, how: str) -> None:
     archive.add([lease(1), lease(2), lease(3, "2026-01-06T01:00:00Z")])
     data, why = damaged(archive.fetch(DAY_1))[how]
     (archive.path / DAY_1).write_bytes(data)
-    found = read(archive)
+    found = read_archive(archive)
     assert [body["metadata"]["name"] for body in found.bodies] == ["train-3"]
     (problem,) = found.problems
     assert problem.startswith(DAY_1)
     assert why in problem
 
 
-def test_nothing_is_added_to_a_damaged_file(archive: Directory) -> None:
+def test_nothing_is_added_to_a_damaged_file(archive: ArchiveDirectory) -> None:
     archive.add([lease(1)])
     broken = archive.fetch(DAY_1)[:20]
     (archive.path / DAY_1).write_bytes(broken)
@@ -111,10 +111,10 @@ def test_nothing_is_added_to_a_damaged_file(archive: Directory) -> None:
 
 def test_what_is_no_lease_is_refused() -> None:
     with pytest.raises(BrokenFileError, match="cut short"):
-        decode(DAY_1, b"hello")
+        decode_day(DAY_1, b"hello")
 
 
-def test_other_files_are_left_alone(archive: Directory) -> None:
+def test_other_files_are_left_alone(archive: ArchiveDirectory) -> None:
     archive.add([lease(1)])
     for name in ("README", "leases-2026-13-01.jsonl.gz", f".{DAY_1}.new", f"{DAY_1}.bak"):
         (archive.path / name).write_text("not ours")
@@ -122,7 +122,9 @@ def test_other_files_are_left_alone(archive: Directory) -> None:
 
 
 @pytest.mark.parametrize("call", ["fsync", "open"])
-def test_a_full_disk_changes_nothing(archive: Directory, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_a_full_disk_changes_nothing(
+    archive: ArchiveDirectory, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     archive.add([lease(1)])
 
     def full(*_: object) -> int:
@@ -141,19 +143,19 @@ def test_a_full_disk_changes_nothing(archive: Directory, monkeypatch: pytest.Mon
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ArchiveError, match="cannot write to"):
-        Directory(str(tmp_path / "file" / "archive")).add([lease(1)])
+        ArchiveDirectory(str(tmp_path / "file" / "archive")).add([lease(1)])
 
 
-def test_two_writers_do_not_replace_each_others_leases(archive: Directory) -> None:
+def test_two_writers_do_not_replace_each_others_leases(archive: ArchiveDirectory) -> None:
     archive.add([lease(1)])
     with archive._locked(), pytest.raises(ArchiveError, match="cannot write to"):
-        Directory(str(archive.path)).add([lease(2)])
+        ArchiveDirectory(str(archive.path)).add([lease(2)])
     archive.add([lease(2)])
     assert names_in(archive) == ["train-1", "train-2"]
 
 
 def test_a_crash_before_the_last_step_leaves_the_old_file(
-    archive: Directory, monkeypatch: pytest.MonkeyPatch
+    archive: ArchiveDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive.add([lease(1)])
 
@@ -170,9 +172,9 @@ def test_a_crash_before_the_last_step_leaves_the_old_file(
     assert sorted(os.listdir(archive.path)) == [".lock", DAY_1]  # noqa: PTH208  names are what is asked for
 
 
-def test_files_of_days_before_a_period_are_not_opened(archive: Directory) -> None:
+def test_files_of_days_before_a_period_are_not_opened(archive: ArchiveDirectory) -> None:
     archive.add([lease(1), lease(2, "2026-01-06T01:00:00Z")])
     opened: list[str] = []
-    read(archive, since=1767657600000, step=opened.append)  # 2026-01-06T00:00:00Z
+    read_archive(archive, since=1767657600000, step=opened.append)  # 2026-01-06T00:00:00Z
     assert opened == [DAY_2]
     assert file_name(1767657600000) == DAY_2

@@ -15,16 +15,16 @@ from jobtree.api.documents.document_stream import Document
 from jobtree.api.documents.yaml_writer import dump_yaml
 from jobtree.api.kinds.policy import clock_document
 from jobtree.api.schema.quantities import DAY, HOUR, parse_time
-from jobtree.archive.archive_directory import Directory
-from jobtree.archive.archive_reader import read
-from jobtree.cli.source.lease_entries import Entry, entries
+from jobtree.archive.archive_directory import ArchiveDirectory
+from jobtree.archive.archive_reader import read_archive
+from jobtree.cli.source.lease_entries import LeaseEntry, entries
 from jobtree.cli.source.ledger_period import Period
-from jobtree.core.accounts.envelope_accounts import reported_amount, use_class
+from jobtree.core.accounts.envelope_accounts import reported_amount, usage_class
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.simulation.inputs.job_trace import Cut
 from jobtree.simulation.inputs.lease_trace import read_ledger
 from jobtree.snapshot.cluster import Cluster
-from jobtree.snapshot.state_file import StateFile, read_cluster
+from jobtree.snapshot.state_file import StateFile, parse_cluster
 from tests.unit.cli.desk import FLAVOR, T0, Body, budget, envelope, lasting, nodes, run
 
 YEARS = 5
@@ -129,8 +129,8 @@ class Lived:
 
     def __init__(self, path: Path) -> None:
         text = dump_yaml([clock_document(parse_time(T0)), *fleet_and_budgets(), service()])
-        self.whole = read_cluster(text, "whole")  # keeps every lease, in one go
-        self.archive = Directory(str(path / "archive"))
+        self.whole = parse_cluster(text, "whole")  # keeps every lease, in one go
+        self.archive = ArchiveDirectory(str(path / "archive"))
         self.file = StateFile(str(path / "cluster.yaml"))
         self.file.create(text)
         self.sizes: list[int] = []
@@ -144,7 +144,7 @@ class Lived:
         self.kept = self.file.read()
 
 
-def totals(cluster: Cluster, found: list[Entry]) -> Totals:
+def totals(cluster: Cluster, found: list[LeaseEntry]) -> Totals:
     """By owner, envelope, class and month: thousandths of a GPU times milliseconds."""
     bounds = [parse_time(T0[:8] + "01T00:00:00Z"), *map(parse_time, MONTHS)]
     sums: Totals = {}
@@ -155,12 +155,12 @@ def totals(cluster: Cluster, found: list[Entry]) -> Totals:
         for lease, end, _, _ in found:
             if period.overlaps(lease.start, end):
                 start, until = period.clip(lease.start, cluster.now if end is None else end)
-                key = (lease.owner, lease.payer, use_class(lease), month)
+                key = (lease.owner, lease.payer, usage_class(lease), month)
                 sums[key] = sums.get(key, 0) + reported_amount(lease) * (until - start)
     return {key: used for key, used in sums.items() if used}
 
 
-def everything(cluster: Cluster, archived: list[Body]) -> list[Entry]:
+def everything(cluster: Cluster, archived: list[Body]) -> list[LeaseEntry]:
     return entries(cluster, lambda _: True, archived=archived)
 
 
@@ -172,7 +172,7 @@ def test_the_file_does_not_grow(lived: Lived) -> None:
 
 
 def test_totals_by_owner_envelope_and_month_are_exact_across_the_cut(lived: Lived) -> None:
-    archived = read(lived.archive)
+    archived = read_archive(lived.archive)
     assert archived.problems == []
     with_archive = totals(lived.kept, everything(lived.kept, archived.bodies))
     assert with_archive == totals(lived.whole, everything(lived.whole, []))
@@ -181,7 +181,7 @@ def test_totals_by_owner_envelope_and_month_are_exact_across_the_cut(lived: Live
 
 
 def test_every_lease_is_there_once_as_it_was(lived: Lived) -> None:
-    kept = everything(lived.kept, read(lived.archive).bodies)
+    kept = everything(lived.kept, read_archive(lived.archive).bodies)
     assert [entry.body for entry in kept] == [entry.body for entry in everything(lived.whole, [])]
 
 
@@ -201,17 +201,19 @@ def test_what_budgets_and_runs_say_of_themselves_is_what_they_would_say_without(
 
 
 def test_the_file_alone_knows_every_limit_without_the_archive(lived: Lived) -> None:
-    for key, envelope_ in lived.whole.world.ledger.envelopes.items():
-        kept = lived.kept.world.ledger.envelopes[key]
-        assert kept.account.settled == envelope_.account.settled
-        assert kept.lent.settled == envelope_.lent.settled
-        assert [cap.account.settled for cap in kept.caps] == [cap.account.settled for cap in envelope_.caps]
-    assert lived.kept.world.ledger.envelopes["lab", "own"].lent.settled > 0
+    for key, envelope_ in lived.whole.world.budgets.envelopes.items():
+        kept = lived.kept.world.budgets.envelopes[key]
+        assert kept.account.closed_usage == envelope_.account.closed_usage
+        assert kept.lending_account.closed_usage == envelope_.lending_account.closed_usage
+        assert [cap.account.closed_usage for cap in kept.caps] == [
+            cap.account.closed_usage for cap in envelope_.caps
+        ]
+    assert lived.kept.world.budgets.envelopes["lab", "own"].lending_account.closed_usage > 0
     for key, state in lived.whole.world.runs.items():
-        assert lived.kept.world.runs[key].spent == state.spent
-    quotas = [(one.label, one.settled) for one in lived.whole.world.kin.quotas()]
+        assert lived.kept.world.runs[key].closed_charge == state.closed_charge
+    quotas = [(one.label, one.closed_usage) for one in lived.whole.world.run_graph.quotas()]
     assert lived.kept.world.runs["lab", "long-one"].carried_charge > 0
-    assert [(one.label, one.settled) for one in lived.kept.world.kin.quotas()] == quotas
+    assert [(one.label, one.closed_usage) for one in lived.kept.world.run_graph.quotas()] == quotas
 
 
 def test_the_ledger_is_the_same_trace_of_jobs(lived: Lived, tmp_path: Path) -> None:

@@ -28,20 +28,20 @@ from benchmarks.scale import Scale
 from benchmarks.trees import measure_trees
 from benchmarks.workload import arrival
 from jobtree.api.schema.quantities import SECOND
-from jobtree.core.lottery.draw import hold
-from jobtree.core.lottery.kill_probability import exact, simulated
+from jobtree.core.lottery.draw import run_lottery
+from jobtree.core.lottery.kill_probability import exact_probabilities, simulated_probabilities
 from jobtree.core.model.actions import Plan
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.planning.planning_pass import plan
-from jobtree.core.reporting.reservation_codec import to_wire
-from jobtree.core.reporting.reservation_forecast import remembered_odds
+from jobtree.core.reporting.reservation_codec import reservation_object
+from jobtree.core.reporting.reservation_forecast import cached_kill_probabilities
 from jobtree.core.world.world import World
-from jobtree.manager.planner.world_gauges import Gauges
+from jobtree.manager.planner.world_gauges import WorldGauges
 from jobtree.simulation.inputs.replay_cluster import made_up, made_up_budgets
-from jobtree.simulation.inputs.replay_setup import Scene
-from jobtree.simulation.inputs.user_behavior import Habits
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
+from jobtree.simulation.inputs.user_behavior import UserBehavior
 from jobtree.simulation.replay.saved_replay import run
-from jobtree.simulation.schedulers.jobtree_scheduler import Jobtree
+from jobtree.simulation.schedulers.jobtree_scheduler import JobtreeScheduler
 
 Event = Callable[[], object]
 SAME = 1.3  # the size does not matter
@@ -133,14 +133,14 @@ def all_reservations(size: int) -> Event:
     world = full_world(made)
     for number in range(3 * size):
         world.put_run(arrival(made, number, 8, world.now, grouped=False))
-    world.commit(plan(world))
+    world.apply_plan(plan(world))
     promised = [(state, state.promise) for state in world.runs.values() if state.promise]
     assert len(promised) == 3 * size
-    remembered_odds.cache_clear()
+    cached_kill_probabilities.cache_clear()
 
     def write() -> None:
         for state, promise in promised:
-            to_wire(world, state, promise)
+            reservation_object(world, state, promise)
 
     write()
     return write
@@ -148,18 +148,18 @@ def all_reservations(size: int) -> Event:
 
 def a_resolution(size: int) -> Event:
     case = lottery_case(6 * size)
-    return partial(hold, case, NONCE)
+    return partial(run_lottery, case, NONCE)
 
 
 def exact_odds(size: int) -> Event:
     """One ticket more: at most as many times as many orders as there are tickets."""
     case = lottery_case(5 if size == FEW else 6)
-    return partial(exact, case)
+    return partial(exact_probabilities, case)
 
 
 def simulated_odds(size: int) -> Event:
     case = lottery_case(2 * size)
-    return partial(simulated, case)
+    return partial(simulated_probabilities, case)
 
 
 def a_day(size: int) -> Event:
@@ -171,13 +171,13 @@ def an_end_while_many_want_to_grow(size: int) -> Event:
     made = scale(2 * size)
     world = eager_world(made, 3 * size)
     key = min(key for key, state in world.runs.items() if state.width == 16)
-    world.tick(world.now + SECOND)
+    world.advance_clock(world.now + SECOND)
     world.finish(key, succeeded=True, at=world.now)
     return partial(plan, world)
 
 
 def failing(world: World, names: list[str]) -> Event:
-    world.tick(world.now + SECOND)
+    world.advance_clock(world.now + SECOND)
     for name in names:
         world.put_node(msgspec.structs.replace(world.fleet.nodes[name].node, failed=True))
     return partial(plan, world)
@@ -195,7 +195,7 @@ def an_outage(size: int) -> Event:
 
 def a_scrape(size: int) -> Event:
     world = in_use(size).world
-    gauges = Gauges(lambda: world, lambda: world.now)
+    gauges = WorldGauges(lambda: world, lambda: world.now)
     gauges.page()
     return gauges.page
 
@@ -214,14 +214,14 @@ def an_end_while_many_wait(size: int) -> Event:
     first, second = sorted(world.runs)[:2]
     for number in range(6 * size):
         world.put_run(arrival(made, number, 8, world.now, grouped=False))
-    world.commit(plan(world))
+    world.apply_plan(plan(world))
 
     def end(key: RunKey) -> Plan:
-        world.tick(world.now + SECOND)
+        world.advance_clock(world.now + SECOND)
         world.finish(key, succeeded=True, at=world.now)
         return plan(world)
 
-    world.commit(end(first))
+    world.apply_plan(end(first))
     return partial(end, second)
 
 
@@ -230,7 +230,7 @@ def a_replay(size: int) -> Event:
     trace = made_up_trace(20 * size, 1_024, 70)
     ground = made_up(128, 8, 8)
     budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    return partial(run, Jobtree(Scene(trace, ground.nodes, budgets, owners, ground.epoch)))
+    return partial(run, JobtreeScheduler(ReplaySetup(trace, ground.nodes, budgets, owners, ground.epoch)))
 
 
 def a_replay_on(size: int) -> Event:
@@ -238,12 +238,12 @@ def a_replay_on(size: int) -> Event:
     trace = made_up_trace(40, 64, 70)
     ground = made_up(16 * size, 8, size)
     budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    return partial(run, Jobtree(Scene(trace, ground.nodes, budgets, owners, ground.epoch)))
+    return partial(run, JobtreeScheduler(ReplaySetup(trace, ground.nodes, budgets, owners, ground.epoch)))
 
 
 def some_crowded_instants(size: int) -> Event:
     """Of a replay on a fleet that is too small: so many more wait, for one another's money and places."""
-    replay = Jobtree(crowded(1_000, 128, 300, Habits(notice=True)))
+    replay = JobtreeScheduler(crowded(1_000, 128, 300, UserBehavior(notice=True)))
     while len(replay.world.queue) < 3 * size:
         assert replay.step()
 

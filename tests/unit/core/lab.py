@@ -15,12 +15,12 @@ from jobtree.api.schema.quantities import format_time
 from jobtree.core.accounts.envelope_accounts import EnvelopeState
 from jobtree.core.lottery.resolution_record import Record as Lottery
 from jobtree.core.model.actions import Action, Plan
-from jobtree.core.model.gpu_lease import Lease, RunKey
+from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.model.promise import Promise
-from jobtree.core.model.reasons import Why
+from jobtree.core.model.reasons import Cause
 from jobtree.core.planning.planning_pass import plan
-from jobtree.core.reporting.invariants import Replay, check
-from jobtree.core.reporting.reservation_forecast import Outcome, forecast
+from jobtree.core.reporting.invariants import LedgerReplay, check_invariants
+from jobtree.core.reporting.reservation_forecast import ReservationForecast, forecast
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 from tests.unit.core.build import NAMESPACE, T0
@@ -34,7 +34,7 @@ LOTTERY_KEY = b"the lottery key of all labs"
 class Record:
     """One lease with its one and only ending."""
 
-    lease: Lease
+    lease: GpuLease
     end: int | None = None
     reason: ClosureReason | None = None
 
@@ -44,7 +44,7 @@ class Lab:
         self.world = World(policy, T0)
         self.world.lottery_key = LOTTERY_KEY
         self.records: dict[str, Record] = {}
-        self.replay = Replay()
+        self.replay = LedgerReplay()
         self.admissions: dict[RunKey, list[int]] = {}  # instants of every Start
         self.lotteries: list[Lottery] = []  # every resolution, in order
         self.births = 0  # of stages' Runs
@@ -69,14 +69,14 @@ class Lab:
         first = made = self._carry_out(plan(self.world))
         while made.actions or made.children:
             made = self._carry_out(plan(self.world))
-        broken = check(self.world, self.replay)
+        broken = check_invariants(self.world, self.replay)
         assert broken == [], "\n".join([*map(str, broken), *self.story])
         return first
 
     def _carry_out(self, made: Plan) -> Plan:
         for action in made.actions:
             self._record(action)
-        self.world.commit(made)
+        self.world.apply_plan(made)
         created = format_time(self.world.now)
         for child in made.children:
             meta = self._child_meta(child, created)
@@ -98,12 +98,12 @@ class Lab:
 
     def advance(self, offset: int) -> Plan:
         """Let it be so many milliseconds after T0."""
-        self.world.tick(T0 + offset)
+        self.world.advance_clock(T0 + offset)
         return self.settle()
 
     def live(self, offset: int) -> None:
         """Let time pass until then, and whatever is due on the way happen when it is due."""
-        while (due := self.world.alarms.first()) is not None and due <= T0 + offset:
+        while (due := self.world.timers.next_instant()) is not None and due <= T0 + offset:
             self.advance(due - T0)
         self.advance(offset)
 
@@ -143,7 +143,7 @@ class Lab:
         at = self.promise(name).at
         return None if at is None else at - T0
 
-    def forecast(self, name: str) -> Outcome:
+    def forecast(self, name: str) -> ReservationForecast:
         return forecast(self.world, self[name])
 
     def remedies(self, name: str) -> list[tuple[str, int, list[str]]]:
@@ -155,7 +155,7 @@ class Lab:
         """Its phase; "Pending" stands for all that wait, with or without a Reservation."""
         return "Pending" if self[name].waiting else self[name].phase
 
-    def leases(self, name: str) -> list[Lease]:
+    def leases(self, name: str) -> list[GpuLease]:
         """The Run's open leases, in the order in which they opened."""
         return [record.lease for record in self.history(name) if record.end is None]
 
@@ -195,15 +195,15 @@ class Lab:
                 found[on] = found.get(on, 0) + mask.bit_count()
         return found
 
-    def whys(self, name: str) -> tuple[Why, ...]:
+    def whys(self, name: str) -> tuple[Cause, ...]:
         verdict = self[name].verdict
-        return verdict.whys if verdict else ()
+        return verdict.causes if verdict else ()
 
     def reasons(self, name: str) -> list[str]:
         return [str(why.reason) for why in self.whys(name)]
 
     def envelope(self, budget: str, name: str = "main") -> EnvelopeState:
-        return self.world.ledger.envelopes[budget, name]
+        return self.world.budgets.envelopes[budget, name]
 
 
 def tell(action: Action) -> str:

@@ -106,7 +106,7 @@ def family() -> Lab:
 def test_8_a_parents_start_recalls_its_money_and_the_child_keeps_its_gpus_unpaid() -> None:
     lab = family()
     held = lab.on("c")
-    lab.world.tick(T0 + SECOND)
+    lab.world.advance_clock(T0 + SECOND)
     lab.submit(run("p", "org:p", 8, at=SECOND))
     assert lab.paid("p") == {"Owned org-p/main": 8}
     assert lab.endings("c") == [("Recalled", SECOND)]
@@ -118,11 +118,11 @@ def test_8_a_parents_start_recalls_its_money_and_the_child_keeps_its_gpus_unpaid
 def test_8_funded_work_reclaims_the_demoted_run_and_freed_money_brings_it_back() -> None:
     lab = family()
     lab.submit(run("p", "org:p", 8, at=SECOND))
-    lab.world.tick(T0 + 2 * SECOND)
+    lab.world.advance_clock(T0 + 2 * SECOND)
     lab.submit(run("x", "org:x", 8, at=2 * SECOND))
     assert lab.endings("c")[-1] == ("Reclaimed", 2 * SECOND)
     assert (lab.phase("c"), lab.phase("x")) == ("Pending", "Running")
-    lab.world.tick(T0 + 3 * SECOND)
+    lab.world.advance_clock(T0 + 3 * SECOND)
     lab.finish("p")
     assert lab.paid("c") == {"Shared org-p/main": 8}
     assert (lab.phase("p"), lab.phase("c"), lab.phase("x")) == ("Completed", "Running", "Running")
@@ -137,7 +137,7 @@ def hours(max_duration: str | None = None) -> Lab:
 @pytest.mark.parametrize("noticed", [2 * HOUR, 2 * HOUR + 1, 5 * HOUR, 200 * HOUR])
 def test_9_hours_end_at_their_exact_instant_however_late_it_is_noticed(noticed: int) -> None:
     lab = hours()
-    assert lab.world.alarms.first() == T0 + 2 * HOUR
+    assert lab.world.timers.next_instant() == T0 + 2 * HOUR
     lab.advance(noticed)
     assert lab.endings("h") == [("BudgetExhausted", 2 * HOUR)]
     (lease,) = lab.leases("h")

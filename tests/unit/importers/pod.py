@@ -6,7 +6,7 @@ import subprocess
 from typing import Any
 
 from jobtree.importers.slurm.script_importer import convert_slurm
-from jobtree.importers.slurm.script_request import Wishes
+from jobtree.importers.slurm.script_request import CallerOptions
 
 LIMIT_SECONDS = 60
 _BITE = re.compile(r"\$(\$|\(([^)]*)\))")
@@ -35,9 +35,9 @@ def rank_variables(rank: int, nodes: int, gpus: int) -> dict[str, str]:
     }
 
 
-def container(script: str, wishes: Wishes | None = None) -> dict[str, Any]:
+def container(script: str, wishes: CallerOptions | None = None) -> dict[str, Any]:
     """The container that a batch script becomes."""
-    wishes = wishes or Wishes(image="image", owner="org:lab", gpu_type="H100")
+    wishes = wishes or CallerOptions(image="image", owner="org:lab", gpu_type="H100")
     (run,) = convert_slurm([("train.sh", script.encode())], wishes).documents
     (found,) = run["spec"]["template"]["spec"]["containers"]
     assert isinstance(found, dict)

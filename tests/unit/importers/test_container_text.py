@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobtree.importers.container_text import escaped
+from jobtree.importers.container_text import escape_for_kubelet
 from tests.unit.importers.pod import kubelet
 
 SHELL = st.text(alphabet=st.sampled_from("$()AB a_-.\n'\"{}"), max_size=30)
@@ -10,7 +10,10 @@ SHELL = st.text(alphabet=st.sampled_from("$()AB a_-.\n'\"{}"), max_size=30)
 
 @given(SHELL)
 def test_the_kubelet_gives_back_what_was_escaped(text: str) -> None:
-    assert kubelet(escaped(text), {"A": "changed", "B": "changed", "AB": "changed", "": "changed"}) == text
+    assert (
+        kubelet(escape_for_kubelet(text), {"A": "changed", "B": "changed", "AB": "changed", "": "changed"})
+        == text
+    )
 
 
 @pytest.mark.parametrize(
@@ -24,4 +27,4 @@ def test_the_kubelet_gives_back_what_was_escaped(text: str) -> None:
     ],
 )
 def test_only_what_the_kubelet_would_change_is_escaped(text: str, written: str) -> None:
-    assert escaped(text) == written
+    assert escape_for_kubelet(text) == written

@@ -11,12 +11,12 @@ import pytest
 from jobtree.api.documents.document_stream import dump_yaml, read_documents
 from jobtree.api.schema.problems import InputError
 from jobtree.api.validation.object_parser import parse_object
-from jobtree.importers.container_text import escaped
+from jobtree.importers.container_text import escape_for_kubelet
 from jobtree.importers.conversion import Converted
 from jobtree.importers.kueue.kueue_importer import convert_kueue
 from jobtree.importers.slurm.prologue import PROLOGUE
 from jobtree.importers.slurm.script_importer import convert_slurm
-from jobtree.importers.slurm.script_request import Wishes
+from jobtree.importers.slurm.script_request import CallerOptions
 from jobtree.importers.slurm.site_mapping import SlurmMap, read_map
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -30,7 +30,7 @@ def site() -> SlurmMap:
 
 
 def slurm(path: Path) -> Converted:
-    return convert_slurm([(path.name, path.read_bytes())], Wishes(site(), namespace="lab"))
+    return convert_slurm([(path.name, path.read_bytes())], CallerOptions(site(), namespace="lab"))
 
 
 def kueue(path: Path) -> Converted:
@@ -56,7 +56,7 @@ def _without_prologue(value: Any) -> Any:  # noqa: ANN401  any part of a documen
         return {key: _without_prologue(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_without_prologue(item) for item in value]
-    return "(the prologue)" if value == escaped(PROLOGUE) else value
+    return "(the prologue)" if value == escape_for_kubelet(PROLOGUE) else value
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in [*SCRIPTS, *MANIFESTS]])

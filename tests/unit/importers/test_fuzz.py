@@ -20,11 +20,11 @@ from jobtree.importers.slurm.account_importer import convert_accounts
 from jobtree.importers.slurm.sacct_importer import convert_sacct
 from jobtree.importers.slurm.script.sbatch_options import OPTIONS, SHORT
 from jobtree.importers.slurm.script_importer import convert_slurm
-from jobtree.importers.slurm.script_request import Wishes, read_environment
+from jobtree.importers.slurm.script_request import CallerOptions, read_environment
 from jobtree.importers.slurm.site_mapping import SlurmMap, read_map
 from tests.unit.importers.test_corpus import MANIFESTS, SCRIPTS, SITE, site
 
-WISHES = Wishes(site(), image="i", owner="org:lab", gpu_type="H100")
+WISHES = CallerOptions(site(), image="i", owner="org:lab", gpu_type="H100")
 TEXTS = [path.read_bytes() for path in SCRIPTS]
 YAMLS = [path.read_bytes() for path in (*MANIFESTS, SITE)]
 BODIES = [[document.body for document in read_documents(path.read_bytes(), path.name)] for path in MANIFESTS]
@@ -139,7 +139,7 @@ def test_directives(directives: list[tuple[str, str]], equals: bool) -> None:
     )
 )
 def test_environments(environment: dict[str, str]) -> None:
-    wishes = Wishes(site(), image="i", owner="org:lab", gpu_type="H100", environment=environment)
+    wishes = CallerOptions(site(), image="i", owner="org:lab", gpu_type="H100", environment=environment)
     refused_or(lambda: convert_slurm([("job.sh", TEXTS[0])], wishes))
 
 

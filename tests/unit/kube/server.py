@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 from jobtree.kube.auth.cluster_access import Access
-from jobtree.kube.auth.kubeconfig import ClusterEntry, Found, Target, UserEntry
+from jobtree.kube.auth.kubeconfig import ClusterEntry, LocatedEntry, Target, UserEntry
 
 HANG_LIMIT_SECONDS = 30
 
@@ -90,8 +90,8 @@ class FakeServer:
 
     def access(self, directory: Path = Path(), *, token: str = "", token_file: str = "") -> Access:
         """A way to this server, as a user whose kubeconfig says this."""
-        cluster = Found(ClusterEntry(server=self.url), "test", directory)
-        user = Found(UserEntry(token=token, token_file=token_file), "test", directory)
+        cluster = LocatedEntry(ClusterEntry(server=self.url), "test", directory)
+        user = LocatedEntry(UserEntry(token=token, token_file=token_file), "test", directory)
         return Access(Target("test", "default", cluster, user))
 
     def cut(self) -> None:

@@ -13,8 +13,8 @@ from uuid import UUID
 
 from jobtree.api.kinds.lease import Lease
 from jobtree.api.schema.quantities import format_time
-from jobtree.archive.archive_directory import Directory
-from jobtree.core.reporting.invariants import check
+from jobtree.archive.archive_directory import ArchiveDirectory
+from jobtree.core.reporting.invariants import check_invariants
 from jobtree.kube.http.api_errors import FencedError, KubeError, StatusError
 from jobtree.kube.http.api_requests import MERGE_PATCH, Request
 from jobtree.kube.http.api_resources import (
@@ -29,18 +29,18 @@ from jobtree.kube.http.api_resources import (
 )
 from jobtree.kube.write.object_writer import Writer
 from jobtree.kube.write.write_gate import Gate
-from jobtree.manager.cluster_view import View
-from jobtree.manager.controllers.decision_writer import Carrier, RefusedError
-from jobtree.manager.controllers.event_writer import Herald
-from jobtree.manager.controllers.lease_archiver import Archivist, Filing
-from jobtree.manager.controllers.pod_reconciler import Keeper
-from jobtree.manager.controllers.unreadable_runs import Misfits
-from jobtree.manager.decisions.write_set import Deed
+from jobtree.manager.cluster_view import ClusterView
+from jobtree.manager.controllers.decision_writer import DecisionWriter, WriteRefusedError
+from jobtree.manager.controllers.event_writer import EventWriter
+from jobtree.manager.controllers.lease_archiver import ArchiveSettings, LeaseArchiver
+from jobtree.manager.controllers.pod_reconciler import PodReconciler
+from jobtree.manager.controllers.unreadable_runs import UnreadableRuns
+from jobtree.manager.decisions.write_set import DecisionLog
 from jobtree.manager.log import Log
 from jobtree.manager.metrics import Metrics
-from jobtree.manager.planner.planning_model import Model
-from jobtree.manager.planner.world_gauges import Gauges
-from jobtree.manager.process.beacon_listener import Heard
+from jobtree.manager.planner.planning_model import PlanningModel
+from jobtree.manager.planner.world_gauges import WorldGauges
+from jobtree.manager.process.beacon_listener import BeaconValue
 from tests.unit.core.build import T0
 
 Body = dict[str, Any]
@@ -225,28 +225,30 @@ def merged(old: Any, patch: Any) -> Any:  # noqa: ANN401
 class Manager:
     """One life of the manager."""
 
-    def __init__(self, server: Server, stop_after: int = 0, archive: Directory | None = None) -> None:
+    def __init__(self, server: Server, stop_after: int = 0, archive: ArchiveDirectory | None = None) -> None:
         self.server = server
         self.gate = Gate(lambda: not self.dead, self._after_write)
         self._stop_after = stop_after
         self.dead = False
-        self.view = View("jobtree-system", lambda *_: None, lambda: None)
+        self.view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
         self.writer = Writer(server, self.gate, sleep=self._no_sleep)  # type: ignore[arg-type]
         log = Log(Silent())  # type: ignore[arg-type]
-        self.model = Model(KEY, check_every_ms=0)
-        self.carrier = Carrier(self.writer, self.view, log)
-        self.keeper = Keeper(self.writer, self.view, log, lambda: server.now, lambda: None)
-        self.herald = Herald(self.writer, self.view, log)
-        self.heard: list[Heard] = []  # of the beacon
+        self.model = PlanningModel(KEY, check_every_ms=0)
+        self.carrier = DecisionWriter(self.writer, self.view, log)
+        self.keeper = PodReconciler(self.writer, self.view, log, lambda: server.now, lambda: None)
+        self.herald = EventWriter(self.writer, self.view, log)
+        self.heard: list[BeaconValue] = []  # of the beacon
         self.rounds: tuple[tuple[str, int], ...] = ()  # that draws wait for
-        self.misfits = Misfits(self.writer, self.view, log)
+        self.misfits = UnreadableRuns(self.writer, self.view, log)
         self.violations: list[str] = []
         self.metrics = Metrics()
-        self.metrics.of_world = Gauges(
+        self.metrics.of_world = WorldGauges(
             lambda: self.model.world, lambda: server.now, self.metrics.forget_domains
         ).page
         self.archivist = (
-            Archivist(Filing(archive, 0), self.writer, self.view, log, self.metrics) if archive else None
+            LeaseArchiver(ArchiveSettings(archive, 0), self.writer, self.view, log, self.metrics)
+            if archive
+            else None
         )
         self.lines: list[
             tuple[str, dict[str, Any]]
@@ -277,8 +279,8 @@ class Manager:
 
     def load(self) -> None:
         changes = self.view.drain()
-        self.keeper.see(changes.pods)
-        self.herald.see(changes.nodes)
+        self.keeper.handle_changes(changes.pods)
+        self.herald.handle_node_changes(changes.nodes)
         self.keeper.restart()
         if self.archivist:
             self.archivist.restart()
@@ -287,54 +289,58 @@ class Manager:
     async def _turn(self) -> bool:
         """One turn of the loop; whether its decisions could be written."""
         changes = self.view.drain()
-        self.keeper.see(changes.pods)
-        self.herald.see(changes.nodes)
+        self.keeper.handle_changes(changes.pods)
+        self.herald.handle_node_changes(changes.nodes)
         if self.archivist:
-            self.archivist.see(changes.leases)
-        if self.model.is_behind(changes):
+            self.archivist.handle_changes(changes.leases)
+        if self.model.status_is_ahead(changes):
             self.load()
             return False
-        news = [*self.keeper.news(), *self.heard]
-        step = self.model.advance(changes, news, self.server.now)
-        self.rounds = step.rounds
+        news = [*self.keeper.outcomes(), *self.heard]
+        step = self.model.take_turn(changes, news, self.server.now)
+        self.rounds = step.beacon_rounds
         self.violations += map(str, step.violations)
         for measure in step.measures:
-            self.metrics.take(measure)
+            self.metrics.record(measure)
         try:
-            await self.carrier.carry_out(step)
-            self._record((*self.carrier.done(), *step.deeds))
-            self.keeper.take(step.companies)
-            self.keeper.work()
-            await self.carrier.tell(step)
+            await self.carrier.write_decisions(step)
+            self._record((*self.carrier.done(), *step.logs))
+            self.keeper.set_desired(step.desired_pods)
+            self.keeper.start_reconciling()
+            await self.carrier.write_statuses(step)
         except FencedError:
             raise
-        except (RefusedError, KubeError):
-            await self.keeper.settle()
+        except (WriteRefusedError, KubeError):
+            await self.keeper.drain()
             self.load()
             return False
         finally:
             self._record(self.carrier.done())
-        for run in self.carrier.untold:
-            self.model.telling.untell(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
-        self.model.telling.unsay(self.carrier.unsaid)
-        await self.keeper.settle()
-        self.herald.tell((*step.notes, *self.keeper.notes()))
+        for run in self.carrier.unwritten_runs:
+            self.model.telling.mark_unwritten(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
+        self.model.telling.mark_names_unwritten(self.carrier.unwritten_names)
+        await self.keeper.drain()
+        self.herald.write_events((*step.notes, *self.keeper.event_notes()))
         self.herald.cordon(step.cordons, self.server.now)
-        await self.misfits.tell(self.server.now)
-        await self.herald.settle()
-        filed = self.archivist and await self.archivist.work(self.model, self._set_aside, self.server.now)
+        await self.misfits.report(self.server.now)
+        await self.herald.drain()
+        filed = self.archivist and await self.archivist.archive_batch(
+            self.model, self._set_aside, self.server.now
+        )
         if self.dead:
             raise StoppedError
-        return not filed and not (self.carrier.untold or self.carrier.unsaid or self.keeper.has_news)
+        return not filed and not (
+            self.carrier.unwritten_runs or self.carrier.unwritten_names or self.keeper.has_outcomes
+        )
 
     async def _set_aside(self, leases: list[Lease]) -> list[str]:
-        return self.model.set_aside(leases)
+        return self.model.carry_leases(leases)
 
-    def _record(self, deeds: Iterable[Deed]) -> None:
+    def _record(self, deeds: Iterable[DecisionLog]) -> None:
         for deed in deeds:
             self.lines += deed.lines
             for measure in deed.measures:
-                self.metrics.take(measure)
+                self.metrics.record(measure)
 
     def logged(self, message: str) -> list[object]:
         """The leases that lines with this message are about."""
@@ -353,13 +359,13 @@ class Manager:
             except FencedError:
                 raise StoppedError from None
             kubelets(self.server)
-            again = self.keeper.alarm()
+            again = self.keeper.next_retry_at()
             if written and self.server.version == before and (again is None or again > self.server.now):
                 return
         raise AssertionError("it never comes to rest")
 
     def broken(self) -> list[str]:
-        return [str(one) for one in check(self.model.world, self.model.book.replay)]
+        return [str(one) for one in check_invariants(self.model.world, self.model.book.replay)]
 
 
 def kubelets(server: Server) -> None:

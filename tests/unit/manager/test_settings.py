@@ -3,14 +3,14 @@
 import click
 import pytest
 
-from jobtree.manager.settings import Settings, read_settings
+from jobtree.manager.settings import ManagerSettings, read_settings
 
 
 def test_what_is_given_is_read() -> None:
     settings = read_settings(["--webhook-address=0.0.0.0:9443", "--webhook-names=10.0.0.1, hook.example.com"])
     assert settings.webhook_address == "0.0.0.0:9443"
     assert settings.webhook_names == "10.0.0.1, hook.example.com"
-    assert settings.webhook_validity_seconds == Settings().webhook_validity_seconds == 90 * 24 * 3600
+    assert settings.webhook_validity_seconds == ManagerSettings().webhook_validity_seconds == 90 * 24 * 3600
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 import pytest
 
 from jobtree.core.model.actions import Action, ActionKind
-from jobtree.core.model.reasons import Reason, Why
+from jobtree.core.model.reasons import Cause, Reason
 from jobtree.messages.run_events import events_of
 from tests.unit.core.build import T0
 
-LOST = Why(Reason.RANDOM_PREEMPT, "big-1, seed 07")
+LOST = Cause(Reason.RANDOM_PREEMPT, "big-1, seed 07")
 
 
 @pytest.mark.parametrize(
@@ -24,5 +24,5 @@ def test_who_lost_a_lottery_is_told_so_whether_it_queues_again_or_not(
 
 
 def test_who_failed_for_another_reason_lost_no_lottery() -> None:
-    (event,) = events_of(Action("Fail", ("ns", "late"), T0, Why(Reason.DURATION_EXCEEDED, "1h")))
+    (event,) = events_of(Action("Fail", ("ns", "late"), T0, Cause(Reason.DURATION_EXCEEDED, "1h")))
     assert event.name == "Failed"

@@ -8,13 +8,13 @@ from jobtree.api.schema.quantities import SECOND
 from jobtree.simulation.inputs.job_trace import Trace
 from jobtree.simulation.inputs.outages import Outage
 from jobtree.simulation.inputs.replay_cluster import made_up, made_up_budgets
-from jobtree.simulation.inputs.replay_setup import Scene
-from jobtree.simulation.inputs.user_behavior import Habits
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
+from jobtree.simulation.inputs.user_behavior import UserBehavior
 from jobtree.simulation.replay.engine import Simulation
 from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.schedulers.scheduler_names import POLICIES
 
-EXACT = Habits(declares="exact", checkpoint=None)
+EXACT = UserBehavior(declares="exact", checkpoint=None)
 
 
 class Job(NamedTuple):
@@ -54,14 +54,14 @@ def scene(
     *jobs: Job,
     nodes: int = 1,
     gpus_per_node: int = 8,
-    habits: Habits = EXACT,
+    habits: UserBehavior = EXACT,
     budgets: dict[str, str] | None = None,
     outages: Sequence[tuple[int, int, int]] = (),
-) -> Scene:
+) -> ReplaySetup:
     """Jobs in the order of their submission; outages as node, start, end."""
     ground, known = made_up(nodes, gpus_per_node, 1), trace(jobs)
     granted, owners = made_up_budgets(known, ground.gpus, budgets or {})
-    return Scene(
+    return ReplaySetup(
         trace=known,
         nodes=ground.nodes,
         budgets=granted,
@@ -72,16 +72,16 @@ def scene(
     )
 
 
-def replay(policy: str, given: Scene) -> Simulation:
+def replay(policy: str, given: ReplaySetup) -> Simulation:
     simulation = POLICIES[policy](given)
     assert run(simulation)
     return simulation
 
 
-def starts(policy: str, given: Scene) -> list[int]:
+def starts(policy: str, given: ReplaySetup) -> list[int]:
     """When each job first started."""
     return [at // SECOND for at in replay(policy, given).meter.first_start]
 
 
-def ends(policy: str, given: Scene) -> list[int]:
+def ends(policy: str, given: ReplaySetup) -> list[int]:
     return [at // SECOND for at in replay(policy, given).meter.finish]

@@ -5,7 +5,7 @@ import pytest
 from jobtree.api.documents.document_stream import Document
 from jobtree.api.schema.quantities import HOUR, MINUTE, parse_time
 from jobtree.snapshot.cluster import Cluster
-from jobtree.snapshot.simulated_work import LOST, Work
+from jobtree.snapshot.simulated_work import LOST, SimulatedWork
 from tests.unit.cli.desk import T0, Body, budget, envelope, nodes, run
 
 START = parse_time(T0)
@@ -17,7 +17,7 @@ ELASTIC = {"minTotalGPUs": 8, "maxTotalGPUs": 24, "stepGPUs": 8}
     [(None, False, 0, 800), (30, False, 720, 80), (None, True, 800, 0), (30, True, 800, 0)],
 )
 def test_a_stop_costs_what_was_not_saved(checkpoint: int | None, saved: bool, done: int, lost: int) -> None:
-    work = Work(None)
+    work = SimulatedWork(None)
     work.resize(8, 0)
     work.stop(100, checkpoint, saved=saved)
     assert (work.done, work.lost) == (done, lost)

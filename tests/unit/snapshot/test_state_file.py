@@ -64,7 +64,15 @@ def progress(cluster: Cluster) -> dict[str, tuple[object, ...]]:
         runs = one.phase == "Running"
         pause = max(0, one.resume_at - cluster.now) if runs else 0
         changed = one.changed_at if runs else 0
-        found[name] = (one.phase, one.attempt, one.restarts, changed, pause, dict(one.seats), one.lost)
+        found[name] = (
+            one.phase,
+            one.attempt,
+            one.restarts,
+            changed,
+            pause,
+            dict(one.rank_slots),
+            one.lotteries_lost,
+        )
     return found
 
 
@@ -103,7 +111,7 @@ def test_ranks_keep_their_seats_after_a_swap_whatever_their_leases_are_called() 
     made = cluster_of(run("r", 16, spares=1), nodes=4)
     made.advance(T0 + HOUR)
     made.fail(["a0"])
-    assert made.world.runs["ns", "r"].seats[0, 0][0] == "a2"
+    assert made.world.runs["ns", "r"].rank_slots[0, 0][0] == "a2"
     made.advance(T0 + 2 * HOUR)
     made.fail(["a1"])
     same_future(made, T0 + 3 * HOUR)
@@ -111,7 +119,7 @@ def test_ranks_keep_their_seats_after_a_swap_whatever_their_leases_are_called() 
 
 def test_pods_without_gpus_have_their_seats_again_and_may_fail() -> None:
     made = reread(cluster_of(run("prep", 0)))
-    assert list(made.world.runs["ns", "prep"].seats) == [(0, 0), (0, 1)]
+    assert list(made.world.runs["ns", "prep"].rank_slots) == [(0, 0), (0, 1)]
     made.crash(("ns", "prep"), 1, 1)
     assert reread(made).world.runs["ns", "prep"].restarts == 1
 
@@ -203,12 +211,12 @@ def test_reservations_are_numbered_on_for_a_run_that_is_made_again(saved: bool) 
 def test_what_a_run_was_told_first_stays_in_the_file_and_what_came_of_it() -> None:
     limit = {"maxDuration": "2h"}
     cluster = cluster_of(run("holder", 24, runtime=limit), run("next", 24, runtime=limit))
-    told = reread(cluster).world.experience.of(("ns", "next-1"))
+    told = reread(cluster).world.start_calibration.of(("ns", "next-1"))
     assert told is not None
     assert (told.at, told.mean, told.start) == (T0, T0 + 2 * HOUR, None)
     cluster = reread(cluster)
     cluster.advance(T0 + HOUR)
     cluster.complete(("ns", "holder"))
-    told = reread(cluster).world.experience.of(("ns", "next-1"))
+    told = reread(cluster).world.start_calibration.of(("ns", "next-1"))
     assert told is not None
     assert (told.at, told.mean, told.start) == (T0, T0 + 2 * HOUR, T0 + HOUR)

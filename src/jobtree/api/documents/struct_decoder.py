@@ -18,7 +18,7 @@ from jobtree.api.schema.problems import ABSENT, InputError, Problem
 T = TypeVar("T")
 
 
-def convert(document: object, kind: type[T], where: str) -> T:
+def decode_struct(document: object, kind: type[T], where: str) -> T:
     """The document as a struct of this kind. Raises InputError with all that does not fit."""
     try:
         return msgspec.convert(document, kind)

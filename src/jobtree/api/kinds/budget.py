@@ -10,7 +10,7 @@ from jobtree.api.schema.object_meta import Conditions, ObjectMeta, Wire
 from jobtree.api.schema.scalars import (
     Count,
     Decimal,
-    Flavor,
+    FlavorName,
     GpuHours,
     LabelKey,
     Lendee,
@@ -62,7 +62,7 @@ class Envelope(Wire):
     )
 
     name: ShortName
-    flavor: Flavor
+    flavor: FlavorName
     concurrency: PositiveCount
     selector: Annotated[dict[LabelKey, SelectorValue], Meta(max_length=16)] = field(default_factory=dict)
     max_gpu_hours: GpuHours | None = None
@@ -83,7 +83,7 @@ class AggregateCap(Wire):
 
     name: ShortName
     envelopes: Annotated[tuple[ShortName, ...], Meta(min_length=1, max_length=64, extra_json_schema=SET)]
-    flavor: Flavor | None = None
+    flavor: FlavorName | None = None
     max_concurrency: Count | None = None
     max_gpu_hours: GpuHours | None = None
     max_credits: GpuHours | None = None

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from jobtree.api.kinds.lease import LeaseClass, Payer
 from jobtree.api.schema.object_meta import Wire
-from jobtree.api.schema.scalars import Flavor, GpuSeconds, Name, ShortName
+from jobtree.api.schema.scalars import FlavorName, GpuSeconds, Name, ShortName
 
 MAX_ENVELOPES = 1024  # of one Budget, those included that it had once
 MAX_SHARES = 256  # payers and classes of one Run
@@ -34,7 +34,7 @@ class CarriedUse(Wire):
     """What one envelope paid for."""
 
     name: ShortName
-    flavor: Flavor
+    flavor: FlavorName
     gpu_seconds: ClassSeconds = ClassSeconds()
     lent_gpu_seconds: GpuSeconds = "0"  # the part that counts against the lending limit
 

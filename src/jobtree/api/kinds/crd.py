@@ -31,7 +31,7 @@ WHOLE = {"x-kubernetes-map-type": "atomic"}
 """One writer, one piece: the server need not keep account of who wrote which field of it."""
 
 
-class Column(NamedTuple):
+class PrinterColumn(NamedTuple):
     """A column of ``kubectl get``. The less important ones come with ``-o wide``."""
 
     name: str
@@ -45,7 +45,7 @@ class Definition(NamedTuple):
     plural: str
     namespaced: bool
     short_names: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[PrinterColumn, ...]
     is_record: bool = False  # written by Jobtree alone
 
 
@@ -55,7 +55,7 @@ DEFINITIONS = (
         "budgets",
         namespaced=False,
         short_names=("bud",),
-        columns=(Column("Owner", ".spec.owner"),),
+        columns=(PrinterColumn("Owner", ".spec.owner"),),
     ),
     Definition(
         Run,
@@ -63,14 +63,14 @@ DEFINITIONS = (
         namespaced=True,
         short_names=(),
         columns=(
-            Column("Owner", ".spec.owner"),
-            Column("Phase", ".status.phase"),
-            Column("GPUs", ".status.width.allocated", "integer"),
-            Column("Desired", ".status.width.desired", "integer"),
-            Column("Start", ".status.earliestStart"),
-            Column("Reason", ".status.reason"),
-            Column("Reservation", ".status.reservation", wide=True),
-            Column("Message", ".status.message", wide=True),
+            PrinterColumn("Owner", ".spec.owner"),
+            PrinterColumn("Phase", ".status.phase"),
+            PrinterColumn("GPUs", ".status.width.allocated", "integer"),
+            PrinterColumn("Desired", ".status.width.desired", "integer"),
+            PrinterColumn("Start", ".status.earliestStart"),
+            PrinterColumn("Reason", ".status.reason"),
+            PrinterColumn("Reservation", ".status.reservation", wide=True),
+            PrinterColumn("Message", ".status.message", wide=True),
         ),
     ),
     Definition(
@@ -79,12 +79,12 @@ DEFINITIONS = (
         namespaced=True,
         short_names=("rsv",),
         columns=(
-            Column("Run", ".spec.runRef.name"),
-            Column("State", ".status.state"),
-            Column("Start", ".spec.earliestStart"),
-            Column("Deficit", ".status.forecast.deficitGPUs", "integer"),
-            Column("Confidence", ".status.forecast.confidence"),
-            Column("Flavor", ".spec.flavor", wide=True),
+            PrinterColumn("Run", ".spec.runRef.name"),
+            PrinterColumn("State", ".status.state"),
+            PrinterColumn("Start", ".spec.earliestStart"),
+            PrinterColumn("Deficit", ".status.forecast.deficitGPUs", "integer"),
+            PrinterColumn("Confidence", ".status.forecast.confidence"),
+            PrinterColumn("Flavor", ".spec.flavor", wide=True),
         ),
         is_record=True,
     ),
@@ -94,16 +94,16 @@ DEFINITIONS = (
         namespaced=False,
         short_names=("gl",),
         columns=(
-            Column("Namespace", ".spec.runRef.namespace"),
-            Column("Run", ".spec.runRef.name"),
-            Column("Payer", ".spec.payer.owner"),
-            Column("Class", ".spec.class"),
-            Column("Role", ".spec.role"),
-            Column("Start", ".spec.start"),
-            Column("End", ".status.end"),
-            Column("Closed", ".status.closureReason"),
-            Column("Envelope", ".spec.payer.envelope", wide=True),
-            Column("Flavor", ".spec.flavor", wide=True),
+            PrinterColumn("Namespace", ".spec.runRef.namespace"),
+            PrinterColumn("Run", ".spec.runRef.name"),
+            PrinterColumn("Payer", ".spec.payer.owner"),
+            PrinterColumn("Class", ".spec.class"),
+            PrinterColumn("Role", ".spec.role"),
+            PrinterColumn("Start", ".spec.start"),
+            PrinterColumn("End", ".status.end"),
+            PrinterColumn("Closed", ".status.closureReason"),
+            PrinterColumn("Envelope", ".spec.payer.envelope", wide=True),
+            PrinterColumn("Flavor", ".spec.flavor", wide=True),
         ),
         is_record=True,
     ),
@@ -136,7 +136,7 @@ def custom_resource_definition(definition: Definition) -> dict[str, Any]:
 
 
 def _version(definition: Definition) -> dict[str, Any]:
-    columns = [*definition.columns, Column("Age", ".metadata.creationTimestamp", "date")]
+    columns = [*definition.columns, PrinterColumn("Age", ".metadata.creationTimestamp", "date")]
     return {
         "name": VERSION,
         "served": True,
@@ -147,7 +147,7 @@ def _version(definition: Definition) -> dict[str, Any]:
     }
 
 
-def _column(column: Column) -> dict[str, Any]:
+def _column(column: PrinterColumn) -> dict[str, Any]:
     written = {"name": column.name, "type": column.type, "jsonPath": column.path}
     return {**written, "priority": 1} if column.wide else written
 

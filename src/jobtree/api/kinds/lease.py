@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from jobtree.api.schema.cel_rules import SET, Rule, if_has, unchanged
 from jobtree.api.schema.object_meta import ObjectMeta, Wire
-from jobtree.api.schema.scalars import Flavor, Name, Owner, Rate, ShortName, SlotRange, Time, Uid
+from jobtree.api.schema.scalars import FlavorName, Name, Owner, Rate, ShortName, SlotRange, Time, Uid
 
 LeaseClass = Literal["Owned", "Shared", "Borrowed", "Opportunistic"]
 Role = Literal["Active", "Spare", "Opportunistic"]
@@ -54,7 +54,7 @@ class LeaseSpec(Wire):
     class_: LeaseClass
     role: Role
     group: Annotated[int, Meta(ge=0, le=100_000)]
-    flavor: Flavor
+    flavor: FlavorName
     slots: Annotated[tuple[SlotRange, ...], Meta(min_length=1, max_length=12_500, extra_json_schema=SET)]
     start: Time
     rate: Rate

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.documents.struct_decoder import decode_struct
 from jobtree.api.kubernetes.pod_template_rules import grace_problems, template_problems
 from jobtree.api.schema.object_meta import SIM_GROUP, VERSION, PodTemplate, Wire
 from jobtree.api.schema.problems import ABSENT, InputError, Problem
@@ -24,7 +24,7 @@ from jobtree.api.schema.quantities import (
     parse_milli,
     parse_time,
 )
-from jobtree.api.schema.scalars import Duration, Flavor, Hex, Rate, ShortName, Time
+from jobtree.api.schema.scalars import Duration, FlavorName, Hex, Rate, ShortName, Time
 
 SIM_API_VERSION = f"{SIM_GROUP}/{VERSION}"
 
@@ -92,7 +92,7 @@ class BeaconSpec(Wire):
 class PolicySpec(Wire):
     """Section 14 as administrators write it."""
 
-    prices: Annotated[dict[Flavor, Price], Meta(max_length=256)] = msgspec.field(default_factory=dict)
+    prices: Annotated[dict[FlavorName, Price], Meta(max_length=256)] = msgspec.field(default_factory=dict)
     spare_rate: Rate = "0.25"
     opportunistic_rate: Rate = "0"
     structural_notice: Duration = "1m"
@@ -142,7 +142,7 @@ def is_sim_document(document: dict[str, Any]) -> bool:
 def parse_policy(document: dict[str, Any], where: str) -> Policy:
     """The policy of a document ``kind: Policy``. Raises InputError."""
     _check_kind(document, "Policy", where)
-    return build_policy(convert(document, _PolicyDocument, f"{where}, Policy").spec, f"{where}, Policy")
+    return build_policy(decode_struct(document, _PolicyDocument, f"{where}, Policy").spec, f"{where}, Policy")
 
 
 def build_policy(spec: PolicySpec, where: str) -> Policy:
@@ -174,13 +174,13 @@ def _beacon(spec: BeaconSpec) -> Beacon:
 def parse_clock(document: dict[str, Any], where: str) -> int:
     """The instant of a document ``kind: Clock``, in milliseconds. Raises InputError."""
     _check_kind(document, "Clock", where)
-    return parse_time(convert(document, _ClockDocument, f"{where}, Clock").spec.now)
+    return parse_time(decode_struct(document, _ClockDocument, f"{where}, Clock").spec.now)
 
 
 def parse_beacon_values(document: dict[str, Any], where: str) -> dict[tuple[str, int], str]:
     """The published values of a document ``kind: BeaconValues``, by beacon and round. Raises InputError."""
     _check_kind(document, "BeaconValues", where)
-    spec = convert(document, _BeaconValuesDocument, f"{where}, BeaconValues").spec
+    spec = decode_struct(document, _BeaconValuesDocument, f"{where}, BeaconValues").spec
     wrong = [
         Problem(
             f"spec.values[{number}]", value, "must be a round, counted from 1, and its value in whole bytes"

@@ -8,7 +8,18 @@ from jobtree.api.kinds.lease import Payer, RunRef
 from jobtree.api.kinds.run import Decided
 from jobtree.api.schema.cel_rules import Rule, unchanged
 from jobtree.api.schema.object_meta import ObjectMeta, Wire
-from jobtree.api.schema.scalars import Count, Flavor, GpuHours, Hex, Name, ShortName, Tally, Text, Time, Word
+from jobtree.api.schema.scalars import (
+    Count,
+    FlavorName,
+    GpuHours,
+    Hex,
+    Name,
+    ShortName,
+    Tally,
+    Text,
+    Time,
+    Word,
+)
 
 RemedyKind = Literal[
     "Reclaim",
@@ -45,7 +56,7 @@ class ReservationSpec(Wire):
     )
 
     run_ref: RunRef
-    flavor: Flavor
+    flavor: FlavorName
     commitment: Hex
     earliest_start: Time | None = None
     intended_slice: IntendedSlice = IntendedSlice()
@@ -120,7 +131,7 @@ class MemberTerms(Wire):
     """One of the stages that start together: its own part of the promise."""
 
     stage: ShortName
-    flavor: Flavor
+    flavor: FlavorName
     terms: Terms
     intended_slice: IntendedSlice = IntendedSlice()
 

@@ -13,7 +13,7 @@ from jobtree.api.schema.scalars import (
     Count,
     Decimal,
     Duration,
-    Flavor,
+    FlavorName,
     GpuHours,
     Name,
     Owner,
@@ -47,7 +47,7 @@ class Resources(Wire):
     )
 
     total_gpus: Count
-    gpu_type: Flavor | None = None
+    gpu_type: FlavorName | None = None
     gpus_per_pod: PositiveCount | None = None
     pods: Annotated[int, Meta(ge=1, le=10_000)] | None = None
 

@@ -1,6 +1,6 @@
 """The rules in CEL of gangs and trees, long enough to stand apart from their structs in ``run.py``."""
 
-from jobtree.api.schema.cel_rules import Rule, if_has, seconds, unchanged
+from jobtree.api.schema.cel_rules import Rule, cel_seconds, if_has, unchanged
 
 RUNNING_RULE = "of a running Run only malleable.desiredTotalGPUs and a lower runtime.maxDuration may change"
 
@@ -145,7 +145,9 @@ _FIXED = unchanged(
 )
 _FIXED_RUNTIME = unchanged(".spec.runtime", "checkpoint", "onNotice", "maxRestarts", "requeue", "onResize")
 _FIXED_MALLEABLE = unchanged(".spec.malleable", "minTotalGPUs", "maxTotalGPUs", "stepGPUs")
-_LOWER = f"{seconds('self.spec.runtime.maxDuration')} <= {seconds('oldSelf.spec.runtime.maxDuration')}"
+_LOWER = (
+    f"{cel_seconds('self.spec.runtime.maxDuration')} <= {cel_seconds('oldSelf.spec.runtime.maxDuration')}"
+)
 
 _SAME_RUNTIME = f"!has(self.spec.runtime) || !has(oldSelf.spec.runtime) || {_FIXED_RUNTIME}"
 _SAME_WIDTHS = (

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.documents.struct_decoder import decode_struct
 from jobtree.api.kubernetes.resource_quantities import EXAMPLES, Quantity, milli, whole
 from jobtree.api.schema.gpu_resources import GPU_RESOURCES
 from jobtree.api.schema.object_meta import GROUP
@@ -22,7 +22,7 @@ CORDONED = f"{GROUP}/cordoned"  # annotation: why Jobtree cordoned the node; wit
 DEFAULT_MAX_PODS = 110
 
 
-class Domain(NamedTuple):
+class DomainName(NamedTuple):
     """The fastest island of interconnect. Written ``us-west/gpu-a/nv-a``, with ``-`` for an absent label."""
 
     region: str
@@ -46,7 +46,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     labels: dict[str, str]
     flavor: str
-    domain: Domain
+    domain: DomainName
     gpus: int
     gpu_resource: str
     cpu_milli: int | None
@@ -76,7 +76,7 @@ class _Condition(msgspec.Struct, rename="camel"):
     last_transition_time: Time | None = None
 
 
-class _Status(msgspec.Struct):
+class _NodeStatus(msgspec.Struct):
     allocatable: dict[str, Quantity] = {}
     capacity: dict[str, Quantity] = {}
     conditions: tuple[_Condition, ...] = ()
@@ -87,12 +87,12 @@ class RawNode(msgspec.Struct):
 
     metadata: NodeMetadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
 def read_node(document: dict[str, Any], where: str) -> Node:
     """The Node of a raw core/v1 document. Raises InputError."""
-    return node_of(convert(document, RawNode, where), where)
+    return node_of(decode_struct(document, RawNode, where), where)
 
 
 def node_of(raw: RawNode, where: str) -> Node:
@@ -107,7 +107,7 @@ def node_of(raw: RawNode, where: str) -> Node:
         uid=raw.metadata.uid,
         labels=labels,
         flavor=labels.get(FLAVOR_LABEL, ""),
-        domain=Domain(*(labels.get(label, "") for label in DOMAIN_LABELS)),
+        domain=DomainName(*(labels.get(label, "") for label in DOMAIN_LABELS)),
         gpus=resources.get(gpu_resource, 0),
         gpu_resource=gpu_resource,
         cpu_milli=resources.get("cpu"),

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.documents.struct_decoder import decode_struct
 from jobtree.api.kubernetes.node import Taint
 from jobtree.api.kubernetes.resource_quantities import Quantity, milli, whole
 from jobtree.api.schema.gpu_resources import GPU_RESOURCES
@@ -113,7 +113,7 @@ class _RawTemplate(msgspec.Struct):
 
 def read_pod(document: dict[str, Any], where: str) -> Pod:
     """The Pod of a raw core/v1 document. Raises InputError."""
-    return pod_of(convert(document, RawPod, where), where)
+    return pod_of(decode_struct(document, RawPod, where), where)
 
 
 def pod_of(raw: RawPod, where: str) -> Pod:
@@ -134,7 +134,7 @@ def pod_of(raw: RawPod, where: str) -> Pod:
 
 def template_requests(template: dict[str, Any], where: str = "template") -> Requests:
     """What a pod of this PodTemplateSpec needs of its node. Raises InputError."""
-    spec = convert(template, _RawTemplate, where).spec
+    spec = decode_struct(template, _RawTemplate, where).spec
     return Requests(*_total(spec, where, "spec"), spec.tolerations, spec.node_selector)
 
 

@@ -1,9 +1,9 @@
 """Rules in CEL, which the API server enforces when everything else is down.
 
-Each stands with the struct it is about and says the same as ``jobtree.api.validation.object_rules``, as far as CEL can and
-the API server lets it: the server estimates what a rule costs at the largest object the schema allows, and
-refuses a CRD whose rules could cost too much. Only what Kubernetes 1.27 knows is used (no optional types,
-no ``fieldPath``).
+Each stands with the struct it is about and says the same as ``jobtree.api.validation.object_rules``, as far
+as CEL can and the API server lets it: the server estimates what a rule costs at the largest object the schema
+allows, and refuses a CRD whose rules could cost too much. Only what Kubernetes 1.27 knows is used (no
+optional types, no ``fieldPath``).
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ def if_has(path: str, rule: str, root: str = "self") -> str:
     return " || ".join([*absent, rule])
 
 
-def seconds(text: str) -> str:
+def cel_seconds(text: str) -> str:
     """A duration such as ``7d12h`` in seconds; CEL's own durations know no days."""
     at = f"{text}.indexOf('d')"
     days = f"({text}.contains('d') ? int({text}.substring(0, {at})) * 86400 : 0)"

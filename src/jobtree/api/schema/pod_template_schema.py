@@ -1,6 +1,7 @@
 """The schema of a pod template: all of PodTemplateSpec passes, only what Jobtree must refuse is looked at.
 
-Kubernetes checks the rest when the pods are made. The rules are those of ``jobtree.api.kubernetes.pod_template_rules``.
+Kubernetes checks the rest when the pods are made. The rules are those of
+``jobtree.api.kubernetes.pod_template_rules``.
 """
 
 from typing import Any

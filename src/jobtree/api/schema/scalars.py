@@ -110,7 +110,7 @@ ShortName = Annotated[
         description="a name of lower-case letters, digits and -, at most 63 long",
     ),
 ]
-Flavor = Annotated[
+FlavorName = Annotated[
     str,
     Meta(
         pattern=rf"^{_QUALIFIED}\Z",

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.documents.struct_decoder import decode_struct
 from jobtree.api.kinds.budget import Budget
 from jobtree.api.kinds.lease import Lease
 from jobtree.api.kinds.reservation import Reservation
@@ -27,7 +27,7 @@ def parse_object(document: dict[str, Any], where: str) -> Object:
     kind = _kind(document, where)
     body = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
     where = f"{where}, {_title(document)}"
-    parsed = convert(body, kind, where)
+    parsed = decode_struct(body, kind, where)
     found = problems(parsed)
     if found:
         raise InputError(where, found)

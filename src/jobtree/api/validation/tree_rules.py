@@ -13,7 +13,7 @@ from jobtree.api.schema.quantities import HOUR, MILLI, format_duration, format_m
 
 MAX_CHILD_NAME = 253
 
-Gang = list[LeafStage]
+StageGang = list[LeafStage]
 
 
 def tree_problems(run: Run) -> Iterator[Problem]:
@@ -73,7 +73,7 @@ def _reference_rule(name: str, other: str, names: set[str], trees: set[str]) -> 
     return ""
 
 
-def gangs_of(stages: tuple[LeafStage, ...]) -> list[Gang]:
+def gangs_of(stages: tuple[LeafStage, ...]) -> list[StageGang]:
     """The stages of a level, those joined by ``with`` together, in the order they are written."""
     joined = {stage.name: {stage.name} for stage in stages}
     for stage in stages:
@@ -81,7 +81,7 @@ def gangs_of(stages: tuple[LeafStage, ...]) -> list[Gang]:
             if other in joined:
                 union = joined[stage.name] | joined[other]
                 joined.update(dict.fromkeys(union, union))
-    gangs: dict[int, Gang] = {}
+    gangs: dict[int, StageGang] = {}
     for stage in stages:
         gangs.setdefault(id(joined[stage.name]), []).append(stage)
     return list(gangs.values())
@@ -105,7 +105,7 @@ def _cycle_problems(path: str, stages: tuple[LeafStage, ...]) -> Iterator[Proble
         yield Problem(path, ABSENT, f"stages wait for each other in a cycle: {around}")
 
 
-def _together(gang: Gang) -> str:
+def _together(gang: StageGang) -> str:
     return " with ".join(stage.name for stage in gang)
 
 
@@ -125,7 +125,7 @@ def _quota_problems(path: str, quota: Quota | None, stages: tuple[LeafStage, ...
             yield Problem(f"{path}.maxGPUHours", quota.max_gpu_hours, rule)
 
 
-def _hour_sums(gang: Gang) -> str:
+def _hour_sums(gang: StageGang) -> str:
     parts = (f"{_least_gpus(stage)} GPUs × {format_duration(_committed_ms(stage))}" for stage in gang)
     return " + ".join(parts)
 

@@ -19,7 +19,7 @@ ONLY_SIMULATED = (
 
 
 @dataclass
-class Settings:
+class CommandOptions:
     """What the options and the environment say together."""
 
     state: str | None = None
@@ -58,7 +58,7 @@ class Settings:
 
 def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:  # noqa: ANN401  as click has it
     if value and option.name:
-        setattr(context.ensure_object(Settings), option.name, value)
+        setattr(context.ensure_object(CommandOptions), option.name, value)
 
 
 _OPTIONS: Mapping[tuple[str, ...], dict[str, Any]] = MappingProxyType(

@@ -12,7 +12,7 @@ KEPT_EVERY_SECONDS = 30.0
 WIDTH = 24
 
 
-class Progress:
+class ProgressLine:
     def __init__(self, title: str, total: int, done: int = 0) -> None:
         self._title, self._total, self._began_with = title, total, done
         self._began = self._shown = self._kept = time.monotonic()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import click
 
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 
 GAP = "  "
 NARROWEST = 12
@@ -36,7 +36,7 @@ class Column(NamedTuple):
 WIDE_ONLY = 9
 
 
-def print_table(settings: Settings, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+def print_table(settings: CommandOptions, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     for line in layout(columns, rows, None if settings.wide else room(), wide=settings.wide):
         click.echo(line, color=settings.color)
 

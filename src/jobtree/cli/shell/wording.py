@@ -18,12 +18,12 @@ def age(milliseconds: int) -> str:
     return f"{rest}s"
 
 
-def count(number: int | str, noun: str) -> str:
+def counted_noun(number: int | str, noun: str) -> str:
     """``1 GPU``, ``8 GPUs``."""
     return f"{number} {noun}" if str(number) == "1" else f"{number} {noun}s"
 
 
-def listing(words: Sequence[str], *, most: int = 4) -> str:
+def joined_list(words: Sequence[str], *, most: int = 4) -> str:
     """``a, b and c``; of many, the first few and how many more."""
     if len(words) > most:
         words = [*words[: most - 1], f"{len(words) - most + 1} more"]

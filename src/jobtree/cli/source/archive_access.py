@@ -12,14 +12,14 @@ import msgspec
 
 from jobtree.api.kinds.carried_sums import CarriedUses
 from jobtree.api.schema.quantities import format_micro
-from jobtree.archive.archive_directory import ArchiveError, Directory
-from jobtree.archive.archive_reader import Files, read
-from jobtree.archive.day_file import Body
+from jobtree.archive.archive_directory import ArchiveDirectory, ArchiveError
+from jobtree.archive.archive_reader import Files, read_archive
+from jobtree.archive.day_file import ObjectBody
 from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.cli.shell.options import Settings
-from jobtree.cli.source.lease_entries import Entry, entry_of
+from jobtree.cli.shell.options import CommandOptions
+from jobtree.cli.source.lease_entries import LeaseEntry, lease_entry
 from jobtree.cli.source.ledger_period import FOREVER, Period
-from jobtree.core.accounts.envelope_accounts import CLASSES, reported_amount, use_class
+from jobtree.core.accounts.envelope_accounts import CLASSES, reported_amount, usage_class
 from jobtree.core.model.gpu_lease import EnvelopeKey
 from jobtree.core.runs.carried_usage import sums_of
 from jobtree.kube.http import api_requests
@@ -44,7 +44,7 @@ class NoArchiveError(ArchiveError):
     """The cluster keeps no archive."""
 
 
-class Served:
+class ManagerArchive:
     """The files of the manager's archive."""
 
     def __init__(self, client: Client) -> None:
@@ -77,58 +77,58 @@ class Served:
 
 
 def archived(
-    settings: Settings, cluster: Cluster, period: Period, directory: str | None
-) -> tuple[list[Body], int]:
+    settings: CommandOptions, cluster: Cluster, period: Period, directory: str | None
+) -> tuple[list[ObjectBody], int]:
     """Archived leases that may reach into the period, and the exit code: what cannot be read is told."""
     files = _files(settings, cluster, directory)
     if files is None:
         return [], Exit.OK
-    found = read(files, None if period.since == -FOREVER else period.since)
+    found = read_archive(files, None if period.since == -FOREVER else period.since)
     for problem in (*found.problems, INCOMPLETE) if found.problems else ():
         click.echo(f"warning: {problem}", err=True)
     return found.bodies, Exit.NO if found.problems else Exit.OK
 
 
-def _files(settings: Settings, cluster: Cluster, directory: str | None) -> Files | None:
+def _files(settings: CommandOptions, cluster: Cluster, directory: str | None) -> Files | None:
     if directory is not None:
         return open_directory(directory)
     if not settings.live or not carries_anything(cluster):
         return None  # nothing has left the cluster: nobody needs a right to ask for it
     from jobtree.cli.source.live_cluster import Live
 
-    return Served(Live(settings).client)
+    return ManagerArchive(Live(settings).client)
 
 
-def open_directory(directory: str) -> Directory:
-    found = Directory(directory)
+def open_directory(directory: str) -> ArchiveDirectory:
+    found = ArchiveDirectory(directory)
     if not found.path.is_dir():
         raise CommandError(Exit.NOT_FOUND, f"--archive {directory}: there is no such directory")
     return found
 
 
 def carries_anything(cluster: Cluster) -> bool:
-    return any(budget.status.carried is not None for budget in cluster.world.ledger.budgets.values())
+    return any(budget.status.carried is not None for budget in cluster.world.budgets.budgets.values())
 
 
 def audit(cluster: Cluster, directory: str) -> list[tuple[str, str]]:
     """All that is wrong with an archive: files that are not what was written, sums that differ (I10)."""
-    found = read(open_directory(directory))
+    found = read_archive(open_directory(directory))
     broken = [("Archive", problem) for problem in found.problems]
     return broken or [
-        ("I10", message) for message in disagreements(cluster, list(map(entry_of, found.bodies)))
+        ("I10", message) for message in disagreements(cluster, list(map(lease_entry, found.bodies)))
     ]
 
 
-def disagreements(cluster: Cluster, archive: list[Entry]) -> Iterator[str]:
+def disagreements(cluster: Cluster, archive: list[LeaseEntry]) -> Iterator[str]:
     """Envelopes that carry another sum than their leases in the archive have (I10)."""
     filed: dict[EnvelopeKey, dict[str, int]] = {}
-    leaving = cluster.world.ledger.leaving
+    leaving = cluster.world.budgets.archived_leases
     for lease, end, _, _ in archive:
         uncarried = ("Lease", "", lease.name) in cluster.objects
         if end is not None and (lease.name in leaving.get(lease.payer[0], ()) or not uncarried):
             sums = filed.setdefault(lease.payer, dict.fromkeys(CLASSES, 0))
-            sums[use_class(lease)] += reported_amount(lease) * (end - lease.start)
-    for name, budget in sorted(cluster.world.ledger.budgets.items()):
+            sums[usage_class(lease)] += reported_amount(lease) * (end - lease.start)
+    for name, budget in sorted(cluster.world.budgets.budgets.items()):
         told = (budget.status.carried or CarriedUses()).envelopes
         carried = {(name, one.name): sums_of(one) for one in told}
         keys = {key for key in filed if key[0] == name}

@@ -10,7 +10,7 @@ LIMIT_SECONDS = 120
 MISSING = "kubectl was not found: install it, or give files with -f"
 
 
-def objects(resources: Iterable[str]) -> Iterator[Document]:
+def get_objects(resources: Iterable[str]) -> Iterator[Document]:
     """All objects of these resources (``jobs.batch``), as far as the cluster has such."""
     known = set(_ask("api-resources", "--verbs=list", "-o", "name").decode().split())
     for resource in resources:

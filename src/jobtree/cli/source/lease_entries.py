@@ -6,16 +6,16 @@ from typing import Any, NamedTuple
 from jobtree.api.kinds.lease import Lease as WireLease
 from jobtree.api.schema.quantities import parse_time
 from jobtree.api.validation.object_parser import parse_object
-from jobtree.archive.day_file import uid_of
+from jobtree.archive.day_file import lease_uid
 from jobtree.cli.source.ledger_period import ALWAYS, Period
-from jobtree.core.model.gpu_lease import Lease, from_wire, number_of
+from jobtree.core.model.gpu_lease import GpuLease, lease_from_object, lease_number
 from jobtree.snapshot.cluster import Cluster
 
 
-class Entry(NamedTuple):
+class LeaseEntry(NamedTuple):
     """One lease: what it is, and how it ended if it did."""
 
-    lease: Lease
+    lease: GpuLease
     end: int | None
     closure: str
     body: dict[str, Any]
@@ -23,26 +23,26 @@ class Entry(NamedTuple):
 
 def entries(
     cluster: Cluster,
-    wanted: Callable[[Lease], bool],
+    wanted: Callable[[GpuLease], bool],
     period: Period = ALWAYS,
     archived: Iterable[dict[str, Any]] = (),
-) -> list[Entry]:
+) -> list[LeaseEntry]:
     """The leases that are wanted, oldest first. One that is in both places is the cluster's."""
     here = [body for _, body in cluster.objects.of("Lease")]
-    known = {uid_of(body) for body in here}
+    known = {lease_uid(body) for body in here}
     found = [
         entry
-        for body in (*here, *(body for body in archived if uid_of(body) not in known))
-        if wanted((entry := entry_of(body)).lease) and period.overlaps(entry.lease.start, entry.end)
+        for body in (*here, *(body for body in archived if lease_uid(body) not in known))
+        if wanted((entry := lease_entry(body)).lease) and period.overlaps(entry.lease.start, entry.end)
     ]
-    return sorted(found, key=lambda entry: (entry.lease.start, entry.lease.run, number_of(entry.lease)))
+    return sorted(found, key=lambda entry: (entry.lease.start, entry.lease.run, lease_number(entry.lease)))
 
 
-def entry_of(body: dict[str, Any]) -> Entry:
+def lease_entry(body: dict[str, Any]) -> LeaseEntry:
     wire = parse_object(body, "the ledger")
     assert isinstance(wire, WireLease)
     end = parse_time(wire.status.end) if wire.status.end else None
-    return Entry(from_wire(wire), end, wire.status.closure_reason or "", body)
+    return LeaseEntry(lease_from_object(wire), end, wire.status.closure_reason or "", body)
 
 
 def belongs_to(owner: str, team: str) -> bool:

@@ -14,8 +14,8 @@ from jobtree.api.documents.document_stream import Document
 from jobtree.api.kinds.policy import SIM_API_VERSION, Policy, is_sim_document, parse_policy
 from jobtree.api.schema.problems import InputError
 from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.cli.shell.options import Settings
-from jobtree.cli.source.server_refusals import told
+from jobtree.cli.shell.options import CommandOptions
+from jobtree.cli.source.server_refusals import translated_errors
 from jobtree.kube.auth.cluster_access import NO_CLUSTER, Access, find_access
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FORBIDDEN, NOT_FOUND, StatusError
@@ -51,7 +51,7 @@ def warn(text: str) -> None:
 class Live:
     """One cluster, as one user."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CommandOptions) -> None:
         access = find_cluster(settings)
         self.transport = PlainTransport(access, warned=warn)
         if command := click.get_current_context(silent=True):
@@ -60,20 +60,20 @@ class Live:
         self.namespace = settings.namespace or access.namespace
 
     def ask(self, request: api_requests.Request) -> dict[str, Any]:
-        with told():
+        with translated_errors():
             return self.client.ask(request)
 
     def bodies(self, *, pods: bool = True) -> list[dict[str, Any]]:
         """Everything that planning depends on, as documents; the policy first."""
         for _ in range(TRIES):
             found = self.listed(*RECORDS, pods=pods)
-            lost = strays(found)
+            lost = dangling_leases(found)
             if not lost:
                 break
         return [self.policy_document(), *(body for body in found if id(body) not in lost)]
 
     def listed(self, *resources: Resource, pods: bool = False) -> list[dict[str, Any]]:
-        with told():
+        with translated_errors():
             found = self.client.list(PODS, ALIVE) if pods else []
             for resource in resources:
                 found += self.client.list(resource)
@@ -82,7 +82,7 @@ class Live:
     def policy_document(self) -> dict[str, Any]:
         """The administrator's policy; the defaults where there is none, or it may not be read."""
         default: dict[str, Any] = {"apiVersion": SIM_API_VERSION, "kind": "Policy", "spec": {}}
-        with told():
+        with translated_errors():
             try:
                 written = self.client.ask(api_requests.get(CONFIG_MAPS, POLICY_NAME, NAMESPACE))
             except StatusError as refused:
@@ -104,12 +104,12 @@ class Live:
         return cluster
 
 
-def home(settings: Settings) -> str:
+def default_namespace(settings: CommandOptions) -> str:
     """The namespace that a name means without one: as kubectl has it, the context's."""
     return settings.namespace or find_cluster(settings).namespace
 
 
-def find_cluster(settings: Settings) -> Access:
+def find_cluster(settings: CommandOptions) -> Access:
     """As kubectl finds its cluster; where there is none, how to do without."""
     try:
         return find_access(settings.context or "", settings.kubeconfig or "")
@@ -119,7 +119,7 @@ def find_cluster(settings: Settings) -> Access:
         raise CommandError(Exit.USAGE, f"{NO_CLUSTER}.\n  {SIMULATE}") from None
 
 
-def strays(bodies: list[dict[str, Any]]) -> set[int]:
+def dangling_leases(bodies: list[dict[str, Any]]) -> set[int]:
     """Open leases whose Run or node was not listed: it came or went while the listing was made."""
     runs, nodes = set(), set()
     for body in bodies:

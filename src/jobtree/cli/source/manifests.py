@@ -11,14 +11,14 @@ from jobtree.api.schema.problems import InputError
 from jobtree.api.validation.object_parser import parse_object
 from jobtree.api.validation.update_rules import validate_update
 from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.snapshot.cluster import Cluster, without_status
-from jobtree.snapshot.object_documents import CLUSTER_SCOPED, Key, key_of, title
+from jobtree.snapshot.object_documents import CLUSTER_SCOPED, Key, object_key, object_title
 
 JOBTREES_OWN = ("Lease", "Reservation")
 
 
-def read_manifests(paths: Iterable[str], settings: Settings) -> list[Document]:
+def read_manifests(paths: Iterable[str], settings: CommandOptions) -> list[Document]:
     """All documents of these files (``-``: stdin), each in its namespace."""
     documents = [document for path in paths for document in _read(path)]
     for document in documents:
@@ -27,10 +27,10 @@ def read_manifests(paths: Iterable[str], settings: Settings) -> list[Document]:
             raise InputError(document.where, [f"a {kind} stands in the state file: edit it there"])
         _place(document, settings.namespace)
     if settings.live:
-        from jobtree.cli.source.live_cluster import home
+        from jobtree.cli.source.live_cluster import default_namespace
 
         for document in documents:
-            _settle(document, home(settings))
+            _set_default_namespace(document, default_namespace(settings))
     return documents
 
 
@@ -66,7 +66,7 @@ def _place(document: Document, namespace: str | None) -> None:
         raise InputError(document.where, [f"metadata.namespace: {metadata['namespace']} is there, {rule}"])
 
 
-def _settle(document: Document, namespace: str) -> None:
+def _set_default_namespace(document: Document, namespace: str) -> None:
     """Give a namespaced object that names no namespace this one."""
     metadata = document.body.get("metadata")
     if isinstance(metadata, dict) and document.body.get("kind") not in CLUSTER_SCOPED:
@@ -85,12 +85,12 @@ def following(documents: list[Document], after: Iterable[str]) -> list[Document]
     return documents
 
 
-def create(cluster: Cluster, documents: list[Document], *, replace: bool) -> list[Key]:
+def create_in_cluster(cluster: Cluster, documents: list[Document], *, replace: bool) -> list[Key]:
     """Create what is new; with ``replace``, put the rest in place of what is there."""
-    keys = [key_of(document) for document in documents]
+    keys = [object_key(document) for document in documents]
     known = {key for key in keys if key in cluster.objects}
     if known and not replace:
-        name = title(min(known))
+        name = object_title(min(known))
         raise CommandError(Exit.CONFLICT, f"{name} exists already: choose another name, or add --replace")
     for key, document in zip(keys, documents, strict=True):
         if key in known:
@@ -114,5 +114,5 @@ def _replace(cluster: Cluster, key: Key, document: Document) -> None:
             parse_object(old, cluster.objects.where(key)), parse_object(new, document.where)
         )
         if changes:
-            raise InputError(f"{document.where}, {title(key)}", changes)
+            raise InputError(f"{document.where}, {object_title(key)}", changes)
     cluster.edit(key, Document(document.where, new))

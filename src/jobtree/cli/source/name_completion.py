@@ -13,7 +13,7 @@ import click
 from jobtree.api.documents.document_stream import read_documents
 from jobtree.api.schema.problems import InputError
 from jobtree.cli.shell.command_errors import CommandError
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 
 LIMIT_SECONDS = 2.0
 
@@ -29,7 +29,7 @@ def reservation_names(context: click.Context, _: click.Parameter, incomplete: st
 
 
 def _namespaced(context: click.Context, kind: str, incomplete: str) -> list[str]:
-    settings = context.ensure_object(Settings)
+    settings = context.ensure_object(CommandOptions)
     found = [
         (str(metadata.get("namespace", "default")), str(metadata.get("name")))
         for metadata in _metadata(settings, kind, everywhere="/" in incomplete)
@@ -43,12 +43,12 @@ def _namespaced(context: click.Context, kind: str, incomplete: str) -> list[str]
 
 
 def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    settings = context.ensure_object(Settings)
+    settings = context.ensure_object(CommandOptions)
     names = sorted(str(metadata.get("name")) for metadata in _metadata(settings, "Node"))
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _metadata(settings: Settings, kind: str, *, everywhere: bool = False) -> Iterator[dict[str, Any]]:
+def _metadata(settings: CommandOptions, kind: str, *, everywhere: bool = False) -> Iterator[dict[str, Any]]:
     bodies = _asked(settings, kind, everywhere=everywhere) if settings.live else _bodies(settings)
     for body in bodies:
         metadata = body.get("metadata")
@@ -56,7 +56,7 @@ def _metadata(settings: Settings, kind: str, *, everywhere: bool = False) -> Ite
             yield metadata
 
 
-def _bodies(settings: Settings) -> list[dict[str, Any]]:
+def _bodies(settings: CommandOptions) -> list[dict[str, Any]]:
     try:
         path = settings.state_path
         return [document.body for document in read_documents(Path(path).read_bytes(), path)]
@@ -64,7 +64,7 @@ def _bodies(settings: Settings) -> list[dict[str, Any]]:
         return []
 
 
-def _asked(settings: Settings, kind: str, *, everywhere: bool) -> list[dict[str, Any]]:
+def _asked(settings: CommandOptions, kind: str, *, everywhere: bool) -> list[dict[str, Any]]:
     """Those of the namespace that a name without one means, unless ``everywhere``."""
     from jobtree.kube.auth.cluster_access import find_access
     from jobtree.kube.http.api_errors import KubeError

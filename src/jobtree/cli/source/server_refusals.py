@@ -47,7 +47,7 @@ class NoAnswerError(CommandError):
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Turn what the cluster says, or that it says nothing, into a message for the user."""
     try:
         yield

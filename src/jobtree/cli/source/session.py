@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jobtree.api.schema.object_meta import GROUP
-from jobtree.archive.archive_directory import Directory
+from jobtree.archive.archive_directory import ArchiveDirectory
 from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.cli.shell.options import Settings
-from jobtree.cli.shell.wording import listing, suggestion
+from jobtree.cli.shell.options import CommandOptions
+from jobtree.cli.shell.wording import joined_list, suggestion
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.snapshot.cluster import BrokenInvariantError, Cluster
 from jobtree.snapshot.lottery_key_file import KeyFileError
@@ -26,7 +26,7 @@ LISTS = {
 }
 
 
-def read(settings: Settings, *, checked: bool = True, pods: bool = False) -> Cluster:
+def read_cluster(settings: CommandOptions, *, checked: bool = True, pods: bool = False) -> Cluster:
     """The cluster, to look at; a live one without its pods, unless what they use counts."""
     if settings.live:
         from jobtree.cli.source.live_cluster import Live
@@ -38,7 +38,7 @@ def read(settings: Settings, *, checked: bool = True, pods: bool = False) -> Clu
 
 
 @contextmanager
-def edit(settings: Settings, *, save: bool = True, archive: str | None = None) -> Iterator[Cluster]:
+def edit(settings: CommandOptions, *, save: bool = True, archive: str | None = None) -> Iterator[Cluster]:
     """The cluster, to change. Without ``save`` all changes are what-if and the file stays as it is.
 
     ``archive`` is the directory that closed leases move to when they are old enough.
@@ -51,7 +51,7 @@ def edit(settings: Settings, *, save: bool = True, archive: str | None = None) -
     path = settings.state_path
     with translated(path):
         if save:
-            with StateFile(path).edit(None if archive is None else Directory(archive)) as cluster:
+            with StateFile(path).edit(None if archive is None else ArchiveDirectory(archive)) as cluster:
                 yield cluster
         else:
             yield StateFile(path).read()
@@ -80,12 +80,12 @@ def _broken(path: str, broken: BrokenInvariantError) -> str:
     )
 
 
-def find_run(cluster: Cluster, text: str, settings: Settings) -> RunKey:
+def find_run(cluster: Cluster, text: str, settings: CommandOptions) -> RunKey:
     """The Run that an argument names."""
     return choose(text, list(cluster.world.runs), settings)
 
 
-def choose(text: str, known: list[RunKey], settings: Settings, kind: str = "Run") -> RunKey:
+def choose(text: str, known: list[RunKey], settings: CommandOptions, kind: str = "Run") -> RunKey:
     """The one key that a NAME or NAMESPACE/NAME means."""
     wanted = text.removeprefix(NAME_PREFIX)
     namespace, slash, name = wanted.rpartition("/")
@@ -95,20 +95,20 @@ def choose(text: str, known: list[RunKey], settings: Settings, kind: str = "Run"
     if len(found) > 1:
         found = _at_home(found, settings)
     if len(found) > 1:
-        spelled = listing(["/".join(key) for key in sorted(found)], most=8)
+        spelled = joined_list(["/".join(key) for key in sorted(found)], most=8)
         raise CommandError(Exit.USAGE, f"several {kind}s are named {name}: say which one of {spelled}")
     if not found:
         raise CommandError(Exit.NOT_FOUND, _nothing(wanted, known, kind))
     return found[0]
 
 
-def _at_home(found: list[RunKey], settings: Settings) -> list[RunKey]:
+def _at_home(found: list[RunKey], settings: CommandOptions) -> list[RunKey]:
     """On a live cluster the context's namespace goes first."""
     if not settings.live:
         return found
-    from jobtree.cli.source.live_cluster import home
+    from jobtree.cli.source.live_cluster import default_namespace
 
-    here = home(settings)
+    here = default_namespace(settings)
     return [key for key in found if key[0] == here] or found
 
 
@@ -123,6 +123,6 @@ def find_node(cluster: Cluster, name: str) -> str:
     name = name.removeprefix("node/")
     if ("Node", "", name) not in cluster.objects:
         known = [key[2] for key, _ in cluster.objects.of("Node")]
-        hint = suggestion(name, known) or f"the cluster has {listing(sorted(known)) or 'no nodes'}"
+        hint = suggestion(name, known) or f"the cluster has {joined_list(sorted(known)) or 'no nodes'}"
         raise CommandError(Exit.NOT_FOUND, f"there is no node {name}: {hint}")
     return name

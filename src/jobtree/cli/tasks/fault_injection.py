@@ -14,8 +14,8 @@ from jobtree.simulation.inputs.fault_model import (
     Down,
     Fault,
     FaultFileError,
-    Rates,
-    drawn,
+    FaultRates,
+    draw_downtimes,
     faults,
     inject,
     recorded,
@@ -37,18 +37,18 @@ def outages(cluster: Cluster, until: int, source: str, rate: float) -> Down:
     """When nodes are down. Raises CommandError for what is neither a seed nor a file of outages."""
     nodes = cluster.domains()
     if source.isdecimal():
-        return drawn(int(source), nodes, until, Rates().faster(rate))
+        return draw_downtimes(int(source), nodes, until, FaultRates().faster(rate))
     path = Path(source)
     if not path.exists():
         said = f"--faults {source}: neither a whole number, from which outages are drawn, nor a file of them"
         raise CommandError(Exit.NOT_FOUND, said)
     try:
-        return recorded(path, nodes, oldest(cluster))
+        return recorded(path, nodes, first_node_created(cluster))
     except FaultFileError as broken:
         raise CommandError(Exit.IO, str(broken)) from None
 
 
-def oldest(cluster: Cluster) -> int:
+def first_node_created(cluster: Cluster) -> int:
     """When the first node came: there a recorded file begins."""
     created = [parse_time(body["metadata"]["creationTimestamp"]) for _, body in cluster.objects.of("Node")]
     return min(created, default=cluster.now)
@@ -59,7 +59,7 @@ def as_event(fault: Fault) -> Event:
     return Event(fault.at, name, (NODE, fault.node), message)
 
 
-def objects(events: list[Event]) -> Iterator[dict[str, Any]]:
+def event_objects(events: list[Event]) -> Iterator[dict[str, Any]]:
     """The events as kubectl would show them; those of nodes are about nodes."""
     for number, event in enumerate(events):
         body = event_object(number, event)

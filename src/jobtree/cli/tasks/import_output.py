@@ -9,16 +9,16 @@ import click
 from jobtree.api.documents.document_stream import dump_yaml
 from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.object_output import print_objects
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.importers.conversion import Converted
 
 LABELS, TRACE = "label-nodes.sh", "trace.csv"
 
 
-class Outlet:
+class ImportOutput:
     """Where the results go: ``directory`` in place of stdout where it is given."""
 
-    def __init__(self, settings: Settings, directory: str | None, *, replace: bool) -> None:
+    def __init__(self, settings: CommandOptions, directory: str | None, *, replace: bool) -> None:
         self._settings = settings
         self._directory = Path(directory) if directory is not None else None
         self._replace = replace

@@ -14,19 +14,19 @@ from jobtree.api.kinds.run import Run
 from jobtree.api.validation.object_parser import parse_object
 from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.object_output import print_objects
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.live_cluster import Live
-from jobtree.cli.source.server_refusals import YOUNG_SECONDS, told
+from jobtree.cli.source.server_refusals import YOUNG_SECONDS, translated_errors
 from jobtree.cli.tasks.width_rules import refuse_width
-from jobtree.core.model.gang_shape import shape_of
+from jobtree.core.model.gang_shape import gang_shape
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import NOT_FOUND, KubeError, StatusError
-from jobtree.kube.http.api_requests import Seen, Selector
+from jobtree.kube.http.api_requests import Preconditions, Selector
 from jobtree.kube.http.api_resources import BUDGETS, NODES, PODS, RUNS, Resource
 from jobtree.kube.installation import FINALIZER
 from jobtree.kube.watch.blocking_watch import follow_changes
-from jobtree.kube.watch.watch_protocol import Follow
-from jobtree.snapshot.object_documents import key_of
+from jobtree.kube.watch.watch_protocol import WatchProtocol
+from jobtree.snapshot.object_documents import object_key
 
 RESOURCES: dict[str, Resource] = {"Run": RUNS, "Budget": BUDGETS, "Node": NODES, "Pod": PODS}
 ANSWER_SECONDS = 10  # how long submit waits for the manager's word
@@ -36,34 +36,34 @@ SILENT = (
 )
 
 
-def submit(settings: Settings, documents: Sequence[Document], *, replace: bool) -> None:
+def submit(settings: CommandOptions, documents: Sequence[Document], *, replace: bool) -> None:
     """Create objects, or put them in place of others; say what the manager made of each Run."""
     live = Live(settings)
     if len(documents) > 1:  # all of them or none, as far as can be known
-        rehearse(live, documents, replace=replace)
+        dry_run(live, documents, replace=replace)
     else:
-        check(documents)
+        check_documents(documents)
     bodies = [send(live, document.body, replace=replace) for document in documents]
     patience = time.monotonic() + ANSWER_SECONDS
-    bodies = [await_word(live, body, patience) if body["kind"] == "Run" else body for body in bodies]
+    bodies = [wait_for_status(live, body, patience) if body["kind"] == "Run" else body for body in bodies]
     if not settings.human:
         print_objects(settings, bodies, many=len(bodies) > 1)
         return
     for body in bodies:
-        click.echo(word(body))
+        click.echo(status_line(body))
 
 
-def rehearse(live: Live, documents: Sequence[Document], *, replace: bool) -> None:
+def dry_run(live: Live, documents: Sequence[Document], *, replace: bool) -> None:
     """The server's word on objects that are not to be saved yet: raises CommandError if it is no."""
-    check(documents)
+    check_documents(documents)
     for document in documents:
         send(live, document.body, replace=replace, dry_run=True)
 
 
-def check(documents: Sequence[Document]) -> None:
+def check_documents(documents: Sequence[Document]) -> None:
     """Refuse here what the server would refuse less kindly."""
     for document in documents:
-        kind, _, _ = key_of(document)
+        kind, _, _ = object_key(document)
         if kind not in RESOURCES:
             names = ", ".join(RESOURCES)
             rule = f"kind: {kind} is not allowed: must be one of {names}"
@@ -75,7 +75,7 @@ def check(documents: Sequence[Document]) -> None:
 def send(live: Live, body: dict[str, Any], *, replace: bool, dry_run: bool = False) -> dict[str, Any]:
     resource = RESOURCES[body["kind"]]
     request = api_requests.create(resource, kept(body))
-    with told():
+    with translated_errors():
         try:
             answer = live.client.ask(rehearsed(request) if dry_run else request)
         except StatusError as refused:
@@ -110,7 +110,7 @@ def put(live: Live, resource: Resource, body: dict[str, Any], *, dry_run: bool) 
     return live.client.ask(rehearsed(request) if dry_run else request)
 
 
-def await_word(live: Live, body: dict[str, Any], patience: float) -> dict[str, Any]:
+def wait_for_status(live: Live, body: dict[str, Any], patience: float) -> dict[str, Any]:
     """The Run once the manager has said something of it, or as it was when patience ends."""
     metadata, seconds = body["metadata"], int(patience - time.monotonic())
     if has_word(body, metadata) or seconds < 1:
@@ -129,7 +129,7 @@ def has_word(body: dict[str, Any], metadata: dict[str, Any]) -> bool:
     return bool(body.get("status", {}).get("observedGeneration", 0) >= metadata.get("generation", 1))
 
 
-def word(body: dict[str, Any]) -> str:
+def status_line(body: dict[str, Any]) -> str:
     """``default/train is Running: Admitted: 8 GPUs, paid by west/h100``."""
     metadata, status = body["metadata"], body.get("status", {})
     name = "/".join(part for part in (metadata.get("namespace", ""), metadata["name"]) if part)
@@ -143,13 +143,13 @@ def word(body: dict[str, Any]) -> str:
     return f"{name} is {phase}{said}{start}"
 
 
-def cancel(settings: Settings, runs: Sequence[str]) -> None:
+def cancel(settings: CommandOptions, runs: Sequence[str]) -> None:
     live = Live(settings)
     found = [find(live, run) for run in runs]
     bodies = list({body["metadata"]["uid"]: body for body in found}.values())
     for body in bodies:
         metadata = body["metadata"]
-        seen = Seen(metadata["name"], metadata["namespace"], metadata["uid"])
+        seen = Preconditions(metadata["name"], metadata["namespace"], metadata["uid"])
         live.ask(api_requests.delete(RUNS, seen))
     if not settings.human:
         print_objects(settings, bodies, many=len(bodies) > 1)
@@ -164,7 +164,7 @@ def find(live: Live, text: str) -> dict[str, Any]:
     """The Run that an argument names, in its namespace or in the current one."""
     wanted = text.rpartition(".io/")[2] if ".io/" in text else text
     namespace, _, name = wanted.rpartition("/")
-    with told():
+    with translated_errors():
         try:
             body = live.client.ask(api_requests.get(RUNS, name, namespace or live.namespace))
         except StatusError as refused:
@@ -184,7 +184,7 @@ def missing(live: Live, namespace: str, name: str) -> str:
     return f"there is no Run {name} in namespace {namespace}: {hint}"
 
 
-def resize(settings: Settings, run: str, sign: int, by: int | None, width: int | None) -> None:
+def resize_live(settings: CommandOptions, run: str, sign: int, by: int | None, width: int | None) -> None:
     """Set the width that a Run wants."""
     live = Live(settings)
     body = find(live, run)
@@ -194,8 +194,8 @@ def resize(settings: Settings, run: str, sign: int, by: int | None, width: int |
     name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
     phase = body.get("status", {}).get("phase", "Pending")
     assert isinstance(parsed, Run)
-    refuse_width(name, shape_of(parsed.spec), phase, allocated, sign, wanted)
-    seen = Seen(body["metadata"]["name"], body["metadata"]["namespace"], body["metadata"]["uid"])
+    refuse_width(name, gang_shape(parsed.spec), phase, allocated, sign, wanted)
+    seen = Preconditions(body["metadata"]["name"], body["metadata"]["namespace"], body["metadata"]["uid"])
     patched = live.ask(
         api_requests.merge_patch(RUNS, seen, {"spec": {"malleable": {"desiredTotalGPUs": wanted}}})
     )
@@ -205,7 +205,7 @@ def resize(settings: Settings, run: str, sign: int, by: int | None, width: int |
     click.echo(f"{name} wants {wanted} GPUs and has {allocated}: 'kubectl runs watch {name}' follows it")
 
 
-class Bell:
+class ChangeSignal:
     """Rings when something happened, and remembers nothing more: who hears it looks for itself."""
 
     def __init__(self) -> None:
@@ -230,15 +230,15 @@ class Bell:
         return version
 
 
-def stirrings(live: Live, namespace: str, name: str) -> Iterator[None]:
+def run_changes(live: Live, namespace: str, name: str) -> Iterator[None]:
     """Comes back whenever the Run has changed, for as long as anybody asks.
 
     A server that has just started refuses everybody until it has read who may do what. Whoever asks has seen
     the Run before: a refusal counts only if it stays.
     """
-    bell, refused_at = Bell(), 0.0
-    follow = Follow(RUNS, bell, Selector(namespace, fields=f"metadata.name={name}"))
-    with told():
+    bell, refused_at = ChangeSignal(), 0.0
+    follow = WatchProtocol(RUNS, bell, Selector(namespace, fields=f"metadata.name={name}"))
+    with translated_errors():
         while True:
             try:
                 for _ in follow_changes(live.transport, follow):

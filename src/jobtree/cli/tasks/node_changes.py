@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import click
 
 from jobtree.cli.shell.object_output import print_objects
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.wording import ranges
 from jobtree.cli.source.session import edit, find_node
 from jobtree.cli.views.event_lines import event_lines
@@ -13,7 +13,7 @@ from jobtree.snapshot.cluster import Cluster
 
 
 def change_nodes(
-    settings: Settings, nodes: Iterable[str], change: Callable[[Cluster, list[str]], None], state: str
+    settings: CommandOptions, nodes: Iterable[str], change: Callable[[Cluster, list[str]], None], state: str
 ) -> None:
     """Change nodes that are all there, at one instant; then say so and what followed."""
     with edit(settings) as cluster:

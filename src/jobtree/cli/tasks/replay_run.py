@@ -14,28 +14,28 @@ import msgspec
 from jobtree.api.schema.problems import InputError, Problem, repeats
 from jobtree.api.schema.quantities import SECOND, parse_duration
 from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.cli.shell.options import Settings
-from jobtree.cli.shell.progress_line import Progress
-from jobtree.cli.shell.wording import listing
+from jobtree.cli.shell.options import CommandOptions
+from jobtree.cli.shell.progress_line import ProgressLine
+from jobtree.cli.shell.wording import joined_list
 from jobtree.cli.views.fleet.replay_tables import print_reports
 from jobtree.simulation.inputs.csv_table import LATEST_S, LONGEST
 from jobtree.simulation.inputs.job_trace import Cut, Trace, read_trace, skipped_lines
 from jobtree.simulation.inputs.lease_trace import is_ledger, read_ledger
-from jobtree.simulation.inputs.outages import Outage, Rates, drawn, read_outages
+from jobtree.simulation.inputs.outages import Outage, OutageRates, draw_outages, read_outages
 from jobtree.simulation.inputs.replay_cluster import (
-    Ground,
+    ReplayCluster,
     made_up,
     made_up_budgets,
     of_state_file,
     owners_in,
 )
-from jobtree.simulation.inputs.replay_setup import Scene
-from jobtree.simulation.inputs.user_behavior import Declares, Habits
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
+from jobtree.simulation.inputs.user_behavior import Declares, UserBehavior
 from jobtree.simulation.inputs.what_if import changed
 from jobtree.simulation.replay.engine import Simulation
 from jobtree.simulation.replay.saved_replay import SavedReplayError, load, run, save
 from jobtree.simulation.reports.html_page import page
-from jobtree.simulation.reports.report import Report, encode
+from jobtree.simulation.reports.report import Report, encode_report
 from jobtree.simulation.reports.statistics import report_of
 from jobtree.simulation.schedulers.scheduler_names import POLICIES
 
@@ -43,7 +43,7 @@ GPUS_PER_NODE = 8
 SIGNALLED = 128  # what shells add to the number of the signal that ended a command
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class SimulateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for, in the words of the command line."""
 
     trace: str
@@ -79,13 +79,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.what_if, *(f"nodes {text}" for text in self.nodes if text[:1] in ("+", "-")))
 
 
-def simulate(settings: Settings, request: Request) -> None:
+def simulate(settings: CommandOptions, request: SimulateRequest) -> None:
     """Replay, and replay again with what is asked about; print and write the reports.
 
     What can be refused is refused before the first replay; what was replayed is kept until all is written.
     """
     scene = scene_of(settings, request)
-    scenes: dict[tuple[str, ...], Scene] = {(): with_outages(scene, request)}
+    scenes: dict[tuple[str, ...], ReplaySetup] = {(): with_outages(scene, request)}
     if changes := request.changes:
         scenes[changes] = with_outages(reduce(changed, changes, scene), request)
     for path in (request.json_file, request.html_file, request.resume):
@@ -95,7 +95,7 @@ def simulate(settings: Settings, request: Request) -> None:
     reports = [replayed(one, request, asked) for asked, one in scenes.items()]
     print_reports(settings, reports)
     if request.json_file:
-        write(request.json_file, encode(reports[-1]))
+        write(request.json_file, encode_report(reports[-1]))
     if request.html_file:
         write(request.html_file, page(*reports).encode())
     for asked in scenes:
@@ -127,19 +127,19 @@ def write(path: str, data: bytes) -> None:
 # The scene
 
 
-def scene_of(settings: Settings, request: Request) -> Scene:
+def scene_of(settings: CommandOptions, request: SimulateRequest) -> ReplaySetup:
     ground = ground_of(settings, request)
     read = read_ledger if is_ledger(request.trace) else read_trace
     trace = read(request.trace, ground.gpus, cut_of(request))
     if ground.left_out:
-        names = listing(ground.left_out)
+        names = joined_list(ground.left_out)
         click.echo(f"left out, being cordoned, failed or not ready: {names}", err=True)
     budgets, owners = ground.budgets, tuple[str, ...]()
     if request.fleet is not None:
         budgets, owners = made_up_budgets(trace, ground.gpus, asked_budgets(request.budget))
     else:
         owners = owners_in(budgets, trace.teams, request.trace)
-    return Scene(
+    return ReplaySetup(
         trace=trace,
         nodes=ground.nodes,
         budgets=budgets,
@@ -150,13 +150,13 @@ def scene_of(settings: Settings, request: Request) -> Scene:
     )
 
 
-def with_outages(scene: Scene, request: Request) -> Scene:
+def with_outages(scene: ReplaySetup, request: SimulateRequest) -> ReplaySetup:
     """Of a changed fleet, nodes that were added fail like the others, and those that are gone do not."""
     outages = outages_of(request, len(scene.nodes), scene.trace)
     return msgspec.structs.replace(scene, outages=tuple(outages))
 
 
-def ground_of(settings: Settings, request: Request) -> Ground:
+def ground_of(settings: CommandOptions, request: SimulateRequest) -> ReplayCluster:
     if request.fleet is not None:
         if request.flavor is not None:
             raise click.UsageError(
@@ -202,7 +202,7 @@ def asked_budgets(texts: tuple[str, ...]) -> dict[str, str]:
     return dict(found)
 
 
-def cut_of(request: Request) -> Cut:
+def cut_of(request: SimulateRequest) -> Cut:
     """Of a ledger, only Runs that asked for the kind of GPU that is replayed on, where one is chosen."""
     since = duration("--since", request.since) // SECOND if request.since else 0
     until = duration("--until", request.until) // SECOND if request.until else LATEST_S
@@ -219,44 +219,44 @@ def duration(option: str, text: str) -> int:
         raise InputError("options", [f"{option}: {broken}"]) from None
 
 
-def habits_of(request: Request) -> Habits:
+def habits_of(request: SimulateRequest) -> UserBehavior:
     every = None if request.checkpoint == "none" else duration("--checkpoint", request.checkpoint)
     if every == 0:
         raise InputError(
             "options", [Problem("--checkpoint", request.checkpoint, "must be more than 0, or none")]
         )
-    return Habits(request.declare, every, request.notice, request.seed)
+    return UserBehavior(request.declare, every, request.notice, request.seed)
 
 
-def outages_of(request: Request, nodes: int, trace: Trace) -> list[Outage]:
+def outages_of(request: SimulateRequest, nodes: int, trace: Trace) -> list[Outage]:
     text = request.faults
     if text is None:
         return []
     parts = text.split("/")
-    if len(parts) == len(Rates.__struct_fields__) and text[:1].isdigit():
-        rates = Rates(*(duration("--faults", part) for part in parts))
+    if len(parts) == len(OutageRates.__struct_fields__) and text[:1].isdigit():
+        rates = OutageRates(*(duration("--faults", part) for part in parts))
         if not 0 < rates.median < rates.p90 or not rates.between:
             raise InputError("options", [Problem("--faults", text, "all above 0, and p90 above p50")])
-        return drawn(rates, nodes, trace.submit[0], trace.submit[-1], request.seed)
+        return draw_outages(rates, nodes, trace.submit[0], trace.submit[-1], request.seed)
     return read_outages(text, nodes)
 
 
 # The replay
 
 
-def kept_in(request: Request, changes: tuple[str, ...]) -> Path | None:
+def kept_in(request: SimulateRequest, changes: tuple[str, ...]) -> Path | None:
     """The file in which a replay is kept: that with changes beside that without."""
     return None if request.resume is None else Path(request.resume + (".what-if" if changes else ""))
 
 
-def replayed(scene: Scene, request: Request, changes: tuple[str, ...]) -> Report:
+def replayed(scene: ReplaySetup, request: SimulateRequest, changes: tuple[str, ...]) -> Report:
     """Replay to the end, or as far as it may; keep what there is, and say how to go on."""
     digest = scene.digest(request.policy)
     kept = kept_in(request, changes)
     try:
         simulation = (load(kept, digest) if kept else None) or POLICIES[request.policy](scene)
         with interruptible() as interrupted:
-            progress = Progress(request.policy, len(scene.trace), simulation.meter.finished)
+            progress = ProgressLine(request.policy, len(scene.trace), simulation.meter.finished)
             watcher = Watcher(simulation, kept, digest, progress, interrupted)
             finished = run(simulation, watch=watcher)
             progress.clear()
@@ -276,7 +276,7 @@ class Watcher:
         simulation: Simulation,
         kept: Path | None,
         digest: str,
-        progress: Progress,
+        progress: ProgressLine,
         interrupted: list[int],
     ) -> None:
         self._simulation, self._kept, self._digest = simulation, kept, digest

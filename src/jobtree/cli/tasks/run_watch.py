@@ -10,13 +10,13 @@ import click
 from jobtree.api.schema.quantities import format_duration, format_time
 from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.object_output import print_objects
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import painted
-from jobtree.cli.source.session import find_run, read
+from jobtree.cli.source.session import find_run, read_cluster
 from jobtree.cli.views.lottery.risk_lines import risks_of, short
 from jobtree.cli.views.place_names import Places
 from jobtree.cli.views.runs.promise_view import countdown
-from jobtree.cli.views.runs.run_summary import classes, reason, title, width
+from jobtree.cli.views.runs.run_summary import class_split, reason, run_title, width_text
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.reasons import Reason
 from jobtree.core.runs.run_state import FINISHED, RunState
@@ -26,9 +26,9 @@ POLL_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 
 
-def follow(settings: Settings, run: str, *, once: bool) -> int:
+def follow(settings: CommandOptions, run: str, *, once: bool) -> int:
     """Print what the Run looks like now and after every change; the exit code says how it ended."""
-    shown, first = "", read(settings)
+    shown, first = "", read_cluster(settings)
     key = find_run(first, run, settings)
     changes = _told(settings, key) if settings.live else _changes(settings)
     for cluster in chain([first], () if once else changes):
@@ -45,7 +45,7 @@ def follow(settings: Settings, run: str, *, once: bool) -> int:
     return Exit.OK
 
 
-def _changes(settings: Settings) -> Iterator[Cluster]:
+def _changes(settings: CommandOptions) -> Iterator[Cluster]:
     """The cluster again, each time its file has become another."""
     seen = _stamp(settings.state_path)
     while True:
@@ -53,16 +53,16 @@ def _changes(settings: Settings) -> Iterator[Cluster]:
         stamp = _stamp(settings.state_path)
         if stamp != seen:
             seen = stamp
-            yield read(settings)
+            yield read_cluster(settings)
 
 
-def _told(settings: Settings, run: RunKey) -> Iterator[Cluster]:
+def _told(settings: CommandOptions, run: RunKey) -> Iterator[Cluster]:
     """The cluster again, each time the server says that the Run changed: it streams, it does not poll."""
     from jobtree.cli.source.live_cluster import Live
-    from jobtree.cli.tasks.live_writes import stirrings
+    from jobtree.cli.tasks.live_writes import run_changes
 
     live = Live(settings)
-    for _ in stirrings(live, *run):
+    for _ in run_changes(live, *run):
         yield _patiently(lambda: live.cluster(plan=False, pods=False))
 
 
@@ -92,7 +92,7 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _print(settings: Settings, cluster: Cluster, state: RunState, looks: str) -> None:
+def _print(settings: CommandOptions, cluster: Cluster, state: RunState, looks: str) -> None:
     if settings.human:
         click.echo(f"{format_time(cluster.now)}  {looks}", color=settings.color)
     else:
@@ -102,10 +102,10 @@ def _print(settings: Settings, cluster: Cluster, state: RunState, looks: str) ->
 def _looks(cluster: Cluster, state: RunState) -> str:
     """``default/train  Running  96/128 GPUs  Owned 96  nv-a``; what is ahead comes last."""
     places = Places(cluster.world)
-    parts = [title(state), painted(state.phase)]
+    parts = [run_title(state), painted(state.phase)]
     if state.shape is not None:
-        parts.append(f"{width(state)} GPUs")
-    parts += [classes(state), places.domains(state.leases.values()), reason(state)]
+        parts.append(f"{width_text(state)} GPUs")
+    parts += [class_split(state), places.domains(state.leases.values()), reason(state)]
     parts += [_pause(cluster, state), *_wishes(state), _promised(places, state), _threatened(cluster, state)]
     return "  ".join(part for part in parts if part)
 
@@ -118,7 +118,7 @@ def _pause(cluster: Cluster, state: RunState) -> str:
 
 def _wishes(state: RunState) -> list[str]:
     """Why it is narrower than it wants to be, or lacks spares."""
-    whys = state.verdict.whys if state.verdict and state.phase == "Running" else ()
+    whys = state.verdict.causes if state.verdict and state.phase == "Running" else ()
     return [str(why) for why in whys if why.reason in (Reason.NOT_GROWING, Reason.SPARE_MISSING)]
 
 

@@ -9,7 +9,7 @@ import click
 from jobtree.api.documents.document_stream import Document
 from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.object_output import print_objects
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.session import edit, find_run
 from jobtree.cli.tasks.width_rules import refuse_width
 from jobtree.cli.views.event_lines import event_lines
@@ -26,14 +26,14 @@ def by_or_to(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def resize(settings: Settings, run: str, sign: int, by: int | None, width: int | None) -> None:
+def resize(settings: CommandOptions, run: str, sign: int, by: int | None, width: int | None) -> None:
     """Set the width that a running Run wants, counted from the present one; say what followed."""
     if (by is None) == (width is None):
         raise CommandError(Exit.USAGE, "say how far: either --by N or --to N")
     if settings.live:
         from jobtree.cli.tasks import live_writes
 
-        live_writes.resize(settings, run, sign, by, width)
+        live_writes.resize_live(settings, run, sign, by, width)
         return
     with edit(settings) as cluster:
         key = find_run(cluster, run, settings)

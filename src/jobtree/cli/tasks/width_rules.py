@@ -1,12 +1,12 @@
 """Checks whether a Run can have a width."""
 
 from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.core.model.gang_shape import Shape
+from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.runs.run_state import FINISHED
 
 
 def refuse_width(  # noqa: PLR0913, PLR0917  a Run as it stands, and what is asked of it
-    name: str, shape: Shape | None, phase: str, width: int, sign: int, wanted: int
+    name: str, shape: GangShape | None, phase: str, width: int, sign: int, wanted: int
 ) -> None:
     """Widths that the Run cannot have, each with the rule."""
     if shape is None or not shape.malleable:

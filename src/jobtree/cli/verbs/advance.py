@@ -3,7 +3,7 @@
 import click
 
 from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 
 LATEST = "2999-12-31T00:00:00Z"
 
@@ -36,7 +36,7 @@ kubectl runs --state cluster.yaml advance 90d --archive archive/
     help="Closed leases older than the policy's leaseRetention move from the file to this directory.",
 )
 def command(  # noqa: PLR0913  one for each option
-    settings: Settings,
+    settings: CommandOptions,
     *,
     duration: str | None,
     until: str | None,
@@ -48,7 +48,7 @@ def command(  # noqa: PLR0913  one for each option
     from jobtree.api.schema.quantities import format_time
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.session import edit
-    from jobtree.cli.tasks.fault_injection import advance_with_faults, objects
+    from jobtree.cli.tasks.fault_injection import advance_with_faults, event_objects
     from jobtree.cli.views.event_lines import event_lines
 
     if (duration is None) == (until is None):
@@ -63,7 +63,7 @@ def command(  # noqa: PLR0913  one for each option
         else:
             events = advance_with_faults(cluster, at, faults, fault_rate or 1.0)
     if not settings.human:
-        print_objects(settings, list(objects(events)))
+        print_objects(settings, list(event_objects(events)))
         return
     for line in event_lines(events):
         click.echo(line)

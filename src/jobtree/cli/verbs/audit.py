@@ -3,7 +3,7 @@
 import click
 
 from jobtree.cli.shell.command_errors import Exit
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 
 EXAMPLES = """
 kubectl runs audit
@@ -12,7 +12,7 @@ kubectl runs audit -o json    # a Status with every violation
 
 
 @verb("audit", examples=EXAMPLES)
-def command(settings: Settings) -> int:
+def command(settings: CommandOptions) -> int:
     """Check a cluster as it stands: all invariants, and that pods and leases say the same.
 
     Nothing is planned before it is judged. The exit code is 1 if anything is wrong.

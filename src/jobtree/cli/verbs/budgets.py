@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, Verbs, period_options, verb
+from jobtree.cli.shell.options import CommandOptions, Verbs, period_options, verb
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml budgets usage
@@ -16,7 +16,7 @@ kubectl runs --state cluster.yaml budgets usage --since 2026-01-01 --until 2026-
 @click.option("--owner", metavar="OWNER", help="Only budgets of this team and of teams below it.")
 @period_options
 def usage(
-    settings: Settings, owner: str | None, since: str | None, until: str | None, archive: str | None
+    settings: CommandOptions, owner: str | None, since: str | None, until: str | None, archive: str | None
 ) -> int:
     """Per envelope and cap: GPUs used and free, split by class; GPU-hours used and left.
 
@@ -26,11 +26,11 @@ def usage(
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.lease_entries import belongs_to
     from jobtree.cli.source.ledger_period import parse_period
-    from jobtree.cli.source.session import read
+    from jobtree.cli.source.session import read_cluster
     from jobtree.cli.views.ledger.usage_table import print_usage
 
     period = parse_period(since, until)
-    cluster = read(settings)
+    cluster = read_cluster(settings)
     if since is not None or until is not None or archive is not None or settings.output == "csv":
         from jobtree.cli.views.ledger.period_usage import print_period
 

@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 from jobtree.cli.source.name_completion import run_names
 
 EXAMPLES = """
@@ -13,7 +13,7 @@ kubectl runs --state cluster.yaml cancel rai-sys/train rai-sys/eval
 
 @verb("cancel", examples=EXAMPLES)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=run_names)
-def command(settings: Settings, runs: tuple[str, ...]) -> None:
+def command(settings: CommandOptions, runs: tuple[str, ...]) -> None:
     """Delete Runs, all of them or none. Their leases close (Cancelled) and stay in the ledger."""
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.session import edit, find_run

@@ -3,8 +3,8 @@
 import click
 
 from jobtree.cli.shell.command_errors import Exit
-from jobtree.cli.shell.options import Settings, verb
-from jobtree.cli.shell.wording import count, listing
+from jobtree.cli.shell.options import CommandOptions, verb
+from jobtree.cli.shell.wording import counted_noun, joined_list
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml check
@@ -14,16 +14,16 @@ kubectl runs --state cluster.yaml check --archive archive/    # and that nothing
 
 @verb("check", examples=EXAMPLES)
 @click.option("--archive", metavar="DIR", help="Check the archive in this directory against the budgets too.")
-def command(settings: Settings, archive: str | None) -> int:
+def command(settings: CommandOptions, archive: str | None) -> int:
     """Check the invariants of a cluster: says OK, or lists all that are broken (exit code 1).
 
     With --archive: every file is what was written, and its leases add up to what the budgets carry.
     """
     from jobtree.cli.shell.object_output import api_status, print_objects
     from jobtree.cli.source.archive_access import audit
-    from jobtree.cli.source.session import read
+    from jobtree.cli.source.session import read_cluster
 
-    cluster = read(settings, checked=False)
+    cluster = read_cluster(settings, checked=False)
     broken = [
         (violation.invariant, violation.message)
         for violation in cluster.violations(planned=not settings.live)
@@ -38,6 +38,6 @@ def command(settings: Settings, archive: str | None) -> int:
             click.echo(f"{invariant}: {message}")
     else:
         kinds = ("Run", "Lease", "Budget", "Node")
-        found = [count(sum(1 for _ in cluster.objects.of(kind)), kind) for kind in kinds]
-        click.echo(f"OK: all invariants hold ({listing(found)})")
+        found = [counted_noun(sum(1 for _ in cluster.objects.of(kind)), kind) for kind in kinds]
+        click.echo(f"OK: all invariants hold ({joined_list(found)})")
     return Exit.NO if broken else Exit.OK

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 from jobtree.cli.source.name_completion import run_names
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ kubectl runs --state cluster.yaml complete train --rank 3 --exit-code 1    # tha
 @click.option(
     "--exit-code", "code", type=click.IntRange(0, 255), default=0, help="Let one rank fail with this code."
 )
-def command(settings: Settings, runs: tuple[str, ...], *, rank: int, code: int) -> None:
+def command(settings: CommandOptions, runs: tuple[str, ...], *, rank: int, code: int) -> None:
     """Let all ranks of Runs succeed now, or one of them fail. Only in a simulation."""
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.session import edit, find_run
@@ -56,7 +56,7 @@ def refuse_idle(state: "RunState") -> None:
 
 
 def fail_rank(cluster: "Cluster", key: "RunKey", rank: int, code: int) -> None:
-    ranks = len(cluster.world.runs[key].seats)
+    ranks = len(cluster.world.runs[key].rank_slots)
     if rank >= ranks:
         raise CommandError(Exit.USAGE, f"{'/'.join(key)} has no rank {rank}: its ranks are 0 to {ranks - 1}")
     cluster.crash(key, rank, code)

@@ -8,7 +8,7 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
 from jobtree.cli.shell.command_errors import Exit
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 
 SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 NO_FILES, FILES = ":4", ":0"
@@ -26,7 +26,7 @@ exec kubectl-runs __complete "$@"
 
 @verb("completion", examples=EXAMPLES)
 @click.argument("shell", type=click.Choice(list(SHELLS)))
-def command(_: Settings, shell: str) -> None:
+def command(_: CommandOptions, shell: str) -> None:
     """Print the completion script of a shell.
 
     It completes verbs, options, and the names of Runs and nodes of the cluster.
@@ -42,7 +42,7 @@ def answer_kubectl(words: list[str]) -> int:
     from jobtree.cli.shell.root_command import COMPLETE_VARIABLE, PROGRAM, root
 
     *before, incomplete = words or [""]
-    answers = ShellComplete(root, {"obj": Settings()}, PROGRAM, COMPLETE_VARIABLE)
+    answers = ShellComplete(root, {"obj": CommandOptions()}, PROGRAM, COMPLETE_VARIABLE)
     found = answers.get_completions(before, incomplete)
     for item in found:
         if item.type == "plain":

@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 from jobtree.cli.source.name_completion import run_names
 
 EXAMPLES = """
@@ -15,22 +15,22 @@ kubectl runs --state cluster.yaml explain train -o yaml    # the Run, its Reserv
 @verb("explain", examples=EXAMPLES)
 @click.argument("run", shell_complete=run_names)
 @click.option("--verify", is_flag=True, help="Recompute every lottery it had a part in; 1 if one is refused.")
-def command(settings: Settings, run: str, *, verify: bool) -> int:
+def command(settings: CommandOptions, run: str, *, verify: bool) -> int:
     """The story of a Run: where it stands and why, what it held and when, who paid.
 
     With what it is promised, what threatens it, and the lotteries that it had a part in: who competed with
     how many tickets, what was drawn, what was given back.
     """
     from jobtree.cli.shell.command_errors import Exit
-    from jobtree.cli.source.session import find_run, read
-    from jobtree.cli.views.runs.run_history import Story
+    from jobtree.cli.source.session import find_run, read_cluster
+    from jobtree.cli.views.runs.run_history import RunHistoryView
 
     if verify:
         from jobtree.cli.tasks.record_checks import verify_run
 
         return verify_run(settings, run)
-    cluster = read(settings)
-    told = Story(cluster, cluster.world.runs[find_run(cluster, run, settings)])
+    cluster = read_cluster(settings)
+    told = RunHistoryView(cluster, cluster.world.runs[find_run(cluster, run, settings)])
     if settings.human:
         for line in told.lines():
             click.echo(line, color=settings.color)

@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 from jobtree.cli.source.name_completion import node_names
 
 EXAMPLES = """
@@ -13,7 +13,7 @@ kubectl runs --state cluster.yaml fail gpu-a-01 gpu-a-02    # at the same instan
 
 @verb("fail", examples=EXAMPLES)
 @click.argument("nodes", metavar="NODE...", nargs=-1, required=True, shell_complete=node_names)
-def command(settings: Settings, nodes: tuple[str, ...]) -> None:
+def command(settings: CommandOptions, nodes: tuple[str, ...]) -> None:
     """Take nodes out of service at once, together, and show what follows. Only in a simulation."""
     from jobtree.cli.tasks.node_changes import change_nodes
     from jobtree.snapshot.cluster import Cluster

@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, files_option, verb
+from jobtree.cli.shell.options import CommandOptions, files_option, verb
 
 EXAMPLES = """
 kubectl runs import kueue -f kueue.yaml -f jobs.yaml --to converted
@@ -24,7 +24,7 @@ kubectl runs import kueue --to converted     # of the live cluster, as kubectl s
 @click.option("--to", metavar="DIR", type=click.Path(), help="Write a file for each object, not to stdout.")
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
 def kueue(  # noqa: PLR0913  one for each option
-    settings: Settings,
+    settings: CommandOptions,
     files: tuple[str, ...],
     flavors: tuple[str, ...],
     checkpoint: str | None,
@@ -38,15 +38,15 @@ def kueue(  # noqa: PLR0913  one for each option
     PyTorchJobs (and Nodes, for the labels that they need). What has no equivalent is listed on stderr.
     """
     from jobtree.api.documents.document_stream import read_documents
-    from jobtree.cli.source.kubectl_objects import objects
+    from jobtree.cli.source.kubectl_objects import get_objects
     from jobtree.cli.source.manifests import read_file
-    from jobtree.cli.tasks.import_output import Outlet
+    from jobtree.cli.tasks.import_output import ImportOutput
     from jobtree.importers.kueue.kueue_importer import RESOURCES, convert_kueue, flavor_names
 
     names = flavor_names(flavors)
-    documents = [] if files else list(objects(RESOURCES))
+    documents = [] if files else list(get_objects(RESOURCES))
     for path in files:
         name, raw = read_file(path)
         documents += read_documents(raw, name)
-    outlet = Outlet(settings, to, replace=force)
+    outlet = ImportOutput(settings, to, replace=force)
     outlet.give(convert_kueue(documents, names, checkpoint))

@@ -5,7 +5,7 @@ import os
 import click
 
 from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 
 EXAMPLES = """
 kubectl runs import slurm train.sh --image registry.example.com/train:1 --owner org:lab --gpu-type H100-80GB
@@ -52,7 +52,7 @@ volumes:
 @click.option("--to", metavar="DIR", type=click.Path(), help="Write a file for each object, not to stdout.")
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
 def slurm(  # noqa: PLR0913  one for each option
-    settings: Settings,
+    settings: CommandOptions,
     *,
     scripts: tuple[str, ...],
     map_file: str | None,
@@ -68,13 +68,13 @@ def slurm(  # noqa: PLR0913  one for each option
     Directives are read as sbatch reads them. A script runs unchanged, in every pod, in an image that you
     name: srun and the SLURM_ variables have stand-ins. What has no equivalent is listed on stderr.
     """
-    from jobtree.api.documents.struct_decoder import convert
+    from jobtree.api.documents.struct_decoder import decode_struct
     from jobtree.cli.source.manifests import read_file
-    from jobtree.cli.tasks.import_output import Outlet
+    from jobtree.cli.tasks.import_output import ImportOutput
     from jobtree.importers.slurm.account_importer import convert_accounts
     from jobtree.importers.slurm.sacct_importer import convert_sacct
     from jobtree.importers.slurm.script_importer import convert_slurm
-    from jobtree.importers.slurm.script_request import Wishes, read_environment
+    from jobtree.importers.slurm.script_request import CallerOptions, read_environment
     from jobtree.importers.slurm.site_mapping import SlurmMap, read_map
 
     if sum(map(bool, (scripts, accounts, sacct))) != 1:
@@ -82,14 +82,14 @@ def slurm(  # noqa: PLR0913  one for each option
             Exit.USAGE, "name batch scripts, or --accounts FILE, or --sacct FILE: one of the three"
         )
     said = {"owner": wishes["owner"], "gpuType": wishes["gpu_type"]}
-    convert(said, SlurmMap, "the command line")
+    decode_struct(said, SlurmMap, "the command line")
     mapping = SlurmMap() if map_file is None else read_map(*read_file(map_file))
-    outlet = Outlet(settings, to, replace=force)
+    outlet = ImportOutput(settings, to, replace=force)
     if accounts:
         outlet.give(convert_accounts(*read_file(accounts), mapping, wishes["gpu_type"]))
     elif sacct:
         outlet.give_trace(*convert_sacct(*read_file(sacct), mapping, wishes["gpu_type"]))
     else:
         environment = dict(os.environ) if env_file is None else read_environment(*read_file(env_file))
-        wanted = Wishes(mapping, namespace=settings.namespace, environment=environment, **wishes)
+        wanted = CallerOptions(mapping, namespace=settings.namespace, environment=environment, **wishes)
         outlet.give(convert_slurm((read_file(path) for path in scripts), wanted))

@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 
 DEFAULT_PATH = "cluster.yaml"
 
@@ -112,7 +112,7 @@ kubectl runs init lab.yaml --force     # begin again
 @verb("init", examples=EXAMPLES)
 @click.argument("file", required=False)
 @click.option("--force", is_flag=True, help="Replace a file that is there already.")
-def command(settings: Settings, file: str | None, *, force: bool) -> None:
+def command(settings: CommandOptions, file: str | None, *, force: bool) -> None:
     """Write a small cluster to start from.
 
     Two domains of four nodes, two budgets and a first Run, with comments, in FILE (cluster.yaml).

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobtree.cli.shell.options import Settings, period_options, verb
+from jobtree.cli.shell.options import CommandOptions, period_options, verb
 from jobtree.cli.source.name_completion import run_names
 
 if TYPE_CHECKING:
-    from jobtree.cli.source.lease_entries import Entry
+    from jobtree.cli.source.lease_entries import LeaseEntry
     from jobtree.cli.source.ledger_period import Period
     from jobtree.snapshot.cluster import Cluster
 
@@ -26,7 +26,7 @@ kubectl runs leases --owner org:ai --since 2026-01-01 --until 2026-02-01 -o csv 
 @click.option("--open", "only_open", is_flag=True, help="Only leases that are open now.")
 @period_options
 def command(  # noqa: PLR0913  one for each option
-    settings: Settings,
+    settings: CommandOptions,
     *,
     run: str | None,
     owner: str | None,
@@ -44,7 +44,7 @@ def command(  # noqa: PLR0913  one for each option
     from jobtree.cli.source.archive_access import IN_ARCHIVE, archived, carries_anything
     from jobtree.cli.source.lease_entries import belongs_to, entries
     from jobtree.cli.source.ledger_period import parse_period
-    from jobtree.cli.source.session import choose, read
+    from jobtree.cli.source.session import choose, read_cluster
 
     dated = since is not None or until is not None
     if (run is None) == (owner is None) and not (dated and run is None):
@@ -52,7 +52,7 @@ def command(  # noqa: PLR0913  one for each option
             "leases needs the name of a Run, or --owner OWNER, and not both; or --since TIME for all"
         )
     period = parse_period(since, until)
-    cluster = read(settings)
+    cluster = read_cluster(settings)
     asked = (dated or archive is not None) and not only_open
     old, code = archived(settings, cluster, period, archive) if asked else ([], 0)
     found = entries(cluster, lambda lease: owner is None or belongs_to(lease.owner, owner), period, old)
@@ -69,7 +69,12 @@ def command(  # noqa: PLR0913  one for each option
 
 
 def _print(
-    settings: Settings, cluster: "Cluster", found: "list[Entry]", period: "Period", *, with_runs: bool
+    settings: CommandOptions,
+    cluster: "Cluster",
+    found: "list[LeaseEntry]",
+    period: "Period",
+    *,
+    with_runs: bool,
 ) -> None:
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.views.ledger.lease_rows import print_rows

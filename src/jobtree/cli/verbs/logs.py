@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 from jobtree.cli.source.name_completion import run_names
 
 EXAMPLES = """
@@ -19,7 +19,7 @@ kubectl runs logs train --group 1      # of all ranks of a group, one after the 
 @click.option("--group", type=click.IntRange(min=0), help="Of all ranks of this group.")
 @click.option("-c", "--container", default="", help="Of this container. [default: the only one]")
 def command(  # noqa: PLR0913  its options
-    settings: Settings,
+    settings: CommandOptions,
     run: str,
     rank: int | None,
     group: int | None,
@@ -28,11 +28,11 @@ def command(  # noqa: PLR0913  its options
     follow: bool,
 ) -> None:
     """Print what a rank of a Run prints, or all ranks of a group. Only on a live cluster."""
-    from jobtree.cli.tasks.live_pods import Crew, print_logs
+    from jobtree.cli.tasks.live_pods import RunPods, print_logs
 
     if rank is not None and group is not None:
         raise click.UsageError("say either --rank or --group")
-    crew = Crew(settings, run)
+    crew = RunPods(settings, run)
     chosen = crew.of_group(group) if group is not None else [crew.of_rank(rank or 0)]
     if follow and len(chosen) > 1:
         raise click.UsageError("-f follows one rank: say --rank N")

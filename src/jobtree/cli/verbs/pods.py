@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 from jobtree.cli.source.name_completion import run_names
 
 EXAMPLES = """
@@ -13,12 +13,12 @@ kubectl runs pods train -o name | xargs kubectl describe
 
 @verb("pods", examples=EXAMPLES)
 @click.argument("run", metavar="RUN", shell_complete=run_names)
-def command(settings: Settings, run: str) -> None:
+def command(settings: CommandOptions, run: str) -> None:
     """List the pods of a Run: rank, group, attempt, phase, node. Only on a live cluster."""
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.tasks.live_pods import Crew, print_pods
+    from jobtree.cli.tasks.live_pods import RunPods, print_pods
 
-    crew = Crew(settings, run)
+    crew = RunPods(settings, run)
     if settings.human:
         print_pods(settings, crew)
     else:

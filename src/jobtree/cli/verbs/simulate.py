@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 
 POLICIES = ("jobtree", "fifo", "sjf", "easy", "conservative", "quota", "quota-by-size")
 COMPARE = "compare"
@@ -79,7 +79,7 @@ kubectl runs simulate compare jobtree.json easy.json
 )
 @click.option("--html", "html_file", metavar="FILE", help="Write the report as one page with plots.")
 @click.option("--resume", metavar="FILE", help="Keep an interrupted replay there, and go on from it.")
-def command(settings: Settings, trace: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401  as click gives them
+def command(settings: CommandOptions, trace: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401  as click gives them
     """Replay a trace of jobs on the fleet and budgets of a state file, or on a made-up fleet.
 
     TRACE is CSV, plain or gzip, with the columns job_id, user_or_team, submit_s, duration_s and gpus; what
@@ -88,7 +88,7 @@ def command(settings: Settings, trace: tuple[str, ...], **options: Any) -> None:
 
     'compare' puts two reports side by side that --json has written.
     """
-    from jobtree.cli.tasks.replay_run import Request, simulate
+    from jobtree.cli.tasks.replay_run import SimulateRequest, simulate
     from jobtree.cli.views.fleet.replay_tables import print_comparison
 
     if trace[0] == COMPARE:
@@ -98,4 +98,4 @@ def command(settings: Settings, trace: tuple[str, ...], **options: Any) -> None:
         return
     if len(trace) > 1:
         raise click.UsageError(f"one trace at a time: what is {trace[1]}?")
-    simulate(settings, Request(trace=trace[0], **options))
+    simulate(settings, SimulateRequest(trace=trace[0], **options))

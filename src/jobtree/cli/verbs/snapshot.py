@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 
 EXAMPLES = """
 kubectl runs snapshot > cluster.yaml
@@ -11,7 +11,7 @@ kubectl runs plan -f run.yaml --state cluster.yaml    # the same answer as the c
 
 
 @verb("snapshot", examples=EXAMPLES)
-def command(settings: Settings) -> None:
+def command(settings: CommandOptions) -> None:
     """Print a live cluster as a state file: nodes, pods, budgets, runs, reservations, leases, the policy.
 
     Times of the file are those of the moment it was made: the simulation goes on from there.

@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml state --all
@@ -14,7 +14,7 @@ kubectl runs --state cluster.yaml state -n rai-sys -o wide
 @verb("state", examples=EXAMPLES)
 @click.option("--all", "everywhere", is_flag=True, help="Runs of all namespaces, whatever -n says.")
 @click.option("--owner", metavar="OWNER", help="Only Runs of this team and of teams below it.")
-def command(settings: Settings, owner: str | None, *, everywhere: bool) -> None:
+def command(settings: CommandOptions, owner: str | None, *, everywhere: bool) -> None:
     """All Runs: phase, width, who pays, where they are, and why they wait.
 
     WIDTH is GPUs allocated of GPUs desired, PAID splits what they hold by class, SINCE is how long a Run has
@@ -22,12 +22,12 @@ def command(settings: Settings, owner: str | None, *, everywhere: bool) -> None:
     the context's namespace, unless --all, --owner or -n says otherwise.
     """
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.session import read
-    from jobtree.cli.views.runs.run_table import print_runs, select
+    from jobtree.cli.source.session import read_cluster
+    from jobtree.cli.views.runs.run_table import print_runs, select_runs
 
-    cluster = read(settings)
+    cluster = read_cluster(settings)
     namespace = None if everywhere else namespace_of(settings, owner)
-    states = select(cluster, namespace, owner)
+    states = select_runs(cluster, namespace, owner)
     if settings.human and not states and namespace:
         click.echo(f"no Runs in namespace {namespace}: --all shows those of all namespaces")
     elif settings.human:
@@ -38,10 +38,10 @@ def command(settings: Settings, owner: str | None, *, everywhere: bool) -> None:
         print_objects(settings, [body for body in found if body])
 
 
-def namespace_of(settings: Settings, owner: str | None) -> str | None:
+def namespace_of(settings: CommandOptions, owner: str | None) -> str | None:
     """None: all of them. Teams have Runs in several, and a simulation is looked at as a whole."""
     if settings.namespace or owner or not settings.live:
         return settings.namespace
-    from jobtree.cli.source.live_cluster import home
+    from jobtree.cli.source.live_cluster import default_namespace
 
-    return home(settings)
+    return default_namespace(settings)

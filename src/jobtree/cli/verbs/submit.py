@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, files_option, verb
+from jobtree.cli.shell.options import CommandOptions, files_option, verb
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml submit -f run.yaml
@@ -28,14 +28,14 @@ END
 @click.option("--dry-run", is_flag=True, help="Say what would become of them, and save nothing.")
 @click.option("--replace", is_flag=True, help="Replace objects that exist already, as kubectl apply does.")
 def command(
-    settings: Settings, files: tuple[str, ...], after: tuple[str, ...], *, dry_run: bool, replace: bool
+    settings: CommandOptions, files: tuple[str, ...], after: tuple[str, ...], *, dry_run: bool, replace: bool
 ) -> None:
     """Create Runs and Budgets (and Nodes) from manifests, all of them or none.
 
     Of every Run it says what became of it: where it runs and who pays, or why it waits.
     """
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.manifests import create, following, read_manifests
+    from jobtree.cli.source.manifests import create_in_cluster, following, read_manifests
     from jobtree.cli.source.session import edit
     from jobtree.cli.views.runs.submit_view import submitted
 
@@ -47,9 +47,9 @@ def command(
         if not dry_run:
             live_writes.submit(settings, documents, replace=replace)
             return
-        live_writes.rehearse(Live(settings), documents, replace=replace)
+        live_writes.dry_run(Live(settings), documents, replace=replace)
     with edit(settings, save=not dry_run) as cluster:
-        keys = create(cluster, documents, replace=replace)
+        keys = create_in_cluster(cluster, documents, replace=replace)
         lines = list(submitted(cluster, keys))
         cluster.documents()
         bodies = [body for key in keys if (body := cluster.objects.get(key))]

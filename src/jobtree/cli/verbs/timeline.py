@@ -3,7 +3,7 @@
 import click
 
 from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml timeline
@@ -13,14 +13,14 @@ kubectl runs --state cluster.yaml timeline --next 24h
 
 @verb("timeline", examples=EXAMPLES)
 @click.option("--next", "span", metavar="DURATION", default="8h", help="How far to look ahead. [default: 8h]")
-def command(settings: Settings, span: str) -> None:
+def command(settings: CommandOptions, span: str) -> None:
     """Draw the coming hours, domain by domain: who holds how many GPUs, and who is promised them when.
 
     A Run that may have to give way is drawn with ? from the instant on at which it may be stopped.
     """
     from jobtree.api.schema.quantities import parse_duration
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.session import read
+    from jobtree.cli.source.session import read_cluster
     from jobtree.cli.views.fleet.time_chart import Chart
 
     try:
@@ -29,7 +29,7 @@ def command(settings: Settings, span: str) -> None:
         raise CommandError(Exit.USAGE, str(broken)) from None
     if not ahead:
         raise CommandError(Exit.USAGE, "--next must be longer than nothing")
-    chart = Chart(read(settings, pods=True), ahead)
+    chart = Chart(read_cluster(settings, pods=True), ahead)
     if not settings.human:
         print_objects(settings, chart.objects())
         return

@@ -3,7 +3,7 @@
 import click
 
 from jobtree.cli.shell.command_errors import Exit
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 
 EXAMPLES = """
 kubectl runs topology
@@ -12,7 +12,7 @@ kubectl runs --state cluster.yaml topology -o wide
 
 
 @verb("topology", examples=EXAMPLES)
-def command(settings: Settings) -> int:
+def command(settings: CommandOptions) -> int:
     """Show the fleet by domain: nodes, GPUs, what is free; and how to mend labels that are missing.
 
     The exit code is 1 if a node with GPUs cannot be used because of its labels, or looks misplaced, or if a
@@ -20,11 +20,11 @@ def command(settings: Settings) -> int:
     """
     from jobtree.api.kubernetes.node import read_node
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.session import read
+    from jobtree.cli.source.session import read_cluster
     from jobtree.cli.views.fleet.domain_table import print_topology
     from jobtree.cli.views.fleet.label_repairs import bare, mends
 
-    cluster = read(settings, pods=True)
+    cluster = read_cluster(settings, pods=True)
     nodes = [read_node(body, key[2]) for key, body in cluster.objects.of("Node")]
     wrong, empty = list(mends(nodes)), bare(nodes)
     if not settings.human:

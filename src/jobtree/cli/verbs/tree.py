@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 from jobtree.cli.source.name_completion import run_names
 
 EXAMPLES = """
@@ -13,17 +13,17 @@ kubectl runs --state cluster.yaml tree pipeline -o json    # the tree's Run and 
 
 @verb("tree", examples=EXAMPLES)
 @click.argument("run", metavar="RUN", shell_complete=run_names)
-def command(settings: Settings, run: str) -> None:
+def command(settings: CommandOptions, run: str) -> None:
     """Draw a job tree: its stages, what they wait for, when they start and when they are done."""
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.session import find_run, read
+    from jobtree.cli.source.session import find_run, read_cluster
     from jobtree.cli.views.runs.tree_table import print_tree
 
-    cluster = read(settings)
+    cluster = read_cluster(settings)
     state = cluster.world.runs[find_run(cluster, run, settings)]
     if not settings.human:
         cluster.documents()
-        states = [state, *cluster.world.kin.below(state)]
+        states = [state, *cluster.world.run_graph.descendants(state)]
         print_objects(settings, [cluster.objects.get(("Run", *one.key)) or {} for one in states])
         return
     print_tree(settings, cluster.world, state)

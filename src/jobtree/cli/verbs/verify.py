@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 from jobtree.cli.source.name_completion import reservation_names
 
 EXAMPLES = """
@@ -13,7 +13,7 @@ kubectl get reservation train-1 -o json > proof.json && kubectl runs --state pro
 
 @verb("verify", examples=EXAMPLES)
 @click.argument("reservation", shell_complete=reservation_names)
-def command(settings: Settings, reservation: str) -> int:
+def command(settings: CommandOptions, reservation: str) -> int:
     """Recompute a lottery from the record in its Reservation alone, and compare.
 
     The commitment, the seed, every draw, the decision and the signature must follow from one another. Where

@@ -3,7 +3,7 @@
 import click
 
 from jobtree import __version__
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 
 EXAMPLES = """
 kubectl runs version
@@ -11,7 +11,7 @@ kubectl runs version
 
 
 @verb("version", examples=EXAMPLES)
-def command(settings: Settings) -> None:
+def command(settings: CommandOptions) -> None:
     """Print the version."""
     from jobtree.cli.shell.object_output import print_objects
 

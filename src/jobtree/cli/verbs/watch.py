@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings, verb
+from jobtree.cli.shell.options import CommandOptions, verb
 from jobtree.cli.source.name_completion import run_names
 
 EXAMPLES = """
@@ -14,7 +14,7 @@ kubectl runs --state cluster.yaml watch train --once
 @verb("watch", examples=EXAMPLES)
 @click.argument("run", shell_complete=run_names)
 @click.option("--once", is_flag=True, help="Print one line and stop.")
-def command(settings: Settings, run: str, *, once: bool) -> int:
+def command(settings: CommandOptions, run: str, *, once: bool) -> int:
     """Follow a Run: a line for every change.
 
     It shows the Run's width, allocated against desired, its reservation and the time until it starts, and

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from jobtree.api.schema.quantities import format_slots
 from jobtree.cli.shell.wording import ranges
-from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.model.gpu_lease import GpuLease
 from jobtree.core.world.world import World
 
 
@@ -31,7 +31,7 @@ class Places:
         """``domain=B (nodes b01-b08)``."""
         return f"domain={self.called(domain)} (nodes {ranges(nodes) or 'none'})"
 
-    def nodes(self, leases: Iterable[Lease]) -> dict[str, set[str]]:
+    def nodes(self, leases: Iterable[GpuLease]) -> dict[str, set[str]]:
         """Domains in which these leases hold slots, and the nodes of each."""
         found: dict[str, set[str]] = {}
         for lease in leases:
@@ -39,16 +39,16 @@ class Places:
                 found.setdefault(self.domain(node), set()).add(node)
         return dict(sorted(found.items()))
 
-    def domains(self, leases: Iterable[Lease]) -> str:
+    def domains(self, leases: Iterable[GpuLease]) -> str:
         """``nv-a, nv-b``."""
         return ", ".join(self.nodes(leases))
 
-    def where(self, leases: Iterable[Lease]) -> str:
+    def where(self, leases: Iterable[GpuLease]) -> str:
         """``nv-a (a01-a04), nv-b (b01)``."""
         return ", ".join(f"{domain} ({ranges(names)})" for domain, names in self.nodes(leases).items())
 
 
-def slots_of(leases: Iterable[Lease]) -> str:
+def slots_of(leases: Iterable[GpuLease]) -> str:
     """All slots, nodes in a row run together: ``a01-a04#0-7, a05#0-3``."""
     masks: dict[str, int] = {}
     for lease in leases:

@@ -5,29 +5,33 @@ from typing import Any
 
 from jobtree.api.kinds.budget import AggregateCap, Budget, Envelope
 from jobtree.api.kinds.policy import Policy
-from jobtree.core.accounts.envelope_accounts import Cap, EnvelopeState
+from jobtree.core.accounts.envelope_accounts import CapState, EnvelopeState
 from jobtree.core.accounts.family import Family
 from jobtree.core.model.gpu_lease import EnvelopeKey
 
 LAST_KEY: EnvelopeKey = ("\U0010ffff", "")  # sorts after every name
 
 
-class Ledger:
+class BudgetIndex:
     def __init__(self, policy: Policy) -> None:
         self.budgets: dict[str, Budget] = {}
         self.envelopes: dict[EnvelopeKey, EnvelopeState] = {}
-        self.caps: dict[str, list[Cap]] = {}  # by budget
+        self.caps: dict[str, list[CapState]] = {}  # by budget
         self.family = Family(())
         self.by_owner: dict[str, list[EnvelopeState]] = {}
-        self.amended: set[EnvelopeKey] = set()  # edited since the last plan
+        self.edited_envelopes: set[EnvelopeKey] = set()  # edited since the last plan
         self.payers: dict[tuple[object, ...], Any] = {}  # remembered by payers
-        self.leaving: dict[str, dict[str, None]] = {}  # archived leases that are not gone yet, by budget
-        self.carrying: dict[str, dict[EnvelopeKey, None]] = {}  # envelopes with archived leases, by budget
+        self.archived_leases: dict[
+            str, dict[str, None]
+        ] = {}  # archived leases that are not gone yet, by budget
+        self.carried_budgets: dict[
+            str, dict[EnvelopeKey, None]
+        ] = {}  # envelopes with archived leases, by budget
         self._known: set[str] = set()  # budgets, also those that are gone
         self._openings: list[tuple[int, EnvelopeKey]] = []
         self._policy = policy
 
-    def knows(self, budget: str) -> bool:
+    def has_budget(self, budget: str) -> bool:
         """Whether there is or was a budget of that name."""
         return budget in self._known
 
@@ -37,7 +41,7 @@ class Ledger:
         edited_at = now if name in self._known else 0  # one that is new here was always so
         self._known.add(name)
         touched = self._retire(name, edited_at)
-        states = [self._amend(name, spec.owner, envelope, edited_at) for envelope in spec.envelopes]
+        states = [self._apply_edit(name, spec.owner, envelope, edited_at) for envelope in spec.envelopes]
         known = self.budgets.get(name)
         if known is not None and known.spec.aggregate_caps != spec.aggregate_caps:
             for state in states:  # a cap that was cut ends what it paid for now, not in the past
@@ -63,7 +67,7 @@ class Ledger:
         for state in repriced:
             state.price = self._price(state.spec.flavor)
             state.amended_at = now
-            self.amended.add(state.key)
+            self.edited_envelopes.add(state.key)
         return repriced
 
     def envelope(self, key: EnvelopeKey, owner: str, flavor: str) -> EnvelopeState:
@@ -75,7 +79,7 @@ class Ledger:
             state.retired_at = 0
         return state
 
-    def opening(self, after: int, until: int) -> list[EnvelopeState]:
+    def windows_opening(self, after: int, until: int) -> list[EnvelopeState]:
         """Envelopes whose window opens in (after, until]."""
         first, last = (bisect_right(self._openings, (at, LAST_KEY)) for at in (after, until))
         return [self.envelopes[key] for _, key in self._openings[first:last]]
@@ -83,7 +87,7 @@ class Ledger:
     def _price(self, flavor: str) -> int:
         return self._policy.price_milli(flavor)
 
-    def _amend(self, budget: str, owner: str, spec: Envelope, now: int) -> EnvelopeState:
+    def _apply_edit(self, budget: str, owner: str, spec: Envelope, now: int) -> EnvelopeState:
         """The envelope as it now stands. Only an edit counts as a change: a new one always was so."""
         key = (budget, spec.name)
         state = self.envelopes.get(key)
@@ -91,25 +95,25 @@ class Ledger:
             state = self.envelopes[key] = EnvelopeState(budget, owner, spec, self._price(spec.flavor))
             return state
         same = (state.owner, state.spec) == (owner, spec)
-        state.amend(owner, spec, self._price(spec.flavor), state.amended_at if same else now)
-        self.amended.add(key)
+        state.apply_edit(owner, spec, self._price(spec.flavor), state.amended_at if same else now)
+        self.edited_envelopes.add(key)
         return state
 
-    def _cap(self, budget: str, spec: AggregateCap, states: list[EnvelopeState]) -> Cap:
+    def _cap(self, budget: str, spec: AggregateCap, states: list[EnvelopeState]) -> CapState:
         """A cap over its envelopes. Totals of what they closed before are carried over."""
-        cap = Cap(budget, spec)
+        cap = CapState(budget, spec)
         for state in states:
             if state.spec.name in spec.envelopes:
                 cap.envelopes.append(state)
                 state.caps.append(cap)
-                cap.account.settled += state.account.settled
+                cap.account.closed_usage += state.account.closed_usage
         return cap
 
     def _retire(self, budget: str, now: int) -> list[EnvelopeState]:
         retired = [state for state in self.envelopes.values() if state.key[0] == budget]
         for state in retired:
             state.retired_at = now
-            self.amended.add(state.key)
+            self.edited_envelopes.add(state.key)
         return retired
 
     def _index(self) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import itemgetter
 
-from jobtree.core.accounts.envelope_accounts import FOREVER, Claim, EnvelopeState
-from jobtree.core.model.promise import Rank
+from jobtree.core.accounts.envelope_accounts import FOREVER, EnvelopeState, ReservedCharge
+from jobtree.core.model.promise import Precedence
 
 
-class Flow:
+class CumulativeSum:
     """Amounts that come one after another, and their sum up to any instant."""
 
     __slots__ = ("_instants", "_sums")
@@ -44,7 +44,7 @@ class Flow:
         return self.whole - self.until(at)
 
 
-class Claims:
+class ReservedCharges:
     """Dated promises on one envelope, made up to a rank (all, without one), and what they leave of it.
 
     To those made up to a rank provisional work that began later gives back what it has.
@@ -52,15 +52,21 @@ class Claims:
 
     __slots__ = ("_claimed", "_levels", "_returns", "dated", "of_others", "starts")
 
-    def __init__(self, envelope: EnvelopeState, rank: Rank | None) -> None:
-        self.dated = envelope.dated[: None if rank is None else made_up_to(envelope.dated, rank)]
-        self.of_others: list[Claim] | None = None  # of Runs that are not the envelope's owner's own
-        yielding = () if rank is None else [one for one in envelope.yields.items() if rank[0] <= one[1].since]
-        yielded = [(had_until(envelope, name, one.known_end), -one.charge) for name, one in yielding]
+    def __init__(self, envelope: EnvelopeState, rank: Precedence | None) -> None:
+        self.dated = envelope.dated_reservations[
+            : None if rank is None else up_to_precedence(envelope.dated_reservations, rank)
+        ]
+        self.of_others: list[ReservedCharge] | None = None  # of Runs that are not the envelope's owner's own
+        yielding = (
+            ()
+            if rank is None
+            else [one for one in envelope.provisional_charges.items() if rank[0] <= one[1].since]
+        )
+        yielded = [(funded_until(envelope, name, one.known_end), -one.charge) for name, one in yielding]
         begun = [(at, -charge) for _, at, _, charge, _ in self.dated]
         ended = [(end, charge) for _, _, end, charge, _ in self.dated]
-        self._claimed = Flow([*begun, *ended, *yielded], -sum([charge for _, charge in yielded]))
-        self._returns = returns_to(envelope)
+        self._claimed = CumulativeSum([*begun, *ended, *yielded], -sum([charge for _, charge in yielded]))
+        self._returns = returns_of(envelope)
         self.starts = sorted({claim.at for claim in self.dated})
         self._levels: list[int] | None = None
 
@@ -68,7 +74,7 @@ class Claims:
         """How much more (or, below zero, less) is there at that instant than is free now."""
         return self._returns.until(at) + self._claimed.until(at)
 
-    def within(self, after: int, before: int) -> list[int]:
+    def starts_between(self, after: int, before: int) -> list[int]:
         """Instants in between at which promises begin: between them it only rises."""
         return self.starts[bisect_right(self.starts, after) : bisect_left(self.starts, before)]
 
@@ -81,15 +87,15 @@ class Claims:
         return self._levels
 
 
-class Levels:
+class HeadroomTimeline:
     """How much more (or less) some envelopes together have later than now, with what would be given back.
 
     ``back`` is who gives what back, and until when each would have had it: then it is there anyway.
     """
 
-    def __init__(self, known: Sequence[Claims], back: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, known: Sequence[ReservedCharges], back: Sequence[tuple[int, int]]) -> None:
         self._known = known
-        self._gone = Flow(back) if back else None
+        self._gone = CumulativeSum(back) if back else None
         self._starts = (
             known[0].starts if len(known) == 1 else sorted({start for one in known for start in one.starts})
         )
@@ -98,7 +104,7 @@ class Levels:
         found = sum([claims.change(at) for claims in self._known])
         return found if self._gone is None else found + self._gone.after(at)
 
-    def least(self, at: int, end: int) -> int:
+    def lowest_between(self, at: int, end: int) -> int:
         """The lowest from that instant until the end."""
         return min(self.at(at), self.lowest(at + 1, end))
 
@@ -116,32 +122,32 @@ class Levels:
         return min([level + self._gone.after(at) for at, level in zip(starts, levels, strict=True)])
 
 
-def had_until(envelope: EnvelopeState, lease: str, known_end: int | None) -> int:
+def funded_until(envelope: EnvelopeState, lease: str, known_end: int | None) -> int:
     """Until when a lease would have its money: until it lapses, or ends for certain."""
-    lapse = envelope.lapses.get(lease)
+    lapse = envelope.interim_charges.get(lease)
     end = known_end if lapse is None else lapse.at
     return FOREVER if end is None else end
 
 
-def claims_on(envelope: EnvelopeState, rank: Rank | None) -> Claims:
+def reserved_charges_on(envelope: EnvelopeState, rank: Precedence | None) -> ReservedCharges:
     """The envelope's dated promises made up to that rank, remembered until something there changes."""
-    known = envelope.claims.get(rank)
+    known = envelope.reserved_cache.get(rank)
     if known is None:
-        known = envelope.claims[rank] = Claims(envelope, rank)
+        known = envelope.reserved_cache[rank] = ReservedCharges(envelope, rank)
     return known
 
 
-def returns_to(envelope: EnvelopeState) -> Flow:
+def returns_of(envelope: EnvelopeState) -> CumulativeSum:
     """What comes back to an envelope and when, whatever is promised from it."""
-    found: Flow | None = envelope.returns
+    found: CumulativeSum | None = envelope.returns_cache
     if found is None:
-        lapses = envelope.lapses.values()  # each comes back then, and not once more at its known end
+        lapses = envelope.interim_charges.values()  # each comes back then, and not once more at its known end
         again = [(one.known_end, -one.charge) for one in lapses if one.known_end is not None]
         lapsed = [(one.at, one.charge) for one in lapses]
-        found = envelope.returns = Flow([*envelope.ends, *again, *lapsed])
+        found = envelope.returns_cache = CumulativeSum([*envelope.known_ends, *again, *lapsed])
     return found
 
 
-def made_up_to(dated: Sequence[Claim], rank: Rank) -> int:
+def up_to_precedence(dated: Sequence[ReservedCharge], rank: Precedence) -> int:
     """How many of these hold against somebody of that rank, or are its own."""
     return bisect_right(dated, rank, key=itemgetter(0))

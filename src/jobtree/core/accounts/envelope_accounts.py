@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from jobtree.api.kinds.budget import AggregateCap, Envelope
 from jobtree.api.schema.quantities import HOUR, MILLI, parse_time
-from jobtree.core.model.gpu_lease import EnvelopeKey, Lease, RunKey
-from jobtree.core.model.promise import Promise, Rank
+from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease, RunKey
+from jobtree.core.model.promise import Precedence, Promise
 
 FOREVER = 1 << 60
 GPU_HOUR = MILLI * HOUR
@@ -25,19 +25,19 @@ class Account:
     __slots__ = (
         "charge",
         "charge_start",
+        "closed_usage",
         "declared",
         "declared_end",
         "label",
         "max_charge",
         "max_use",
         "opened",
-        "settled",
     )
 
     def __init__(self, label: str, max_gpus: int | None, max_gpu_hours: int | None) -> None:
         self.label = label
         self.set_limits(max_gpus, max_gpu_hours)
-        self.settled = 0  # use of closed leases
+        self.closed_usage = 0  # use of closed leases
         self.charge = 0  # of open leases
         self.charge_start = 0  # Σ charge·start of open leases
         self.declared = 0  # charge of open leases with a known end
@@ -67,10 +67,10 @@ class Account:
     def close(self, charge: int, start: int, end: int | None, at: int, sign: int = 1) -> None:
         """A lease closes at that instant (with sign −1: it did not)."""
         self.open(charge, start, end, -sign)
-        self.settled += sign * charge * (at - start)
+        self.closed_usage += sign * charge * (at - start)
 
     def used(self, at: int) -> int:
-        return self.settled + self.charge * at - self.charge_start
+        return self.closed_usage + self.charge * at - self.charge_start
 
     def committed(self, at: int) -> int:
         """What declared Runs have not used yet, plus the hour of those that opened at this very instant."""
@@ -87,23 +87,23 @@ class Account:
         """The charge of leases that go on using hours for as long as there are any."""
         return self.charge - self.declared
 
-    def runs_out(self) -> int | None:
+    def exhausted_at(self) -> int | None:
         """The instant at which open-ended leases have used all that declared ones leave (C5)."""
         flow = self.open_ended
         if self.max_use is None or flow <= 0:
             return None
-        return (self.max_use - self.settled + self.charge_start - self.declared_end) // flow
+        return (self.max_use - self.closed_usage + self.charge_start - self.declared_end) // flow
 
 
-class Tally:
+class ClassUsage:
     """GPUs and GPU-hours of one class of lease, for reports."""
 
-    __slots__ = ("amount", "amount_start", "settled")
+    __slots__ = ("amount", "amount_start", "closed_usage")
 
     def __init__(self) -> None:
         self.amount = 0
         self.amount_start = 0
-        self.settled = 0
+        self.closed_usage = 0
 
     def open(self, amount: int, start: int, sign: int = 1) -> None:
         self.amount += sign * amount
@@ -111,26 +111,26 @@ class Tally:
 
     def close(self, amount: int, start: int, at: int, sign: int = 1) -> None:
         self.open(amount, start, -sign)
-        self.settled += sign * amount * (at - start)
+        self.closed_usage += sign * amount * (at - start)
 
     def used(self, at: int) -> int:
-        return self.settled + self.amount * at - self.amount_start
+        return self.closed_usage + self.amount * at - self.amount_start
 
 
 CLASSES = ("owned", "shared", "borrowed", "spare", "opportunistic")
 
 
-def use_class(lease: Lease) -> str:
+def usage_class(lease: GpuLease) -> str:
     """The column a lease is reported in: its class, except that spares have their own."""
     return "spare" if lease.role == "Spare" else lease.class_.lower()
 
 
-def reported_amount(lease: Lease) -> int:
+def reported_amount(lease: GpuLease) -> int:
     """Charge; for opportunistic work, which is not charged against limits, whole GPUs."""
     return lease.gpus * MILLI if lease.role == "Opportunistic" else lease.charge
 
 
-class Cap:
+class CapState:
     """An aggregate cap: a limit over several envelopes of one budget."""
 
     __slots__ = ("account", "envelopes", "max_credits", "spec")
@@ -142,7 +142,7 @@ class Cap:
         self.envelopes: list[EnvelopeState] = []
 
 
-class Yield(NamedTuple):
+class ProvisionalCharge(NamedTuple):
     """A lease of a provisional Run: promises made before it began find its money there (R6)."""
 
     since: int
@@ -150,26 +150,26 @@ class Yield(NamedTuple):
     charge: int
 
 
-class Lapse(NamedTuple):
+class InterimCharge(NamedTuple):
     """A lease of a Run that stands on sufferance: when its promise is due it has that instead, or goes."""
 
     at: int
     known_end: int | None
     charge: int
 
-    def spared(self, by: int) -> int:
+    def unused_by(self, by: int) -> int:
         """Of the use that the lease is charged with by that instant, what it will not come to."""
         until = by if self.known_end is None else self.known_end
         return self.charge * (until - self.at) if self.at <= by else 0
 
 
-Noted = TypeVar("Noted", Lapse, Yield)
+Charge = TypeVar("Charge", InterimCharge, ProvisionalCharge)
 
 
-class Claim(NamedTuple):
+class ReservedCharge(NamedTuple):
     """A dated promise that an envelope will pay for: from when to when, and at what charge."""
 
-    rank: Rank
+    rank: Precedence
     at: int
     end: int
     charge: int
@@ -185,51 +185,53 @@ class EnvelopeState:
         "by_class",
         "caps",
         "carried",
-        "claims",
-        "dated",
+        "dated_reservations",
         "end",
-        "ends",
-        "gains",
+        "interim_charges",
         "key",
-        "lapses",
+        "known_ends",
         "leases",
-        "lent",
+        "lending_account",
         "max_credits",
         "owner",
         "price",
         "promises",
+        "provisional_charges",
+        "reconsider_generation",
+        "reserved_cache",
         "retired_at",
-        "returns",
+        "returns_cache",
         "selector",
         "spec",
         "start",
-        "undated",
-        "yields",
+        "undated_promises",
     )
 
     def __init__(self, budget: str, owner: str, spec: Envelope, price: int) -> None:
         self.key: EnvelopeKey = (budget, spec.name)
         self.account = Account(f"{budget}/{spec.name}", None, None)
-        self.lent = Account(f"{budget}/{spec.name} lending", None, None)
-        self.by_class = {name: Tally() for name in CLASSES}
+        self.lending_account = Account(f"{budget}/{spec.name} lending", None, None)
+        self.by_class = {name: ClassUsage() for name in CLASSES}
         self.carried = dict.fromkeys((*CLASSES, "lent"), 0)  # the part of the sums whose leases are archived
-        self.leases: dict[str, Lease] = {}  # open and funded
-        self.ends: list[tuple[int, int]] = []  # of those whose end is known, and their charge, in order
-        self.lapses: dict[str, Lapse] = {}  # of leases on sufferance
-        self.yields: dict[str, Yield] = {}  # of leases of provisional Runs
+        self.leases: dict[str, GpuLease] = {}  # open and funded
+        self.known_ends: list[tuple[int, int]] = []  # of those whose end is known, and their charge, in order
+        self.interim_charges: dict[str, InterimCharge] = {}  # of leases on sufferance
+        self.provisional_charges: dict[str, ProvisionalCharge] = {}  # of leases of provisional Runs
         self.promises: dict[RunKey, Promise] = {}  # that it will pay for
-        self.dated: list[Claim] = []  # those of them with a date, in the order in which they hold
-        self.undated: list[tuple[Rank, RunKey]] = []  # the others, likewise
-        self.claims: dict[Rank | None, Any] = {}  # remembered by flow
-        self.returns: Any = None  # likewise
-        self.gains = 0  # counts what came back to it, or to those that share a cap with it
-        self.amend(owner, spec, price, 0)
+        self.dated_reservations: list[
+            ReservedCharge
+        ] = []  # those of them with a date, in the order in which they hold
+        self.undated_promises: list[tuple[Precedence, RunKey]] = []  # the others, likewise
+        self.reserved_cache: dict[Precedence | None, Any] = {}  # remembered by flow
+        self.returns_cache: Any = None  # likewise
+        self.reconsider_generation = 0  # counts what came back to it, or to those that share a cap with it
+        self.apply_edit(owner, spec, price, 0)
 
-    def amend(self, owner: str, spec: Envelope, price: int, now: int) -> None:
+    def apply_edit(self, owner: str, spec: Envelope, price: int, now: int) -> None:
         """The budget was edited: new limits over the same totals."""
         self.amended_at = now
         self.owner = owner
-        self.claims.clear()
+        self.reserved_cache.clear()
         self.spec = spec
         self.price = price
         self.retired_at: int | None = None
@@ -239,33 +241,33 @@ class EnvelopeState:
         self.account.set_limits(spec.concurrency, spec.max_gpu_hours)
         self.max_credits = None if spec.max_credits is None else spec.max_credits * GPU_HOUR * MILLI
         lending = spec.lending
-        self.lent.set_limits(
+        self.lending_account.set_limits(
             lending.max_concurrency if lending else None, lending.max_gpu_hours if lending else None
         )
-        self.caps: list[Cap] = []
+        self.caps: list[CapState] = []
 
     @property
     def label(self) -> str:
         return f"{self.key[0]}/{self.key[1]}"
 
     @property
-    def limited(self) -> bool:
+    def has_other_limits(self) -> bool:
         """Whether anything but its own concurrency and hours limits the envelope."""
         return self.max_credits is not None or bool(self.caps) or bool(self.promises)
 
     @property
-    def by_charge_alone(self) -> bool:
+    def limited_by_concurrency_only(self) -> bool:
         """Whether nothing but its own concurrency limits the envelope, whoever asks."""
         return self.account.max_use is None and self.max_credits is None and not self.caps
 
     @property
-    def pots(self) -> "list[tuple[Account, int | None, list[EnvelopeState]]]":
+    def exhaustible_limits(self) -> "list[tuple[Account, int | None, list[EnvelopeState]]]":
         """What may run out of hours or credits, and all who draw on it: the envelope and each of its caps."""
         caps = [(cap.account, cap.max_credits, cap.envelopes) for cap in self.caps]
         return [(self.account, self.max_credits, [self]), *caps]
 
     @property
-    def kin(self) -> "list[EnvelopeState]":
+    def sharing_a_cap(self) -> "list[EnvelopeState]":
         """The envelope itself and all that share a cap with it."""
         return [self, *(other for cap in self.caps for other in cap.envelopes if other is not self)]
 
@@ -274,91 +276,100 @@ class EnvelopeState:
 
     def lends_to(self, owner: str) -> bool:
         lending = self.spec.lending
-        return lending is not None and lending.allow and any(lends(to, owner) for to in lending.to)
+        return (
+            lending is not None
+            and lending.allow
+            and any(lending_entry_matches(to, owner) for to in lending.to)
+        )
 
-    def forget(self) -> None:
+    def invalidate_reserved(self) -> None:
         """A promise changed, or a lease of which the end is known, or one that yields."""
-        self.claims = {}
+        self.reserved_cache = {}
 
-    def dated_after(self, instant: int) -> "list[Claim]":
+    def dated_after(self, instant: int) -> "list[ReservedCharge]":
         """Of the dated promises, those made later than that."""
-        return self.dated[bisect_right(self.dated, instant, key=lambda claim: claim.rank[0]) :]
+        return self.dated_reservations[
+            bisect_right(self.dated_reservations, instant, key=lambda claim: claim.rank[0]) :
+        ]
 
     def charge_of(self, promise: Promise) -> int:
         """What a promise will cost the envelope."""
         return sum(gpus for key, gpus in promise.funding if key == self.key) * MILLI
 
-    def keep(self, promise: Promise) -> None:
+    def add_promise(self, promise: Promise) -> None:
         """It will pay for this promise, in place of any other to that Run."""
-        self.keep_no_more(promise.run)
+        self.remove_promise(promise.run)
         self.promises[promise.run] = promise
         if promise.at is None:
-            insort(self.undated, (promise.rank, promise.run))
+            insort(self.undated_promises, (promise.precedence, promise.run))
         else:
             end = FOREVER if promise.end is None else promise.end
-            insort(self.dated, Claim(promise.rank, promise.at, end, self.charge_of(promise), promise))
+            insort(
+                self.dated_reservations,
+                ReservedCharge(promise.precedence, promise.at, end, self.charge_of(promise), promise),
+            )
 
-    def keep_no_more(self, run: RunKey) -> None:
-        self.forget()
+    def remove_promise(self, run: RunKey) -> None:
+        self.invalidate_reserved()
         gone = self.promises.pop(run, None)
         if gone is not None and gone.at is None:
-            del self.undated[bisect_left(self.undated, (gone.rank, run))]
+            del self.undated_promises[bisect_left(self.undated_promises, (gone.precedence, run))]
         elif gone is not None:
-            del self.dated[bisect_left(self.dated, (gone.rank,))]
+            del self.dated_reservations[bisect_left(self.dated_reservations, (gone.precedence,))]
 
-    def note_end(self, end: int, charge: int, sign: int) -> None:
+    def record_known_end(self, end: int, charge: int, sign: int) -> None:
         """A lease will end then for certain (with sign −1: it is gone)."""
-        self.returns = None
-        self.forget()
+        self.returns_cache = None
+        self.invalidate_reserved()
         if sign > 0:
-            insort(self.ends, (end, charge))
+            insort(self.known_ends, (end, charge))
         else:
-            del self.ends[bisect_left(self.ends, (end, charge))]
+            del self.known_ends[bisect_left(self.known_ends, (end, charge))]
 
-    def note_lapse(self, lease: Lease, at: int | None, known_end: int | None = None) -> None:
+    def record_interim(self, lease: GpuLease, at: int | None, known_end: int | None = None) -> None:
         """The lease ends then at the latest: its Run has what it is promised instead. None: it does not."""
         found = None
         if at is not None and (known_end is None or at < known_end):
-            found = Lapse(at, known_end, lease.charge)
-        self._note(self.lapses, lease.name, found)
+            found = InterimCharge(at, known_end, lease.charge)
+        self._record(self.interim_charges, lease.name, found)
 
-    def note_yield(self, lease: Lease, since: int | None, known_end: int | None = None) -> None:
+    def record_provisional(self, lease: GpuLease, since: int | None, known_end: int | None = None) -> None:
         """The lease is of a provisional Run that began then. None: it is not."""
-        found = None if since is None else Yield(since, known_end, lease.charge)
-        self._note(self.yields, lease.name, found)
+        found = None if since is None else ProvisionalCharge(since, known_end, lease.charge)
+        self._record(self.provisional_charges, lease.name, found)
 
-    def _note(self, known: dict[str, Noted], lease: str, found: Noted | None) -> None:
+    def _record(self, known: dict[str, Charge], lease: str, found: Charge | None) -> None:
         """Something of a lease on which answers about the envelope depend; None: there is nothing."""
         if found != known.get(lease):
-            self.returns = None
-            self.forget()
+            self.returns_cache = None
+            self.invalidate_reserved()
             if found is None:
                 del known[lease]
             else:
                 known[lease] = found
 
-    def memory(self) -> tuple[dict[Rank | None, Any], Any]:
+    def cache_snapshot(self) -> tuple[dict[Precedence | None, Any], Any]:
         """What is remembered, before a change that may be taken back."""
-        return self.claims, self.returns
+        return self.reserved_cache, self.returns_cache
 
-    def recall(self, memory: tuple[dict[Rank | None, Any], Any]) -> None:
+    def restore_cache(self, memory: tuple[dict[Precedence | None, Any], Any]) -> None:
         """All is again as it was when these answers were remembered."""
-        self.claims, self.returns = memory
+        self.reserved_cache, self.returns_cache = memory
 
-    def give_back(self, sign: int) -> None:
+    def count_return(self, sign: int) -> None:
         """Money came back, from a lease that closed or a promise that is gone (with sign −1: it did not)."""
-        for one in self.kin:
-            one.gains += sign
+        for one in self.sharing_a_cap:
+            one.reconsider_generation += sign
 
-    def accounts(self, lease: Lease) -> list[Account]:
+    def accounts(self, lease: GpuLease) -> list[Account]:
         """All limits of this envelope that a funded lease counts against."""
-        found = [self.account, self.lent] if lease.class_ == "Borrowed" else [self.account]
+        found = [self.account, self.lending_account] if lease.class_ == "Borrowed" else [self.account]
         if self.caps:
             found += [cap.account for cap in self.caps]
         return found
 
 
-def lends(to: str, owner: str) -> bool:
+def lending_entry_matches(to: str, owner: str) -> bool:
     """Whether an entry of ``lending.to`` names the owner: exactly, by ``prefix:*``, or by ``*``."""
     return to in ("*", owner) or (to.endswith(":*") and owner.startswith(to[:-1]))
 
@@ -368,18 +379,20 @@ def credits_used(envelopes: Iterable[EnvelopeState], at: int) -> int:
     return sum((e.account.used(at) + e.account.committed(at)) * e.price for e in envelopes)
 
 
-def spared_use(envelopes: Iterable[EnvelopeState], by: int, *, priced: bool = False) -> int:
+def unused_interim_usage(envelopes: Iterable[EnvelopeState], by: int, *, priced: bool = False) -> int:
     """Use, or credits, that leases on sufferance are charged with by then and will not come to."""
     return sum(
-        lapse.spared(by) * (one.price if priced else 1) for one in envelopes for lapse in one.lapses.values()
+        lapse.unused_by(by) * (one.price if priced else 1)
+        for one in envelopes
+        for lapse in one.interim_charges.values()
     )
 
 
-def credits_run_out(envelopes: Iterable[EnvelopeState], limit: int) -> int | None:
+def credits_exhausted_at(envelopes: Iterable[EnvelopeState], limit: int) -> int | None:
     """The instant at which open-ended leases of these envelopes have used up the credits."""
     flow = fixed = 0
     for envelope in envelopes:
         account = envelope.account
         flow += account.open_ended * envelope.price
-        fixed += (account.settled - account.charge_start + account.declared_end) * envelope.price
+        fixed += (account.closed_usage - account.charge_start + account.declared_end) * envelope.price
     return None if flow <= 0 else (limit - fixed) // flow

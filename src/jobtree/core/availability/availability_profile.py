@@ -12,37 +12,43 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from itertools import accumulate
 
-from jobtree.core.accounts.budget_timeline import Flow
+from jobtree.core.accounts.budget_timeline import CumulativeSum
 from jobtree.core.accounts.envelope_accounts import FOREVER
-from jobtree.core.availability.fragmentation import Occupant, Rooms, Wholes
-from jobtree.core.availability.occupancy import Notice, Stand, stand, stand_without, tenants_of
-from jobtree.core.availability.payer_placement import reach_of
-from jobtree.core.availability.step_functions import Steps, sweep
+from jobtree.core.availability.fragmentation import FragmentationBound, NodeAvailability, PromisedPods
+from jobtree.core.availability.occupancy import (
+    DrawNotice,
+    OccupancyView,
+    domain_occupancy,
+    occupancy_view,
+    occupancy_view_without,
+)
+from jobtree.core.availability.payer_placement import placement_of_promise
+from jobtree.core.availability.step_functions import StepFunction, pods_over_time
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import LOTTERY, Level, Promise, Rank
+from jobtree.core.model.promise import LOTTERY, Disruption, Precedence, Promise
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
-from jobtree.core.supply.node_slots import Demand, Selector
+from jobtree.core.supply.node_slots import NodeSelector, PodDemand
 from jobtree.core.world.world import World
 
-LEVELS: tuple[Level, ...] = (0, 1, 2)
+DISRUPTIONS: tuple[Disruption, ...] = (0, 1, 2)
 
 
-class Horizon:
+class AvailabilityProfile:
     """What one domain could hold, for one kind of pod, as things stand."""
 
-    def __init__(self, domain: Domain, size: int, stand: Stand) -> None:
+    def __init__(self, domain: Domain, size: int, stand: OccupancyView) -> None:
         self.domain = domain
         self.size = size
         self._stand = stand
-        self._swept: list[Steps | None] = [None for _ in LEVELS]
+        self._swept: list[StepFunction | None] = [None for _ in DISRUPTIONS]
         self._notices: tuple[list[int], list[int]] | None = None
         self.promised = self._changes = 0  # which of all states of its promises this is
-        self._kept: Kept | None = None
-        self._profiles: dict[Level, Profile] = {}
-        self._promised: Promised = {}
+        self._kept: SavedProfiles | None = None
+        self._profiles: dict[Disruption, NewcomerProfile] = {}
+        self._promised: PromisedByViewer = {}
 
-    def forget_promises(self) -> None:
+    def invalidate_promises(self) -> None:
         """A promise that counts on this domain is about to change; who stands there is not."""
         if self._profiles or self._promised:
             self._kept = (dict(self.domain.promises), self.promised, self._profiles, self._promised)
@@ -50,13 +56,13 @@ class Horizon:
         self._changes += 1
         self.promised = self._changes
 
-    def recall_promises(self) -> None:
+    def restore_promises(self) -> None:
         """It changed. What a plan tried, took back and then carried out is as it was: so are the answers."""
         if self._kept is not None and self._kept[0] == self.domain.promises:
             _, self.promised, self._profiles, self._promised = self._kept
 
     @property
-    def notices(self) -> set[Notice]:
+    def draw_notices(self) -> set[DrawNotice]:
         """Of all who could be drawn here."""
         return self._stand.notices
 
@@ -66,53 +72,57 @@ class Horizon:
         states = (self.domain.nodes[name] for name in self._stand.usable)
         return sum([max(0, state.node.gpus - state.foreign) // self.size for state in states])
 
-    def _at(self, level: Level) -> Steps:
+    def _at(self, level: Disruption) -> StepFunction:
         """Instants, and the pods that fit from each on; counted when the level is first asked for."""
         known = self._swept[level]
         if known is None:
-            known = self._swept[level] = sweep(self._stand.free, self._stand.released(level), self.size)
+            known = self._swept[level] = pods_over_time(
+                self._stand.free, self._stand.released(level), self.size
+            )
         return known
 
-    def held_by(self, run: RunKey | None, rank: Rank | None) -> "Crowd":
+    def promises_before(self, run: RunKey | None, rank: Precedence | None) -> "PromisedPodTotals":
         """Others' promises made before that rank (all, without one), with what each takes up here."""
         promises = self.domain.promises
         key = (rank, run if run in promises else None)
         known = self._promised.get(key)
         if known is None:
             occupants = (
-                self._occupant(promise)
+                self._promised_pods(promise)
                 for promise in promises.values()
-                if promise.at is not None and promise.run != run and (rank is None or promise.rank < rank)
+                if promise.at is not None
+                and promise.run != run
+                and (rank is None or promise.precedence < rank)
             )
-            known = self._promised[key] = Crowd(occupants, partial(self.most, 0))
+            known = self._promised[key] = PromisedPodTotals(occupants, partial(self.max_pods, 0))
             if self.all_usable and known.largest > self.size:
-                known.wholes = Wholes(self.size, self.rooms, known.occupants)
+                known.wholes = FragmentationBound(self.size, self.node_availability, known.occupants)
         return known
 
     @property
-    def rooms(self) -> Rooms:
+    def node_availability(self) -> NodeAvailability:
         """GPUs on each usable node, as stays are released."""
         return self._stand.rooms
 
     @cached_property
     def all_usable(self) -> bool:
         """Whether larger pods find no other nodes here than these do."""
-        return len(self._stand.usable) == sum(state.offers for state in self.domain.nodes.values())
+        return len(self._stand.usable) == sum(state.is_schedulable for state in self.domain.nodes.values())
 
-    def _occupant(self, promise: Promise) -> "Occupant":
+    def _promised_pods(self, promise: Promise) -> "PromisedPods":
         assert promise.at is not None
-        gpus = sum(share for name, share in promise.shares if name == self.domain.name)
+        gpus = sum(share for name, share in promise.domain_gpus if name == self.domain.name)
         pods = -(-gpus // self.size)
         end = FOREVER if promise.end is None else promise.end
-        firm = min(end, promise.firm_until)
-        return Occupant(promise.at, end, firm, pods, gpus, promise.pod_size)
+        firm = min(end, promise.immune_until)
+        return PromisedPods(promise.at, end, firm, pods, gpus, promise.pod_size)
 
-    def most(self, level: Level, at: int) -> int:
+    def max_pods(self, level: Disruption, at: int) -> int:
         """Pods that could fit at that instant, promises apart: never fewer than with them."""
         times, pods = self._at(level)
         return pods[bisect_right(times, at) - 1]
 
-    def pods(self, level: Level, at: int, end: int, run: RunKey | None, rank: Rank | None) -> int:
+    def pods(self, level: Disruption, at: int, end: int, run: RunKey | None, rank: Precedence | None) -> int:
         """Pods for somebody who comes at that instant and is certain to be gone at ``end``.
 
         Promises made before that begin in between must find as much free as without it (R6). What is
@@ -123,74 +133,83 @@ class Horizon:
             return found
         return crowd.wholes.pods(level, at, end, found, mine)
 
-    def counted(self, at: int, end: int, run: RunKey | None) -> int:
+    def counted_pods(self, at: int, end: int, run: RunKey | None) -> int:
         """The same by counting alone, behind all promises: never fewer, whoever else goes."""
         return self._counted(0, at, end, run, None)[0]
 
     def _counted(
-        self, level: Level, at: int, end: int, run: RunKey | None, rank: Rank | None
-    ) -> "tuple[int, Crowd | None, Occupant | None]":
-        found = self.most(level, at)
+        self, level: Disruption, at: int, end: int, run: RunKey | None, rank: Precedence | None
+    ) -> "tuple[int, PromisedPodTotals | None, PromisedPods | None]":
+        found = self.max_pods(level, at)
         if not self.domain.promises:
             return found, None, None
         own = self.domain.promises.get(run) if run is not None and rank is None else None
-        mine = None if own is None or own.at is None else self._occupant(own)
-        crowd = self.held_by(run if mine is None else None, rank)  # itself among them, if it is promised
-        return min(found - crowd.taken(level, at, mine), crowd.left(at, end, mine)), crowd, mine
+        mine = None if own is None or own.at is None else self._promised_pods(own)
+        crowd = self.promises_before(
+            run if mine is None else None, rank
+        )  # itself among them, if it is promised
+        return (
+            min(found - crowd.promised_pods_at(level, at, mine), crowd.left_between(at, end, mine)),
+            crowd,
+            mine,
+        )
 
-    def profile(self, level: Level) -> "Profile":
+    def profile(self, level: Disruption) -> "NewcomerProfile":
         """The same for a newcomer who may stay for ever, at all instants."""
         known = self._profiles.get(level)
         if known is None:
             starts, present = self._at(level)
-            known = Profile(level, starts, present, present, None)
+            known = NewcomerProfile(level, starts, present, present, None)
             if self.domain.promises:
-                crowd, starts = self.held_by(None, None), self.instants(level, None, None)
-                present = [self.most(level, at) - crowd.taken(level, at) for at in starts]
+                crowd, starts = self.promises_before(None, None), self.instants(level, None, None)
+                present = [self.max_pods(level, at) - crowd.promised_pods_at(level, at) for at in starts]
                 most = [min(have, crowd.lowest_after(at)) for at, have in zip(starts, present, strict=True)]
-                known = Profile(level, starts, present, most, crowd.wholes)
+                known = NewcomerProfile(level, starts, present, most, crowd.wholes)
             self._profiles[level] = known
         return known
 
-    def first(self, level: Level, pods: int) -> int | None:
+    def first(self, level: Disruption, pods: int) -> int | None:
         """The first instant at which so many could fit, promises apart; None: never."""
         times, counts = self._at(level)
         found = bisect_left(counts, pods)
         return times[found] if found < len(times) else None
 
-    def steps(self, level: Level, at: int) -> Iterator[tuple[int, int]]:
+    def steps(self, level: Disruption, at: int) -> Iterator[tuple[int, int]]:
         """From that instant on, the pods that fit and from when, promises apart."""
         times, pods = self._at(level)
         now = bisect_right(times, at) - 1
         yield at, pods[now]
         yield from zip(times[now + 1 :], pods[now + 1 :], strict=True)
 
-    def instants(self, level: Level, run: RunKey | None, rank: Rank | None) -> list[int]:
+    def instants(self, level: Disruption, run: RunKey | None, rank: Precedence | None) -> list[int]:
         """Instants at which more may fit than before, in order."""
         found = set(self._at(level)[0])
-        for occupant in self.held_by(run, rank).occupants:
+        for occupant in self.promises_before(run, rank).occupants:
             found.update((occupant.at, occupant.firm_until if level == LOTTERY else occupant.end))
         found.discard(FOREVER)
         return sorted(found)
 
-    def notice(self, at: int) -> int:
+    def longest_draw_notice(self, at: int) -> int:
         """How much notice those need who could be drawn here at that instant."""
         if self._notices is None:
-            instants = sorted({instant for immune, end, _ in self.notices for instant in (immune, end)})
+            instants = sorted({instant for immune, end, _ in self.draw_notices for instant in (immune, end)})
             needed = [
-                max([notice for immune, end, notice in self.notices if immune <= instant < end], default=0)
+                max(
+                    [notice for immune, end, notice in self.draw_notices if immune <= instant < end],
+                    default=0,
+                )
                 for instant in instants
             ]
             self._notices = (instants, [0, *needed])
         instants, needed = self._notices
         return needed[bisect_right(instants, at)]
 
-    def noticed(self, now: int, at: int) -> bool:
+    def all_had_notice(self, now: int, at: int) -> bool:
         """Whether all who could be drawn here at that instant have had notice, if told now."""
-        return at >= now + self._stand.longest_notice or at >= now + self.notice(at)
+        return at >= now + self._stand.longest_notice or at >= now + self.longest_draw_notice(at)
 
 
-class Profile:
+class NewcomerProfile:
     """What a newcomer would find, behind all promises, from the beginning to the end of time.
 
     How many could stay for ever is counted at once; where there are larger pods among those promised, nodes
@@ -200,7 +219,12 @@ class Profile:
     __slots__ = ("_level", "_most", "_pods", "_present", "_wholes", "starts")
 
     def __init__(
-        self, level: Level, starts: list[int], present: list[int], most: list[int], wholes: Wholes | None
+        self,
+        level: Disruption,
+        starts: list[int],
+        present: list[int],
+        most: list[int],
+        wholes: FragmentationBound | None,
     ) -> None:
         self._level = level
         self.starts = starts
@@ -242,11 +266,11 @@ class Profile:
             yield self.starts[place], end, self._at_place(place)
 
 
-class Crowd:
+class PromisedPodTotals:
     """Promises that count in one domain together: how many pods they take up at any instant.
 
-    ``most`` says what fits without them, so that what they leave when each begins is known once and for all.
-    Whoever asks and is one of them (``mine``) finds what the others leave.
+    ``max_pods`` says what fits without them, so that what they leave when each begins is known once and
+    for all. Whoever asks and is one of them (``mine``) finds what the others leave.
     """
 
     __slots__ = (
@@ -262,19 +286,19 @@ class Crowd:
         "wholes",
     )
 
-    def __init__(self, occupants: Iterable[Occupant], most: Callable[[int], int]) -> None:
+    def __init__(self, occupants: Iterable[PromisedPods], most: Callable[[int], int]) -> None:
         self.occupants = list(occupants)
         self.largest = max((one.size for one in self.occupants), default=0)
-        self.wholes: Wholes | None = None  # where there are larger pods among them
+        self.wholes: FragmentationBound | None = None  # where there are larger pods among them
         self._beginning = Counter([one.at for one in self.occupants])
         self._starts = sorted(self._beginning)
-        self._begun = Flow((one.at, one.pods) for one in self.occupants)
-        self._ended = Flow((max(one.at, one.end), one.pods) for one in self.occupants)
-        self._firm = Flow((max(one.at, one.firm_until), one.pods) for one in self.occupants)
-        self._lefts = [most(start) - self.taken(0, start) for start in self._starts]
+        self._begun = CumulativeSum((one.at, one.pods) for one in self.occupants)
+        self._ended = CumulativeSum((max(one.at, one.end), one.pods) for one in self.occupants)
+        self._firm = CumulativeSum((max(one.at, one.firm_until), one.pods) for one in self.occupants)
+        self._lefts = [most(start) - self.promised_pods_at(0, start) for start in self._starts]
         self._lowest = [*accumulate(reversed(self._lefts), min, initial=FOREVER)][::-1]
 
-    def taken(self, level: Level, at: int, mine: Occupant | None = None) -> int:
+    def promised_pods_at(self, level: Disruption, at: int, mine: PromisedPods | None = None) -> int:
         """A lottery may draw those that are no longer firm."""
         gone = self._firm if level == LOTTERY else self._ended
         found = self._begun.until(at) - gone.until(at)
@@ -286,69 +310,77 @@ class Crowd:
         """What they leave at the least when any of them begins later."""
         return self._lowest[bisect_right(self._starts, at)]
 
-    def left(self, after: int, before: int, mine: Occupant | None) -> int:
+    def left_between(self, after: int, before: int, mine: PromisedPods | None) -> int:
         """What they leave at the least when any of them begins in between.
 
         Who has a promise of its own finds that at least, while it lasts.
         """
         first, last = bisect_right(self._starts, after), bisect_left(self._starts, before)
         if mine is None:
-            return self._least(first, last)
+            return self._lowest_between(first, last)
         begin, end = bisect_left(self._starts, mine.at), bisect_left(self._starts, max(mine.at, mine.end))
         with_others = begin if self._beginning[mine.at] > 1 else begin + 1
-        while_mine = self._least(max(first, with_others), min(last, end))
+        while_mine = self._lowest_between(max(first, with_others), min(last, end))
         return min(
-            self._least(first, min(last, begin)),
+            self._lowest_between(first, min(last, begin)),
             mine.pods + max(0, while_mine),
-            self._least(max(first, end), last),
+            self._lowest_between(max(first, end), last),
         )
 
-    def _least(self, first: int, last: int) -> int:
+    def _lowest_between(self, first: int, last: int) -> int:
         return min(self._lefts[first:last]) if first < last else FOREVER
 
 
-Promised = dict[tuple[Rank | None, RunKey | None], Crowd]
-Kept = tuple[dict[RunKey, Promise], int, dict[Level, Profile], Promised]  # answers about earlier promises
+PromisedByViewer = dict[tuple[Precedence | None, RunKey | None], PromisedPodTotals]
+SavedProfiles = tuple[
+    dict[RunKey, Promise], int, dict[Disruption, NewcomerProfile], PromisedByViewer
+]  # answers about earlier promises
 
 
-def horizon(world: World, domain: Domain, demand: Demand, rank: Rank | None) -> Horizon:
+def availability_profile(
+    world: World, domain: Domain, demand: PodDemand, rank: Precedence | None
+) -> AvailabilityProfile:
     """The domain's horizon as somebody of that rank sees it, remembered until something there changes."""
-    threshold = tenants_of(world, domain).threshold(rank) if rank is not None else None
+    threshold = (
+        domain_occupancy(world, domain).provisional_since_threshold(rank) if rank is not None else None
+    )
     key = (demand, threshold)
-    known = domain.horizons.get(key)
+    known = domain.profiles.get(key)
     if known is None:
-        ground = stand(world, domain, domain.usable_nodes(demand), threshold)
-        known = domain.horizons[key] = Horizon(domain, demand.size, ground)
+        ground = occupancy_view(world, domain, domain.usable_node_names(demand), threshold)
+        known = domain.profiles[key] = AvailabilityProfile(domain, demand.size, ground)
     return known
 
 
-def horizon_without(world: World, domain: Domain, demand: Demand, gone: frozenset[RunKey]) -> Horizon:
+def availability_profile_without(
+    world: World, domain: Domain, demand: PodDemand, gone: frozenset[RunKey]
+) -> AvailabilityProfile:
     """The same for all, if all that these Runs hold were gone."""
     key = (demand, gone)
-    known: Horizon | None = domain.horizons.get(key)
+    known: AvailabilityProfile | None = domain.profiles.get(key)
     if known is None:
-        ground = stand_without(world, domain, domain.usable_nodes(demand), gone)
-        known = domain.horizons[key] = Horizon(domain, demand.size, ground)
+        ground = occupancy_view_without(world, domain, domain.usable_node_names(demand), gone)
+        known = domain.profiles[key] = AvailabilityProfile(domain, demand.size, ground)
     return known
 
 
-def base_demand(state: RunState, size: int, paid_on: Selector = ()) -> Demand:
+def placement_demand(state: RunState, size: int, paid_on: NodeSelector = ()) -> PodDemand:
     """A pod as horizons see it: where it may stand and is paid for, without CPU and memory."""
     assert state.shape is not None
-    return Demand(
+    return PodDemand(
         size=size,
         tolerations=state.shape.tolerations,
         node_selector=state.shape.node_selector,
-        paid_on=paid_on,
+        payer_selectors=paid_on,
     )
 
 
-def is_kept(world: World, domain: Domain, promise: Promise) -> bool:
+def keeps_promise(world: World, domain: Domain, promise: Promise) -> bool:
     """Whether the domain can still keep its share of a promise, in pods of that promise's size."""
     if promise.at is None:
         return True
-    demand = base_demand(world.runs[promise.run], promise.pod_size, reach_of(world, promise))
-    one = horizon(world, domain, demand, promise.rank)
+    demand = placement_demand(world.runs[promise.run], promise.pod_size, placement_of_promise(world, promise))
+    one = availability_profile(world, domain, demand, promise.precedence)
     at, end = max(promise.at, world.now), FOREVER if promise.end is None else promise.end
-    gpus = sum(share for name, share in promise.shares if name == domain.name)
-    return one.pods(promise.level, at, end, promise.run, promise.rank) * promise.pod_size >= gpus
+    gpus = sum(share for name, share in promise.domain_gpus if name == domain.name)
+    return one.pods(promise.disruption, at, end, promise.run, promise.precedence) * promise.pod_size >= gpus

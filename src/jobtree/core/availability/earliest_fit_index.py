@@ -9,19 +9,19 @@ window changes in one of its domains; promises come and go under it.
 from enum import IntEnum
 from operator import itemgetter
 
-from jobtree.core.availability.availability_profile import Horizon, horizon
+from jobtree.core.availability.availability_profile import AvailabilityProfile, availability_profile
 from jobtree.core.availability.payer_placement import pays_in
-from jobtree.core.model.promise import Level, Rank
+from jobtree.core.model.promise import Disruption, Precedence
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.supply.flavor_pool import Flavor
-from jobtree.core.supply.node_slots import Demand, Selector
-from jobtree.core.world.payer_candidates import candidates
+from jobtree.core.supply.flavor_pool import FlavorPool
+from jobtree.core.supply.node_slots import NodeSelector, PodDemand
+from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
-Selectors = frozenset[Selector]
+Selectors = frozenset[NodeSelector]
 
 
-class Standpoint(IntEnum):
+class PromiseScope(IntEnum):
     """Whose promises count for somebody who looks ahead."""
 
     APART = 0  # none that is known here: only who stands there now
@@ -29,23 +29,25 @@ class Standpoint(IntEnum):
     PASSING = 2  # all of them, as of the instant at which it comes
 
 
-Entry = tuple[int, int, Horizon]  # the first instant, the place in pack order
+FitEntry = tuple[int, int, AvailabilityProfile]  # the first instant, the place in pack order
 
 
-class Skyline:
+class EarliestFitIndex:
     """Horizons in pack order, and in the order in which they could first hold so many pods."""
 
-    def __init__(self, horizons: list[Horizon]) -> None:
+    def __init__(self, horizons: list[AvailabilityProfile]) -> None:
         self.horizons = horizons
         self.roomiest = max((one.capacity for one in horizons), default=0)
         self._capacities: dict[int, int] = {}
-        self._known: dict[tuple[Standpoint, Level, int], Firsts] = {}
+        self._known: dict[tuple[PromiseScope, Disruption, int], EarliestFitOrder] = {}
 
-    def soonest(self, standpoint: Standpoint, level: Level, pods: int) -> list[Entry]:
+    def by_earliest_fit(self, standpoint: PromiseScope, level: Disruption, pods: int) -> list[FitEntry]:
         """Domains by the first instant at which each might hold so many; no sooner can it be."""
         known = self._known.get((standpoint, level, pods))
         if known is None:
-            known = self._known[standpoint, level, pods] = Firsts(self.horizons, standpoint, level, pods)
+            known = self._known[standpoint, level, pods] = EarliestFitOrder(
+                self.horizons, standpoint, level, pods
+            )
         return known.entries()
 
     def capacity(self, chunk: int) -> int:
@@ -56,23 +58,25 @@ class Skyline:
         return known
 
 
-class Firsts:
+class EarliestFitOrder:
     """One such order. Where promises count, domains are read anew whose promises have changed."""
 
-    def __init__(self, horizons: list[Horizon], standpoint: Standpoint, level: Level, pods: int) -> None:
+    def __init__(
+        self, horizons: list[AvailabilityProfile], standpoint: PromiseScope, level: Disruption, pods: int
+    ) -> None:
         self._horizons = horizons
         self._standpoint, self._level, self._pods = standpoint, level, pods
         self._promised = [one.promised for one in horizons]
         self._firsts = [self._first(one) for one in horizons]
-        self._entries: list[Entry] | None = None
+        self._entries: list[FitEntry] | None = None
 
-    def _first(self, one: Horizon) -> int | None:
-        if self._standpoint is Standpoint.APART:
+    def _first(self, one: AvailabilityProfile) -> int | None:
+        if self._standpoint is PromiseScope.APART:
             return one.first(self._level, self._pods)
-        return one.profile(self._level).first(self._pods, staying=self._standpoint is Standpoint.STAYING)
+        return one.profile(self._level).first(self._pods, staying=self._standpoint is PromiseScope.STAYING)
 
-    def entries(self) -> list[Entry]:
-        if self._standpoint is not Standpoint.APART:
+    def entries(self) -> list[FitEntry]:
+        if self._standpoint is not PromiseScope.APART:
             self._read_changed()
         if self._entries is None:
             places = enumerate(zip(self._firsts, self._horizons, strict=True))
@@ -90,19 +94,21 @@ class Firsts:
             self._promised, self._entries = promised, None
 
 
-def skyline(world: World, state: RunState, demand: Demand, rank: Rank | None) -> Skyline:
+def earliest_fit_index(
+    world: World, state: RunState, demand: PodDemand, rank: Precedence | None
+) -> EarliestFitIndex:
     """The skyline of the Run's flavor where somebody pays for it, as somebody of that rank sees it."""
-    flavor: Flavor = world.fleet.flavor(state.flavor)
-    selectors: Selectors | None = frozenset(one.envelope.selector for one in candidates(world, state))
+    flavor: FlavorPool = world.fleet.flavor(state.flavor)
+    selectors: Selectors | None = frozenset(one.envelope.selector for one in payer_candidates(world, state))
     if not selectors or () in selectors:
         selectors = None  # anywhere
-    key = (demand, world.promised.first_to_yield(rank), selectors)
-    known: Skyline | None = flavor.skylines.get(key)
+    key = (demand, world.promise_index.first_provisional_after(rank), selectors)
+    known: EarliestFitIndex | None = flavor.skylines.get(key)
     if known is None:
-        domains = (flavor.domains[name] for _, _, name in flavor.order)
-        known = flavor.skylines[key] = Skyline(
+        domains = (flavor.domains[name] for _, _, name in flavor.packing_order)
+        known = flavor.skylines[key] = EarliestFitIndex(
             [
-                horizon(world, one, demand, rank)
+                availability_profile(world, one, demand, rank)
                 for one in domains
                 if one.capacity >= demand.size and (selectors is None or pays_in(one, selectors))
             ]

@@ -16,13 +16,13 @@ from itertools import accumulate
 
 import msgspec
 
-from jobtree.core.accounts.budget_timeline import Flow
-from jobtree.core.model.promise import FREE, Level
+from jobtree.core.accounts.budget_timeline import CumulativeSum
+from jobtree.core.model.promise import NO_DISRUPTION, Disruption
 
 Release = tuple[str, int, tuple[int, int, int]]  # node, GPUs, and when each level could have them
 
 
-class Occupant(msgspec.Struct, frozen=True):
+class PromisedPods(msgspec.Struct, frozen=True):
     """A promise as it counts in one domain: from when, until when, and how many pods of the one who looks.
 
     It counts in full: whoever gives way to it might have been gone later anyway.
@@ -36,31 +36,31 @@ class Occupant(msgspec.Struct, frozen=True):
     size: int  # GPUs of its own pods
 
 
-class Rooms:
+class NodeAvailability:
     """GPUs free on each node at any coming instant, promises apart."""
 
     def __init__(self, free: Mapping[str, int], releases: Sequence[Release]) -> None:
         self.nodes = tuple(free)
         self._free = [free[name] for name in self.nodes]
         self._releases = releases
-        self._flows: dict[Level, list[tuple[list[int], list[int]]]] = {}
-        self._known: dict[tuple[Level, int], list[int]] = {}
+        self._flows: dict[Disruption, list[tuple[list[int], list[int]]]] = {}
+        self._known: dict[tuple[Disruption, int], list[int]] = {}
         self._rests: dict[tuple[int, int], list[int]] = {}
         self._wholes: dict[tuple[int, int], int] = {}
 
-    def wholes(self, size: int, instant: int) -> int:
+    def whole_pods(self, size: int, instant: int) -> int:
         """Whole pods of that size that will be free then."""
         known = self._wholes.get((size, instant))
         if known is None:
-            found = sum([room // size for room in self.at(FREE, instant)])
+            found = sum([room // size for room in self.at(NO_DISRUPTION, instant)])
             known = self._wholes[size, instant] = found
         return known
 
-    def rest(self, size: int, instant: int) -> list[int]:
+    def remainder(self, size: int, instant: int) -> list[int]:
         """What will be free then on each node beside whole pods of that size."""
         known = self._rests.get((size, instant))
         if known is None:
-            known = self._rests[size, instant] = [room % size for room in self.at(FREE, instant)]
+            known = self._rests[size, instant] = [room % size for room in self.at(NO_DISRUPTION, instant)]
         return known
 
     def beside(self, size: int, at: int, starts: Iterable[int]) -> list[int]:
@@ -68,10 +68,10 @@ class Rooms:
 
         Only what is free counts: a draw ends whom it hits, on whatever node, and stops at the first place.
         """
-        rests = [self.rest(size, start) for start in starts]
-        return list(map(min, self.at(FREE, at), *rests)) if rests else self.at(FREE, at)
+        rests = [self.remainder(size, start) for start in starts]
+        return list(map(min, self.at(NO_DISRUPTION, at), *rests)) if rests else self.at(NO_DISRUPTION, at)
 
-    def at(self, level: Level, instant: int) -> list[int]:
+    def at(self, level: Disruption, instant: int) -> list[int]:
         """In the order of the nodes."""
         known = self._known.get((level, instant))
         if known is None:
@@ -81,7 +81,7 @@ class Rooms:
             ]
         return known
 
-    def _flow(self, level: Level) -> list[tuple[list[int], list[int]]]:
+    def _flow(self, level: Disruption) -> list[tuple[list[int], list[int]]]:
         """Per node, instants and what has come free up to each."""
         known = self._flows.get(level)
         if known is None:
@@ -97,7 +97,7 @@ class Rooms:
         return known
 
 
-class Between(msgspec.Struct, frozen=True):
+class LargerPodInterval(msgspec.Struct, frozen=True):
     """Promises of one larger size of pod that begin while somebody with smaller ones would run."""
 
     at: int  # from when it would
@@ -106,10 +106,10 @@ class Between(msgspec.Struct, frozen=True):
     taken: Sequence[tuple[int, int]]  # when they begin, and whole pods of theirs that promises take up then
     below: int  # pods of its own size that other smaller ones take up when it comes
 
-    def pods(self, rooms: Rooms, level: Level) -> int:
+    def pods(self, rooms: NodeAvailability, level: Disruption) -> int:
         """Pods of the smaller size that it may have."""
         beside = rooms.beside(self.above, self.at, (start for start, _ in self.taken))
-        spare = min([rooms.wholes(self.above, start) - pods for start, pods in self.taken])
+        spare = min([rooms.whole_pods(self.above, start) - pods for start, pods in self.taken])
         found = sum([gpus // self.size for gpus in beside])
         if spare > 0:
             found += self._broken_up(rooms.at(level, self.at), beside, spare)
@@ -129,20 +129,20 @@ class Between(msgspec.Struct, frozen=True):
         return whole * each + sum(sorted(parts, reverse=True)[: spare - whole])
 
 
-class Larger:
+class LargerPodPromises:
     """Promises of one larger size of pod: when they start, and what they leave of whole ones then."""
 
-    def __init__(self, size: int, rooms: Rooms, occupants: Sequence[Occupant]) -> None:
+    def __init__(self, size: int, rooms: NodeAvailability, occupants: Sequence[PromisedPods]) -> None:
         self._size, self._rooms = size, rooms
         self._beginning = Counter([one.at for one in occupants if one.size == size])
         self._starts = sorted(self._beginning)
         whole = [(one, -(-one.gpus // size)) for one in occupants]  # as those who want larger pods count them
-        begun = Flow((one.at, pods) for one, pods in whole)
-        ended = Flow((max(one.at, one.end), pods) for one, pods in whole)
+        begun = CumulativeSum((one.at, pods) for one, pods in whole)
+        ended = CumulativeSum((max(one.at, one.end), pods) for one, pods in whole)
         self._taken = [(at, begun.until(at) - ended.until(at)) for at in self._starts]
         self._below = [one for one in occupants if one.size < size]
 
-    def pods(self, level: Level, at: int, end: int, size: int, mine: Occupant | None) -> int | None:
+    def pods(self, level: Disruption, at: int, end: int, size: int, mine: PromisedPods | None) -> int | None:
         """Pods of the smaller size that somebody may have from ``at`` to ``end``; None: it meets none."""
         taken = self._taken[self._within(at, end)]
         below = sum(-(-one.gpus // size) for one in self._below if one.at <= at < one.end)
@@ -152,9 +152,9 @@ class Larger:
                 below -= -(-mine.gpus // size)
         if not taken:
             return None
-        return Between(at, size, self._size, taken, below).pods(self._rooms, level)
+        return LargerPodInterval(at, size, self._size, taken, below).pods(self._rooms, level)
 
-    def _without(self, mine: Occupant, taken: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    def _without(self, mine: PromisedPods, taken: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """The same if one of all these promises were not there."""
         alone = mine.size == self._size and self._beginning[mine.at] == 1
         whole = -(-mine.gpus // self._size)
@@ -170,17 +170,17 @@ class Larger:
         return self._rooms.beside(self._size, at, self._starts[self._within(at, end)])
 
 
-class Wholes:
+class FragmentationBound:
     """All larger sizes that are promised in one domain, as somebody with smaller pods sees them."""
 
-    def __init__(self, size: int, rooms: Rooms, occupants: Sequence[Occupant]) -> None:
+    def __init__(self, size: int, rooms: NodeAvailability, occupants: Sequence[PromisedPods]) -> None:
         self._size = size
         self._larger = [
-            Larger(above, rooms, occupants)
+            LargerPodPromises(above, rooms, occupants)
             for above in sorted({one.size for one in occupants if one.size > size})
         ]
 
-    def pods(self, level: Level, at: int, end: int, most: int, mine: Occupant | None = None) -> int:
+    def pods(self, level: Disruption, at: int, end: int, most: int, mine: PromisedPods | None = None) -> int:
         """How many of these pods somebody may have from ``at`` to ``end``; its own promise is no obstacle."""
         for one in self._larger:
             found = one.pods(level, at, end, self._size, mine)

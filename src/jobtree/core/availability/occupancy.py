@@ -16,64 +16,67 @@ from functools import cached_property
 from typing import NamedTuple
 
 from jobtree.core.accounts.envelope_accounts import FOREVER
-from jobtree.core.availability.fragmentation import Rooms
+from jobtree.core.availability.fragmentation import NodeAvailability
 from jobtree.core.availability.shrink_steps import shrink_steps
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Level, Rank
+from jobtree.core.model.promise import Disruption, Precedence
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
-from jobtree.core.world.open_leases import Held
+from jobtree.core.world.open_leases import PostedLease
 from jobtree.core.world.payer_candidates import last_closing
 from jobtree.core.world.world import World
 
 ALWAYS = -1  # released whenever it is asked for
 MAX_DOUBLINGS = 4
 
-Notice = tuple[int, int, int]  # immune until, certain end, how long before a draw it must know
+DrawNotice = tuple[int, int, int]  # immune until, certain end, how long before a draw it must know
 
 
-Releases = tuple[int, int, int]  # when each level could have it
-GIVEN: Releases = (ALWAYS, ALWAYS, ALWAYS)
+ReleaseTimes = tuple[int, int, int]  # when each level could have it
+RELEASED: ReleaseTimes = (ALWAYS, ALWAYS, ALWAYS)
 
 
-class Stay(NamedTuple):
+class OccupiedGpus(NamedTuple):
     """GPUs on one node that somebody holds, and when each level could have them."""
 
     node: str
     gpus: int
-    releases: Releases
+    releases: ReleaseTimes
 
 
-class Tenant(NamedTuple):
+class LeaseOccupancy(NamedTuple):
     """A lease taken apart, and what that depends on."""
 
-    held: Held
+    held: PostedLease
     since: int | None
     lost: int
-    stays: tuple[Stay, ...]
-    notice: Notice | None  # None: it cannot be drawn
+    stays: tuple[OccupiedGpus, ...]
+    notice: DrawNotice | None  # None: it cannot be drawn
     provisional_since: int | None  # None: it yields to no promise
 
-    def still_holds(self, held: Held, state: RunState | None) -> bool:
+    def is_current(self, held: PostedLease, state: RunState | None) -> bool:
         return (
-            self.held is held and state is not None and self.since == state.since and self.lost == state.lost
+            self.held is held
+            and state is not None
+            and self.since == state.since
+            and self.lost == state.lotteries_lost
         )
 
-    def yields_to(self, made: int) -> bool:
+    def is_provisional_to(self, made: int) -> bool:
         return self.provisional_since is not None and made <= self.provisional_since
 
 
 def immune_until(world: World, state: RunState) -> int:
     """A Run cannot be drawn before that: its minimum runtime, doubled with each lottery lost (R4)."""
     began = world.now if state.since is None else state.since
-    return began + immunity(world, state)
+    return began + immunity_duration(world, state)
 
 
-def immunity(world: World, state: RunState) -> int:
-    return world.policy.min_runtime_ms << min(state.lost, MAX_DOUBLINGS)
+def immunity_duration(world: World, state: RunState) -> int:
+    return world.policy.min_runtime_ms << min(state.lotteries_lost, MAX_DOUBLINGS)
 
 
-def notice_for(world: World, state: RunState) -> int:
+def draw_notice_for(world: World, state: RunState) -> int:
     """How long before a draw its holder must know: its checkpoint, within bounds (R3)."""
     policy = world.policy
     checkpoint = state.shape.checkpoint if state.shape else None
@@ -89,68 +92,68 @@ def certain_end(world: World, state: RunState) -> int:
     return end if closing is None else min(end, closing)
 
 
-class Tenants:
+class DomainOccupancy:
     """All leases in one domain, or some of them."""
 
-    def __init__(self, everybody: list[Tenant]) -> None:
+    def __init__(self, everybody: list[LeaseOccupancy]) -> None:
         self.all = everybody
         found = {one.provisional_since for one in self.all if one.provisional_since is not None}
         self.provisional_since = sorted(found)  # the instants at which provisional work here began
 
-    def threshold(self, rank: Rank | None) -> int | None:
+    def provisional_since_threshold(self, rank: Precedence | None) -> int | None:
         """From when on provisional work here began that yields to that rank; None: none does."""
         if rank is None or not self.provisional_since:
             return None
         later = bisect_left(self.provisional_since, rank[0])
         return self.provisional_since[later] if later < len(self.provisional_since) else None
 
-    def without(self, runs: Container[RunKey]) -> "Tenants":
+    def without(self, runs: Container[RunKey]) -> "DomainOccupancy":
         """The same if all that these Runs hold were gone."""
-        return Tenants([one for one in self.all if one.held.lease.run not in runs])
+        return DomainOccupancy([one for one in self.all if one.held.lease.run not in runs])
 
 
-class Landlord:
+class OccupancyReader:
     """Takes leases in one domain apart."""
 
     def __init__(self, world: World, domain: Domain) -> None:
         self._world, self._domain = world, domain
 
-    def all(self) -> list[Tenant]:
-        world, known = self._world, self._domain.tenants
+    def all(self) -> list[LeaseOccupancy]:
+        world, known = self._world, self._domain.lease_occupancies
         names: dict[str, None] = {}
         for node in self._domain.nodes:
-            names.update(world.by_node.get(node, ()))
+            names.update(world.leases_by_node.get(node, ()))
         if len(known) > 2 * len(names) + 64:  # most of them are gone
-            known = self._domain.tenants = {name: known[name] for name in names if name in known}
-        return [self._tenant(known.get(name), world.held[name]) for name in names]
+            known = self._domain.lease_occupancies = {name: known[name] for name in names if name in known}
+        return [self._occupancy(known.get(name), world.posted_leases[name]) for name in names]
 
-    def _tenant(self, known: Tenant | None, held: Held) -> Tenant:
+    def _occupancy(self, known: LeaseOccupancy | None, held: PostedLease) -> LeaseOccupancy:
         state = self._world.runs.get(held.lease.run)
-        if known is not None and known.still_holds(held, state):
+        if known is not None and known.is_current(held, state):
             return known
         if state is None:
-            return Tenant(held, None, 0, tuple(self._stays(held, GIVEN, {})), None, None)
+            return LeaseOccupancy(held, None, 0, tuple(self._stays(held, RELEASED, {})), None, None)
         end, immune = self._end(state), immune_until(self._world, state)
         malleable = state.shape is not None and state.shape.malleable
-        loose = self._loose(state) if malleable else {}
-        found = Tenant(
+        loose = self._shrinkable(state) if malleable else {}
+        found = LeaseOccupancy(
             held=held,
             since=state.since,
-            lost=state.lost,
+            lost=state.lotteries_lost,
             stays=tuple(self._stays(held, (end, end, min(end, immune)), loose)),
-            notice=(immune, end, notice_for(self._world, state)),
+            notice=(immune, end, draw_notice_for(self._world, state)),
             provisional_since=state.since if state.provisional else None,
         )
         if held.lease.role == "Active" and not malleable and not state.provisional:
-            self._domain.tenants[held.lease.name] = found
+            self._domain.lease_occupancies[held.lease.name] = found
         return found
 
     def _end(self, state: RunState) -> int:
         """What is held on sufferance lapses at the latest when its own promise is due: that counts, then."""
-        end, lapse = certain_end(self._world, state), state.lapses_at
+        end, lapse = certain_end(self._world, state), state.interim_until
         return end if lapse is None else min(end, lapse)
 
-    def _loose(self, state: RunState) -> dict[tuple[str, str], int]:
+    def _shrinkable(self, state: RunState) -> dict[tuple[str, str], int]:
         """GPUs of its steps that lie wholly in this domain, by lease and node.
 
         A step that reaches into other domains is not counted, so no step is counted twice and what
@@ -164,49 +167,51 @@ class Landlord:
                     loose[key] = loose.get(key, 0) + piece.mask.bit_count()
         return loose
 
-    def _stays(self, held: Held, ends: Releases, loose: dict[tuple[str, str], int]) -> Iterator[Stay]:
+    def _stays(
+        self, held: PostedLease, ends: ReleaseTimes, loose: dict[tuple[str, str], int]
+    ) -> Iterator[OccupiedGpus]:
         lease, nodes = held.lease, self._domain.nodes
         for node, mask in lease.slots:
             if node not in nodes:
                 continue
             gpus = mask.bit_count()
             if lease.role == "Opportunistic":
-                yield Stay(node, (mask & ~nodes[node].spare).bit_count(), GIVEN)
+                yield OccupiedGpus(node, (mask & ~nodes[node].spare).bit_count(), RELEASED)
             elif lease.role == "Spare":
-                yield Stay(node, gpus, (ends[0], ALWAYS, ALWAYS))
+                yield OccupiedGpus(node, gpus, (ends[0], ALWAYS, ALWAYS))
             else:
                 free = loose.get((lease.name, node), 0)
                 if free:
-                    yield Stay(node, free, (ends[0], ALWAYS, ALWAYS))
-                yield Stay(node, gpus - free, ends)
+                    yield OccupiedGpus(node, free, (ends[0], ALWAYS, ALWAYS))
+                yield OccupiedGpus(node, gpus - free, ends)
 
 
-class Stand:
+class OccupancyView:
     """Who stands on some nodes of a domain, as somebody sees it to whom some provisional work yields."""
 
     def __init__(
-        self, tenants: Tenants, domain: Domain, usable: Sequence[str], threshold: int | None
+        self, tenants: DomainOccupancy, domain: Domain, usable: Sequence[str], threshold: int | None
     ) -> None:
         self.usable = usable
         self._places = {name: place for place, name in enumerate(usable)}
-        self.notices: set[Notice] = set()
-        self._stays: list[Stay] = []
+        self.notices: set[DrawNotice] = set()
+        self._stays: list[OccupiedGpus] = []
         everywhere = len(usable) == len(domain.nodes)
         for one in tenants.all:
-            stays: Iterable[Stay] = one.stays
+            stays: Iterable[OccupiedGpus] = one.stays
             if not everywhere:
                 stays = [stay for stay in stays if stay.node in self._places]
-            if threshold is not None and one.yields_to(threshold):
-                stays = [Stay(node, gpus, GIVEN) for node, gpus, _ in stays]
+            if threshold is not None and one.is_provisional_to(threshold):
+                stays = [OccupiedGpus(node, gpus, RELEASED) for node, gpus, _ in stays]
             elif one.notice is not None and stays:
                 self.notices.add(one.notice)
             self._stays += stays
         self.free = [max(0, domain.nodes[name].node.gpus - domain.nodes[name].foreign) for name in usable]
         for node, gpus, _ in self._stays:
             self.free[self._places[node]] -= gpus
-        self._released: dict[Level, list[tuple[int, int, int]]] = {}
+        self._released: dict[Disruption, list[tuple[int, int, int]]] = {}
 
-    def released(self, level: Level) -> list[tuple[int, int, int]]:
+    def released(self, level: Disruption) -> list[tuple[int, int, int]]:
         """What comes free for certain, in order: the instant, the node's place, and the GPUs."""
         known = self._released.get(level)
         if known is None:
@@ -221,41 +226,45 @@ class Stand:
         return known
 
     @cached_property
-    def rooms(self) -> Rooms:
+    def rooms(self) -> NodeAvailability:
         """GPUs on each node, as stays are released."""
         free = dict(zip(self._places, self.free, strict=True))
-        return Rooms(free, self._stays)
+        return NodeAvailability(free, self._stays)
 
     @cached_property
     def longest_notice(self) -> int:
         return max((notice for _, _, notice in self.notices), default=0)
 
 
-def tenants_of(world: World, domain: Domain) -> Tenants:
+def domain_occupancy(world: World, domain: Domain) -> DomainOccupancy:
     """All who stand in the domain, listed once until a lease there changes."""
-    known: Tenants | None = domain.stands.get(())
+    known: DomainOccupancy | None = domain.occupancy_views.get(())
     if known is None:
-        known = domain.stands[()] = all_tenants(world, domain)
+        known = domain.occupancy_views[()] = lease_occupancies(world, domain)
     return known
 
 
-def all_tenants(world: World, domain: Domain) -> Tenants:
-    return Tenants(Landlord(world, domain).all())
+def lease_occupancies(world: World, domain: Domain) -> DomainOccupancy:
+    return DomainOccupancy(OccupancyReader(world, domain).all())
 
 
-def stand(world: World, domain: Domain, usable: tuple[str, ...], threshold: int | None) -> Stand:
+def occupancy_view(
+    world: World, domain: Domain, usable: tuple[str, ...], threshold: int | None
+) -> OccupancyView:
     """The same on some nodes, as somebody sees it, remembered as long."""
-    known: Stand | None = domain.stands.get((usable, threshold))
+    known: OccupancyView | None = domain.occupancy_views.get((usable, threshold))
     if known is None:
-        tenants = tenants_of(world, domain)
-        known = domain.stands[usable, threshold] = Stand(tenants, domain, usable, threshold)
+        tenants = domain_occupancy(world, domain)
+        known = domain.occupancy_views[usable, threshold] = OccupancyView(tenants, domain, usable, threshold)
     return known
 
 
-def stand_without(world: World, domain: Domain, usable: tuple[str, ...], gone: frozenset[RunKey]) -> Stand:
+def occupancy_view_without(
+    world: World, domain: Domain, usable: tuple[str, ...], gone: frozenset[RunKey]
+) -> OccupancyView:
     """The same if all that these Runs hold were gone, remembered as long."""
-    known: Stand | None = domain.stands.get((usable, gone))
+    known: OccupancyView | None = domain.occupancy_views.get((usable, gone))
     if known is None:
-        tenants = tenants_of(world, domain).without(gone)
-        known = domain.stands[usable, gone] = Stand(tenants, domain, usable, None)
+        tenants = domain_occupancy(world, domain).without(gone)
+        known = domain.occupancy_views[usable, gone] = OccupancyView(tenants, domain, usable, None)
     return known

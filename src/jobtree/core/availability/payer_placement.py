@@ -15,81 +15,83 @@ from jobtree.core.model.gpu_lease import EnvelopeKey
 from jobtree.core.model.promise import Promise
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
-from jobtree.core.supply.node_slots import Selector, matches
-from jobtree.core.world.payer_candidates import candidates, selectors_of
+from jobtree.core.supply.node_slots import NodeSelector, selector_matches
+from jobtree.core.world.payer_candidates import payer_candidates, selectors_of
 from jobtree.core.world.world import World
 
-Payers = frozenset[EnvelopeKey]
-Shares = Sequence[tuple[str, int]]
-Funding = Sequence[tuple[EnvelopeKey, int]]
+PayerKeys = frozenset[EnvelopeKey]
+DomainGpus = Sequence[tuple[str, int]]
+FundingParts = Sequence[tuple[EnvelopeKey, int]]
 
-UNBOUND: frozenset[Selector] = frozenset({()})  # the selector of money that pays anywhere
+UNBOUND: frozenset[NodeSelector] = frozenset({()})  # the selector of money that pays anywhere
 
 
-class Reach(msgspec.Struct, frozen=True):
+class PayerPlacement(msgspec.Struct, frozen=True):
     """Payers, and the selector of the nodes on which all of them pay."""
 
-    selector: Selector = ()
-    payers: Payers | None = None  # None: all
+    selector: NodeSelector = ()
+    payers: PayerKeys | None = None  # None: all
 
 
-ANYWHERE = Reach()
+ANYWHERE = PayerPlacement()
 
 
-def reaches(world: World, state: RunState) -> list[Reach]:
+def payer_placements(world: World, state: RunState) -> list[PayerPlacement]:
     """Sets of payers that go together: those that pay anywhere, then by selector."""
-    found = {one.envelope.key: one.envelope.selector for one in candidates(world, state)}
+    found = {one.envelope.key: one.envelope.selector for one in payer_candidates(world, state)}
     selectors = sorted(selectors_of(world, state))
     if UNBOUND.issuperset(selectors):
         return [ANYWHERE]
     return [
-        Reach(selector, frozenset(key for key, own in found.items() if set(own) <= set(selector)))
+        PayerPlacement(selector, frozenset(key for key, own in found.items() if set(own) <= set(selector)))
         for selector in selectors
     ]
 
 
-def reach_of(world: World, promise: Promise) -> Selector:
+def placement_of_promise(world: World, promise: Promise) -> NodeSelector:
     """The selector of the nodes on which all who will pay for a promise pay.
 
     None is needed where they pay in all of the slice, and there is none where each has its own part of it.
     """
-    if pay_throughout(world, promise.flavor, promise.shares, promise.funding):
+    if pay_throughout(world, promise.flavor, promise.domain_gpus, promise.funding):
         return ()
-    envelopes = world.ledger.envelopes
+    envelopes = world.budgets.envelopes
     found = [envelopes[key].selector for key, _ in promise.funding if key in envelopes]
     narrowest = max(found, key=len, default=())
-    slice_ = world.fleet.flavor(promise.flavor).among(promise.shares)
+    slice_ = world.fleet.flavor(promise.flavor).domains_of_slice(promise.domain_gpus)
     together = all(set(one) <= set(narrowest) for one in found)
     return narrowest if together and all(pays_in(one, {narrowest}) for one in slice_) else ()
 
 
-def payers_there(world: World, state: RunState, promise: Promise) -> Payers | None:
+def payers_in_slice(world: World, state: RunState, promise: Promise) -> PayerKeys | None:
     """The Run's payers that pay anywhere in the promised slice; None where all of them do."""
     selectors = selectors_of(world, state)
     if selectors <= UNBOUND:
         return None
-    slice_ = world.fleet.flavor(promise.flavor).among(promise.shares)
+    slice_ = world.fleet.flavor(promise.flavor).domains_of_slice(promise.domain_gpus)
     there = {one for one in selectors if any(pays_in(domain, {one}) for domain in slice_)}
     if there == selectors:
         return None
-    return frozenset(one.envelope.key for one in candidates(world, state) if one.envelope.selector in there)
+    return frozenset(
+        one.envelope.key for one in payer_candidates(world, state) if one.envelope.selector in there
+    )
 
 
-def pay_throughout(world: World, flavor: str, shares: Shares, funding: Funding) -> bool:
+def pay_throughout(world: World, flavor: str, shares: DomainGpus, funding: FundingParts) -> bool:
     """Whether each of these payers pays on all nodes of the slice: so it does not matter who pays where."""
-    envelopes = world.ledger.envelopes
+    envelopes = world.budgets.envelopes
     bound = {envelopes[key].selector for key, _ in funding if key in envelopes} - UNBOUND
     return not bound or all(
-        matches(one.node.labels, selector)
+        selector_matches(one.node.labels, selector)
         for selector in bound
-        for domain in world.fleet.flavor(flavor).among(shares)
+        for domain in world.fleet.flavor(flavor).domains_of_slice(shares)
         for one in domain.nodes.values()
     )
 
 
-def agree(world: World, flavor: str, shares: Shares, funding: Funding) -> bool:
+def can_pay_slice(world: World, flavor: str, shares: DomainGpus, funding: FundingParts) -> bool:
     """Whether each domain of a slice has payers enough who pay there, and each payer domains enough."""
-    domains, envelopes = world.fleet.flavor(flavor).domains, world.ledger.envelopes
+    domains, envelopes = world.fleet.flavor(flavor).domains, world.budgets.envelopes
 
     def pays(name: str, key: EnvelopeKey) -> bool:
         return pays_in(domains[name], {envelopes[key].selector})
@@ -99,6 +101,6 @@ def agree(world: World, flavor: str, shares: Shares, funding: Funding) -> bool:
     ) and all(paid <= sum(gpus for name, gpus in shares if pays(name, key)) for key, paid in funding)
 
 
-def pays_in(domain: Domain, selectors: AbstractSet[Selector]) -> bool:
+def pays_in(domain: Domain, selectors: AbstractSet[NodeSelector]) -> bool:
     """Whether an envelope with one of these selectors pays anywhere in this domain."""
-    return any(matches(one.node.labels, only) for one in domain.nodes.values() for only in selectors)
+    return any(selector_matches(one.node.labels, only) for one in domain.nodes.values() for only in selectors)

@@ -12,34 +12,36 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from jobtree.core.accounts.envelope_accounts import FOREVER
-from jobtree.core.availability.availability_profile import base_demand, horizon
-from jobtree.core.availability.fragmentation import Between
-from jobtree.core.availability.occupancy import tenants_of
-from jobtree.core.availability.payer_placement import reach_of
+from jobtree.core.availability.availability_profile import availability_profile, placement_demand
+from jobtree.core.availability.fragmentation import LargerPodInterval
+from jobtree.core.availability.occupancy import domain_occupancy
+from jobtree.core.availability.payer_placement import placement_of_promise
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import FREE, LOTTERY, Level, Promise, Rank
+from jobtree.core.model.promise import LOTTERY, NO_DISRUPTION, Disruption, Precedence, Promise
 from jobtree.core.supply.domain import Domain
-from jobtree.core.supply.node_slots import Demand
+from jobtree.core.supply.node_slots import PodDemand
 from jobtree.core.world.world import World
 
 Pods = dict[int, int]  # by instant
-View = tuple[Demand, Level, int | None]  # and from when provisional work began that yields to who looks
+FeasibilityKey = tuple[
+    PodDemand, Disruption, int | None
+]  # and from when provisional work began that yields to who looks
 
 
-class Need(msgspec.Struct, frozen=True):
+class FeasibilityTest(msgspec.Struct, frozen=True):
     """What one promise needs: pods of its own at some instants, with those before it that are there then."""
 
-    demand: Demand
-    level: Level
-    rank: Rank
+    demand: PodDemand
+    level: Disruption
+    rank: Precedence
     at: int
     then: int  # pods when it is due, at its level
     later: tuple[tuple[int, int], ...]  # while it would run, free ones: whenever an earlier one begins
     own: int
-    between: tuple[Between, ...]  # earlier ones with larger pods
+    between: tuple[LargerPodInterval, ...]  # earlier ones with larger pods
 
 
-class Claim(msgspec.Struct, frozen=True):
+class PromisedShare(msgspec.Struct, frozen=True):
     """A promise as it counts in one domain."""
 
     promise: Promise
@@ -52,13 +54,13 @@ class Claim(msgspec.Struct, frozen=True):
         return -(-self.gpus // size)
 
 
-def claim_of(domain: Domain, promise: Promise) -> Claim:
+def promised_share(domain: Domain, promise: Promise) -> PromisedShare:
     at, end = promise.at or 0, FOREVER if promise.end is None else promise.end
-    gpus = sum(share for name, share in promise.shares if name == domain.name)
-    return Claim(promise, at, max(at, end), max(at, min(end, promise.firm_until)), gpus)
+    gpus = sum(share for name, share in promise.domain_gpus if name == domain.name)
+    return PromisedShare(promise, at, max(at, end), max(at, min(end, promise.immune_until)), gpus)
 
 
-class Taken:
+class PromisedPodCounts:
     """Pods of one size that promises take up at each instant at which one of them begins."""
 
     def __init__(self, starts: Sequence[int], size: int) -> None:
@@ -66,7 +68,7 @@ class Taken:
         self.by_end = [0] * len(starts)
         self.by_firm = [0] * len(starts)  # as a lottery sees them
 
-    def add(self, claim: Claim) -> None:
+    def add(self, claim: PromisedShare) -> None:
         pods = claim.pods(self.size)
         first = bisect_left(self._starts, claim.at)
         for row, until in ((self.by_end, claim.end), (self.by_firm, claim.firm_until)):
@@ -74,20 +76,22 @@ class Taken:
                 row[place] += pods
 
 
-class Needs:
+class PromiseFeasibility:
     """Pods that must fit at each instant, as every one of these promises sees the domain."""
 
     def __init__(self, world: World, domain: Domain, promises: Iterable[Promise]) -> None:
         self._world, self._domain = world, domain
-        ordered = sorted(promises, key=lambda promise: promise.rank)
-        claims = [claim_of(domain, promise) for promise in ordered]
+        ordered = sorted(promises, key=lambda promise: promise.precedence)
+        claims = [promised_share(domain, promise) for promise in ordered]
         self._starts = sorted({claim.at for claim in claims})
         self._begun = [False] * len(self._starts)
-        self._taken = {size: Taken(self._starts, size) for size in sorted({p.pod_size for p in ordered})}
-        self._before: list[Claim] = []
-        self._needs: list[Need] = []
-        self._lacked: tuple[Demand, Level, Rank, int, int] | None = None
-        self._together: dict[tuple[int, ...], dict[View, tuple[Rank, Pods]]] = {}
+        self._taken = {
+            size: PromisedPodCounts(self._starts, size) for size in sorted({p.pod_size for p in ordered})
+        }
+        self._before: list[PromisedShare] = []
+        self._needs: list[FeasibilityTest] = []
+        self._lacked: tuple[PodDemand, Disruption, Precedence, int, int] | None = None
+        self._together: dict[tuple[int, ...], dict[FeasibilityKey, tuple[Precedence, Pods]]] = {}
         for claim in claims:
             self._needs.append(self._need(claim))
             for taken in self._taken.values():
@@ -95,38 +99,38 @@ class Needs:
             self._begun[bisect_left(self._starts, claim.at)] = True
             self._before.append(claim)
 
-    def _need(self, claim: Claim) -> Need:
+    def _need(self, claim: PromisedShare) -> FeasibilityTest:
         """What one promise needs behind those before it."""
         world, promise, size = self._world, claim.promise, claim.promise.pod_size
         at, own, row = max(claim.at, world.now), claim.pods(size), self._taken[size].by_end
         within = range(bisect_right(self._starts, at), bisect_left(self._starts, claim.end))
-        return Need(
-            demand=base_demand(world.runs[promise.run], size, reach_of(world, promise)),
-            level=promise.level,
-            rank=promise.rank,
+        return FeasibilityTest(
+            demand=placement_demand(world.runs[promise.run], size, placement_of_promise(world, promise)),
+            level=promise.disruption,
+            rank=promise.precedence,
             at=at,
-            then=own + self._taken_at(size, promise.level, at),
+            then=own + self._promised_pods_at(size, promise.disruption, at),
             later=tuple([(self._starts[one], own + row[one]) for one in within if self._begun[one]]),
             own=own,
             between=tuple(self._larger(size, at, claim.end)),
         )
 
-    def _all_together(self) -> dict[View, tuple[Rank, Pods]]:
+    def _all_together(self) -> dict[FeasibilityKey, tuple[Precedence, Pods]]:
         """The most that any of them needs at each instant, of those that see the domain alike."""
-        tenants = tenants_of(self._world, self._domain)
+        tenants = domain_occupancy(self._world, self._domain)
         key = tuple(tenants.provisional_since)
         known = self._together.get(key)
         if known is None:
             known = self._together[key] = {}
             for one in self._needs:
-                threshold = tenants.threshold(one.rank)
-                for level, pods in ((one.level, ((one.at, one.then),)), (FREE, one.later)):
+                threshold = tenants.provisional_since_threshold(one.rank)
+                for level, pods in ((one.level, ((one.at, one.then),)), (NO_DISRUPTION, one.later)):
                     _, most = known.setdefault((one.demand, level, threshold), (one.rank, {}))
                     for at, need in pods:
                         most[at] = max(need, most.get(at, 0))
         return known
 
-    def _taken_at(self, size: int, level: Level, at: int) -> int:
+    def _promised_pods_at(self, size: int, level: Disruption, at: int) -> int:
         """Pods of that size that earlier promises take up at an instant."""
         place = bisect_left(self._starts, at)
         if place < len(self._starts) and self._starts[place] == at:
@@ -138,7 +142,7 @@ class Needs:
             if one.at <= at < (one.firm_until if level == LOTTERY else one.end)
         )
 
-    def _larger(self, size: int, at: int, end: int) -> Iterable[Between]:
+    def _larger(self, size: int, at: int, end: int) -> Iterable[LargerPodInterval]:
         """For every larger size of pod, those promised before that begin while it would run."""
         for above, taken in self._taken.items():
             others = self._before if above > size else ()
@@ -146,7 +150,7 @@ class Needs:
             if not begins:
                 continue
             row, present = taken.by_end, (one for one in others if one.at <= at < one.end)
-            yield Between(
+            yield LargerPodInterval(
                 at=at,
                 size=size,
                 above=above,
@@ -154,48 +158,53 @@ class Needs:
                 below=sum(one.pods(size) for one in present if one.promise.pod_size < above),
             )
 
-    def met(self) -> bool:
+    def is_feasible(self) -> bool:
         """Whether the domain has all that is needed now. What lacked last time is looked at first."""
         if self._lacked is not None and not self._fits(*self._lacked):
             return False
         for (demand, level, _), (rank, pods) in self._all_together().items():
-            one = horizon(self._world, self._domain, demand, rank)
+            one = availability_profile(self._world, self._domain, demand, rank)
             for at, need in pods.items():
-                if one.most(level, at) < need:
+                if one.max_pods(level, at) < need:
                     self._lacked = (demand, level, rank, at, need)
                     return False
         return all(self._beside_larger(need) for need in self._needs if need.between)
 
-    def _fits(self, demand: Demand, level: Level, rank: Rank, at: int, pods: int) -> bool:
-        return horizon(self._world, self._domain, demand, rank).most(level, at) >= pods
+    def _fits(self, demand: PodDemand, level: Disruption, rank: Precedence, at: int, pods: int) -> bool:
+        return availability_profile(self._world, self._domain, demand, rank).max_pods(level, at) >= pods
 
-    def _beside_larger(self, need: Need) -> bool:
+    def _beside_larger(self, need: FeasibilityTest) -> bool:
         """Whether it leaves whole nodes to earlier ones with larger pods."""
-        one = horizon(self._world, self._domain, need.demand, need.rank)
+        one = availability_profile(self._world, self._domain, need.demand, need.rank)
         return not one.all_usable or all(
-            between.pods(one.rooms, need.level) >= need.own for between in need.between
+            between.pods(one.node_availability, need.level) >= need.own for between in need.between
         )
 
 
-def all_kept(world: World, domain: Domain, run: RunKey, rank: Rank | None) -> bool:
+def keeps_all_promises(world: World, domain: Domain, run: RunKey, rank: Precedence | None) -> bool:
     """Whether the domain keeps all promises that hold against a Run, now that it stands there (R6).
 
     Those are all that were made before that rank; without one all but its own, in place of which it starts.
     Where even with that one all are kept, they are without.
     """
-    return needs(world, domain, None, None).met() or needs(world, domain, run, rank).met()
+    return (
+        promise_feasibility(world, domain, None, None).is_feasible()
+        or promise_feasibility(world, domain, run, rank).is_feasible()
+    )
 
 
-def needs(world: World, domain: Domain, run: RunKey | None, rank: Rank | None) -> Needs:
+def promise_feasibility(
+    world: World, domain: Domain, run: RunKey | None, rank: Precedence | None
+) -> PromiseFeasibility:
     """What all promises need but that Run's, of those made before that rank (all, without one)."""
     promises = [
         one
         for one in domain.promises.values()
-        if one.at is not None and one.run != run and (rank is None or one.rank < rank)
+        if one.at is not None and one.run != run and (rank is None or one.precedence < rank)
     ]
     key = (run if run in domain.promises else None, rank)
-    known: Needs | None = domain.needs.get(key)
+    known: PromiseFeasibility | None = domain.feasibility_checks.get(key)
     late = any(one.at is not None and one.at < world.now for one in promises)
     if known is None or late:
-        known = domain.needs[key] = Needs(world, domain, promises)
+        known = domain.feasibility_checks[key] = PromiseFeasibility(world, domain, promises)
     return known

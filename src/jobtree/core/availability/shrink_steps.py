@@ -4,12 +4,12 @@ from collections.abc import Container
 
 import msgspec
 
-from jobtree.core.model.gpu_lease import Lease, pods_of
+from jobtree.core.model.gpu_lease import GpuLease, pods_of
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
 
-class Piece(msgspec.Struct, frozen=True):
+class LeasePart(msgspec.Struct, frozen=True):
     """A part of a lease: one pod's slots, or all of the lease on one node."""
 
     lease: str
@@ -17,24 +17,24 @@ class Piece(msgspec.Struct, frozen=True):
     mask: int
 
 
-Step = tuple[Piece, ...]
+ShrinkStep = tuple[LeasePart, ...]
 
 
-def ranks(state: RunState) -> list[Lease]:
+def rank_leases(state: RunState) -> list[GpuLease]:
     """The leases of the Run's ranks, lowest rank first."""
     found = [lease for lease in state.leases.values() if lease.role != "Spare"]
     return sorted(found, key=lambda lease: (lease.group, lease.start, lease.name))
 
 
-def shrink_steps(world: World, state: RunState, domains: Container[str] | None = None) -> list[Step]:
+def shrink_steps(world: World, state: RunState, domains: Container[str] | None = None) -> list[ShrinkStep]:
     """Steps that it could give up inside these domains (or anywhere), highest ranks first."""
     shape = state.shape
     if shape is None or not shape.malleable:
         return []
-    steps: list[Step] = []
-    pending: list[Piece] = []
+    steps: list[ShrinkStep] = []
+    pending: list[LeasePart] = []
     gathered = 0
-    for chunk in chunks(world, state, domains):
+    for chunk in shrink_units(world, state, domains):
         pending += chunk
         gathered += sum(piece.mask.bit_count() for piece in chunk)
         if gathered == shape.step:
@@ -43,12 +43,12 @@ def shrink_steps(world: World, state: RunState, domains: Container[str] | None =
     return steps[: (state.width - shape.min) // shape.step]
 
 
-def chunks(world: World, state: RunState, domains: Container[str] | None) -> list[list[Piece]]:
+def shrink_units(world: World, state: RunState, domains: Container[str] | None) -> list[list[LeasePart]]:
     """What must go together, highest first: whole groups where grouped, else single pods."""
     shape, nodes = state.shape, world.fleet.nodes
     pieces = [
-        (lease.group, Piece(lease.name, node, mask))
-        for lease in ranks(state)
+        (lease.group, LeasePart(lease.name, node, mask))
+        for lease in rank_leases(state)
         for node, mask in pods_of(lease.slots, state.pod_size)
     ]
     inside = [
@@ -58,7 +58,7 @@ def chunks(world: World, state: RunState, domains: Container[str] | None) -> lis
     ]
     if shape is None or not shape.group:
         return [[piece] for _, piece in reversed(inside)]
-    groups: dict[int, list[Piece]] = {}
+    groups: dict[int, list[LeasePart]] = {}
     for group, piece in inside:
         groups.setdefault(group, []).append(piece)
     return [groups[group] for group in sorted(groups, reverse=True)]

@@ -13,34 +13,39 @@ from operator import itemgetter
 import msgspec
 
 from jobtree.core.accounts.envelope_accounts import FOREVER
-from jobtree.core.availability.availability_profile import LEVELS, Horizon, base_demand
-from jobtree.core.availability.earliest_fit_index import Entry, Skyline, Standpoint, skyline
-from jobtree.core.availability.payer_placement import ANYWHERE, Reach
-from jobtree.core.funding.future_funding import Split, funding_at, money_instants, opens_then
-from jobtree.core.funding.future_funding_upper_bound import Funds
-from jobtree.core.model.gang_shape import Shape
-from jobtree.core.model.promise import FREE, LOTTERY, STRUCTURAL, Level, Rank
+from jobtree.core.availability.availability_profile import DISRUPTIONS, AvailabilityProfile, placement_demand
+from jobtree.core.availability.earliest_fit_index import (
+    EarliestFitIndex,
+    FitEntry,
+    PromiseScope,
+    earliest_fit_index,
+)
+from jobtree.core.availability.payer_placement import ANYWHERE, PayerPlacement
+from jobtree.core.funding.future_funding import FundingSplit, funding_at, funding_instants, is_window_aligned
+from jobtree.core.funding.future_funding_upper_bound import FutureFundingUpperBound
+from jobtree.core.model.gang_shape import GangShape
+from jobtree.core.model.promise import LOTTERY, NO_DISRUPTION, STRUCTURAL, Disruption, Precedence
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
 MAX_TURNS = 64  # place and money asked in turn
 
-Shares = tuple[tuple[str, int], ...]
-Search = Callable[[Horizon, Level, int, int, int], int | None]
+DomainGpus = tuple[tuple[str, int], ...]
+ProfileSearch = Callable[[AvailabilityProfile, Disruption, int, int, int], int | None]
 
 
-class Outlook(msgspec.Struct, frozen=True):
+class StartOption(msgspec.Struct, frozen=True):
     """When, at what level, how wide, where and paid by whom."""
 
     at: int
-    level: Level
+    level: Disruption
     width: int
-    shares: Shares
-    funding: Split
+    shares: DomainGpus
+    funding: FundingSplit
     window_aligned: bool
 
 
-class Foresight:
+class StartSearch:
     """One look ahead for one Run, behind the promises made before its rank."""
 
     def __init__(  # noqa: PLR0913, PLR0917  for whom, behind whom, from when, paid by whom
@@ -48,36 +53,36 @@ class Foresight:
         world: World,
         state: RunState,
         size: int,
-        rank: Rank | None,
+        rank: Precedence | None,
         not_before: int = 0,
-        reach: Reach = ANYWHERE,
+        reach: PayerPlacement = ANYWHERE,
     ) -> None:
         assert state.shape is not None
         self.world = world
         self.state = state
-        self.shape: Shape = state.shape
+        self.shape: GangShape = state.shape
         self.rank = rank
         self.soonest = max(world.now, not_before)
         self.payers = reach.payers
-        self.demand = base_demand(state, size, reach.selector)
+        self.demand = placement_demand(state, size, reach.selector)
         self.size = size
-        self._fundings: dict[tuple[int, int], tuple[Split, int]] = {}  # by width and instant
+        self._fundings: dict[tuple[int, int], tuple[FundingSplit, int]] = {}  # by width and instant
         self._newcomer = rank is None and self.shape.max_duration is None
-        self._standpoint = Standpoint.APART
+        self._standpoint = PromiseScope.APART
         if rank is None and state.promise is None:
-            self._standpoint = Standpoint.STAYING if self._newcomer else Standpoint.PASSING
+            self._standpoint = PromiseScope.STAYING if self._newcomer else PromiseScope.PASSING
 
-    def look(self) -> Outlook | None:
+    def find(self) -> StartOption | None:
         """The best start there is, or None where nothing known will bring one."""
         least = self.shape.min
         level, at = self._best_instant(least)
         if at is None:
             return None
-        widths = self.shape.widths() if level == FREE else (least,)
-        outlooks = (self.outlook(level, width, at) for width in (*widths, least))
+        widths = self.shape.widths() if level == NO_DISRUPTION else (least,)
+        outlooks = (self.option_at(level, width, at) for width in (*widths, least))
         return next((found for found in outlooks if found is not None), None)
 
-    def _best_instant(self, width: int) -> tuple[Level, int | None]:
+    def _best_instant(self, width: int) -> tuple[Disruption, int | None]:
         """The earliest, but one without a lottery if it comes within ``maxNotice`` of that (R1).
 
         So nothing later than that is searched for, and no lottery where another start comes soon enough.
@@ -93,13 +98,13 @@ class Foresight:
                 level, at = LOTTERY, drawn
         return level, at
 
-    def _without_lottery(self, width: int, until: int) -> tuple[Level, int | None]:
+    def _without_lottery(self, width: int, until: int) -> tuple[Disruption, int | None]:
         """The earliest up to that instant that takes nothing, or else spares and steps only."""
-        free = self._earliest(FREE, width, until)
+        free = self._earliest(NO_DISRUPTION, width, until)
         cut = self._earliest(STRUCTURAL, width, until if free is None else free - 1)
-        return (FREE, free) if cut is None else (STRUCTURAL, cut)
+        return (NO_DISRUPTION, free) if cut is None else (STRUCTURAL, cut)
 
-    def _earliest(self, level: Level, width: int, until: int) -> int | None:
+    def _earliest(self, level: Disruption, width: int, until: int) -> int | None:
         """Ask place, then money, then place again, until one instant suits both; none after ``until``."""
         policy, at = self.world.policy, self.world.now
         if level == STRUCTURAL:
@@ -111,13 +116,13 @@ class Foresight:
             placed = self._first_place(level, width // self.size, at, until) if at <= until else None
             if placed is None:
                 return None
-            paid = self._first_money(width, placed)
+            paid = self._first_funded(width, placed)
             if paid is None or paid == placed:
                 return paid
             at = paid
         return None
 
-    def outlook(self, level: Level, width: int, at: int) -> Outlook | None:
+    def option_at(self, level: Disruption, width: int, at: int) -> StartOption | None:
         """The start at that instant and width in full; None where it is too wide."""
         shares = self._shares(level, width // self.size, at)
         if shares is None:
@@ -125,28 +130,32 @@ class Foresight:
         funding, lacking = self._funding(width, at)
         if lacking:
             return None
-        aligned = at > self.world.now and opens_then(self.world, self.state, funding, at)
-        return Outlook(at, level, width, shares, funding, aligned)
+        aligned = at > self.world.now and is_window_aligned(self.world, self.state, funding, at)
+        return StartOption(at, level, width, shares, funding, aligned)
 
-    def _first_money(self, width: int, at: int) -> int | None:
+    def _first_funded(self, width: int, at: int) -> int | None:
         if self._paid(width, at):
             return at
-        later: Iterable[int] = money_instants(self.world, self.state, at)
+        later: Iterable[int] = funding_instants(self.world, self.state, at)
         if self._funds is not None:
             later = (instant for instant in later if self._funds.gpus(instant) >= width)
         return next((instant for instant in later if self._paid(width, instant)), None)
 
     @cached_property
-    def _funds(self) -> Funds | None:
+    def _funds(self) -> FutureFundingUpperBound | None:
         """What its payers could have at most, if it is behind all promises and has none itself."""
         promise = self.state.promise
         dated = promise is not None and promise.at is not None
-        return None if dated or self.rank is not None else Funds(self.world, self.state, self.size)
+        return (
+            None
+            if dated or self.rank is not None
+            else FutureFundingUpperBound(self.world, self.state, self.size)
+        )
 
     def _paid(self, width: int, at: int) -> bool:
         return not self._funding(width, at)[1]
 
-    def _funding(self, width: int, at: int) -> tuple[Split, int]:
+    def _funding(self, width: int, at: int) -> tuple[FundingSplit, int]:
         known = self._fundings.get((width, at))
         if known is None:
             terms = (width, self.size, at, self.rank)
@@ -156,35 +165,35 @@ class Foresight:
     # Places
 
     @cached_property
-    def skyline(self) -> Skyline:
+    def fit_index(self) -> EarliestFitIndex:
         """Of all domains that could carry a pod."""
-        return skyline(self.world, self.state, self.demand, self.rank)
+        return earliest_fit_index(self.world, self.state, self.demand, self.rank)
 
-    def _soonest(self, level: Level, pods: int) -> list[Entry]:
+    def _soonest(self, level: Disruption, pods: int) -> list[FitEntry]:
         """Domains by the first instant at which each might give so many."""
-        return self.skyline.soonest(self._standpoint, level, pods)
+        return self.fit_index.by_earliest_fit(self._standpoint, level, pods)
 
     @property
-    def horizons(self) -> list[Horizon]:
+    def profiles(self) -> list[AvailabilityProfile]:
         """The same, in pack order."""
-        return self.skyline.horizons
+        return self.fit_index.horizons
 
     def _end(self, at: int) -> int:
         return FOREVER if self.shape.max_duration is None else at + self.shape.max_duration
 
-    def _pods(self, one: Horizon, level: Level, at: int) -> int:
+    def _pods(self, one: AvailabilityProfile, level: Disruption, at: int) -> int:
         """Pods that this domain could give then; for a lottery, only if all have had notice."""
-        if level == LOTTERY and not one.noticed(self.world.now, at):
+        if level == LOTTERY and not one.all_had_notice(self.world.now, at):
             return 0
-        if self._is_new_to(one):
+        if self._is_newcomer_in(one):
             return one.profile(level).at(at)
         return one.pods(level, at, self._end(at), self.state.key, self.rank)
 
-    def _is_new_to(self, one: Horizon) -> bool:
+    def _is_newcomer_in(self, one: AvailabilityProfile) -> bool:
         """Whether all promises there hold against the Run, and it may stay: read off, not computed."""
         return self._newcomer and self.state.key not in one.domain.promises
 
-    def _first_place(self, level: Level, pods: int, at: int, until: int) -> int | None:
+    def _first_place(self, level: Disruption, pods: int, at: int, until: int) -> int | None:
         """The first instant at which the pods fit: in one domain if one could hold them, else in several."""
         chunk = self.shape.group // self.size if self.shape.spread else 0
         if 0 < chunk < pods:
@@ -192,22 +201,22 @@ class Foresight:
         alone = self._first_alone(level, max(pods, chunk), at, until)
         if alone is not None or chunk or not self.shape.spread:
             return alone
-        if self.skyline.roomiest >= pods:
+        if self.fit_index.roomiest >= pods:
             return None
         return self._first_together(level, pods, 1, at, until)
 
-    def _first_alone(self, level: Level, pods: int, at: int, until: int) -> int | None:
+    def _first_alone(self, level: Disruption, pods: int, at: int, until: int) -> int | None:
         """The first instant at which one domain alone suffices."""
         before = min(until, FOREVER - 1) + 1
-        if self._standpoint is Standpoint.PASSING:  # what is there for good is quickly found, and no later
-            there = self.skyline.soonest(Standpoint.STAYING, level, pods)
+        if self._standpoint is PromiseScope.PASSING:  # what is there for good is quickly found, and no later
+            there = self.fit_index.by_earliest_fit(PromiseScope.STAYING, level, pods)
             before = self._first_of(there, self._first_of_profile, level, pods, at, before)
-        found = self._first_of(self._soonest(level, pods), self._first_in, level, pods, at, before)
+        found = self._first_of(self._soonest(level, pods), self._first_in_profile, level, pods, at, before)
         return found if found <= until and found < FOREVER else None
 
     @staticmethod
     def _first_of(  # noqa: PLR0913, PLR0917  one question with its circumstances
-        entries: list[Entry], search: Search, level: Level, pods: int, at: int, before: int
+        entries: list[FitEntry], search: ProfileSearch, level: Disruption, pods: int, at: int, before: int
     ) -> int:
         """The first instant from ``at`` on that a search finds in one of these domains, else ``before``."""
         for first, _, one in entries:
@@ -217,9 +226,11 @@ class Foresight:
             before = before if found is None else found
         return before
 
-    def _first_in(self, one: Horizon, level: Level, pods: int, at: int, before: int) -> int | None:
+    def _first_in_profile(
+        self, one: AvailabilityProfile, level: Disruption, pods: int, at: int, before: int
+    ) -> int | None:
         """The first instant from ``at`` on, and before ``before``, at which the domain gives so many."""
-        if self._is_new_to(one):
+        if self._is_newcomer_in(one):
             return self._first_of_profile(one, level, pods, at, before)
         for instant in self._instants(one, level, at):
             if instant >= before:
@@ -228,20 +239,22 @@ class Foresight:
                 return instant
         return None
 
-    def _first_of_profile(self, one: Horizon, level: Level, pods: int, at: int, before: int) -> int | None:
+    def _first_of_profile(
+        self, one: AvailabilityProfile, level: Disruption, pods: int, at: int, before: int
+    ) -> int | None:
         now = self.world.now
         for start, end, _ in one.profile(level).since(at, pods):
             if start >= before:
                 return None
             instant = max(start, at)
             if level == LOTTERY:
-                instant = max(instant, now + one.notice(instant))
-                if instant >= end or not one.noticed(now, instant):
+                instant = max(instant, now + one.longest_draw_notice(instant))
+                if instant >= end or not one.all_had_notice(now, instant):
                     continue
             return instant if instant < before else None
         return None
 
-    def _instants(self, one: Horizon, level: Level, at: int) -> list[int]:
+    def _instants(self, one: AvailabilityProfile, level: Disruption, at: int) -> list[int]:
         """Instants from ``at`` on at which the domain may give more than before."""
         if level != LOTTERY and not one.domain.promises:
             return [at]  # nothing is ever taken back: what is there once stays
@@ -251,25 +264,25 @@ class Foresight:
             known = one.instants(level, self.state.key, self.rank)
         later = known[bisect_right(known, at) :]
         if level == LOTTERY:
-            told = {self.world.now + notice for _, _, notice in one.notices}
+            told = {self.world.now + notice for _, _, notice in one.draw_notices}
             later = sorted({*later, *(instant for instant in told if instant > at)})
         return [at, *later]
 
-    def _first_together(self, level: Level, pods: int, chunk: int, at: int, until: int) -> int | None:
+    def _first_together(self, level: Disruption, pods: int, chunk: int, at: int, until: int) -> int | None:
         """The first instant at which several domains together hold it, in whole chunks each."""
         needed = -(-pods // chunk)
-        if self.skyline.capacity(chunk) < needed:
+        if self.fit_index.capacity(chunk) < needed:
             return None
         last = self._nth_chunk(level, needed, chunk, at, until)
         if last is None or self._share_together(level, pods, last) is not None:
             return last
-        later = {instant for one in self.horizons for instant in self._instants(one, level, last)} - {last}
+        later = {instant for one in self.profiles for instant in self._instants(one, level, last)} - {last}
         for instant in sorted(later)[:MAX_TURNS]:
             if instant <= until and self._share_together(level, pods, instant) is not None:
                 return instant
         return None
 
-    def _nth_chunk(self, level: Level, needed: int, chunk: int, at: int, until: int) -> int | None:
+    def _nth_chunk(self, level: Disruption, needed: int, chunk: int, at: int, until: int) -> int | None:
         """When so many chunks have been free once, each in its domain: no earlier can all of them be."""
         soonest: list[int] = []  # a heap of the needed earliest instants, the latest on top
         last = until
@@ -277,7 +290,7 @@ class Foresight:
             if first > last:
                 break
             reached = 0
-            for instant, pods in self._rises(one, level, at):
+            for instant, pods in self._change_instants(one, level, at):
                 if instant > last:
                     break
                 chunks = min(pods // chunk, needed)
@@ -291,69 +304,83 @@ class Foresight:
                     last = -soonest[0] - 1  # only sooner ones count from here on
         return -soonest[0] if len(soonest) == needed else None
 
-    def _rises(self, one: Horizon, level: Level, at: int) -> Iterator[tuple[int, int]]:
+    def _change_instants(
+        self, one: AvailabilityProfile, level: Disruption, at: int
+    ) -> Iterator[tuple[int, int]]:
         """Instants from ``at`` on, and the pods that the domain gives then, as long as that may rise."""
         if level != LOTTERY and not one.domain.promises:
             return one.steps(level, at)
-        if not self._is_new_to(one):
+        if not self._is_newcomer_in(one):
             return ((instant, self._pods(one, level, instant)) for instant in self._instants(one, level, at))
         later = ((max(start, at), end, pods) for start, end, pods in one.profile(level).since(at, 1))
         if level != LOTTERY:
             return ((instant, pods) for instant, _, pods in later)
         now = self.world.now
-        told = ((max(instant, now + one.notice(instant)), end, pods) for instant, end, pods in later)
-        return ((instant, pods) for instant, end, pods in told if instant < end and one.noticed(now, instant))
+        told = (
+            (max(instant, now + one.longest_draw_notice(instant)), end, pods) for instant, end, pods in later
+        )
+        return (
+            (instant, pods)
+            for instant, end, pods in told
+            if instant < end and one.all_had_notice(now, instant)
+        )
 
-    def _shares(self, level: Level, pods: int, at: int) -> Shares | None:
+    def _shares(self, level: Disruption, pods: int, at: int) -> DomainGpus | None:
         """GPUs per domain for so many pods: least lottery, then least cuts, one domain before several."""
         alone = None if self.shape.group and self.shape.spread else self._share_alone(level, pods, at)
         if alone is not None or not self.shape.spread:
             return alone
         return self._share_together(level, pods, at)
 
-    def _share_alone(self, level: Level, pods: int, at: int) -> Shares | None:
+    def _share_alone(self, level: Disruption, pods: int, at: int) -> DomainGpus | None:
         best: tuple[int, int] | None = None
         name = ""
-        lenient = self._lenient(level, at)
+        lenient = self._domains_with_less_disruption(level, at)
         for place, one in self._by_then(level, pods, at):
-            if best is not None and (place not in lenient or self._taken(one.most, level, pods, at) >= best):
+            if best is not None and (
+                place not in lenient or self._shares_taken(one.max_pods, level, pods, at) >= best
+            ):
                 continue
             if self._pods(one, level, at) >= pods:
-                option = self._taken(partial(self._pods, one), level, pods, at)
+                option = self._shares_taken(partial(self._pods, one), level, pods, at)
                 if best is None or option < best:
                     best, name = option, one.domain.name
                 if option == (0, 0):
                     break
         return None if best is None else ((name, pods * self.size),)
 
-    def _by_then(self, level: Level, pods: int, at: int) -> list[tuple[int, Horizon]]:
+    def _by_then(self, level: Disruption, pods: int, at: int) -> list[tuple[int, AvailabilityProfile]]:
         """Domains that might give so many at that instant, in pack order."""
         entries = self._soonest(level, pods)
         until = bisect_right(entries, at, key=itemgetter(0))
         return sorted(((place, one) for _, place, one in entries[:until]), key=itemgetter(0))
 
-    def _lenient(self, level: Level, at: int) -> set[int]:
+    def _domains_with_less_disruption(self, level: Disruption, at: int) -> set[int]:
         """Places of domains where less might have to be taken than all that is needed."""
-        if level == FREE:
+        if level == NO_DISRUPTION:
             return set()
-        entries = self.skyline.soonest(Standpoint.APART, STRUCTURAL if level == LOTTERY else FREE, 1)
+        entries = self.fit_index.by_earliest_fit(
+            PromiseScope.APART, STRUCTURAL if level == LOTTERY else NO_DISRUPTION, 1
+        )
         return {place for _, place, _ in entries[: bisect_right(entries, at, key=itemgetter(0))]}
 
     @staticmethod
-    def _taken(found: Callable[[Level, int], int], level: Level, pods: int, at: int) -> tuple[int, int]:
+    def _shares_taken(
+        found: Callable[[Disruption, int], int], level: Disruption, pods: int, at: int
+    ) -> tuple[int, int]:
         """Of so many pods, those for which a lottery must be held, and those that are not free."""
         drawn = pods - min(pods, max(0, found(STRUCTURAL, at))) if level == LOTTERY else 0
-        return drawn, pods - min(pods, max(0, found(FREE, at)))
+        return drawn, pods - min(pods, max(0, found(NO_DISRUPTION, at)))
 
-    def _share_together(self, level: Level, pods: int, at: int) -> Shares | None:
+    def _share_together(self, level: Disruption, pods: int, at: int) -> DomainGpus | None:
         """Whole groups per domain: first what is free, then what cuts would give, then the lottery."""
         chunk = self.shape.group // self.size if self.shape.group else 1
         given: dict[str, int] = {}
         missing = pods
-        for allowed in LEVELS[: level + 1]:
+        for allowed in DISRUPTIONS[: level + 1]:
             for one in self._fullest(allowed, at):
                 have = given.get(one.domain.name, 0)
-                if one.most(allowed, at) // chunk * chunk <= have:
+                if one.max_pods(allowed, at) // chunk * chunk <= have:
                     continue
                 more = min(missing, self._pods(one, allowed, at) // chunk * chunk - have)
                 if more > 0:
@@ -363,18 +390,18 @@ class Foresight:
                     return tuple(sorted((name, count * self.size) for name, count in given.items()))
         return None
 
-    def _fullest(self, level: Level, at: int) -> Iterator[Horizon]:
+    def _fullest(self, level: Disruption, at: int) -> Iterator[AvailabilityProfile]:
         """Grouped: pack order. Ungrouped: the domains that take most first, so that they are few."""
         if self.shape.group:
-            yield from self.horizons
+            yield from self.profiles
             return
-        bounds: list[tuple[int, str, Horizon | None]] = []
+        bounds: list[tuple[int, str, AvailabilityProfile | None]] = []
         for first, _, one in self._soonest(level, 1):
             if first > at:
                 break
-            bounds.append((-one.most(level, at), one.domain.name, one))
+            bounds.append((-one.max_pods(level, at), one.domain.name, one))
         heapify(bounds)
-        exact: dict[str, Horizon] = {}
+        exact: dict[str, AvailabilityProfile] = {}
         while bounds:
             _, name, bounded = bounds[0]
             if bounded is None:

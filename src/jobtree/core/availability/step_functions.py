@@ -8,10 +8,10 @@ from typing import NamedTuple
 from jobtree.core.accounts.envelope_accounts import FOREVER
 from jobtree.core.availability.occupancy import ALWAYS
 
-Steps = tuple[list[int], list[int]]  # instants, and how much there is from each on
+StepFunction = tuple[list[int], list[int]]  # instants, and how much there is from each on
 
 
-class Visit(NamedTuple):
+class OccupiedInterval(NamedTuple):
     """GPUs that a waiting Run will take up, from when to when; the first to end come first."""
 
     end: int
@@ -19,7 +19,7 @@ class Visit(NamedTuple):
     gpus: int
 
 
-def sweep(free: Sequence[int], released: Iterable[tuple[int, int, int]], size: int) -> Steps:
+def pods_over_time(free: Sequence[int], released: Iterable[tuple[int, int, int]], size: int) -> StepFunction:
     """What fits, in units of that size, as GPUs come free in one place after another.
 
     ``released``, in order: the instant, the place, and the GPUs.
@@ -41,7 +41,7 @@ def sweep(free: Sequence[int], released: Iterable[tuple[int, int, int]], size: i
     return times, counts
 
 
-def rise(free: int, released: Iterable[tuple[int, int]]) -> Steps:
+def gpus_over_time(free: int, released: Iterable[tuple[int, int]]) -> StepFunction:
     """The same GPU by GPU, in whatever place; an instant may come twice, the last time with all of it."""
     found = sorted(released)
     times = [ALWAYS, *(at for at, _ in found)]
@@ -50,8 +50,8 @@ def rise(free: int, released: Iterable[tuple[int, int]]) -> Steps:
     return times[:known], counts[:known]
 
 
-def first_behind(  # noqa: PLR0913, PLR0917  one question with its circumstances
-    at: int, room: Steps, visits: Sequence[Visit], size: int, needed: int, before: int
+def first_after_intervals(  # noqa: PLR0913, PLR0917  one question with its circumstances
+    at: int, room: StepFunction, visits: Sequence[OccupiedInterval], size: int, needed: int, before: int
 ) -> int | None:
     """The first instant at which so many pods fit beside all visits that have not ended."""
     times, pods = room
@@ -73,8 +73,14 @@ def first_behind(  # noqa: PLR0913, PLR0917  one question with its circumstances
     return at
 
 
-def first_around(  # noqa: PLR0913, PLR0917  one question with its circumstances
-    at: int, room: Steps, visits: Sequence[Visit], size: int, needed: int, span: int, before: int
+def first_between_intervals(  # noqa: PLR0913, PLR0917  one question with its circumstances
+    at: int,
+    room: StepFunction,
+    visits: Sequence[OccupiedInterval],
+    size: int,
+    needed: int,
+    span: int,
+    before: int,
 ) -> int | None:
     """The first instant at which so many pods fit beside all visits that they would meet within the span."""
     times, pods = room
@@ -101,7 +107,7 @@ def first_around(  # noqa: PLR0913, PLR0917  one question with its circumstances
     return next((instant for instant in sorted(later) if fits(instant)), None)
 
 
-def instants(at: int, times: Sequence[int], visits: Sequence[Visit]) -> Iterator[int]:
+def change_instants(at: int, times: Sequence[int], visits: Sequence[OccupiedInterval]) -> Iterator[int]:
     """Instants from ``at`` on at which there may be more than before."""
     yield at
     yield from times[bisect_right(times, at) :]

@@ -9,23 +9,23 @@ never too much, so a yes is certain, and whoever gets no yes is asked exactly (`
 from collections.abc import Iterator
 
 from jobtree.api.schema.quantities import HOUR, MILLI
-from jobtree.core.accounts.budget_timeline import Levels, claims_on
-from jobtree.core.accounts.envelope_accounts import FOREVER, Cap, EnvelopeState, credits_used
-from jobtree.core.funding.cover import share_of
-from jobtree.core.funding.reserved_budget import spare_charge, spare_under
+from jobtree.core.accounts.budget_timeline import HeadroomTimeline, reserved_charges_on
+from jobtree.core.accounts.envelope_accounts import FOREVER, CapState, EnvelopeState, credits_used
+from jobtree.core.funding.cover import gpus_for
+from jobtree.core.funding.reserved_budget import unreserved_charge, unreserved_charge_under_cap
 from jobtree.core.funding.reserved_hours import use_limits_of
 from jobtree.core.model.gpu_lease import EnvelopeKey, RunKey
-from jobtree.core.model.promise import Order, Promise
+from jobtree.core.model.promise import CreationOrder, Promise
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import candidates, class_from
+from jobtree.core.world.payer_candidates import funding_class, payer_candidates
 from jobtree.core.world.world import World
 
-NOBODY: RunKey = ("", "")
-FIRST: Order = (0, "", "")
+NO_RUN: RunKey = ("", "")
+FIRST_ORDER: CreationOrder = (0, "", "")
 GRAIN = 16
 
 
-class Sureties:
+class CurrentFundingLowerBound:
     """What envelopes leave to strangers, as things stand: ask anew when anything has changed."""
 
     def __init__(self, world: World) -> None:
@@ -34,19 +34,19 @@ class Sureties:
         self._charges: dict[EnvelopeKey, int] = {}
         self._caps: dict[str, int] = {}
 
-    def pay(self, state: RunState, gpus: int, size: int) -> bool:
+    def certainly_pays(self, state: RunState, gpus: int, size: int) -> bool:
         """Whether payers that pay anywhere certainly have enough for so many GPUs, in pods of that size.
 
         Of envelopes under one cap only the richest counts; those under several, lenders, and all payers of
         a Run with a quota are left to the exact answer.
         """
-        if state.quotas or state.since is not None or state.standing(self._world.now) is not None:
+        if state.quotas or state.since is not None or state.precedence_at(self._world.now) is not None:
             return False
         shape = state.shape
-        span = None if shape is None or shape.max_duration is None else at_least(shape.max_duration)
+        span = None if shape is None or shape.max_duration is None else rounded_up(shape.max_duration)
         capped: dict[str, int] = {}
         together = 0
-        for candidate in candidates(self._world, state):
+        for candidate in payer_candidates(self._world, state):
             envelope = candidate.envelope
             if candidate.class_ == "Borrowed" or len(envelope.caps) > 1 or envelope.selector:
                 continue
@@ -78,19 +78,19 @@ class Sureties:
             world, now = self._world, self._world.now
             least = envelope.account.free_charge() if envelope.open_at(now) else 0
             if least >= MILLI and envelope.promises:
-                least = min(least, spare_charge(world, envelope, now, FOREVER, NOBODY, None))
+                least = min(least, unreserved_charge(world, envelope, now, FOREVER, NO_RUN, None))
             for cap in envelope.caps if least >= MILLI else ():
                 least = min(least, self._under(cap))
             known = self._charges[envelope.key] = max(0, least) // MILLI
         return known
 
-    def _under(self, cap: Cap) -> int:
+    def _under(self, cap: CapState) -> int:
         label, free = cap.account.label, cap.account.free_charge()
         if cap.account.max_charge >= FOREVER:
             return free
         known = self._caps.get(label)
         if known is None:
-            known = spare_under(self._world, cap, self._world.now, FOREVER, NOBODY, None)
+            known = unreserved_charge_under_cap(self._world, cap, self._world.now, FOREVER, NO_RUN, None)
             known = self._caps[label] = min(free, known)
         return known
 
@@ -98,24 +98,24 @@ class Sureties:
         """By hours and credits, its own and those of its caps."""
         now = self._world.now
         span = HOUR if duration is None else min(duration, envelope.end - now)
-        for account, max_credits, envelopes in envelope.pots:
+        for account, max_credits, envelopes in envelope.exhaustible_limits:
             hours = account.free_use(now)
             if hours is not None:
-                yield share_of(hours, MILLI * span)
+                yield gpus_for(hours, MILLI * span)
             if max_credits is not None:
                 left = max_credits - credits_used(envelopes, now)
-                yield share_of(left, MILLI * span * envelope.price)
+                yield gpus_for(left, MILLI * span * envelope.price)
         declared = duration is not None
-        for _, gpus in use_limits_of(NOBODY, envelope, None, MILLI, now, span, declared=declared):
+        for _, gpus in use_limits_of(NO_RUN, envelope, None, MILLI, now, span, declared=declared):
             yield gpus
 
 
-def at_least(duration: int) -> int:
+def rounded_up(duration: int) -> int:
     """The duration, rounded up so that many Runs share one: whoever stays longer finds no more."""
     return HOUR << max(0, -(-duration // HOUR) - 1).bit_length()
 
 
-def surely_paid(world: World, state: RunState, promise: Promise) -> bool:
+def is_certainly_funded(world: World, state: RunState, promise: Promise) -> bool:
     """Whether each payer that a promise counts on has its part, even if all promises to others are kept.
 
     Told from what the envelopes keep free for all of them together, which is summed up once, or else once
@@ -125,20 +125,22 @@ def surely_paid(world: World, state: RunState, promise: Promise) -> bool:
     at, end = max(promise.at or 0, world.now), FOREVER if promise.end is None else promise.end
     if state.quotas or sum(gpus for _, gpus in promise.funding) < promise.width:
         return False
-    found = {world.promised.first_to_yield(promise.rank, grain): None for grain in (GRAIN, 1)}
-    ranks = [None, *((began, FOREVER, FIRST) for began in found if began is not None)]
+    found = {
+        world.promise_index.first_provisional_after(promise.precedence, grain): None for grain in (GRAIN, 1)
+    }
+    ranks = [None, *((began, FOREVER, FIRST_ORDER) for began in found if began is not None)]
     for key, gpus in promise.funding:
-        envelope = world.ledger.envelopes.get(key)
+        envelope = world.budgets.envelopes.get(key)
         if envelope is None or gpus % promise.pod_size or not _only_by_charge(world, state, envelope, at):
             return False
-        free, known = envelope.account.free_charge(), (claims_on(envelope, rank) for rank in ranks)
-        if all(free + Levels([claims], ()).least(at, end) < 0 for claims in known):
+        free, known = envelope.account.free_charge(), (reserved_charges_on(envelope, rank) for rank in ranks)
+        if all(free + HeadroomTimeline([claims], ()).lowest_between(at, end) < 0 for claims in known):
             return False
     return True
 
 
 def _only_by_charge(world: World, state: RunState, envelope: EnvelopeState, at: int) -> bool:
     """Whether its concurrency alone limits what the envelope pays for this Run from that instant on."""
-    if not envelope.by_charge_alone or envelope.selector or not envelope.open_at(at):
+    if not envelope.limited_by_concurrency_only or envelope.selector or not envelope.open_at(at):
         return False
-    return class_from(world, envelope, state) in ("Owned", "Shared")
+    return funding_class(world, envelope, state) in ("Owned", "Shared")

@@ -10,28 +10,28 @@ from heapq import nsmallest
 from itertools import accumulate
 
 from jobtree.api.schema.quantities import MILLI
-from jobtree.core.accounts.budget_timeline import Flow, claims_on, had_until
+from jobtree.core.accounts.budget_timeline import CumulativeSum, funded_until, reserved_charges_on
 from jobtree.core.accounts.envelope_accounts import FOREVER, EnvelopeState
 from jobtree.core.model.gpu_lease import EnvelopeKey, RunKey
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import candidates
+from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
-Levels = tuple[list[int], list[int]]  # instants, and the lowest free charge up to each
+LowestHeadroom = tuple[list[int], list[int]]  # instants, and the lowest free charge up to each
 
 
-class Ceilings:
+class CurrentFundingUpperBound:
     """What envelopes could give at most, as things stand: ask anew when anything has changed."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._levels: dict[tuple[EnvelopeKey, bool], Levels] = {}
+        self._levels: dict[tuple[EnvelopeKey, bool], LowestHeadroom] = {}
         self._dues: dict[EnvelopeKey, list[tuple[int, RunKey]]] = {}
 
     def pods(self, state: RunState, size: int, *, recalled: bool = True) -> int:
         """Pods of that size that could be paid for, a pod by one payer."""
         end, found = state.certain_end(self._world.now), 0
-        for one in candidates(self._world, state):
+        for one in payer_candidates(self._world, state):
             charge = self._charge(state, one.envelope, end, recalled=recalled and one.tier == 0)
             found += max(0, charge) // (MILLI * size)
         return found
@@ -40,7 +40,7 @@ class Ceilings:
         """The same, with what is promised to others if that is not due for so long (R6)."""
         now, found = self._world.now, 0
         end = state.certain_end(now)
-        for one in candidates(self._world, state):
+        for one in payer_candidates(self._world, state):
             flows = self._first_due(one.envelope, state) - now >= notice
             envelope = one.envelope
             charge = envelope.account.free_charge() if flows else self._charge(state, envelope, end)
@@ -51,7 +51,7 @@ class Ceilings:
         """When the first of others' promises on the envelope is due."""
         known = self._dues.get(envelope.key)
         if known is None:
-            first = nsmallest(2, ((claim.at, claim.promise.run) for claim in envelope.dated))
+            first = nsmallest(2, ((claim.at, claim.promise.run) for claim in envelope.dated_reservations))
             known = self._dues[envelope.key] = [*first, (FOREVER, state.key), (FOREVER, state.key)]
         return known[1][0] if known[0][1] == state.key else known[0][0]
 
@@ -62,23 +62,29 @@ class Ceilings:
                 end = min(end, promise.at)  # from then on it will have its share anyway (R7)
         else:
             end = self._world.now
-        instants, lowest = self._known(envelope, recalled=recalled)
+        instants, lowest = self._cached(envelope, recalled=recalled)
         return lowest[max(0, bisect_left(instants, end) - 1)]
 
-    def _known(self, envelope: EnvelopeState, *, recalled: bool) -> Levels:
+    def _cached(self, envelope: EnvelopeState, *, recalled: bool) -> LowestHeadroom:
         key = (envelope.key, recalled)
         known = self._levels.get(key)
         if known is None:
-            known = self._levels[key] = self._found(envelope, recalled=recalled)
+            known = self._levels[key] = self._computed(envelope, recalled=recalled)
         return known
 
-    def _found(self, envelope: EnvelopeState, *, recalled: bool) -> Levels:
+    def _computed(self, envelope: EnvelopeState, *, recalled: bool) -> LowestHeadroom:
         """What is free now, and the least that what is promised leaves of it up to any instant."""
-        claims, now, free = claims_on(envelope, None), self._world.now, envelope.account.free_charge()
+        claims, now, free = (
+            reserved_charges_on(envelope, None),
+            self._world.now,
+            envelope.account.free_charge(),
+        )
         lent = [one for one in envelope.leases.values() if recalled and one.class_ == "Shared"]
-        held = self._world.held
-        back = Flow((had_until(envelope, one.name, held[one.name].known_end), one.charge) for one in lent)
-        instants = [now, *claims.within(now, FOREVER)]
+        held = self._world.posted_leases
+        back = CumulativeSum(
+            (funded_until(envelope, one.name, held[one.name].known_end), one.charge) for one in lent
+        )
+        instants = [now, *claims.starts_between(now, FOREVER)]
         later = claims.levels[len(claims.starts) - len(instants) + 1 :]
         changes = zip(instants, (claims.change(now), *later), strict=True)
         levels = accumulate((change + back.after(at) for at, change in changes), min, initial=back.whole)

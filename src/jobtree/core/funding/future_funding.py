@@ -6,22 +6,27 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from jobtree.api.schema.quantities import MILLI
-from jobtree.core.accounts.budget_timeline import returns_to
+from jobtree.core.accounts.budget_timeline import returns_of
 from jobtree.core.accounts.envelope_accounts import FOREVER, Account, EnvelopeState, credits_used
-from jobtree.core.funding.cover import commitment
-from jobtree.core.funding.future_recall import Back, lends_to_family, recall_instants, recallable
-from jobtree.core.funding.reserved_budget import spare_charge, spare_under
+from jobtree.core.funding.cover import committed_duration
+from jobtree.core.funding.future_recall import (
+    RecallableCharges,
+    has_recallable,
+    recallable_charges,
+    recallable_instants,
+)
+from jobtree.core.funding.reserved_budget import unreserved_charge, unreserved_charge_under_cap
 from jobtree.core.funding.reserved_hours import credits_left, hours_left, use_limits
-from jobtree.core.funding.shared_limits import lent_pool, quota_pools
+from jobtree.core.funding.shared_limits import lending_limit, quota_limits
 from jobtree.core.model.gpu_lease import EnvelopeKey
-from jobtree.core.model.promise import Rank
+from jobtree.core.model.promise import Precedence
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import Candidate, candidates
+from jobtree.core.world.payer_candidates import PayerCandidate, payer_candidates
 from jobtree.core.world.world import World
 
-Split = tuple[tuple[EnvelopeKey, int], ...]
+FundingSplit = tuple[tuple[EnvelopeKey, int], ...]
 
-AT_LAST = FOREVER - 1  # when all that ever comes back has come
+END_OF_TIME = FOREVER - 1  # when all that ever comes back has come
 
 
 def funding_at(  # noqa: PLR0913, PLR0917  one question with its circumstances
@@ -30,19 +35,19 @@ def funding_at(  # noqa: PLR0913, PLR0917  one question with its circumstances
     width: int,
     size: int,
     at: int,
-    rank: Rank | None,
+    rank: Precedence | None,
     *,
     empty: bool = False,
     only: AbstractSet[EnvelopeKey] | None = None,
     recall: bool = True,
-) -> tuple[Split, int]:
+) -> tuple[FundingSplit, int]:
     """Who would pay for that width at that instant, in pods of that size, in the order of C2; what lacks.
 
     Where money lacks, an owner's own Run counts on what it could recall by then (C11).
     """
-    ask = Ask(world, state, at, rank, empty=empty)
+    ask = FundingQuery(world, state, at, rank, empty=empty)
     found = _split(ask, width, size, only)
-    if found[1] and recall and not empty and lends_to_family(world, state, rank):
+    if found[1] and recall and not empty and has_recallable(world, state, rank):
         recalled = _split(msgspec.structs.replace(ask, recall=True), width, size, only)
         found = found if recalled[1] else recalled
     return found
@@ -56,45 +61,49 @@ def fundable_ever(world: World, state: RunState, size: int) -> bool:
     """
     shape = state.shape
     assert shape is not None
-    ask, pods = Ask(world, state, AT_LAST, None, recall=lends_to_family(world, state, None)), 0
-    for candidate in candidates(world, state):
+    ask, pods = FundingQuery(world, state, END_OF_TIME, None, recall=has_recallable(world, state, None)), 0
+    for candidate in payer_candidates(world, state):
         envelope = candidate.envelope
-        back = ask.back(candidate, [envelope])
-        charge = spare_charge(world, envelope, AT_LAST, FOREVER, state.key, None, back)
+        back = ask.recallable_charges(candidate, [envelope])
+        charge = unreserved_charge(world, envelope, END_OF_TIME, FOREVER, state.key, None, back)
         if shape.max_duration is not None:
-            charge += sum(claim.charge for claim in envelope.dated)
+            charge += sum(claim.charge for claim in envelope.dated_reservations)
         pods += max(0, charge) // (MILLI * size)
         if pods * size >= shape.min:
             return True
     return False
 
 
-class Ask(msgspec.Struct, frozen=True, eq=False):
+class FundingQuery(msgspec.Struct, frozen=True, eq=False):
     """One question with its circumstances."""
 
     world: World
     state: RunState
     at: int
-    rank: Rank | None
+    rank: Precedence | None
     empty: bool = False
     recall: bool = False  # what its owner lends to the family comes back
 
-    def back(self, candidate: Candidate, envelopes: list[EnvelopeState]) -> Back:
+    def recallable_charges(
+        self, candidate: PayerCandidate, envelopes: list[EnvelopeState]
+    ) -> RecallableCharges:
         """What could be recalled for these envelopes, if they are the Run's own."""
         if not self.recall or candidate.tier:
             return ()
-        return recallable(self.world, envelopes, self.at, self.state.key, self.rank)
+        return recallable_charges(self.world, envelopes, self.at, self.state.key, self.rank)
 
 
-def _split(ask: Ask, width: int, size: int, only: AbstractSet[EnvelopeKey] | None) -> tuple[Split, int]:
+def _split(
+    ask: FundingQuery, width: int, size: int, only: AbstractSet[EnvelopeKey] | None
+) -> tuple[FundingSplit, int]:
     split: list[tuple[EnvelopeKey, int]] = []
     still = width
     shared: dict[str, int] = {}  # GPUs taken so far under each limit that several payers share
-    for candidate in candidates(ask.world, ask.state):
+    for candidate in payer_candidates(ask.world, ask.state):
         if only is not None and candidate.envelope.key not in only:
             continue
-        gpus = min(still, future_gpus(ask, candidate))
-        bounds = list(shared_limits(ask, candidate)) if gpus >= size else []
+        gpus = min(still, payer_gpus_at(ask, candidate))
+        bounds = list(shared_limits_at(ask, candidate)) if gpus >= size else []
         gpus = min([gpus, *(most - shared.get(limit, 0) for limit, most in bounds)])
         gpus = gpus // size * size  # one pod has one payer (C3)
         if gpus > 0:
@@ -107,25 +116,25 @@ def _split(ask: Ask, width: int, size: int, only: AbstractSet[EnvelopeKey] | Non
     return tuple(split), still
 
 
-def future_gpus(ask: Ask, candidate: Candidate) -> int:
+def payer_gpus_at(ask: FundingQuery, candidate: PayerCandidate) -> int:
     """GPUs that the candidate's own limits leave from that instant on (or when it is empty)."""
     world, state, at, rank = ask.world, ask.state, ask.at, ask.rank
     envelope = candidate.envelope
-    span, end = commitment(state, envelope, at), _end(state, at)
+    span, end = committed_duration(state, envelope, at), _end(state, at)
     if ask.empty:
         if envelope.retired_at is not None or envelope.end <= at:
             return 0
         bounds = [envelope.spec.concurrency]
     elif envelope.open_at(at):
-        back = ask.back(candidate, [envelope])
-        bounds = [spare_charge(world, envelope, at, end, state.key, rank, back) // MILLI]
+        back = ask.recallable_charges(candidate, [envelope])
+        bounds = [unreserved_charge(world, envelope, at, end, state.key, rank, back) // MILLI]
     else:
         return 0
     bounds += _account_limits(envelope.account, span, at, [envelope])
     if candidate.class_ == "Borrowed":
-        bounds += _account_limits(envelope.lent, span, at)
+        bounds += _account_limits(envelope.lending_account, span, at)
         if not ask.empty:
-            bounds += lent_pool(world, envelope, state.key, rank).gpus(MILLI, at, end, span)
+            bounds += lending_limit(world, envelope, state.key, rank).gpus(MILLI, at, end, span)
     if envelope.max_credits is not None and span:
         left = credits_left(envelope.max_credits, [envelope], at)
         bounds.append(left // (MILLI * span * envelope.price))
@@ -134,18 +143,20 @@ def future_gpus(ask: Ask, candidate: Candidate) -> int:
     return max(0, min(bounds))
 
 
-def shared_limits(ask: Ask, candidate: Candidate) -> Iterator[tuple[str, int]]:
+def shared_limits_at(ask: FundingQuery, candidate: PayerCandidate) -> Iterator[tuple[str, int]]:
     """Caps, quotas and borrowing, which the candidate shares with others: by name, the GPUs they leave."""
     world, state, at, envelope = ask.world, ask.state, ask.at, candidate.envelope
-    span, end = commitment(state, envelope, at), _end(state, at)
+    span, end = committed_duration(state, envelope, at), _end(state, at)
     shape = state.shape
     if candidate.class_ == "Borrowed" and shape and shape.max_borrow is not None:
         yield "borrow", shape.max_borrow
     for cap in envelope.caps:
         bounds = _account_limits(cap.account, span, at, cap.envelopes)
         if not ask.empty and cap.account.max_charge < FOREVER:
-            back = ask.back(candidate, cap.envelopes)
-            bounds.append(max(0, spare_under(world, cap, at, end, state.key, ask.rank, back)) // MILLI)
+            back = ask.recallable_charges(candidate, cap.envelopes)
+            bounds.append(
+                max(0, unreserved_charge_under_cap(world, cap, at, end, state.key, ask.rank, back)) // MILLI
+            )
         if cap.max_credits is not None and span:
             left = credits_left(cap.max_credits, cap.envelopes, at)
             bounds.append(left // (MILLI * span * envelope.price))
@@ -153,7 +164,7 @@ def shared_limits(ask: Ask, candidate: Candidate) -> Iterator[tuple[str, int]]:
     for quota in state.quotas:
         bounds = _account_limits(quota, span, at)
         yield from (("quota " + quota.label, bound) for bound in bounds)
-    for pool in quota_pools(world, state, ask.rank) if not ask.empty else ():
+    for pool in quota_limits(world, state, ask.rank) if not ask.empty else ():
         bounds = list(pool.gpus(MILLI, at, end, span))
         yield from (("quota " + pool.account.label, bound) for bound in bounds)
 
@@ -176,19 +187,19 @@ def _account_limits(
     return found
 
 
-def money_instants(world: World, state: RunState, after: int) -> list[int]:
+def funding_instants(world: World, state: RunState, after: int) -> list[int]:
     """Instants at which a payer of the Run may have more than before: ends, openings, promises' ends."""
     found: set[int] = set()
-    for candidate in candidates(world, state):
+    for candidate in payer_candidates(world, state):
         envelope = candidate.envelope
         found.add(envelope.start)
         if not candidate.tier:
-            found.update(recall_instants(world, envelope))
+            found.update(recallable_instants(world, envelope))
         found.update(_late_enough(state, envelope, after))
-        for one in envelope.kin:
-            found.update(returns_to(one).instants(after))
-            found.update(claim.end for claim in one.dated)
-    for pool in quota_pools(world, state, None):
+        for one in envelope.sharing_a_cap:
+            found.update(returns_of(one).instants(after))
+            found.update(claim.end for claim in one.dated_reservations)
+    for pool in quota_limits(world, state, None):
         found.update(end for end, _, _ in pool.ends if end is not None)
         found.update(promise.end for promise, _ in pool.claims if promise.end is not None)
     return sorted(at for at in found if after < at < FOREVER)
@@ -200,7 +211,7 @@ def _late_enough(state: RunState, envelope: EnvelopeState, after: int) -> Iterat
     if shape is None or shape.max_duration is None or envelope.end >= FOREVER:
         return
     gpus = shape.min * MILLI
-    for account, max_credits, envelopes in envelope.pots:
+    for account, max_credits, envelopes in envelope.exhaustible_limits:
         hours = account.free_use(after)
         if hours is not None:
             yield from _suffices(hours, gpus, account.open_ended, after, envelope.end)
@@ -216,11 +227,11 @@ def _suffices(left: int, needed: int, used: int, after: int, end: int) -> Iterat
         yield after - (left - needed * (end - after)) // (needed - used)
 
 
-def opens_then(world: World, state: RunState, split: Split, at: int) -> bool:
+def is_window_aligned(world: World, state: RunState, split: FundingSplit, at: int) -> bool:
     """Whether a window's opening sets that time."""
     keys = {key for key, _ in split}
     return any(
         candidate.envelope.start == at
-        for candidate in candidates(world, state)
+        for candidate in payer_candidates(world, state)
         if candidate.envelope.key in keys
     )

@@ -8,22 +8,24 @@ than the longest notice after that.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from jobtree.core.accounts.budget_timeline import claims_on, had_until
-from jobtree.core.accounts.envelope_accounts import Claim, EnvelopeState
+from jobtree.core.accounts.budget_timeline import funded_until, reserved_charges_on
+from jobtree.core.accounts.envelope_accounts import EnvelopeState, ReservedCharge
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Rank
+from jobtree.core.model.promise import Precedence
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import class_from
+from jobtree.core.world.payer_candidates import funding_class
 
 if TYPE_CHECKING:
     from jobtree.core.world.world import World
 
-Back = Sequence[tuple[int, int]]  # until when somebody of the family would have it, and the charge
+RecallableCharges = Sequence[
+    tuple[int, int]
+]  # until when somebody of the family would have it, and the charge
 
 
-def recallable(
-    world: "World", envelopes: Iterable[EnvelopeState], at: int, run: RunKey, rank: Rank | None
-) -> Back:
+def recallable_charges(
+    world: "World", envelopes: Iterable[EnvelopeState], at: int, run: RunKey, rank: Precedence | None
+) -> RecallableCharges:
     """Charges of the family on one owner's envelopes by then: leases, and promises that have begun.
 
     A lease that was promised counts from when its start no longer holds against the owner's Runs.
@@ -33,48 +35,52 @@ def recallable(
         if envelope.by_class["shared"].amount:
             for lease in envelope.leases.values():
                 if lease.class_ == "Shared":
-                    held = world.held[lease.name]
-                    if held.run is not None and not held.run.lends_back(at):
+                    held = world.posted_leases[lease.name]
+                    if held.run is not None and not held.run.is_recallable_at(at):
                         continue
-                    if rank is None or held.run is None or not held.run.yields_to(rank):
-                        found.append((had_until(envelope, lease.name, held.known_end), lease.charge))
+                    if rank is None or held.run is None or not held.run.is_provisional_to(rank):
+                        found.append((funded_until(envelope, lease.name, held.known_end), lease.charge))
         found += [
             (claim.end, claim.charge)
-            for claim in family_claims(world, envelope, rank)
-            if claim.promise.run != run and recall_from(world, claim) <= at
+            for claim in family_reservations(world, envelope, rank)
+            if claim.promise.run != run and recallable_from(world, claim) <= at
         ]
     return found
 
 
-def recall_instants(world: "World", envelope: EnvelopeState) -> Iterator[int]:
+def recallable_instants(world: "World", envelope: EnvelopeState) -> Iterator[int]:
     """When more of an owner's envelope can be counted on: what kept promises have, and coming ones will."""
-    for claim in family_claims(world, envelope, None):
-        yield recall_from(world, claim)
+    for claim in family_reservations(world, envelope, None):
+        yield recallable_from(world, claim)
     for lease in envelope.leases.values() if envelope.by_class["shared"].amount else ():
-        run = world.held[lease.name].run if lease.class_ == "Shared" else None
-        if run is not None and run.kept_until is not None:
-            yield run.kept_until
+        run = world.posted_leases[lease.name].run if lease.class_ == "Shared" else None
+        if run is not None and run.protected_until is not None:
+            yield run.protected_until
 
 
-def recall_from(world: "World", claim: Claim) -> int:
+def recallable_from(world: "World", claim: ReservedCharge) -> int:
     """When the money of a dated promise to the family can be counted on."""
     return claim.at + world.policy.max_notice_ms
 
 
-def family_claims(world: "World", envelope: EnvelopeState, rank: Rank | None) -> list[Claim]:
+def family_reservations(
+    world: "World", envelope: EnvelopeState, rank: Precedence | None
+) -> list[ReservedCharge]:
     """Dated promises that the envelope will pay for as money shared with the family."""
     if not envelope.promises:
         return []
-    claims, runs = claims_on(envelope, rank), world.runs
+    claims, runs = reserved_charges_on(envelope, rank), world.runs
     if claims.of_others is None:
         claims.of_others = [one for one in claims.dated if runs[one.promise.run].owner != envelope.owner]
-    return [one for one in claims.of_others if class_from(world, envelope, runs[one.promise.run]) == "Shared"]
+    return [
+        one for one in claims.of_others if funding_class(world, envelope, runs[one.promise.run]) == "Shared"
+    ]
 
 
-def lends_to_family(world: "World", state: RunState, rank: Rank | None) -> bool:
+def has_recallable(world: "World", state: RunState, rank: Precedence | None) -> bool:
     """Whether the Run's owner has anything to recall, now or when a promise has begun."""
     return any(
-        one.by_class["shared"].amount or family_claims(world, one, rank)
-        for one in world.ledger.by_owner.get(state.owner, ())
+        one.by_class["shared"].amount or family_reservations(world, one, rank)
+        for one in world.budgets.by_owner.get(state.owner, ())
         if one.spec.flavor == state.flavor
     )

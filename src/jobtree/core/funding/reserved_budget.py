@@ -7,25 +7,25 @@ waits without a date because open-ended Runs hold the money keeps what comes bac
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from jobtree.core.accounts.budget_timeline import Levels, claims_on
-from jobtree.core.accounts.envelope_accounts import FOREVER, Account, Cap, EnvelopeState
-from jobtree.core.funding.future_recall import Back
+from jobtree.core.accounts.budget_timeline import HeadroomTimeline, reserved_charges_on
+from jobtree.core.accounts.envelope_accounts import FOREVER, Account, CapState, EnvelopeState
+from jobtree.core.funding.future_recall import RecallableCharges
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Promise, Rank
+from jobtree.core.model.promise import Precedence, Promise
 from jobtree.core.runs.run_state import RunState
 
 if TYPE_CHECKING:
     from jobtree.core.world.world import World
 
 
-def spare_charge(  # noqa: PLR0913, PLR0917  from when to when, for whom, behind whom
+def unreserved_charge(  # noqa: PLR0913, PLR0917  from when to when, for whom, behind whom
     world: "World",
     envelope: EnvelopeState,
     at: int,
     end: int,
     run: RunKey,
-    rank: Rank | None,
-    back: Back = (),
+    rank: Precedence | None,
+    back: RecallableCharges = (),
 ) -> int:
     """Charge that somebody could take from ``at`` to ``end`` without touching what was promised before.
 
@@ -35,8 +35,14 @@ def spare_charge(  # noqa: PLR0913, PLR0917  from when to when, for whom, behind
     return free if rank is not None else min(free, free - _undated(envelope, envelope.promises.get(run)))
 
 
-def spare_under(  # noqa: PLR0913, PLR0917  the same question
-    world: "World", cap: Cap, at: int, end: int, run: RunKey, rank: Rank | None, back: Back = ()
+def unreserved_charge_under_cap(  # noqa: PLR0913, PLR0917  the same question
+    world: "World",
+    cap: CapState,
+    at: int,
+    end: int,
+    run: RunKey,
+    rank: Precedence | None,
+    back: RecallableCharges = (),
 ) -> int:
     """The same of a cap, which all its envelopes draw on together."""
     return _spare(world, cap.account, cap.envelopes, at, end, run, rank, back)
@@ -49,23 +55,25 @@ def _spare(  # noqa: PLR0913, PLR0917  the same question
     at: int,
     end: int,
     run: RunKey,
-    rank: Rank | None,
-    back: Back,
+    rank: Precedence | None,
+    back: RecallableCharges,
 ) -> int:
-    known, free = [claims_on(one, rank) for one in envelopes], account.free_charge()
+    known, free = [reserved_charges_on(one, rank) for one in envelopes], account.free_charge()
     own = next((one.promises[run] for one in envelopes if run in one.promises), None)
-    dated = own if own is not None and own.at is not None and (rank is None or own.rank <= rank) else None
-    levels = Levels(known, back)
+    dated = (
+        own if own is not None and own.at is not None and (rank is None or own.precedence <= rank) else None
+    )
+    levels = HeadroomTimeline(known, back)
     if dated is None:
-        return free + levels.least(at, end)
-    return _besides(world, envelopes, dated, levels, at, end, free, later=rank is None)
+        return free + levels.lowest_between(at, end)
+    return _free_to_promised_run(world, envelopes, dated, levels, at, end, free, later=rank is None)
 
 
-def _besides(  # noqa: PLR0913, PLR0917  the same question, of what is free now
+def _free_to_promised_run(  # noqa: PLR0913, PLR0917  the same question, of what is free now
     world: "World",
     envelopes: Sequence[EnvelopeState],
     own: Promise,
-    levels: Levels,
+    levels: HeadroomTimeline,
     at: int,
     end: int,
     free: int,
@@ -79,7 +87,7 @@ def _besides(  # noqa: PLR0913, PLR0917  the same question, of what is free now
     assert own.at is not None
     begin, over = own.at, max(own.at, FOREVER if own.end is None else own.end)
     mine = sum(one.charge_of(own) for one in envelopes)
-    least = mine - _taken(world, envelopes, own.run) if later else -FOREVER
+    least = mine - _paid_for_run(world, envelopes, own.run) if later else -FOREVER
     now = free + levels.at(at) + (mine if begin <= at < over else 0)
     before = levels.lowest(at + 1, min(begin, end))
     while_mine = levels.lowest(max(at + 1, begin), min(over, end))
@@ -87,13 +95,13 @@ def _besides(  # noqa: PLR0913, PLR0917  the same question, of what is free now
     return min(now, free + before, max(free + mine + while_mine, least), max(free + after, least))
 
 
-def _taken(world: "World", envelopes: Sequence[EnvelopeState], run: RunKey) -> int:
+def _paid_for_run(world: "World", envelopes: Sequence[EnvelopeState], run: RunKey) -> int:
     """What these pay for a Run that starts, in place of its promise."""
     return sum(
         lease.charge
         for lease in world.runs[run].leases.values()
         for one in envelopes
-        if lease.name in one.leases and lease.name not in one.lapses
+        if lease.name in one.leases and lease.name not in one.interim_charges
     )
 
 
@@ -103,37 +111,42 @@ def _undated(envelope: EnvelopeState, own: Promise | None) -> int:
     They are served in the order of their making: a later one keeps nothing from an earlier one, and none of
     them keeps anything from a promise with a date that was made.
     """
-    first = next((run for _, run in envelope.undated if own is None or run != own.run), None)
+    first = next((run for _, run in envelope.undated_promises if own is None or run != own.run), None)
     if first is None:
         return 0
     kept = envelope.promises[first]
-    queues_before = own is not None and own.at is None and own.rank < kept.rank
+    queues_before = own is not None and own.at is None and own.precedence < kept.precedence
     return 0 if queues_before else envelope.charge_of(kept)
 
 
-def kept_back(world: "World", state: RunState, envelope: EnvelopeState, at: int) -> int | None:
+def available_beside_promises(
+    world: "World", state: RunState, envelope: EnvelopeState, at: int
+) -> int | None:
     """Charge this Run may still take now from an envelope with promises on it; None where there are none."""
     if len(envelope.promises) == (state.key in envelope.promises):
         return None
     others = (promise for promise in envelope.promises.values() if promise.run != state.key)
-    if flows_through(world, state, others, at):
+    if may_run_provisionally(world, state, others, at):
         return None
-    return spare_charge(world, envelope, at, state.certain_end(at), state.key, state.standing(at))
+    return unreserved_charge(world, envelope, at, state.certain_end(at), state.key, state.precedence_at(at))
 
 
-def flows_through(world: "World", state: RunState, promises: Iterable[Promise], at: int) -> bool:
+def may_run_provisionally(world: "World", state: RunState, promises: Iterable[Promise], at: int) -> bool:
     """Whether the Run is provisional, yields to all of these and has enough time before any of them (R6).
 
     It does not yield to those made after it started: what they count on it may not take later either.
     """
     return state.provisional and all(
         promise.at is None
-        or (state.yields_to(promise.rank) and promise.at - at >= provisional_notice(world, state))
+        or (
+            state.is_provisional_to(promise.precedence)
+            and promise.at - at >= min_provisional_duration(world, state)
+        )
         for promise in promises
     )
 
 
-def provisional_notice(world: "World", state: RunState) -> int:
+def min_provisional_duration(world: "World", state: RunState) -> int:
     """How long provisional work must be able to run: its checkpoint, and no less than minNotice (R6)."""
     checkpoint = state.shape.checkpoint if state.shape else None
     return max(checkpoint or 0, world.policy.min_notice_ms)

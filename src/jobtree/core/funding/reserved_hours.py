@@ -12,68 +12,78 @@ from functools import partial
 import msgspec
 
 from jobtree.api.schema.quantities import HOUR, MILLI
-from jobtree.core.accounts.envelope_accounts import FOREVER, Account, EnvelopeState, credits_used, spared_use
+from jobtree.core.accounts.envelope_accounts import (
+    FOREVER,
+    Account,
+    EnvelopeState,
+    credits_used,
+    unused_interim_usage,
+)
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Promise, Rank
+from jobtree.core.model.promise import Precedence, Promise
 from jobtree.core.runs.run_state import RunState
 
 Left = Callable[[int], int]
 
 
-class Pledge(msgspec.Struct, frozen=True):
+class ReservedUsage(msgspec.Struct, frozen=True):
     """A promise as it draws on something that runs out."""
 
     at: int
     span: int | None  # None: open-ended
     flow: int  # thousandths of a GPU; of credits, times the price
 
-    def taken(self, by: int) -> int:
+    def used_by(self, by: int) -> int:
         return self.flow * (max(HOUR, by - self.at) if self.span is None else self.span)
 
 
-def promises_on(envelopes: Iterable[EnvelopeState], run: RunKey, rank: Rank | None) -> list[Promise]:
+def dated_promises_on(
+    envelopes: Iterable[EnvelopeState], run: RunKey, rank: Precedence | None
+) -> list[Promise]:
     """Others' promises with a date on these envelopes, made before that rank (all, without one)."""
-    dated = (claim.promise for one in envelopes for claim in one.dated)
+    dated = (claim.promise for one in envelopes for claim in one.dated_reservations)
     found = {promise.run: promise for promise in dated if promise.run != run}
-    return [promise for promise in found.values() if rank is None or promise.rank < rank]
+    return [promise for promise in found.values() if rank is None or promise.precedence < rank]
 
 
-def pledges(envelopes: list[EnvelopeState], run: RunKey, rank: Rank | None, *, priced: bool) -> list[Pledge]:
+def reserved_usages(
+    envelopes: list[EnvelopeState], run: RunKey, rank: Precedence | None, *, priced: bool
+) -> list[ReservedUsage]:
     prices = {one.key: one.price if priced else 1 for one in envelopes}
     return [
-        Pledge(
+        ReservedUsage(
             promise.at or 0,
             None if promise.end is None else promise.end - (promise.at or 0),
             sum(gpus * MILLI * prices.get(key, 0) for key, gpus in promise.funding),
         )
-        for promise in promises_on(envelopes, run, rank)
+        for promise in dated_promises_on(envelopes, run, rank)
     ]
 
 
 def hours_left(account: Account, envelopes: Sequence[EnvelopeState], by: int) -> int:
     """What is left of an account's hours by then: leases on sufferance end when their promise is due."""
-    return (account.free_use(by) or 0) + spared_use(envelopes, by)
+    return (account.free_use(by) or 0) + unused_interim_usage(envelopes, by)
 
 
 def credits_left(most: int, envelopes: Sequence[EnvelopeState], by: int) -> int:
     """The same of credits."""
-    return most - credits_used(envelopes, by) + spared_use(envelopes, by, priced=True)
+    return most - credits_used(envelopes, by) + unused_interim_usage(envelopes, by, priced=True)
 
 
-def most_gpus(  # noqa: PLR0913  one question with its circumstances
-    known: list[Pledge], left: Left, at: int, span: int, cost: int, *, declared: bool
+def max_gpus(  # noqa: PLR0913  one question with its circumstances
+    known: list[ReservedUsage], left: Left, at: int, span: int, cost: int, *, declared: bool
 ) -> int:
     """GPUs that may be taken at ``cost`` a millisecond, so that every pledge still finds its part."""
     bounds = []
     for instant in {at, *(one.at for one in known if one.at > at)}:
-        rest = left(instant) - sum(one.taken(instant) for one in known if one.at <= instant)
+        rest = left(instant) - sum(one.used_by(instant) for one in known if one.at <= instant)
         mine = cost * (span if declared else max(HOUR, instant - at))
         bounds.append(rest // mine if mine else FOREVER)
     return max(0, min(bounds))
 
 
 def use_limits(  # noqa: PLR0913, PLR0917  one question with its circumstances
-    state: RunState, envelope: EnvelopeState, rank: Rank | None, rate: int, at: int, span: int
+    state: RunState, envelope: EnvelopeState, rank: Precedence | None, rate: int, at: int, span: int
 ) -> Iterator[tuple[str, int]]:
     """By name, the GPUs that hours and credits of an envelope and its caps leave a Run behind all pledges."""
     declared = state.shape is not None and state.shape.max_duration is not None
@@ -81,19 +91,26 @@ def use_limits(  # noqa: PLR0913, PLR0917  one question with its circumstances
 
 
 def use_limits_of(  # noqa: PLR0913, PLR0917  the same, of a Run that is known by name only
-    run: RunKey, envelope: EnvelopeState, rank: Rank | None, rate: int, at: int, span: int, *, declared: bool
+    run: RunKey,
+    envelope: EnvelopeState,
+    rank: Precedence | None,
+    rate: int,
+    at: int,
+    span: int,
+    *,
+    declared: bool,
 ) -> Iterator[tuple[str, int]]:
-    for account, max_credits, envelopes in envelope.pots:
+    for account, max_credits, envelopes in envelope.exhaustible_limits:
         if account.max_use is None and max_credits is None:
             continue
         if account.max_use is not None:
-            known = pledges(envelopes, run, rank, priced=False)
+            known = reserved_usages(envelopes, run, rank, priced=False)
             if known:
                 hours = partial(hours_left, account, envelopes)
-                yield account.label, most_gpus(known, hours, at, span, rate, declared=declared)
+                yield account.label, max_gpus(known, hours, at, span, rate, declared=declared)
         if max_credits is not None:
-            known = pledges(envelopes, run, rank, priced=True)
+            known = reserved_usages(envelopes, run, rank, priced=True)
             if known:
                 money = partial(credits_left, max_credits, envelopes)
                 cost = rate * envelope.price
-                yield account.label, most_gpus(known, money, at, span, cost, declared=declared)
+                yield account.label, max_gpus(known, money, at, span, cost, declared=declared)

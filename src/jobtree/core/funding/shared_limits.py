@@ -11,21 +11,21 @@ import msgspec
 
 from jobtree.api.schema.quantities import MILLI
 from jobtree.core.accounts.envelope_accounts import FOREVER, Account, EnvelopeState
-from jobtree.core.funding.reserved_hours import Pledge, most_gpus
-from jobtree.core.model.gpu_lease import Lease, RunKey
-from jobtree.core.model.promise import Promise, Rank
+from jobtree.core.funding.reserved_hours import ReservedUsage, max_gpus
+from jobtree.core.model.gpu_lease import GpuLease, RunKey
+from jobtree.core.model.promise import Precedence, Promise
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import class_from
+from jobtree.core.world.payer_candidates import funding_class
 from jobtree.core.world.world import World
 
-Weight = Callable[[Promise], int]  # charge that a promise takes from a pool
+ChargeOf = Callable[[Promise], int]  # charge that a promise takes from a pool
 
 
-class Pool(msgspec.Struct, frozen=True, eq=False):
+class SharedLimit(msgspec.Struct, frozen=True, eq=False):
     """One limit, with all that counts against it as somebody sees it."""
 
     account: Account
-    rank: Rank | None  # of who looks: promises made before that one hold; all, without one
+    rank: Precedence | None  # of who looks: promises made before that one hold; all, without one
     ends: list[tuple[int | None, int, RunState | None]]  # of leases: known end, charge, holder
     claims: list[tuple[Promise, int]]  # others' promises with a date, and their charge
     own: tuple[Promise, int] | None
@@ -42,8 +42,8 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
     def _left(self, instant: int) -> int:
         free = self.account.free_charge()
         for known_end, charge, holder in self.ends:
-            yields = self.rank is not None and holder is not None and holder.yields_to(self.rank)
-            lapse = holder.lapses_at if holder is not None else None
+            yields = self.rank is not None and holder is not None and holder.is_provisional_to(self.rank)
+            lapse = holder.interim_until if holder is not None else None
             if yields or any(end is not None and end <= instant for end in (known_end, lapse)):
                 free += charge
         for promise, charge in self.claims:
@@ -63,66 +63,66 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
         if self.account.max_charge < FOREVER:
             yield max(0, self.charge(at, end)) // rate if rate else FOREVER
         if self.account.max_use is not None and self.claims:
-            known = [pledge_of(promise, charge) for promise, charge in self.claims]
+            known = [reserved_usage_of(promise, charge) for promise, charge in self.claims]
             hours = lambda by: self.account.free_use(by) or 0  # noqa: E731
-            yield most_gpus(known, hours, at, span, rate, declared=end < FOREVER)
+            yield max_gpus(known, hours, at, span, rate, declared=end < FOREVER)
 
 
-def pledge_of(promise: Promise, charge: int) -> Pledge:
+def reserved_usage_of(promise: Promise, charge: int) -> ReservedUsage:
     at = promise.at or 0
-    return Pledge(at, None if promise.end is None else promise.end - at, charge)
+    return ReservedUsage(at, None if promise.end is None else promise.end - at, charge)
 
 
-def pool_of(  # noqa: PLR0913, PLR0917  a limit, what counts against it, for whom, behind whom
+def shared_limit(  # noqa: PLR0913, PLR0917  a limit, what counts against it, for whom, behind whom
     world: World,
     account: Account,
-    leases: Iterable[Lease],
+    leases: Iterable[GpuLease],
     promises: dict[RunKey, Promise],
-    weight: Weight,
+    weight: ChargeOf,
     run: RunKey,
-    rank: Rank | None,
-) -> Pool:
-    held = ((world.held[lease.name], lease) for lease in leases)
+    rank: Precedence | None,
+) -> SharedLimit:
+    held = ((world.posted_leases[lease.name], lease) for lease in leases)
     own = promises.get(run)
-    return Pool(
+    return SharedLimit(
         account,
         rank,
         [(one.known_end, lease.charge, one.run) for one, lease in held],
         [
             (promise, weight(promise))
             for key, promise in promises.items()
-            if key != run and promise.at is not None and (rank is None or promise.rank < rank)
+            if key != run and promise.at is not None and (rank is None or promise.precedence < rank)
         ],
         None if own is None else (own, weight(own)),
     )
 
 
-def lent_pool(world: World, envelope: EnvelopeState, run: RunKey, rank: Rank | None) -> Pool:
+def lending_limit(world: World, envelope: EnvelopeState, run: RunKey, rank: Precedence | None) -> SharedLimit:
     """What one envelope lends to sponsored Runs."""
     leases = (lease for lease in envelope.leases.values() if lease.class_ == "Borrowed")
     promises = {
         key: promise
         for key, promise in envelope.promises.items()
-        if class_from(world, envelope, world.runs[key]) == "Borrowed"
+        if funding_class(world, envelope, world.runs[key]) == "Borrowed"
     }
 
     def weight(promise: Promise) -> int:
         return sum(gpus for key, gpus in promise.funding if key == envelope.key) * MILLI
 
-    return pool_of(world, envelope.lent, leases, promises, weight, run, rank)
+    return shared_limit(world, envelope.lending_account, leases, promises, weight, run, rank)
 
 
-def quota_pools(world: World, state: RunState, rank: Rank | None) -> Iterator[Pool]:
+def quota_limits(world: World, state: RunState, rank: Precedence | None) -> Iterator[SharedLimit]:
     """The quotas of all trees above a stage."""
-    for tree in world.kin.trees_of(state) if state.quotas else ():
-        account = world.kin.quota(tree.key)
+    for tree in world.run_graph.trees_of(state) if state.quotas else ():
+        account = world.run_graph.quota(tree.key)
         if account is not None:
-            stages = list(world.kin.below(tree))
+            stages = list(world.run_graph.descendants(tree))
             leases = (
                 lease for one in stages for lease in one.leases.values() if lease.role != "Opportunistic"
             )
             promises = {one.key: one.promise for one in stages if one.promise is not None}
-            yield pool_of(world, account, leases, promises, promised_charge, state.key, rank)
+            yield shared_limit(world, account, leases, promises, promised_charge, state.key, rank)
 
 
 def promised_charge(promise: Promise) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from jobtree.core.lottery.resolution import Board, Case, Decision, Ticket
+from jobtree.core.lottery.resolution import Case, CaseSolver, Decision, Ticket
 
 SPACE = 1 << 256
 
@@ -30,16 +30,16 @@ def commitment_of(nonce: bytes) -> str:
     return hashlib.sha256(nonce).hexdigest()
 
 
-def canonical(value: object) -> bytes:
+def canonical_json(value: object) -> bytes:
     """JSON with sorted keys and no spaces; only integers, strings, lists and maps of them."""
     return msgspec.json.encode(msgspec.to_builtins(value), order="deterministic")
 
 
 def seed_of(nonce: bytes, case: Case, beacon: bytes = b"") -> bytes:
-    return hashlib.sha256(nonce + hashlib.sha256(canonical(case)).digest() + beacon).digest()
+    return hashlib.sha256(nonce + hashlib.sha256(canonical_json(case)).digest() + beacon).digest()
 
 
-def drawing(seed: bytes, tickets: Sequence[Ticket]) -> Iterator[int]:
+def draw_order(seed: bytes, tickets: Sequence[Ticket]) -> Iterator[int]:
     """Indexes of the tickets in the order drawn, by weight, without replacement."""
     remaining = [(index, ticket.weight) for index, ticket in enumerate(tickets) if ticket.weight]
     count = 0
@@ -57,7 +57,7 @@ def drawing(seed: bytes, tickets: Sequence[Ticket]) -> Iterator[int]:
         yield remaining.pop(position)[0]
 
 
-def hold(case: Case, nonce: bytes, beacon: bytes = b"") -> tuple[bytes, Decision]:
+def run_lottery(case: Case, nonce: bytes, beacon: bytes = b"") -> tuple[bytes, Decision]:
     """The seed and the decision that follow from a case, its revealed nonce and the beacon's value."""
     seed = seed_of(nonce, case, beacon)
-    return seed, Board(case).decide(drawing(seed, case.tickets))
+    return seed, CaseSolver(case).decide(draw_order(seed, case.tickets))

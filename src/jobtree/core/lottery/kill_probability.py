@@ -14,8 +14,8 @@ from itertools import accumulate, chain, count, islice
 from math import log, perm
 from struct import unpack
 
-from jobtree.core.lottery.draw import canonical
-from jobtree.core.lottery.resolution import Board, Case, Stage
+from jobtree.core.lottery.draw import canonical_json
+from jobtree.core.lottery.resolution import Case, CaseSolver, SolverState
 
 MOST_ORDERS = 720  # of six tickets
 SAMPLES = 2_401  # 1.96 · √(¼ / n) ≤ 0.02
@@ -24,16 +24,16 @@ WORDS = 1_024  # hashed at a time
 SPACE = 1 << 64  # of a word
 
 
-def kill_odds(case: Case) -> dict[str, int]:
+def kill_probabilities(case: Case) -> dict[str, int]:
     """The probability that each ticket's Run loses, in thousandths."""
     try:
-        return exact(case)
+        return exact_probabilities(case)
     except TooManyOrdersError:
-        return simulated(case)
+        return simulated_probabilities(case)
 
 
-def exact(case: Case) -> dict[str, int]:
-    orders = Orders(case)
+def exact_probabilities(case: Case) -> dict[str, int]:
+    orders = DrawOrders(case)
     orders.follow((), (1, 1))
     odds = (sum(Fraction(part, whole) for whole, part in parts.items()) for parts in orders.lost)
     return {ticket.run: round(one * 1000) for ticket, one in zip(case.tickets, odds, strict=True)}
@@ -43,11 +43,11 @@ class TooManyOrdersError(Exception):
     """There are more orders of draws than can be followed."""
 
 
-class Orders:
+class DrawOrders:
     """Every order of draws, and who loses in it. Whether it packs depends only on which were drawn."""
 
     def __init__(self, case: Case) -> None:
-        self._board = Board(case)
+        self._board = CaseSolver(case)
         self._weights = [ticket.weight for ticket in case.tickets]
         self._known: dict[frozenset[int], bool] = {}
         self.lost: list[dict[int, int]] = [{} for _ in case.tickets]  # chances: numerators by denominator
@@ -77,14 +77,14 @@ class Orders:
     def _packs(self, tickets: frozenset[int]) -> bool:
         known = self._known.get(tickets)
         if known is None:
-            stage = self._board.opening()[0]
+            stage = self._board.before_draws()[0]
             for index in tickets:
                 self._board.draw(stage, index)
             known = self._known[tickets] = not stage.short
         return known
 
 
-def simulated(case: Case) -> dict[str, int]:
+def simulated_probabilities(case: Case) -> dict[str, int]:
     sampler, lost = Sampler(case), [0] * len(case.tickets)
     for _ in range(SAMPLES):
         for index in sampler.losers():
@@ -97,12 +97,12 @@ class Sampler:
     """Holds the same lottery again and again, each time with other numbers."""
 
     def __init__(self, case: Case) -> None:
-        self._board = Board(case)
-        self._words = stream(hashlib.sha256(canonical(case)).digest())
+        self._board = CaseSolver(case)
+        self._words = random_numbers(hashlib.sha256(canonical_json(case)).digest())
         self._weights = [ticket.weight for ticket in case.tickets]
         self._sums = list(accumulate(self._weights))
-        self._opening = self._board.opening()[0]
-        self._stages: dict[tuple[int, ...], Stage] = {}
+        self._opening = self._board.before_draws()[0]
+        self._stages: dict[tuple[int, ...], SolverState] = {}
         self._losers: dict[tuple[int, ...], list[int]] = {}
 
     def losers(self) -> list[int]:
@@ -113,7 +113,7 @@ class Sampler:
             if known is None:
                 known = self._losers[path] = self._board.losers(stage.copy(), reversed(path))
             return known
-        return self._board.play(stage.copy(), path, self._others(path))
+        return self._board.losers_of_order(stage.copy(), path, self._others(path))
 
     def _others(self, path: tuple[int, ...]) -> Iterator[int]:
         """The other tickets in the order drawn: one by one while half of the weight is left."""
@@ -128,7 +128,7 @@ class Sampler:
                 yield index
         yield from self._race(drawn)
 
-    def _first_draws(self) -> tuple[Stage, tuple[int, ...]]:
+    def _first_draws(self) -> tuple[SolverState, tuple[int, ...]]:
         """Draw from all until it is a new one, while half of the weight is left: rarely in vain."""
         path: tuple[int, ...] = ()
         stage, total = self._opening, self._sums[-1]
@@ -154,11 +154,11 @@ class Sampler:
         return sorted(rest, key=arrivals.__getitem__)
 
 
-def stream(seed: bytes) -> Iterator[int]:
+def random_numbers(seed: bytes) -> Iterator[int]:
     """Numbers of 64 bits without end, the same for the same seed."""
-    return chain.from_iterable(words_of(seed, block) for block in count())
+    return chain.from_iterable(random_block(seed, block) for block in count())
 
 
-def words_of(seed: bytes, block: int) -> tuple[int, ...]:
+def random_block(seed: bytes, block: int) -> tuple[int, ...]:
     words = hashlib.shake_256(seed + block.to_bytes(8, "big")).digest(8 * WORDS)
     return unpack(f">{WORDS}Q", words)

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 TakingKind = Literal["Reclaim", "DropSpares", "Shrink"]
-Yield = tuple[
+FreedPods = tuple[
     list[tuple[int, int]], list[tuple[int, int]]
 ]  # pods by domain; GPUs on nodes with parts of pods
 
@@ -69,7 +69,7 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
     given_back: tuple[str, ...] = ()
 
 
-class Board:
+class CaseSolver:
     """A case laid out for deciding it, once or many times: nodes and domains by number."""
 
     def __init__(self, case: Case) -> None:
@@ -87,15 +87,15 @@ class Board:
         tickets = [self._numbered(ticket.gpus, numbers) for ticket in case.tickets]
         parts = [node for gpus in (*takings, *tickets) for node, count in gpus if count % size]
         self._shared = {node for node, times in Counter(parts).items() if times > 1}
-        self._takings = [self._yield_of(gpus) for gpus in takings]
-        self._tickets = [self._yield_of(gpus) for gpus in tickets]
+        self._takings = [self._freed_by(gpus) for gpus in takings]
+        self._tickets = [self._freed_by(gpus) for gpus in tickets]
 
     @staticmethod
     def _numbered(gpus: Iterable[tuple[str, int]], numbers: dict[str, int]) -> list[tuple[int, int]]:
         """GPUs on nodes that this gang could use."""
         return [(numbers[node], count) for node, count in gpus if node in numbers]
 
-    def _yield_of(self, gpus: list[tuple[int, int]]) -> Yield:
+    def _freed_by(self, gpus: list[tuple[int, int]]) -> FreedPods:
         """What these GPUs give: on a node where at most one holds parts of pods, always the same."""
         pods: dict[int, int] = {}
         for node, count in gpus:
@@ -107,7 +107,7 @@ class Board:
 
     def decide(self, order: Iterator[int]) -> Decision:
         """Take as much as needed: the case's takings in their order, then tickets in the order drawn."""
-        stage, taken = self.opening()
+        stage, taken = self.before_draws()
         drawn: list[int] = []
         while stage.short:
             index = next(order, -1)
@@ -117,9 +117,9 @@ class Board:
             drawn.append(index)
         return self._give_back(stage, taken, drawn)
 
-    def opening(self) -> "tuple[Stage, list[int]]":
+    def before_draws(self) -> "tuple[SolverState, list[int]]":
         """Where the draws begin, and what was taken before."""
-        stage = Stage(self._free.copy(), self._missing.copy(), sum(pods > 0 for pods in self._missing))
+        stage = SolverState(self._free.copy(), self._missing.copy(), sum(pods > 0 for pods in self._missing))
         taken: list[int] = []
         for index, gpus in enumerate(self._takings):
             if not stage.short:
@@ -128,11 +128,11 @@ class Board:
             taken.append(index)
         return stage, taken
 
-    def draw(self, stage: "Stage", index: int) -> None:
+    def draw(self, stage: "SolverState", index: int) -> None:
         """That ticket is drawn."""
         stage.short += self._add(stage.free, stage.missing, self._tickets[index], 1)
 
-    def losers(self, stage: "Stage", drawn: Iterable[int]) -> list[int]:
+    def losers(self, stage: "SolverState", drawn: Iterable[int]) -> list[int]:
         """Of the tickets drawn, last first, those without which it would not pack; others go back (X5)."""
         free, missing, losers = stage.free, stage.missing, []
         for index in drawn:
@@ -142,11 +142,11 @@ class Board:
                 losers.append(index)
         return losers
 
-    def play(self, stage: "Stage", path: Sequence[int], order: Iterable[int]) -> list[int]:
+    def losers_of_order(self, stage: "SolverState", path: Sequence[int], order: Iterable[int]) -> list[int]:
         """After these draws, draw in that order until it packs, then give back: who loses."""
         drawn = list(path)
         if len(stage.missing) == 1:
-            return self._play_in_one(stage, drawn, order)
+            return self._losers_in_one_domain(stage, drawn, order)
         for index in order:
             self.draw(stage, index)
             drawn.append(index)
@@ -154,7 +154,9 @@ class Board:
                 return self.losers(stage, reversed(drawn))
         return []
 
-    def _play_in_one(self, stage: "Stage", drawn: list[int], order: Iterable[int]) -> list[int]:
+    def _losers_in_one_domain(
+        self, stage: "SolverState", drawn: list[int], order: Iterable[int]
+    ) -> list[int]:
         """The same in one domain, where all that counts is how many pods are missing."""
         free, missing, size, tickets = stage.free, stage.missing[0], self._size, self._tickets
         for index in order:
@@ -167,10 +169,10 @@ class Board:
                 has = free[node] = had + count
                 missing -= has // size - had // size
             if missing <= 0:
-                return self._return_in_one(free, missing, drawn)
+                return self._give_back_in_one_domain(free, missing, drawn)
         return []
 
-    def _return_in_one(self, free: list[int], missing: int, drawn: list[int]) -> list[int]:
+    def _give_back_in_one_domain(self, free: list[int], missing: int, drawn: list[int]) -> list[int]:
         losers, size, tickets = [], self._size, self._tickets
         for index in reversed(drawn):
             pods, shared = tickets[index]
@@ -186,7 +188,7 @@ class Board:
                 free[node] -= count
         return losers
 
-    def _add(self, free: list[int], missing: list[int], given: Yield, sign: int) -> int:
+    def _add(self, free: list[int], missing: list[int], given: FreedPods, sign: int) -> int:
         """Free these GPUs (or, with sign −1, occupy them again); by how many domains more fall short."""
         change, size, (pods, shared) = 0, self._size, given
         for where, more in pods:
@@ -204,7 +206,7 @@ class Board:
                 change += (after > 0) - (before > 0)
         return change
 
-    def _give_back(self, stage: "Stage", taken: list[int], drawn: list[int]) -> Decision:
+    def _give_back(self, stage: "SolverState", taken: list[int], drawn: list[int]) -> Decision:
         """Last taken first: draws, then takings. What was taken from a loser goes with it (X5)."""
         case, free, missing = self.case, stage.free, stage.missing
         lost = self.losers(stage, reversed(drawn))
@@ -228,7 +230,7 @@ class Board:
         )
 
 
-class Stage:
+class SolverState:
     """How far a decision has come: free GPUs per node, pods missing per domain, domains that fall short."""
 
     __slots__ = ("free", "missing", "short")
@@ -238,5 +240,5 @@ class Stage:
         self.missing = missing
         self.short = short
 
-    def copy(self) -> "Stage":
-        return Stage(self.free.copy(), self.missing.copy(), self.short)
+    def copy(self) -> "SolverState":
+        return SolverState(self.free.copy(), self.missing.copy(), self.short)

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from jobtree.core.lottery.draw import canonical, commitment_of, drawing, hold, seed_of
-from jobtree.core.lottery.resolution import Board, Case, Decision
+from jobtree.core.lottery.draw import canonical_json, commitment_of, draw_order, run_lottery, seed_of
+from jobtree.core.lottery.resolution import Case, CaseSolver, Decision
 
 HEX = frozenset("0123456789abcdef")
 
 
-class Mixed(msgspec.Struct, frozen=True):
+class BeaconInput(msgspec.Struct, frozen=True):
     """The round of a beacon that was to be mixed in, and its value; empty where it was not at hand."""
 
     name: str = ""
@@ -22,7 +22,7 @@ class Mixed(msgspec.Struct, frozen=True):
     value: str = ""
 
 
-NOTHING = Mixed()
+NO_BEACON = BeaconInput()
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel"):
@@ -36,16 +36,16 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
     seed: str
     case: Case
     decision: Decision
-    beacon: Mixed = NOTHING
+    beacon: BeaconInput = NO_BEACON
     signature: str = ""
     public_key: str = ""
 
 
-def resolve_with(  # noqa: PLR0913, PLR0917  all that decides
-    reservation: str, run_uid: str, number: int, nonce: bytes, case: Case, beacon: Mixed = NOTHING
+def make_record(  # noqa: PLR0913, PLR0917  all that decides
+    reservation: str, run_uid: str, number: int, nonce: bytes, case: Case, beacon: BeaconInput = NO_BEACON
 ) -> Record:
     """Hold the lottery of a case and write down everything."""
-    seed, decision = hold(case, nonce, bytes.fromhex(beacon.value))
+    seed, decision = run_lottery(case, nonce, bytes.fromhex(beacon.value))
     return Record(
         reservation=reservation,
         run=run_uid,
@@ -59,26 +59,28 @@ def resolve_with(  # noqa: PLR0913, PLR0917  all that decides
     )
 
 
-def refuse_with(record: Record, commitment: str) -> Record:
+def make_refused_record(record: Record, commitment: str) -> Record:
     """The record of a draw that was not held: the nonce is not the one that was committed to."""
     return msgspec.structs.replace(record, commitment=commitment, decision=Decision(packs=0))
 
 
-def payload(record: Record) -> bytes:
+def signed_bytes(record: Record) -> bytes:
     """The bytes that are signed: the record without its signature and key."""
     body: dict[str, Any] = msgspec.to_builtins(record)
-    return canonical({key: value for key, value in body.items() if key not in ("signature", "publicKey")})
+    return canonical_json(
+        {key: value for key, value in body.items() if key not in ("signature", "publicKey")}
+    )
 
 
 def recompute(record: Record) -> Decision:
     """What follows from the record's own case and nonce."""
     seed = seed_of(bytes.fromhex(record.nonce), record.case, bytes.fromhex(record.beacon.value))
-    return Board(record.case).decide(drawing(seed, record.case.tickets))
+    return CaseSolver(record.case).decide(draw_order(seed, record.case.tickets))
 
 
 def verify(record: Record) -> list[str]:
     """Everything that is wrong with a record; empty where it proves itself."""
-    wrong = malformed(record)
+    wrong = format_problems(record)
     if wrong:
         return wrong
     nonce = bytes.fromhex(record.nonce)
@@ -90,12 +92,12 @@ def verify(record: Record) -> list[str]:
         wrong.append("the tickets are not in the order of their Runs' UIDs")
     if recompute(record) != record.decision:
         wrong.append("the decision does not follow from the draws")
-    if not signed(record):
+    if not has_valid_signature(record):
         wrong.append("the signature does not belong to these bytes and this key")
     return wrong
 
 
-def malformed(record: Record) -> list[str]:
+def format_problems(record: Record) -> list[str]:
     """What cannot be read at all, and so cannot be computed with."""
     written = {
         "nonce": record.nonce,
@@ -117,13 +119,13 @@ def is_hex(text: str) -> bool:
     return len(text) % 2 == 0 and set(text) <= HEX
 
 
-def signed(record: Record) -> bool:
+def has_valid_signature(record: Record) -> bool:
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415  slow to load, rarely needed
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
 
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(record.public_key))
-        key.verify(bytes.fromhex(record.signature), payload(record))
+        key.verify(bytes.fromhex(record.signature), signed_bytes(record))
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -11,9 +11,9 @@ import msgspec
 from jobtree.api.kinds.lease import ClosureReason
 from jobtree.api.kinds.run import Run
 from jobtree.core.lottery.resolution_record import Record
-from jobtree.core.model.gpu_lease import Lease, RunKey
+from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.model.promise import Promise
-from jobtree.core.model.reasons import Verdict, Why
+from jobtree.core.model.reasons import Cause, Verdict
 
 ActionKind = Literal[
     "Start",  # open the leases, then start all pods; the Run is admitted
@@ -40,7 +40,7 @@ ActionKind = Literal[
 ]
 
 
-class Closing(msgspec.Struct, frozen=True):
+class LeaseClosing(msgspec.Struct, frozen=True):
     """End this lease at that instant, for that reason, once and for all."""
 
     lease: str
@@ -52,10 +52,10 @@ class Action(msgspec.Struct, frozen=True):
     kind: ActionKind
     run: RunKey
     at: int  # the instant at which it takes effect
-    cause: Why
-    closes: tuple[Closing, ...] = ()
-    opens: tuple[Lease, ...] = ()
-    counts: bool = False  # of a Restart: against maxRestarts
+    cause: Cause
+    closes: tuple[LeaseClosing, ...] = ()
+    opens: tuple[GpuLease, ...] = ()
+    counts_as_restart: bool = False  # of a Restart: against maxRestarts
     pod_size: int = 0  # of a Start: fixed while the Run is admitted
     provisional: bool = False  # of a Start: on promised slots, until they are due
     promise: Promise | None = None  # that is made, moved or ended
@@ -69,7 +69,9 @@ class Plan(msgspec.Struct, frozen=True):
     verdicts: dict[RunKey, Verdict] = {}
     children: tuple[Run, ...] = ()  # of job trees: create them, or bring their spec up to date
     cordons: tuple[str, ...] = ()  # nodes that failed: nothing new is placed there until somebody heals them
-    asked: tuple[str, ...] = ()  # flavors in which nobody can grow until something changes
-    settled: tuple[RunKey, ...] = ()  # considered; need not be asked again until something changes
-    payable_at: dict[RunKey, int] = {}  # of those: when to ask some again, if nothing changes
-    served: tuple[str, ...] = ()  # flavors in which nobody who waits need be asked until something changes
+    growth_exhausted: tuple[str, ...] = ()  # flavors in which nobody can grow until something changes
+    considered: tuple[RunKey, ...] = ()  # considered; need not be asked again until something changes
+    recheck_at: dict[RunKey, int] = {}  # of those: when to ask some again, if nothing changes
+    queue_exhausted: tuple[
+        str, ...
+    ] = ()  # flavors in which nobody who waits need be asked until something changes

@@ -10,7 +10,7 @@ from jobtree.api.kubernetes.pod import Toleration, template_requests
 from jobtree.api.schema.quantities import parse_duration
 
 
-class Shape(msgspec.Struct, frozen=True):
+class GangShape(msgspec.Struct, frozen=True):
     flavor: str
     total: int
     min: int
@@ -70,7 +70,7 @@ def largest_divisor(number: int, at_most: int) -> int:
     return next(size for size in range(min(number, at_most), 0, -1) if number % size == 0)
 
 
-def shape_of(spec: RunSpec) -> Shape | None:
+def gang_shape(spec: RunSpec) -> GangShape | None:
     """The gang that a Run's spec asks for; None where it asks for no GPUs of its own."""
     resources, flexible, funding = spec.resources, spec.malleable, spec.funding
     if resources is None or not resources.total_gpus:
@@ -78,13 +78,13 @@ def shape_of(spec: RunSpec) -> Shape | None:
     total = resources.total_gpus
     asks = template_requests(spec.template or {})
     runtime = spec.runtime
-    return Shape(
+    return GangShape(
         flavor=resources.gpu_type or "",
         total=total,
         min=flexible.min_total_gpus if flexible else total,
         max=flexible.max_total_gpus if flexible else total,
         step=flexible.step_gpus if flexible else 0,
-        desired=desired_of(spec),
+        desired=desired_width(spec),
         group=spec.locality.group_gpus or 0,
         spread=spec.locality.allow_cross_group_spread,
         spares=spec.spares if spec.spares is not None else spec.spares_per_group or 0,
@@ -103,7 +103,7 @@ def shape_of(spec: RunSpec) -> Shape | None:
     )
 
 
-def desired_of(spec: RunSpec) -> int:
+def desired_width(spec: RunSpec) -> int:
     """Where a malleable Run wants to be: as declared, else the widest whole number of steps within max."""
     flexible = spec.malleable
     if flexible is None:

@@ -23,7 +23,7 @@ EnvelopeKey = tuple[str, str]  # budget, envelope
 Slots = tuple[tuple[str, int], ...]  # node and mask of its slots, in rank order
 
 
-class Lease(msgspec.Struct, frozen=True):
+class GpuLease(msgspec.Struct, frozen=True):
     name: str
     run: RunKey
     uid: str
@@ -46,13 +46,13 @@ class Lease(msgspec.Struct, frozen=True):
         return self.gpus * self.rate
 
 
-def number_of(lease: Lease) -> int:
+def lease_number(lease: GpuLease) -> int:
     """The number in a lease's name: the how-manieth of its Run it is."""
     number = lease.name.rpartition("-")[2]
     return int(number) if number.isdecimal() else 0
 
 
-def count(slots: Slots) -> int:
+def count_slots(slots: Slots) -> int:
     return sum(mask.bit_count() for _, mask in slots)
 
 
@@ -82,10 +82,10 @@ def join_pods(pods: Collection[tuple[str, int]]) -> Slots:
     return tuple(joined.items())
 
 
-def from_wire(lease: wire.Lease) -> Lease:
+def lease_from_object(lease: wire.Lease) -> GpuLease:
     spec = lease.spec
     slots = tuple(parse_slots(spec.slots).items())
-    return Lease(
+    return GpuLease(
         name=lease.metadata.name,
         run=(spec.run_ref.namespace, spec.run_ref.name),
         uid=spec.run_ref.uid,
@@ -97,14 +97,14 @@ def from_wire(lease: wire.Lease) -> Lease:
         group=spec.group,
         flavor=spec.flavor,
         slots=slots,
-        gpus=count(slots),
+        gpus=count_slots(slots),
         start=parse_time(spec.start),
         rate=parse_milli(spec.rate),
         reason=spec.reason,
     )
 
 
-def to_wire(lease: Lease) -> wire.Lease:
+def lease_to_object(lease: GpuLease) -> wire.Lease:
     budget, envelope = lease.payer
     namespace, name = lease.run
     return wire.Lease(
@@ -125,7 +125,7 @@ def to_wire(lease: Lease) -> wire.Lease:
     )
 
 
-def closed(lease: wire.Lease, end: int, reason: wire.ClosureReason) -> wire.Lease:
+def closed_lease_object(lease: wire.Lease, end: int, reason: wire.ClosureReason) -> wire.Lease:
     """The same lease with its one and only ending."""
     return msgspec.structs.replace(
         lease, status=wire.LeaseStatus(end=format_time(end), closure_reason=reason)

@@ -6,17 +6,19 @@ import msgspec
 
 from jobtree.core.model.gpu_lease import EnvelopeKey, RunKey
 
-Level = Literal[0, 1, 2]  # what the start may take: nothing; spares and steps; also the lottery
+Disruption = Literal[0, 1, 2]  # what the start may take: nothing; spares and steps; also the lottery
 
-FREE: Level = 0
-STRUCTURAL: Level = 1
-LOTTERY: Level = 2
+NO_DISRUPTION: Disruption = 0
+STRUCTURAL: Disruption = 1
+LOTTERY: Disruption = 2
 
-Order = tuple[int, str, str]  # creation time, namespace, name
-Rank = tuple[int, int, Order]  # the instant it was made, its turn then, the Run's place in the queue
+CreationOrder = tuple[int, str, str]  # creation time, namespace, name
+Precedence = tuple[
+    int, int, CreationOrder
+]  # the instant it was made, its turn then, the Run's place in the queue
 
 
-class Slip(msgspec.Struct, frozen=True):
+class PromiseSlip(msgspec.Struct, frozen=True):
     """A promise moved later (or lost its time), and why."""
 
     before: int | None
@@ -27,7 +29,7 @@ class Slip(msgspec.Struct, frozen=True):
 MAX_SLIPS = 256  # that a Reservation may list
 
 
-def add_slip(slips: tuple[Slip, ...], slip: Slip) -> tuple[Slip, ...]:
+def add_slip(slips: tuple[PromiseSlip, ...], slip: PromiseSlip) -> tuple[PromiseSlip, ...]:
     """One slip more; of very many, the first and the latest are kept."""
     return (*slips, slip) if len(slips) < MAX_SLIPS else (slips[0], *slips[2:], slip)
 
@@ -36,36 +38,38 @@ class Promise(msgspec.Struct, frozen=True):
     run: RunKey
     flavor: str
     number: int  # of the Run's Reservations, never reused
-    made: int
-    order: Order
+    made_at: int
+    creation_order: CreationOrder
     commitment: str
     at: int | None  # None: nothing known will make it possible (R9)
-    level: Level
+    disruption: Disruption
     width: int
     pod_size: int
-    shares: tuple[tuple[str, int], ...]  # GPUs per domain
+    domain_gpus: tuple[tuple[str, int], ...]  # GPUs per domain
     funding: tuple[tuple[EnvelopeKey, int], ...]  # GPUs per envelope
     end: int | None  # when the Run is certain to have ended, if it starts then
-    firm_until: int  # it cannot be drawn before that
+    immune_until: int  # it cannot be drawn before that
     window_aligned: bool = False
     beacon: tuple[str, int] | None = None  # name and round of the beacon whose value is mixed in
-    slips: tuple[Slip, ...] = ()
-    holder: str = ""  # the Run that the Reservation is named after: the tree, where stages start together
-    turn: int = 0  # made at the same instant as others, but behind them whatever the Run's order
+    slips: tuple[PromiseSlip, ...] = ()
+    named_after: str = (
+        ""  # the Run that the Reservation is named after: the tree, where stages start together
+    )
+    sequence: int = 0  # made at the same instant as others, but behind them whatever the Run's order
 
     @property
-    def rank(self) -> Rank:
+    def precedence(self) -> Precedence:
         """Promises hold against everyone but those made before (R5)."""
-        return (self.made, self.turn, self.order)
+        return (self.made_at, self.sequence, self.creation_order)
 
     def begins_before(self, end: int) -> bool:
         return self.at is not None and self.at < end
 
     @property
     def name(self) -> str:
-        return f"{self.holder or self.run[1]}-{self.number}"
+        return f"{self.named_after or self.run[1]}-{self.number}"
 
-    def failed_by(self, now: int) -> bool:
+    def has_failed_by(self, now: int) -> bool:
         """Whether it was due, could not be kept and has no date since: counting alone did not do."""
         last = self.slips[-1] if self.slips else None
         return last is not None and last.after is None and last.before is not None and last.before <= now

@@ -122,7 +122,7 @@ SENTENCES: dict[Reason, str] = {
 }
 
 
-class Why(msgspec.Struct, frozen=True, order=True):
+class Cause(msgspec.Struct, frozen=True, order=True):
     """One reason with its figures: have and need in GPUs, where it applies."""
 
     reason: Reason
@@ -138,13 +138,13 @@ class Verdict(msgspec.Struct, frozen=True):
     """What the planner says of one Run: its phase and every reason for it."""
 
     phase: str
-    whys: tuple[Why, ...] = ()
+    causes: tuple[Cause, ...] = ()
 
     @property
     def reason(self) -> str:
         """The reason of the last payer or place tried."""
-        return str(self.whys[-1].reason) if self.whys else ""
+        return str(self.causes[-1].reason) if self.causes else ""
 
     @property
     def message(self) -> str:
-        return "; ".join(f"{why.reason}: {why}" for why in self.whys)
+        return "; ".join(f"{why.reason}: {why}" for why in self.causes)

@@ -9,21 +9,21 @@ from functools import cached_property
 
 from jobtree.api.kinds.lease import OpenReason, Role
 from jobtree.core.accounts.envelope_accounts import FOREVER
-from jobtree.core.availability.availability_profile import base_demand, horizon
-from jobtree.core.availability.promise_feasibility import all_kept
-from jobtree.core.funding.cover import Means, Purses
-from jobtree.core.funding.reserved_budget import provisional_notice
+from jobtree.core.availability.availability_profile import availability_profile, placement_demand
+from jobtree.core.availability.promise_feasibility import keeps_all_promises
+from jobtree.core.funding.cover import GangFunding, GpusBySelector
+from jobtree.core.funding.reserved_budget import min_provisional_duration
 from jobtree.core.model.gpu_lease import EnvelopeKey, Slots
-from jobtree.core.model.promise import Rank
-from jobtree.core.operations.trial import Terms, Trial
+from jobtree.core.model.promise import Precedence
+from jobtree.core.operations.trial import LeaseTerms, Trial
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
-from jobtree.core.supply.node_slots import Demand, Selector
-from jobtree.core.supply.packing import pick, pick_apart
-from jobtree.core.world.payer_candidates import Candidate, Candidates, candidates
+from jobtree.core.supply.node_slots import NodeSelector, PodDemand
+from jobtree.core.supply.packing import pick_slots, pick_slots_apart
+from jobtree.core.world.payer_candidates import PayerCandidate, PayerCandidates, payer_candidates
 
 
-class Layout:
+class GangLayout:
     """One attempt to place a Run: what its pods ask for, and who may pay for them."""
 
     def __init__(  # noqa: PLR0913  an attempt is of a Run, at a size, at an instant, for a reason
@@ -34,10 +34,10 @@ class Layout:
         at: int,
         reason: OpenReason,
         *,
-        unpaid: bool = False,
-        on_spares: bool = False,
-        within: dict[str, int] | None = None,
-        paid_by: dict[EnvelopeKey, int] | None = None,
+        opportunistic: bool = False,
+        may_use_spares: bool = False,
+        promised_slice: dict[str, int] | None = None,
+        promised_payers: dict[EnvelopeKey, int] | None = None,
     ) -> None:
         assert state.shape is not None
         self.trial = trial
@@ -47,41 +47,43 @@ class Layout:
         self.size = pod_size
         self.at = at
         self.reason = reason
-        self.unpaid = unpaid
-        self.on_spares = on_spares  # unpaid work may also stand on the slots of others' spares
-        self.within = within  # a promised slice: GPUs per domain
+        self.opportunistic = opportunistic
+        self.may_use_spares = may_use_spares  # unpaid work may also stand on the slots of others' spares
+        self.promised_slice = promised_slice  # a promised slice: GPUs per domain
         self.flavor = self.world.fleet.flavor(self.shape.flavor)
-        self.candidates = self._in_order = candidates(self.world, state)
-        self._shared_out = paid_by is not None  # it is known how much each pays, not where
-        if self._shared_out:  # those that pay in few places choose theirs first
+        self.candidates = self._in_order = payer_candidates(self.world, state)
+        self._payer_parts_known = promised_payers is not None  # it is known how much each pays, not where
+        if self._payer_parts_known:  # those that pay in few places choose theirs first
             self.candidates = tuple(sorted(self._in_order, key=lambda one: -len(one.envelope.selector)))
-        self._means = Means(self.world, state, pod_size, at, unpaid=unpaid, promised=paid_by)
-        self._demands: dict[Selector, Demand] = {}
+        self._means = GangFunding(
+            self.world, state, pod_size, at, unpaid=opportunistic, promised=promised_payers
+        )
+        self._demands: dict[NodeSelector, PodDemand] = {}
 
-    def demand(self, candidate: Candidate | None = None) -> Demand:
+    def demand(self, candidate: PayerCandidate | None = None) -> PodDemand:
         """One pod, where it may stand; with a candidate, where that one also pays for it."""
         return self._demand_on(candidate.envelope.selector if candidate else ())
 
-    def _demand_on(self, paid_on: Selector) -> Demand:
+    def _demand_on(self, paid_on: NodeSelector) -> PodDemand:
         found = self._demands.get(paid_on)
         if found is None:
             shape = self.shape
-            found = self._demands[paid_on] = Demand(
+            found = self._demands[paid_on] = PodDemand(
                 size=self.size,
                 cpu_milli=shape.cpu_milli,
                 memory_bytes=shape.memory_bytes,
                 tolerations=shape.tolerations,
                 node_selector=shape.node_selector,
-                paid_on=paid_on,
-                on_spares=self.on_spares,
+                payer_selectors=paid_on,
+                may_use_spares=self.may_use_spares,
             )
         return found
 
     @cached_property
-    def tiers(self) -> list[Candidates]:
+    def tiers(self) -> list[PayerCandidates]:
         """Candidates up to and including each tier, nearest first; all, where their parts are known."""
         found = self.candidates
-        if self.unpaid or self._shared_out:
+        if self.opportunistic or self._payer_parts_known:
             return [found] if found else []
         ends = [
             number + 1
@@ -92,13 +94,13 @@ class Layout:
 
     def place(self, width: int) -> bool:
         """Open leases for the whole width, or nothing."""
-        if self._means.purses(self.candidates, width // self.size) is None:
+        if self._means.affordable_by_selector(self.candidates, width // self.size) is None:
             return False
-        spares = 0 if self.unpaid else self.shape.spares
+        spares = 0 if self.opportunistic else self.shape.spares
         return self._place(width, spares) or (spares > 0 and self._place(width, 0))
 
     def _place(self, width: int, spares: int) -> bool:
-        mark = self.trial.mark()
+        mark = self.trial.checkpoint()
         if not self.shape.group:
             done = self._place_whole(width // self.size, spares)
         elif self.shape.spread:
@@ -107,7 +109,7 @@ class Layout:
         else:
             done = self._place_together(self.shape.groups(width), spares)
         if not done:
-            self._take_back(mark)
+            self._rollback(mark)
         return done
 
     def _place_whole(self, pods: int, spares: int) -> bool:
@@ -128,13 +130,13 @@ class Layout:
     def _place_part(self, group: int, pods: int) -> int:
         """Fill the domain that takes most of what is left; how many pods it took."""
         demand = self.demand()
-        purses = self._means.purses(self.candidates, pods)
+        purses = self._means.affordable_by_selector(self.candidates, pods)
         if purses is None:
             return 0
-        for domain in self.flavor.roomiest(demand):
+        for domain in self.flavor.domains_by_room(demand):
             most = min(pods, domain.placeable(demand), self._payable_in(domain, purses))
             if most > 0:
-                most = min(most, self._unheld(domain))
+                most = min(most, self._unreserved_pods(domain))
             for part in range(most, 0, -1):
                 if self.place_group(group, part, 0, [domain]):
                     return part
@@ -142,12 +144,12 @@ class Layout:
 
     def _place_together(self, sizes: list[int], spares: int) -> bool:
         """All groups in one domain (P4): where nearer payers pay for the first groups, then in pack order."""
-        mark, best = self.trial.mark(), None
+        mark, best = self.trial.checkpoint(), None
         for domain in self._domains(sum(sizes) // self.size):
             tiers = self._place_in(domain, sizes, spares)
             if tiers is not None and not any(tiers):
                 return True
-            self._take_back(mark)
+            self._rollback(mark)
             if tiers is not None and (best is None or tiers < best[0]):
                 best = (tiers, domain)
         return best is not None and self._place_in(best[1], sizes, spares) is not None
@@ -173,7 +175,7 @@ class Layout:
         """Place one group and say where; nothing is opened where it cannot be."""
         for standby in dict.fromkeys((spares, 0)):
             for payers in self.tiers:
-                purses = self._means.purses(payers, pods)
+                purses = self._means.affordable_by_selector(payers, pods)
                 if purses is None:
                     continue
                 anywhere = purses.get((), 0) >= pods
@@ -186,7 +188,7 @@ class Layout:
 
     def place_spares(self, group: int, pods: int, domain: Domain) -> bool:
         """Place standby pods of a group that stands already; nothing is opened where they cannot be."""
-        mark = self.trial.mark()
+        mark = self.trial.checkpoint()
         ranks = frozenset(
             node
             for lease in self.state.leases.values()
@@ -194,9 +196,11 @@ class Layout:
             for node, _ in lease.slots
         )
         for payers in self.tiers:
-            if self._take(domain, group, pods, payers, "Spare", ranks=ranks) and self._harmless(domain):
+            if self._lease_pods(domain, group, pods, payers, "Spare", ranks=ranks) and self._keeps_promises(
+                domain
+            ):
                 return True
-            self._take_back(mark)
+            self._rollback(mark)
         return False
 
     def _domains(self, pods: int, only: list[Domain] | None = None) -> Iterator[Domain]:
@@ -204,14 +208,18 @@ class Layout:
         demand = self.demand()
         domains: Iterable[Domain] = only or ()
         if only is None:
-            domains = self._by_lendable() if self.on_spares else self.flavor.in_pack_order(pods * self.size)
+            domains = (
+                self._by_lendable() if self.may_use_spares else self.flavor.in_pack_order(pods * self.size)
+            )
         return (
-            domain for domain in domains if domain.placeable(demand) >= pods and self._unheld(domain) >= pods
+            domain
+            for domain in domains
+            if domain.placeable(demand) >= pods and self._unreserved_pods(domain) >= pods
         )
 
-    def _unheld(self, domain: Domain) -> int:
+    def _unreserved_pods(self, domain: Domain) -> int:
         """Pods that may be placed here without breaking a promise, or beyond the promised slice."""
-        if self.within is not None:
+        if self.promised_slice is not None:
             mine = sum(
                 mask.bit_count()
                 for lease in self.state.leases.values()
@@ -219,32 +227,32 @@ class Layout:
                 for node, mask in lease.slots
                 if node in domain.nodes
             )
-            return (self.within.get(domain.name, 0) - mine) // self.size
-        free = self.unpaid or not domain.promises
-        return FOREVER if free else self._unpromised(domain, self.state.standing(self.at))
+            return (self.promised_slice.get(domain.name, 0) - mine) // self.size
+        free = self.opportunistic or not domain.promises
+        return FOREVER if free else self._pods_beside_promises(domain, self.state.precedence_at(self.at))
 
-    def _unpromised(self, domain: Domain, rank: Rank | None) -> int:
+    def _pods_beside_promises(self, domain: Domain, rank: Precedence | None) -> int:
         """Pods that stand in no promise's way made before; provisional work may, if time remains (R6)."""
         if self.state.provisional and all(
             promise.run == self.state.key
             or promise.at is None
-            or promise.at - self.at >= provisional_notice(self.world, self.state)
+            or promise.at - self.at >= min_provisional_duration(self.world, self.state)
             for promise in domain.promises.values()
         ):
             return FOREVER
         end = FOREVER if self.state.known_end is None else self.state.known_end
-        one = horizon(self.world, domain, base_demand(self.state, self.size), rank)
+        one = availability_profile(self.world, domain, placement_demand(self.state, self.size), rank)
         return one.pods(0, self.at, end, self.state.key, rank)
 
-    def _harmless(self, domain: Domain) -> bool:
+    def _keeps_promises(self, domain: Domain) -> bool:
         """Whether every promise that counts on this domain can still be kept, pod by pod."""
-        if not self._may_harm(domain):
+        if not self._may_break_promise(domain):
             return True
-        before = None if self.within is None else self.state.standing(self.at)
-        return all_kept(self.world, domain, self.state.key, before)
+        before = None if self.promised_slice is None else self.state.precedence_at(self.at)
+        return keeps_all_promises(self.world, domain, self.state.key, before)
 
-    def unheld_gpus(self, domain: Domain) -> int:
-        return min(domain.placeable(self.demand()), self._unheld(domain)) * self.size
+    def unreserved_gpus(self, domain: Domain) -> int:
+        return min(domain.placeable(self.demand()), self._unreserved_pods(domain)) * self.size
 
     def _by_lendable(self) -> list[Domain]:
         """Pack order where the slots of spares count as free."""
@@ -254,71 +262,73 @@ class Layout:
             key=lambda domain: (0 if domain.in_use else 1, domain.placeable(demand), domain.name),
         )
 
-    def _payable_in(self, domain: Domain, purses: Purses) -> int:
+    def _payable_in(self, domain: Domain, purses: GpusBySelector) -> int:
         """Pods in this domain for which there is place and money, at most: they may want the same place."""
         demand_on = self._demand_on
         return sum([min(pods, domain.placeable(demand_on(paid_on))) for paid_on, pods in purses.items()])
 
-    def _open(self, candidate: Candidate, role: Role, group: int, slots: Slots) -> None:
-        class_ = "Opportunistic" if self.unpaid else candidate.class_
-        terms = Terms(candidate.envelope, class_, role, group)
+    def _open(self, candidate: PayerCandidate, role: Role, group: int, slots: Slots) -> None:
+        class_ = "Opportunistic" if self.opportunistic else candidate.class_
+        terms = LeaseTerms(candidate.envelope, class_, role, group)
         self.trial.open(self.state, terms, slots, self.at, self.reason)
-        self._means.spend(candidate)
+        self._means.invalidate_payer(candidate)
 
-    def _take_back(self, mark: int) -> None:
+    def _rollback(self, mark: int) -> None:
         """Undo everything since the mark."""
-        if self.trial.mark() > mark:
+        if self.trial.checkpoint() > mark:
             self.trial.rollback(mark)
-            self._means.forget()
+            self._means.invalidate()
 
-    def _fill(self, domain: Domain, group: int, pods: int, standby: int, payers: Candidates) -> bool:
+    def _fill(self, domain: Domain, group: int, pods: int, standby: int, payers: PayerCandidates) -> bool:
         """Take the group's pods in this domain, each paid by the first that can, and its spares.
 
         Where the place that packs best harms a promise, others may not: beside whole nodes, or elsewhere.
         """
-        mark = self.trial.mark()
-        role: Role = "Opportunistic" if self.unpaid else "Active"
-        ranks = self._take(domain, group, pods, payers, role)
+        mark = self.trial.checkpoint()
+        role: Role = "Opportunistic" if self.opportunistic else "Active"
+        ranks = self._lease_pods(domain, group, pods, payers, role)
         if ranks is not None:
             apart = frozenset(node for node, _ in ranks)
-            placed = not standby or self._take(domain, group, standby, payers, "Spare", ranks=apart)
-            if placed and self._harmless(domain):
+            placed = not standby or self._lease_pods(domain, group, standby, payers, "Spare", ranks=apart)
+            if placed and self._keeps_promises(domain):
                 return True
-        self._take_back(mark)
-        if ranks is None or standby or not self._may_harm(domain):
+        self._rollback(mark)
+        if ranks is None or standby or not self._may_break_promise(domain):
             return False
         tried = {node for node, _ in ranks}
-        for avoid in (self._kept_whole(domain), tried, tried):
+        for avoid in (self._nodes_for_larger_pods(domain), tried, tried):
             if avoid:
-                slots = self._take(domain, group, pods, payers, role, avoid=frozenset(avoid))
+                slots = self._lease_pods(domain, group, pods, payers, role, avoid=frozenset(avoid))
                 if slots is None:
                     continue
-                if self._harmless(domain):
+                if self._keeps_promises(domain):
                     return True
-                self._take_back(mark)
+                self._rollback(mark)
                 tried |= {node for node, _ in slots}
         return False
 
-    def _may_harm(self, domain: Domain) -> bool:
-        return bool(domain.promises) and not (self.unpaid or self.state.provisional)
+    def _may_break_promise(self, domain: Domain) -> bool:
+        return bool(domain.promises) and not (self.opportunistic or self.state.provisional)
 
-    def _kept_whole(self, domain: Domain) -> frozenset[str]:
+    def _nodes_for_larger_pods(self, domain: Domain) -> frozenset[str]:
         """Nodes where one more pod would break up what larger ones are promised here."""
-        rank = self.state.standing(self.at)
-        one = horizon(self.world, domain, base_demand(self.state, self.size), rank)
-        wholes = one.held_by(self.state.key, rank).wholes
+        rank = self.state.precedence_at(self.at)
+        one = availability_profile(self.world, domain, placement_demand(self.state, self.size), rank)
+        wholes = one.promises_before(self.state.key, rank).wholes
         if wholes is None:
             return frozenset()
         end = FOREVER if self.state.known_end is None else self.state.known_end
         beside = wholes.beside(self.at, end)
-        return frozenset(name for name, gpus in zip(one.rooms.nodes, beside, strict=True) if gpus < self.size)
+        return frozenset(
+            name for name, gpus in zip(one.node_availability.nodes, beside, strict=True) if gpus < self.size
+        )
 
-    def _take(  # noqa: PLR0913  all of it is needed, and none of it belongs together
+    def _lease_pods(  # noqa: PLR0913  all of it is needed, and none of it belongs together
         self,
         domain: Domain,
         group: int,
         pods: int,
-        payers: Candidates,
+        payers: PayerCandidates,
         role: Role,
         *,
         ranks: frozenset[str] = frozenset(),
@@ -327,13 +337,13 @@ class Layout:
         """Open leases for so many pods in one role; the slots they got, or None and nothing kept."""
         rate = self.trial.rate(role)
         taken: Slots = ()
-        unheld = self._unheld(domain)
+        unheld = self._unreserved_pods(domain)
         if role == "Spare" and domain.promises:
-            still_mine = unheld if self.within is not None else 0
-            unheld = self._unpromised(domain, None) - still_mine  # a spare delays no start (P5)
-        if role == "Spare" and self._shared_out:
+            still_mine = unheld if self.promised_slice is not None else 0
+            unheld = self._pods_beside_promises(domain, None) - still_mine  # a spare delays no start (P5)
+        if role == "Spare" and self._payer_parts_known:
             payers = self._in_order  # nobody's part is known of those
-        for candidate in self._means.solvent(payers, rate):
+        for candidate in self._means.not_exhausted(payers, rate):
             paid = self._means.pods(candidate, rate)
             if not paid:
                 continue
@@ -341,7 +351,11 @@ class Layout:
             paid = min(pods, paid, domain.placeable(demand), unheld)
             if paid <= 0:
                 continue
-            slots = pick(domain, paid, demand, avoid) if avoid else pick_apart(domain, paid, demand, ranks)
+            slots = (
+                pick_slots(domain, paid, demand, avoid)
+                if avoid
+                else pick_slots_apart(domain, paid, demand, ranks)
+            )
             if slots is None:
                 continue
             self._open(candidate, role, group, slots)

@@ -9,92 +9,100 @@ from collections.abc import Collection
 from jobtree.api.kinds.lease import ClosureReason, OpenReason, Role
 from jobtree.core.accounts.envelope_accounts import Account, EnvelopeState
 from jobtree.core.funding.cover import payable
-from jobtree.core.model.gpu_lease import EnvelopeKey, Lease, join_pods, pods_of
-from jobtree.core.model.reasons import Reason, Why
-from jobtree.core.operations.promise_changes import broken, uses_up_its_own
-from jobtree.core.operations.trial import Terms, Trial, behind
+from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease, join_pods, pods_of
+from jobtree.core.model.reasons import Cause, Reason
+from jobtree.core.operations.promise_changes import broken_reason, exhausts_own_promise
+from jobtree.core.operations.trial import LeaseTerms, Trial, promises_affected_by
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.supply.node_slots import matches
-from jobtree.core.world.payer_candidates import candidates
-from jobtree.core.world.timers import exhaustions
+from jobtree.core.supply.node_slots import selector_matches
+from jobtree.core.world.payer_candidates import payer_candidates
+from jobtree.core.world.timers import exhaustion_instants
 from jobtree.core.world.world import World
 
 
-def settle_envelope(trial: Trial, envelope: EnvelopeState, at: int) -> None:
+def end_leases_of_envelope(trial: Trial, envelope: EnvelopeState, at: int) -> None:
     """The envelope's window closes, or hours run out, at that instant (C7)."""
     reason: ClosureReason = "WindowClosed" if at >= envelope.end else "BudgetExhausted"
-    for lease in in_queue_order(trial, ending(trial, envelope, at)):
-        move(trial, lease, at, reason, {envelope.key})
+    for lease in in_queue_order(trial, leases_ending(trial, envelope, at)):
+        change_payer(trial, lease, at, reason, {envelope.key})
 
 
-def ending(trial: Trial, envelope: EnvelopeState, at: int) -> list[Lease]:
+def leases_ending(trial: Trial, envelope: EnvelopeState, at: int) -> list[GpuLease]:
     """Leases that end then: all with the window; for hours those without a known end (C5)."""
     if at >= envelope.end:
         return list(envelope.leases.values())
-    spent = [borrowed for instant, borrowed in exhaustions(envelope) if instant <= at]
+    spent = [borrowed for instant, borrowed in exhaustion_instants(envelope) if instant <= at]
     return [
         lease
         for lease in envelope.leases.values()
-        if trial.world.held[lease.name].known_end is None
+        if trial.world.posted_leases[lease.name].known_end is None
         and (False in spent or (spent and lease.class_ == "Borrowed"))
     ]
 
 
-def settle_quota(trial: Trial, tree: RunState, at: int) -> None:
+def end_leases_under_quota(trial: Trial, tree: RunState, at: int) -> None:
     """The tree's hours run out at that instant: nobody pays for open-ended leases below it (C5, J4)."""
     world = trial.world
-    leases = [lease for state in world.kin.below(tree) for lease in state.leases.values()]
-    ends = [one for one in leases if one.role != "Opportunistic" and world.held[one.name].known_end is None]
+    leases = [lease for state in world.run_graph.descendants(tree) for lease in state.leases.values()]
+    ends = [
+        one
+        for one in leases
+        if one.role != "Opportunistic" and world.posted_leases[one.name].known_end is None
+    ]
     for lease in in_queue_order(trial, ends):
-        move(trial, lease, at, "BudgetExhausted", ())
+        change_payer(trial, lease, at, "BudgetExhausted", ())
 
 
-def settle_cuts(trial: Trial) -> None:
+def apply_budget_cuts(trial: Trial) -> None:
     """Budgets were edited: what is open above the new limits is paid elsewhere, newest first (C10)."""
     world = trial.world
-    for key in sorted(world.ledger.amended):
-        envelope = world.ledger.envelopes[key]
+    for key in sorted(world.budgets.edited_envelopes):
+        envelope = world.budgets.envelopes[key]
         for lease in newest_first(envelope.leases.values()):
             if not envelope.open_at(world.now) or any(overdrawn(a) for a in envelope.accounts(lease)):
-                move(trial, lease, world.now, "BudgetExhausted", {key})
+                change_payer(trial, lease, world.now, "BudgetExhausted", {key})
 
 
 def overdrawn(account: Account) -> bool:
     return account.charge > account.max_charge
 
 
-def newest_first(leases: Collection[Lease]) -> list[Lease]:
+def newest_first(leases: Collection[GpuLease]) -> list[GpuLease]:
     return sorted(leases, key=lambda lease: (lease.start, lease.run, lease.group, lease.name), reverse=True)
 
 
-def in_queue_order(trial: Trial, leases: Collection[Lease]) -> list[Lease]:
+def in_queue_order(trial: Trial, leases: Collection[GpuLease]) -> list[GpuLease]:
     """By creation of their Runs: so freed money is competed for in one order (C8)."""
     runs = trial.world.runs
-    return sorted(leases, key=lambda lease: (runs[lease.run].order, lease.group, lease.role, lease.name))
+    return sorted(
+        leases, key=lambda lease: (runs[lease.run].creation_order, lease.group, lease.role, lease.name)
+    )
 
 
-def move(
-    trial: Trial, lease: Lease, at: int, reason: ClosureReason, without: Collection[EnvelopeKey]
+def change_payer(
+    trial: Trial, lease: GpuLease, at: int, reason: ClosureReason, without: Collection[EnvelopeKey]
 ) -> None:
     """End a lease and cover its slots again, from others than those; else demote, or drop a spare."""
     state = trial.world.runs[lease.run]
     at = max(at, lease.start)
-    mark = trial.mark()
-    trial.act("Repay", state, at, Why(cause_of(reason), "/".join(lease.payer), 0, lease.gpus))
+    mark = trial.checkpoint()
+    trial.begin_action("Repay", state, at, Cause(cause_of(reason), "/".join(lease.payer), 0, lease.gpus))
     trial.close(lease.name, at, reason)
-    if repay(trial, state, lease, at, without) and not uses_up_its_own(trial.world, state):
+    if repay(trial, state, lease, at, without) and not exhausts_own_promise(trial.world, state):
         return
     trial.rollback(mark)
     if lease.role == "Spare":
-        trial.act("DropSpare", state, at, Why(cause_of(reason), "/".join(lease.payer), 0, lease.gpus))
+        trial.begin_action(
+            "DropSpare", state, at, Cause(cause_of(reason), "/".join(lease.payer), 0, lease.gpus)
+        )
         trial.close(lease.name, at, reason)
         return
-    trial.act("Demote", state, at, Why(Reason.DEMOTED, "/".join(lease.payer), 0, lease.gpus))
+    trial.begin_action("Demote", state, at, Cause(Reason.DEMOTED, "/".join(lease.payer), 0, lease.gpus))
     trial.close(lease.name, at, reason)
     demote(trial, state, lease, at)
 
 
-CAUSES = {
+PAYER_CHANGE_REASONS = {
     "WindowClosed": Reason.WINDOW_NOT_OPEN,
     "BudgetExhausted": Reason.HOURS_EXHAUSTED,
     "Recalled": Reason.CONCURRENCY_EXHAUSTED,
@@ -103,22 +111,22 @@ CAUSES = {
 
 
 def cause_of(reason: ClosureReason) -> Reason:
-    return CAUSES[reason]
+    return PAYER_CHANGE_REASONS[reason]
 
 
 def repay(  # noqa: PLR0913, PLR0917  whose slots, from when, by whom not, and why
     trial: Trial,
     state: RunState,
-    lease: Lease,
+    lease: GpuLease,
     at: int,
     without: Collection[EnvelopeKey],
     reason: OpenReason = "Repay",
 ) -> bool:
     """Cover exactly these slots from the remaining candidates, all of them or none (C6)."""
-    mark = trial.mark()
+    mark = trial.checkpoint()
     role: Role = "Spare" if lease.role == "Spare" else "Active"
     pods = list(pods_of(lease.slots, state.pod_size))
-    for candidate in candidates(trial.world, state):
+    for candidate in payer_candidates(trial.world, state):
         if not pods:
             break
         if candidate.envelope.key in without:
@@ -127,7 +135,7 @@ def repay(  # noqa: PLR0913, PLR0917  whose slots, from when, by whom not, and w
         paid = [pod for pod in pods if pays_on(trial, candidate.envelope, pod[0])][:affordable]
         if paid:
             slots = join_pods(paid)
-            terms = Terms(candidate.envelope, candidate.class_, role, lease.group)
+            terms = LeaseTerms(candidate.envelope, candidate.class_, role, lease.group)
             trial.open(state, terms, slots, at, reason)
             pods = [pod for pod in pods if pod not in paid]
     if pods:
@@ -135,52 +143,52 @@ def repay(  # noqa: PLR0913, PLR0917  whose slots, from when, by whom not, and w
     return not pods
 
 
-def demote(trial: Trial, state: RunState, lease: Lease, at: int) -> None:
+def demote(trial: Trial, state: RunState, lease: GpuLease, at: int) -> None:
     """The same slots, unpaid. Their nominal payer is the first that matches flavor and place (C9)."""
     world = trial.world
     rest = dict(lease.slots)
-    payers = [(candidate.envelope, False) for candidate in candidates(world, state)]
+    payers = [(candidate.envelope, False) for candidate in payer_candidates(world, state)]
     # Where its envelope was taken away and nobody else matches, that one stays the one to ask.
-    last = world.ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
+    last = world.budgets.envelope(lease.payer, lease.payer_owner, lease.flavor)
     for envelope, anywhere in (*payers, (last, True)):
         slots = tuple(
             (node, mask) for node, mask in rest.items() if anywhere or pays_on(trial, envelope, node)
         )
         if slots:
-            terms = Terms(envelope, "Opportunistic", "Opportunistic", lease.group)
+            terms = LeaseTerms(envelope, "Opportunistic", "Opportunistic", lease.group)
             trial.open(state, terms, slots, at, "Demote")
             rest = {node: mask for node, mask in rest.items() if (node, mask) not in slots}
 
 
 def pays_on(trial: Trial, envelope: EnvelopeState, node: str) -> bool:
     state = trial.world.fleet.nodes.get(node)
-    return state is not None and matches(state.node.labels, envelope.selector)
+    return state is not None and selector_matches(state.node.labels, envelope.selector)
 
 
-def find_payers(trial: Trial, state: RunState) -> None:
+def repay_opportunistic(trial: Trial, state: RunState) -> None:
     """A Run that holds unpaid GPUs: pay for what somebody can pay again (C8)."""
     at = trial.world.now
     for lease in sorted(state.leases.values(), key=lambda lease: (lease.group, lease.name)):
         if lease.role != "Opportunistic" or on_spare(trial, lease):
             continue
-        mark = trial.mark()
-        trial.act("Repay", state, at, Why(Reason.ADMITTED, state.owner, lease.gpus, lease.gpus))
+        mark = trial.checkpoint()
+        trial.begin_action("Repay", state, at, Cause(Reason.ADMITTED, state.owner, lease.gpus, lease.gpus))
         trial.close(lease.name, at, "Repaid")
-        paid = repay(trial, state, lease, at, ()) and disturbs_nobody(trial.world, state)
-        if not paid or uses_up_its_own(trial.world, state):
+        paid = repay(trial, state, lease, at, ()) and keeps_other_promises(trial.world, state)
+        if not paid or exhausts_own_promise(trial.world, state):
             trial.rollback(mark)
     promise = state.promise
-    if promise is not None and not state.unpaid and not state.provisional:
-        trial.act("Supersede", state, at, Why(Reason.SUPERSEDED, promise.name), promise=promise)
+    if promise is not None and not state.opportunistic_gpus and not state.provisional:
+        trial.begin_action("Supersede", state, at, Cause(Reason.SUPERSEDED, promise.name), promise=promise)
 
 
-def disturbs_nobody(world: World, state: RunState) -> bool:
+def keeps_other_promises(world: World, state: RunState) -> bool:
     """Whether others' promises, where this Run stands and with its payers, can all be kept."""
     paid = [lease for lease in state.leases.values() if lease.role != "Opportunistic"]
-    others = {run for lease in paid for run in behind(world, lease)} - {state.key}
-    return all(broken(world, world.runs[run]) is None for run in others)
+    others = {run for lease in paid for run in promises_affected_by(world, lease)} - {state.key}
+    return all(broken_reason(world, world.runs[run]) is None for run in others)
 
 
-def on_spare(trial: Trial, lease: Lease) -> bool:
+def on_spare(trial: Trial, lease: GpuLease) -> bool:
     nodes = trial.world.fleet.nodes
     return any(node in nodes and nodes[node].spare & mask for node, mask in lease.slots)

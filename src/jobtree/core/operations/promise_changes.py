@@ -6,76 +6,86 @@ from operator import attrgetter
 
 import msgspec
 
-from jobtree.core.availability.availability_profile import is_kept
-from jobtree.core.availability.occupancy import immunity
-from jobtree.core.availability.payer_placement import agree, pay_throughout, payers_there, reaches
-from jobtree.core.availability.start_search import Foresight, Outlook
-from jobtree.core.funding.current_funding_lower_bound import surely_paid
-from jobtree.core.funding.future_funding import Split, fundable_ever, funding_at
+from jobtree.core.availability.availability_profile import keeps_promise
+from jobtree.core.availability.occupancy import immunity_duration
+from jobtree.core.availability.payer_placement import (
+    can_pay_slice,
+    pay_throughout,
+    payer_placements,
+    payers_in_slice,
+)
+from jobtree.core.availability.start_search import StartOption, StartSearch
+from jobtree.core.funding.current_funding_lower_bound import is_certainly_funded
+from jobtree.core.funding.future_funding import FundingSplit, fundable_ever, funding_at
 from jobtree.core.lottery.draw import commitment_of, nonce_for
 from jobtree.core.model.gpu_lease import EnvelopeKey
-from jobtree.core.model.promise import FREE, LOTTERY, Promise, Rank, Slip, add_slip
-from jobtree.core.model.reasons import Reason, Why
+from jobtree.core.model.promise import LOTTERY, NO_DISRUPTION, Precedence, Promise, PromiseSlip, add_slip
+from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.trial import Trial
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
 
-def promise_start(trial: Trial, state: RunState, size: int) -> Promise:
+def make_promise(trial: Trial, state: RunState, size: int) -> Promise:
     """Give the Run a Reservation, behind all promises already made."""
     world = trial.world
-    blank = blank_promise(world, state, size, state, state.reservations + 1)
-    promise = filled(world, state, blank, look(world, state, size, None))
-    trial.act("Reserve", state, world.now, Why(Reason.RESERVED, promise.name), promise=promise)
+    blank = empty_promise(world, state, size, state, state.reservations_made + 1)
+    promise = with_option(world, state, blank, search_start(world, state, size, None))
+    trial.begin_action("Reserve", state, world.now, Cause(Reason.RESERVED, promise.name), promise=promise)
     return promise
 
 
-def blank_promise(world: World, state: RunState, size: int, holder: RunState, number: int) -> Promise:
+def empty_promise(world: World, state: RunState, size: int, holder: RunState, number: int) -> Promise:
     """A promise that says nothing yet. Its holder is the Run that the Reservation is named after."""
     nonce = nonce_for(world.lottery_key, holder.uid, number)
     return Promise(
         run=state.key,
         flavor=state.flavor,
         number=number,
-        made=world.now,
-        order=state.order,
+        made_at=world.now,
+        creation_order=state.creation_order,
         commitment=commitment_of(nonce),
         at=None,
-        level=FREE,
+        disruption=NO_DISRUPTION,
         width=state.shape.min if state.shape else 0,
         pod_size=size,
-        shares=(),
+        domain_gpus=(),
         funding=(),
         end=None,
-        firm_until=0,
-        turn=turn_behind(world, state),
-        holder=holder.key[1],
+        immune_until=0,
+        sequence=next_sequence(world, state),
+        named_after=holder.key[1],
     )
 
 
-def turn_behind(world: World, state: RunState) -> int:
+def next_sequence(world: World, state: RunState) -> int:
     """The turn that ranks a promise made now behind all that were made before (R5)."""
-    if not world.ranks or world.ranks[-1][0] < world.now:
+    if not world.promise_order or world.promise_order[-1][0] < world.now:
         return 0
-    _, turn, order = world.ranks[-1]
-    return turn if order < state.order else turn + 1
+    _, turn, order = world.promise_order[-1]
+    return turn if order < state.creation_order else turn + 1
 
 
-def look(world: World, state: RunState, size: int, rank: Rank | None, not_before: int = 0) -> Outlook | None:
+def search_start(
+    world: World, state: RunState, size: int, rank: Precedence | None, not_before: int = 0
+) -> StartOption | None:
     """The best start there is, where the Run's payers pay (C3)."""
     if rank is None and not fundable_ever(world, state, size):
         return None
-    best = Foresight(world, state, size, rank, not_before).look()
+    best = StartSearch(world, state, size, rank, not_before).find()
     if best is None or pay_throughout(world, state.flavor, best.shares, best.funding):
         return best
-    looks = (Foresight(world, state, size, rank, not_before, one).look() for one in reaches(world, state))
+    looks = (
+        StartSearch(world, state, size, rank, not_before, one).find()
+        for one in payer_placements(world, state)
+    )
     found = [one for one in looks if one is not None]
-    if found or not agree(world, state.flavor, best.shares, best.funding):
-        return best_of(world, found)
+    if found or not can_pay_slice(world, state.flavor, best.shares, best.funding):
+        return preferred_option(world, found)
     return best
 
 
-def best_of(world: World, found: Sequence[Outlook]) -> Outlook | None:
+def preferred_option(world: World, found: Sequence[StartOption]) -> StartOption | None:
     """The earliest, but one without a lottery if it comes within ``maxNotice`` of that (R1)."""
     drawn = min((one for one in found if one.level == LOTTERY), key=attrgetter("at"), default=None)
     other = min((one for one in found if one.level != LOTTERY), key=attrgetter("at"), default=None)
@@ -84,7 +94,7 @@ def best_of(world: World, found: Sequence[Outlook]) -> Outlook | None:
     return other if other.at <= drawn.at + world.policy.max_notice_ms else drawn
 
 
-def filled(world: World, state: RunState, promise: Promise, found: Outlook | None) -> Promise:
+def with_option(world: World, state: RunState, promise: Promise, found: StartOption | None) -> Promise:
     """The promise with what was foreseen; without a date it keeps the money that comes back (C12)."""
     shape = state.shape
     assert shape is not None
@@ -92,12 +102,12 @@ def filled(world: World, state: RunState, promise: Promise, found: Outlook | Non
         return msgspec.structs.replace(
             promise,
             at=None,
-            level=FREE,
+            disruption=NO_DISRUPTION,
             width=shape.min,
-            shares=(),
+            domain_gpus=(),
             funding=payable_ever(world, state, promise.pod_size),
             end=None,
-            firm_until=0,
+            immune_until=0,
             window_aligned=False,
             beacon=None,
         )
@@ -105,50 +115,54 @@ def filled(world: World, state: RunState, promise: Promise, found: Outlook | Non
     return msgspec.structs.replace(
         promise,
         at=found.at,
-        level=found.level,
+        disruption=found.level,
         width=found.width,
-        shares=found.shares,
+        domain_gpus=found.shares,
         funding=found.funding,
         end=None if shape.max_duration is None else found.at + shape.max_duration,
-        firm_until=found.at + immunity(world, state),
+        immune_until=found.at + immunity_duration(world, state),
         window_aligned=found.window_aligned,
         beacon=None if source is None else (source.name, source.round_heard_by(found.at)),
     )
 
 
-def payable_ever(world: World, state: RunState, size: int) -> Split:
+def payable_ever(world: World, state: RunState, size: int) -> FundingSplit:
     """Who would pay for the least width with all their money, where the empty fleet could hold it."""
     assert state.shape is not None
-    for one in reaches(world, state):
+    for one in payer_placements(world, state):
         split, lacking = funding_at(
             world, state, state.shape.min, size, world.now, None, empty=True, only=one.payers
         )
-        if not lacking and placeable_ever(Foresight(world, state, size, None, 0, one)):
+        if not lacking and placeable_ever(StartSearch(world, state, size, None, 0, one)):
             return split
     return ()
 
 
-def placeable_ever(sight: Foresight) -> bool:
+def placeable_ever(sight: StartSearch) -> bool:
     """Whether the fleet, empty, could hold the Run at its least width."""
     shape, pods = sight.shape, sight.shape.min // sight.size
     if not shape.spread:
-        return any(one.capacity >= pods for one in sight.horizons)
+        return any(one.capacity >= pods for one in sight.profiles)
     chunk = max(1, shape.group // sight.size) if shape.group else 1
-    return sum(one.capacity // chunk for one in sight.horizons) * chunk >= pods
+    return sum(one.capacity // chunk for one in sight.profiles) * chunk >= pods
 
 
-def renew(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
+def search_start_again(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
     """Look again."""
     world, before = trial.world, state.promise
     assert before is not None
     if before.at is not None:
-        trial.act("Withdraw", state, world.now, Why(reason, before.name))
-    rank = None if before.at is None else before.rank  # without a date it held nobody up: nor does it now
-    found = look(world, state, before.pod_size, rank, not_before)
-    move(trial, state, before, filled(world, state, before, found), reason)
+        trial.begin_action("Withdraw", state, world.now, Cause(reason, before.name))
+    rank = (
+        None if before.at is None else before.precedence
+    )  # without a date it held nobody up: nor does it now
+    found = search_start(world, state, before.pod_size, rank, not_before)
+    replace_promise(trial, state, before, with_option(world, state, before, found), reason)
 
 
-def move(trial: Trial, state: RunState, before: Promise, after: Promise, reason: Reason) -> Promise:
+def replace_promise(
+    trial: Trial, state: RunState, before: Promise, after: Promise, reason: Reason
+) -> Promise:
     """One promise in place of another. Earlier is free; later, or no longer, is a slip and says why.
 
     What was promised in this very pass was told to nobody: it does not slip.
@@ -156,9 +170,9 @@ def move(trial: Trial, state: RunState, before: Promise, after: Promise, reason:
     slips = before.slips
     later = before.at is not None and (after.at is None or after.at > before.at)
     if before.at is not None and later and not trial.has_promised(state, before):
-        slips = add_slip(slips, Slip(before.at, after.at, str(reason)))
+        slips = add_slip(slips, PromiseSlip(before.at, after.at, str(reason)))
     after = msgspec.structs.replace(after, slips=slips)
-    trial.act("Move", state, trial.world.now, Why(reason, before.name), promise=after)
+    trial.begin_action("Move", state, trial.world.now, Cause(reason, before.name), promise=after)
     return after
 
 
@@ -168,97 +182,102 @@ def find_date(trial: Trial, state: RunState, size: int) -> bool:
     A date that does not stand once it is promised is none: else it would be found and lost again for ever.
     Returns whether there is any.
     """
-    world, before, mark = trial.world, state.promise, trial.mark()
+    world, before, mark = trial.world, state.promise, trial.checkpoint()
     assert before is not None
     blank = msgspec.structs.replace(before, pod_size=size)
-    after = filled(world, state, blank, look(world, state, size, None, hoped_from(world, before)))
+    after = with_option(
+        world, state, blank, search_start(world, state, size, None, search_from(world, before))
+    )
     if after.at is not None:
-        (after,) = behind_all(world, [state], [after])
-    if is_news(before, after):
-        trial.act("Move", state, world.now, Why(Reason.RESERVED, before.name), promise=after)
-        if broken(world, state) is not None:
+        (after,) = ordered_behind_all(world, [state], [after])
+    if is_improvement(before, after):
+        trial.begin_action("Move", state, world.now, Cause(Reason.RESERVED, before.name), promise=after)
+        if broken_reason(world, state) is not None:
             trial.rollback(mark)
     return after.at is not None
 
 
-def behind_all(world: World, party: Sequence[RunState], promises: Sequence[Promise]) -> list[Promise]:
+def ordered_behind_all(world: World, party: Sequence[RunState], promises: Sequence[Promise]) -> list[Promise]:
     """As made now, in their order: those that had their date before hold against them (R5)."""
-    turn = max(turn_behind(world, one) for one in party)
+    turn = max(next_sequence(world, one) for one in party)
     return [
-        msgspec.structs.replace(promise, made=world.now, turn=turn + place)
+        msgspec.structs.replace(promise, made_at=world.now, sequence=turn + place)
         for place, promise in enumerate(promises)
     ]
 
 
-def hoped_from(world: World, promise: Promise) -> int:
+def search_from(world: World, promise: Promise) -> int:
     """From when a date is looked for: one that could not be kept is put off, as it was then."""
-    return world.now + world.policy.max_notice_ms if promise.failed_by(world.now) else 0
+    return world.now + world.policy.max_notice_ms if promise.has_failed_by(world.now) else 0
 
 
-def is_news(before: Promise, after: Promise) -> bool:
+def is_improvement(before: Promise, after: Promise) -> bool:
     """Whether a promise without a date has one now, or money that comes back is kept for it now."""
     return after.at is not None or (bool(after.funding) and not before.funding)
 
 
-def refund(trial: Trial, state: RunState) -> bool:
+def replace_payers(trial: Trial, state: RunState) -> bool:
     """Count on other payers, or on others of them for more, where one cannot pay its part any longer."""
     world, promise = trial.world, state.promise
-    if promise is None or promise.at is None or pay_their_parts(world, state, promise):
+    if promise is None or promise.at is None or payers_can_pay(world, state, promise):
         return False
     split, lacking = funding_then(world, state, promise, frozenset(key for key, _ in promise.funding))
     if lacking:
-        split, _ = funding_then(world, state, promise, payers_there(world, state, promise))
+        split, _ = funding_then(world, state, promise, payers_in_slice(world, state, promise))
     if split == promise.funding:
         return False
     after = msgspec.structs.replace(promise, funding=split)
-    trial.act("Move", state, world.now, Why(Reason.FUNDING_LOST, promise.name), promise=after)
+    trial.begin_action("Move", state, world.now, Cause(Reason.FUNDING_LOST, promise.name), promise=after)
     return True
 
 
-def pay_their_parts(world: World, state: RunState, promise: Promise) -> bool:
+def payers_can_pay(world: World, state: RunState, promise: Promise) -> bool:
     """Whether each payer that a promise counts on can pay as much as it does, and all of them together."""
     parts = [(frozenset((key,)), gpus) for key, gpus in promise.funding]
     if len(parts) > 1:
         parts.append((frozenset(key for key, _ in promise.funding), promise.width))
     at = max(promise.at or 0, world.now)
-    terms = (promise.pod_size, at, promise.rank)
+    terms = (promise.pod_size, at, promise.precedence)
     return not any(funding_at(world, state, gpus, *terms, only=payers)[1] for payers, gpus in parts)
 
 
 def funding_then(
     world: World, state: RunState, promise: Promise, payers: AbstractSet[EnvelopeKey] | None
-) -> tuple[Split, int]:
+) -> tuple[FundingSplit, int]:
     """Who of these would pay when the promise is due, and what they lack."""
     at = max(promise.at or 0, world.now)
-    return funding_at(world, state, promise.width, promise.pod_size, at, promise.rank, only=payers)
+    return funding_at(world, state, promise.width, promise.pod_size, at, promise.precedence, only=payers)
 
 
-def broken(world: World, state: RunState) -> Reason | None:
+def broken_reason(world: World, state: RunState) -> Reason | None:
     """Why a promise can no longer be kept as it stands; None where it can (R2, R5)."""
-    return flaw(world, state)[0]
+    return broken_reason_and_certainty(world, state)[0]
 
 
-def flaw(world: World, state: RunState) -> tuple[Reason | None, bool]:
+def broken_reason_and_certainty(world: World, state: RunState) -> tuple[Reason | None, bool]:
     """The same, and whether it is certain that each of its payers has its part."""
     promise = state.promise
     if promise is None or promise.at is None or state.shape is None:
         return None, True
     at, crowded = max(promise.at, world.now), None
     domains = world.fleet.flavor(promise.flavor).domains
-    for name, _ in promise.shares:
+    for name, _ in promise.domain_gpus:
         if name not in domains:
             return Reason.NODES_LOST, False
-        if not is_kept(world, domains[name], promise):
-            if name in world.diminished:
+        if not keeps_promise(world, domains[name], promise):
+            if name in world.domains_that_shrank:
                 return Reason.NODES_LOST, False
             crowded = Reason.CROWDED_OUT
-    if surely_paid(world, state, promise):
+    if is_certainly_funded(world, state, promise):
         return crowded, True
-    terms, payers = (promise.width, promise.pod_size, at, promise.rank), payers_there(world, state, promise)
+    terms, payers = (
+        (promise.width, promise.pod_size, at, promise.precedence),
+        payers_in_slice(world, state, promise),
+    )
     _, lacking = funding_at(world, state, *terms, only=payers)
     return Reason.FUNDING_LOST if lacking else crowded, False
 
 
-def uses_up_its_own(world: World, state: RunState) -> bool:
+def exhausts_own_promise(world: World, state: RunState) -> bool:
     """Whether a Run on sufferance leaves too little of the money that its own promise counts on."""
-    return state.lapses_at is not None and broken(world, state) is Reason.FUNDING_LOST
+    return state.interim_until is not None and broken_reason(world, state) is Reason.FUNDING_LOST

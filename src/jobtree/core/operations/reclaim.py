@@ -9,20 +9,20 @@ from functools import partial
 
 from jobtree.api.kinds.lease import ClosureReason, Role
 from jobtree.core.accounts.envelope_accounts import EnvelopeState
-from jobtree.core.availability.shrink_steps import Piece
-from jobtree.core.model.gpu_lease import Lease, RunKey, join_pods, number_of, pods_of
-from jobtree.core.model.reasons import Reason, Why
-from jobtree.core.operations.payer_changes import move, newest_first
-from jobtree.core.operations.trial import Terms, Trial
-from jobtree.core.runs.run_state import Pod, RunState
+from jobtree.core.availability.shrink_steps import LeasePart
+from jobtree.core.model.gpu_lease import GpuLease, RunKey, join_pods, lease_number, pods_of
+from jobtree.core.model.reasons import Cause, Reason
+from jobtree.core.operations.payer_changes import change_payer, newest_first
+from jobtree.core.operations.trial import LeaseTerms, Trial
+from jobtree.core.runs.run_state import PodSlots, RunState
 from jobtree.core.world.world import World
 
-Taking = Callable[[], None]
+ReclaimAction = Callable[[], None]
 
 
-def take_least(
+def reclaim_least(
     trial: Trial,
-    takings: Sequence[Taking],
+    takings: Sequence[ReclaimAction],
     worth: Callable[[], bool],
     attempt: Callable[[], bool],
     probe: Callable[[], bool] | None = None,
@@ -33,25 +33,25 @@ def take_least(
     others, and chooses what, ``probe`` only tells whether it would succeed: it is made for good at the end.
     """
     probe = probe or attempt
-    marks = take_enough(trial, takings, worth, probe)
+    marks = reclaim_until(trial, takings, worth, probe)
     if not marks:
         return False
     needed = [takings[len(marks) - 1]]
     for mark, taking in reversed(list(zip(marks[:-1], takings, strict=False))):
         trial.rollback(mark)  # what was taken before this one stays as it was taken
-        if not replay(needed, worth, probe):
+        if not repeat_reclaims(needed, worth, probe):
             needed.insert(0, taking)
     trial.rollback(marks[0])
-    return replay(needed, worth, attempt)
+    return repeat_reclaims(needed, worth, attempt)
 
 
-def take_enough(
-    trial: Trial, takings: Sequence[Taking], worth: Callable[[], bool], attempt: Callable[[], bool]
+def reclaim_until(
+    trial: Trial, takings: Sequence[ReclaimAction], worth: Callable[[], bool], attempt: Callable[[], bool]
 ) -> list[int]:
     """Take in order until the attempt succeeds: marks before each; none, and nothing taken, if it fails."""
     marks = list[int]()
     for taking in takings:
-        marks.append(trial.mark())
+        marks.append(trial.checkpoint())
         taking()
         if worth() and attempt():
             return marks
@@ -60,16 +60,18 @@ def take_enough(
     return []
 
 
-def replay(takings: Sequence[Taking], worth: Callable[[], bool], attempt: Callable[[], bool]) -> bool:
+def repeat_reclaims(
+    takings: Sequence[ReclaimAction], worth: Callable[[], bool], attempt: Callable[[], bool]
+) -> bool:
     for taking in takings:
         taking()
     return worth() and attempt()
 
 
-def reclaims(trial: Trial, state: RunState, at: int) -> list[Taking]:
+def reclaim_actions(trial: Trial, state: RunState, at: int) -> list[ReclaimAction]:
     """Provisional work that uses money kept for the Run, then unpaid work of its flavor, newest first."""
-    world, takings = trial.world, list(withdrawals(trial, state, at))
-    if world.fleet.flavor(state.flavor).unpaid_slots:
+    world, takings = trial.world, list(provisional_reclaims(trial, state, at))
+    if world.fleet.flavor(state.flavor).opportunistic_slots:
         unpaid = [
             lease
             for order in world.queue
@@ -77,16 +79,20 @@ def reclaims(trial: Trial, state: RunState, at: int) -> list[Taking]:
             if lease.role == "Opportunistic" and lease.flavor == state.flavor
         ]
         widths: dict[RunKey, int] = {}  # of malleable Runs, after what was listed so far
-        takings += [one for lease in newest_first(unpaid) for one in surrenders(trial, lease, at, widths)]
+        takings += [
+            one for lease in newest_first(unpaid) for one in opportunistic_reclaims(trial, lease, at, widths)
+        ]
     return takings
 
 
-def withdrawals(trial: Trial, state: RunState, at: int) -> Iterator[Taking]:
+def provisional_reclaims(trial: Trial, state: RunState, at: int) -> Iterator[ReclaimAction]:
     for other in provisional_runs(trial, state):
-        yield partial(requeue, trial, other, at, Why(Reason.RECLAIMED), "Reclaimed")
+        yield partial(requeue, trial, other, at, Cause(Reason.RECLAIMED), "Reclaimed")
 
 
-def funded_without(trial: Trial, states: Iterable[RunState], funded: Callable[[], bool]) -> bool:
+def is_funded_without_provisional(
+    trial: Trial, states: Iterable[RunState], funded: Callable[[], bool]
+) -> bool:
     """Whether a start can be paid, if provisional work goes that uses money kept for it.
 
     Only then may unpaid work give way to it: with its place, never with the money of that part of it which
@@ -94,164 +100,168 @@ def funded_without(trial: Trial, states: Iterable[RunState], funded: Callable[[]
     """
     if funded():
         return True
-    mark, now = trial.mark(), trial.world.now
-    for taking in [one for state in states for one in withdrawals(trial, state, now)]:
+    mark, now = trial.checkpoint(), trial.world.now
+    for taking in [one for state in states for one in provisional_reclaims(trial, state, now)]:
         taking()
-    found = trial.mark() > mark and funded()
+    found = trial.checkpoint() > mark and funded()
     trial.rollback(mark)
     return found
 
 
 def provisional_runs(trial: Trial, state: RunState) -> list[RunState]:
     """Runs that a Run with money kept for it, but no date, may end to start: newest first (C12)."""
-    if not state.undated:
+    if not state.waits_for_funding:
         return []
     world = trial.world
-    found = [world.runs[key] for key in world.provisional if world.runs[key].flavor == state.flavor]
-    return sorted(found, key=lambda other: (other.since or 0, other.order), reverse=True)
+    found = [world.runs[key] for key in world.provisional_runs if world.runs[key].flavor == state.flavor]
+    return sorted(found, key=lambda other: (other.since or 0, other.creation_order), reverse=True)
 
 
 def provisional_gpus(trial: Trial, state: RunState) -> int:
     return sum(other.width for other in provisional_runs(trial, state))
 
 
-def surrenders(trial: Trial, lease: Lease, at: int, widths: dict[RunKey, int]) -> Iterator[Taking]:
+def opportunistic_reclaims(
+    trial: Trial, lease: GpuLease, at: int, widths: dict[RunKey, int]
+) -> Iterator[ReclaimAction]:
     """Unpaid GPUs as what can be ended at a time: steps of a malleable Run, else the whole lease."""
     state = trial.world.runs[lease.run]
     shape = state.shape
     if shape is None or not shape.malleable or shape.group:
-        yield partial(surrender, trial, lease, at, "Reclaimed")
+        yield partial(end_opportunistic, trial, lease, at, "Reclaimed")
         return
     for _ in range(0, lease.gpus, shape.step):
         width = widths[state.key] = widths.get(state.key, state.width) - shape.step
-        yield partial(surrender_pods, trial, state, width, at)
+        yield partial(shrink_opportunistic_first, trial, state, width, at)
 
 
-def recalls(trial: Trial, state: RunState, at: int) -> list[Taking]:
+def recall_actions(trial: Trial, state: RunState, at: int) -> list[ReclaimAction]:
     """What the Run's own envelopes pay for its family, newest first; none of them is elsewhere (C11).
 
     Not from who has just settled on what it was promised: that it has for an instant at least (R5).
     """
-    own, settled = {one.key for one in own_envelopes(trial.world, state, at)}, trial.settled()
+    own, settled = {one.key for one in own_envelopes(trial.world, state, at)}, trial.confirmed_runs()
     return [
-        partial(move, trial, lease, at, "Recalled", own)
-        for lease in newest_first(loans(trial.world, state, at))
+        partial(change_payer, trial, lease, at, "Recalled", own)
+        for lease in newest_first(recallable_leases(trial.world, state, at))
         if lease.run not in settled
     ]
 
 
-def loans(world: World, state: RunState, at: int) -> list[Lease]:
+def recallable_leases(world: World, state: RunState, at: int) -> list[GpuLease]:
     """Leases of the family that the Run's owner pays for, save those that were promised until now."""
     return [
         lease
         for one in own_envelopes(world, state, at)
         for lease in one.leases.values()
-        if lease.class_ == "Shared" and world.runs[lease.run].lends_back(at)
+        if lease.class_ == "Shared" and world.runs[lease.run].is_recallable_at(at)
     ]
 
 
 def own_envelopes(world: World, state: RunState, at: int) -> list[EnvelopeState]:
-    mine = world.ledger.by_owner.get(state.owner, ())
+    mine = world.budgets.by_owner.get(state.owner, ())
     return [one for one in mine if one.spec.flavor == state.flavor and one.open_at(at)]
 
 
-def surrender(trial: Trial, lease: Lease, at: int, reason: ClosureReason) -> None:
+def end_opportunistic(trial: Trial, lease: GpuLease, at: int, reason: ClosureReason) -> None:
     """End an unpaid lease. A fixed gang queues again as a whole; a malleable one loses the group (C13)."""
     world = trial.world
-    if lease.name not in world.held:
+    if lease.name not in world.posted_leases:
         return  # it went with another lease of its Run
     state = world.runs[lease.run]
     shape = state.shape
-    cause = Why(Reason.RECLAIMED, "", 0, lease.gpus)
+    cause = Cause(Reason.RECLAIMED, "", 0, lease.gpus)
     lost = [other for other in state.leases.values() if other.group == lease.group]
     width = state.width - sum(other.gpus for other in lost if other.role != "Spare")
     if shape is None or not shape.malleable or width < shape.min:
         requeue(trial, state, at, cause, reason)
         return
-    trial.act("Shrink", state, at, cause)
+    trial.begin_action("Shrink", state, at, cause)
     close_all(trial, lost, at, reason)
     while (state.width - shape.min) % shape.step:  # whole groups, until it is a width that it may have
         last = max(other.group for other in state.leases.values())
         close_all(trial, [other for other in state.leases.values() if other.group == last], at, "Shrink")
 
 
-def evict_guests(trial: Trial, node: str, mask: int, at: int, reason: ClosureReason) -> None:
+def evict_from_spare(trial: Trial, node: str, mask: int, at: int, reason: ClosureReason) -> None:
     """End unpaid work that stands on these slots, which belong to a spare (F1)."""
     world = trial.world
-    for name in sorted(world.by_node.get(node, ())):
-        guest = world.held[name].lease if name in world.held else None
+    for name in sorted(world.leases_by_node.get(node, ())):
+        guest = world.posted_leases[name].lease if name in world.posted_leases else None
         if guest and guest.role == "Opportunistic" and dict(guest.slots).get(node, 0) & mask:
-            surrender(trial, guest, at, reason)
+            end_opportunistic(trial, guest, at, reason)
 
 
-def surrender_pods(trial: Trial, state: RunState, width: int, at: int) -> None:
+def shrink_opportunistic_first(trial: Trial, state: RunState, width: int, at: int) -> None:
     """A malleable Run shrinks to that width, unpaid pods first; below its minimum it gives up all (C13)."""
     excess = state.width - width
-    if state.shape is None or not state.unpaid or excess <= 0:
+    if state.shape is None or not state.opportunistic_gpus or excess <= 0:
         return
-    cause = Why(Reason.RECLAIMED, "", 0, min(state.unpaid, excess))
+    cause = Cause(Reason.RECLAIMED, "", 0, min(state.opportunistic_gpus, excess))
     if width < state.shape.min:
         requeue(trial, state, at, cause, "Reclaimed")
         return
-    trial.act("Shrink", state, at, cause)
-    owed = trim(trial, state, "Opportunistic", excess, at)
-    trim(trial, state, "Active", owed, at)
-    drop_orphans(trial, state, at)
+    trial.begin_action("Shrink", state, at, cause)
+    owed = end_pods_of_role(trial, state, "Opportunistic", excess, at)
+    end_pods_of_role(trial, state, "Active", owed, at)
+    drop_orphaned_spares(trial, state, at)
 
 
-def requeue(trial: Trial, state: RunState, at: int, cause: Why, reason: ClosureReason) -> None:
+def requeue(trial: Trial, state: RunState, at: int, cause: Cause, reason: ClosureReason) -> None:
     """Give up everything; the Run, and all that started with it, wait again with their old creation time."""
-    for member in trial.world.kin.members(state):
+    for member in trial.world.run_graph.members(state):
         if member.phase == "Running":
-            trial.act("Requeue", member, at, cause)
+            trial.begin_action("Requeue", member, at, cause)
             close_all(trial, list(member.leases.values()), at, reason)
 
 
-def close_all(trial: Trial, leases: Sequence[Lease], at: int, reason: ClosureReason) -> None:
-    for lease in sorted(leases, key=number_of):
+def close_all(trial: Trial, leases: Sequence[GpuLease], at: int, reason: ClosureReason) -> None:
+    for lease in sorted(leases, key=lease_number):
         trial.close(lease.name, at, reason)
 
 
-def part_with(  # noqa: PLR0913, PLR0917  which pods of whose lease, when and why
-    trial: Trial, state: RunState, name: str, pods: Collection[Pod], at: int, reason: ClosureReason
-) -> Lease:
+def end_pods(  # noqa: PLR0913, PLR0917  which pods of whose lease, when and why
+    trial: Trial, state: RunState, name: str, pods: Collection[PodSlots], at: int, reason: ClosureReason
+) -> GpuLease:
     """End these pods of a lease; the others go on from the same instant, with the same payer."""
     lease = trial.close(name, at, reason)
     keep = [pod for pod in pods_of(lease.slots, state.pod_size) if pod not in pods]
     if keep:
-        envelope = trial.world.ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
-        terms = Terms(envelope, lease.class_, lease.role, lease.group)
+        envelope = trial.world.budgets.envelope(lease.payer, lease.payer_owner, lease.flavor)
+        terms = LeaseTerms(envelope, lease.class_, lease.role, lease.group)
         trial.open(state, terms, join_pods(keep), at, "Continue")
     return lease
 
 
-def give_up(trial: Trial, state: RunState, pieces: Iterable[Piece], at: int, reason: ClosureReason) -> None:
+def end_lease_parts(
+    trial: Trial, state: RunState, pieces: Iterable[LeasePart], at: int, reason: ClosureReason
+) -> None:
     """End these pods; spares of groups that are gone go with them. The action they belong to has begun."""
-    gone: dict[str, set[Pod]] = {}
+    gone: dict[str, set[PodSlots]] = {}
     for piece in pieces:
         gone.setdefault(piece.lease, set()).add((piece.node, piece.mask))
     for name in sorted(gone):
-        part_with(trial, state, name, gone[name], at, reason)
-    drop_orphans(trial, state, at)
+        end_pods(trial, state, name, gone[name], at, reason)
+    drop_orphaned_spares(trial, state, at)
 
 
-def drop_orphans(trial: Trial, state: RunState, at: int) -> None:
+def drop_orphaned_spares(trial: Trial, state: RunState, at: int) -> None:
     """Spares of groups that are gone go with them."""
     groups = {lease.group for lease in state.leases.values() if lease.role != "Spare"}
     close_all(trial, [lease for lease in state.leases.values() if lease.group not in groups], at, "Shrink")
 
 
-def trim(trial: Trial, state: RunState, role: Role, gpus: int, at: int) -> int:
+def end_pods_of_role(trial: Trial, state: RunState, role: Role, gpus: int, at: int) -> int:
     """Give up so many GPUs held in that role, pod by pod, highest rank first; how many it still owes."""
     reason: ClosureReason = "Reclaimed" if role == "Opportunistic" else "Shrink"
     ranks = sorted(
         (lease for lease in state.leases.values() if lease.role == role),
-        key=lambda lease: (lease.group, lease.start, number_of(lease)),
+        key=lambda lease: (lease.group, lease.start, lease_number(lease)),
     )
     while gpus > 0 and ranks:
         lease = ranks.pop()
         pods = list(pods_of(lease.slots, state.pod_size))
         going = pods[max(0, len(pods) - gpus // state.pod_size) :]
-        part_with(trial, state, lease.name, going, at, reason)
+        end_pods(trial, state, lease.name, going, at, reason)
         gpus -= len(going) * state.pod_size
     return gpus

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jobtree.core.model.promise import Order, Promise
-from jobtree.core.model.reasons import Reason, Why
+from jobtree.core.model.promise import CreationOrder, Promise
+from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.promise_changes import (
-    behind_all,
-    blank_promise,
-    filled,
-    hoped_from,
-    is_news,
-    look,
-    move,
-    renew,
+    empty_promise,
+    is_improvement,
+    ordered_behind_all,
+    replace_promise,
+    search_from,
+    search_start,
+    search_start_again,
+    with_option,
 )
 from jobtree.core.operations.trial import Trial
 from jobtree.core.runs.run_state import RunState
@@ -25,15 +25,15 @@ from jobtree.core.runs.run_state import RunState
 MAX_TURNS = 64  # members asked in turn for one instant that suits all
 
 
-def look_again(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
+def search_again_for_gang(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
     """Promise another start, to a Run or to all of its gang."""
     if state.gang:
-        renew_together(trial, state, reason, not_before)
+        search_gang_start_again(trial, state, reason, not_before)
     else:
-        renew(trial, state, reason, not_before)
+        search_start_again(trial, state, reason, not_before)
 
 
-def pod_size(trial: Trial, state: RunState) -> int:
+def member_pod_size(trial: Trial, state: RunState) -> int:
     shape = state.shape
     if shape is None:
         return 0
@@ -41,24 +41,24 @@ def pod_size(trial: Trial, state: RunState) -> int:
     return shape.pod_size(flavor.biggest_node if flavor else 1)
 
 
-def promise_together(trial: Trial, party: Sequence[RunState]) -> None:
+def make_gang_promise(trial: Trial, party: Sequence[RunState]) -> None:
     """One promise for all: the first instant that suits every member, behind those promised already.
 
     The widest is asked first, since it is the hardest to place; the others come behind it in rank too.
     """
-    gpus = sorted((one for one in party if one.shape is not None), key=widest_first)
-    tree = trial.world.kin.tree_of(gpus[0])
+    gpus = sorted((one for one in party if one.shape is not None), key=width_order)
+    tree = trial.world.run_graph.tree_of(gpus[0])
     assert tree is not None
-    number = 1 + max(one.reservations for one in trial.world.kin.children(tree))
-    blank = [blank_promise(trial.world, one, pod_size(trial, one), tree, number) for one in gpus]
-    settle_on_instant(trial, gpus, behind_all(trial.world, gpus, blank), None)
+    number = 1 + max(one.reservations_made for one in trial.world.run_graph.children(tree))
+    blank = [empty_promise(trial.world, one, member_pod_size(trial, one), tree, number) for one in gpus]
+    find_common_instant(trial, gpus, ordered_behind_all(trial.world, gpus, blank), None)
 
 
-def widest_first(state: RunState) -> tuple[int, Order]:
-    return (-state.shape.min if state.shape else 0, state.order)
+def width_order(state: RunState) -> tuple[int, CreationOrder]:
+    return (-state.shape.min if state.shape else 0, state.creation_order)
 
 
-def settle_on_instant(
+def find_common_instant(
     trial: Trial,
     party: Sequence[RunState],
     before: Sequence[Promise],
@@ -68,9 +68,9 @@ def settle_on_instant(
     """Ask the members in turn until one instant suits all; where none does, all wait without a date."""
     world = trial.world
     for _ in range(MAX_TURNS):
-        mark = trial.mark()
+        mark = trial.checkpoint()
         made = [
-            promise_one(trial, one, promise, reason, not_before)
+            make_member_promise(trial, one, promise, reason, not_before)
             for one, promise in zip(party, before, strict=True)
         ]
         instants = {promise.at for promise in made}
@@ -80,11 +80,11 @@ def settle_on_instant(
         if None in instants:
             break
         not_before = max(at for at in instants if at is not None)
-    undated = [filled(world, one, promise, None) for one, promise in zip(party, before, strict=True)]
+    undated = [with_option(world, one, promise, None) for one, promise in zip(party, before, strict=True)]
     if not payable_when_empty(trial, undated):
         undated = [msgspec.structs.replace(promise, funding=()) for promise in undated]
     for one, promise, after in zip(party, before, undated, strict=True):
-        record(trial, one, promise, after, reason)
+        record_promise(trial, one, promise, after, reason)
 
 
 def payable_when_empty(trial: Trial, promises: Sequence[Promise]) -> bool:
@@ -93,50 +93,56 @@ def payable_when_empty(trial: Trial, promises: Sequence[Promise]) -> bool:
     for promise in promises:
         for key, gpus in promise.funding:
             wanted[key] = wanted.get(key, 0) + gpus
-    envelopes = trial.world.ledger.envelopes
+    envelopes = trial.world.budgets.envelopes
     return all(promise.funding for promise in promises) and all(
         gpus <= envelopes[key].spec.concurrency for key, gpus in wanted.items()
     )
 
 
-def promise_one(
+def make_member_promise(
     trial: Trial, state: RunState, before: Promise, reason: Reason | None, not_before: int
 ) -> Promise:
-    rank = None if reason is None or before.at is None else before.rank
-    found = look(trial.world, state, before.pod_size, rank, not_before)
-    return record(trial, state, before, filled(trial.world, state, before, found), reason)
+    rank = None if reason is None or before.at is None else before.precedence
+    found = search_start(trial.world, state, before.pod_size, rank, not_before)
+    return record_promise(trial, state, before, with_option(trial.world, state, before, found), reason)
 
 
-def record(trial: Trial, state: RunState, before: Promise, after: Promise, reason: Reason | None) -> Promise:
+def record_promise(
+    trial: Trial, state: RunState, before: Promise, after: Promise, reason: Reason | None
+) -> Promise:
     """Make the promise or, with a reason, move it."""
     if reason is not None:
-        return move(trial, state, before, after, reason)
-    trial.act("Reserve", state, trial.world.now, Why(Reason.RESERVED, after.name), promise=after)
+        return replace_promise(trial, state, before, after, reason)
+    trial.begin_action("Reserve", state, trial.world.now, Cause(Reason.RESERVED, after.name), promise=after)
     return after
 
 
-def find_date_together(trial: Trial, party: Sequence[RunState]) -> None:
+def find_gang_date(trial: Trial, party: Sequence[RunState]) -> None:
     """Something new is known: perhaps there is an instant that suits all who wait without one (R9)."""
     found = sorted(
-        ((one.promise, one) for one in party if one.promise is not None), key=lambda pair: pair[0].rank
+        ((one.promise, one) for one in party if one.promise is not None), key=lambda pair: pair[0].precedence
     )
-    before = [msgspec.structs.replace(promise, pod_size=pod_size(trial, one)) for promise, one in found]
+    before = [
+        msgspec.structs.replace(promise, pod_size=member_pod_size(trial, one)) for promise, one in found
+    ]
     party = [one for _, one in found]
-    not_before = max(hoped_from(trial.world, promise) for promise in before)
-    mark = trial.mark()
-    settle_on_instant(trial, party, behind_all(trial.world, party, before), Reason.RESERVED, not_before)
+    not_before = max(search_from(trial.world, promise) for promise in before)
+    mark = trial.checkpoint()
+    find_common_instant(
+        trial, party, ordered_behind_all(trial.world, party, before), Reason.RESERVED, not_before
+    )
     if any(one.promise is not None and one.promise.at is None for one in party):
         trial.rollback(mark)
-        settle_on_instant(trial, party, before, Reason.RESERVED, not_before)
-    if not any(one.promise and is_news(promise, one.promise) for promise, one in found):
+        find_common_instant(trial, party, before, Reason.RESERVED, not_before)
+    if not any(one.promise and is_improvement(promise, one.promise) for promise, one in found):
         trial.rollback(mark)
 
 
-def renew_together(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
+def search_gang_start_again(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
     """Look again for the whole gang, in the order in which its members rank."""
-    found = [(one.promise, one) for one in trial.world.kin.members(state) if one.promise is not None]
-    found.sort(key=lambda pair: pair[0].rank)
+    found = [(one.promise, one) for one in trial.world.run_graph.members(state) if one.promise is not None]
+    found.sort(key=lambda pair: pair[0].precedence)
     before, party = [promise for promise, _ in found], [one for _, one in found]
     for promise, one in found:
-        trial.act("Withdraw", one, trial.world.now, Why(reason, promise.name))
-    settle_on_instant(trial, party, before, reason, not_before)
+        trial.begin_action("Withdraw", one, trial.world.now, Cause(reason, promise.name))
+    find_common_instant(trial, party, before, reason, not_before)

@@ -1,7 +1,7 @@
 """A trial: changes tried on the world, taken back to any mark, and read off as actions at the end.
 
-``act`` says what happens to a Run and why; the leases of that Run which open and close afterwards belong
-to it. So no lease ever changes without a cause.
+``begin_action`` says what happens to a Run and why; the leases of that Run which open and close afterwards
+belong to it. So no lease ever changes without a cause.
 
 What domains and envelopes remember is kept with every lease that opens or closes, and comes back when that is
 taken back: a start that is tried in vain costs nobody else an answer.
@@ -14,18 +14,18 @@ import msgspec
 
 from jobtree.api.kinds.lease import ClosureReason, LeaseClass, OpenReason, Role
 from jobtree.core.accounts.envelope_accounts import FOREVER, EnvelopeState
-from jobtree.core.model.actions import Action, ActionKind, Closing
-from jobtree.core.model.gpu_lease import Lease, RunKey, Slots, count
+from jobtree.core.model.actions import Action, ActionKind, LeaseClosing
+from jobtree.core.model.gpu_lease import GpuLease, RunKey, Slots, count_slots
 from jobtree.core.model.promise import Promise
-from jobtree.core.model.reasons import Why
-from jobtree.core.runs.run_state import Progress, RunState
+from jobtree.core.model.reasons import Cause
+from jobtree.core.runs.run_state import RunState, SavedRunState
 from jobtree.core.supply.domain import Domain
-from jobtree.core.world.open_leases import Held
-from jobtree.core.world.run_transitions import restore, transition
+from jobtree.core.world.open_leases import PostedLease
+from jobtree.core.world.run_transitions import apply_transition, undo_transition
 from jobtree.core.world.world import World
 
 
-class Terms(msgspec.Struct, frozen=True, eq=False):
+class LeaseTerms(msgspec.Struct, frozen=True, eq=False):
     """Who pays for a group's slots, as what, and what the slots are for."""
 
     envelope: EnvelopeState
@@ -34,37 +34,37 @@ class Terms(msgspec.Struct, frozen=True, eq=False):
     group: int
 
 
-Remembered = list[tuple[Any, Any]]  # domains and envelopes, each with its memory
+SavedCaches = list[tuple[Any, Any]]  # domains and envelopes, each with its memory
 
 
-class Opened(msgspec.Struct, frozen=True):
-    lease: Lease
-    remembered: Remembered
+class LeaseOpened(msgspec.Struct, frozen=True):
+    lease: GpuLease
+    remembered: SavedCaches
 
 
-class Closed(msgspec.Struct, frozen=True):
-    held: Held
-    remembered: Remembered
+class LeaseClosed(msgspec.Struct, frozen=True):
+    held: PostedLease
+    remembered: SavedCaches
     at: int
     reason: ClosureReason
 
 
-class Acted(msgspec.Struct, frozen=True):
+class ActionBegun(msgspec.Struct, frozen=True):
     state: RunState
     action: Action  # without its leases, which follow in the journal
-    before: Progress
+    before: SavedRunState
 
 
-Entry = Opened | Closed | Acted
+JournalEntry = LeaseOpened | LeaseClosed | ActionBegun
 
 
 class Trial:
     def __init__(self, world: World) -> None:
         self.world = world
-        self._journal: list[Entry] = []
+        self._journal: list[JournalEntry] = []
         self._settles: list[int] = []  # where in it Runs settle on what they were promised
 
-    def mark(self) -> int:
+    def checkpoint(self) -> int:
         return len(self._journal)
 
     def rollback(self, mark: int = 0) -> None:
@@ -74,22 +74,22 @@ class Trial:
             self._settles.pop()
         while len(journal) > mark:
             entry = journal.pop()
-            if isinstance(entry, Acted):
-                restore(world, entry.state, entry.before)
+            if isinstance(entry, ActionBegun):
+                undo_transition(world, entry.state, entry.before)
                 continue
-            if isinstance(entry, Opened):
-                world.holdings.unopen(entry.lease.name)
-                world.runs[entry.lease.run].opened -= 1
+            if isinstance(entry, LeaseOpened):
+                world.open_leases.undo_open(entry.lease.name)
+                world.runs[entry.lease.run].leases_opened -= 1
             else:
-                world.holdings.reopen(entry.held, entry.at)
+                world.open_leases.undo_close(entry.held, entry.at)
             for one, memory in entry.remembered:
-                one.recall(memory)
+                one.restore_cache(memory)
 
-    def open(self, state: RunState, terms: Terms, slots: Slots, at: int, reason: OpenReason) -> Lease:
+    def open(self, state: RunState, terms: LeaseTerms, slots: Slots, at: int, reason: OpenReason) -> GpuLease:
         """Put slots under lease for a Run."""
-        state.opened += 1
-        lease = Lease(
-            name=f"{state.key[1][:200].rstrip('.')}-{state.uid[:8]}-{state.opened}",
+        state.leases_opened += 1
+        lease = GpuLease(
+            name=f"{state.key[1][:200].rstrip('.')}-{state.uid[:8]}-{state.leases_opened}",
             run=state.key,
             uid=state.uid,
             owner=state.owner,
@@ -100,22 +100,22 @@ class Trial:
             group=terms.group,
             flavor=state.flavor,
             slots=slots,
-            gpus=count(slots),
+            gpus=count_slots(slots),
             start=at,
             rate=self.rate(terms.role),
             reason=reason,
         )
-        remembered = self._remembered(slots, terms.envelope)
-        self.world.holdings.open(lease)
-        self._journal.append(Opened(lease, remembered))
+        remembered = self._saved_caches(slots, terms.envelope)
+        self.world.open_leases.open(lease)
+        self._journal.append(LeaseOpened(lease, remembered))
         return lease
 
-    def _remembered(self, slots: Slots, envelope: EnvelopeState) -> Remembered:
+    def _saved_caches(self, slots: Slots, envelope: EnvelopeState) -> SavedCaches:
         """What is known of the places and the payer of a lease that is about to change."""
         nodes = self.world.fleet.nodes
         domains = {nodes[node].domain for node, _ in slots if node in nodes}
-        found: Remembered = [(domain, domain.memory()) for domain in domains]
-        found.append((envelope, envelope.memory()))
+        found: SavedCaches = [(domain, domain.cache_snapshot()) for domain in domains]
+        found.append((envelope, envelope.cache_snapshot()))
         return found
 
     def rate(self, role: Role) -> int:
@@ -125,25 +125,25 @@ class Trial:
             return 1000
         return policy.spare_rate_milli if role == "Spare" else policy.opportunistic_rate_milli
 
-    def close(self, name: str, at: int, reason: ClosureReason) -> Lease:
-        known = self.world.held[name]
-        remembered = self._remembered(known.lease.slots, known.envelope)
-        held = self.world.holdings.close(name, at)
-        self._journal.append(Closed(held, remembered, at, reason))
+    def close(self, name: str, at: int, reason: ClosureReason) -> GpuLease:
+        known = self.world.posted_leases[name]
+        remembered = self._saved_caches(known.lease.slots, known.envelope)
+        held = self.world.open_leases.close(name, at)
+        self._journal.append(LeaseClosed(held, remembered, at, reason))
         return held.lease
 
-    def act(self, kind: ActionKind, state: RunState, at: int, cause: Why, **details: Any) -> None:  # noqa: ANN401  fields of Action
+    def begin_action(self, kind: ActionKind, state: RunState, at: int, cause: Cause, **details: Any) -> None:  # noqa: ANN401  fields of Action
         """Begin an action: what opens and closes for this Run from here on is part of it."""
         action = Action(kind, state.key, at, cause, **details)
         if kind == "Settle":
             self._settles.append(len(self._journal))
-        self._journal.append(Acted(state, action, state.progress()))
-        transition(self.world, state, action)
+        self._journal.append(ActionBegun(state, action, state.save_state()))
+        apply_transition(self.world, state, action)
 
     def has_promised(self, state: RunState, promise: Promise) -> bool:
         """Whether the Run got this promise in this trial, so that nobody knows of it yet."""
         return any(
-            isinstance(entry, Acted)
+            isinstance(entry, ActionBegun)
             and entry.state is state
             and entry.action.kind == "Reserve"
             and entry.action.promise is not None
@@ -151,57 +151,57 @@ class Trial:
             for entry in self._journal
         )
 
-    def settled(self) -> set[RunKey]:
+    def confirmed_runs(self) -> set[RunKey]:
         """Runs that were on sufferance, and have got in this trial what they were promised."""
         entries = [self._journal[place] for place in self._settles]
-        return {entry.action.run for entry in entries if isinstance(entry, Acted)}
+        return {entry.action.run for entry in entries if isinstance(entry, ActionBegun)}
 
-    def disturbed(self) -> set[RunKey]:
+    def disturbed_runs(self) -> set[RunKey]:
         """Runs whose promises count on what leases that opened or a promise that moved took a part of.
 
         That is a domain, an envelope, a cap above it, or the quota of a tree. Who settles has had its leases
         until then, and stays: with other money, perhaps, than its promise counted on.
         """
-        envelopes = self.world.ledger.envelopes
+        envelopes = self.world.budgets.envelopes
         found: set[RunKey] = set()
-        for entry in self._journal if self.world.ranks else ():
-            if isinstance(entry, Acted) and entry.action.kind in ("Requeue", "Preempt"):
+        for entry in self._journal if self.world.promise_order else ():
+            if isinstance(entry, ActionBegun) and entry.action.kind in ("Requeue", "Preempt"):
                 found.add(entry.action.run)
-            elif isinstance(entry, Acted) and entry.action.kind == "Settle":
+            elif isinstance(entry, ActionBegun) and entry.action.kind == "Settle":
                 for lease in entry.state.leases.values():
-                    found.update(behind(self.world, lease))
-            elif isinstance(entry, Acted) and entry.action.kind == "Move" and entry.action.promise:
+                    found.update(promises_affected_by(self.world, lease))
+            elif isinstance(entry, ActionBegun) and entry.action.kind == "Move" and entry.action.promise:
                 domains = self.world.fleet.flavor(entry.action.promise.flavor).domains
-                for name, _ in entry.action.promise.shares:
+                for name, _ in entry.action.promise.domain_gpus:
                     found.update(domains[name].promises if name in domains else ())
                 for key, _ in entry.action.promise.funding:
                     found.update(envelopes[key].promises if key in envelopes else ())
                 found.update(self._under_quota(entry.action.run))
-            elif isinstance(entry, Opened):
-                found.update(behind(self.world, entry.lease))
+            elif isinstance(entry, LeaseOpened):
+                found.update(promises_affected_by(self.world, entry.lease))
                 found.update(self._under_quota(entry.lease.run))
         return found
 
-    def freed(self) -> dict[str, Domain]:
+    def freed_domains(self) -> dict[str, Domain]:
         """Domains in which leases closed, by name."""
         nodes = self.world.fleet.nodes
         return {
             nodes[node].domain.name: nodes[node].domain
             for entry in self._journal
-            if isinstance(entry, Closed)
+            if isinstance(entry, LeaseClosed)
             for node, _ in entry.held.lease.slots
             if node in nodes
         }
 
     def _under_quota(self, run: RunKey) -> Iterator[RunKey]:
         """Promised Runs that share a quota with this one."""
-        state, kin = self.world.runs[run], self.world.kin
+        state, kin = self.world.runs[run], self.world.run_graph
         for tree in kin.trees_of(state) if state.quotas else ():
-            yield from (one.key for one in kin.below(tree) if one.promise is not None)
+            yield from (one.key for one in kin.descendants(tree) if one.promise is not None)
 
-    def causes(self, mark: int = 0) -> dict[RunKey, Why]:
+    def causes(self, mark: int = 0) -> dict[RunKey, Cause]:
         """Every Run that something was done to since the mark, and the cause of the last of it."""
-        acts = (entry.action for entry in self._journal[mark:] if isinstance(entry, Acted))
+        acts = (entry.action for entry in self._journal[mark:] if isinstance(entry, ActionBegun))
         return {action.run: action.cause for action in acts}
 
     def actions(self) -> list[Action]:
@@ -209,13 +209,13 @@ class Trial:
 
         A lease that an action opened and closed again never was.
         """
-        begun: list[tuple[Action, list[Closing], list[Lease]]] = []
+        begun: list[tuple[Action, list[LeaseClosing], list[GpuLease]]] = []
         latest: dict[RunKey, int] = {}
         for entry in self._journal:
-            if isinstance(entry, Acted):
+            if isinstance(entry, ActionBegun):
                 latest[entry.action.run] = len(begun)
                 begun.append((entry.action, [], []))
-            elif isinstance(entry, Opened):
+            elif isinstance(entry, LeaseOpened):
                 begun[latest[entry.lease.run]][2].append(entry.lease)
             else:
                 lease = entry.held.lease
@@ -223,32 +223,36 @@ class Trial:
                 if lease in opens:
                     opens.remove(lease)
                 else:
-                    closes.append(Closing(lease.name, entry.at, entry.reason))
+                    closes.append(LeaseClosing(lease.name, entry.at, entry.reason))
         return [
             msgspec.structs.replace(action, closes=tuple(closes), opens=tuple(opens))
             for action, closes, opens in begun
         ]
 
 
-def behind(world: World, lease: Lease) -> Iterator[RunKey]:
+def promises_affected_by(world: World, lease: GpuLease) -> Iterator[RunKey]:
     """Promised Runs that a lease may stand in the way of, by its place or by its money.
 
     One that is certain to end before a promise is due leaves everything as it was by then, save hours; so
     does provisional work to all whom it yields to. With its payer's window a lease ends as well, but then its
     Run goes on in its place. Unpaid work is in nobody's way.
     """
-    held, envelope, nodes = world.held.get(lease.name), world.ledger.envelopes[lease.payer], world.fleet.nodes
+    held, envelope, nodes = (
+        world.posted_leases.get(lease.name),
+        world.budgets.envelopes[lease.payer],
+        world.fleet.nodes,
+    )
     state = world.runs[lease.run]
     since = state.provisional_since
-    if not envelope.by_charge_alone or lease.class_ == "Borrowed":
-        yield from (claim.promise.run for one in envelope.kin for claim in one.dated)
+    if not envelope.limited_by_concurrency_only or lease.class_ == "Borrowed":
+        yield from (claim.promise.run for one in envelope.sharing_a_cap for claim in one.dated_reservations)
     elif lease.charge:
         paid_until = FOREVER if held is None or held.known_end is None else held.known_end
-        for claim in envelope.dated if since is None else envelope.dated_after(since):
+        for claim in envelope.dated_reservations if since is None else envelope.dated_after(since):
             if claim.at < paid_until:
                 yield claim.promise.run
     end = FOREVER if state.known_end is None else state.known_end
     for domain in {nodes[node].domain for node, _ in lease.slots if node in nodes}:
         for run, promise in domain.promises.items() if lease.role != "Opportunistic" else ():
-            if promise.begins_before(end) and not state.yields_to(promise.rank):
+            if promise.begins_before(end) and not state.is_provisional_to(promise.precedence):
                 yield run

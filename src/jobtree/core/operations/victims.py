@@ -5,27 +5,27 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from jobtree.core.availability.availability_profile import base_demand
+from jobtree.core.availability.availability_profile import placement_demand
 from jobtree.core.availability.occupancy import certain_end, immune_until
-from jobtree.core.availability.payer_placement import reach_of
-from jobtree.core.availability.shrink_steps import Step, shrink_steps
+from jobtree.core.availability.payer_placement import placement_of_promise
+from jobtree.core.availability.shrink_steps import ShrinkStep, shrink_steps
 from jobtree.core.lottery.resolution import Case, NodeRoom, Taking, TakingKind, Ticket
-from jobtree.core.model.gpu_lease import Lease, RunKey
+from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.model.promise import LOTTERY, STRUCTURAL, Promise
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
 
-class Quarry(msgspec.Struct, frozen=True, eq=False):
+class Victim(msgspec.Struct, frozen=True, eq=False):
     """One thing that can be taken, and what it really is."""
 
     taking: Taking
     state: RunState
-    leases: tuple[Lease, ...] = ()
-    step: Step = ()
+    leases: tuple[GpuLease, ...] = ()
+    step: ShrinkStep = ()
 
 
-class Docket:
+class PromiseCase:
     """The case of one promise, and how to carry out what is decided.
 
     Who has just settled on what it was promised at this very instant is as immune as who starts with it.
@@ -39,50 +39,50 @@ class Docket:
         self.at = max(world.now, promise.at or 0)
         self.state = state
         self.promise = promise
-        demand = self.demand = base_demand(state, promise.pod_size, reach_of(world, promise))
-        self.domains = frozenset(name for name, _ in promise.shares)
+        demand = self.demand = placement_demand(state, promise.pod_size, placement_of_promise(world, promise))
+        self.domains = frozenset(name for name, _ in promise.domain_gpus)
         flavor = world.fleet.flavor(promise.flavor)
         self.names = {  # by domain, in order
-            domain: flavor.domains[domain].usable_nodes(demand)
+            domain: flavor.domains[domain].usable_node_names(demand)
             for domain in sorted(self.domains)
             if domain in flavor.domains
         }
         self.nodes = {
             name: flavor.domains[domain].nodes[name] for domain, names in self.names.items() for name in names
         }
-        self.holders, gone = self._holders()
+        self.holders, gone = self._ticket_holders()
         self.by_ticket = {self._uid(state): state for state in self.holders}
         freed = dict(self._gpus([lease for state in gone for lease in state.leases.values()]))
-        self.quarries = [*self._reclaims()]
-        if promise.level >= STRUCTURAL:
-            self.quarries += [*self._spares(), *self._steps()]
+        self.victims = [*self._reclaim_victims()]
+        if promise.disruption >= STRUCTURAL:
+            self.victims += [*self._spare_victims(), *self._step_victims()]
         self.case = Case(
             pod_size=promise.pod_size,
-            pods=tuple((name, gpus // promise.pod_size) for name, gpus in promise.shares),
+            pods=tuple((name, gpus // promise.pod_size) for name, gpus in promise.domain_gpus),
             nodes=tuple(
                 NodeRoom(name, state.domain.name, state.free + freed.get(name, 0))
                 for name, state in sorted(self.nodes.items())
             ),
-            takings=tuple(quarry.taking for quarry in self.quarries),
-            tickets=tuple(self._tickets()) if promise.level >= LOTTERY else (),
+            takings=tuple(quarry.taking for quarry in self.victims),
+            tickets=tuple(self._tickets()) if promise.disruption >= LOTTERY else (),
         )
 
-    def _holders(self) -> tuple[list[RunState], list[RunState]]:
+    def _ticket_holders(self) -> tuple[list[RunState], list[RunState]]:
         """Runs with leases on these nodes, oldest first: those still there then, and those ended by then."""
         runs: dict[RunKey, None] = {}
         for node in self.nodes:
-            for name in self.world.by_node.get(node, ()):
-                runs[self.world.held[name].lease.run] = None
+            for name in self.world.leases_by_node.get(node, ()):
+                runs[self.world.posted_leases[name].lease.run] = None
         states = [self.world.runs[run] for run in runs if run in self.world.runs]
-        states.sort(key=lambda state: state.order)
+        states.sort(key=lambda state: state.creation_order)
         gone = [state for state in states if self.world.now < certain_end(self.world, state) <= self.at]
         return [state for state in states if state not in gone], gone
 
     def _uid(self, state: RunState) -> str:
         """Whose ticket it is: of stages that started together, the first's."""
-        return self.world.kin.members(state)[0].uid
+        return self.world.run_graph.members(state)[0].uid
 
-    def _gpus(self, leases: list[Lease]) -> tuple[tuple[str, int], ...]:
+    def _gpus(self, leases: list[GpuLease]) -> tuple[tuple[str, int], ...]:
         """GPUs per node of the slice that would be free without these leases."""
         found: dict[str, int] = {}
         for lease in leases:
@@ -91,97 +91,100 @@ class Docket:
                     found[node] = found.get(node, 0) + self._freed(lease, node, mask)
         return tuple(sorted((node, gpus) for node, gpus in found.items() if gpus))
 
-    def _freed(self, lease: Lease, node: str, mask: int) -> int:
+    def _freed(self, lease: GpuLease, node: str, mask: int) -> int:
         """GPUs that are free when the lease gives up these slots: not those of a spare under it."""
         others = self.nodes[node].spare if lease.role == "Opportunistic" else 0
         return (mask & ~others).bit_count()
 
-    def _reclaims(self) -> Iterator[Quarry]:
+    def _reclaim_victims(self) -> Iterator[Victim]:
         """X1: provisional work, then unpaid work, newest first. Stages that started together go together."""
         parties: set[str] = set()
-        provisional = [state for state in self.holders if self._yields(state)]
-        provisional.sort(key=lambda state: (state.since or 0, state.order), reverse=True)
+        provisional = [state for state in self.holders if self._is_provisional_to(state)]
+        provisional.sort(key=lambda state: (state.since or 0, state.creation_order), reverse=True)
         for state in provisional:
             if self._uid(state) not in parties:
-                yield self._quarry("Reclaim", state, self._all_leases(state))
+                yield self._victim("Reclaim", state, self._all_leases(state))
             parties.add(self._uid(state))
         unpaid = [
-            (max(lease.start for lease in state.leases.values()), state.order, state)
+            (max(lease.start for lease in state.leases.values()), state.creation_order, state)
             for state in self.holders
-            if state.unpaid and not self._yields(state)
+            if state.opportunistic_gpus and not self._is_provisional_to(state)
         ]
         for _, _, state in sorted(unpaid, key=lambda one: one[:2], reverse=True):
             if self._uid(state) not in parties:
-                yield from self._unpaid(state)
+                yield from self._opportunistic_victims(state)
             parties.add(self._uid(state))
 
-    def _all_leases(self, state: RunState) -> list[Lease]:
+    def _all_leases(self, state: RunState) -> list[GpuLease]:
         """Of the Run, and of those that go with it."""
-        return [lease for one in self.world.kin.members(state) for lease in one.leases.values()]
+        return [lease for one in self.world.run_graph.members(state) for lease in one.leases.values()]
 
-    def _unpaid(self, state: RunState) -> Iterator[Quarry]:
+    def _opportunistic_victims(self, state: RunState) -> Iterator[Victim]:
         """Unpaid work: a malleable Run by steps while it can, then as a whole (C13)."""
         given: dict[str, int] = {}
-        if state.unpaid == state.width:
+        if state.opportunistic_gpus == state.width:
             for number, step in enumerate(shrink_steps(self.world, state, self.domains)):
                 quarry = self._step("Reclaim", state, step, number)
                 for node, gpus in quarry.taking.gpus:
                     given[node] = given.get(node, 0) + gpus
                 yield quarry
-        whole = self._quarry("Reclaim", state, self._all_leases(state))
+        whole = self._victim("Reclaim", state, self._all_leases(state))
         left = tuple((node, gpus - given.get(node, 0)) for node, gpus in whole.taking.gpus)
         yield msgspec.structs.replace(whole, taking=msgspec.structs.replace(whole.taking, gpus=left))
 
-    def _yields(self, state: RunState) -> bool:
-        return state is not self.state and state.yields_to(self.promise.rank)
+    def _is_provisional_to(self, state: RunState) -> bool:
+        return state is not self.state and state.is_provisional_to(self.promise.precedence)
 
-    def _goes(self, state: RunState) -> bool:
+    def _is_reclaimed(self, state: RunState) -> bool:
         """Whether it is reclaimed as a whole, itself or with those that started together with it."""
-        return any(one.unpaid or self._yields(one) for one in self.world.kin.members(state))
+        return any(
+            one.opportunistic_gpus or self._is_provisional_to(one)
+            for one in self.world.run_graph.members(state)
+        )
 
-    def _spares(self) -> Iterator[Quarry]:
+    def _spare_victims(self) -> Iterator[Victim]:
         """X2: spares, largest holder first."""
         found = []
         for state in self.holders:
-            if self._goes(state):
+            if self._is_reclaimed(state):
                 continue  # its spares go with it
             mine = [
                 lease
                 for lease in state.leases.values()
                 if lease.role == "Spare" and any(node in self.nodes for node, _ in lease.slots)
             ]
-            found.append((-sum(lease.gpus for lease in mine), state.order, mine))
+            found.append((-sum(lease.gpus for lease in mine), state.creation_order, mine))
         for _, _, mine in sorted(found, key=lambda one: one[:2]):
             for lease in sorted(mine, key=lambda lease: (-lease.group, lease.name)):
-                yield self._quarry("DropSpares", self.world.runs[lease.run], [lease])
+                yield self._victim("DropSpares", self.world.runs[lease.run], [lease])
 
-    def _steps(self) -> Iterator[Quarry]:
+    def _step_victims(self) -> Iterator[Victim]:
         """X3: a step at a time, of the Run that is furthest above its minimum."""
         waiting = []
         for state in self.holders:
-            if state.shape is not None and not self._goes(state):
+            if state.shape is not None and not self._is_reclaimed(state):
                 steps = shrink_steps(self.world, state, self.domains)
                 above = state.width - state.shape.min
                 waiting += [
-                    (-(above - number * state.shape.step), state.order, number, step, state)
+                    (-(above - number * state.shape.step), state.creation_order, number, step, state)
                     for number, step in enumerate(steps)
                 ]
         for _, _, number, step, state in sorted(waiting, key=lambda one: one[:3]):
             yield self._step("Shrink", state, step, number)
 
-    def _step(self, kind: TakingKind, state: RunState, step: Step, number: int) -> Quarry:
+    def _step(self, kind: TakingKind, state: RunState, step: ShrinkStep, number: int) -> Victim:
         gpus: dict[str, int] = {}
         for piece in step:
             if piece.node in self.nodes:
                 freed = self._freed(state.leases[piece.lease], piece.node, piece.mask)
                 gpus[piece.node] = gpus.get(piece.node, 0) + freed
         taking = Taking(kind, self._uid(state), tuple(sorted(gpus.items())), f"{state.uid}/step/{number}")
-        return Quarry(taking, state, step=step)
+        return Victim(taking, state, step=step)
 
-    def _quarry(self, kind: TakingKind, state: RunState, leases: list[Lease]) -> Quarry:
+    def _victim(self, kind: TakingKind, state: RunState, leases: list[GpuLease]) -> Victim:
         names = ",".join(sorted(lease.name for lease in leases))
         taking = Taking(kind, self._uid(state), self._gpus(leases), f"{state.uid}/{names}")
-        return Quarry(taking, state, tuple(leases))
+        return Victim(taking, state, tuple(leases))
 
     def _immune(self, state: RunState) -> bool:
         return state.key in self.settled or immune_until(self.world, state) > self.at
@@ -190,7 +193,7 @@ class Docket:
         """X4: Runs with active GPUs here that are not immune, with what they have after X1–X3."""
         taken: dict[str, dict[str, int]] = {}
         gone: set[str] = set()
-        for quarry in self.quarries:
+        for quarry in self.victims:
             if quarry.taking.kind == "Reclaim":
                 gone.add(quarry.taking.run)
             elif quarry.taking.kind == "Shrink":

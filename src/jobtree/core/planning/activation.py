@@ -7,20 +7,27 @@ from collections.abc import Sequence
 from functools import partial
 
 from jobtree.api.kinds.lease import ClosureReason
-from jobtree.core.funding.cover import refusals
+from jobtree.core.funding.cover import funding_refusals
 from jobtree.core.funding.future_funding import funding_at
 from jobtree.core.lottery.draw import nonce_for
-from jobtree.core.lottery.resolution_record import Mixed, Record, refuse_with, resolve_with
-from jobtree.core.model.gpu_lease import EnvelopeKey, Lease
-from jobtree.core.model.promise import Order, Promise, Rank
-from jobtree.core.model.reasons import Reason, Why
-from jobtree.core.operations.gang_layout import Layout
-from jobtree.core.operations.payer_changes import disturbs_nobody, find_payers
-from jobtree.core.operations.promise_changes import promise_start
-from jobtree.core.operations.reclaim import Taking, evict_guests, give_up, recalls, requeue, take_least
-from jobtree.core.operations.stage_gang_promise import look_again, promise_together
+from jobtree.core.lottery.resolution_record import BeaconInput, Record, make_record, make_refused_record
+from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease
+from jobtree.core.model.promise import CreationOrder, Precedence, Promise
+from jobtree.core.model.reasons import Cause, Reason
+from jobtree.core.operations.gang_layout import GangLayout
+from jobtree.core.operations.payer_changes import keeps_other_promises, repay_opportunistic
+from jobtree.core.operations.promise_changes import make_promise
+from jobtree.core.operations.reclaim import (
+    ReclaimAction,
+    end_lease_parts,
+    evict_from_spare,
+    recall_actions,
+    reclaim_least,
+    requeue,
+)
+from jobtree.core.operations.stage_gang_promise import make_gang_promise, search_again_for_gang
 from jobtree.core.operations.trial import Trial
-from jobtree.core.operations.victims import Docket, Quarry
+from jobtree.core.operations.victims import PromiseCase, Victim
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
@@ -30,19 +37,19 @@ def activate(trial: Trial, state: RunState) -> None:
     promise = state.promise
     assert promise is not None
     now = trial.world.now
-    mark = trial.mark()
+    mark = trial.checkpoint()
     if state.phase == "Running":
-        if stays(trial, state, promise):
+        if confirm_in_place(trial, state, promise):
             return
-        requeue(trial, state, now, Why(Reason.RECLAIMED), "Reclaimed")
+        requeue(trial, state, now, Cause(Reason.RECLAIMED), "Reclaimed")
     reason = resolve_all(trial, state)
     if reason is None:
         return
     trial.rollback(mark)
     if reason is Reason.KEY_CHANGED:
-        refuse(trial, state)
+        refuse_draw(trial, state)
     else:
-        look_again(trial, state, reason, now + trial.world.policy.max_notice_ms)
+        search_again_for_gang(trial, state, reason, now + trial.world.policy.max_notice_ms)
 
 
 def resolve_all(trial: Trial, state: RunState) -> Reason | None:
@@ -50,200 +57,209 @@ def resolve_all(trial: Trial, state: RunState) -> Reason | None:
 
     Each was promised its part behind those before it, and so each gets it.
     """
-    for member in sorted(trial.world.kin.members(state), key=promised_first):
+    for member in sorted(trial.world.run_graph.members(state), key=in_promise_order):
         promise = member.promise
         if promise is not None:
-            docket = Docket(trial.world, member, promise, trial.settled())
-            record = draw(trial.world, member, promise, docket)
+            docket = PromiseCase(trial.world, member, promise, trial.confirmed_runs())
+            record = draw_and_record(trial.world, member, promise, docket)
             if record.commitment != promise.commitment:
                 return Reason.KEY_CHANGED
             reason = resolve(trial, member, promise, docket, record)
             if reason is not None:
                 return reason
         elif member.shape is None:
-            trial.act("Start", member, trial.world.now, Why(Reason.NO_GPUS))
+            trial.begin_action("Start", member, trial.world.now, Cause(Reason.NO_GPUS))
     return None
 
 
-def promised_first(state: RunState) -> tuple[bool, Rank | Order]:
+def in_promise_order(state: RunState) -> tuple[bool, Precedence | CreationOrder]:
     """In the order of promises; those that need none, and so no GPUs, last."""
     promise = state.promise
-    return (promise is None, state.order if promise is None else promise.rank)
+    return (promise is None, state.creation_order if promise is None else promise.precedence)
 
 
-def draw(world: World, state: RunState, promise: Promise, docket: Docket) -> Record:
+def draw_and_record(world: World, state: RunState, promise: Promise, docket: PromiseCase) -> Record:
     """Reveal the nonce, mix in the beacon that was fixed with the promise if it is at hand, and decide."""
-    holder = world.runs.get((state.key[0], promise.holder), state)
+    holder = world.runs.get((state.key[0], promise.named_after), state)
     nonce = nonce_for(world.lottery_key, holder.uid, promise.number)
     name, number = promise.beacon or ("", 0)
-    mixed = Mixed(name, number, world.beacon_values.get((name, number), ""))
-    return resolve_with(promise.name, holder.uid, promise.number, nonce, docket.case, mixed)
+    mixed = BeaconInput(name, number, world.beacon_values.get((name, number), ""))
+    return make_record(promise.name, holder.uid, promise.number, nonce, docket.case, mixed)
 
 
-def refuse(trial: Trial, state: RunState) -> None:
+def refuse_draw(trial: Trial, state: RunState) -> None:
     """Nothing may be drawn from what was not committed to: the record says so, and the Run begins anew."""
     world = trial.world
-    party = [(one, one.promise) for one in world.kin.members(state) if one.promise is not None]
+    party = [(one, one.promise) for one in world.run_graph.members(state) if one.promise is not None]
     for one, promise in party:
-        record = draw(world, one, promise, Docket(world, one, promise))
-        why, proof = Why(Reason.KEY_CHANGED, promise.name), refuse_with(record, promise.commitment)
-        trial.act("Withdraw", one, world.now, why, promise=promise, record=proof)
+        record = draw_and_record(world, one, promise, PromiseCase(world, one, promise))
+        why, proof = Cause(Reason.KEY_CHANGED, promise.name), make_refused_record(record, promise.commitment)
+        trial.begin_action("Withdraw", one, world.now, why, promise=promise, record=proof)
     if state.gang:
-        promise_together(trial, [one for one, _ in party])
+        make_gang_promise(trial, [one for one, _ in party])
     elif state.waiting:
-        promise_start(trial, state, party[0][1].pod_size)
+        make_promise(trial, state, party[0][1].pod_size)
 
 
-def stays(trial: Trial, state: RunState, promise: Promise) -> bool:
+def confirm_in_place(trial: Trial, state: RunState, promise: Promise) -> bool:
     """A provisional or unpaid Run whose promise is due stays where it is, if that disturbs nobody."""
-    mark, now = trial.mark(), trial.world.now
-    if state.unpaid:
-        find_payers(trial, state)
+    mark, now = trial.checkpoint(), trial.world.now
+    if state.opportunistic_gpus:
+        repay_opportunistic(trial, state)
         return state.promise is None
-    trial.act("Settle", state, now, Why(Reason.ACTIVATED, promise.name), promise=promise)
-    if disturbs_nobody(trial.world, state):
+    trial.begin_action("Settle", state, now, Cause(Reason.ACTIVATED, promise.name), promise=promise)
+    if keeps_other_promises(trial.world, state):
         return True
     trial.rollback(mark)
     return False
 
 
-def resolve(trial: Trial, state: RunState, promise: Promise, docket: Docket, record: Record) -> Reason | None:
+def resolve(
+    trial: Trial, state: RunState, promise: Promise, docket: PromiseCase, record: Record
+) -> Reason | None:
     """Carry out what was decided; the reason why not, where it fails."""
     world = trial.world
     if not record.decision.packs:
         return Reason.CROWDED_OUT
-    cause = Why(Reason.ACTIVATED, promise.name, promise.width, promise.width)
-    carry_out(trial, docket, record, cause)
+    cause = Cause(Reason.ACTIVATED, promise.name, promise.width, promise.width)
+    apply_decision(trial, docket, record, cause)
 
     def funded() -> bool:
-        return not refusals(world, state, promise.width, promise.pod_size, world.now)
+        return not funding_refusals(world, state, promise.width, promise.pod_size, world.now)
 
     def begin() -> bool:
-        return start_paid(trial, state, promise, cause)
+        return start_as_promised(trial, state, promise, cause)
 
     def recall() -> bool:
-        if not refusals(world, state, promise.width, promise.pod_size, world.now, anywhere=True):
+        if not funding_refusals(world, state, promise.width, promise.pod_size, world.now, anywhere=True):
             return False
-        return take_least(trial, recalls(trial, state, world.now), funded, begin)
+        return reclaim_least(trial, recall_actions(trial, state, world.now), funded, begin)
 
     if not begin() and not recall():
-        _, lacking = funding_at(world, state, promise.width, promise.pod_size, world.now, promise.rank)
+        _, lacking = funding_at(world, state, promise.width, promise.pod_size, world.now, promise.precedence)
         return Reason.FUNDING_LOST if lacking else Reason.CROWDED_OUT
-    trial.act("Activate", state, world.now, cause, promise=promise, record=record)
+    trial.begin_action("Activate", state, world.now, cause, promise=promise, record=record)
     return None
 
 
-def start_paid(trial: Trial, state: RunState, promise: Promise, cause: Why) -> bool:
+def start_as_promised(trial: Trial, state: RunState, promise: Promise, cause: Cause) -> bool:
     """Start in the slice, paid for by those that it counted on: others count on what the nearer ones keep.
 
     Anybody else may pay where no other promise is the worse for it, or where nothing else helps. Before
     that, provisional work that uses the money goes (R6).
     """
-    mark, promised = trial.mark(), dict(promise.funding)
+    mark, promised = trial.checkpoint(), dict(promise.funding)
 
     def attempt(payers: dict[EnvelopeKey, int] | None) -> bool:
-        before, now = trial.mark(), trial.world.now
-        trial.act("Start", state, now, cause, pod_size=promise.pod_size)
-        size, slice_ = promise.pod_size, dict(promise.shares)
-        placed = Layout(trial, state, size, now, "Start", within=slice_, paid_by=payers).place(promise.width)
+        before, now = trial.checkpoint(), trial.world.now
+        trial.begin_action("Start", state, now, cause, pod_size=promise.pod_size)
+        size, slice_ = promise.pod_size, dict(promise.domain_gpus)
+        placed = GangLayout(
+            trial, state, size, now, "Start", promised_slice=slice_, promised_payers=payers
+        ).place(promise.width)
         if not placed:
             trial.rollback(before)
         return placed
 
-    if attempt(promised) or (attempt(None) and disturbs_nobody(trial.world, state)):
+    if attempt(promised) or (attempt(None) and keeps_other_promises(trial.world, state)):
         return True
     trial.rollback(mark)
     return any(
-        take_least(trial, money_back(trial, state, promise, payers), lambda: True, partial(attempt, payers))
+        reclaim_least(
+            trial,
+            provisional_reclaims_for(trial, state, promise, payers),
+            lambda: True,
+            partial(attempt, payers),
+        )
         for payers in (promised, None)
     ) or attempt(None)
 
 
-def carry_out(trial: Trial, docket: Docket, record: Record, cause: Why) -> None:
+def apply_decision(trial: Trial, docket: PromiseCase, record: Record, cause: Cause) -> None:
     """Take what was decided: unpaid work, spares and steps, then the losers.
 
     Steps of unpaid work come before the spares on which the rest of it may stand: that goes with them.
     """
     now = trial.world.now
-    kept = [docket.quarries[index] for index in record.decision.takings]
+    kept = [docket.victims[index] for index in record.decision.takings]
     whole = {quarry.taking.run for quarry in kept if quarry.leases and quarry.taking.kind == "Reclaim"}
     steps = [quarry for quarry in kept if quarry.step and quarry.taking.run not in whole]
-    take_steps(trial, [one for one in steps if one.taking.kind == "Reclaim"], "Reclaimed", cause)
+    shrink_victims(trial, [one for one in steps if one.taking.kind == "Reclaim"], "Reclaimed", cause)
     for quarry in kept:
         if not quarry.step:
-            take(trial, quarry, now, cause)
-    take_steps(trial, [one for one in steps if one.taking.kind == "Shrink"], "Shrink", cause)
+            reclaim_victim(trial, quarry, now, cause)
+    shrink_victims(trial, [one for one in steps if one.taking.kind == "Shrink"], "Shrink", cause)
     for uid in record.decision.losers:
-        for member in trial.world.kin.members(docket.by_ticket[uid]):
+        for member in trial.world.run_graph.members(docket.by_ticket[uid]):
             preempt(trial, member, now, record)
 
 
-def take_steps(trial: Trial, steps: Sequence[Quarry], reason: ClosureReason, cause: Why) -> None:
+def shrink_victims(trial: Trial, steps: Sequence[Victim], reason: ClosureReason, cause: Cause) -> None:
     """Malleable Runs lose these steps, each Run all of its own at once."""
     now = trial.world.now
-    by_run: dict[str, list[Quarry]] = {}
+    by_run: dict[str, list[Victim]] = {}
     for quarry in steps:
         by_run.setdefault(quarry.state.uid, []).append(quarry)
     for quarries in by_run.values():
-        trial.act("Shrink", quarries[0].state, now, cause)
+        trial.begin_action("Shrink", quarries[0].state, now, cause)
         pieces = [piece for quarry in quarries for piece in quarry.step]
-        give_up(trial, quarries[0].state, pieces, now, reason)
+        end_lease_parts(trial, quarries[0].state, pieces, now, reason)
 
 
-def money_back(
+def provisional_reclaims_for(
     trial: Trial, state: RunState, promise: Promise, payers: dict[EnvelopeKey, int] | None
-) -> list[Taking]:
+) -> list[ReclaimAction]:
     """Provisional work that yields to the promise and uses money of its payers, newest first (R6)."""
     world = trial.world
     if payers is None:
-        split, _ = funding_at(world, state, promise.width, promise.pod_size, world.now, promise.rank)
+        split, _ = funding_at(world, state, promise.width, promise.pod_size, world.now, promise.precedence)
         payers = dict((*promise.funding, *split))
     users = [
         other
-        for other in (world.runs[key] for key in world.provisional)
+        for other in (world.runs[key] for key in world.provisional_runs)
         if other is not state
-        and other.yields_to(promise.rank)
+        and other.is_provisional_to(promise.precedence)
         and any(lease.payer in payers for lease in other.leases.values())
     ]
-    users.sort(key=lambda other: (other.since or 0, other.order), reverse=True)
-    return [partial(reclaim, trial, other, world.now) for other in users]
+    users.sort(key=lambda other: (other.since or 0, other.creation_order), reverse=True)
+    return [partial(reclaim_run, trial, other, world.now) for other in users]
 
 
-def take(trial: Trial, quarry: Quarry, at: int, cause: Why) -> None:
+def reclaim_victim(trial: Trial, quarry: Victim, at: int, cause: Cause) -> None:
     state = quarry.state
     if quarry.taking.kind == "DropSpares":
         for lease in quarry.leases:
             clear_spare(trial, lease, at)
-            trial.act("DropSpare", state, at, cause)
+            trial.begin_action("DropSpare", state, at, cause)
             trial.close(lease.name, at, "DropSpare")
     else:
-        reclaim(trial, state, at)
+        reclaim_run(trial, state, at)
 
 
-def reclaim(trial: Trial, state: RunState, at: int) -> None:
+def reclaim_run(trial: Trial, state: RunState, at: int) -> None:
     """The Run goes, and whoever stands on its spares; nothing, if it went with another before."""
-    clear_spares(trial, state, at)
-    requeue(trial, state, at, Why(Reason.RECLAIMED), "Reclaimed")
+    clear_spares_of(trial, state, at)
+    requeue(trial, state, at, Cause(Reason.RECLAIMED), "Reclaimed")
 
 
-def clear_spares(trial: Trial, state: RunState, at: int) -> None:
+def clear_spares_of(trial: Trial, state: RunState, at: int) -> None:
     for lease in sorted(state.leases.values(), key=lambda lease: lease.name):
         if lease.role == "Spare":
             clear_spare(trial, lease, at)
 
 
-def clear_spare(trial: Trial, spare: Lease, at: int) -> None:
+def clear_spare(trial: Trial, spare: GpuLease, at: int) -> None:
     """Unpaid work that stands on a spare's slots goes with the spare."""
     for node, mask in spare.slots:
-        evict_guests(trial, node, mask, at, "Reclaimed")
+        evict_from_spare(trial, node, mask, at, "Reclaimed")
 
 
 def preempt(trial: Trial, state: RunState, at: int, record: Record) -> None:
     """A Run lost the lottery: it queues again, or is Failed where it does not want to (X6)."""
     if state.phase != "Running":
         return
-    clear_spares(trial, state, at)
-    cause = Why(Reason.RANDOM_PREEMPT, f"{record.reservation}, seed {record.seed}")
-    trial.act("Preempt" if state.run.spec.runtime.requeue else "Fail", state, at, cause)
+    clear_spares_of(trial, state, at)
+    cause = Cause(Reason.RANDOM_PREEMPT, f"{record.reservation}, seed {record.seed}")
+    trial.begin_action("Preempt" if state.run.spec.runtime.requeue else "Fail", state, at, cause)
     for name in sorted(state.leases):
         trial.close(name, at, "RandomPreempt")

@@ -7,27 +7,27 @@ Spares that a group lacks are added in the same manner (P5).
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
-from jobtree.core.availability.shrink_steps import Piece
-from jobtree.core.funding.cover import Means, refusals
-from jobtree.core.model.gang_shape import Shape
+from jobtree.core.availability.shrink_steps import LeasePart
+from jobtree.core.funding.cover import GangFunding, funding_refusals
+from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Order
-from jobtree.core.model.reasons import Reason, Verdict, Why
-from jobtree.core.operations.gang_layout import Layout
-from jobtree.core.operations.reclaim import close_all, give_up, reclaims, take_least
+from jobtree.core.model.promise import CreationOrder
+from jobtree.core.model.reasons import Cause, Reason, Verdict
+from jobtree.core.operations.gang_layout import GangLayout
+from jobtree.core.operations.reclaim import close_all, end_lease_parts, reclaim_actions, reclaim_least
 from jobtree.core.operations.trial import Trial
 from jobtree.core.planning.admission import placeable_gpus
-from jobtree.core.runs.rank_assignment import seated
+from jobtree.core.runs.rank_assignment import ranks_in_order
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
-from jobtree.core.supply.flavor_pool import Flavor
-from jobtree.core.supply.growth_candidates import Like
-from jobtree.core.world.payer_candidates import candidates
+from jobtree.core.supply.flavor_pool import FlavorPool
+from jobtree.core.supply.growth_candidates import GrowthSignature
+from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
-Stalled = dict[RunKey, tuple[Why, ...]]
-Head = tuple[Order, bool, Like | None]  # whether it is of any kind, and of which
-MOVED: Like = ()  # one by one
+Stalled = dict[RunKey, tuple[Cause, ...]]
+GrowthHead = tuple[CreationOrder, bool, GrowthSignature | None]  # whether it is of any kind, and of which
+GREW: GrowthSignature = ()  # one by one
 
 
 def grow_runs(trial: Trial) -> tuple[Stalled, tuple[str, ...]]:
@@ -36,33 +36,33 @@ def grow_runs(trial: Trial) -> tuple[Stalled, tuple[str, ...]]:
     stalled: Stalled = {}
     asked: list[str] = []
     for name, flavor in sorted(world.fleet.flavors.items()):
-        if not flavor.eager or flavor.asked == flavor.gains:
+        if not flavor.growth_candidates or flavor.growth_checked_generation == flavor.reconsider_generation:
             continue
-        stuck = Stuck(trial, flavor)
-        for state in stuck.turns():
-            if state.wants_more and state.changed_at < world.now:
-                whys = (*grow(trial, state, flavor), *add_spares(trial, state))
+        stuck = StalledGrowth(trial, flavor)
+        for state in stuck.candidates():
+            if state.wants_growth and state.changed_at < world.now:
+                whys = (*grow_one_step(trial, state, flavor), *add_spares(trial, state))
                 if whys:
                     stalled[state.key] = whys
         asked.append(name)
     return stalled, tuple(asked)
 
 
-class Stuck:
+class StalledGrowth:
     """Which Runs need not be asked to grow: they were told why not, and it is certain that they still cannot.
 
-    What they were told may then speak of earlier figures (``retell_stalled``).
+    What they were told may then speak of earlier figures (``refresh_stalled_verdicts``).
     """
 
-    def __init__(self, trial: Trial, flavor: Flavor) -> None:
+    def __init__(self, trial: Trial, flavor: FlavorPool) -> None:
         self._trial = trial
         self._flavor = flavor
         self._moved = trial.causes()
-        self._mark = trial.mark()
+        self._mark = trial.checkpoint()
         self._broke: dict[tuple[str, int, int], bool] = {}
         self._crowded: dict[tuple[object, ...], bool] = {}
 
-    def turns(self) -> Iterator[RunState]:
+    def candidates(self) -> Iterator[RunState]:
         """All others, in order of creation, as things stand when each has its turn.
 
         Of those who are alike the first answers for all, until somebody has grown.
@@ -71,60 +71,64 @@ class Stuck:
         while heads:
             order, _, like = heappop(heads)
             state = runs.get(order[1:])
-            if state is not None and order != last and not self.surely(state):
-                mark, last = self._trial.mark(), order
+            if state is not None and order != last and not self.is_certainly_stalled(state):
+                mark, last = self._trial.checkpoint(), order
                 yield state
-                if self._trial.mark() != mark:
+                if self._trial.checkpoint() != mark:
                     heads = self._heads(order)
                     continue
             elif like and order != last:
                 continue  # those who are like it are as stuck
-            following = None if like == MOVED else self._flavor.eager.following(like, order)
+            following = (
+                None if like == GREW else self._flavor.growth_candidates.next_with_signature(like, order)
+            )
             if following is not None:
                 heappush(heads, (following, like is not None, like))
 
-    def _heads(self, after: Order | None) -> list[Head]:
+    def _heads(self, after: CreationOrder | None) -> list[GrowthHead]:
         """The first of every kind behind that Run, and all to whom something happened, as a heap."""
-        eager, runs = self._flavor.eager, self._trial.world.runs
-        heads: list[Head] = [(order, like is not None, like) for order, like in eager.heads(after)]
-        moved = [runs[key].order for key in self._moved if key in eager and key in runs]
-        heads += [(order, True, MOVED) for order in moved if after is None or order > after]
+        eager, runs = self._flavor.growth_candidates, self._trial.world.runs
+        heads: list[GrowthHead] = [
+            (order, like is not None, like) for order, like in eager.first_of_each_signature(after)
+        ]
+        moved = [runs[key].creation_order for key in self._moved if key in eager and key in runs]
+        heads += [(order, True, GREW) for order in moved if after is None or order > after]
         heapify(heads)
         return heads
 
     def _reach(self) -> int:
-        return self._flavor.free + self._flavor.unpaid_slots
+        return self._flavor.free + self._flavor.opportunistic_slots
 
-    def surely(self, state: RunState) -> bool:
+    def is_certainly_stalled(self, state: RunState) -> bool:
         """Whether asking this Run is certain to change nothing."""
         shape = state.shape
-        if shape is None or shape.spares or state.key in self._moved or not state.told_stalled:
+        if shape is None or shape.spares or state.key in self._moved or not state.is_reported_stalled:
             return False
         if shape.step > self._reach():
             return True
         if shape.max_duration is not None or state.provisional or state.promise is not None:
             return False
-        if self._trial.mark() != self._mark:
-            self._mark = self._trial.mark()
+        if self._trial.checkpoint() != self._mark:
+            self._mark = self._trial.checkpoint()
             self._broke.clear()
             self._crowded.clear()
-        return self._is_crowded(state, shape) or self._is_broke(state, shape)
+        return self._lacks_room(state, shape) or self._lacks_funding(state, shape)
 
-    def _is_crowded(self, state: RunState, shape: Shape) -> bool:
+    def _lacks_room(self, state: RunState, shape: GangShape) -> bool:
         """Whether what is free has no place for a step beside the promises: alike for all open-ended Runs."""
-        if self._flavor.unpaid_slots:
+        if self._flavor.opportunistic_slots:
             return False
         gpus = min(shape.group or shape.step, shape.step)
         pod = (state.pod_size, shape.cpu_milli, shape.memory_bytes, shape.tolerations, shape.node_selector)
         key = (gpus, *pod)
         known = self._crowded.get(key)
         if known is None:
-            layout = Layout(self._trial, state, state.pod_size, self._trial.world.now, "Grow")
+            layout = GangLayout(self._trial, state, state.pod_size, self._trial.world.now, "Grow")
             domains = self._flavor.in_pack_order(gpus)
-            known = self._crowded[key] = all(layout.unheld_gpus(domain) < gpus for domain in domains)
+            known = self._crowded[key] = all(layout.unreserved_gpus(domain) < gpus for domain in domains)
         return known
 
-    def _is_broke(self, state: RunState, shape: Shape) -> bool:
+    def _lacks_funding(self, state: RunState, shape: GangShape) -> bool:
         """Whether nobody pays for a step: alike for all open-ended Runs of an owner without other terms."""
         if state.quotas or state.sponsors:
             return False
@@ -132,31 +136,41 @@ class Stuck:
         known = self._broke.get(key)
         if known is None:
             world = self._trial.world
-            means = Means(world, state, state.pod_size, world.now, unpaid=False)
-            payers = candidates(world, state)
-            known = self._broke[key] = means.purses(payers, shape.step // state.pod_size) is None
+            means = GangFunding(world, state, state.pod_size, world.now, unpaid=False)
+            payers = payer_candidates(world, state)
+            known = self._broke[key] = (
+                means.affordable_by_selector(payers, shape.step // state.pod_size) is None
+            )
         return known
 
 
-def retell_stalled(world: World) -> list[RunKey]:
+def refresh_stalled_verdicts(world: World) -> list[RunKey]:
     """Bring up to date what Runs are told that cannot grow; those that are told something else."""
     trial = Trial(world)
     changed = []
     for _, flavor in sorted(world.fleet.flavors.items()):
-        for state in [world.runs[key] for key in flavor.eager if key in world.runs]:
+        for state in [world.runs[key] for key in flavor.growth_candidates if key in world.runs]:
             shape, verdict = state.shape, state.verdict
-            if shape is None or verdict is None or not state.told_stalled or state.width >= shape.desired:
+            if (
+                shape is None
+                or verdict is None
+                or not state.is_reported_stalled
+                or state.width >= shape.desired
+            ):
                 continue
-            why = Why(
-                Reason.NOT_GROWING, obstacle(trial, state, flavor, shape.step), state.width, shape.desired
+            why = Cause(
+                Reason.NOT_GROWING,
+                growth_obstacle(trial, state, flavor, shape.step),
+                state.width,
+                shape.desired,
             )
-            if verdict.whys[0] != why:
-                state.verdict = Verdict(verdict.phase, (why, *verdict.whys[1:]))
+            if verdict.causes[0] != why:
+                state.verdict = Verdict(verdict.phase, (why, *verdict.causes[1:]))
                 changed.append(state.key)
     return changed
 
 
-def grow(trial: Trial, state: RunState, flavor: Flavor) -> list[Why]:
+def grow_one_step(trial: Trial, state: RunState, flavor: FlavorPool) -> list[Cause]:
     """One step wider; where that cannot be, why not."""
     shape, now = state.shape, trial.world.now
     assert shape is not None
@@ -165,27 +179,29 @@ def grow(trial: Trial, state: RunState, flavor: Flavor) -> list[Why]:
     step = shape.step
 
     def attempt() -> bool:
-        mark = trial.mark()
-        trial.act("Grow", state, now, Why(Reason.GROWN, "", step, step))
-        if widen(trial, state, step):
+        mark = trial.checkpoint()
+        trial.begin_action("Grow", state, now, Cause(Reason.GROWN, "", step, step))
+        if place_step(trial, state, step):
             return True
         trial.rollback(mark)
         return False
 
     if flavor.free >= step and attempt():
         return []
-    if flavor.free + flavor.unpaid_slots >= step:
-        takings = reclaims(trial, state, now)
-        if take_least(trial, takings, lambda: flavor.free >= step, attempt):
+    if flavor.free + flavor.opportunistic_slots >= step:
+        takings = reclaim_actions(trial, state, now)
+        if reclaim_least(trial, takings, lambda: flavor.free >= step, attempt):
             return []
-    return [Why(Reason.NOT_GROWING, obstacle(trial, state, flavor, step), state.width, shape.desired)]
+    return [
+        Cause(Reason.NOT_GROWING, growth_obstacle(trial, state, flavor, step), state.width, shape.desired)
+    ]
 
 
-def widen(trial: Trial, state: RunState, step: int) -> bool:
+def place_step(trial: Trial, state: RunState, step: int) -> bool:
     """Place one step: whole groups where grouped, else pods beside those that are there, else a new part."""
     shape = state.shape
     assert shape is not None
-    layout = Layout(trial, state, state.pod_size, trial.world.now, "Grow")
+    layout = GangLayout(trial, state, state.pod_size, trial.world.now, "Grow")
     homes = group_domains(trial, state)
     only = None if shape.spread else list(homes.values())[:1]
     if shape.group:
@@ -217,33 +233,33 @@ def free_group(state: RunState) -> int:
     return next(number for number in range(len(used) + 1) if number not in used)
 
 
-def obstacle(trial: Trial, state: RunState, flavor: Flavor, step: int) -> str:
+def growth_obstacle(trial: Trial, state: RunState, flavor: FlavorPool, step: int) -> str:
     """Why a step cannot be taken, in words."""
     shape = state.shape
     assert shape is not None
     world = trial.world
-    whys = refusals(world, state, step, state.pod_size, world.now)
+    whys = funding_refusals(world, state, step, state.pod_size, world.now)
     if not whys:
-        layout = Layout(trial, state, state.pod_size, world.now, "Grow")
+        layout = GangLayout(trial, state, state.pod_size, world.now, "Grow")
         have = min(step, placeable_gpus(flavor, layout.demand(), shape))
         reason = Reason.NO_FREE_SLOTS if have < step else Reason.HELD
-        whys = [Why(reason, f"flavor {flavor.name}", have if have < step else 0, step)]
+        whys = [Cause(reason, f"flavor {flavor.name}", have if have < step else 0, step)]
     return "; ".join(str(why) for why in whys)
 
 
-def add_spares(trial: Trial, state: RunState) -> list[Why]:
+def add_spares(trial: Trial, state: RunState) -> list[Cause]:
     """Standby pods that groups lack, each group by itself (P5)."""
     now, size = trial.world.now, state.pod_size
     lacking = state.missing_spares()
     homes = group_domains(trial, state) if lacking else {}
     for group, pods in lacking.items():
-        mark = trial.mark()
-        trial.act("AddSpare", state, now, Why(Reason.SPARE_ADDED, "", pods * size, pods * size))
-        layout = Layout(trial, state, size, now, "Grow")
+        mark = trial.checkpoint()
+        trial.begin_action("AddSpare", state, now, Cause(Reason.SPARE_ADDED, "", pods * size, pods * size))
+        layout = GangLayout(trial, state, size, now, "Grow")
         if group not in homes or not layout.place_spares(group, pods, homes[group]):
             trial.rollback(mark)
     missing = sum(state.missing_spares().values()) * size
-    return [Why(Reason.SPARE_MISSING, "no room or no money", 0, missing)] if missing else []
+    return [Cause(Reason.SPARE_MISSING, "no room or no money", 0, missing)] if missing else []
 
 
 # Narrower
@@ -253,18 +269,18 @@ def shrink_to(trial: Trial, state: RunState, width: int) -> None:
     """The Run wants to be narrower: whole groups, those that others pay for first; else its highest ranks."""
     shape, now = state.shape, trial.world.now
     assert shape is not None
-    trial.act("Shrink", state, now, Why(Reason.RESIZED, "", width, width))
-    shed(trial, state, state.width - width, now)
+    trial.begin_action("Shrink", state, now, Cause(Reason.RESIZED, "", width, width))
+    shrink_by(trial, state, state.width - width, now)
 
 
-def shed(trial: Trial, state: RunState, gpus: int, at: int) -> None:
+def shrink_by(trial: Trial, state: RunState, gpus: int, at: int) -> None:
     """Give up so many GPUs of a malleable Run (E2). The action they belong to has begun."""
     shape = state.shape
     assert shape is not None
     if not shape.group:
-        highest = reversed(seated(state).values())
-        pieces = [Piece(lease, *pod) for lease, pod in highest][: gpus // state.pod_size]
-        give_up(trial, state, pieces, at, "Shrink")
+        highest = reversed(ranks_in_order(state).values())
+        pieces = [LeasePart(lease, *pod) for lease, pod in highest][: gpus // state.pod_size]
+        end_lease_parts(trial, state, pieces, at, "Shrink")
         return
     owned: dict[int, int] = {}
     held: dict[int, int] = {}

@@ -12,66 +12,76 @@ from operator import itemgetter
 
 from jobtree.api.kinds.lease import ClosureReason
 from jobtree.api.kinds.run import Run
-from jobtree.core.funding.cover import affordable_from
+from jobtree.core.funding.cover import payable_from
 from jobtree.core.model.actions import ActionKind, Plan
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Order
-from jobtree.core.model.reasons import Reason, Verdict, Why
-from jobtree.core.operations.payer_changes import settle_cuts, settle_envelope, settle_quota
+from jobtree.core.model.promise import CreationOrder
+from jobtree.core.model.reasons import Cause, Reason, Verdict
+from jobtree.core.operations.payer_changes import (
+    apply_budget_cuts,
+    end_leases_of_envelope,
+    end_leases_under_quota,
+)
 from jobtree.core.operations.trial import Trial
 from jobtree.core.planning.activation import activate
-from jobtree.core.planning.admission import consider
-from jobtree.core.planning.admission_prefilter import Chances
+from jobtree.core.planning.admission import admit
+from jobtree.core.planning.admission_prefilter import AdmissionPrefilter
 from jobtree.core.planning.elastic_width import Stalled, grow_runs, shrink_to
-from jobtree.core.planning.pod_restart import part_with_evicted, restart
-from jobtree.core.planning.promise_repair import mend_disturbed, mend_promises
-from jobtree.core.planning.pull_forward import bring_forward
-from jobtree.core.planning.recovery import on_failed_nodes, recover
-from jobtree.core.planning.stage_gang_admission import in_gang, start_together
+from jobtree.core.planning.pod_restart import drop_evicted_spares, restart
+from jobtree.core.planning.promise_repair import repair_disturbed_promises, repair_promises
+from jobtree.core.planning.pull_forward import pull_promises_forward
+from jobtree.core.planning.recovery import pods_on_failed_nodes, recover
+from jobtree.core.planning.stage_gang_admission import admit_gang, waits_in_gang
 from jobtree.core.runs.run_state import FINISHED, RunState
 from jobtree.core.runs.run_tree import children_of
-from jobtree.core.runs.run_verdict import verdict_on
-from jobtree.core.world.timers import Due
-from jobtree.core.world.upstream_runs import gives_up_at, released, waits_for
+from jobtree.core.runs.run_verdict import current_verdict
+from jobtree.core.world.timers import TimerKind
+from jobtree.core.world.upstream_runs import is_released, upstream_failure_at, waiting_verdict
 from jobtree.core.world.world import World
 
-NOTHING = Plan()  # to do, to tell or to remember
+EMPTY_PLAN = Plan()  # to do, to tell or to remember
 
 
 def plan(world: World) -> Plan:
     """What to do now. Pure: the same world gives the same plan, and is left as it was."""
-    if at_rest(world):
-        return NOTHING
+    if is_at_rest(world):
+        return EMPTY_PLAN
     trial = Trial(world)
-    attention = set(world.attention)
+    attention = set(world.runs_to_check)
     try:
-        return Pass(trial).plan()
+        return PlanningPass(trial).plan()
     finally:
         trial.rollback()
-        world.attention = attention
+        world.runs_to_check = attention
 
 
-def at_rest(world: World) -> bool:
+def is_at_rest(world: World) -> bool:
     """Whether nothing happened, nothing is due and nobody need be asked: a pass would decide nothing."""
-    happened = world.attention or world.shaken or world.edited or world.cordons or world.ledger.amended
+    happened = (
+        world.runs_to_check
+        or world.recheck_all_promises
+        or world.edited_runs
+        or world.nodes_to_cordon
+        or world.budgets.edited_envelopes
+    )
     return (
         not happened
         and all(
-            (not flavor.eager or flavor.asked == flavor.gains)
-            and (not world.queue or flavor.served == flavor.gains)
+            (not flavor.growth_candidates or flavor.growth_checked_generation == flavor.reconsider_generation)
+            and (not world.queue or flavor.queue_checked_generation == flavor.reconsider_generation)
             for flavor in world.fleet.flavors.values()
         )
-        and world.alarms.due(world.now) is None
+        and world.timers.next_due(world.now) is None
     )
 
 
-class Pass:
+class PlanningPass:
     """One pass: what happened, what is due and who waits, until nothing new has happened on the way."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
         self.world = trial.world
-        self.told: dict[RunKey, Verdict] = {}
+        self.reported: dict[RunKey, Verdict] = {}
         self.refused: dict[RunKey, Verdict] = {}
         self.trees: set[RunKey] = set()
         self.cancelled: set[RunKey] = set()
@@ -80,92 +90,92 @@ class Pass:
         trial, world = self.trial, self.world
         settled: tuple[RunKey, ...] = ()
         begun = False
-        while world.attention or not begun:
+        while world.runs_to_check or not begun:
             begun = True
-            self.note_events()
-            pass_time(trial, world.now - 1)
-            if world.attention:
+            self.process_events()
+            process_timers(trial, world.now - 1)
+            if world.runs_to_check:
                 continue  # what came of what was due before this instant comes before what is due now
-            pass_time(trial, world.now)
-            settle_cuts(trial)
-            mend_promises(trial)
-            refused, settled = serve_queue(trial)
+            process_timers(trial, world.now)
+            apply_budget_cuts(trial)
+            repair_promises(trial)
+            refused, settled = admit_queue(trial)
             self.refused |= refused
-        bring_forward(trial)
-        mark = trial.mark()
+        pull_promises_forward(trial)
+        mark = trial.checkpoint()
         stalled, asked = grow_runs(trial)
-        mend_disturbed(trial)
+        repair_disturbed_promises(trial)
         moved = trial.causes(mark)
         unasked = {world.runs[key].flavor for key in moved if world.runs[key].queued}
-        said = {key: one for key, one in (self.told | self.refused).items() if self._still(key, one)}
+        said = {key: one for key, one in (self.reported | self.refused).items() if self._still(key, one)}
         settled = tuple(key for key in settled if key not in moved)
         return Plan(
             actions=tuple(trial.actions()),
             verdicts=changed_verdicts(world, trial.causes(), said, stalled),
             children=missing_children(world, self.trees),
-            cordons=tuple(sorted(world.cordons)),
-            asked=asked,
-            settled=settled,
-            payable_at={
-                key: at for key in settled if (at := affordable_from(world, world.runs[key])) is not None
+            cordons=tuple(sorted(world.nodes_to_cordon)),
+            growth_exhausted=asked,
+            considered=settled,
+            recheck_at={
+                key: at for key in settled if (at := payable_from(world, world.runs[key])) is not None
             },
-            served=tuple(name for name in sorted(world.fleet.flavors) if name not in unasked),
+            queue_exhausted=tuple(name for name in sorted(world.fleet.flavors) if name not in unasked),
         )
 
     def _still(self, key: RunKey, verdict: Verdict) -> bool:
         """Whether the Run is still where it was when it was told so."""
         return self.world.runs[key].phase == verdict.phase
 
-    def note_events(self) -> None:
+    def process_events(self) -> None:
         """Deal with what happened to Runs, after all that was due before it."""
         trial, world = self.trial, self.world
-        noted = [world.runs[key] for key in world.attention if key in world.runs]
-        world.attention = set()
-        for state in sorted(noted, key=lambda state: (noted_at(world, state), state.order)):
-            pass_time(trial, noted_at(world, state) - 1)
-            self.note(state)
+        noted = [world.runs[key] for key in world.runs_to_check if key in world.runs]
+        world.runs_to_check = set()
+        for state in sorted(noted, key=lambda state: (event_instant(world, state), state.creation_order)):
+            process_timers(trial, event_instant(world, state) - 1)
+            self.process_run(state)
 
-    def note(self, state: RunState) -> None:
+    def process_run(self, state: RunState) -> None:
         trial, world = self.trial, self.world
         if state.cancelled:
             self.cancel(state)
         elif state.phase == "Running":
-            note_event(trial, state)
-        elif state.phase == "Waiting" and not release(trial, state):
-            self.told[state.key] = waits_for(world, state)
+            process_running(trial, state)
+        elif state.phase == "Waiting" and not release_run(trial, state):
+            self.reported[state.key] = waiting_verdict(world, state)
         if state.is_tree:
             self.trees.add(state.key)
             finish_tree(trial, state)
         elif state.cpu_only and state.phase == "Pending" and not state.gang:
-            trial.act("Start", state, world.now, Why(Reason.NO_GPUS))
+            trial.begin_action("Start", state, world.now, Cause(Reason.NO_GPUS))
 
     def cancel(self, state: RunState) -> None:
         """A Run goes, and with a tree all of it."""
-        for one in (*self.world.kin.below(state), state):
+        for one in (*self.world.run_graph.descendants(state), state):
             if one.key not in self.cancelled:
                 self.cancelled.add(one.key)
                 end_run(self.trial, one, "Cancel", self.world.now)
 
 
-def release(trial: Trial, state: RunState) -> bool:
+def release_run(trial: Trial, state: RunState) -> bool:
     """Let a Run queue once all that it waits for is done."""
-    if not released(trial.world, state):
+    if not is_released(trial.world, state):
         return False
-    trial.act("Release", state, trial.world.now, Why(Reason.RELEASED))
+    trial.begin_action("Release", state, trial.world.now, Cause(Reason.RELEASED))
     return True
 
 
 def finish_tree(trial: Trial, state: RunState) -> None:
     """A tree ends with its last stage: Completed if all of them are."""
-    children = trial.world.kin.children(state)
+    children = trial.world.run_graph.children(state)
     if state.phase in FINISHED or len(children) < len(state.run.spec.stages):
         return
     if any(child.cancelled for child in children):
         return  # somebody deleted the Run of a stage: it comes back
     if all(child.phase in FINISHED for child in children):
         failed = next((child.key[1] for child in children if child.phase == "Failed"), None)
-        cause = Why(Reason.COMPLETED) if failed is None else Why(Reason.STAGE_FAILED, failed)
-        trial.act("Complete" if failed is None else "Fail", state, trial.world.now, cause)
+        cause = Cause(Reason.COMPLETED) if failed is None else Cause(Reason.STAGE_FAILED, failed)
+        trial.begin_action("Complete" if failed is None else "Fail", state, trial.world.now, cause)
 
 
 def missing_children(world: World, trees: set[RunKey]) -> tuple[Run, ...]:
@@ -187,29 +197,29 @@ def outdated(known: RunState, wanted: Run) -> bool:
     return not begun and not known.cancelled and known.run.spec != wanted.spec
 
 
-def note_event(trial: Trial, state: RunState) -> None:
+def process_running(trial: Trial, state: RunState) -> None:
     """A running Run ended, lost nodes or pods, or was asked to be narrower."""
     world, shape = trial.world, state.shape
     if state.outcome is not None:
         end_run(trial, state, *state.outcome)
         return
-    lost = on_failed_nodes(world, state)
+    lost = pods_on_failed_nodes(world, state)
     if lost:
         nodes = ", ".join(sorted({node for pods in lost.values() for node, _ in pods}))
-        recover(trial, state, lost, Why(Reason.NODE_FAILURE, nodes), "NodeFailure")
-    elif state.mishaps:
+        recover(trial, state, lost, Cause(Reason.NODE_FAILURE, nodes), "NodeFailure")
+    elif state.rank_losses:
         restart(trial, state)
-    elif state.evicted:
-        part_with_evicted(trial, state)
+    elif state.evicted_spare_nodes:
+        drop_evicted_spares(trial, state)
     if shape is not None and shape.malleable and state.phase == "Running" and state.width > shape.desired:
         shrink_to(trial, state, shape.desired)
 
 
-def noted_at(world: World, state: RunState) -> int:
+def event_instant(world: World, state: RunState) -> int:
     return state.outcome[1] if state.outcome is not None and not state.cancelled else world.now
 
 
-ENDINGS: dict[ActionKind, tuple[Reason, ClosureReason]] = {
+END_REASONS: dict[ActionKind, tuple[Reason, ClosureReason]] = {
     "Complete": (Reason.COMPLETED, "Completed"),
     "Fail": (Reason.FAILED, "Failed"),
     "Cancel": (Reason.CANCELLED, "Cancelled"),
@@ -217,41 +227,43 @@ ENDINGS: dict[ActionKind, tuple[Reason, ClosureReason]] = {
 
 
 def end_run(trial: Trial, state: RunState, kind: ActionKind, at: int) -> None:
-    reason, closure = ENDINGS[kind]
-    withdraw(trial, state)
-    trial.act(kind, state, at, Why(reason))
+    reason, closure = END_REASONS[kind]
+    withdraw_promise(trial, state)
+    trial.begin_action(kind, state, at, Cause(reason))
     for name in sorted(state.leases):
         trial.close(name, max(at, state.leases[name].start), closure)
 
 
-def withdraw(trial: Trial, state: RunState) -> None:
+def withdraw_promise(trial: Trial, state: RunState) -> None:
     """A Run that is finished or gone is promised nothing."""
     promise = state.promise
     if promise is not None:
-        trial.act("Withdraw", state, trial.world.now, Why(Reason.CANCELLED, promise.name), promise=promise)
+        trial.begin_action(
+            "Withdraw", state, trial.world.now, Cause(Reason.CANCELLED, promise.name), promise=promise
+        )
 
 
-def pass_time(trial: Trial, until: int) -> None:
+def process_timers(trial: Trial, until: int) -> None:
     """Everything due up to that instant, at its own instant, in order."""
     world = trial.world
-    while (due := world.alarms.due(until)) is not None:
+    while (due := world.timers.next_due(until)) is not None:
         at, (kind, first, second) = due
-        if kind is Due.ENVELOPE:
-            settle_envelope(trial, world.ledger.envelopes[first, second], at)
-        elif kind is Due.QUOTA:
-            settle_quota(trial, world.runs[first, second], at)
-        elif kind is Due.RUN:
-            expire(trial, world.runs[first, second], at)
-        elif kind is Due.FOLLOW:
+        if kind is TimerKind.ENVELOPE:
+            end_leases_of_envelope(trial, world.budgets.envelopes[first, second], at)
+        elif kind is TimerKind.QUOTA:
+            end_leases_under_quota(trial, world.runs[first, second], at)
+        elif kind is TimerKind.RUN:
+            end_at_max_duration(trial, world.runs[first, second], at)
+        elif kind is TimerKind.FOLLOW:
             fail_with_upstream(trial, world.runs[first, second], at)
         else:
-            activate(trial, first_due(world))
+            activate(trial, first_due_promise(world))
 
 
-def first_due(world: World) -> RunState:
+def first_due_promise(world: World) -> RunState:
     """Of the Runs whose promise is due now, the one that was due first, then the one promised first."""
     found = [
-        (promise.at, promise.rank, state)
+        (promise.at, promise.precedence, state)
         for state in world.runs.values()
         if (promise := state.promise) is not None
         and promise.at is not None
@@ -261,25 +273,27 @@ def first_due(world: World) -> RunState:
     return min(found, key=itemgetter(0, 1))[2]
 
 
-def expire(trial: Trial, state: RunState, at: int) -> None:
+def end_at_max_duration(trial: Trial, state: RunState, at: int) -> None:
     """A Run reached its maxDuration: it is Failed (F7)."""
     limit = state.run.spec.runtime.max_duration or ""
-    withdraw(trial, state)
-    trial.act("Fail", state, at, Why(Reason.DURATION_EXCEEDED, limit))
+    withdraw_promise(trial, state)
+    trial.begin_action("Fail", state, at, Cause(Reason.DURATION_EXCEEDED, limit))
     for name in sorted(state.leases):
         trial.close(name, max(at, state.leases[name].start), "Failed")
 
 
 def fail_with_upstream(trial: Trial, state: RunState, at: int) -> None:
     """What a Run waits for failed, and it waits no longer, nor do those that would start with it (J1, J3)."""
-    failure = gives_up_at(trial.world, state)
+    failure = upstream_failure_at(trial.world, state)
     assert failure is not None
-    for member in trial.world.kin.members(state):
+    for member in trial.world.run_graph.members(state):
         if member.phase == "Waiting":
-            trial.act("Fail", member, max(at, member.created), Why(Reason.UPSTREAM_FAILED, failure[1]))
+            trial.begin_action(
+                "Fail", member, max(at, member.created), Cause(Reason.UPSTREAM_FAILED, failure[1])
+            )
 
 
-def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]]:
+def admit_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]]:
     """Give every Run in the queue its chance, oldest first, until nothing changes any more.
 
     Returns the verdicts on those refused, and all who need not be asked again until something changes.
@@ -289,46 +303,51 @@ def serve_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
     seen: dict[RunKey, int] = {}
     changed = True
     while changed:
-        changed, turns, late = False, deque[Order](), list[Order]()
+        changed, turns, late = False, deque[CreationOrder](), list[CreationOrder]()
         if world.queue:
-            chances = Chances(world)
-            world.line.begin_round()
-            turns.extend(world.line.to_ask(chances.most))
+            chances = AdmissionPrefilter(world)
+            world.run_queue.begin_round()
+            turns.extend(world.run_queue.active_runs(chances.max_gpus_for))
         while turns or late:
             is_late = late and (not turns or late[0] < turns[0])
             order = heappop(late) if is_late else turns.popleft()
             state = world.runs[order[1:]]
             flavor = world.fleet.flavor(state.flavor)
-            asked = state.queued and seen.get(state.key, state.seen) != flavor.gains
-            if not asked or not world.line.still_asked(order, chances.most):
+            asked = (
+                state.queued
+                and seen.get(state.key, state.queue_checked_generation) != flavor.reconsider_generation
+            )
+            if not asked or not world.run_queue.is_active(order, chances.max_gpus_for):
                 continue
-            mark, verdict = trial.mark(), None
-            if in_gang(state):
-                verdict = start_together(trial, state)
-            elif not chances.none(state):
-                verdict = consider(trial, state, chances)
-            seen[state.key] = flavor.gains
-            if trial.mark() != mark:
-                changed, chances = True, Chances(world)
-                for one in world.line.to_ask_too(order, chances.most):
+            mark, verdict = trial.checkpoint(), None
+            if waits_in_gang(state):
+                verdict = admit_gang(trial, state)
+            elif not chances.is_certainly_refused(state):
+                verdict = admit(trial, state, chances)
+            seen[state.key] = flavor.reconsider_generation
+            if trial.checkpoint() != mark:
+                changed, chances = True, AdmissionPrefilter(world)
+                for one in world.run_queue.newly_active_runs(order, chances.max_gpus_for):
                     heappush(late, one)
             if verdict is not None:
                 refused[state.key] = verdict
-        mark = trial.mark()
-        pass_time(trial, world.now)  # what a declared Run commits can end an open-ended lease at once (C5)
-        changed = changed or trial.mark() != mark
+        mark = trial.checkpoint()
+        process_timers(
+            trial, world.now
+        )  # what a declared Run commits can end an open-ended lease at once (C5)
+        changed = changed or trial.checkpoint() != mark
     settled = tuple(key for key in sorted(seen) if world.runs[key].queued)
     return {key: verdict for key, verdict in refused.items() if world.runs[key].waiting}, settled
 
 
 def changed_verdicts(
-    world: World, causes: dict[RunKey, Why], refused: dict[RunKey, Verdict], stalled: Stalled
+    world: World, causes: dict[RunKey, Cause], refused: dict[RunKey, Verdict], stalled: Stalled
 ) -> dict[RunKey, Verdict]:
     """Verdicts that differ from what each Run was told before."""
     verdicts: dict[RunKey, Verdict] = {}
     for key in sorted(causes.keys() | refused.keys() | stalled.keys()):
         state = world.runs[key]
-        verdict = refused.get(key) or verdict_on(state, causes.get(key), stalled.get(key, ()))
+        verdict = refused.get(key) or current_verdict(state, causes.get(key), stalled.get(key, ()))
         if verdict != state.verdict:
             verdicts[key] = verdict
     return verdicts

@@ -15,42 +15,42 @@ from operator import attrgetter
 import msgspec
 
 from jobtree.core.availability.payer_placement import pay_throughout
-from jobtree.core.availability.start_search import Foresight, Outlook
-from jobtree.core.funding.reserved_budget import provisional_notice
+from jobtree.core.availability.start_search import StartOption, StartSearch
+from jobtree.core.funding.reserved_budget import min_provisional_duration
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import FREE, Promise
-from jobtree.core.model.reasons import Reason, Why
-from jobtree.core.operations.payer_changes import disturbs_nobody
-from jobtree.core.operations.promise_changes import broken, filled, move
+from jobtree.core.model.promise import NO_DISRUPTION, Promise
+from jobtree.core.model.reasons import Cause, Reason
+from jobtree.core.operations.payer_changes import keeps_other_promises
+from jobtree.core.operations.promise_changes import broken_reason, replace_promise, with_option
 from jobtree.core.operations.trial import Trial
 from jobtree.core.planning.activation import resolve_all
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.world.world import World
 
-MOST = 16  # promises that are asked at a time, oldest first: each costs as much as a start
+MAX_PROMISES = 16  # promises that are asked at a time, oldest first: each costs as much as a start
 
 
-def bring_forward(trial: Trial) -> None:
+def pull_promises_forward(trial: Trial) -> None:
     """Promise an earlier start to those that wait only for provisional work to go."""
     world = trial.world
-    if not world.provisional:
+    if not world.provisional_runs:
         return
-    soon = world.now + max(provisional_notice(world, world.runs[key]) for key in world.provisional)
-    for _, domain in sorted(trial.freed().items()):
-        for promise in islice(asked(world, domain, soon), MOST):
-            if bring_to(trial, world.runs[promise.run], promise, soon):
+    soon = world.now + max(min_provisional_duration(world, world.runs[key]) for key in world.provisional_runs)
+    for _, domain in sorted(trial.freed_domains().items()):
+        for promise in islice(pull_candidates(world, domain, soon), MAX_PROMISES):
+            if pull_promise_to(trial, world.runs[promise.run], promise, soon):
                 break
 
 
-def asked(world: World, domain: Domain, soon: int) -> Iterator[Promise]:
+def pull_candidates(world: World, domain: Domain, soon: int) -> Iterator[Promise]:
     """Promises there that are due later than that, oldest first, and for which half of the GPUs are free.
 
     One at a time: none while another is about to start there, which might want the same nodes.
     """
     if any(one.at is not None and one.at <= soon for one in domain.promises.values()):
         return
-    for promise in sorted(domain.promises.values(), key=attrgetter("rank")):
+    for promise in sorted(domain.promises.values(), key=attrgetter("precedence")):
         state, flavor = world.runs[promise.run], world.fleet.flavor(promise.flavor)
         free = domain.free if domain.free >= flavor.biggest_node else 0
         later = promise.at is not None and promise.at > soon
@@ -58,15 +58,20 @@ def asked(world: World, domain: Domain, soon: int) -> Iterator[Promise]:
             yield promise
 
 
-def bring_to(trial: Trial, state: RunState, promise: Promise, at: int) -> bool:
+def pull_promise_to(trial: Trial, state: RunState, promise: Promise, at: int) -> bool:
     """Move a promise to that instant, if it can be kept then and harms nobody."""
-    world, mark = trial.world, trial.mark()
-    trial.act("Withdraw", state, world.now, Why(Reason.SUPERSEDED, promise.name))
-    found = Foresight(world, state, promise.pod_size, promise.rank).outlook(FREE, promise.width, at)
+    world, mark = trial.world, trial.checkpoint()
+    trial.begin_action("Withdraw", state, world.now, Cause(Reason.SUPERSEDED, promise.name))
+    found = StartSearch(world, state, promise.pod_size, promise.precedence).option_at(
+        NO_DISRUPTION, promise.width, at
+    )
     if found is not None and pay_throughout(world, state.flavor, found.shares, found.funding):
-        after = move(trial, state, promise, filled(world, state, promise, found), Reason.RESERVED)
+        after = replace_promise(
+            trial, state, promise, with_option(world, state, promise, found), Reason.RESERVED
+        )
         if could_start(trial, state, after) and all(
-            broken(world, world.runs[run]) is None for run in (state.key, *beside(world, state, found))
+            broken_reason(world, world.runs[run]) is None
+            for run in (state.key, *runs_with_promises_beside(world, state, found))
         ):
             return True
     trial.rollback(mark)
@@ -75,18 +80,18 @@ def bring_to(trial: Trial, state: RunState, promise: Promise, at: int) -> bool:
 
 def could_start(trial: Trial, state: RunState, promise: Promise) -> bool:
     """Whether it could start this very instant if provisional work went: pod by pod, and paid for."""
-    world, mark = trial.world, trial.mark()
+    world, mark = trial.world, trial.checkpoint()
     due = msgspec.structs.replace(promise, at=world.now)
-    trial.act("Move", state, world.now, Why(Reason.RESERVED, promise.name), promise=due)
-    found = resolve_all(trial, state) is None and disturbs_nobody(world, state)
+    trial.begin_action("Move", state, world.now, Cause(Reason.RESERVED, promise.name), promise=due)
+    found = resolve_all(trial, state) is None and keeps_other_promises(world, state)
     trial.rollback(mark)
     return found
 
 
-def beside(world: World, state: RunState, found: Outlook) -> set[RunKey]:
+def runs_with_promises_beside(world: World, state: RunState, found: StartOption) -> set[RunKey]:
     """Runs that are promised something where it would start, or money of its payers."""
     domains = world.fleet.flavor(state.flavor).domains
     runs = {run for name, _ in found.shares for run in domains[name].promises}
     for key, _ in found.funding:
-        runs.update(run for one in world.ledger.envelopes[key].kin for run in one.promises)
+        runs.update(run for one in world.budgets.envelopes[key].sharing_a_cap for run in one.promises)
     return runs

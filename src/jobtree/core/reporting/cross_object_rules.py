@@ -11,7 +11,7 @@ from jobtree.api.kinds.budget import Budget, BudgetSpec, Envelope, Usage
 from jobtree.api.kinds.run import Gang, Run, Stage
 from jobtree.api.schema.problems import Problem
 from jobtree.api.schema.quantities import format_milli, parse_milli
-from jobtree.core.accounts.envelope_accounts import lends
+from jobtree.core.accounts.envelope_accounts import lending_entry_matches
 from jobtree.core.accounts.family import Family, prefixes
 
 Lookup = Callable[[str], Run | None]
@@ -21,7 +21,7 @@ Lookup = Callable[[str], Run | None]
 # Runs
 
 
-def run_problems(run: Run, named: Lookup) -> list[Problem]:
+def run_reference_problems(run: Run, named: Lookup) -> list[Problem]:
     follow = run.spec.follow
     for position, name in enumerate(follow.after if follow else ()):
         path = _way(name, run, named)
@@ -69,7 +69,7 @@ def _stage_names(run: Run) -> Iterator[str]:
         yield from (f"{name}-{leaf.name}" for leaf in stage.stages)
 
 
-def run_advice(run: Run, budgets: Iterable[BudgetSpec], named: Lookup) -> list[Problem]:
+def run_warnings(run: Run, budgets: Iterable[BudgetSpec], named: Lookup) -> list[Problem]:
     specs = list(budgets)
     return [*_owner_advice(run, specs), *_sponsor_advice(run, specs), *_upstream_advice(run, named)]
 
@@ -107,7 +107,7 @@ def _lends(envelope: Envelope, flavor: str, owner: str) -> bool:
         envelope.flavor == flavor
         and lending is not None
         and lending.allow
-        and any(lends(entry, owner) for entry in lending.to)
+        and any(lending_entry_matches(entry, owner) for entry in lending.to)
     )
 
 
@@ -132,7 +132,7 @@ def _upstream_advice(run: Run, named: Lookup) -> Iterator[Problem]:
 # Budgets
 
 
-def budget_problems(budget: Budget, others: Iterable[BudgetSpec]) -> list[Problem]:
+def family_cycle_problems(budget: Budget, others: Iterable[BudgetSpec]) -> list[Problem]:
     """``others`` are all other Budgets."""
     owner = budget.spec.owner
     cycle = Family([budget.spec, *others]).cycle_through(owner)
@@ -145,7 +145,7 @@ def budget_problems(budget: Budget, others: Iterable[BudgetSpec]) -> list[Proble
     return [Problem("spec.owner", owner, rule)]
 
 
-def budget_advice(budget: Budget, before: Budget | None, others: Iterable[BudgetSpec]) -> list[Problem]:
+def budget_warnings(budget: Budget, before: Budget | None, others: Iterable[BudgetSpec]) -> list[Problem]:
     owners = {spec.owner for spec in others}
     found = [
         Problem(f"spec.parents[{position}]", parent, "has no Budget: it is no relative until it has one")

@@ -13,12 +13,12 @@ from jobtree.core.accounts.envelope_accounts import FOREVER
 from jobtree.core.availability.occupancy import immune_until
 from jobtree.core.lottery.resolution import NodeRoom, Ticket
 from jobtree.core.model.promise import LOTTERY, Promise
-from jobtree.core.operations.victims import Docket
+from jobtree.core.operations.victims import PromiseCase
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
 
-class Arrival(msgspec.Struct, frozen=True, eq=False):
+class ExpectedArrival(msgspec.Struct, frozen=True, eq=False):
     """A Run that will have started by then, on these nodes."""
 
     state: RunState
@@ -26,11 +26,11 @@ class Arrival(msgspec.Struct, frozen=True, eq=False):
     gpus: dict[str, int]
 
 
-class Foreseen(Docket):
+class FutureCase(PromiseCase):
     """A docket with the holders of that day in place of today's."""
 
     def __init__(self, world: World, state: RunState, promise: Promise) -> None:
-        self._arrivals: list[Arrival] = []
+        self._arrivals: list[ExpectedArrival] = []
         self._room: dict[str, int] = {}  # GPUs that are free by then, as far as it is known
         super().__init__(world, state, promise)
         taken: dict[str, int] = {}
@@ -47,35 +47,35 @@ class Foreseen(Docket):
 
     def _arrived(self) -> Iterator[Ticket]:
         for one in self._arrivals:
-            if self.promise.level >= LOTTERY and one.promise.firm_until <= self.at:
+            if self.promise.disruption >= LOTTERY and one.promise.immune_until <= self.at:
                 yield Ticket(one.state.uid, tuple(sorted(one.gpus.items())))
 
-    def _holders(self) -> tuple[list[RunState], list[RunState]]:
+    def _ticket_holders(self) -> tuple[list[RunState], list[RunState]]:
         """Those still there then, and those gone: ended, or given way to somebody promised before."""
-        stay, gone = super()._holders()
+        stay, gone = super()._ticket_holders()
         self._room = {name: place.free for name, place in self.nodes.items()}
         for state in gone:
-            self._vacate(state)
+            self._add_freed(state)
         for other in self._before():
-            rank = other.rank
-            for state in [one for one in stay if one.provisional and one.yields_to(rank)]:
-                self._go(state, stay, gone)
-            self._let_in(other, stay, gone)
+            rank = other.precedence
+            for state in [one for one in stay if one.provisional and one.is_provisional_to(rank)]:
+                self._remove(state, stay, gone)
+            self._add_arrival(other, stay, gone)
         return stay, gone
 
-    def _go(self, state: RunState, stay: list[RunState], gone: list[RunState]) -> None:
+    def _remove(self, state: RunState, stay: list[RunState], gone: list[RunState]) -> None:
         stay.remove(state)
         gone.append(state)
-        self._vacate(state)
+        self._add_freed(state)
 
-    def _vacate(self, state: RunState) -> None:
+    def _add_freed(self, state: RunState) -> None:
         for node, gpus in self._gpus(list(state.leases.values())):
             self._room[node] += gpus
 
     def _before(self) -> list[Promise]:
         """Promises that come due in these domains before this one, in time."""
         domains = self.world.fleet.flavor(self.promise.flavor).domains
-        mine = self.promise.rank
+        mine = self.promise.precedence
         found = {
             key: promise
             for name in self.domains
@@ -83,35 +83,35 @@ class Foreseen(Docket):
             for key, promise in domains[name].promises.items()
             if promise.at is not None
             and promise.at < self.at < (FOREVER if promise.end is None else promise.end)
-            and promise.rank < mine
+            and promise.precedence < mine
             and self.world.runs[key].waiting
         }
-        return sorted(found.values(), key=lambda promise: (promise.at or 0, promise.rank))
+        return sorted(found.values(), key=lambda promise: (promise.at or 0, promise.precedence))
 
-    def _let_in(self, other: Promise, stay: list[RunState], gone: list[RunState]) -> None:
+    def _add_arrival(self, other: Promise, stay: list[RunState], gone: list[RunState]) -> None:
         """Give the promised GPUs in these domains to their Run; who has most there loses first."""
         losers: list[RunState] | None = None
         while (gpus := self._fit(other)) is None:
             losers = self._losers(other, stay) if losers is None else losers
             if not losers:
                 return  # cuts, or somebody unforeseen: it stands somewhere, but nobody can say on which node
-            self._go(losers.pop(0), stay, gone)
-        self._arrivals.append(Arrival(self.world.runs[other.run], other, gpus))
+            self._remove(losers.pop(0), stay, gone)
+        self._arrivals.append(ExpectedArrival(self.world.runs[other.run], other, gpus))
         for node, taken in gpus.items():
             self._room[node] -= taken
 
     def _losers(self, other: Promise, stay: list[RunState]) -> list[RunState]:
         """Those who might be drawn for it, the widest first."""
-        if other.level < LOTTERY:
+        if other.disruption < LOTTERY:
             return []
         drawable = [one for one in stay if immune_until(self.world, one) <= (other.at or 0)]
-        return sorted(drawable, key=lambda one: (-one.width, one.order))
+        return sorted(drawable, key=lambda one: (-one.width, one.creation_order))
 
     def _fit(self, other: Promise) -> dict[str, int] | None:
         """Nodes for its pods in these domains, by name; None where they do not all fit."""
         found: dict[str, int] = {}
         size, room = other.pod_size, self._room
-        for domain, gpus in other.shares:
+        for domain, gpus in other.domain_gpus:
             if domain not in self.domains:
                 continue
             missing = gpus // size

@@ -1,7 +1,7 @@
 """The invariants (SPEC section 12), stated independently of how the plan keeps them.
 
-Everything here is computed from the leases themselves, the slow and obvious way. ``check`` returns what is
-broken, in words; an empty list means that the world is sound.
+Everything here is computed from the leases themselves, the slow and obvious way. ``check_invariants`` returns
+what is broken, in words; an empty list means that the world is sound.
 """
 
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ import msgspec
 
 from jobtree.api.kinds.budget import Budget
 from jobtree.api.schema.quantities import parse_micro
-from jobtree.core.accounts.envelope_accounts import CLASSES, EnvelopeState, reported_amount, use_class
-from jobtree.core.model.gpu_lease import EnvelopeKey, Lease
-from jobtree.core.operations.promise_changes import broken
+from jobtree.core.accounts.envelope_accounts import CLASSES, EnvelopeState, reported_amount, usage_class
+from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease
+from jobtree.core.operations.promise_changes import broken_reason
 from jobtree.core.planning.planning_pass import plan
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.supply.node_slots import matches
-from jobtree.core.world.payer_candidates import candidates
+from jobtree.core.supply.node_slots import selector_matches
+from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
 
@@ -28,14 +28,14 @@ class Violation(msgspec.Struct, frozen=True):
         return f"{self.invariant}: {self.message}"
 
 
-class Replay:
+class LedgerReplay:
     """The ledger added up lease by lease, apart from the books: what I10 compares them with."""
 
     def __init__(self) -> None:
         self.settled: dict[EnvelopeKey, dict[str, int]] = {}
         self._carried: set[str] = set()  # leases that are in the sums which budgets carry
 
-    def carry(self, budget: Budget) -> None:
+    def add_opening_balance(self, budget: Budget) -> None:
         """The opening balance: what the budget's status carries of leases that are in the archive."""
         carried = budget.status.carried
         if carried is None:
@@ -47,15 +47,15 @@ class Replay:
                 use = parse_micro(getattr(one.gpu_seconds, name))
                 by_class[name] = by_class.get(name, 0) + use
 
-    def close(self, lease: Lease, end: int) -> None:
+    def close(self, lease: GpuLease, end: int) -> None:
         if lease.name in self._carried:
             return
         by_class = self.settled.setdefault(lease.payer, {})
         use = reported_amount(lease) * (end - lease.start)
-        by_class[use_class(lease)] = by_class.get(use_class(lease), 0) + use
+        by_class[usage_class(lease)] = by_class.get(usage_class(lease), 0) + use
 
 
-def check(world: World, replay: Replay, *, planned: bool = True) -> list[Violation]:
+def check_invariants(world: World, replay: LedgerReplay, *, planned: bool = True) -> list[Violation]:
     """All invariants of a world at rest; without ``planned``, of one in which a plan may be under way."""
     return [
         *slots_are_exclusive(world),
@@ -74,26 +74,26 @@ def check(world: World, replay: Replay, *, planned: bool = True) -> list[Violati
 
 def slots_are_exclusive(world: World) -> Iterator[Violation]:
     taken: dict[tuple[str, int], list[str]] = {}
-    for name, held in world.held.items():
+    for name, held in world.posted_leases.items():
         for node, mask in held.lease.slots:
             for slot in range(mask.bit_length()):
                 if mask >> slot & 1:
                     taken.setdefault((node, slot), []).append(name)
     for (node, slot), names in taken.items():
-        roles = sorted(world.held[name].lease.role for name in names)
+        roles = sorted(world.posted_leases[name].lease.role for name in names)
         if len(names) > 1 and roles != ["Opportunistic", "Spare"]:
             yield Violation("I1", f"slot {node}#{slot} is under {' and '.join(sorted(names))}")
 
 
 def payers_are_entitled(world: World) -> Iterator[Violation]:
     """I2, as far as the present budgets tell: a payer edited since then is not judged, nor one kept on."""
-    for held in world.held.values():
+    for held in world.posted_leases.values():
         lease, state, envelope = held.lease, held.run, held.envelope
         if state is None or state.shape is None or lease.reason in ("Demote", "Continue"):
             continue
         if lease.start <= max(world.budgets_edited_at, envelope.amended_at):
             continue
-        entitled = {candidate.envelope.key: candidate.class_ for candidate in candidates(world, state)}
+        entitled = {candidate.envelope.key: candidate.class_ for candidate in payer_candidates(world, state)}
         if lease.payer not in entitled:
             yield Violation("I2", f"{lease.name} is paid by {envelope.label}, which may not be asked")
         elif lease.role != "Opportunistic" and entitled[lease.payer] != lease.class_:
@@ -102,7 +102,7 @@ def payers_are_entitled(world: World) -> Iterator[Violation]:
             yield Violation("I2", f"{lease.name} began outside the window of {envelope.label}")
         for node, _ in lease.slots:
             known = world.fleet.nodes.get(node)
-            if known is not None and not matches(known.node.labels, envelope.selector):
+            if known is not None and not selector_matches(known.node.labels, envelope.selector):
                 yield Violation("I2", f"{lease.name} is on {node}, where {envelope.label} does not pay")
 
 
@@ -113,10 +113,10 @@ def limits_hold(world: World) -> Iterator[Violation]:
     """
     accounts = [
         account
-        for envelope in world.ledger.envelopes.values()
-        for account in (envelope.account, envelope.lent, *(cap.account for cap in envelope.caps))
+        for envelope in world.budgets.envelopes.values()
+        for account in (envelope.account, envelope.lending_account, *(cap.account for cap in envelope.caps))
     ]
-    for account in (*accounts, *world.kin.quotas()):
+    for account in (*accounts, *world.run_graph.quotas()):
         used, open_ended = account.used(world.now), account.open_ended
         if account.charge > account.max_charge:
             yield Violation("I3", f"{account.label} pays for {account.charge} of {account.max_charge}")
@@ -147,7 +147,7 @@ def groups_are_together(world: World) -> Iterator[Violation]:
 
 def leases_are_sound(world: World) -> Iterator[Violation]:
     """I6, as far as a world can tell: no lease begins in the future, and each has a Run that is there."""
-    for name, held in world.held.items():
+    for name, held in world.posted_leases.items():
         if held.lease.start > world.now:
             yield Violation("I6", f"{name} begins in the future")
         if held.run is None or held.run.key not in world.runs:
@@ -161,16 +161,16 @@ def widths_are_in_range(world: World) -> Iterator[Violation]:
             yield Violation("I7", f"{name_of(state)} has {state.width} of [{shape.min}, {shape.max}]")
 
 
-def books_equal_replay(world: World, replay: Replay) -> Iterator[Violation]:
+def books_equal_replay(world: World, replay: LedgerReplay) -> Iterator[Violation]:
     """I10: every envelope's totals are those of its leases, added up one by one."""
     used: dict[EnvelopeKey, dict[str, int]] = {key: dict(sums) for key, sums in replay.settled.items()}
     open_now: dict[EnvelopeKey, dict[str, int]] = {}
-    for held in (*world.held.values(), *world.holdings.charged.values()):
-        lease, name = held.lease, use_class(held.lease)
+    for held in (*world.posted_leases.values(), *world.open_leases.unreadable_run_leases.values()):
+        lease, name = held.lease, usage_class(held.lease)
         for sums, amount in ((open_now, 1), (used, world.now - lease.start)):
             by_class = sums.setdefault(lease.payer, {})
             by_class[name] = by_class.get(name, 0) + reported_amount(lease) * amount
-    for envelope in world.ledger.envelopes.values():
+    for envelope in world.budgets.envelopes.values():
         yield from compare(world, envelope, open_now.get(envelope.key, {}), used.get(envelope.key, {}))
 
 
@@ -195,18 +195,18 @@ def promises_hold(world: World) -> Iterator[Violation]:
             continue
         if promise.at <= world.now and state.waiting:
             yield Violation("I8", f"{promise.name} was due and {name_of(state)} still waits")
-        elif state.waiting and (reason := broken(world, state)) is not None:
+        elif state.waiting and (reason := broken_reason(world, state)) is not None:
             yield Violation("I8", f"{promise.name} can no longer be kept ({reason}) and did not slip")
 
 
 def runs_are_accounted_for(world: World) -> Iterator[Violation]:
     for state in world.runs.values():
-        if state.phase == "Waiting" and (state.verdict is None or not state.verdict.whys):
+        if state.phase == "Waiting" and (state.verdict is None or not state.verdict.causes):
             yield Violation("I11", f"{name_of(state)} waits for others and does not say for whom")
         if state.waiting:
             if not state.queued:
                 yield Violation("I11", f"{name_of(state)} waits and is not in the queue")
-            if state.verdict is None or not state.verdict.whys:
+            if state.verdict is None or not state.verdict.causes:
                 yield Violation("I11", f"{name_of(state)} waits without a reason")
             if state.promise is None or state.phase != "Reserved":
                 yield Violation("I11", f"{name_of(state)} waits without a Reservation")

@@ -16,7 +16,7 @@ from jobtree.core.model.reasons import Verdict
 from jobtree.core.reporting.reservation_forecast import forecast
 from jobtree.core.reporting.tree_status import tree_status
 from jobtree.core.runs import carried_usage, run_allocation
-from jobtree.core.runs.rank_assignment import write_seats
+from jobtree.core.runs.rank_assignment import encode_ranks
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
@@ -28,14 +28,16 @@ CONDITIONS = (
 MOST_RISKS = 64  # that a status holds
 
 
-class Warned(msgspec.Struct, frozen=True):
+class KnownRisks(msgspec.Struct, frozen=True):
     """Promises whose start might stop a Run, and since when it knows."""
 
     since: int
     risks: tuple[Risk, ...] = ()
 
 
-def run_status(world: World, state: RunState, warned: Warned, closing: tuple[Ending, ...] = ()) -> RunStatus:
+def run_status(
+    world: World, state: RunState, warned: KnownRisks, closing: tuple[Ending, ...] = ()
+) -> RunStatus:
     """The whole status of a Run, as of now; ``closing``: leases whose end is not yet known to be written."""
     if state.is_tree:
         return status_of_tree(world, state, warned)
@@ -45,37 +47,37 @@ def run_status(world: World, state: RunState, warned: Warned, closing: tuple[End
         phase=phase,
         conditions=conditions(state, phase, verdict, warned),
         width=width_of(state),
-        allocation=allocation_of(state),
+        allocation=status_allocation(state),
         closing=closing,
         revision=state.revision,
-        funding=tuple(funding_of(world, state)),
-        carried=carried_usage.run_of(world.ledger, state),
+        funding=tuple(funding_status(world, state)),
+        carried=carried_usage.carried_run(world.budgets, state),
         reservation=promise.name if promise else None,
         earliest_start=format_time(promise.at) if promise and promise.at is not None else None,
         deficit_gpus=forecast(world, state).deficit if promise else 0,
         risk=warned.risks[:MOST_RISKS],
         attempt=state.attempt,
-        ranks=write_seats(state.seats) if phase == "Running" else (),
+        ranks=encode_ranks(state.rank_slots) if phase == "Running" else (),
         changed_at=format_time(state.changed_at) if phase == "Running" else None,
         restarts=state.restarts,
         resume_at=format_time(state.resume_at)
         if state.resume_at > world.now and phase == "Running"
         else None,
-        lotteries_lost=state.lost,
-        reservations_made=state.reservations,
+        lotteries_lost=state.lotteries_lost,
+        reservations_made=state.reservations_made,
         provisional=state.provisional,
-        leases_opened=state.opened,
+        leases_opened=state.leases_opened,
         reason=verdict.reason,
         message=verdict.message[:4096],
         observed_generation=state.run.metadata.generation,
     )
 
 
-def status_of_tree(world: World, state: RunState, warned: Warned) -> RunStatus:
+def status_of_tree(world: World, state: RunState, warned: KnownRisks) -> RunStatus:
     summed = tree_status(world, state)
     verdict = state.verdict or Verdict(state.phase)
     shares: dict[tuple[LeaseClass, EnvelopeKey], tuple[int, int]] = {}
-    for child in world.kin.below(state):
+    for child in world.run_graph.descendants(state):
         for key, tally in child.funding.items():
             gpus, used = shares.get(key, (0, 0))
             shares[key] = (gpus + tally.amount, used + tally.used(world.now))
@@ -86,14 +88,14 @@ def status_of_tree(world: World, state: RunState, warned: Warned) -> RunStatus:
     )
 
 
-def conditions(state: RunState, phase: Phase, verdict: Verdict, warned: Warned) -> tuple[Condition, ...]:
+def conditions(state: RunState, phase: Phase, verdict: Verdict, warned: KnownRisks) -> tuple[Condition, ...]:
     """Where the Run stands, since it came into its phase; and whether somebody's promise threatens it."""
     reason = verdict.reason or phase
     standing = [condition(name, phase in phases, reason, state.phase_at) for name, phases in CONDITIONS]
     reserved = state.promise is not None
     return (
         *standing,
-        condition("Reserved", reserved, reason, state.promise.made if state.promise else state.phase_at),
+        condition("Reserved", reserved, reason, state.promise.made_at if state.promise else state.phase_at),
         condition(
             "AtRisk", bool(warned.risks), "ConflictSet" if warned.risks else "NoConflict", warned.since
         ),
@@ -116,13 +118,13 @@ def width_of(state: RunState) -> Width | None:
     return Width(min=shape.min, max=shape.max, desired=shape.desired, allocated=state.width)
 
 
-def allocation_of(state: RunState) -> Allocation | None:
+def status_allocation(state: RunState) -> Allocation | None:
     if state.phase != "Running" or state.since is None:
         return None
-    return run_allocation.allocation_of(state.leases.values(), state.since, state.pod_size)
+    return run_allocation.build_allocation(state.leases.values(), state.since, state.pod_size)
 
 
-def funding_of(world: World, state: RunState) -> list[FundingShare]:
+def funding_status(world: World, state: RunState) -> list[FundingShare]:
     """Who pays and paid for it, by class: GPUs now, GPU-hours so far."""
     return funding_shares(
         world, {key: (tally.amount, tally.used(world.now)) for key, tally in state.funding.items()}
@@ -135,7 +137,7 @@ def funding_shares(
     return [
         FundingShare(
             class_=class_,
-            payer=Payer(owner=world.ledger.envelopes[key].owner, budget=key[0], envelope=key[1]),
+            payer=Payer(owner=world.budgets.envelopes[key].owner, budget=key[0], envelope=key[1]),
             gpus=gpus,
             gpu_hours=format_milli(used * MILLI // HOUR),
         )
@@ -146,31 +148,33 @@ def funding_shares(
 
 def budget_status(world: World, name: str) -> BudgetStatus:
     """Use and headroom of every envelope and cap of a budget, as of now."""
-    ledger = world.ledger
+    ledger = world.budgets
     spec = ledger.budgets[name].spec
     envelopes = [ledger.envelopes[name, envelope.name] for envelope in spec.envelopes]
     return BudgetStatus(
         envelopes=tuple(envelope_usage(world, envelope) for envelope in envelopes),
         aggregate_caps=tuple(
-            usage(world, cap.spec.name, cap.account, cap.max_credits, cap.envelopes)
+            limit_usage(world, cap.spec.name, cap.account, cap.max_credits, cap.envelopes)
             for cap in ledger.caps[name]
         ),
-        carried=carried_usage.uses_of(ledger, name),
+        carried=carried_usage.carried_usage_of(ledger, name),
         observed_generation=ledger.budgets[name].metadata.generation,
     )
 
 
 def envelope_usage(world: World, envelope: EnvelopeState) -> Usage:
     by_class = envelope.by_class
-    total = usage(world, envelope.spec.name, envelope.account, envelope.max_credits, [envelope])
+    total = limit_usage(world, envelope.spec.name, envelope.account, envelope.max_credits, [envelope])
     return msgspec.structs.replace(
         total,
         gpus_by_class=split({name: tally.amount for name, tally in by_class.items()}),
-        gpu_hours_by_class=split({name: hours(tally.used(world.now)) for name, tally in by_class.items()}),
+        gpu_hours_by_class=split(
+            {name: milli_gpu_hours(tally.used(world.now)) for name, tally in by_class.items()}
+        ),
     )
 
 
-def usage(
+def limit_usage(
     world: World, name: str, account: Account, max_credits: int | None, envelopes: list[EnvelopeState]
 ) -> Usage:
     now = world.now
@@ -180,19 +184,19 @@ def usage(
         name=name,
         used_gpus=format_milli(account.charge),
         free_gpus=None if account.max_charge == FOREVER else format_milli(account.free_charge()),
-        used_gpu_hours=format_milli(hours(used)),
-        left_gpu_hours=None if account.max_use is None else left(account.max_use - used),
-        used_credits=format_milli(hours(spent) // MILLI),
-        left_credits=None if max_credits is None else left((max_credits - spent) // MILLI),
+        used_gpu_hours=format_milli(milli_gpu_hours(used)),
+        left_gpu_hours=None if account.max_use is None else remaining(account.max_use - used),
+        used_credits=format_milli(milli_gpu_hours(spent) // MILLI),
+        left_credits=None if max_credits is None else remaining((max_credits - spent) // MILLI),
     )
 
 
-def left(use: int) -> str:
+def remaining(use: int) -> str:
     """What is left, in GPU-hours or credits; an edit may have cut it below what was used: then nothing."""
-    return format_milli(max(0, hours(use)))
+    return format_milli(max(0, milli_gpu_hours(use)))
 
 
-def hours(use: int) -> int:
+def milli_gpu_hours(use: int) -> int:
     """Thousandths of a GPU-hour."""
     return use // HOUR
 

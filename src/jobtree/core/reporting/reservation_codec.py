@@ -7,27 +7,27 @@ from jobtree.api.kinds.lease import Payer, RunRef
 from jobtree.api.schema.object_meta import ObjectMeta
 from jobtree.api.schema.quantities import format_time, parse_time
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Level, Promise, Slip
-from jobtree.core.reporting.reservation_forecast import Outcome, forecast
+from jobtree.core.model.promise import Disruption, Promise, PromiseSlip
+from jobtree.core.reporting.reservation_forecast import ReservationForecast, forecast
 from jobtree.core.reporting.stage_gang_forecast import joint_forecast
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.runs.start_calibration import Expected, Told
+from jobtree.core.runs.start_calibration import FirstEstimate, StartEstimate
 from jobtree.core.world.world import World
 
 TAKES: tuple[str, ...] = ("Nothing", "Cuts", "Lottery")
 MAX_NODES = 12_500
 
 
-def spec_of(world: World, state: RunState, promise: Promise) -> wire.ReservationSpec:
+def reservation_spec(world: World, state: RunState, promise: Promise) -> wire.ReservationSpec:
     party = promised_together(world, state, promise)
-    holder = world.runs.get((state.key[0], promise.holder), state)
+    holder = world.runs.get((state.key[0], promise.named_after), state)
     return wire.ReservationSpec(
         run_ref=RunRef(namespace=holder.key[0], name=holder.key[1], uid=holder.uid),
         flavor=promise.flavor,
         commitment=promise.commitment,
         earliest_start=None if promise.at is None else format_time(promise.at),
         intended_slice=wire.IntendedSlice(
-            domains=tuple(share for _, one in party for share in slice_of(world, one))
+            domains=tuple(share for _, one in party for share in intended_slice(world, one))
         ),
         members=tuple(stage_of(one, holder) for one, _ in party) if state.gang else (),
     )
@@ -35,7 +35,7 @@ def spec_of(world: World, state: RunState, promise: Promise) -> wire.Reservation
 
 def promised_together(world: World, state: RunState, promise: Promise) -> list[tuple[RunState, Promise]]:
     """The Run, or all stages that this very Reservation starts."""
-    found = [(one, one.promise) for one in world.kin.members(state) if one.promise is not None]
+    found = [(one, one.promise) for one in world.run_graph.members(state) if one.promise is not None]
     return [(one, other) for one, other in found if other.name == promise.name] or [(state, promise)]
 
 
@@ -43,54 +43,54 @@ def stage_of(state: RunState, tree: RunState) -> str:
     return state.key[1].removeprefix(f"{tree.key[1]}-")
 
 
-def slice_of(world: World, promise: Promise) -> Iterator[wire.DomainShare]:
+def intended_slice(world: World, promise: Promise) -> Iterator[wire.DomainShare]:
     flavor = world.fleet.flavor(promise.flavor)
-    for name, gpus in promise.shares:
-        yield wire.DomainShare(domain=name, gpus=gpus, nodes=usable(flavor.domains.get(name)))
+    for name, gpus in promise.domain_gpus:
+        yield wire.DomainShare(domain=name, gpus=gpus, nodes=usable_nodes_of(flavor.domains.get(name)))
 
 
-def usable(domain: object) -> tuple[str, ...]:
+def usable_nodes_of(domain: object) -> tuple[str, ...]:
     nodes = getattr(domain, "nodes", {})
-    return tuple(sorted(name for name, state in nodes.items() if state.offers))[:MAX_NODES]
+    return tuple(sorted(name for name, state in nodes.items() if state.is_schedulable))[:MAX_NODES]
 
 
-def status_of(
-    world: World, state: RunState, promise: Promise, expected: Expected | None = None
+def reservation_status(
+    world: World, state: RunState, promise: Promise, expected: StartEstimate | None = None
 ) -> wire.ReservationStatus:
     """The status of a Reservation that is still pending; when its Run is expected, where that was asked."""
     return wire.ReservationStatus(
         state="Pending",
-        terms=terms_of(world, promise),
+        terms=promise_terms(world, promise),
         members=tuple(members_of(world, state, promise)) if state.gang else (),
-        forecast=forecast_of(outcome_of(world, state, promise), promise, expected),
-        told=told_to_wire(world, (state.key[0], promise.name)),
+        forecast=forecast_object(reservation_forecast(world, state, promise), promise, expected),
+        told=first_estimate_object(world, (state.key[0], promise.name)),
         slips=tuple(slip_to_wire(slip) for slip in promise.slips),
     )
 
 
-def outcome_of(world: World, state: RunState, promise: Promise) -> Outcome:
+def reservation_forecast(world: World, state: RunState, promise: Promise) -> ReservationForecast:
     """The forecast of a Reservation: of its Run, or of all stages that it starts."""
     party = promised_together(world, state, promise)
     return joint_forecast(world, party) if state.gang else forecast(world, state)
 
 
 def members_of(world: World, state: RunState, promise: Promise) -> Iterator[wire.MemberTerms]:
-    tree = world.runs.get((state.key[0], promise.holder), state)
+    tree = world.runs.get((state.key[0], promise.named_after), state)
     for one, part in promised_together(world, state, promise):
         yield wire.MemberTerms(
             stage=stage_of(one, tree),
             flavor=part.flavor,
-            intended_slice=wire.IntendedSlice(domains=tuple(slice_of(world, part))),
-            terms=terms_of(world, part),
+            intended_slice=wire.IntendedSlice(domains=tuple(intended_slice(world, part))),
+            terms=promise_terms(world, part),
         )
 
 
-def terms_of(world: World, promise: Promise) -> wire.Terms:
-    envelopes = world.ledger.envelopes
+def promise_terms(world: World, promise: Promise) -> wire.Terms:
+    envelopes = world.budgets.envelopes
     return wire.Terms(
         width=promise.width,
         gpus_per_pod=promise.pod_size,
-        takes=TAKES[promise.level],  # type: ignore[arg-type]
+        takes=TAKES[promise.disruption],  # type: ignore[arg-type]
         funding=tuple(
             wire.FundingPlan(
                 payer=Payer(owner=envelopes[key].owner, budget=key[0], envelope=key[1]), gpus=gpus
@@ -98,23 +98,25 @@ def terms_of(world: World, promise: Promise) -> wire.Terms:
             for key, gpus in promise.funding
             if key in envelopes
         ),
-        firm_until=format_time(promise.firm_until) if promise.at is not None else None,
-        made=format_time(promise.made),
+        firm_until=format_time(promise.immune_until) if promise.at is not None else None,
+        made=format_time(promise.made_at),
         beacon=None
         if promise.beacon is None
         else wire.BeaconRound(name=promise.beacon[0], round=promise.beacon[1]),
-        turn=promise.turn,
+        turn=promise.sequence,
     )
 
 
-def forecast_of(outcome: Outcome, promise: Promise, expected: Expected | None) -> wire.Forecast:
+def forecast_object(
+    outcome: ReservationForecast, promise: Promise, expected: StartEstimate | None
+) -> wire.Forecast:
     confidence = None
     if promise.at is not None:
         confidence = "window-aligned" if promise.window_aligned else "guaranteed"
     return wire.Forecast(
         deficit_gpus=outcome.deficit,
         funding_deficit_gpus=outcome.funding_deficit,
-        scope=", ".join(name for name, _ in promise.shares),
+        scope=", ".join(name for name, _ in promise.domain_gpus),
         conflict_set=tuple(state.key[1] for state in outcome.conflict_set()),
         remedies=tuple(
             wire.Remedy(
@@ -133,7 +135,7 @@ def forecast_of(outcome: Outcome, promise: Promise, expected: Expected | None) -
     )
 
 
-def slip_to_wire(slip: Slip) -> wire.Slip:
+def slip_to_wire(slip: PromiseSlip) -> wire.Slip:
     return wire.Slip(
         reason=slip.reason,
         from_=None if slip.before is None else format_time(slip.before),
@@ -141,17 +143,17 @@ def slip_to_wire(slip: Slip) -> wire.Slip:
     )
 
 
-def to_wire(world: World, state: RunState, promise: Promise) -> wire.Reservation:
+def reservation_object(world: World, state: RunState, promise: Promise) -> wire.Reservation:
     return wire.Reservation(
         metadata=ObjectMeta(
-            name=promise.name, namespace=state.key[0], creation_timestamp=format_time(promise.made)
+            name=promise.name, namespace=state.key[0], creation_timestamp=format_time(promise.made_at)
         ),
-        spec=spec_of(world, state, promise),
-        status=status_of(world, state, promise),
+        spec=reservation_spec(world, state, promise),
+        status=reservation_status(world, state, promise),
     )
 
 
-def from_wire(reservation: wire.Reservation, state: RunState, stage: str = "") -> Promise:
+def promise_from_reservation(reservation: wire.Reservation, state: RunState, stage: str = "") -> Promise:
     """The promise that a pending Reservation holds, to its Run or to one of its stages.
 
     Raises ValueError where its name has no number.
@@ -164,35 +166,35 @@ def from_wire(reservation: wire.Reservation, state: RunState, stage: str = "") -
     shape = state.shape
     duration = shape.max_duration if shape else None
     made = (terms and terms.made) or reservation.metadata.creation_timestamp or "1970-01-01T00:00:00Z"
-    level: Level = TAKES.index(terms.takes) if terms else 0  # type: ignore[assignment]
+    level: Disruption = TAKES.index(terms.takes) if terms else 0  # type: ignore[assignment]
     return Promise(
         run=state.key,
         flavor=part.flavor if part else spec.flavor,
         number=int(reservation.metadata.name.rpartition("-")[2]),
-        made=parse_time(made),
-        order=state.order,
+        made_at=parse_time(made),
+        creation_order=state.creation_order,
         commitment=spec.commitment,
         at=at,
-        level=level,
+        disruption=level,
         width=terms.width if terms else shape.min if shape else 0,
         pod_size=terms.gpus_per_pod if terms else 1,
-        shares=tuple((share.domain, share.gpus) for share in slice_.domains),
+        domain_gpus=tuple((share.domain, share.gpus) for share in slice_.domains),
         funding=tuple(
             ((plan.payer.budget, plan.payer.envelope), plan.gpus) for plan in (terms.funding if terms else ())
         ),
         end=None if at is None or duration is None else at + duration,
-        firm_until=parse_time(terms.firm_until) if terms and terms.firm_until else 0,
-        turn=terms.turn if terms else 0,
-        holder=spec.run_ref.name,
+        immune_until=parse_time(terms.firm_until) if terms and terms.firm_until else 0,
+        sequence=terms.turn if terms else 0,
+        named_after=spec.run_ref.name,
         beacon=(terms.beacon.name, terms.beacon.round) if terms and terms.beacon else None,
         window_aligned=bool(status.forecast and status.forecast.confidence == "window-aligned"),
         slips=tuple(slip_from_wire(slip) for slip in status.slips),
     )
 
 
-def told_to_wire(world: World, name: RunKey) -> wire.FirstTold | None:
+def first_estimate_object(world: World, name: RunKey) -> wire.FirstTold | None:
     """What the Run of that Reservation was told first, if it was told anything."""
-    told = world.experience.of(name)
+    told = world.start_calibration.of(name)
     return (
         None
         if told is None
@@ -206,17 +208,21 @@ def told_to_wire(world: World, name: RunKey) -> wire.FirstTold | None:
     )
 
 
-def recall(world: World, reservation: wire.Reservation, run: RunKey, started: int | None = None) -> None:
+def load_first_estimate(
+    world: World, reservation: wire.Reservation, run: RunKey, started: int | None = None
+) -> None:
     """What a Reservation says of its first telling is experience; ``started``, where it does not say when."""
     told, metadata = reservation.status.told, reservation.metadata
     if told is not None:
         at, p50, p90, mean = (parse_time(text) for text in (told.at, told.p50, told.p90, told.mean))
         start = parse_time(told.started) if told.started else started
-        world.experience.read(run, (metadata.namespace, metadata.name), Told(at, p50, p90, mean, start))
+        world.start_calibration.load_estimate(
+            run, (metadata.namespace, metadata.name), FirstEstimate(at, p50, p90, mean, start)
+        )
 
 
-def slip_from_wire(slip: wire.Slip) -> Slip:
-    return Slip(
+def slip_from_wire(slip: wire.Slip) -> PromiseSlip:
+    return PromiseSlip(
         parse_time(slip.from_) if slip.from_ else None,
         parse_time(slip.to) if slip.to else None,
         slip.reason,

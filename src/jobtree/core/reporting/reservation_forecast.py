@@ -10,29 +10,31 @@ import msgspec
 
 from jobtree.api.schema.quantities import MILLI
 from jobtree.core.accounts.envelope_accounts import GPU_HOUR, EnvelopeState
-from jobtree.core.availability.payer_placement import payers_there, reaches
-from jobtree.core.availability.start_search import Foresight
-from jobtree.core.funding.cover import commitment
-from jobtree.core.funding.future_funding import Split, funding_at
-from jobtree.core.funding.future_recall import family_claims, recall_from
-from jobtree.core.funding.reserved_budget import kept_back
-from jobtree.core.lottery.kill_probability import kill_odds
-from jobtree.core.lottery.resolution import Board, Case
+from jobtree.core.availability.payer_placement import payer_placements, payers_in_slice
+from jobtree.core.availability.start_search import StartSearch
+from jobtree.core.funding.cover import committed_duration
+from jobtree.core.funding.future_funding import FundingSplit, funding_at
+from jobtree.core.funding.future_recall import family_reservations, recallable_from
+from jobtree.core.funding.reserved_budget import available_beside_promises
+from jobtree.core.lottery.kill_probability import kill_probabilities
+from jobtree.core.lottery.resolution import Case, CaseSolver
 from jobtree.core.model.gpu_lease import EnvelopeKey
 from jobtree.core.model.promise import LOTTERY, Promise
 from jobtree.core.operations.payer_changes import newest_first
 from jobtree.core.operations.promise_changes import placeable_ever
-from jobtree.core.operations.reclaim import loans, own_envelopes
-from jobtree.core.operations.victims import Docket
-from jobtree.core.reporting.future_case import Foreseen
+from jobtree.core.operations.reclaim import own_envelopes, recallable_leases
+from jobtree.core.operations.victims import PromiseCase
+from jobtree.core.reporting.future_case import FutureCase
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import candidates
+from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
-remembered_odds = lru_cache(maxsize=4_096)(kill_odds)  # computed when tickets or need change
+cached_kill_probabilities = lru_cache(maxsize=4_096)(
+    kill_probabilities
+)  # computed when tickets or need change
 
 
-class Remedy(msgspec.Struct, frozen=True):
+class ForecastRemedy(msgspec.Struct, frozen=True):
     kind: str
     gpus: int
     runs: tuple[RunState, ...] = ()
@@ -40,12 +42,12 @@ class Remedy(msgspec.Struct, frozen=True):
     gpu_hours: int | None = None  # instead of GPUs, where those are missing
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ReservationForecast(msgspec.Struct, frozen=True):
     """What a Reservation says about its promise as things stand."""
 
     deficit: int
     funding_deficit: int
-    remedies: tuple[Remedy, ...]
+    remedies: tuple[ForecastRemedy, ...]
     odds: dict[str, int]  # thousandths, by UID of the Run that might have to go
 
     def conflict_set(self) -> list[RunState]:
@@ -53,57 +55,57 @@ class Outcome(msgspec.Struct, frozen=True):
         return [found[key] for key in sorted(found)]
 
 
-def forecast(world: World, state: RunState) -> Outcome:
+def forecast(world: World, state: RunState) -> ReservationForecast:
     """The forecast of the Run's promise."""
     promise = state.promise
     assert promise is not None
     if promise.at is None:
         return undated_forecast(world, state, promise)
-    docket = Foreseen(world, state, promise)
-    taken = structural(docket)
-    terms = (world, state, promise.width, promise.pod_size, docket.at, promise.rank)
-    _, lacking = funding_at(*terms, only=payers_there(world, state, promise), recall=False)
-    return Outcome(
+    docket = FutureCase(world, state, promise)
+    taken = structural_victims(docket)
+    terms = (world, state, promise.width, promise.pod_size, docket.at, promise.precedence)
+    _, lacking = funding_at(*terms, only=payers_in_slice(world, state, promise), recall=False)
+    return ReservationForecast(
         deficit=deficit_now(world, promise, docket),
         funding_deficit=lacking,
-        remedies=(*remedies(docket, taken), *recalled(world, state, lacking)),
-        odds=odds_of(docket, taken),
+        remedies=(*forecast_remedies(docket, taken), *recall_remedies(world, state, lacking)),
+        odds=kill_probabilities_of(docket, taken),
     )
 
 
-def deficit_now(world: World, promise: Promise, docket: Docket) -> int:
+def deficit_now(world: World, promise: Promise, docket: PromiseCase) -> int:
     """What the slice lacks at this moment."""
     domains = world.fleet.flavor(promise.flavor).domains
     missing = 0
-    for name, gpus in promise.shares:
+    for name, gpus in promise.domain_gpus:
         have = domains[name].placeable(docket.demand) * promise.pod_size if name in domains else 0
         missing += max(0, gpus - have)
     return missing
 
 
-def structural(docket: Docket) -> Sequence[int] | None:
+def structural_victims(docket: PromiseCase) -> Sequence[int] | None:
     """What must be taken where that suffices without a lottery; None where it does not."""
-    decision = Board(msgspec.structs.replace(docket.case, tickets=())).decide(iter(()))
+    decision = CaseSolver(msgspec.structs.replace(docket.case, tickets=())).decide(iter(()))
     return decision.takings if decision.packs else None
 
 
-def remedies(docket: Docket, taken: Sequence[int] | None) -> list[Remedy]:
+def forecast_remedies(docket: PromiseCase, taken: Sequence[int] | None) -> list[ForecastRemedy]:
     """Takings by kind, in the order of section 6, and the lottery for what they leave missing."""
     found: dict[str, tuple[int, dict[str, RunState]]] = {}
-    for index in range(len(docket.quarries)) if taken is None else taken:
-        quarry = docket.quarries[index]
+    for index in range(len(docket.victims)) if taken is None else taken:
+        quarry = docket.victims[index]
         gpus, runs = found.get(quarry.taking.kind, (0, {}))
         runs[quarry.state.uid] = quarry.state
         found[quarry.taking.kind] = (gpus + sum(count for _, count in quarry.taking.gpus), runs)
-    listed = [Remedy(kind, gpus, tuple(runs.values())) for kind, (gpus, runs) in found.items()]
+    listed = [ForecastRemedy(kind, gpus, tuple(runs.values())) for kind, (gpus, runs) in found.items()]
     if taken is None:
         tickets = {ticket.run for ticket in docket.case.tickets}
         holders = tuple(state for state in docket.holders if state.uid in tickets)
-        listed.append(Remedy("Lottery", lottery_gpus(docket.case), holders))
+        listed.append(ForecastRemedy("Lottery", lottery_gpus(docket.case), holders))
     return listed
 
 
-def recalled(world: World, state: RunState, lacking: int) -> Iterator[Remedy]:
+def recall_remedies(world: World, state: RunState, lacking: int) -> Iterator[ForecastRemedy]:
     """Money that the owner's family has by then: the newest of it comes back (C11)."""
     if not lacking:
         return
@@ -113,7 +115,7 @@ def recalled(world: World, state: RunState, lacking: int) -> Iterator[Remedy]:
         if left > 0:
             left -= gpus
             runs[other.uid] = other
-    yield Remedy("Recall", lacking, tuple(runs.values()))
+    yield ForecastRemedy("Recall", lacking, tuple(runs.values()))
 
 
 def family_charges(world: World, state: RunState) -> Iterator[tuple[RunState, int]]:
@@ -122,12 +124,12 @@ def family_charges(world: World, state: RunState) -> Iterator[tuple[RunState, in
     begun = [
         (claim.at, claim.rank, claim.promise.run, claim.charge // MILLI)
         for one in own_envelopes(world, state, due)
-        for claim in family_claims(world, one, state.promise.rank if state.promise else None)
-        if recall_from(world, claim) <= due
+        for claim in family_reservations(world, one, state.promise.precedence if state.promise else None)
+        if recallable_from(world, claim) <= due
     ]
     for _, _, run, gpus in sorted(begun, reverse=True):
         yield world.runs[run], gpus
-    for lease in newest_first(loans(world, state, due)):
+    for lease in newest_first(recallable_leases(world, state, due)):
         yield world.runs[lease.run], lease.gpus
 
 
@@ -144,79 +146,85 @@ def lottery_gpus(case: Case) -> int:
     return sum(max(0, pods) for pods in missing.values()) * case.pod_size
 
 
-def odds_of(docket: Docket, taken: Sequence[int] | None) -> dict[str, int]:
+def kill_probabilities_of(docket: PromiseCase, taken: Sequence[int] | None) -> dict[str, int]:
     """Kill probabilities of all who would have to go: certain for unpaid and provisional work."""
-    odds = dict(remembered_odds(docket.case)) if docket.promise.level == LOTTERY else {}
-    for index in range(len(docket.quarries)) if taken is None else taken:
-        quarry = docket.quarries[index]
+    odds = dict(cached_kill_probabilities(docket.case)) if docket.promise.disruption == LOTTERY else {}
+    for index in range(len(docket.victims)) if taken is None else taken:
+        quarry = docket.victims[index]
         certain = quarry.taking.kind == "Reclaim"
         odds[quarry.taking.run] = 1000 if certain else odds.get(quarry.taking.run, 0)
     return odds
 
 
-def undated_forecast(world: World, state: RunState, promise: Promise) -> Outcome:
+def undated_forecast(world: World, state: RunState, promise: Promise) -> ReservationForecast:
     """A Run that nothing known will start: what would help (R9)."""
     shape = state.shape
     assert shape is not None
-    terms = (world, state, shape.min, promise.pod_size, world.now, promise.rank)
+    terms = (world, state, shape.min, promise.pod_size, world.now, promise.precedence)
     payers = payers_with_room(world, state, promise.pod_size)
     split, lacking = funding_at(*terms, only=payers)
-    helps: list[Remedy] = []
+    helps: list[ForecastRemedy] = []
     if lacking:
-        helps += money_remedies(world, state, split, lacking, payers)
+        helps += funding_remedies(world, state, split, lacking, payers)
     missing = capacity_missing(world, state, promise.pod_size)
     if missing:
-        helps.append(Remedy("AddCapacity", missing[0], message=missing[1]))
-    return Outcome(0, lacking, tuple(helps), {})
+        helps.append(ForecastRemedy("AddCapacity", missing[0], message=missing[1]))
+    return ReservationForecast(0, lacking, tuple(helps), {})
 
 
 def payers_with_room(world: World, state: RunState, size: int) -> frozenset[EnvelopeKey] | None:
     """The Run's payers that pay where the empty fleet could hold it; None: all of them, or nobody."""
-    sets = reaches(world, state)
+    sets = payer_placements(world, state)
     if len(sets) == 1:
         return None
-    room = [one for one in sets if placeable_ever(Foresight(world, state, size, None, 0, one))]
+    room = [one for one in sets if placeable_ever(StartSearch(world, state, size, None, 0, one))]
     return frozenset().union(*(one.payers or () for one in room)) or None
 
 
-def money_remedies(
-    world: World, state: RunState, split: Split, lacking: int, only: frozenset[EnvelopeKey] | None = None
-) -> list[Remedy]:
+def funding_remedies(
+    world: World,
+    state: RunState,
+    split: FundingSplit,
+    lacking: int,
+    only: frozenset[EnvelopeKey] | None = None,
+) -> list[ForecastRemedy]:
     """Raise an envelope of its own, or ask a sponsor."""
     found = []
-    payers = [one for one in candidates(world, state) if only is None or one.envelope.key in only]
+    payers = [one for one in payer_candidates(world, state) if only is None or one.envelope.key in only]
     own = next((payer.envelope for payer in payers if payer.class_ != "Borrowed"), None)
     if own is not None:
-        found += raises(world, state, own, dict(split).get(own.key, 0) + lacking)
+        found += envelope_increase(world, state, own, dict(split).get(own.key, 0) + lacking)
     else:
         message = f"give {state.owner} an envelope of {lacking} GPUs of {state.flavor}"
-        found.append(Remedy("RaiseEnvelope", lacking, message=message))
+        found.append(ForecastRemedy("RaiseEnvelope", lacking, message=message))
     sponsors = state.run.spec.funding.sponsors
     if sponsors:
         names = ", ".join(sponsors)
         message = f"ask {names} to lend {lacking} more GPUs, and raise funding.maxBorrowGPUs to use them"
-        found.append(Remedy("AskSponsor", lacking, message=message))
+        found.append(ForecastRemedy("AskSponsor", lacking, message=message))
     return found
 
 
-def raises(world: World, state: RunState, envelope: EnvelopeState, gpus: int) -> list[Remedy]:
+def envelope_increase(
+    world: World, state: RunState, envelope: EnvelopeState, gpus: int
+) -> list[ForecastRemedy]:
     """By how much the envelope must be raised to pay for so many GPUs, in GPUs and in GPU-hours.
 
     What older Runs are promised stays theirs: the envelope may have less to give than nothing.
     """
     free = envelope.account.free_charge()
-    kept = kept_back(world, state, envelope, world.now)
+    kept = available_beside_promises(world, state, envelope, world.now)
     short = gpus - (free if kept is None else min(free, kept)) // MILLI
     found = []
     if short > 0:
         message = f"raise envelope {envelope.label} by {short} GPUs"
-        found.append(Remedy("RaiseEnvelope", short, message=message))
+        found.append(ForecastRemedy("RaiseEnvelope", short, message=message))
     left = envelope.account.free_use(world.now)
     if left is not None:
-        hours = -((left - gpus * MILLI * commitment(state, envelope, world.now)) // GPU_HOUR)
+        hours = -((left - gpus * MILLI * committed_duration(state, envelope, world.now)) // GPU_HOUR)
         if hours > 0:
             message = f"raise maxGPUHours of envelope {envelope.label} by {hours}"
-            found.append(Remedy("RaiseEnvelope", 0, message=message, gpu_hours=hours))
+            found.append(ForecastRemedy("RaiseEnvelope", 0, message=message, gpu_hours=hours))
     return found
 
 
@@ -224,8 +232,8 @@ def capacity_missing(world: World, state: RunState, size: int) -> tuple[int, str
     """GPUs that the fleet lacks to ever hold the Run, and in what form."""
     shape = state.shape
     assert shape is not None
-    sight = Foresight(world, state, size, None)
-    largest = max((one.capacity for one in sight.horizons), default=0) * size
+    sight = StartSearch(world, state, size, None)
+    largest = max((one.capacity for one in sight.profiles), default=0) * size
     together = shape.group if shape.group and shape.spread else 0 if shape.spread else shape.min
     if largest < together:
         return (
@@ -233,7 +241,7 @@ def capacity_missing(world: World, state: RunState, size: int) -> tuple[int, str
             f"needs a domain of {together} GPUs of {state.flavor}: the largest has {largest}",
         )
     chunk = shape.group or size
-    whole = sum(one.capacity * size // chunk for one in sight.horizons) * chunk
+    whole = sum(one.capacity * size // chunk for one in sight.profiles) * chunk
     if whole < shape.min:
         return (
             shape.min - whole,

@@ -9,16 +9,21 @@ from math import gcd
 
 import msgspec
 
-from jobtree.core.funding.future_funding import Split, funding_at
+from jobtree.core.funding.future_funding import FundingSplit, funding_at
 from jobtree.core.model.promise import Promise
-from jobtree.core.reporting.reservation_forecast import Outcome, Remedy, forecast, money_remedies
+from jobtree.core.reporting.reservation_forecast import (
+    ForecastRemedy,
+    ReservationForecast,
+    forecast,
+    funding_remedies,
+)
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
-Party = list[tuple[RunState, Promise]]
+GangPromises = list[tuple[RunState, Promise]]
 
 
-def joint_forecast(world: World, party: Party) -> Outcome:
+def joint_forecast(world: World, party: GangPromises) -> ReservationForecast:
     """One forecast for all: what each lacks, and what they lack together."""
     outcomes = [forecast(world, state) for state, _ in party]
     undated = any(promise.at is None for _, promise in party)
@@ -26,32 +31,32 @@ def joint_forecast(world: World, party: Party) -> Outcome:
     if undated:
         helps = [one for outcome in outcomes for one in outcome.remedies if one.kind == "AddCapacity"]
     lacking = 0
-    for state, split, short in money_lacking(world, party) if undated else ():
-        helps = [*money_remedies(world, state, split, short), *helps]
+    for state, split, short in funding_deficit(world, party) if undated else ():
+        helps = [*funding_remedies(world, state, split, short), *helps]
         lacking += short
-    return Outcome(
+    return ReservationForecast(
         deficit=sum(outcome.deficit for outcome in outcomes),
         funding_deficit=lacking or sum(outcome.funding_deficit for outcome in outcomes),
-        remedies=tuple(merged(helps)),
-        odds=either([outcome.odds for outcome in outcomes]),
+        remedies=tuple(merged_remedies(helps)),
+        odds=union_probability([outcome.odds for outcome in outcomes]),
     )
 
 
-def money_lacking(world: World, party: Party) -> Iterator[tuple[RunState, Split, int]]:
+def funding_deficit(world: World, party: GangPromises) -> Iterator[tuple[RunState, FundingSplit, int]]:
     """Flavor by flavor: who would pay if all of them started now, and the GPUs that nobody pays for."""
     for flavor in sorted({promise.flavor for _, promise in party}):
         same = [(state, promise) for state, promise in party if promise.flavor == flavor]
         width = sum(state.shape.min for state, _ in same if state.shape)
         size = gcd(*(promise.pod_size for _, promise in same))
         state, promise = same[0]
-        split, lacking = funding_at(world, state, width, size, world.now, promise.rank)
+        split, lacking = funding_at(world, state, width, size, world.now, promise.precedence)
         if lacking:
             yield state, split, lacking
 
 
-def merged(helps: list[Remedy]) -> list[Remedy]:
+def merged_remedies(helps: list[ForecastRemedy]) -> list[ForecastRemedy]:
     """One remedy of each kind and wording, with all its Runs."""
-    found: dict[tuple[str, str], Remedy] = {}
+    found: dict[tuple[str, str], ForecastRemedy] = {}
     for one in helps:
         known = found.get((one.kind, one.message))
         runs = {state.key: state for state in (*(known.runs if known else ()), *one.runs)}
@@ -60,7 +65,7 @@ def merged(helps: list[Remedy]) -> list[Remedy]:
     return list(found.values())
 
 
-def either(odds: list[dict[str, int]]) -> dict[str, int]:
+def union_probability(odds: list[dict[str, int]]) -> dict[str, int]:
     """The chance, in thousandths, that at least one of several things happens to each."""
     spared: dict[str, int] = {}
     for one in odds:

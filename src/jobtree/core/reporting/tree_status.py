@@ -4,15 +4,15 @@ from jobtree.api.kinds.run import Phase, RunStatus, StageStatus, Width
 from jobtree.api.schema.quantities import format_time
 from jobtree.core.model.reasons import Verdict
 from jobtree.core.runs.run_state import FINISHED, RunState
-from jobtree.core.runs.run_tree import summed_up
+from jobtree.core.runs.run_tree import tree_phase
 from jobtree.core.world.upstream_runs import upstreams
 from jobtree.core.world.world import World
 
 
 def tree_status(world: World, state: RunState) -> RunStatus:
     """Everything but conditions and funding, which are as for any Run."""
-    children = world.kin.children(state)
-    phase = state.phase if state.phase in FINISHED else summed_up(children)
+    children = world.run_graph.children(state)
+    phase = state.phase if state.phase in FINISHED else tree_phase(children)
     verdict = state.verdict or Verdict(phase)
     done = sum(child.phase == "Completed" for child in children)
     counted = f"{done} of {len(state.run.spec.stages)} stages are completed"
@@ -25,7 +25,7 @@ def tree_status(world: World, state: RunState) -> RunStatus:
         reservation=waiting.promise.name if waiting and waiting.promise else None,
         earliest_start=start_of(world, waiting) if waiting else None,
         attempt=state.attempt,
-        reservations_made=state.reservations,
+        reservations_made=state.reservations_made,
         reason=verdict.reason if phase in FINISHED else "",
         message="; ".join((counted, *said)),
         observed_generation=state.run.metadata.generation,
@@ -34,7 +34,7 @@ def tree_status(world: World, state: RunState) -> RunStatus:
 
 def total_width(world: World, state: RunState) -> Width:
     """GPUs of all stages that have some, stages of stages included."""
-    gangs = [(one, one.shape) for one in world.kin.below(state) if one.shape is not None]
+    gangs = [(one, one.shape) for one in world.run_graph.descendants(state) if one.shape is not None]
     return Width(
         min=sum(shape.min for _, shape in gangs),
         max=sum(shape.max for _, shape in gangs),
@@ -55,7 +55,7 @@ def stage_status(world: World, tree: RunState, child: RunState) -> StageStatus:
 
 def phase_of(world: World, state: RunState) -> Phase:
     if state.is_tree and state.phase not in FINISHED:
-        return summed_up(world.kin.children(state))
+        return tree_phase(world.run_graph.children(state))
     return state.phase
 
 
@@ -71,7 +71,7 @@ def starts_at(world: World, state: RunState) -> int | None:
     if state.promise is not None:
         return state.promise.at
     if state.is_tree:
-        starts = [starts_at(world, child) for child in world.kin.children(state)]
+        starts = [starts_at(world, child) for child in world.run_graph.children(state)]
         return min((at for at in starts if at is not None), default=None)
     ends = [None if one.state is None else done_at(world, one.state) for one in upstreams(world, state)]
     known = [at for at in ends if at is not None]
@@ -83,7 +83,7 @@ def done_at(world: World, state: RunState) -> int | None:
     if state.phase in FINISHED:
         return state.phase_at
     if state.is_tree:
-        ends = [done_at(world, child) for child in world.kin.children(state)]
+        ends = [done_at(world, child) for child in world.run_graph.children(state)]
         known = [at for at in ends if at is not None]
         return max(known) if known and len(known) == len(ends) else None
     if state.known_end is not None:

@@ -27,31 +27,39 @@ from jobtree.api.kinds.carried_sums import (
 )
 from jobtree.api.kinds.lease import LeaseClass, Payer
 from jobtree.api.schema.quantities import MILLI, format_micro, parse_micro
-from jobtree.core.accounts.budget_index import Ledger
-from jobtree.core.accounts.envelope_accounts import CLASSES, EnvelopeState, Tally, reported_amount, use_class
-from jobtree.core.model.gpu_lease import EnvelopeKey, Lease
+from jobtree.core.accounts.budget_index import BudgetIndex
+from jobtree.core.accounts.envelope_accounts import (
+    CLASSES,
+    ClassUsage,
+    EnvelopeState,
+    reported_amount,
+    usage_class,
+)
+from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease
 from jobtree.core.runs.run_state import RunState
 
 LENT = "lent"
 
 
-def take_in_budget(ledger: Ledger, budget: Budget) -> None:
+def load_budget(ledger: BudgetIndex, budget: Budget) -> None:
     """A Budget that is seen for the first time brings what it carries."""
     carried, name = budget.status.carried, budget.metadata.name
     if carried is None:
         return
     for one in carried.envelopes:
         envelope = ledger.envelope((name, one.name), budget.spec.owner, one.flavor)
-        ledger.carrying.setdefault(name, {})[envelope.key] = None
+        ledger.carried_budgets.setdefault(name, {})[envelope.key] = None
         envelope.carried = sums_of(one)
         for use, tally in envelope.by_class.items():
-            tally.settled += envelope.carried[use]
-        envelope.account.settled += sum(envelope.carried[use] for use in CLASSES if use != "opportunistic")
-        envelope.lent.settled += envelope.carried[LENT]
-    ledger.leaving[name] = dict.fromkeys(carried.leases)
+            tally.closed_usage += envelope.carried[use]
+        envelope.account.closed_usage += sum(
+            envelope.carried[use] for use in CLASSES if use != "opportunistic"
+        )
+        envelope.lending_account.closed_usage += envelope.carried[LENT]
+    ledger.archived_leases[name] = dict.fromkeys(carried.leases)
 
 
-def take_in_run(ledger: Ledger, state: RunState) -> None:
+def load_run(ledger: BudgetIndex, state: RunState) -> None:
     """The same for a Run."""
     carried = state.run.status.carried
     if carried is None:
@@ -62,62 +70,62 @@ def take_in_run(ledger: Ledger, state: RunState) -> None:
         ledger.envelope(key, payer.owner, state.flavor)
         used = parse_micro(share.gpu_seconds) // MILLI
         state.carried[share.class_, key] = used
-        state.funding.setdefault((share.class_, key), Tally()).settled += used
+        state.funding.setdefault((share.class_, key), ClassUsage()).closed_usage += used
     state.carried_charge = parse_micro(carried.charged_gpu_seconds)
     state.carried_spare = parse_micro(carried.spare_gpu_seconds) // MILLI
-    state.spent += state.carried_charge
-    state.leaving = dict.fromkeys(carried.leases)
+    state.closed_charge += state.carried_charge
+    state.archived_leases = dict.fromkeys(carried.leases)
 
 
-def set_aside(ledger: Ledger, state: RunState | None, lease: Lease, end: int) -> None:
+def carry_lease(ledger: BudgetIndex, state: RunState | None, lease: GpuLease, end: int) -> None:
     """A closed lease is in the archive: its use is carried from now on, by its Run too if that is there."""
     span = end - lease.start
     charged = 0 if lease.role == "Opportunistic" else lease.charge * span
-    leaving = ledger.leaving.setdefault(lease.payer[0], {})
+    leaving = ledger.archived_leases.setdefault(lease.payer[0], {})
     if lease.name not in leaving:
         leaving[lease.name] = None
         envelope = ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
-        ledger.carrying.setdefault(lease.payer[0], {})[lease.payer] = None
-        envelope.carried[use_class(lease)] += reported_amount(lease) * span
+        ledger.carried_budgets.setdefault(lease.payer[0], {})[lease.payer] = None
+        envelope.carried[usage_class(lease)] += reported_amount(lease) * span
         envelope.carried[LENT] += charged if lease.class_ == "Borrowed" else 0
-    if state is not None and lease.name not in state.leaving:
-        state.leaving[lease.name] = None
+    if state is not None and lease.name not in state.archived_leases:
+        state.archived_leases[lease.name] = None
         key = (lease.class_, lease.payer)
         state.carried[key] = state.carried.get(key, 0) + lease.gpus * span
         state.carried_charge += charged
         state.carried_spare += lease.gpus * span if lease.role == "Spare" else 0
 
 
-def has_room(ledger: Ledger, state: RunState | None, lease: Lease) -> bool:
+def can_carry(ledger: BudgetIndex, state: RunState | None, lease: GpuLease) -> bool:
     """Whether the status of its Budget and of its Run can carry it too, within their bounds."""
     budget, key = lease.payer[0], (lease.class_, lease.payer)
-    carrying, leaving = ledger.carrying.get(budget, {}), ledger.leaving.get(budget, {})
+    carrying, leaving = ledger.carried_budgets.get(budget, {}), ledger.archived_leases.get(budget, {})
     fits = len(carrying) < MAX_ENVELOPES or lease.payer in carrying
     if state is not None:
         fits = fits and (len(state.carried) < MAX_SHARES or key in state.carried)
-        fits = fits and (len(state.leaving) < MAX_LEAVING or lease.name in state.leaving)
+        fits = fits and (len(state.archived_leases) < MAX_LEAVING or lease.name in state.archived_leases)
     return fits and (len(leaving) < MAX_LEAVING or lease.name in leaving)
 
 
-def see_gone(ledger: Ledger, state: RunState | None, lease: Lease) -> None:
+def forget_lease(ledger: BudgetIndex, state: RunState | None, lease: GpuLease) -> None:
     """The lease is not in the cluster any more: nobody can count it twice."""
-    ledger.leaving.get(lease.payer[0], {}).pop(lease.name, None)
+    ledger.archived_leases.get(lease.payer[0], {}).pop(lease.name, None)
     if state is not None:
-        state.leaving.pop(lease.name, None)
+        state.archived_leases.pop(lease.name, None)
 
 
-def keep_only(ledger: Ledger, states: Iterable[RunState], there: Container[str]) -> None:
+def forget_leases_except(ledger: BudgetIndex, states: Iterable[RunState], there: Container[str]) -> None:
     """Of the leases that leave, all but those that are there are gone."""
-    for budget, names in ledger.leaving.items():
-        ledger.leaving[budget] = {name: None for name in names if name in there}
+    for budget, names in ledger.archived_leases.items():
+        ledger.archived_leases[budget] = {name: None for name in names if name in there}
     for state in states:
-        state.leaving = {name: None for name in state.leaving if name in there}
+        state.archived_leases = {name: None for name in state.archived_leases if name in there}
 
 
-def uses_of(ledger: Ledger, budget: str) -> CarriedUses | None:
+def carried_usage_of(ledger: BudgetIndex, budget: str) -> CarriedUses | None:
     """What a Budget carries, as its status says it."""
-    told = tuple(use_of(ledger.envelopes[key]) for key in sorted(ledger.carrying.get(budget, ())))
-    leaving = tuple(sorted(ledger.leaving.get(budget, ())))
+    told = tuple(use_of(ledger.envelopes[key]) for key in sorted(ledger.carried_budgets.get(budget, ())))
+    leaving = tuple(sorted(ledger.archived_leases.get(budget, ())))
     return CarriedUses(envelopes=told, leases=leaving) if told or leaving else None
 
 
@@ -131,9 +139,9 @@ def use_of(envelope: EnvelopeState) -> CarriedUse:
     )
 
 
-def run_of(ledger: Ledger, state: RunState) -> CarriedRun | None:
+def carried_run(ledger: BudgetIndex, state: RunState) -> CarriedRun | None:
     """What a Run carries, as its status says it."""
-    if not state.carried and not state.leaving:
+    if not state.carried and not state.archived_leases:
         return None
     return CarriedRun(
         funding=tuple(
@@ -142,15 +150,15 @@ def run_of(ledger: Ledger, state: RunState) -> CarriedRun | None:
         ),
         charged_gpu_seconds=format_micro(state.carried_charge),
         spare_gpu_seconds=format_micro(state.carried_spare * MILLI),
-        leases=tuple(sorted(state.leaving)),
+        leases=tuple(sorted(state.archived_leases)),
     )
 
 
-def payer_of(ledger: Ledger, key: EnvelopeKey) -> Payer:
+def payer_of(ledger: BudgetIndex, key: EnvelopeKey) -> Payer:
     return Payer(owner=ledger.envelopes[key].owner, budget=key[0], envelope=key[1])
 
 
-def is_more(ledger: Ledger, budget: Budget) -> bool:
+def budget_status_is_ahead(ledger: BudgetIndex, budget: Budget) -> bool:
     """Whether a Budget's status carries what the ledger does not know: another planner set it aside."""
     carried, name = budget.status.carried, budget.metadata.name
     for one in carried.envelopes if carried else ():
@@ -160,7 +168,7 @@ def is_more(ledger: Ledger, budget: Budget) -> bool:
     return False
 
 
-def is_more_of_run(state: RunState, carried: CarriedRun | None) -> bool:
+def run_status_is_ahead(state: RunState, carried: CarriedRun | None) -> bool:
     """The same for a Run."""
     if carried is None:
         return False

@@ -6,19 +6,19 @@ in its group. So a rank that is swapped to a spare keeps its number, its hostnam
 """
 
 from jobtree.api.schema.quantities import format_slots, parse_slots
-from jobtree.core.model.gpu_lease import Lease, number_of, pods_of
-from jobtree.core.runs.run_state import Pod, RunState, Seat, Seats
+from jobtree.core.model.gpu_lease import GpuLease, lease_number, pods_of
+from jobtree.core.runs.run_state import GroupRank, PodSlots, RankSlots, RunState
 
 
-def seated(state: RunState) -> dict[Seat, tuple[str, Pod]]:
+def ranks_in_order(state: RunState) -> dict[GroupRank, tuple[str, PodSlots]]:
     """Every rank of the Run as its leases stand: its lease and its pod, in the order of ranks."""
-    present: dict[tuple[int, Pod], str] = {}
+    present: dict[tuple[int, PodSlots], str] = {}
     for lease in sorted(state.leases.values(), key=_by_age):
         if lease.role != "Spare":
             for pod in pods_of(lease.slots, state.pod_size or 1):
                 present[lease.group, pod] = lease.name
-    found: dict[Seat, tuple[str, Pod]] = {}
-    for seat, pod in state.seats.items():
+    found: dict[GroupRank, tuple[str, PodSlots]] = {}
+    for seat, pod in state.rank_slots.items():
         name = present.pop((seat[0], pod), None)
         if name is not None:
             found[seat] = (name, pod)
@@ -32,34 +32,34 @@ def seated(state: RunState) -> dict[Seat, tuple[str, Pod]]:
     return dict(sorted(found.items()))
 
 
-def _by_age(lease: Lease) -> tuple[int, int]:
-    return (lease.group, number_of(lease))
+def _by_age(lease: GpuLease) -> tuple[int, int]:
+    return (lease.group, lease_number(lease))
 
 
-def reseat(state: RunState) -> None:
+def reassign_ranks(state: RunState) -> None:
     """Leases opened or closed: seats follow. Pods without GPUs have a seat and no slots."""
     resources = state.run.spec.resources
     if state.cpu_only and resources is not None:
-        state.seats = {(0, place): ("", 0) for place in range(resources.pods or 1)}
+        state.rank_slots = {(0, place): ("", 0) for place in range(resources.pods or 1)}
         return
-    state.seats = {seat: pod for seat, (_, pod) in seated(state).items()}
+    state.rank_slots = {seat: pod for seat, (_, pod) in ranks_in_order(state).items()}
 
 
-def rank_of(state: RunState, seat: Seat) -> int:
+def rank_of(state: RunState, seat: GroupRank) -> int:
     """The number of a rank: ranks count from 0, without gaps, in the order of their seats."""
-    return sum(other < seat for other in state.seats)
+    return sum(other < seat for other in state.rank_slots)
 
 
-def write_seats(seats: Seats) -> tuple[str, ...]:
+def encode_ranks(seats: RankSlots) -> tuple[str, ...]:
     return tuple(
         f"{group}/{place} {'+'.join(format_slots(node, mask))}"
         for (group, place), (node, mask) in seats.items()
     )
 
 
-def read_seats(written: tuple[str, ...]) -> Seats:
+def decode_ranks(written: tuple[str, ...]) -> RankSlots:
     """The seats as a status tells them; what cannot be read is left out, and seated again."""
-    seats: Seats = {}
+    seats: RankSlots = {}
     for text in written:
         try:
             where, _, slots = text.partition(" ")

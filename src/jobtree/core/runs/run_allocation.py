@@ -16,24 +16,24 @@ from jobtree.api.schema.quantities import (
     parse_slots,
     parse_time,
 )
-from jobtree.core.model.gpu_lease import Lease, count
+from jobtree.core.model.gpu_lease import GpuLease, count_slots
 
 
-def allocation_of(leases: Iterable[Lease], since: int, pod_size: int) -> Allocation:
+def build_allocation(leases: Iterable[GpuLease], since: int, pod_size: int) -> Allocation:
     return Allocation(
         since=format_time(since),
         gpus_per_pod=pod_size,
-        leases=tuple(allocated(lease) for lease in sorted(leases, key=lambda lease: lease.name)),
+        leases=tuple(allocated_lease(lease) for lease in sorted(leases, key=lambda lease: lease.name)),
     )
 
 
-def leases_of(run: Run) -> list[Lease]:
+def leases_in_allocation(run: Run) -> list[GpuLease]:
     """The open leases that a Run's allocation holds."""
     allocation = run.status.allocation
-    return [] if allocation is None else [lease_of(run, lease) for lease in allocation.leases]
+    return [] if allocation is None else [lease_from_allocation(run, lease) for lease in allocation.leases]
 
 
-def allocated(lease: Lease) -> AllocatedLease:
+def allocated_lease(lease: GpuLease) -> AllocatedLease:
     budget, envelope = lease.payer
     return AllocatedLease(
         name=lease.name,
@@ -48,10 +48,10 @@ def allocated(lease: Lease) -> AllocatedLease:
     )
 
 
-def lease_of(run: Run, lease: AllocatedLease) -> Lease:
+def lease_from_allocation(run: Run, lease: AllocatedLease) -> GpuLease:
     slots = tuple(parse_slots(lease.slots).items())
     resources = run.spec.resources
-    return Lease(
+    return GpuLease(
         name=lease.name,
         run=(run.metadata.namespace, run.metadata.name),
         uid=run.metadata.uid,
@@ -63,7 +63,7 @@ def lease_of(run: Run, lease: AllocatedLease) -> Lease:
         group=lease.group,
         flavor=(resources.gpu_type if resources else None) or "",
         slots=slots,
-        gpus=count(slots),
+        gpus=count_slots(slots),
         start=parse_time(lease.start),
         rate=parse_milli(lease.rate),
         reason=lease.reason,

@@ -5,8 +5,8 @@ anew from its objects knows the same. An admission begins with leases of reason 
 last lease before the next one. It is a whole observation if the work itself ended (Completed, Failed,
 Cancelled), else a censored one: the Run would have gone on for longer than that.
 
-``Survival`` is the product-limit estimate over such observations, in integers. Asked about a Run that has
-run for some time already it answers on that condition, so a long job is not expected to end soon just
+``SurvivalCurve`` is the product-limit estimate over such observations, in integers. Asked about a Run that
+has run for some time already it answers on that condition, so a long job is not expected to end soon just
 because most are short; and where nothing observed lasted so long, it has no answer.
 
 Of very many Runs of a size the last ones say how long the next will take. A replay, whose ledger is never
@@ -21,11 +21,11 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from jobtree.api.kinds.lease import ClosureReason
-from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.model.gpu_lease import GpuLease
 
-OWN_ENDS = frozenset({"Completed", "Failed", "Cancelled"})
-LEAST_ENDS = 5  # fewer Runs that ended say nothing about the next
-MOST_SEEN = 1000  # of one owner and size that count, of Runs that were the last to end
+UNCENSORED_REASONS = frozenset({"Completed", "Failed", "Cancelled"})
+MIN_OBSERVATIONS = 5  # fewer Runs that ended say nothing about the next
+MAX_OBSERVATIONS = 1000  # of one owner and size that count, of Runs that were the last to end
 WHOLE = 1 << 40
 
 Observation = tuple[int, bool]  # for how long, and whether the work ended then
@@ -36,7 +36,7 @@ def size_class(gpus: int) -> int:
     return (gpus - 1).bit_length()
 
 
-class Past:
+class PastRun:
     """What closed leases tell of one Run."""
 
     __slots__ = ("ends", "known", "last", "starts")
@@ -58,34 +58,34 @@ class Past:
                 yield size_class(self.starts[start]), (end - start, self.ends[end])
 
 
-class History:
+class RunHistory:
     def __init__(self) -> None:
-        self.by_owner: dict[str, dict[str, Past]] = {}
+        self.by_owner: dict[str, dict[str, PastRun]] = {}
         self.ended: dict[str, int] = {}  # how many leases of an owner have, ever
-        self.curves: dict[str, Curves] = {}  # what was made of an owner's Runs
+        self.curves: dict[str, SurvivalCurves] = {}  # what was made of an owner's Runs
         self._trimmed: dict[str, int] = {}  # Runs of an owner that were left when it was last looked
 
-    def close(self, lease: Lease, end: int, reason: ClosureReason | None) -> None:
+    def close(self, lease: GpuLease, end: int, reason: ClosureReason | None) -> None:
         """A lease ended, for that reason."""
-        past = self.by_owner.setdefault(lease.owner, {}).setdefault(lease.uid, Past())
+        past = self.by_owner.setdefault(lease.owner, {}).setdefault(lease.uid, PastRun())
         self.ended[lease.owner] = self.ended.get(lease.owner, 0) + 1
         if lease.reason == "Start" and lease.role != "Spare":
             past.starts[lease.start] = past.starts.get(lease.start, 0) + lease.gpus
-        past.ends[end] = past.ends.get(end, False) or reason in OWN_ENDS
+        past.ends[end] = past.ends.get(end, False) or reason in UNCENSORED_REASONS
         past.last, past.known = max(past.last, end), None
 
     def trim(self, owner: str) -> None:
         """Forget Runs that are over and too many to count, once an owner has twice as many as were left."""
         runs = self.by_owner.get(owner, {})
-        if len(runs) <= 2 * self._trimmed.get(owner, MOST_SEEN):
+        if len(runs) <= 2 * self._trimmed.get(owner, MAX_OBSERVATIONS):
             return
         counted = {uid for seen in self._seen(owner).values() for _, uid, _ in last_of(seen)}
         over = [uid for uid, past in runs.items() if uid not in counted and past.ends.get(past.last)]
         for uid in over:
             del runs[uid]
-        self._trimmed[owner] = max(MOST_SEEN, len(runs))
+        self._trimmed[owner] = max(MAX_OBSERVATIONS, len(runs))
 
-    def drop(self, lease: Lease, end: int) -> None:
+    def drop(self, lease: GpuLease, end: int) -> None:
         """A lease has left the ledger: a world that is read anew does not know of it either."""
         past = self.by_owner.get(lease.owner, {}).get(lease.uid)
         if past is None:
@@ -122,10 +122,10 @@ class History:
 
 
 def last_of(seen: list[tuple[int, str, Observation]]) -> list[tuple[int, str, Observation]]:
-    return seen if len(seen) <= MOST_SEEN else nlargest(MOST_SEEN, seen)
+    return seen if len(seen) <= MAX_OBSERVATIONS else nlargest(MAX_OBSERVATIONS, seen)
 
 
-class Survival:
+class SurvivalCurve:
     """What part of Runs still goes on after a time."""
 
     def __init__(self, observations: Iterable[Observation]) -> None:
@@ -145,9 +145,9 @@ class Survival:
             at_risk -= len(together)
 
     @property
-    def tells(self) -> bool:
+    def has_estimate(self) -> bool:
         """Whether enough has been seen to say anything."""
-        return self.ended >= LEAST_ENDS
+        return self.ended >= MIN_OBSERVATIONS
 
     def duration(self, age: int, part: int, parts: int) -> int | None:
         """After what time in all that part of those has ended which have run for ``age`` already."""
@@ -167,9 +167,9 @@ class Survival:
         return found
 
 
-class Curves(NamedTuple):
+class SurvivalCurves(NamedTuple):
     """How long an owner's Runs of each size class last, as it was known at an instant."""
 
     at: int
     ended: int  # leases of that owner by then
-    by_size: dict[int, Survival]
+    by_size: dict[int, SurvivalCurve]

@@ -10,12 +10,12 @@ from graphlib import CycleError, TopologicalSorter
 from jobtree.core.accounts.envelope_accounts import Account
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.runs.run_state import FINISHED, RunState
-from jobtree.core.runs.run_tree import children_of, gangs, is_child
+from jobtree.core.runs.run_tree import children_of, is_child, stage_gangs
 
 Runs = dict[RunKey, RunState]
 
 
-class Kinship:
+class RunGraph:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
         self._children: dict[RunKey, tuple[RunKey, ...]] = {}
@@ -27,13 +27,13 @@ class Kinship:
         follow = state.run.spec.follow
         for name in follow.after if follow else ():
             self._followers.setdefault((state.key[0], name), {})[state.key] = None
-        self._note_tree(state)
+        self._index_tree(state)
         for reference in state.run.metadata.owner_references:
             tree = self._runs.get((state.key[0], reference.name))
             if tree is not None and tree.is_tree and is_child(tree.run, state.run):
                 state.parent = tree.key
 
-    def _note_tree(self, state: RunState) -> None:
+    def _index_tree(self, state: RunState) -> None:
         if not state.is_tree:
             return
         quota = state.run.spec.quota
@@ -50,17 +50,17 @@ class Kinship:
 
     def forget(self, state: RunState) -> None:
         """The Run is gone."""
-        self.detach(state)
+        self.remove_follower(state)
         self._children.pop(state.key, None)
         self._quotas.pop(state.key, None)
 
-    def detach(self, state: RunState) -> None:
+    def remove_follower(self, state: RunState) -> None:
         """It follows nobody any more, or others."""
         follow = state.run.spec.follow
         for name in follow.after if follow else ():
             self._followers.get((state.key[0], name), {}).pop(state.key, None)
 
-    def join(self, state: RunState) -> tuple[Account, ...]:
+    def update_gang_and_quotas(self, state: RunState) -> tuple[Account, ...]:
         """Its gang as its tree says now; the quotas of all trees above it, nearest first."""
         state.gang = next((gang for gang in self._gangs(state) if state.key in gang), ())
         above = [tree.key for tree in self.trees_of(state)]
@@ -74,7 +74,7 @@ class Kinship:
 
     def _gangs(self, state: RunState) -> list[tuple[RunKey, ...]]:
         tree = self.tree_of(state)
-        return gangs(tree.run) if tree is not None else []
+        return stage_gangs(tree.run) if tree is not None else []
 
     def tree_of(self, state: RunState) -> RunState | None:
         return self._runs.get(state.parent) if state.parent is not None else None
@@ -89,11 +89,11 @@ class Kinship:
         """The stages' Runs that are there."""
         return [self._runs[key] for key in self._children.get(state.key, ()) if key in self._runs]
 
-    def below(self, state: RunState) -> Iterator[RunState]:
+    def descendants(self, state: RunState) -> Iterator[RunState]:
         """All Runs of a tree, stages of stages included."""
         for child in self.children(state):
             yield child
-            yield from self.below(child)
+            yield from self.descendants(child)
 
     def members(self, state: RunState) -> list[RunState]:
         """The Run, or all of its gang that is not finished, in the order they are written."""
@@ -102,7 +102,7 @@ class Kinship:
         known = [self._runs[key] for key in state.gang if key in self._runs]
         return [one for one in known if one.phase not in FINISHED] or [state]
 
-    def circle(self) -> list[RunKey]:
+    def find_cycle(self) -> list[RunKey]:
         """Runs that wait for each other in a cycle; empty where there is none."""
         waits: dict[RunKey, list[RunKey]] = {}
         for key, followers in self._followers.items():
@@ -114,7 +114,7 @@ class Kinship:
             return list(reversed(found.args[1]))
         return []
 
-    def touched_by(self, key: RunKey) -> Iterator[RunState]:
+    def affected_by(self, key: RunKey) -> Iterator[RunState]:
         """Runs that wait for this one or sum it up: its tree, its followers, and who waits with those."""
         state = self._runs.get(key)
         tree = self.tree_of(state) if state is not None else None
@@ -125,4 +125,4 @@ class Kinship:
             if follower is not None:
                 for member in self.members(follower):
                     yield member
-                    yield from self.below(member)
+                    yield from self.descendants(member)

@@ -8,33 +8,33 @@ import msgspec
 from jobtree.api.kinds.lease import LeaseClass
 from jobtree.api.kinds.run import Phase, Run
 from jobtree.api.schema.quantities import SECOND, parse_duration, parse_time
-from jobtree.core.accounts.envelope_accounts import FOREVER, Account, Tally
-from jobtree.core.model.gang_shape import Shape, shape_of
-from jobtree.core.model.gpu_lease import EnvelopeKey, Lease, RunKey
-from jobtree.core.model.promise import Order, Promise, Rank
+from jobtree.core.accounts.envelope_accounts import FOREVER, Account, ClassUsage
+from jobtree.core.model.gang_shape import GangShape, gang_shape
+from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease, RunKey
+from jobtree.core.model.promise import CreationOrder, Precedence, Promise
 from jobtree.core.model.reasons import Reason, Verdict
 
 FINISHED = frozenset({"Completed", "Failed"})
 
-Pod = tuple[str, int]  # its node, and the mask of its slots there
-Seat = tuple[int, int]  # a group, and a place in it
-Seats = dict[Seat, Pod]
+PodSlots = tuple[str, int]  # its node, and the mask of its slots there
+GroupRank = tuple[int, int]  # a group, and a place in it
+RankSlots = dict[GroupRank, PodSlots]
 
 
-class Mishap(msgspec.Struct, frozen=True, order=True):
+class RankLoss(msgspec.Struct, frozen=True, order=True):
     """A pod of one attempt failed, or somebody evicted or deleted it."""
 
     at: int
-    seat: Seat
+    seat: GroupRank
     attempt: int
     failed: bool
     message: str = ""
 
 
-Hope = tuple[int, int]  # counts of events, see hopes
-Progress = tuple[Any, ...]  # values of SAVED
+DateSearchGeneration = tuple[int, int]  # counts of events, see hopes
+SavedRunState = tuple[Any, ...]  # values of SAVED_FIELDS
 
-SAVED = (
+SAVED_FIELDS = (
     "phase",
     "phase_at",
     "since",
@@ -43,39 +43,39 @@ SAVED = (
     "changed_at",
     "restarts",
     "resume_at",
-    "opened",
-    "lost",
+    "leases_opened",
+    "lotteries_lost",
     "provisional",
     "promise",
-    "reservations",
+    "reservations_made",
 )
-_progress = attrgetter(*SAVED)
+_progress = attrgetter(*SAVED_FIELDS)
 
 
 class RunState:
     """The Run's shape, what it holds, and where it stands in the queue."""
 
     __slots__ = (
+        "archived_leases",
         "attempt",
-        "borrowed",
+        "borrowed_gpus",
         "cancelled",
         "carried",
         "carried_charge",
         "carried_spare",
         "changed_at",
+        "closed_charge",
         "created",
-        "evicted",
+        "creation_order",
+        "date_search_generation",
+        "evicted_spare_nodes",
         "funding",
         "gang",
-        "hoped",
         "key",
-        "lapsing",
         "leases",
-        "leaving",
-        "lost",
-        "mishaps",
-        "opened",
-        "order",
+        "leases_opened",
+        "lotteries_lost",
+        "opportunistic_gpus",
         "outcome",
         "parent",
         "payable_at",
@@ -84,20 +84,20 @@ class RunState:
         "pod_size",
         "promise",
         "provisional",
+        "queue_checked_generation",
         "queued",
         "quotas",
-        "reservations",
+        "rank_losses",
+        "rank_slots",
+        "recorded_interim_until",
+        "reservations_made",
         "restarts",
         "resume_at",
         "revision",
         "run",
-        "seats",
-        "seen",
         "shape",
         "since",
-        "spent",
         "uid",
-        "unpaid",
         "verdict",
         "width",
     )
@@ -107,19 +107,19 @@ class RunState:
         self.key: RunKey = (meta.namespace, meta.name)
         self.uid = meta.uid
         self.created = parse_time(meta.creation_timestamp) if meta.creation_timestamp else now
-        self.order: Order = (self.created, *self.key)
-        self.leases: dict[str, Lease] = {}
-        self.funding: dict[tuple[LeaseClass, EnvelopeKey], Tally] = {}
+        self.creation_order: CreationOrder = (self.created, *self.key)
+        self.leases: dict[str, GpuLease] = {}
+        self.funding: dict[tuple[LeaseClass, EnvelopeKey], ClassUsage] = {}
         self.quotas: tuple[Account, ...] = ()
-        self.spent = 0  # charge × time of its closed leases
+        self.closed_charge = 0  # charge × time of its closed leases
         self.carried: dict[tuple[LeaseClass, EnvelopeKey], int] = {}  # GPUs × time of archived ones
         self.carried_charge = 0  # the part of what is spent that those are
         self.carried_spare = 0  # the part of them that stood by
-        self.leaving: dict[str, None] = {}  # archived leases that are not gone yet
-        self.width = self.unpaid = self.borrowed = 0
+        self.archived_leases: dict[str, None] = {}  # archived leases that are not gone yet
+        self.width = self.opportunistic_gpus = self.borrowed_gpus = 0
         self.parent: RunKey | None = None  # the tree whose stage it is
         self.gang: tuple[RunKey, ...] = ()  # stages that start together with it, itself among them
-        self.phase: Phase = self._phase_told(run)
+        self.phase: Phase = self._reported_phase(run)
         self.phase_at = self.created  # when it came into this phase
         for condition in status.conditions:
             if condition.type in ("Admitted", "Finished") and condition.last_transition_time:
@@ -132,36 +132,36 @@ class RunState:
         self.changed_at = parse_time(status.changed_at) if status.changed_at else self.since or 0
         self.restarts = status.restarts
         self.resume_at = parse_time(status.resume_at) if status.resume_at else 0
-        self.seats: Seats = {}
-        self.mishaps: list[Mishap] = []
-        self.evicted: dict[str, None] = {}  # nodes from which somebody evicted its standby pods
-        self.opened = status.leases_opened
-        self.lost = status.lotteries_lost
+        self.rank_slots: RankSlots = {}
+        self.rank_losses: list[RankLoss] = []
+        self.evicted_spare_nodes: dict[str, None] = {}  # nodes from which somebody evicted its standby pods
+        self.leases_opened = status.leases_opened
+        self.lotteries_lost = status.lotteries_lost
         self.provisional = status.provisional  # stands in promised slots, and goes first when they are due
         self.promise: Promise | None = None
-        self.lapsing: int | None = None  # as it was last noted where it holds leases
-        self.reservations = status.reservations_made
+        self.recorded_interim_until: int | None = None  # as it was last noted where it holds leases
+        self.reservations_made = status.reservations_made
         self.outcome: tuple[Literal["Complete", "Fail"], int] | None = None
         self.verdict: Verdict | None = None
         self.queued = False
-        self.hoped: Hope | None = None  # when it was last looked for a date
+        self.date_search_generation: DateSearchGeneration | None = None  # when it was last looked for a date
         self.payable_at: int | None = None  # when time alone may make its unpaid GPUs payable
-        self.amend(run)
+        self.apply_edit(run)
 
     @staticmethod
-    def _phase_told(run: Run) -> Phase:
+    def _reported_phase(run: Run) -> Phase:
         """What the status says and leases do not: that it is finished, waits for others, or needs no GPUs."""
         phase = run.status.phase
         if phase in ("Completed", "Failed") or (phase == "Running" and is_cpu_only(run)):
             return phase
         return "Waiting" if phase in (None, "Waiting") else "Pending"
 
-    def amend(self, run: Run) -> None:
+    def apply_edit(self, run: Run) -> None:
         """The Run was edited: plan it again."""
         self.run = run
-        self.shape: Shape | None = shape_of(run.spec)
+        self.shape: GangShape | None = gang_shape(run.spec)
         self.cancelled = run.metadata.deletion_timestamp is not None
-        self.seen = -1
+        self.queue_checked_generation = -1
 
     @property
     def owner(self) -> str:
@@ -189,7 +189,7 @@ class RunState:
     def waiting(self) -> bool:
         return self.phase in ("Pending", "Reserved") and self.shape is not None and not self.cancelled
 
-    def standing(self, now: int) -> Rank | None:
+    def precedence_at(self, now: int) -> Precedence | None:
         """Whose promises hold against this Run: those made before its own, once that is due (R5).
 
         Before that, and without a date, all of them do (None).
@@ -197,69 +197,78 @@ class RunState:
         promise = self.promise
         if promise is None or promise.at is None or promise.at > now:
             return None
-        return promise.rank
+        return promise.precedence
 
     @property
     def provisional_since(self) -> int | None:
         """When it began, if it is provisional."""
         return self.since if self.provisional else None
 
-    def yields_to(self, rank: Rank) -> bool:
+    def is_provisional_to(self, rank: Precedence) -> bool:
         """Whether this Run is provisional and a promise of that rank was made before it started (R6)."""
         since = self.provisional_since
         return since is not None and rank[0] <= since
 
     @property
-    def lapses_at(self) -> int | None:
+    def interim_until(self) -> int | None:
         """When it has what it is promised in place of what it holds on sufferance, or goes (R6)."""
-        suffered = self.since is not None and (self.provisional or bool(self.unpaid))
+        suffered = self.since is not None and (self.provisional or bool(self.opportunistic_gpus))
         return self.promise.at if suffered and self.promise is not None else None
 
     @property
-    def kept_until(self) -> int | None:
+    def protected_until(self) -> int | None:
         """Until when it has what it was promised, if it has started so with money of its family.
 
         That long its start holds against the owner's Runs (R5). Then the money is lent as any other (C11).
         """
         shared = any(lease.class_ == "Shared" for lease in self.leases.values())
-        if self.since is None or not self.reservations or self.promise is not None or not shared:
+        if self.since is None or not self.reservations_made or self.promise is not None or not shared:
             return None
         return self.since + SECOND
 
-    def lends_back(self, at: int) -> bool:
+    def is_recallable_at(self, at: int) -> bool:
         """Whether its family's money can be recalled from it at that instant."""
-        until = self.kept_until
+        until = self.protected_until
         return until is None or at >= until
 
     @property
-    def undated(self) -> bool:
+    def waits_for_funding(self) -> bool:
         """Promised a start as soon as the money kept for it suffices, whenever that is (C12)."""
         return self.promise is not None and self.promise.at is None and bool(self.promise.funding)
 
     @property
-    def half_paid(self) -> bool:
+    def is_partly_opportunistic(self) -> bool:
         """Whether it holds unpaid GPUs and others too, which go with them (C13)."""
-        return bool(self.unpaid) and sum(lease.gpus for lease in self.leases.values()) > self.unpaid
+        return (
+            bool(self.opportunistic_gpus)
+            and sum(lease.gpus for lease in self.leases.values()) > self.opportunistic_gpus
+        )
 
     @property
-    def wants_more(self) -> bool:
+    def wants_growth(self) -> bool:
         """Whether it runs, is paid for, and lacks GPUs or spares that it wants (E1, P5)."""
         shape = self.shape
-        if shape is None or self.phase != "Running" or self.cancelled or self.unpaid or self.provisional:
+        if (
+            shape is None
+            or self.phase != "Running"
+            or self.cancelled
+            or self.opportunistic_gpus
+            or self.provisional
+        ):
             return False
         return (shape.may_grow and self.width < shape.desired) or bool(self.missing_spares())
 
     @property
-    def told_stalled(self) -> bool:
+    def is_reported_stalled(self) -> bool:
         """Whether it was told why it cannot grow."""
         verdict = self.verdict
-        return verdict is not None and bool(verdict.whys) and verdict.whys[0].reason is Reason.NOT_GROWING
+        return verdict is not None and bool(verdict.causes) and verdict.causes[0].reason is Reason.NOT_GROWING
 
     @property
-    def stuck_like(self) -> tuple[object, ...] | None:
+    def growth_signature(self) -> tuple[object, ...] | None:
         """All that decides whether it can take a step, if it was told that it cannot; None: ask it apart."""
         shape = self.shape
-        if shape is None or shape.spares or not self.told_stalled:
+        if shape is None or shape.spares or not self.is_reported_stalled:
             return None
         pod = (self.pod_size, shape.cpu_milli, shape.memory_bytes, shape.tolerations, shape.node_selector)
         terms = (self.sponsors, bool(self.quotas), shape.max_duration is not None, self.promise is not None)
@@ -293,12 +302,12 @@ class RunState:
         declared = self.run.spec.runtime.max_duration
         return parse_duration(declared) if declared else None
 
-    def progress(self) -> Progress:
+    def save_state(self) -> SavedRunState:
         """Everything that an action may change about the Run itself."""
         return _progress(self)
 
-    def restore(self, saved: Progress) -> None:
-        for name, value in zip(SAVED, saved, strict=True):
+    def restore_state(self, saved: SavedRunState) -> None:
+        for name, value in zip(SAVED_FIELDS, saved, strict=True):
             setattr(self, name, value)
 
 

@@ -37,7 +37,7 @@ def children_of(tree: Run) -> Iterator[Run]:
             metadata=ObjectMeta(
                 name=child_name(meta.name, stage.name),
                 namespace=meta.namespace,
-                annotations=durations(meta.annotations, stage.name),
+                annotations=stage_durations(meta.annotations, stage.name),
                 owner_references=(owner,),
             ),
             spec=child_spec(tree, stage),
@@ -69,7 +69,7 @@ def as_stage(leaf: LeafStage) -> Stage:
     return Stage(**{name: getattr(leaf, name) for name in LeafStage.__struct_fields__})
 
 
-def durations(annotations: dict[str, str], stage: str) -> dict[str, str]:
+def stage_durations(annotations: dict[str, str], stage: str) -> dict[str, str]:
     """How long simulated work takes: ``duration.train`` of the tree is ``duration`` of its stage train."""
     mine = f"{DURATIONS}.{stage}"
     return {
@@ -79,7 +79,7 @@ def durations(annotations: dict[str, str], stage: str) -> dict[str, str]:
     }
 
 
-def gangs(tree: Run) -> list[tuple[RunKey, ...]]:
+def stage_gangs(tree: Run) -> list[tuple[RunKey, ...]]:
     """Children that start together or not at all, two or more each, in the order they are written."""
     namespace, name = tree.metadata.namespace, tree.metadata.name
     return [
@@ -101,7 +101,7 @@ def is_child(tree: Run, child: Run) -> bool:
     return controlled and child.metadata.name in names
 
 
-def summed_up(children: Sequence[RunState]) -> Phase:
+def tree_phase(children: Sequence[RunState]) -> Phase:
     """The phase of a tree that is not finished yet: the furthest that any of its children has come."""
     phases = {child.phase for child in children}
     if phases & FINISHED:

@@ -42,13 +42,13 @@ LEAST_LEVEL = PARTS // 2  # of a p90: what half came by is no bound for nine in 
 MOST_LEVEL = 2 * PARTS  # a burst of Runs that share one fate is no reason to tell the next of years
 
 
-class Expected(NamedTuple):
+class StartEstimate(NamedTuple):
     p50: int
     p90: int
     mean: int  # of the forecast alone
 
 
-class Told(msgspec.Struct, frozen=True):
+class FirstEstimate(msgspec.Struct, frozen=True):
     """What a waiting Run was told, when, and when it then started."""
 
     at: int
@@ -58,7 +58,7 @@ class Told(msgspec.Struct, frozen=True):
     start: int | None = None
 
 
-class Aim:
+class QuantileTracker:
     """One of the two figures: from where it is told so that its share of the true starts comes by it."""
 
     def __init__(self, share: int, first: int, least: int = -MOST_LEVEL) -> None:
@@ -72,41 +72,41 @@ class Aim:
     def expect(self, name: RunKey, by: int) -> None:
         heappush(self._due, (by, name))
 
-    def passed(self, now: int) -> list[RunKey]:
+    def pop_overdue(self, now: int) -> list[RunKey]:
         """Who still waits at that instant and should have started before it, as far as the figure says."""
         found = []
         while self._due and self._due[0][0] < now:
             found.append(heappop(self._due)[1])
         return found
 
-    def note(self, *, came: bool) -> None:
+    def record_outcome(self, *, came: bool) -> None:
         """It came true, or passed in vain; beyond its bounds the level does not wind up."""
         level = self.level - self._earlier if came else self.level + self.later
         self.level = max(self._least, min(MOST_LEVEL, level))
 
 
-class Experience:
+class StartCalibration:
     """Tellings by the name of their Reservation, in its namespace."""
 
     def __init__(self) -> None:
-        self._half = Aim(500, 400)  # forecasts alone come too late more often than not
-        self._most = Aim(900, 870, LEAST_LEVEL)
+        self._half = QuantileTracker(500, 400)  # forecasts alone come too late more often than not
+        self._most = QuantileTracker(900, 870, LEAST_LEVEL)
         self._waiting: dict[RunKey, RunKey] = {}  # Reservations by their Run
         self._begun: dict[RunKey, RunKey] = {}  # the same, of those that began at this instant
         self._begun_at = 0
-        self._told: dict[RunKey, Told] = {}
+        self._told: dict[RunKey, FirstEstimate] = {}
         self._recent: list[int] = []  # when others were told
         self._known: list[RunKey] = []  # those that started, and count
         self._ratios: list[int] = []  # their waits in proportion to what their forecast gave, sorted
-        self._read: list[tuple[RunKey, Told]] = []
+        self._read: list[tuple[RunKey, FirstEstimate]] = []
 
     # What happens
 
-    def of(self, name: RunKey) -> Told | None:
+    def of(self, name: RunKey) -> FirstEstimate | None:
         """What the Run of a Reservation was told first."""
         return self._told.get(name)
 
-    def tell(self, run: RunKey, name: RunKey, told: Told) -> None:
+    def record_estimate(self, run: RunKey, name: RunKey, told: FirstEstimate) -> None:
         """A waiting Run is told for the first time; what it is told later does not count."""
         if run not in self._waiting:
             self._waiting[run] = name
@@ -115,31 +115,31 @@ class Experience:
             self._half.expect(name, told.p50)
             self._most.expect(name, told.p90)
 
-    def read(self, run: RunKey, name: RunKey, told: Told) -> None:
+    def load_estimate(self, run: RunKey, name: RunKey, told: FirstEstimate) -> None:
         """What a Reservation says of its first telling."""
         if name in self._told:
             return
         if told.start is None:
-            self.tell(run, name, told)
+            self.record_estimate(run, name, told)
         else:
             self._told[name] = told
             self._read.append((name, told))
 
-    def begin(self, run: RunKey, at: int) -> None:
+    def record_start(self, run: RunKey, at: int) -> None:
         """The Run starts."""
         name = self._waiting.pop(run, None)
         if name is not None:
-            self.settle(at)
+            self.close_instant(at)
             self._begun[run], self._begun_at = name, at
             self._told[name] = msgspec.structs.replace(self._told[name], start=at)
 
-    def take_back(self, run: RunKey, at: int) -> None:
+    def undo_start(self, run: RunKey, at: int) -> None:
         """If it began at this very instant, it did not, after all."""
         if at == self._begun_at and run in self._begun:
             name = self._waiting[run] = self._begun.pop(run)
             self._told[name] = msgspec.structs.replace(self._told[name], start=None)
 
-    def leave(self, run: RunKey) -> None:
+    def drop_run(self, run: RunKey) -> None:
         """The Run is gone. If it never started, nobody knows what would have come of it."""
         name = self._waiting.pop(run, None)
         if name is not None:
@@ -149,7 +149,7 @@ class Experience:
 
     # What follows
 
-    def settle(self, now: int) -> None:
+    def close_instant(self, now: int) -> None:
         """Starts of earlier instants stay, and figures that passed in vain have failed."""
         if self._read:
             read, self._read = sorted(self._read, key=lambda one: (one[1].start, one[0])), []
@@ -160,10 +160,10 @@ class Experience:
             for name in begun.values():
                 self._finish(name)
         for aim in (self._half, self._most):
-            for name in aim.passed(now):
+            for name in aim.pop_overdue(now):
                 told = self._told.get(name)
                 if told is not None and told.start is None:
-                    aim.note(came=False)
+                    aim.record_outcome(came=False)
                     aim.failed.add(name)
 
     def _finish(self, name: RunKey) -> None:
@@ -173,40 +173,40 @@ class Experience:
             if name in aim.failed:
                 aim.failed.discard(name)
             else:
-                aim.note(came=told.start <= by)
+                aim.record_outcome(came=told.start <= by)
         self._known.append(name)
         insort(self._ratios, ratio_of(told))
         for old in self._known[:-MOST]:
             del self._ratios[bisect_left(self._ratios, ratio_of(self._told.pop(old)))]
         del self._known[:-MOST]
 
-    def likely(self, now: int, courses: Sequence[int], latest: int) -> Expected:
+    def calibrated(self, now: int, courses: Sequence[int], latest: int) -> StartEstimate:
         """p50 and p90 of a start, from the sorted instants that the courses of a forecast give it."""
-        self.settle(now)
+        self.close_instant(now)
         waits = [at - now for at in courses]
         mean = max(LEAST_MEAN, sum(waits) // len(waits))
-        mixture = Mixture(waits, mean, self._ratios)
+        mixture = WaitMixture(waits, mean, self._ratios)
         self._recent = [at for at in self._recent if now - at <= LEAST_MEAN]
         hedge = self._most.later * max(0, len(self._recent) - BURST)
-        half = now + mixture.part(self._half.level)
-        most = now + mixture.part(min(MOST_LEVEL, self._most.level + hedge))
+        half = now + mixture.quantile(self._half.level)
+        most = now + mixture.quantile(min(MOST_LEVEL, self._most.level + hedge))
         p50 = min(latest, half)
-        return Expected(p50, min(latest, max(half, most)), now + mean)
+        return StartEstimate(p50, min(latest, max(half, most)), now + mean)
 
 
-def ratio_of(told: Told) -> int:
+def ratio_of(told: FirstEstimate) -> int:
     """How long its Run waited, of WHOLE as the mean that the forecast gave."""
     assert told.start is not None
     return (told.start - told.at) * WHOLE // (told.mean - told.at)
 
 
-class Mixture:
+class WaitMixture:
     """Waits as the courses of a forecast have them, and as experience has them."""
 
     def __init__(self, waits: Sequence[int], mean: int, past: Sequence[int]) -> None:
         self._waits, self._mean, self._past = waits, mean, past
 
-    def part(self, level: int) -> int:
+    def quantile(self, level: int) -> int:
         """The first wait by which that part has started; out of range, in proportion beyond what is known."""
         need = level * (PRIOR + len(self._past)) * WHOLE // PARTS
         past = self._past

@@ -16,73 +16,73 @@ from jobtree.api.schema.quantities import DAY
 from jobtree.core.accounts.envelope_accounts import FOREVER
 from jobtree.core.availability.occupancy import certain_end
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.runs.run_durations import Curves, Survival, size_class
+from jobtree.core.runs.run_durations import SurvivalCurve, SurvivalCurves, size_class
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
-COURSES = 23  # prime, so that every stride comes to every part
-NEWS = 20  # one part in so many more Runs that ended: their owner is looked at again
+SAMPLE_PATHS = 23  # prime, so that every stride comes to every part
+REFRESH_SHARE = 20  # one part in so many more Runs that ended: their owner is looked at again
 
 
-class Lifetimes:
+class RunEndForecast:
     def __init__(self, world: World) -> None:
         self._world = world
         self._ends: dict[RunKey, list[int]] = {}
         self._running: dict[str, list[RunState]] | None = None
-        self.told: set[RunKey] = set()  # running Runs of which something is known
+        self.runs_with_history: set[RunKey] = set()  # running Runs of which something is known
 
-    def ends(self, run: RunKey) -> list[int]:
+    def likely_ends(self, run: RunKey) -> list[int]:
         """When a running Run ends, in every course."""
         known = self._ends.get(run)
         if known is None:
             state = self._world.runs.get(run)
-            known = self._ends[run] = [FOREVER] * COURSES if state is None else self._likely_ends(state)
+            known = self._ends[run] = [FOREVER] * SAMPLE_PATHS if state is None else self._likely_ends(state)
         return known
 
     def _likely_ends(self, state: RunState) -> list[int]:
         now, last = self._world.now, certain_end(self._world, state)
         since = now if state.since is None else state.since
         if last < FOREVER:
-            self.told.add(state.key)
+            self.runs_with_history.add(state.key)
         curve = self._curve(state)
         if curve is None:
-            return [last] * COURSES
-        self.told.add(state.key)
-        spans = curve.durations(now - since, COURSES)
+            return [last] * SAMPLE_PATHS
+        self.runs_with_history.add(state.key)
+        spans = curve.durations(now - since, SAMPLE_PATHS)
         ends = [last if span is None or since + span > last else since + span for span in spans]
         return [ends[part] for part in parts_of(state.uid)]
 
-    def spans(self, state: RunState) -> list[int]:
+    def likely_durations(self, state: RunState) -> list[int]:
         """How long a waiting Run will run, in every course."""
         shape = state.shape
         most = FOREVER if shape is None or shape.max_duration is None else shape.max_duration
         curve = self._curve(state)
         if curve is None:
-            return [most] * COURSES
-        spans = [most if span is None else min(most, span) for span in curve.durations(0, COURSES)]
+            return [most] * SAMPLE_PATHS
+        spans = [most if span is None else min(most, span) for span in curve.durations(0, SAMPLE_PATHS)]
         return [spans[part] for part in parts_of(state.uid)]
 
-    def _curve(self, state: RunState) -> Survival | None:
+    def _curve(self, state: RunState) -> SurvivalCurve | None:
         """How long Runs of its owner and of similar size last; None where too few ended to tell."""
-        history, now = self._world.history, self._world.now
+        history, now = self._world.run_history, self._world.now
         known = history.curves.get(state.owner)
         ended = history.ended.get(state.owner, 0)
-        if known is None or (ended - known.ended) * NEWS > known.ended or now - known.at > DAY:
-            known = history.curves[state.owner] = Curves(now, ended, self._curves_of(state.owner))
+        if known is None or (ended - known.ended) * REFRESH_SHARE > known.ended or now - known.at > DAY:
+            known = history.curves[state.owner] = SurvivalCurves(now, ended, self._curves_of(state.owner))
         shape = state.shape
         curve = known.by_size.get(size_class(shape.total)) if shape else None
-        return curve if curve is not None and curve.tells else None
+        return curve if curve is not None and curve.has_estimate else None
 
-    def _curves_of(self, owner: str) -> dict[int, Survival]:
+    def _curves_of(self, owner: str) -> dict[int, SurvivalCurve]:
         """The owner's history, with those that still run as what they are: not ended yet."""
         world = self._world
-        world.history.forget(world.now - world.policy.lease_retention_ms)
-        found = world.history.of(owner)
+        world.run_history.forget(world.now - world.policy.lease_retention_ms)
+        found = world.run_history.of(owner)
         for state in self._running_of(owner):
             if state.since is not None and state.shape:
                 age = world.now - state.since
                 found.setdefault(size_class(state.shape.total), []).append((age, False))
-        return {size: Survival(observations) for size, observations in found.items()}
+        return {size: SurvivalCurve(observations) for size, observations in found.items()}
 
     def _running_of(self, owner: str) -> list[RunState]:
         if self._running is None:
@@ -97,5 +97,5 @@ class Lifetimes:
 def parts_of(uid: str) -> list[int]:
     """The parts of a distribution, each once, in an order given by the UID."""
     digest = hashlib.sha256(uid.encode()).digest()
-    stride, offset = 1 + digest[0] % (COURSES - 1), digest[1]
-    return [(stride * number + offset) % COURSES for number in range(COURSES)]
+    stride, offset = 1 + digest[0] % (SAMPLE_PATHS - 1), digest[1]
+    return [(stride * number + offset) % SAMPLE_PATHS for number in range(SAMPLE_PATHS)]

@@ -11,32 +11,32 @@ from itertools import chain, islice
 
 from jobtree.api.schema.quantities import MILLI
 from jobtree.core.accounts.envelope_accounts import FOREVER, EnvelopeState
-from jobtree.core.availability.availability_profile import base_demand
+from jobtree.core.availability.availability_profile import placement_demand
 from jobtree.core.availability.payer_placement import pays_in
 from jobtree.core.availability.step_functions import (
-    Steps,
-    Visit,
-    first_around,
-    first_behind,
-    instants,
-    rise,
-    sweep,
+    OccupiedInterval,
+    StepFunction,
+    change_instants,
+    first_after_intervals,
+    first_between_intervals,
+    gpus_over_time,
+    pods_over_time,
 )
-from jobtree.core.funding.reserved_budget import provisional_notice
+from jobtree.core.funding.reserved_budget import min_provisional_duration
 from jobtree.core.model.gpu_lease import EnvelopeKey, RunKey
 from jobtree.core.model.promise import Promise
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.start_forecast.run_end_forecast import COURSES, Lifetimes
+from jobtree.core.start_forecast.run_end_forecast import SAMPLE_PATHS, RunEndForecast
 from jobtree.core.supply.domain import Domain
-from jobtree.core.supply.node_slots import Demand, Selector
-from jobtree.core.world.payer_candidates import candidates
+from jobtree.core.supply.node_slots import NodeSelector, PodDemand
+from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
 MOST_DOMAINS = 12  # that one Run is tried in
 MOST_TURNS = 256
 
 
-class Query:
+class StartQuery:
     """One waiting Run's question: what it needs, and when each domain would have that, visits apart."""
 
     def __init__(self, state: RunState, promise: Promise, domains: Sequence[Domain], notice: int) -> None:
@@ -45,7 +45,7 @@ class Query:
         self.state = state
         self.promise = promise
         self.domains = domains
-        self.demand = base_demand(state, promise.pod_size)
+        self.demand = placement_demand(state, promise.pod_size)
         self.latest = FOREVER if promise.at is None else promise.at
         self.stay = FOREVER if shape.max_duration is None else shape.max_duration
         if shape.checkpoint is not None:  # it may start provisionally, and make way when others come (R6)
@@ -54,32 +54,34 @@ class Query:
         self.firsts: dict[tuple[str, int], list[int]] = {}  # by domain and pods, in every course
 
 
-class Courses:
+class SamplePaths:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._lifetimes = Lifetimes(world)
-        self._rooms: dict[tuple[str, str, Demand], list[Steps]] = {}
-        self._firsts: dict[tuple[str, str, Demand, int], list[int]] = {}
+        self._lifetimes = RunEndForecast(world)
+        self._rooms: dict[tuple[str, str, PodDemand], list[StepFunction]] = {}
+        self._firsts: dict[tuple[str, str, PodDemand, int], list[int]] = {}
         self._orders: dict[str, list[Domain]] = {}
-        self._payable: dict[tuple[str, str, frozenset[Selector]], bool] = {}
+        self._payable: dict[tuple[str, str, frozenset[NodeSelector]], bool] = {}
         self._told: set[tuple[str, str]] = set()  # domains where something is known of somebody
-        self._funds: dict[EnvelopeKey, list[Steps]] = {}
-        self._placed: list[dict[tuple[str, str], list[Visit]]] = [{} for _ in range(COURSES)]
-        self._paid: list[dict[EnvelopeKey, list[Visit]]] = [{} for _ in range(COURSES)]
+        self._funds: dict[EnvelopeKey, list[StepFunction]] = {}
+        self._placed: list[dict[tuple[str, str], list[OccupiedInterval]]] = [{} for _ in range(SAMPLE_PATHS)]
+        self._paid: list[dict[EnvelopeKey, list[OccupiedInterval]]] = [{} for _ in range(SAMPLE_PATHS)]
 
-    def follow(self, state: RunState, promise: Promise) -> list[int]:
+    def simulate_start(self, state: RunState, promise: Promise) -> list[int]:
         """When a waiting Run starts in each course, behind those that came before; none if nobody can say."""
-        notice = provisional_notice(self._world, state)
-        query = Query(state, promise, self._domains(state, promise), notice)
-        spans = self._lifetimes.spans(state)
-        starts = [self._course(number, query, spans[number]) for number in range(COURSES)]
-        informed = any(self._told_of(domain) for domain in query.domains) or self._told_payer(state)
+        notice = min_provisional_duration(self._world, state)
+        query = StartQuery(state, promise, self._domains(state, promise), notice)
+        spans = self._lifetimes.likely_durations(state)
+        starts = [self._simulate_path(number, query, spans[number]) for number in range(SAMPLE_PATHS)]
+        informed = any(
+            self._domain_has_history(domain) for domain in query.domains
+        ) or self._payers_have_history(state)
         return starts if informed else []
 
-    def _course(self, number: int, query: Query, span: int) -> int:
+    def _simulate_path(self, number: int, query: StartQuery, span: int) -> int:
         """When it starts in one course; what it takes up then is not there for those behind it."""
         promise, latest = query.promise, query.latest
-        at, turns, chosen = self._world.now, 0, list(promise.shares)
+        at, turns, chosen = self._world.now, 0, list(promise.domain_gpus)
         while turns < MOST_TURNS:
             placed = self._place(number, query, at)
             at = latest if placed is None else placed[0]
@@ -91,28 +93,28 @@ class Courses:
                 break
             at, turns = paid, turns + 1
         if at >= latest or turns == MOST_TURNS:
-            at, chosen = latest, list(promise.shares)
+            at, chosen = latest, list(promise.domain_gpus)
         if at < FOREVER:
-            self._take(number, promise, chosen, at, min(FOREVER, at + span))
+            self._occupy(number, promise, chosen, at, min(FOREVER, at + span))
         return at
 
-    def _take(
+    def _occupy(
         self, number: int, promise: Promise, chosen: Sequence[tuple[str, int]], start: int, end: int
     ) -> None:
         for name, gpus in chosen:
             visits = self._placed[number].setdefault((promise.flavor, name), [])
-            insort(visits, Visit(end, start, gpus))
+            insort(visits, OccupiedInterval(end, start, gpus))
         for key, gpus in promise.funding:
-            self._paid[number].setdefault(key, []).append(Visit(end, start, gpus))
+            self._paid[number].setdefault(key, []).append(OccupiedInterval(end, start, gpus))
 
     # Places
 
     def _domains(self, state: RunState, promise: Promise) -> list[Domain]:
         """Where it may start: the promised slice first, then where most is free."""
-        mine = dict(promise.shares)
-        selectors = frozenset(one.envelope.selector for one in candidates(self._world, state))
+        mine = dict(promise.domain_gpus)
+        selectors = frozenset(one.envelope.selector for one in payer_candidates(self._world, state))
         order, domains = self._order(promise.flavor), self._world.fleet.flavor(promise.flavor).domains
-        first = sorted((domains[name] for name in mine if name in domains), key=most_free)
+        first = sorted((domains[name] for name in mine if name in domains), key=freest_order)
         found = (
             one
             for one in chain(first, (one for one in order if one.name not in mine))
@@ -123,16 +125,16 @@ class Courses:
     def _order(self, flavor: str) -> list[Domain]:
         """Its domains, those first where most is free."""
         if flavor not in self._orders:
-            self._orders[flavor] = sorted(self._world.fleet.flavor(flavor).domains.values(), key=most_free)
+            self._orders[flavor] = sorted(self._world.fleet.flavor(flavor).domains.values(), key=freest_order)
         return self._orders[flavor]
 
-    def _pays(self, domain: Domain, selectors: frozenset[Selector]) -> bool:
+    def _pays(self, domain: Domain, selectors: frozenset[NodeSelector]) -> bool:
         key = (domain.flavor, domain.name, selectors)
         if key not in self._payable:
             self._payable[key] = pays_in(domain, selectors)
         return self._payable[key]
 
-    def _place(self, number: int, query: Query, at: int) -> tuple[int, list[tuple[str, int]]] | None:
+    def _place(self, number: int, query: StartQuery, at: int) -> tuple[int, list[tuple[str, int]]] | None:
         """The first instant at which all its groups have a place, and where that is."""
         size, known, chosen = query.promise.pod_size, query.firsts, list[tuple[str, int]]()
         for gpus in query.sizes:
@@ -154,12 +156,12 @@ class Courses:
         return at, chosen
 
     @staticmethod
-    def _needed(query: Query, gpus: int, chosen: Sequence[tuple[str, int]], domain: Domain) -> int:
+    def _needed(query: StartQuery, gpus: int, chosen: Sequence[tuple[str, int]], domain: Domain) -> int:
         """Pods that must fit into a domain: of this group, and of those that will sit there too."""
         taken = sum([share for name, share in chosen if name == domain.name])
         return (gpus + taken) // query.promise.pod_size
 
-    def _first_times(self, query: Query, domain: Domain, needed: int) -> list[int]:
+    def _first_times(self, query: StartQuery, domain: Domain, needed: int) -> list[int]:
         """In every course, when so many pods fit into a domain if nobody else comes."""
         mine = query.firsts.get((domain.name, needed))
         if mine is None:
@@ -174,7 +176,7 @@ class Courses:
         return mine
 
     def _first_room(  # noqa: PLR0913, PLR0917  one question with its circumstances
-        self, number: int, query: Query, domain: Domain, needed: int, at: int, before: int
+        self, number: int, query: StartQuery, domain: Domain, needed: int, at: int, before: int
     ) -> int | None:
         """The first instant from ``at`` on with room for so many pods that nobody promised before will take.
 
@@ -185,22 +187,22 @@ class Courses:
             return max(at, self._first_times(query, domain, needed)[number])
         room, size = self._room(domain, query.demand)[number], query.promise.pod_size
         if query.stay == FOREVER:
-            return first_behind(at, room, visits, size, needed, before)
-        return first_around(at, room, visits, size, needed, query.stay, before)
+            return first_after_intervals(at, room, visits, size, needed, before)
+        return first_between_intervals(at, room, visits, size, needed, query.stay, before)
 
-    def _room(self, domain: Domain, demand: Demand) -> list[Steps]:
+    def _room(self, domain: Domain, demand: PodDemand) -> list[StepFunction]:
         """Pods that fit into a domain, from instant to instant, in every course."""
         key = (domain.flavor, domain.name, demand)
         known = self._rooms.get(key)
         if known is None:
-            nodes = domain.usable_nodes(demand)
+            nodes = domain.usable_node_names(demand)
             held = [
                 (place, run, gpus) for place, node in enumerate(nodes) for run, gpus in self._on(domain, node)
             ]
             free = [domain.nodes[node].free for node in nodes]
             for place, node in enumerate(nodes):
-                for name in self._world.by_node.get(node, ()):
-                    lease = self._world.held[name].lease
+                for name in self._world.leases_by_node.get(node, ()):
+                    lease = self._world.posted_leases[name].lease
                     if lease.role == "Opportunistic":  # it stands in nobody's way
                         mask = dict(lease.slots)[node] & ~domain.nodes[node].spare
                         free[place] += mask.bit_count()
@@ -209,13 +211,13 @@ class Courses:
 
     def _on(self, domain: Domain, node: str) -> Iterator[tuple[RunKey, int]]:
         """Runs with GPUs on a node that somebody pays for."""
-        for name in self._world.by_node.get(node, ()):
-            lease = self._world.held[name].lease
+        for name in self._world.leases_by_node.get(node, ()):
+            lease = self._world.posted_leases[name].lease
             if lease.role != "Opportunistic" and node in domain.nodes:
                 yield lease.run, dict(lease.slots)[node].bit_count()
 
-    def _told_of(self, domain: Domain) -> bool:
-        key, told = (domain.flavor, domain.name), self._lifetimes.told
+    def _domain_has_history(self, domain: Domain) -> bool:
+        key, told = (domain.flavor, domain.name), self._lifetimes.runs_with_history
         if key not in self._told and any(
             run in told for node in domain.nodes for run, _ in self._on(domain, node)
         ):
@@ -224,15 +226,17 @@ class Courses:
 
     # Money
 
-    def _told_payer(self, state: RunState) -> bool:
-        payers = candidates(self._world, state)
+    def _payers_have_history(self, state: RunState) -> bool:
+        payers = payer_candidates(self._world, state)
         return any(
-            lease.run in self._lifetimes.told for one in payers for lease in one.envelope.leases.values()
+            lease.run in self._lifetimes.runs_with_history
+            for one in payers
+            for lease in one.envelope.leases.values()
         )
 
     def _first_paid(self, number: int, state: RunState, promise: Promise, at: int) -> int:
         """The first instant from ``at`` on at which its payers together have enough."""
-        payers = [one.envelope for one in candidates(self._world, state)]
+        payers = [one.envelope for one in payer_candidates(self._world, state)]
         size = promise.pod_size
 
         def paid_at(instant: int) -> bool:  # one pod has one payer
@@ -243,8 +247,8 @@ class Courses:
             return at
         later = [envelope.start for envelope in payers if envelope.start > at]
         for envelope in payers:
-            times, _ = self._fund(envelope)[number]
-            later += instants(at, times, self._paid[number].get(envelope.key, ()))
+            times, _ = self._envelope_steps(envelope)[number]
+            later += change_instants(at, times, self._paid[number].get(envelope.key, ()))
         for instant in sorted({at, *later})[1:MOST_TURNS]:
             if paid_at(instant):
                 return instant
@@ -253,12 +257,12 @@ class Courses:
     def _funds_at(self, number: int, envelope: EnvelopeState, at: int) -> int:
         if not envelope.open_at(at):
             return 0
-        times, gpus = self._fund(envelope)[number]
+        times, gpus = self._envelope_steps(envelope)[number]
         visits = self._paid[number].get(envelope.key, ())
         taken = sum(one.gpus for one in visits if one.start <= at < one.end)
         return max(0, gpus[bisect_right(times, at) - 1] - taken)
 
-    def _fund(self, envelope: EnvelopeState) -> list[Steps]:
+    def _envelope_steps(self, envelope: EnvelopeState) -> list[StepFunction]:
         """GPUs that an envelope has left, from instant to instant, in every course."""
         known = self._funds.get(envelope.key)
         if known is None:
@@ -267,21 +271,28 @@ class Courses:
             known = self._funds[envelope.key] = self._releases(free, held, 1)
         return known
 
-    def _releases(self, free: list[int], held: list[tuple[int, RunKey, int]], size: int) -> list[Steps]:
+    def _releases(
+        self, free: list[int], held: list[tuple[int, RunKey, int]], size: int
+    ) -> list[StepFunction]:
         """What fits, in units of that size, as those who hold GPUs in some places end in every course."""
         if not held:
-            return [sweep(free, (), size)] * COURSES
+            return [pods_over_time(free, (), size)] * SAMPLE_PATHS
         places, runs, gpus = zip(*held, strict=True)
-        ends = zip(*[self._lifetimes.ends(run) for run in runs], strict=True)  # of all of them, by course
+        ends = zip(
+            *[self._lifetimes.likely_ends(run) for run in runs], strict=True
+        )  # of all of them, by course
         if size == 1:  # then it does not matter where
-            return [rise(sum(free), zip(column, gpus, strict=True)) for column in ends]
-        return [sweep(free, in_order(zip(column, places, gpus, strict=True)), size) for column in ends]
+            return [gpus_over_time(sum(free), zip(column, gpus, strict=True)) for column in ends]
+        return [
+            pods_over_time(free, releases_in_order(zip(column, places, gpus, strict=True)), size)
+            for column in ends
+        ]
 
 
-def most_free(domain: Domain) -> tuple[int, int, str]:
+def freest_order(domain: Domain) -> tuple[int, int, str]:
     return (-domain.free, -domain.capacity, domain.name)
 
 
-def in_order(released: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+def releases_in_order(released: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """What ever comes free, by the instant."""
     return sorted(one for one in released if one[0] < FOREVER)

@@ -9,43 +9,43 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 from jobtree.api.kubernetes.node import Node
-from jobtree.core.model.gpu_lease import Lease, Slots
+from jobtree.core.model.gpu_lease import GpuLease, Slots
 from jobtree.core.supply.domain import Domain
-from jobtree.core.supply.flavor_pool import Flavor
-from jobtree.core.supply.node_slots import NodeState
+from jobtree.core.supply.flavor_pool import FlavorPool
+from jobtree.core.supply.node_slots import NodeSlots
 
 
 class Fleet:
     """All nodes, by name, and their flavors and domains."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, NodeState] = {}
-        self.flavors: dict[str, Flavor] = {}
+        self.nodes: dict[str, NodeSlots] = {}
+        self.flavors: dict[str, FlavorPool] = {}
 
-    def flavor(self, name: str) -> Flavor:
+    def flavor(self, name: str) -> FlavorPool:
         found = self.flavors.get(name)
         if found is None:
-            found = self.flavors[name] = Flavor(name)
+            found = self.flavors[name] = FlavorPool(name)
         return found
 
-    def add(self, node: Node) -> NodeState:
+    def add(self, node: Node) -> NodeSlots:
         """Add a node on which nothing runs yet; the caller leases what is already in use."""
         flavor = self.flavor(node.flavor)
         where = str(node.domain)
         domain = flavor.domains.get(where)
         if domain is None:
             domain = flavor.domains[where] = Domain(where, node.flavor, flavor.skylines)
-            insort(flavor.order, (1, 0, domain.name))
-        state = self.nodes[node.name] = NodeState(node, domain)
+            insort(flavor.packing_order, (1, 0, domain.name))
+        state = self.nodes[node.name] = NodeSlots(node, domain)
         before = self._entry(domain)
         domain.nodes[node.name] = state
         domain.add_to_bucket(state)
         domain.free += state.free
         domain.capacity += 0 if node.failed else node.gpus
-        domain.forget_nodes()
+        domain.invalidate_nodes()
         self._reorder(flavor, domain, before)
         flavor.count_node(node.gpus, 1)
-        flavor.gains += 1
+        flavor.reconsider_generation += 1
         return state
 
     def remove(self, name: str) -> None:
@@ -59,22 +59,22 @@ class Fleet:
         del domain.nodes[name]
         domain.free -= state.free
         domain.capacity -= 0 if state.node.failed else state.node.gpus
-        domain.forget_nodes()
+        domain.invalidate_nodes()
         self._reorder(flavor, domain, before)
         if not domain.nodes:
             del flavor.domains[domain.name]
-            flavor.order.remove(self._entry(domain))
+            flavor.packing_order.remove(self._entry(domain))
         flavor.count_node(state.node.gpus, -1)
 
-    def occupy(self, slots: Slots, role: str, cpu: int, memory: int, size: int) -> None:
+    def take_slots(self, slots: Slots, role: str, cpu: int, memory: int, size: int) -> None:
         """Slots go under lease; cpu and memory are what one pod of ``size`` GPUs takes besides."""
         self._lease(slots, role, (cpu, memory, size), 1)
 
-    def vacate(self, slots: Slots, role: str, cpu: int, memory: int, size: int) -> None:
+    def release_slots(self, slots: Slots, role: str, cpu: int, memory: int, size: int) -> None:
         """The exact inverse of occupy."""
         self._lease(slots, role, (cpu, memory, size), -1)
 
-    def load_foreign(self, name: str, gpus: int, cpu: int, memory: int) -> None:
+    def add_foreign_load(self, name: str, gpus: int, cpu: int, memory: int) -> None:
         """A pod that is not Jobtree's came (or went, with negative figures)."""
         state = self.nodes.get(name)
         if state is None:
@@ -85,28 +85,28 @@ class Fleet:
         state.cpu -= cpu
         state.memory -= memory
         state.domain.recount(state)
-        state.domain.forget()
+        state.domain.invalidate_free_slots()
         self._reorder(flavor, state.domain, entry)
-        flavor.gains += 1
+        flavor.reconsider_generation += 1
 
-    def gain_everywhere(self) -> None:
+    def reconsider_all(self) -> None:
         """Anybody who waits might be able to start now."""
         for flavor in self.flavors.values():
-            flavor.gains += 1
+            flavor.reconsider_generation += 1
 
-    def forget_horizons(self) -> None:
+    def invalidate_profiles(self) -> None:
         """Who can pay until when, or what the policy says, changed: so did what is certain to end."""
         for flavor in self.flavors.values():
             for domain in flavor.domains.values():
-                domain.forget_horizons()
+                domain.invalidate_profiles()
 
-    def forget_around(self, leases: Iterable[Lease]) -> None:
+    def invalidate_profiles_around(self, leases: Iterable[GpuLease]) -> None:
         """Something about a Run changed that horizons of all domains where it holds leases depend on."""
         for lease in leases:
             for name, _ in lease.slots:
                 state = self.nodes.get(name)
                 if state is not None:
-                    state.domain.forget_horizons()
+                    state.domain.invalidate_profiles()
 
     def _lease(self, slots: Slots, role: str, load: tuple[int, int, int], sign: int) -> None:
         cpu, memory, size = load
@@ -123,11 +123,11 @@ class Fleet:
                 pods = sign * -(-gpus // size)
                 state.cpu -= cpu * pods
                 state.memory -= memory * pods
-            state.mark(mask, role, sign)
+            state.set_slots(mask, role, sign)
             domain.recount(state)
             domain.in_use += sign * gpus
         for domain, entry in touched.items():
-            domain.forget()
+            domain.invalidate_free_slots()
             self._reorder(self.flavors[domain.flavor], domain, entry)
         if role != "Active":
             self._count_roles(slots, role, sign)
@@ -141,15 +141,15 @@ class Fleet:
             if role == "Spare":
                 flavor.spare_slots += sign * mask.bit_count()
             else:
-                flavor.unpaid_slots += sign * mask.bit_count()
-                state.domain.unpaid_slots += sign * mask.bit_count()
+                flavor.opportunistic_slots += sign * mask.bit_count()
+                state.domain.opportunistic_slots += sign * mask.bit_count()
 
     def _entry(self, domain: Domain) -> tuple[int, int, str]:
         return (0 if domain.in_use else 1, domain.free, domain.name)
 
-    def _reorder(self, flavor: Flavor, domain: Domain, before: tuple[int, int, str]) -> None:
+    def _reorder(self, flavor: FlavorPool, domain: Domain, before: tuple[int, int, str]) -> None:
         after = self._entry(domain)
         if after != before:
-            del flavor.order[bisect_left(flavor.order, before)]
-            insort(flavor.order, after)
+            del flavor.packing_order[bisect_left(flavor.packing_order, before)]
+            insort(flavor.packing_order, after)
             flavor.free += after[1] - before[1]

@@ -9,18 +9,18 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Order
+from jobtree.core.model.promise import CreationOrder
 
-Like = tuple[object, ...]  # whatever decides whether a Run could take a step
+GrowthSignature = tuple[object, ...]  # whatever decides whether a Run could take a step
 
 
-class Eager:
+class GrowthCandidates:
     __slots__ = ("_alike", "_likes", "_orders")
 
     def __init__(self) -> None:
-        self._orders: dict[RunKey, Order] = {}
-        self._likes: dict[RunKey, Like] = {}  # of those that are not restless
-        self._alike: dict[Like | None, list[Order]] = {}  # None: the restless
+        self._orders: dict[RunKey, CreationOrder] = {}
+        self._likes: dict[RunKey, GrowthSignature] = {}  # of those that are not restless
+        self._alike: dict[GrowthSignature | None, list[CreationOrder]] = {}  # None: the restless
 
     def __bool__(self) -> bool:
         return bool(self._orders)
@@ -31,7 +31,7 @@ class Eager:
     def __contains__(self, run: RunKey) -> bool:
         return run in self._orders
 
-    def add(self, order: Order) -> None:
+    def add(self, order: CreationOrder) -> None:
         """It wants more, or something else than before."""
         self.discard(order[1:])
         self._orders[order[1:]] = order
@@ -46,7 +46,7 @@ class Eager:
             if not orders:
                 del self._alike[like]
 
-    def hear(self, run: RunKey, like: Like | None) -> None:
+    def set_signature(self, run: RunKey, like: GrowthSignature | None) -> None:
         """It was told something else: that it cannot grow, like these (None: anything but that)."""
         order = self._orders.get(run)
         if order is None or self._likes.get(run) == like:
@@ -57,12 +57,16 @@ class Eager:
             self._orders[run], self._likes[run] = order, like
             insort(self._alike.setdefault(like, []), order)
 
-    def heads(self, after: Order | None) -> list[tuple[Order, Like | None]]:
+    def first_of_each_signature(
+        self, after: CreationOrder | None
+    ) -> list[tuple[CreationOrder, GrowthSignature | None]]:
         """The first of every kind behind that Run, or at all; the restless are a kind of their own."""
-        found = ((like, self.following(like, after)) for like in self._alike)
+        found = ((like, self.next_with_signature(like, after)) for like in self._alike)
         return [(order, like) for like, order in found if order is not None]
 
-    def following(self, like: Like | None, after: Order | None) -> Order | None:
+    def next_with_signature(
+        self, like: GrowthSignature | None, after: CreationOrder | None
+    ) -> CreationOrder | None:
         orders = self._alike[like]
         at = 0 if after is None else bisect_left(orders, after)
         if at < len(orders) and orders[at] == after:

@@ -7,32 +7,36 @@ of one size, so taking greedily never refuses what fits.
 from collections.abc import Collection
 
 from jobtree.core.model.gpu_lease import Slots
-from jobtree.core.supply.domain import Domain, Option
-from jobtree.core.supply.node_slots import Demand
+from jobtree.core.supply.domain import Domain, NodeChoice
+from jobtree.core.supply.node_slots import PodDemand
 
 
-def pick(domain: Domain, pods: int, demand: Demand, avoid: Collection[str] = ()) -> Slots | None:
+def pick_slots(domain: Domain, pods: int, demand: PodDemand, avoid: Collection[str] = ()) -> Slots | None:
     """Slots for that many pods in this domain, or None where they do not fit."""
-    chosen = choose_nodes(options(domain, demand, avoid), pods, demand.size)
+    chosen = choose_nodes(candidate_nodes(domain, demand, avoid), pods, demand.size)
     if chosen is None:
         return None
-    nodes, size, on_spares = domain.nodes, demand.size, demand.on_spares
-    return tuple((name, nodes[name].choose(count * size, on_spares=on_spares)) for name, count in chosen)
+    nodes, size, on_spares = domain.nodes, demand.size, demand.may_use_spares
+    return tuple(
+        (name, nodes[name].choose_slots(count * size, on_spares=on_spares)) for name, count in chosen
+    )
 
 
-def pick_apart(domain: Domain, pods: int, demand: Demand, ranks: Collection[str]) -> Slots | None:
+def pick_slots_apart(domain: Domain, pods: int, demand: PodDemand, ranks: Collection[str]) -> Slots | None:
     """Slots for that many pods, on other nodes than the ranks as far as possible (P5)."""
-    apart = pick(domain, pods, demand, ranks)
+    apart = pick_slots(domain, pods, demand, ranks)
     if apart is not None or not ranks:
         return apart
-    elsewhere = sum(room * len(names) for _, room, names in options(domain, demand, ranks))
-    beside = pick(domain, pods - elsewhere, demand, [name for name in domain.nodes if name not in ranks])
+    elsewhere = sum(room * len(names) for _, room, names in candidate_nodes(domain, demand, ranks))
+    beside = pick_slots(
+        domain, pods - elsewhere, demand, [name for name in domain.nodes if name not in ranks]
+    )
     if beside is None:
         return None
-    return (pick(domain, elsewhere, demand, ranks) or ()) + beside
+    return (pick_slots(domain, elsewhere, demand, ranks) or ()) + beside
 
 
-def choose_nodes(among: list[Option], pods: int, size: int) -> list[tuple[str, int]] | None:
+def choose_nodes(among: list[NodeChoice], pods: int, size: int) -> list[tuple[str, int]] | None:
     """Nodes and the pods each takes, least left over first."""
     if len(among) == 1:
         return fill_nodes(*among[0][1:], pods)
@@ -65,9 +69,9 @@ def fill_nodes(room: int, names: list[str], pods: int) -> list[tuple[str, int]] 
     return [*chosen, (names[full], rest)] if rest else chosen
 
 
-def options(domain: Domain, demand: Demand, avoid: Collection[str]) -> list[Option]:
+def candidate_nodes(domain: Domain, demand: PodDemand, avoid: Collection[str]) -> list[NodeChoice]:
     """The domain's nodes that could take a pod, save those to be avoided."""
-    found = domain.options(demand)
+    found = domain.node_choices(demand)
     if not avoid:
         return found
     kept = ((free, room, [name for name in names if name not in avoid]) for free, room, names in found)

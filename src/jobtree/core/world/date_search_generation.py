@@ -8,19 +8,26 @@ looked remembers the counts.
 
 from typing import TYPE_CHECKING
 
-from jobtree.core.runs.run_state import Hope, RunState
-from jobtree.core.world.payer_candidates import candidates
+from jobtree.core.runs.run_state import DateSearchGeneration, RunState
+from jobtree.core.world.payer_candidates import payer_candidates
 
 if TYPE_CHECKING:
     from jobtree.core.world.world import World
 
 
-def hope_of(world: "World", state: RunState) -> Hope:
+def date_search_generation(world: "World", state: RunState) -> DateSearchGeneration:
     """The counts of all that could bring the Run a date."""
-    return (world.hopes, sum([one.envelope.gains for one in candidates(world, state)]))
+    return (
+        world.date_search_generation,
+        sum([one.envelope.reconsider_generation for one in payer_candidates(world, state)]),
+    )
 
 
-def hopeful(world: "World", state: RunState) -> bool:
+def should_search_date(world: "World", state: RunState) -> bool:
     """Whether the Run is promised something without a date, and something new could bring one."""
     promise = state.promise
-    return promise is not None and promise.at is None and state.hoped != hope_of(world, state)
+    return (
+        promise is not None
+        and promise.at is None
+        and state.date_search_generation != date_search_generation(world, state)
+    )

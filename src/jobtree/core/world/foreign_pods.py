@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jobtree.core.world.world import World
 
 
-class Strangers:
+class ForeignPods:
     def __init__(self, world: "World") -> None:
         self._world = world
         self.pods: dict[str, Pod] = {}  # by UID
@@ -33,11 +33,11 @@ class Strangers:
         self.pods[pod.uid] = pod
         self._on_node.setdefault(pod.node, {})[pod.uid] = pod
         fleet = self._world.fleet
-        fleet.load_foreign(pod.node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
+        fleet.add_foreign_load(pod.node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
         if pod.gpus and pod.node in fleet.nodes:
-            if self._world.read:  # not a loss, if it was there all the time
-                self._world.diminished.add(fleet.nodes[pod.node].domain.name)
-            self._world.shaken = True
+            if self._world.is_loaded:  # not a loss, if it was there all the time
+                self._world.domains_that_shrank.add(fleet.nodes[pod.node].domain.name)
+            self._world.recheck_all_promises = True
 
     def drop(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
@@ -46,19 +46,19 @@ class Strangers:
             del self._on_node[pod.node][uid]
             if not self._on_node[pod.node]:
                 del self._on_node[pod.node]
-            self._world.fleet.load_foreign(pod.node, -pod.gpus, -pod.cpu_milli, -pod.memory_bytes)
-            self._world.hopes += 1
+            self._world.fleet.add_foreign_load(pod.node, -pod.gpus, -pod.cpu_milli, -pod.memory_bytes)
+            self._world.date_search_generation += 1
 
-    def load(self, node: str) -> None:
+    def add_to_node(self, node: str) -> None:
         """A node came anew: they are on it already."""
         for pod in self._on_node.get(node, {}).values():
-            self._world.fleet.load_foreign(node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
+            self._world.fleet.add_foreign_load(node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
 
     def forget_run(self, uid: str) -> None:
         """Nothing will be told of that Run again."""
         self._namespaces.pop(uid, None)
 
-    def know_run(self, uid: str, namespace: str) -> None:
+    def register_run(self, uid: str, namespace: str) -> None:
         """There is such a Run, or was, as a lease says: pods of its namespace that name it are Jobtree's."""
         if uid not in self._namespaces:
             self._namespaces[uid] = namespace

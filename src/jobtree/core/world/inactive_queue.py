@@ -14,25 +14,25 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from jobtree.core.model.gang_shape import Shape
-from jobtree.core.model.promise import Order, Promise, Rank
+from jobtree.core.model.gang_shape import GangShape
+from jobtree.core.model.promise import CreationOrder, Precedence, Promise
 from jobtree.core.model.reasons import Reason
 from jobtree.core.runs.run_state import RunState
 
-Entry = TypeVar("Entry", tuple[int, Order], Rank)
+SortedEntry = TypeVar("SortedEntry", tuple[int, CreationOrder], Precedence)
 
-OF_PLACE = frozenset({Reason.NO_FREE_SLOTS, Reason.GROUP_TOO_LARGE, Reason.HELD})
-
-
-Dateless = tuple[str, Shape | None, bool, bool]
+PLACEMENT_REASONS = frozenset({Reason.NO_FREE_SLOTS, Reason.GROUP_TOO_LARGE, Reason.HELD})
 
 
-def dateless(state: RunState, promise: Promise) -> Dateless:
+DateSignature = tuple[str, GangShape | None, bool, bool]
+
+
+def date_signature(state: RunState, promise: Promise) -> DateSignature:
     """What finding a date depends on, besides who was promised something before."""
     return state.owner, state.shape, bool(promise.funding), bool(promise.slips)
 
 
-class Like(msgspec.Struct, frozen=True):
+class WaitSignature(msgspec.Struct, frozen=True):
     """What Runs have in common that wait for the same."""
 
     flavor: str
@@ -41,25 +41,25 @@ class Like(msgspec.Struct, frozen=True):
     place: bool  # was told that only place lacks; else money lacks, too
     size: int  # of a pod
     biggest_node: int  # of the flavor, from which the size was found
-    dateless: Dateless | None  # without a date: what finding one depends on
+    dateless: DateSignature | None  # without a date: what finding one depends on
 
 
-Roused = dict[Like, int]
+ReconsideredUpTo = dict[WaitSignature, int]
 
 
-class Sleeper(NamedTuple):
-    like: Like
+class InactiveRun(NamedTuple):
+    like: WaitSignature
     need: int
-    rank: Rank
+    rank: Precedence
 
 
-class Sleepers:
+class InactiveQueue:
     def __init__(self) -> None:
-        self._likes: dict[Order, Sleeper] = {}
-        self._needs: dict[Like, list[tuple[int, Order]]] = {}
-        self._lines: dict[Like, list[Rank]] = {}  # of those without a date
+        self._likes: dict[CreationOrder, InactiveRun] = {}
+        self._needs: dict[WaitSignature, list[tuple[int, CreationOrder]]] = {}
+        self._lines: dict[WaitSignature, list[Precedence]] = {}  # of those without a date
 
-    def lay(self, state: RunState, biggest_node: int) -> bool:
+    def add(self, state: RunState, biggest_node: int) -> bool:
         """Let it sleep, if it is a Run that can; whether it does."""
         shape, promise = state.shape, state.promise
         if shape is None or promise is None or state.gang or shape.allow_opportunistic:
@@ -68,30 +68,30 @@ class Sleepers:
             return False
         if promise.at is None and state.quotas:
             return False  # what a tree may still use is not the same for all
-        like = Like(
+        like = WaitSignature(
             flavor=shape.flavor,
             owner=state.owner,
             sponsors=state.sponsors,
-            place=told_of_place(state),
+            place=lacks_room_only(state),
             size=shape.pod_size(biggest_node),
             biggest_node=biggest_node,
-            dateless=dateless(state, promise) if promise.at is None else None,
+            dateless=date_signature(state, promise) if promise.at is None else None,
         )
-        self._likes[state.order] = Sleeper(like, shape.min, promise.rank)
-        insort(self._needs.setdefault(like, []), (shape.min, state.order))
+        self._likes[state.creation_order] = InactiveRun(like, shape.min, promise.precedence)
+        insort(self._needs.setdefault(like, []), (shape.min, state.creation_order))
         if like.dateless is not None:
-            insort(self._lines.setdefault(like, []), promise.rank)
+            insort(self._lines.setdefault(like, []), promise.precedence)
         return True
 
-    def wake(self, order: Order) -> None:
+    def remove(self, order: CreationOrder) -> None:
         found = self._likes.pop(order, None)
         if found is not None:
             like, need, rank = found
-            take_out(self._needs, like, (need, order))
+            remove_sorted(self._needs, like, (need, order))
             if like.dateless is not None:
-                take_out(self._lines, like, rank)
+                remove_sorted(self._lines, like, rank)
 
-    def rises(self, order: Order, most: Callable[[Like], int]) -> bool:
+    def may_reconsider(self, order: CreationOrder, most: Callable[[WaitSignature], int]) -> bool:
         """Whether this one sleeps, and needs no more GPUs than are there at most, or is its first."""
         found = self._likes.get(order)
         if found is None:
@@ -99,7 +99,9 @@ class Sleepers:
         line = self._lines.get(found.like)
         return (line is not None and line[0] == found.rank) or found.need <= most(found.like)
 
-    def roused(self, most: Callable[[Like], int], flavors: Container[str], up_to: Roused) -> Iterator[Order]:
+    def to_reconsider(
+        self, most: Callable[[WaitSignature], int], flavors: Container[str], up_to: ReconsideredUpTo
+    ) -> Iterator[CreationOrder]:
         """Those of these flavors who need no more GPUs than ``most`` says could be there for their like.
 
         ``up_to`` remembers of each like what was there before: whoever was roused by that is not again.
@@ -116,7 +118,9 @@ class Sleepers:
                 yield self._lines[like][0][2]
 
 
-def take_out(found: dict[Like, list[Entry]], like: Like, entry: Entry) -> None:
+def remove_sorted(
+    found: dict[WaitSignature, list[SortedEntry]], like: WaitSignature, entry: SortedEntry
+) -> None:
     """One of a sorted list, and with the last of them the list."""
     entries = found[like]
     del entries[bisect_left(entries, entry)]
@@ -124,6 +128,6 @@ def take_out(found: dict[Like, list[Entry]], like: Like, entry: Entry) -> None:
         del found[like]
 
 
-def told_of_place(state: RunState) -> bool:
+def lacks_room_only(state: RunState) -> bool:
     """Whether the Run was told that only place lacks."""
-    return state.verdict is not None and all(why.reason in OF_PLACE for why in state.verdict.whys)
+    return state.verdict is not None and all(why.reason in PLACEMENT_REASONS for why in state.verdict.causes)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from jobtree.api.kubernetes.node import Node
-from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.model.gpu_lease import GpuLease
 from jobtree.core.supply.domain import Domain
 
 if TYPE_CHECKING:
     from jobtree.core.world.world import World
 
 
-class Ground:
+class NodeLifecycle:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._replaced: dict[str, set[str]] = {}  # leases that stood on a node which came anew under its name
@@ -29,27 +29,27 @@ class Ground:
     def put(self, node: Node) -> None:
         """A node came or changed. Under its name, but with another UID, it is another node."""
         world = self._world
-        node = self._as_leased(node)
+        node = self._with_leased_gpus(node)
         self.drop(node.name)
         if not node.gpus:
             return
         domain = world.fleet.add(node).domain
-        world.hopes += 1
+        world.date_search_generation += 1
         if len(domain.nodes) == 1:
-            world.promised.find_again(domain)
-        world.strangers.load(node.name)
-        world.holdings.occupy_node(node.name, 1)
+            world.promise_index.index_domain(domain)
+        world.foreign_pods.add_to_node(node.name)
+        world.open_leases.occupy_node(node.name, 1)
         if self.has_failed(node.name):
-            self._note_failure(node.name)
+            self._record_failure(node.name)
         elif node.not_ready_since_ms is not None:
             self._doubtful[node.name] = None
-            world.alarms.watch_node(node.name)
-        world.fleet.flavor(domain.flavor).gains += 1
+            world.timers.schedule_node(node.name)
+        world.fleet.flavor(domain.flavor).reconsider_generation += 1
 
-    def _as_leased(self, node: Node) -> Node:
+    def _with_leased_gpus(self, node: Node) -> Node:
         """The node as the leases on it have it: perhaps replaced, perhaps with a silent plugin."""
         known = self._world.fleet.nodes.get(node.name)
-        leases = self._world.by_node.get(node.name)
+        leases = self._world.leases_by_node.get(node.name)
         if known is None or not leases:
             return node
         if known.node.uid != node.uid:
@@ -64,15 +64,15 @@ class Ground:
         known = world.fleet.nodes.get(name)
         if known is None or (uid and known.node.uid != uid):
             return
-        world.holdings.occupy_node(name, -1)
-        self._alert_runs(name)
-        world.diminished.add(known.domain.name)
-        if name in world.by_node:
+        world.open_leases.occupy_node(name, -1)
+        self._recheck_runs(name)
+        world.domains_that_shrank.add(known.domain.name)
+        if name in world.leases_by_node:
             self._gone[name] = (known.domain.flavor, known.domain.name)
         world.fleet.remove(name)
-        world.cordons.pop(name, None)
+        world.nodes_to_cordon.pop(name, None)
         self._doubtful.pop(name, None)
-        world.shaken = True
+        world.recheck_all_promises = True
 
     def has_failed(self, name: str, lease: str = "") -> bool:
         """Deleted, out of service, or not Ready for too long (F2); or not the node this lease stood on."""
@@ -82,7 +82,7 @@ class Ground:
         since = state.node.not_ready_since_ms
         return since is not None and since + self._world.policy.node_grace_ms <= self._world.now
 
-    def deserted(self, lease: Lease) -> Iterator[Domain]:
+    def deleted_domains(self, lease: GpuLease) -> Iterator[Domain]:
         """Domains of deleted nodes that a lease stands on."""
         for node, _ in lease.slots:
             flavor, name = self._gone.get(node, ("", ""))
@@ -90,27 +90,29 @@ class Ground:
             if domain is not None:
                 yield domain
 
-    def wait_out(self) -> None:
+    def fail_overdue(self) -> None:
         """The clock moved: nodes whose grace is over have failed."""
         for name in [name for name in self._doubtful if self.has_failed(name)]:
             del self._doubtful[name]
-            self._note_failure(name)
-            self._world.shaken = True
+            self._record_failure(name)
+            self._world.recheck_all_promises = True
 
-    def _note_failure(self, name: str) -> None:
+    def _record_failure(self, name: str) -> None:
         """Runs on this node must go on elsewhere; nothing new is placed there until it is healed (F3)."""
-        self._alert_runs(name)
+        self._recheck_runs(name)
         nodes = self._world.fleet.nodes
         if name in nodes and not nodes[name].node.cordoned:
-            self._world.cordons[name] = None
+            self._world.nodes_to_cordon[name] = None
 
-    def _alert_runs(self, name: str) -> None:
-        held = self._world.held
-        self._world.attention.update(held[lease].lease.run for lease in self._world.by_node.get(name, ()))
+    def _recheck_runs(self, name: str) -> None:
+        held = self._world.posted_leases
+        self._world.runs_to_check.update(
+            held[lease].lease.run for lease in self._world.leases_by_node.get(name, ())
+        )
 
     def forget_closed(self) -> None:
         """A plan was carried out: only what still stands there needs to know what was."""
-        held, by_node = self._world.held, self._world.by_node
+        held, by_node = self._world.posted_leases, self._world.leases_by_node
         self._replaced = {
             node: still for node, names in self._replaced.items() if (still := names & held.keys())
         }

@@ -2,8 +2,8 @@
 
 An open lease occupies slots, counts against the limits of its payer and of the trees above its Run, and makes
 up the Run's width. What was posted is kept with it, so that closing undoes exactly that, whatever has changed
-since. ``unopen`` is the exact inverse of ``open``, ``reopen`` of ``close``: a trial needs no copy of the
-world. A closed lease leaves nothing behind but its sums in the books.
+since. ``undo_open`` is the exact inverse of ``open``, ``undo_close`` of ``close``: a trial needs no copy of
+the world. A closed lease leaves nothing behind but its sums in the books.
 
 A lease whose Run cannot be read is only charged: its payer pays on, and nobody plans with it.
 """
@@ -12,19 +12,25 @@ from collections.abc import Iterable
 
 import msgspec
 
-from jobtree.core.accounts.budget_index import Ledger
-from jobtree.core.accounts.envelope_accounts import Account, EnvelopeState, Tally, reported_amount, use_class
-from jobtree.core.model.gpu_lease import Lease, RunKey, Slots
+from jobtree.core.accounts.budget_index import BudgetIndex
+from jobtree.core.accounts.envelope_accounts import (
+    Account,
+    ClassUsage,
+    EnvelopeState,
+    reported_amount,
+    usage_class,
+)
+from jobtree.core.model.gpu_lease import GpuLease, RunKey, Slots
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.fleet import Fleet
-from jobtree.core.world.run_queue import Line
-from jobtree.core.world.timers import Alarms
+from jobtree.core.world.run_queue import RunQueue
+from jobtree.core.world.timers import TimerQueue
 
 
-class Held(msgspec.Struct, frozen=True):
+class PostedLease(msgspec.Struct, frozen=True):
     """An open lease with what was posted for it, so that closing undoes exactly that."""
 
-    lease: Lease
+    lease: GpuLease
     envelope: EnvelopeState
     run: RunState | None
     known_end: int | None
@@ -33,92 +39,97 @@ class Held(msgspec.Struct, frozen=True):
     pod_size: int
 
 
-class Holdings:
+class OpenLeases:
     def __init__(
-        self, runs: dict[RunKey, RunState], fleet: Fleet, ledger: Ledger, alarms: Alarms, line: Line
+        self,
+        runs: dict[RunKey, RunState],
+        fleet: Fleet,
+        ledger: BudgetIndex,
+        alarms: TimerQueue,
+        line: RunQueue,
     ) -> None:
         self._runs = runs
         self._fleet = fleet
         self._ledger = ledger
         self._alarms = alarms
         self._line = line
-        self.held: dict[str, Held] = {}
-        self.charged: dict[str, Held] = {}  # of Runs that cannot be read
+        self.posted: dict[str, PostedLease] = {}
+        self.unreadable_run_leases: dict[str, PostedLease] = {}  # of Runs that cannot be read
         self.by_node: dict[str, dict[str, None]] = {}  # names of open leases
         self._spent: dict[str, int] = {}  # use of closed leases whose Run has not come yet, by its UID
 
-    def open(self, lease: Lease) -> None:
-        self._hold(self.holding(lease))
+    def open(self, lease: GpuLease) -> None:
+        self._post_lease(self.posting_for(lease))
 
-    def unopen(self, name: str) -> None:
+    def undo_open(self, name: str) -> None:
         """The inverse of open."""
-        self._release(self.held[name])
+        self._unpost_lease(self.posted[name])
 
-    def close(self, name: str, at: int) -> Held:
-        held = self.held[name]
-        self._release(held)
-        self.settle_payer(held, at, 1)
-        self.settle_run(held, at, 1)
-        self._gain_money(held, 1)
+    def close(self, name: str, at: int) -> PostedLease:
+        held = self.posted[name]
+        self._unpost_lease(held)
+        self.add_closed_usage_of_payer(held, at, 1)
+        self.add_closed_usage_of_run(held, at, 1)
+        self._count_return(held, 1)
         return held
 
-    def reopen(self, held: Held, at: int) -> None:
+    def undo_close(self, held: PostedLease, at: int) -> None:
         """The inverse of close."""
-        self._gain_money(held, -1)
-        self.settle_payer(held, at, -1)
-        self.settle_run(held, at, -1)
-        self._hold(held)
+        self._count_return(held, -1)
+        self.add_closed_usage_of_payer(held, at, -1)
+        self.add_closed_usage_of_run(held, at, -1)
+        self._post_lease(held)
 
-    def charge(self, lease: Lease) -> None:
+    def charge_only(self, lease: GpuLease) -> None:
         """Its payer pays for it, and that is all that is known of it."""
-        held = self.charged[lease.name] = self.holding(lease)
-        bill(held, 1)
-        self._alarms.watch_envelope(held.envelope)
+        held = self.unreadable_run_leases[lease.name] = self.posting_for(lease)
+        post_charge(held, 1)
+        self._alarms.schedule_envelope(held.envelope)
 
-    def discharge(self, name: str) -> None:
+    def undo_charge_only(self, name: str) -> None:
         """The inverse of charge; of a lease that is not charged, nothing."""
-        held = self.charged.pop(name, None)
+        held = self.unreadable_run_leases.pop(name, None)
         if held is not None:
-            bill(held, -1)
-            self._gain_money(held, 1)
+            post_charge(held, -1)
+            self._count_return(held, 1)
 
     def repost(self, names: Iterable[str]) -> None:
         """Known ends or limits changed: post these leases anew."""
         for name in names:
-            lease = self.held[name].lease
-            self.unopen(name)
+            lease = self.posted[name].lease
+            self.undo_open(name)
             self.open(lease)
 
-    def lift(self, budget: str) -> tuple[list[Lease], list[Lease]]:
+    def unpost_budget(self, budget: str) -> tuple[list[GpuLease], list[GpuLease]]:
         """Take the budget's open leases off the books, so that its caps can change under them."""
         leases, charged = (
             [held.lease for held in kept.values() if held.envelope.key[0] == budget]
-            for kept in (self.held, self.charged)
+            for kept in (self.posted, self.unreadable_run_leases)
         )
         for lease in leases:
-            self.unopen(lease.name)
+            self.undo_open(lease.name)
         for lease in charged:
-            self.discharge(lease.name)
+            self.undo_charge_only(lease.name)
         return leases, charged
 
-    def lay_back(self, lifted: tuple[list[Lease], list[Lease]]) -> None:
+    def repost_budget(self, lifted: tuple[list[GpuLease], list[GpuLease]]) -> None:
         leases, charged = lifted
         for lease in leases:
             self.open(lease)
         for lease in charged:
-            self.charge(lease)
+            self.charge_only(lease)
 
     def occupy_node(self, node: str, sign: int) -> None:
         """A node came anew, or goes: its part of the leases that stand on it."""
         for name in self.by_node.get(node, ()):
-            held = self.held[name]
+            held = self.posted[name]
             self._occupy(held, tuple(slot for slot in held.lease.slots if slot[0] == node), sign)
 
-    def run_of(self, lease: Lease) -> RunState | None:
+    def run_of(self, lease: GpuLease) -> RunState | None:
         state = self._runs.get(lease.run)
         return state if state is not None and state.uid == lease.uid else None
 
-    def holding(self, lease: Lease) -> Held:
+    def posting_for(self, lease: GpuLease) -> PostedLease:
         """The lease with what is to be posted for it as things stand."""
         state = self.run_of(lease)
         envelope = self._ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
@@ -126,7 +137,7 @@ class Holdings:
         end = state.known_end if state else None
         if end is not None and lease.role != "Opportunistic":  # an unpaid one does not end with a window
             end = max(lease.start, min(end, envelope.end))
-        return Held(
+        return PostedLease(
             lease=lease,
             envelope=envelope,
             run=state,
@@ -136,22 +147,22 @@ class Holdings:
             pod_size=(state.pod_size if state else 0) or 1,
         )
 
-    def _hold(self, held: Held) -> None:
+    def _post_lease(self, held: PostedLease) -> None:
         lease = held.lease
-        self.held[lease.name] = held
-        self._post(held, 1)
+        self.posted[lease.name] = held
+        self._post_payer(held, 1)
         self._occupy(held, lease.slots, 1)
         for node, _ in lease.slots:
             self.by_node.setdefault(node, {})[lease.name] = None
         if held.run is not None:
             held.run.leases[lease.name] = lease
-            self._weigh(held, held.run, 1)
-            self.note_lapses(held.run)
+            self._post_run(held, held.run, 1)
+            self.record_interim(held.run)
 
-    def _release(self, held: Held) -> None:
+    def _unpost_lease(self, held: PostedLease) -> None:
         lease = held.lease
-        del self.held[lease.name]
-        self._post(held, -1)
+        del self.posted[lease.name]
+        self._post_payer(held, -1)
         self._occupy(held, lease.slots, -1)
         for node, _ in lease.slots:
             on_node = self.by_node[node]
@@ -160,126 +171,128 @@ class Holdings:
                 del self.by_node[node]
         if held.run is not None:
             del held.run.leases[lease.name]
-            self._weigh(held, held.run, -1)
-            self.note_lapses(held.run)
+            self._post_run(held, held.run, -1)
+            self.record_interim(held.run)
 
-    def note_lapses(self, state: RunState) -> None:
+    def record_interim(self, state: RunState) -> None:
         """What the Run holds on sufferance counts until its promise is due."""
-        before, at = state.lapsing, state.lapses_at
+        before, at = state.recorded_interim_until, state.interim_until
         if before is None and at is None:
             return
-        state.lapsing = at
+        state.recorded_interim_until = at
         if at != before:
-            self._fleet.forget_around(state.leases.values())
+            self._fleet.invalidate_profiles_around(state.leases.values())
         for lease in state.leases.values():
             if lease.role != "Opportunistic":
-                held = self.held[lease.name]
-                held.envelope.note_lapse(lease, at, held.known_end)
+                held = self.posted[lease.name]
+                held.envelope.record_interim(lease, at, held.known_end)
 
-    def note_yields(self, state: RunState) -> None:
+    def record_provisional(self, state: RunState) -> None:
         """The Run is provisional now, or is not any more."""
         for lease in state.leases.values():
             if lease.role != "Opportunistic":
-                self._note_yield(self.held[lease.name])
+                self._record_provisional(self.posted[lease.name])
 
     @staticmethod
-    def _note_yield(held: Held) -> None:
+    def _record_provisional(held: PostedLease) -> None:
         since = None if held.run is None else held.run.provisional_since
-        held.envelope.note_yield(held.lease, since, held.known_end)
+        held.envelope.record_provisional(held.lease, since, held.known_end)
 
     # What is posted
 
-    def _post(self, held: Held, sign: int) -> None:
+    def _post_payer(self, held: PostedLease, sign: int) -> None:
         lease, envelope = held.lease, held.envelope
-        bill(held, sign)
+        post_charge(held, sign)
         if lease.role == "Opportunistic":
             return
         if sign > 0:
             envelope.leases[lease.name] = lease
-            self._note_yield(held)
+            self._record_provisional(held)
         else:
             del envelope.leases[lease.name]
-            envelope.note_lapse(lease, None)
-            envelope.note_yield(lease, None)
+            envelope.record_interim(lease, None)
+            envelope.record_provisional(lease, None)
         if held.known_end is not None:
-            envelope.note_end(held.known_end, lease.charge, sign)
+            envelope.record_known_end(held.known_end, lease.charge, sign)
         if sign > 0:  # a lease less never brings an instant nearer
-            self._alarms.watch_envelope(envelope)
+            self._alarms.schedule_envelope(envelope)
             if held.run is not None and held.run.quotas:
-                self._alarms.watch_quotas(held.run.quotas)
+                self._alarms.schedule_quotas(held.run.quotas)
 
-    def _occupy(self, held: Held, slots: Slots, sign: int) -> None:
-        change = self._fleet.occupy if sign > 0 else self._fleet.vacate
+    def _occupy(self, held: PostedLease, slots: Slots, sign: int) -> None:
+        change = self._fleet.take_slots if sign > 0 else self._fleet.release_slots
         change(slots, held.lease.role, held.cpu_milli, held.memory_bytes, held.pod_size)
 
-    def _weigh(self, held: Held, state: RunState, sign: int) -> None:
+    def _post_run(self, held: PostedLease, state: RunState, sign: int) -> None:
         """Keep the Run's width, its unpaid and borrowed GPUs, and who paid how much of it."""
         lease = held.lease
-        share(state, lease).open(lease.gpus, lease.start, sign)
+        run_usage(state, lease).open(lease.gpus, lease.start, sign)
         if lease.role != "Spare":
             state.width += sign * lease.gpus
             if state.shape is not None and state.shape.malleable:
-                self._fleet.forget_around(state.leases.values())  # its width says which steps it could take
+                self._fleet.invalidate_profiles_around(
+                    state.leases.values()
+                )  # its width says which steps it could take
         if lease.role == "Opportunistic":
-            state.unpaid += sign * lease.gpus
-            self._line.place(state)
+            state.opportunistic_gpus += sign * lease.gpus
+            self._line.update(state)
         elif lease.class_ == "Borrowed":
-            state.borrowed += sign * lease.gpus
+            state.borrowed_gpus += sign * lease.gpus
 
     # What a closed lease used; it was taken off the open ones before, or never was among them
 
     @staticmethod
-    def settle_payer(held: Held, at: int, sign: int) -> None:
+    def add_closed_usage_of_payer(held: PostedLease, at: int, sign: int) -> None:
         lease, envelope = held.lease, held.envelope
         span = sign * (at - lease.start)
-        envelope.by_class[use_class(lease)].settled += reported_amount(lease) * span
+        envelope.by_class[usage_class(lease)].closed_usage += reported_amount(lease) * span
         if lease.role != "Opportunistic":
             for account in envelope.accounts(lease):
-                account.settled += lease.charge * span
+                account.closed_usage += lease.charge * span
 
-    def settle_run(self, held: Held, at: int, sign: int) -> None:
+    def add_closed_usage_of_run(self, held: PostedLease, at: int, sign: int) -> None:
         lease, run = held.lease, held.run
         span = sign * (at - lease.start)
         charged = 0 if lease.role == "Opportunistic" else lease.charge * span
         if run is None:
             self._spent[lease.uid] = self._spent.get(lease.uid, 0) + charged
             return
-        share(run, lease).settled += lease.gpus * span
-        run.spent += charged
+        run_usage(run, lease).closed_usage += lease.gpus * span
+        run.closed_charge += charged
         if charged:
             for account in run.quotas:
-                account.settled += charged
+                account.closed_usage += charged
 
-    def take_spent(self, uid: str) -> int:
+    def pop_closed_charge(self, uid: str) -> int:
         """A Run came: what its closed leases used that came before it."""
         return self._spent.pop(uid, 0)
 
-    def _gain_money(self, held: Held, sign: int) -> None:
+    def _count_return(self, held: PostedLease, sign: int) -> None:
         """Money came back: it could let a waiting Run start."""
         flavors = {held.lease.flavor}
         for cap in held.envelope.caps:
             flavors.update(envelope.spec.flavor for envelope in cap.envelopes)
         for name in flavors:
-            self._fleet.flavor(name).gains += sign
-        held.envelope.give_back(sign)
+            self._fleet.flavor(name).reconsider_generation += sign
+        held.envelope.count_return(sign)
 
 
-def bill(held: Held, sign: int) -> None:
+def post_charge(held: PostedLease, sign: int) -> None:
     """Its payer's books, and every limit that it counts against."""
     lease = held.lease
-    held.envelope.by_class[use_class(lease)].open(reported_amount(lease), lease.start, sign)
+    held.envelope.by_class[usage_class(lease)].open(reported_amount(lease), lease.start, sign)
     if lease.role != "Opportunistic":
         for account in accounts(held):
             account.open(lease.charge, lease.start, held.known_end, sign, goes_on=lease.reason == "Continue")
 
 
-def accounts(held: Held) -> Iterable[Account]:
+def accounts(held: PostedLease) -> Iterable[Account]:
     """All limits that a funded lease counts against."""
     yield from held.envelope.accounts(held.lease)
     if held.run is not None:
         yield from held.run.quotas
 
 
-def share(state: RunState, lease: Lease) -> Tally:
+def run_usage(state: RunState, lease: GpuLease) -> ClassUsage:
     """What this payer pays for the Run, in this class."""
-    return state.funding.setdefault((lease.class_, lease.payer), Tally())
+    return state.funding.setdefault((lease.class_, lease.payer), ClassUsage())

@@ -9,7 +9,7 @@ from jobtree.api.kinds.lease import LeaseClass
 from jobtree.core.accounts.envelope_accounts import EnvelopeState
 from jobtree.core.model.gpu_lease import EnvelopeKey
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.supply.node_slots import Selector
+from jobtree.core.supply.node_slots import NodeSelector
 
 if TYPE_CHECKING:
     from jobtree.core.world.world import World
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SPONSOR_TIER = 1000
 
 
-class Candidate(msgspec.Struct, frozen=True, eq=False):
+class PayerCandidate(msgspec.Struct, frozen=True, eq=False):
     """An envelope that may be asked: how far its owner is, and what its money would be called."""
 
     tier: int
@@ -25,33 +25,33 @@ class Candidate(msgspec.Struct, frozen=True, eq=False):
     envelope: EnvelopeState
 
 
-Candidates = tuple[Candidate, ...]
+PayerCandidates = tuple[PayerCandidate, ...]
 
 
 class Payers(msgspec.Struct, frozen=True, eq=False):
     """Who may be asked, for all Runs of an owner that want one flavor and name the same sponsors."""
 
-    candidates: Candidates
+    candidates: PayerCandidates
     classes: dict[EnvelopeKey, LeaseClass]
-    selectors: frozenset[Selector]
+    selectors: frozenset[NodeSelector]
     last_closing: int | None  # of all their windows; None where there are none
 
 
-def candidates(world: "World", state: RunState) -> Candidates:
+def payer_candidates(world: "World", state: RunState) -> PayerCandidates:
     """All envelopes of the Run's flavor that may be asked, in the order of C2."""
-    return payers_of(world, state.owner, state.flavor, state.sponsors).candidates
+    return payers_for(world, state.owner, state.flavor, state.sponsors).candidates
 
 
-def payers_of(world: "World", owner: str, flavor: str, sponsors: tuple[str, ...]) -> Payers:
+def payers_for(world: "World", owner: str, flavor: str, sponsors: tuple[str, ...]) -> Payers:
     key = (owner, flavor, sponsors)
-    known: Payers | None = world.ledger.payers.get(key)
+    known: Payers | None = world.budgets.payers.get(key)
     if known is None:
         found = list(_family(world, owner, flavor))
         for number, sponsor in enumerate(sponsors):
             found += _sponsor(world, owner, flavor, sponsor, SPONSOR_TIER + number)
         found.sort(key=_payer_order)
         asked = _first_of_each(found)
-        known = world.ledger.payers[key] = Payers(
+        known = world.budgets.payers[key] = Payers(
             asked,
             {one.envelope.key: one.class_ for one in asked},
             frozenset(one.envelope.selector for one in asked),
@@ -60,47 +60,47 @@ def payers_of(world: "World", owner: str, flavor: str, sponsors: tuple[str, ...]
     return known
 
 
-def class_from(world: "World", envelope: EnvelopeState, state: RunState) -> LeaseClass | None:
+def funding_class(world: "World", envelope: EnvelopeState, state: RunState) -> LeaseClass | None:
     """What this envelope's money is called where it pays for the Run; None where it may not be asked."""
-    return payers_of(world, state.owner, state.flavor, state.sponsors).classes.get(envelope.key)
+    return payers_for(world, state.owner, state.flavor, state.sponsors).classes.get(envelope.key)
 
 
-def selectors_of(world: "World", state: RunState) -> frozenset[Selector]:
+def selectors_of(world: "World", state: RunState) -> frozenset[NodeSelector]:
     """The selectors of all its payers."""
-    return payers_of(world, state.owner, state.flavor, state.sponsors).selectors
+    return payers_for(world, state.owner, state.flavor, state.sponsors).selectors
 
 
 def last_closing(world: "World", state: RunState) -> int | None:
     """When the last window of all its payers closes; None where it has no payers."""
-    return payers_of(world, state.owner, state.flavor, state.sponsors).last_closing
+    return payers_for(world, state.owner, state.flavor, state.sponsors).last_closing
 
 
-def _payer_order(candidate: Candidate) -> tuple[int, int, str, str]:
+def _payer_order(candidate: PayerCandidate) -> tuple[int, int, str, str]:
     return (candidate.tier, candidate.envelope.end, *candidate.envelope.key)
 
 
-def _family(world: "World", owner: str, flavor: str) -> Iterator[Candidate]:
-    for tier, owners in enumerate(world.ledger.family.tiers(owner)):
+def _family(world: "World", owner: str, flavor: str) -> Iterator[PayerCandidate]:
+    for tier, owners in enumerate(world.budgets.family.tiers(owner)):
         for relative in owners:
-            for envelope in world.ledger.by_owner.get(relative, ()):
+            for envelope in world.budgets.by_owner.get(relative, ()):
                 if envelope.spec.flavor == flavor and (tier == 0 or envelope.spec.sharing == "family"):
-                    yield Candidate(tier, "Owned" if tier == 0 else "Shared", envelope)
+                    yield PayerCandidate(tier, "Owned" if tier == 0 else "Shared", envelope)
 
 
-def _sponsor(world: "World", owner: str, flavor: str, sponsor: str, tier: int) -> Iterator[Candidate]:
-    for envelope in world.ledger.by_owner.get(sponsor, ()):
+def _sponsor(world: "World", owner: str, flavor: str, sponsor: str, tier: int) -> Iterator[PayerCandidate]:
+    for envelope in world.budgets.by_owner.get(sponsor, ()):
         if envelope.spec.flavor == flavor and envelope.lends_to(owner):
-            yield Candidate(tier, "Borrowed", envelope)
+            yield PayerCandidate(tier, "Borrowed", envelope)
 
 
-def _first_of_each(found: Sequence[Candidate]) -> Candidates:
+def _first_of_each(found: Sequence[PayerCandidate]) -> PayerCandidates:
     """An envelope is asked once, in its nearest tier."""
-    nearest: dict[tuple[str, str], Candidate] = {}
+    nearest: dict[tuple[str, str], PayerCandidate] = {}
     for candidate in found:
         nearest.setdefault(candidate.envelope.key, candidate)
     return tuple(nearest.values())
 
 
-def sponsored(world: "World", state: RunState, sponsor: str) -> bool:
+def sponsor_lends(world: "World", state: RunState, sponsor: str) -> bool:
     """Whether that sponsor has anything to lend to the Run's owner."""
     return any(True for _ in _sponsor(world, state.owner, state.flavor, sponsor, SPONSOR_TIER))

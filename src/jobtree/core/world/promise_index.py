@@ -8,20 +8,20 @@ too: they go first when the promise is due (R6).
 
 from bisect import bisect_left, insort
 
-from jobtree.core.accounts.budget_index import Ledger
+from jobtree.core.accounts.budget_index import BudgetIndex
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Promise, Rank
+from jobtree.core.model.promise import Precedence, Promise
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.fleet import Fleet
 
 
-class Promised:
-    def __init__(self, runs: dict[RunKey, RunState], fleet: Fleet, ledger: Ledger) -> None:
+class PromiseIndex:
+    def __init__(self, runs: dict[RunKey, RunState], fleet: Fleet, ledger: BudgetIndex) -> None:
         self._runs = runs
         self._fleet = fleet
         self._ledger = ledger
-        self.ranks: list[Rank] = []  # of all promises, in the order in which they hold
+        self.ranks: list[Precedence] = []  # of all promises, in the order in which they hold
         self.provisional: dict[RunKey, int] = {}  # Runs on promised slots or money, and when they began
         self._began: list[int] = []  # those instants, in order
 
@@ -31,24 +31,26 @@ class Promised:
             self._index(state.promise, present=False)
         if promise is not None:
             self._index(promise, present=True)
-            state.reservations = max(state.reservations, promise.number)
+            state.reservations_made = max(state.reservations_made, promise.number)
         gone, sign = (promise, -1) if undo else (state.promise, 1)
         if gone is not None:
-            self._fleet.flavor(state.flavor).gains += sign
+            self._fleet.flavor(state.flavor).reconsider_generation += sign
             for key, _ in gone.funding:
                 if key in self._ledger.envelopes:
-                    self._ledger.envelopes[key].give_back(sign)
+                    self._ledger.envelopes[key].count_return(sign)
         state.promise = promise
         if state.provisional:
-            self._fleet.forget_around(state.leases.values())  # it stays no longer than until that is due
+            self._fleet.invalidate_profiles_around(
+                state.leases.values()
+            )  # it stays no longer than until that is due
 
     def _index(self, promise: Promise, *, present: bool) -> None:
-        domains = self._fleet.flavor(promise.flavor).among(promise.shares)
-        horizons = [one for domain in domains for one in domain.horizons.values()]
+        domains = self._fleet.flavor(promise.flavor).domains_of_slice(promise.domain_gpus)
+        horizons = [one for domain in domains for one in domain.profiles.values()]
         for horizon in horizons:
-            horizon.forget_promises()
+            horizon.invalidate_promises()
         for domain in domains:
-            domain.needs = {}
+            domain.feasibility_checks = {}
             if present:
                 domain.promises[promise.run] = promise
             else:
@@ -56,31 +58,33 @@ class Promised:
         envelopes = self._ledger.envelopes
         for envelope in [envelopes[key] for key, _ in promise.funding if key in envelopes]:
             if present:
-                envelope.keep(promise)
+                envelope.add_promise(promise)
             else:
-                envelope.keep_no_more(promise.run)
+                envelope.remove_promise(promise.run)
         for horizon in horizons:
-            horizon.recall_promises()
+            horizon.restore_promises()
         if present:
-            insort(self.ranks, promise.rank)
+            insort(self.ranks, promise.precedence)
         else:
-            del self.ranks[bisect_left(self.ranks, promise.rank)]
+            del self.ranks[bisect_left(self.ranks, promise.precedence)]
 
-    def forget_needs(self, state: RunState) -> None:
+    def invalidate_feasibility(self, state: RunState) -> None:
         """The Run was edited: what its promise needs of its domains may be something else."""
         promise = state.promise
-        for domain in self._fleet.flavor(promise.flavor).among(promise.shares) if promise else ():
-            domain.needs = {}
+        for domain in (
+            self._fleet.flavor(promise.flavor).domains_of_slice(promise.domain_gpus) if promise else ()
+        ):
+            domain.feasibility_checks = {}
 
-    def find_again(self, domain: Domain) -> None:
+    def index_domain(self, domain: Domain) -> None:
         """A domain came, perhaps anew: promises may count on it already."""
         for state in self._runs.values():
             promise = state.promise
-            if promise and promise.flavor == domain.flavor and domain.name in dict(promise.shares):
+            if promise and promise.flavor == domain.flavor and domain.name in dict(promise.domain_gpus):
                 domain.promises[state.key] = promise
-                domain.needs = {}
+                domain.feasibility_checks = {}
 
-    def note_provisional(self, state: RunState) -> bool:
+    def update_provisional(self, state: RunState) -> bool:
         """Whether it is provisional now and was not, or was and is not."""
         since, before = state.provisional_since, self.provisional.get(state.key)
         if since == before:
@@ -93,7 +97,7 @@ class Promised:
             insort(self._began, since)
         return True
 
-    def first_to_yield(self, rank: Rank | None, grain: int = 1) -> int | None:
+    def first_provisional_after(self, rank: Precedence | None, grain: int = 1) -> int | None:
         """When the oldest provisional work began that yields to that rank: all younger ones do too (R6).
 
         With a ``grain``, somewhat younger work instead, the same for many ranks.

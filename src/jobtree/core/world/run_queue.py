@@ -15,158 +15,166 @@ from typing import TYPE_CHECKING
 
 from jobtree.api.schema.quantities import SECOND
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Order
-from jobtree.core.runs.rank_assignment import reseat
+from jobtree.core.model.promise import CreationOrder
+from jobtree.core.runs.rank_assignment import reassign_ranks
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.inactive_queue import Like, Roused, Sleepers
-from jobtree.core.world.timers import ripe_at
+from jobtree.core.world.inactive_queue import InactiveQueue, ReconsideredUpTo, WaitSignature
+from jobtree.core.world.timers import may_grow_at
 
 if TYPE_CHECKING:
     from jobtree.core.world.world import World
 
 
-class Line:
+class RunQueue:
     def __init__(self, world: "World") -> None:
         self._world = world
-        self.queue: list[Order] = []  # Runs that wait, or hold GPUs that nobody pays for
-        self._awake: dict[Order, None] = {}  # of those: whoever must be asked
-        self._sleepers = Sleepers()
-        self._came: set[Order] = set()  # into the queue, since this round of asking began
-        self._left: set[Order] = set()
-        self._listed: set[Order] = set()  # who is to be asked in this round, or was
-        self._roused: Roused = {}  # up to how many GPUs those who slept were listed, by like
-        self._woken: set[Order] = set()  # since they were last listed
+        self.queue: list[CreationOrder] = []  # Runs that wait, or hold GPUs that nobody pays for
+        self._awake: dict[CreationOrder, None] = {}  # of those: whoever must be asked
+        self._sleepers = InactiveQueue()
+        self._came: set[CreationOrder] = set()  # into the queue, since this round of asking began
+        self._left: set[CreationOrder] = set()
+        self._listed: set[CreationOrder] = set()  # who is to be asked in this round, or was
+        self._roused: ReconsideredUpTo = {}  # up to how many GPUs those who slept were listed, by like
+        self._woken: set[CreationOrder] = set()  # since they were last listed
         self._gains: list[int] = []  # of all flavors then
         self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
         self._kept: list[tuple[int, str]] = []  # when all of a flavor are to be asked, though nothing changed
 
-    def place(self, state: RunState) -> None:
+    def update(self, state: RunState) -> None:
         """Put the Run into the queue or take it out, as it stands now."""
-        belongs = state.waiting or (state.unpaid > 0 and not state.cancelled)
+        belongs = state.waiting or (state.opportunistic_gpus > 0 and not state.cancelled)
         if not belongs:
-            self.leave(state)
+            self.remove(state)
             return
         if not state.queued:
-            insort(self.queue, state.order)
+            insort(self.queue, state.creation_order)
             state.queued = True
-            swap(state.order, self._left, self._came)
-            self._world.fleet.flavor(state.flavor).served = -1
-        self.wake(state)
+            record_either(state.creation_order, self._left, self._came)
+            self._world.fleet.flavor(state.flavor).queue_checked_generation = -1
+        self.mark_active(state)
 
-    def leave(self, state: RunState) -> None:
+    def remove(self, state: RunState) -> None:
         if state.queued:
-            del self.queue[bisect_left(self.queue, state.order)]
+            del self.queue[bisect_left(self.queue, state.creation_order)]
             state.queued = False
-            swap(state.order, self._came, self._left)
-            self._sleepers.wake(state.order)
-            self._awake.pop(state.order, None)
+            record_either(state.creation_order, self._came, self._left)
+            self._sleepers.remove(state.creation_order)
+            self._awake.pop(state.creation_order, None)
 
-    def wake(self, state: RunState) -> None:
+    def mark_active(self, state: RunState) -> None:
         """Something about a Run in the queue changed: it is asked whatever comes free."""
-        self._sleepers.wake(state.order)
-        if state.order not in self._awake:
-            self._awake[state.order] = None
-            self._woken.add(state.order)
+        self._sleepers.remove(state.creation_order)
+        if state.creation_order not in self._awake:
+            self._awake[state.creation_order] = None
+            self._woken.add(state.creation_order)
 
-    def lay_to_rest(self, state: RunState) -> None:
+    def mark_inactive(self, state: RunState) -> None:
         """A Run in the queue was asked: most need not be asked again until something could help them."""
         biggest = self._world.fleet.flavor(state.flavor).biggest_node
-        if state.order in self._awake and self._sleepers.lay(state, biggest):
-            del self._awake[state.order]
+        if state.creation_order in self._awake and self._sleepers.add(state, biggest):
+            del self._awake[state.creation_order]
 
     def begin_round(self) -> None:
         """All who are in the queue now have their turn before those who come into it."""
         self._came.clear()
         self._left.clear()
 
-    def to_ask(self, most: Callable[[Like], int]) -> list[Order]:
+    def active_runs(self, most: Callable[[WaitSignature], int]) -> list[CreationOrder]:
         """Who is to be asked in this round, in order, if at most so many GPUs could be there for each."""
         self._listed, self._roused = set(), {}
-        return sorted(self._list(self._awake, most))  # most of them in order already
+        return sorted(self._new_candidates(self._awake, most))  # most of them in order already
 
-    def to_ask_too(self, order: Order, most: Callable[[Like], int]) -> list[Order]:
+    def newly_active_runs(
+        self, order: CreationOrder, most: Callable[[WaitSignature], int]
+    ) -> list[CreationOrder]:
         """Who behind that one is to be asked as well, and was not when they were last listed."""
         woken = [one for one in self._woken if one > order and one in self._awake]
-        if not woken and self._gains == self._gained():
+        if not woken and self._gains == self._reconsider_generations():
             self._woken = set()
             return []
-        return [one for one in self._list(woken, most) if one > order]
+        return [one for one in self._new_candidates(woken, most) if one > order]
 
-    def _list(self, awake: Iterable[Order], most: Callable[[Like], int]) -> list[Order]:
+    def _new_candidates(
+        self, awake: Iterable[CreationOrder], most: Callable[[WaitSignature], int]
+    ) -> list[CreationOrder]:
         """Those of them, and of all who sleep, that were not listed before."""
-        gained = {one.name for one in self._world.fleet.flavors.values() if one.weighed != one.gains}
-        self._woken, self._gains = set(), self._gained()
+        gained = {
+            one.name
+            for one in self._world.fleet.flavors.values()
+            if one.inactive_checked_generation != one.reconsider_generation
+        }
+        self._woken, self._gains = set(), self._reconsider_generations()
         came, listed = self._came, self._listed
-        everyone = (*awake, *self._sleepers.roused(most, gained, self._roused))
+        everyone = (*awake, *self._sleepers.to_reconsider(most, gained, self._roused))
         found = [one for one in everyone if one not in came and one not in listed]
         self._listed.update(found)
         return found
 
-    def _gained(self) -> list[int]:
-        return [one.gains for one in self._world.fleet.flavors.values()]
+    def _reconsider_generations(self) -> list[int]:
+        return [one.reconsider_generation for one in self._world.fleet.flavors.values()]
 
-    def still_asked(self, order: Order, most: Callable[[Like], int]) -> bool:
+    def is_active(self, order: CreationOrder, most: Callable[[WaitSignature], int]) -> bool:
         """Whether one of those who were to be asked is to be asked still."""
-        return order in self._awake or self._sleepers.rises(order, most)
+        return order in self._awake or self._sleepers.may_reconsider(order, most)
 
-    def note_wishes(self, state: RunState) -> None:
+    def update_growth(self, state: RunState) -> None:
         """A running Run may be wider than it wants to be now, or want more than it has (E1, E2)."""
         world, shape = self._world, state.shape
         if state.phase != "Running" or shape is None:
             return
         if shape.malleable and state.width > shape.desired:
-            world.attention.add(state.key)
-        flavor, at = world.fleet.flavor(shape.flavor), ripe_at(state)
-        if not state.wants_more or at > world.now:
-            flavor.eager.discard(state.key)
+            world.runs_to_check.add(state.key)
+        flavor, at = world.fleet.flavor(shape.flavor), may_grow_at(state)
+        if not state.wants_growth or at > world.now:
+            flavor.growth_candidates.discard(state.key)
         else:
-            flavor.eager.add(state.order)
-            flavor.asked = -1
-        if state.wants_more and at > world.now:
+            flavor.growth_candidates.add(state.creation_order)
+            flavor.growth_checked_generation = -1
+        if state.wants_growth and at > world.now:
             heappush(self._ripening, (at, state.key))
-            world.alarms.watch_run(state)
+            world.timers.schedule_run(state)
 
-    def note_kept(self, state: RunState, *, settled: bool) -> None:
+    def schedule_recall(self, state: RunState, *, settled: bool) -> None:
         """A promise was kept with money of the family: who lent it is asked again when it may recall it.
 
         From who has settled on its promise it may from the next second on, too, however long that one runs.
         """
-        until = state.kept_until
+        until = state.protected_until
         if until is not None and settled:
             until = self._world.now + SECOND
         if until is not None and until > self._world.now:
             heappush(self._kept, (until, state.flavor))
-            self._world.alarms.watch_run(state)
+            self._world.timers.schedule_run(state)
 
-    def note_payable(self, state: RunState, at: int | None) -> None:
+    def schedule_payer_check(self, state: RunState, at: int | None) -> None:
         """A Run that holds unpaid GPUs was asked, and somebody may pay for them from that instant on."""
         if at != state.payable_at:
             state.payable_at = at
-            self._world.alarms.watch_run(state)
+            self._world.timers.schedule_run(state)
             if at is not None:
                 heappush(self._kept, (at, state.flavor))
 
-    def ripen(self) -> None:
+    def process_due(self) -> None:
         """The clock moved: some may grow now, recall what they have lent, or be paid for."""
         while self._kept and self._kept[0][0] <= self._world.now:
-            self._world.fleet.flavor(heappop(self._kept)[1]).gains += 1
+            self._world.fleet.flavor(heappop(self._kept)[1]).reconsider_generation += 1
         runs, now = self._world.runs, self._world.now
         while self._ripening and self._ripening[0][0] <= now:
             _, key = heappop(self._ripening)
             if key in runs:
-                self.note_wishes(runs[key])
+                self.update_growth(runs[key])
 
-    def follow_leases(self, state: RunState) -> None:
+    def leases_changed(self, state: RunState) -> None:
         """The Run's leases changed for good: so did its ranks, and perhaps what it wants."""
         if state.phase == "Running":
-            reseat(state)
-            self.note_wishes(state)
+            reassign_ranks(state)
+            self.update_growth(state)
         else:
-            state.seats = {}
-            self._world.fleet.flavor(state.flavor).eager.discard(state.key)
+            state.rank_slots = {}
+            self._world.fleet.flavor(state.flavor).growth_candidates.discard(state.key)
 
 
-def swap(order: Order, undone: set[Order], done: set[Order]) -> None:
+def record_either(order: CreationOrder, undone: set[CreationOrder], done: set[CreationOrder]) -> None:
     """Note that one thing was done, or that the other is undone."""
     if order in undone:
         undone.remove(order)

@@ -1,9 +1,9 @@
 """Transitions: what an action does to the Run itself, tried or for good.
 
-Each has an exact inverse: a plan tries actions on the world and takes them back. ``restore`` puts back what
-the Run's ``progress`` was, and mends every index that depends on it. When an action is carried out for good
-its leases go with it, and what is known of the past: how long leases lasted, which are closed, and when Runs
-started.
+Each has an exact inverse: a plan tries actions on the world and takes them back. ``restore_state`` puts back
+what the Run's ``progress`` was, and mends every index that depends on it. When an action is carried out for
+good its leases go with it, and what is known of the past: how long leases lasted, which are closed, and when
+Runs started.
 """
 
 from typing import TYPE_CHECKING
@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING
 from jobtree.api.kinds.run import Phase
 from jobtree.api.schema.quantities import MINUTE, SECOND
 from jobtree.core.model.actions import Action
-from jobtree.core.model.gpu_lease import number_of
-from jobtree.core.runs.run_state import FINISHED, Progress, RunState
+from jobtree.core.model.gpu_lease import lease_number
+from jobtree.core.runs.run_state import FINISHED, RunState, SavedRunState
 
-FIRST_PAUSE = 10 * SECOND
-LONGEST_PAUSE = 10 * MINUTE
-RESIZES = frozenset({"Start", "Grow", "Shrink", "Recover", "Restart"})
+MIN_RESTART_DELAY = 10 * SECOND
+MAX_RESTART_DELAY = 10 * MINUTE
+NEW_ATTEMPT_KINDS = frozenset({"Start", "Grow", "Shrink", "Recover", "Restart"})
 
 
-def backoff(restarts: int) -> int:
+def restart_delay(restarts: int) -> int:
     """How long the pods wait before they start again, after so many failures."""
-    return min(FIRST_PAUSE << min(restarts - 1, 16), LONGEST_PAUSE) if restarts else 0
+    return min(MIN_RESTART_DELAY << min(restarts - 1, 16), MAX_RESTART_DELAY) if restarts else 0
 
 
 def begin_attempt(state: RunState, action: Action) -> None:
     """Count the attempt that an action begins, and say when its pods may start."""
-    if action.kind not in RESIZES:
+    if action.kind not in NEW_ATTEMPT_KINDS:
         return
     keeps = state.shape is not None and state.shape.rendezvous
     if action.kind in ("Start", "Restart") or (not keeps and action.at > state.changed_at):
         state.attempt += 1
-        state.restarts += action.counts
-        state.resume_at = action.at + (backoff(state.restarts) if action.counts else 0)
+        state.restarts += action.counts_as_restart
+        state.resume_at = action.at + (restart_delay(state.restarts) if action.counts_as_restart else 0)
     state.changed_at = action.at
 
 
@@ -48,11 +48,11 @@ PHASES: dict[str, Phase] = {
     "Fail": "Failed",
     "Cancel": "Failed",
 }
-PROMISING = ("Reserve", "Move")
-UNPROMISING = ("Activate", "Supersede", "Withdraw", "Settle")
+SETS_PROMISE = ("Reserve", "Move")
+CLEARS_PROMISE = ("Activate", "Supersede", "Withdraw", "Settle")
 
 
-def transition(world: "World", state: RunState, action: Action) -> None:
+def apply_transition(world: "World", state: RunState, action: Action) -> None:
     """Take the Run where the action leads."""
     phase = PHASES.get(action.kind, state.phase)
     if action.kind == "Reserve" and state.phase == "Pending":
@@ -60,70 +60,70 @@ def transition(world: "World", state: RunState, action: Action) -> None:
     if phase != state.phase:
         state.phase, state.phase_at = phase, action.at
         if phase in FINISHED:
-            world.roster.notify(state.key)
+            world.run_lifecycle.recheck_dependents(state.key)
     begin_attempt(state, action)
     if action.kind == "Start":
         state.since, state.pod_size, state.provisional = action.at, action.pod_size, action.provisional
     elif action.kind in ("Requeue", "Preempt"):
         state.since, state.pod_size, state.provisional = None, 0, False
-        state.lost += action.kind == "Preempt"
+        state.lotteries_lost += action.kind == "Preempt"
         if state.promise is not None:
             state.phase = "Reserved"
-    elif action.kind in (*PROMISING, *UNPROMISING):
-        world.promised.set(state, action.promise if action.kind in PROMISING else None)
+    elif action.kind in (*SETS_PROMISE, *CLEARS_PROMISE):
+        world.promise_index.set(state, action.promise if action.kind in SETS_PROMISE else None)
         if action.kind in ("Activate", "Settle") and state.provisional:
             state.provisional = False
-            world.fleet.forget_around(state.leases.values())
+            world.fleet.invalidate_profiles_around(state.leases.values())
     if state.phase in FINISHED:
         state.provisional = False
-    look_again(world, state)
+    reindex(world, state)
 
 
-def restore(world: "World", state: RunState, before: Progress) -> None:
+def undo_transition(world: "World", state: RunState, before: SavedRunState) -> None:
     """The inverse of transition."""
     promise, provisional = state.promise, state.provisional
-    state.restore(before)
+    state.restore_state(before)
     if state.promise is not promise:
         now, state.promise = state.promise, promise
-        world.promised.set(state, now, undo=True)
+        world.promise_index.set(state, now, undo=True)
     if state.provisional != provisional:
-        world.fleet.forget_around(state.leases.values())
-    look_again(world, state)
+        world.fleet.invalidate_profiles_around(state.leases.values())
+    reindex(world, state)
 
 
-def look_again(world: "World", state: RunState) -> None:
+def reindex(world: "World", state: RunState) -> None:
     """The Run stands elsewhere: so it does in the indexes."""
-    if world.promised.note_provisional(state):
-        world.holdings.note_yields(state)
-    world.holdings.note_lapses(state)
-    world.alarms.watch_run(state)
-    world.line.place(state)
+    if world.promise_index.update_provisional(state):
+        world.open_leases.record_provisional(state)
+    world.open_leases.record_interim(state)
+    world.timers.schedule_run(state)
+    world.run_queue.update(state)
 
 
-def carry_out(world: "World", action: Action) -> None:
+def apply_action(world: "World", action: Action) -> None:
     """The whole action, its leases too, for good."""
     state = world.runs[action.run]
-    transition(world, state, action)
+    apply_transition(world, state, action)
     if action.kind == "Start":
-        world.experience.begin(action.run, action.at)
+        world.start_calibration.record_start(action.run, action.at)
     elif action.kind in ("Requeue", "Preempt"):
-        world.experience.take_back(action.run, action.at)
+        world.start_calibration.undo_start(action.run, action.at)
     for closing in action.closes:
-        lease = world.holdings.close(closing.lease, closing.at).lease
-        world.history.close(lease, closing.at, closing.reason)
-        world.intake.closed.add(closing.lease)
+        lease = world.open_leases.close(closing.lease, closing.at).lease
+        world.run_history.close(lease, closing.at, closing.reason)
+        world.lease_intake.closed.add(closing.lease)
     for lease in action.opens:
-        world.holdings.open(lease)
-        state.opened = max(state.opened, number_of(lease))
+        world.open_leases.open(lease)
+        state.leases_opened = max(state.leases_opened, lease_number(lease))
     if action.closes or action.opens or action.kind in ("Start", "Restart"):
         state.revision += 1
-        world.line.follow_leases(state)
-    if action.kind in RESIZES or state.phase != "Running":
-        state.mishaps.clear()
+        world.run_queue.leases_changed(state)
+    if action.kind in NEW_ATTEMPT_KINDS or state.phase != "Running":
+        state.rank_losses.clear()
     if action.closes:
-        state.evicted.clear()
-    if action.kind in ("Start", *UNPROMISING):
-        world.line.note_kept(state, settled=action.kind == "Settle")
-        world.line.note_wishes(state)  # on sufferance it could not grow
+        state.evicted_spare_nodes.clear()
+    if action.kind in ("Start", *CLEARS_PROMISE):
+        world.run_queue.schedule_recall(state, settled=action.kind == "Settle")
+        world.run_queue.update_growth(state)  # on sufferance it could not grow
     if action.kind == "Cancel":
-        world.roster.drop(action.run)
+        world.run_lifecycle.drop(action.run)

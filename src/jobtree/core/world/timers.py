@@ -11,16 +11,16 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from jobtree.api.schema.quantities import MINUTE
-from jobtree.core.accounts.envelope_accounts import FOREVER, Account, EnvelopeState, credits_run_out
+from jobtree.core.accounts.envelope_accounts import FOREVER, Account, EnvelopeState, credits_exhausted_at
 from jobtree.core.model.gpu_lease import EnvelopeKey, RunKey
 from jobtree.core.runs.run_state import FINISHED, RunState
-from jobtree.core.world.upstream_runs import gives_up_at
+from jobtree.core.world.upstream_runs import upstream_failure_at
 
 if TYPE_CHECKING:
     from jobtree.core.world.world import World
 
 
-class Due(IntEnum):
+class TimerKind(IntEnum):
     """What may be due, in the order in which things due at one instant happen."""
 
     RUN = 0
@@ -34,44 +34,44 @@ class Due(IntEnum):
     REPAY = 8
 
 
-Subject = tuple[Due, str, str]  # what, and its key
+Subject = tuple[TimerKind, str, str]  # what, and its key
 
-MOSTLY_STALE = 4  # times as many alarms as there are things to watch: the others are swept out
+STALE_RATIO = 4  # times as many alarms as there are things to watch: the others are swept out
 
 
-class Alarms:
+class TimerQueue:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._heap: list[tuple[int, Subject]] = []
         self._set: dict[Subject, int] = {}
 
-    def watch_envelope(self, envelope: EnvelopeState) -> None:
+    def schedule_envelope(self, envelope: EnvelopeState) -> None:
         """Its totals changed, and with them those of the caps above it and of all that share them."""
-        self._watch((Due.ENVELOPE, *envelope.key))
+        self._watch((TimerKind.ENVELOPE, *envelope.key))
         for cap in envelope.caps:
             for other in cap.envelopes:
                 if other is not envelope:
-                    self._watch((Due.ENVELOPE, *other.key))
+                    self._watch((TimerKind.ENVELOPE, *other.key))
 
-    def watch_run(self, state: RunState) -> None:
+    def schedule_run(self, state: RunState) -> None:
         """It changed. Most of the time nothing about it is due by itself, and that is seen at once."""
         key, shape, running = state.key, state.shape, state.phase == "Running"
-        self._watch((Due.RUN, *key), running)
-        self._watch((Due.PROMISE, *key), state.promise is not None)
-        self._watch((Due.FOLLOW, *key), state.phase == "Waiting")
+        self._watch((TimerKind.RUN, *key), running)
+        self._watch((TimerKind.PROMISE, *key), state.promise is not None)
+        self._watch((TimerKind.FOLLOW, *key), state.phase == "Waiting")
         self._watch(
-            (Due.GROWTH, *key), running and shape is not None and (shape.malleable or shape.spares > 0)
+            (TimerKind.GROWTH, *key), running and shape is not None and (shape.malleable or shape.spares > 0)
         )
-        self._watch((Due.RECALL, *key), running and state.reservations > 0)
-        self._watch((Due.REPAY, *key), running and state.unpaid > 0)
+        self._watch((TimerKind.RECALL, *key), running and state.reservations_made > 0)
+        self._watch((TimerKind.REPAY, *key), running and state.opportunistic_gpus > 0)
 
-    def watch_quotas(self, quotas: tuple[Account, ...]) -> None:
+    def schedule_quotas(self, quotas: tuple[Account, ...]) -> None:
         for account in quotas:
             namespace, _, name = account.label.partition("/")
-            self._watch((Due.QUOTA, namespace, name))
+            self._watch((TimerKind.QUOTA, namespace, name))
 
-    def watch_node(self, name: str) -> None:
-        self._watch((Due.NODE, name, ""))
+    def schedule_node(self, name: str) -> None:
+        self._watch((TimerKind.NODE, name, ""))
 
     def _watch(self, subject: Subject, possible: bool = True) -> None:  # noqa: FBT001, FBT002  what is known already
         at = self._instant(subject) if possible else None
@@ -80,16 +80,16 @@ class Alarms:
         elif self._set.get(subject, FOREVER) > at:
             self._set[subject] = at
             heappush(self._heap, (at, subject))
-            if len(self._heap) > MOSTLY_STALE * (len(self._set) + 1):
+            if len(self._heap) > STALE_RATIO * (len(self._set) + 1):
                 self._heap = [(when, what) for what, when in self._set.items()]
                 heapify(self._heap)
 
-    def first(self) -> int | None:
+    def next_instant(self) -> int | None:
         """The next instant at which something is due, in the past or in the future."""
         found = self._peek()
         return None if found is None else found[0]
 
-    def due(self, until: int) -> tuple[int, Subject] | None:
+    def next_due(self, until: int) -> tuple[int, Subject] | None:
         """The first thing due at or before that instant."""
         found = self._peek()
         return None if found is None or found[0] > until else found
@@ -129,29 +129,29 @@ class Alarms:
     def _growth_instant(self, key: RunKey) -> int | None:
         """When a Run that wants to may grow or get missing spares; asked when the clock moves."""
         state = self._world.runs.get(key)
-        return self._to_come(ripe_at(state) if state is not None and state.wants_more else None)
+        return self._to_come(may_grow_at(state) if state is not None and state.wants_growth else None)
 
     def _recall_instant(self, key: RunKey) -> int | None:
         """When whoever lent a Run its promised start may recall the money; asked when the clock moves."""
         state = self._world.runs.get(key)
-        return self._to_come(state.kept_until if state is not None else None)
+        return self._to_come(state.protected_until if state is not None else None)
 
     def _repay_instant(self, key: RunKey) -> int | None:
         """When somebody may pay for what a Run holds unpaid; asked when the clock moves."""
         state = self._world.runs.get(key)
-        return self._to_come(state.payable_at if state is not None and state.unpaid else None)
+        return self._to_come(state.payable_at if state is not None and state.opportunistic_gpus else None)
 
     def _follow_instant(self, key: RunKey) -> int | None:
         """When a Run that waits for others fails because one of them did."""
         state = self._world.runs.get(key)
         if state is None or state.phase != "Waiting" or state.cancelled:
             return None
-        failure = gives_up_at(self._world, state)
+        failure = upstream_failure_at(self._world, state)
         return failure[0] if failure else None
 
     def _quota_instant(self, key: RunKey) -> int | None:
-        account = self._world.kin.quota(key)
-        return account.runs_out() if account else None
+        account = self._world.run_graph.quota(key)
+        return account.exhausted_at() if account else None
 
     def _node_instant(self, key: tuple[str, str]) -> int | None:
         """When a node that is not Ready will have failed (F2); that is noticed when the clock moves."""
@@ -160,52 +160,52 @@ class Alarms:
         return self._to_come(None if since is None else since + self._world.policy.node_grace_ms)
 
     def _envelope_instant(self, key: EnvelopeKey) -> int | None:
-        envelope = self._world.ledger.envelopes.get(key)
+        envelope = self._world.budgets.envelopes.get(key)
         if envelope is None:
             return None
         if self._world.now < envelope.start:
             return envelope.start
-        return closing_instant(envelope)
+        return funding_ends_at(envelope)
 
 
-INSTANTS: dict[Due, Callable[[Alarms, tuple[str, str]], int | None]] = {
-    Due.RUN: Alarms._run_instant,  # noqa: SLF001  one table of its own methods
-    Due.NODE: Alarms._node_instant,  # noqa: SLF001
-    Due.ENVELOPE: Alarms._envelope_instant,  # noqa: SLF001
-    Due.QUOTA: Alarms._quota_instant,  # noqa: SLF001
-    Due.PROMISE: Alarms._promise_instant,  # noqa: SLF001
-    Due.FOLLOW: Alarms._follow_instant,  # noqa: SLF001
-    Due.GROWTH: Alarms._growth_instant,  # noqa: SLF001
-    Due.RECALL: Alarms._recall_instant,  # noqa: SLF001
-    Due.REPAY: Alarms._repay_instant,  # noqa: SLF001
+INSTANTS: dict[TimerKind, Callable[[TimerQueue, tuple[str, str]], int | None]] = {
+    TimerKind.RUN: TimerQueue._run_instant,  # noqa: SLF001  one table of its own methods
+    TimerKind.NODE: TimerQueue._node_instant,  # noqa: SLF001
+    TimerKind.ENVELOPE: TimerQueue._envelope_instant,  # noqa: SLF001
+    TimerKind.QUOTA: TimerQueue._quota_instant,  # noqa: SLF001
+    TimerKind.PROMISE: TimerQueue._promise_instant,  # noqa: SLF001
+    TimerKind.FOLLOW: TimerQueue._follow_instant,  # noqa: SLF001
+    TimerKind.GROWTH: TimerQueue._growth_instant,  # noqa: SLF001
+    TimerKind.RECALL: TimerQueue._recall_instant,  # noqa: SLF001
+    TimerKind.REPAY: TimerQueue._repay_instant,  # noqa: SLF001
 }
 
 
-def ripe_at(state: RunState) -> int:
+def may_grow_at(state: RunState) -> int:
     """A Run grows at most once in a checkpoint interval, or in a minute without one (E1)."""
     checkpoint = state.shape.checkpoint if state.shape else None
     return state.changed_at + (MINUTE if checkpoint is None else checkpoint)
 
 
-def closing_instant(envelope: EnvelopeState) -> int | None:
+def funding_ends_at(envelope: EnvelopeState) -> int | None:
     """When this envelope's funded leases end next, by its window or by hours; None: not by itself."""
     if not envelope.leases:
         return None
-    ends = [at for at, _ in exhaustions(envelope)]
+    ends = [at for at, _ in exhaustion_instants(envelope)]
     if envelope.end < FOREVER:
         ends.append(envelope.end)
     return max(min(ends), envelope.amended_at) if ends else None
 
 
-def exhaustions(envelope: EnvelopeState) -> Iterator[tuple[int, bool]]:
+def exhaustion_instants(envelope: EnvelopeState) -> Iterator[tuple[int, bool]]:
     """When open-ended leases use up each limit in hours or credits; whether only borrowed ones end then."""
     if envelope.account.charge == envelope.account.declared:
         return iter(())  # it pays for none: what others use up of a cap ends nothing here
-    found = [(envelope.account.runs_out(), False), (envelope.lent.runs_out(), True)]
+    found = [(envelope.account.exhausted_at(), False), (envelope.lending_account.exhausted_at(), True)]
     if envelope.max_credits is not None:
-        found.append((credits_run_out([envelope], envelope.max_credits), False))
+        found.append((credits_exhausted_at([envelope], envelope.max_credits), False))
     for cap in envelope.caps:
-        found.append((cap.account.runs_out(), False))
+        found.append((cap.account.exhausted_at(), False))
         if cap.max_credits is not None:
-            found.append((credits_run_out(cap.envelopes, cap.max_credits), False))
+            found.append((credits_exhausted_at(cap.envelopes, cap.max_credits), False))
     return ((at, borrowed) for at, borrowed in found if at is not None)

@@ -13,7 +13,7 @@ import msgspec
 from jobtree.api.kinds.run import Follow
 from jobtree.api.schema.quantities import parse_duration
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.reasons import Reason, Verdict, Why
+from jobtree.core.model.reasons import Cause, Reason, Verdict
 from jobtree.core.runs.run_state import RunState
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Upstream(msgspec.Struct, frozen=True):
     def failed(self) -> bool:
         return self.state is not None and self.state.phase == "Failed"
 
-    def gives_up_at(self) -> int:
+    def fails_followers_at(self) -> int:
         """When a Run that follows it fails too."""
         assert self.state is not None
         at = self.state.phase_at
@@ -48,35 +48,35 @@ class Upstream(msgspec.Struct, frozen=True):
 
 def upstreams(world: "World", state: RunState) -> Iterator[Upstream]:
     """All that a Run waits for: what it follows, what its gang follows, what its trees follow."""
-    for member in world.kin.members(state):
+    for member in world.run_graph.members(state):
         follow = member.run.spec.follow
         for name in follow.after if follow else ():
             key = (state.key[0], name)
             assert follow is not None
             yield Upstream(key, world.runs.get(key), follow)
-    tree = world.kin.tree_of(state)
+    tree = world.run_graph.tree_of(state)
     if tree is not None:
         yield from upstreams(world, tree)
 
 
-def released(world: "World", state: RunState) -> bool:
+def is_released(world: "World", state: RunState) -> bool:
     return all(one.done for one in upstreams(world, state))
 
 
-def gives_up_at(world: "World", state: RunState) -> tuple[int, str] | None:
+def upstream_failure_at(world: "World", state: RunState) -> tuple[int, str] | None:
     """When the Run fails because of a failure upstream, and whose; None: as things stand, never."""
-    failures = [(one.gives_up_at(), one.key[1]) for one in upstreams(world, state) if one.failed]
+    failures = [(one.fails_followers_at(), one.key[1]) for one in upstreams(world, state) if one.failed]
     return min(failures, default=None)
 
 
-def waits_for(world: "World", state: RunState) -> Verdict:
+def waiting_verdict(world: "World", state: RunState) -> Verdict:
     """What it waits for, in words."""
     whys = []
     for one in upstreams(world, state):
         if one.state is None:
-            whys.append(Why(Reason.UPSTREAM_MISSING, one.key[1]))
+            whys.append(Cause(Reason.UPSTREAM_MISSING, one.key[1]))
         elif one.failed:
-            whys.append(Why(Reason.UPSTREAM_FAILED, one.key[1]))
+            whys.append(Cause(Reason.UPSTREAM_FAILED, one.key[1]))
         elif not one.done:
-            whys.append(Why(Reason.UPSTREAM, one.key[1]))
+            whys.append(Cause(Reason.UPSTREAM, one.key[1]))
     return Verdict("Waiting", tuple(dict.fromkeys(whys)))

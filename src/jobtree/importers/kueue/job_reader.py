@@ -9,10 +9,10 @@ from jobtree.importers.conversion import Converted
 from jobtree.importers.kueue.kueue_kinds import (
     KUEUE_GROUP,
     QUEUE_LABEL,
+    BatchJob,
     ElasticPolicy,
-    Job,
     JobSet,
-    Metadata,
+    KueueMetadata,
     PodSetSpec,
     PyTorchJob,
     Replicas,
@@ -30,7 +30,7 @@ MASTER: Final = "Master"
 
 
 @dataclass(frozen=True)
-class PodSet:
+class JobPodSet:
     """``least`` and ``most`` pods it can work with; ``together``: how many share an island (0: any)."""
 
     name: str
@@ -43,11 +43,11 @@ class PodSet:
 
 
 @dataclass(frozen=True)
-class Work:
+class KueueJob:
     kind: str
-    metadata: Metadata
+    metadata: KueueMetadata
     queue: str
-    sets: tuple[PodSet, ...]
+    sets: tuple[JobPodSet, ...]
     seconds: int = 0
     restarts: int | None = None
     rendezvous: bool = False
@@ -57,10 +57,10 @@ class Work:
         return f"{self.kind} {self.metadata.namespace}/{self.metadata.name}"
 
 
-def work_of(read: object, islands: dict[str, str], out: Converted) -> Work | None:
+def work_of(read: object, islands: dict[str, str], out: Converted) -> KueueJob | None:
     """What one of the four kinds asks for; None for anything else. Raises InputError."""
     match read:
-        case Job():
+        case BatchJob():
             return _job(read, islands, out)
         case JobSet():
             return _jobset(read, islands, out)
@@ -71,7 +71,7 @@ def work_of(read: object, islands: dict[str, str], out: Converted) -> Work | Non
     return None
 
 
-def _job(job: Job, islands: dict[str, str], out: Converted) -> Work:
+def _job(job: BatchJob, islands: dict[str, str], out: Converted) -> KueueJob:
     spec, where = job.spec, f"Job {job.metadata.namespace}/{job.metadata.name}"
     pods = spec.parallelism
     if spec.completions is not None and spec.completions != pods:
@@ -85,17 +85,17 @@ def _job(job: Job, islands: dict[str, str], out: Converted) -> Work:
         )
     least = _number(job.metadata, MIN_PARALLELISM, where)
     together = _together(spec.template, pods, islands, where, out)
-    return Work(
+    return KueueJob(
         "Job",
         job.metadata,
         job.metadata.labels.get(QUEUE_LABEL, ""),
-        (PodSet("main", pods, spec.template, least, together),),
+        (JobPodSet("main", pods, spec.template, least, together),),
         _number(job.metadata, DEADLINE, where) or spec.active_deadline_seconds,
         spec.backoff_limit,
     )
 
 
-def _jobset(jobset: JobSet, islands: dict[str, str], out: Converted) -> Work:
+def _jobset(jobset: JobSet, islands: dict[str, str], out: Converted) -> KueueJob:
     where = f"JobSet {jobset.metadata.namespace}/{jobset.metadata.name}"
     sets = []
     for one in jobset.spec.replicated_jobs:
@@ -105,7 +105,7 @@ def _jobset(jobset: JobSet, islands: dict[str, str], out: Converted) -> Work:
         if EXCLUSIVE in {**jobset.metadata.annotations, **annotations_of(spec.template)}:
             together = spec.parallelism
         after = tuple(other.name for other in one.depends_on if other.status == "Complete")
-        sets.append(PodSet(one.name, pods, spec.template, together=together, after=after))
+        sets.append(JobPodSet(one.name, pods, spec.template, together=together, after=after))
     if jobset.spec.success_policy:
         out.remark(where, "successPolicy", "a Run is Completed when all of its pods have succeeded")
     out.remark(
@@ -115,17 +115,17 @@ def _jobset(jobset: JobSet, islands: dict[str, str], out: Converted) -> Work:
     )
     queue = jobset.metadata.labels.get(QUEUE_LABEL, "")
     deadline = _number(jobset.metadata, DEADLINE, where) or 0
-    return Work(
+    return KueueJob(
         "JobSet", jobset.metadata, queue, tuple(sets), deadline, jobset.spec.failure_policy.max_restarts
     )
 
 
-def _pytorch(job: PyTorchJob, islands: dict[str, str], out: Converted) -> Work:
+def _pytorch(job: PyTorchJob, islands: dict[str, str], out: Converted) -> KueueJob:
     where = f"PyTorchJob {job.metadata.namespace}/{job.metadata.name}"
     sets, elastic, policy = [], job.spec.elastic_policy, job.spec.run_policy
     for name, one in sorted(job.spec.pytorch_replica_specs.items(), key=_master_first):
         together = _together(one.template, one.replicas, islands, where, out)
-        sets += [PodSet(name.lower(), one.replicas, one.template, None, together)] if one.replicas else []
+        sets += [JobPodSet(name.lower(), one.replicas, one.template, None, together)] if one.replicas else []
     if sets and all(one.template == sets[0].template for one in sets):
         sets = [_joined(sets, elastic)]
     elif elastic:
@@ -134,25 +134,25 @@ def _pytorch(job: PyTorchJob, islands: dict[str, str], out: Converted) -> Work:
     queue = job.metadata.labels.get(QUEUE_LABEL, "")
     seconds = _number(job.metadata, DEADLINE, where) or policy.active_deadline_seconds
     restarts, rendezvous = policy.backoff_limit, elastic is not None
-    return Work("PyTorchJob", job.metadata, queue, tuple(sets), seconds, restarts, rendezvous)
+    return KueueJob("PyTorchJob", job.metadata, queue, tuple(sets), seconds, restarts, rendezvous)
 
 
 def _master_first(item: tuple[str, Replicas]) -> tuple[bool, str]:
     return item[0] != MASTER, item[0]
 
 
-def _joined(sets: list[PodSet], elastic: ElasticPolicy | None) -> PodSet:
+def _joined(sets: list[JobPodSet], elastic: ElasticPolicy | None) -> JobPodSet:
     """A master and workers that run the same are one gang, whose first pod is the master."""
     pods = sum(one.count for one in sets)
     together = pods if sets[0].together else 0
     if elastic is None:
-        return PodSet("main", pods, sets[0].template, None, together)
+        return JobPodSet("main", pods, sets[0].template, None, together)
     fixed = pods - sets[-1].count
     least = min(elastic.min_replicas + fixed, pods)
-    return PodSet("main", pods, sets[0].template, least, together, elastic.max_replicas + fixed)
+    return JobPodSet("main", pods, sets[0].template, least, together, elastic.max_replicas + fixed)
 
 
-def _workload(workload: Workload, islands: dict[str, str], out: Converted) -> Work:
+def _workload(workload: Workload, islands: dict[str, str], out: Converted) -> KueueJob:
     where = f"Workload {workload.metadata.namespace}/{workload.metadata.name}"
     sets = tuple(_pod_set(one, islands, where, out) for one in workload.spec.pod_sets)
     priority = workload.spec.priority_class_name or workload.spec.priority_class_ref.name
@@ -162,15 +162,15 @@ def _workload(workload: Workload, islands: dict[str, str], out: Converted) -> Wo
     if not workload.spec.active:
         out.remark(where, "active: false", "a Run is planned at once: submit it when it may start")
     seconds = workload.spec.maximum_execution_time_seconds
-    return Work("Workload", workload.metadata, workload.spec.queue_name, sets, seconds)
+    return KueueJob("Workload", workload.metadata, workload.spec.queue_name, sets, seconds)
 
 
-def _pod_set(one: PodSetSpec, islands: dict[str, str], where: str, out: Converted) -> PodSet:
+def _pod_set(one: PodSetSpec, islands: dict[str, str], where: str, out: Converted) -> JobPodSet:
     asked = one.topology_request
     together = _grouped(asked, one.count, islands, where, out) or _together(
         one.template, one.count, islands, where, out
     )
-    return PodSet(one.name, one.count, one.template, one.min_count, together)
+    return JobPodSet(one.name, one.count, one.template, one.min_count, together)
 
 
 def _together(template: Template, pods: int, islands: dict[str, str], where: str, out: Converted) -> int:
@@ -204,7 +204,7 @@ def _grouped(asked: TopologyRequest, pods: int, islands: dict[str, str], where: 
     return 0
 
 
-def _number(metadata: Metadata, key: str, where: str) -> int | None:
+def _number(metadata: KueueMetadata, key: str, where: str) -> int | None:
     text = metadata.labels.get(key) or metadata.annotations.get(key)
     if text is None:
         return None
@@ -213,7 +213,7 @@ def _number(metadata: Metadata, key: str, where: str) -> int | None:
     return int(text)
 
 
-def names_of(works: list[Work]) -> Iterator[tuple[str, str, str]]:
+def job_names(works: list[KueueJob]) -> Iterator[tuple[str, str, str]]:
     """The kind, namespace and name of each: what a Workload's owner may be."""
     for work in works:
         yield work.kind, work.metadata.namespace, work.metadata.name

@@ -12,19 +12,19 @@ from jobtree.api.schema.gpu_resources import GPU_RESOURCES
 from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import SECOND, format_duration
-from jobtree.importers.conversion import Body, Converted
+from jobtree.importers.conversion import Converted, ObjectBody
 from jobtree.importers.kubernetes_names import short_name
-from jobtree.importers.kueue.job_reader import PodSet, Work
+from jobtree.importers.kueue.job_reader import JobPodSet, KueueJob
 from jobtree.importers.kueue.kueue_kinds import PRIORITY_LABEL, Admission, Assignment, LocalQueue
 from jobtree.importers.kueue.queue_budgets import Team
 from jobtree.importers.kueue.resource_flavors import Flavors
-from jobtree.importers.kueue.template_cleanup import clean, gpus_of, node_selector
+from jobtree.importers.kueue.template_cleanup import clean, node_selector, template_gpus
 
 MAX_RESTARTS = 1000
 
 
 @dataclass(frozen=True)
-class Site:
+class KueueSite:
     """All that is known besides the jobs."""
 
     teams: Mapping[str, Team]
@@ -38,10 +38,10 @@ class Site:
 class _Case:
     """One job, who pays for it, and what Kueue has given it."""
 
-    work: Work
+    work: KueueJob
     team: Team
     admission: Admission | None
-    site: Site
+    site: KueueSite
     out: Converted
 
     @property
@@ -52,7 +52,7 @@ class _Case:
         self.out.remark(self.work.where, what, instead)
 
 
-def run_of(work: Work, site: Site, out: Converted) -> Body | None:
+def run_of(work: KueueJob, site: KueueSite, out: Converted) -> ObjectBody | None:
     """The Run of a job; None, with a remark, where nobody would pay. Raises InputError."""
     admission = site.admissions.get((work.kind, work.metadata.namespace, work.metadata.name))
     team = _team(work, admission, site, out)
@@ -80,7 +80,7 @@ def run_of(work: Work, site: Site, out: Converted) -> Body | None:
     return {"apiVersion": API_VERSION, "kind": "Run", "metadata": metadata, "spec": spec}
 
 
-def _team(work: Work, admission: Admission | None, site: Site, out: Converted) -> Team | None:
+def _team(work: KueueJob, admission: Admission | None, site: KueueSite, out: Converted) -> Team | None:
     name = admission.cluster_queue if admission else ""
     if not name:
         if not work.queue:
@@ -104,8 +104,8 @@ def _team(work: Work, admission: Admission | None, site: Site, out: Converted) -
     return team
 
 
-def _gang(one: PodSet, case: _Case) -> dict[str, Any]:
-    gpus, count = gpus_of(one.template, case.work.where), _count(one, case)
+def _gang(one: JobPodSet, case: _Case) -> dict[str, Any]:
+    gpus, count = template_gpus(one.template, case.work.where), _count(one, case)
     if not gpus or not count:
         if not gpus:
             case.note(
@@ -125,7 +125,7 @@ def _gang(one: PodSet, case: _Case) -> dict[str, Any]:
     return gang
 
 
-def _tolerations(one: PodSet, called: str, case: _Case) -> tuple[dict[str, Any], ...]:
+def _tolerations(one: JobPodSet, called: str, case: _Case) -> tuple[dict[str, Any], ...]:
     """What lets the pods onto the nodes of every ResourceFlavor that could carry and pay for them."""
     flavors, wanted = case.site.flavors, node_selector(one.template, case.work.where)
     fitting = dict.fromkeys(share.flavor for team in case.site.teams.values() for share in team.shares)
@@ -138,13 +138,13 @@ def _tolerations(one: PodSet, called: str, case: _Case) -> tuple[dict[str, Any],
     return tuple(one for position, one in enumerate(found) if one not in found[:position])
 
 
-def _count(one: PodSet, case: _Case) -> int:
+def _count(one: JobPodSet, case: _Case) -> int:
     """The pods of a set; as many as were admitted, where that was less."""
     admitted = (assigned.count for assigned in case.assignments if assigned.name == one.name)
     return next((count for count in admitted if count is not None), one.count)
 
 
-def _flavor(one: PodSet, case: _Case) -> str:
+def _flavor(one: JobPodSet, case: _Case) -> str:
     for assigned in case.assignments:
         found = next((assigned.flavors[name] for name in GPU_RESOURCES if name in assigned.flavors), None)
         if found and assigned.name in (one.name, "main"):
@@ -164,7 +164,7 @@ def _flavor(one: PodSet, case: _Case) -> str:
     return fitting[0]
 
 
-def _runtime(work: Work, site: Site, *, single: bool) -> dict[str, Any]:
+def _runtime(work: KueueJob, site: KueueSite, *, single: bool) -> dict[str, Any]:
     runtime: dict[str, Any] = {}
     if site.checkpoint:
         runtime["checkpoint"] = site.checkpoint
@@ -177,7 +177,7 @@ def _runtime(work: Work, site: Site, *, single: bool) -> dict[str, Any]:
     return runtime
 
 
-def _funding(team: Team, gangs: list[dict[str, Any]], site: Site) -> dict[str, Any]:
+def _funding(team: Team, gangs: list[dict[str, Any]], site: KueueSite) -> dict[str, Any]:
     """Borrowing from sponsors: of those that stand apart, or as one that does."""
     limits = {
         share.borrowing
@@ -190,7 +190,7 @@ def _funding(team: Team, gangs: list[dict[str, Any]], site: Site) -> dict[str, A
     return {"allowBorrow": True, **limit, "sponsors": list(team.sponsors)}
 
 
-def _stages(work: Work, gangs: list[dict[str, Any]], funding: dict[str, Any]) -> list[dict[str, Any]]:
+def _stages(work: KueueJob, gangs: list[dict[str, Any]], funding: dict[str, Any]) -> list[dict[str, Any]]:
     """Sets that wait for no other start with the first of their kind."""
     stages: list[dict[str, Any]] = []
     borrowed = (

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobtree.api.documents.document_stream import Document
-from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.documents.struct_decoder import decode_struct
 from jobtree.api.kubernetes.node import Node, read_node
 from jobtree.api.schema.problems import InputError
 from jobtree.importers.conversion import Converted
 from jobtree.importers.kubernetes_names import flavor_name, unused
-from jobtree.importers.kueue.job_reader import Work, names_of, work_of
-from jobtree.importers.kueue.job_runs import Site, run_of
-from jobtree.importers.kueue.kueue_kinds import KINDS, Admission, Read, Workload
+from jobtree.importers.kueue.job_reader import KueueJob, job_names, work_of
+from jobtree.importers.kueue.job_runs import KueueSite, run_of
+from jobtree.importers.kueue.kueue_kinds import KINDS, Admission, KueueStruct, Workload
 from jobtree.importers.kueue.queue_budgets import Team, budgets, read_teams
 from jobtree.importers.kueue.resource_flavors import Flavors, label_lines, read_flavors
 from jobtree.importers.kueue.unsupported_features import note_kind, note_policies
@@ -82,7 +82,7 @@ def _read(documents: Iterable[Document], out: Converted) -> _Found:
         if kind == "Node":
             found.nodes.append(read_node(body, where))
         elif isinstance(kind, str) and kind in KINDS:
-            read: Read = convert(body, KINDS[kind], f"{where}, {kind}")
+            read: KueueStruct = decode_struct(body, KINDS[kind], f"{where}, {kind}")
             found.of[kind].append(read)
         else:
             note_kind(kind if isinstance(kind, str) and kind else "an object without a kind", where, out)
@@ -93,12 +93,12 @@ def _read(documents: Iterable[Document], out: Converted) -> _Found:
 
 def _runs(
     found: _Found, teams: Mapping[str, Team], flavors: Flavors, checkpoint: str | None, out: Converted
-) -> Iterable[tuple[Work, dict[str, Any]]]:
+) -> Iterable[tuple[KueueJob, dict[str, Any]]]:
     """A Workload that belongs to a job here says what that job was given; any other is a job by itself."""
     works = [
         work for kind in WORK[:-1] for one in found.of[kind] if (work := work_of(one, flavors.islands, out))
     ]
-    known, admissions = set(names_of(works)), dict[tuple[str, str, str], Admission]()
+    known, admissions = set(job_names(works)), dict[tuple[str, str, str], Admission]()
     for workload in found.of["Workload"]:
         owner = _owner(workload, known) or ("Workload", workload.metadata.namespace, workload.metadata.name)
         if workload.status.admission:
@@ -106,7 +106,7 @@ def _runs(
         if owner[0] == "Workload" and (work := work_of(workload, flavors.islands, out)):
             works.append(work)
     local = {(one.metadata.namespace, one.metadata.name): one for one in found.of["LocalQueue"]}
-    site = Site(teams, local, flavors, admissions, checkpoint)
+    site = KueueSite(teams, local, flavors, admissions, checkpoint)
     taken: set[tuple[str, str]] = set()
     for work in works:
         run = run_of(work, site, out)

@@ -17,16 +17,16 @@ Template = dict[str, Any]
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Read(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class KueueStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A part of a document of which some fields are read."""
 
 
-class Reference(Read):
+class Reference(KueueStruct):
     kind: str = ""
     name: str = ""
 
 
-class Metadata(Read):
+class KueueMetadata(KueueStruct):
     name: str
     namespace: str = "default"
     labels: Strings = field(default_factory=dict)
@@ -34,48 +34,48 @@ class Metadata(Read):
     owner_references: tuple[Reference, ...] = ()
 
 
-class FlavorSpec(Read):
+class FlavorSpec(KueueStruct):
     node_labels: Strings = field(default_factory=dict)
     tolerations: tuple[dict[str, Any], ...] = ()
     topology_name: str = ""
 
 
-class ResourceFlavor(Read):
-    metadata: Metadata
+class ResourceFlavor(KueueStruct):
+    metadata: KueueMetadata
     spec: FlavorSpec = field(default_factory=FlavorSpec)
 
 
-class Level(Read):
+class TopologyLevel(KueueStruct):
     node_label: str
 
 
-class TopologySpec(Read):
-    levels: tuple[Level, ...] = ()
+class TopologySpec(KueueStruct):
+    levels: tuple[TopologyLevel, ...] = ()
 
 
-class Topology(Read):
-    metadata: Metadata
+class Topology(KueueStruct):
+    metadata: KueueMetadata
     spec: TopologySpec = field(default_factory=TopologySpec)
 
 
-class Quota(Read):
+class ResourceQuota(KueueStruct):
     name: str
     nominal_quota: Quantity = 0
     borrowing_limit: Quantity | None = None
     lending_limit: Quantity | None = None
 
 
-class FlavorQuotas(Read):
+class FlavorQuotas(KueueStruct):
     name: str
-    resources: tuple[Quota, ...] = ()
+    resources: tuple[ResourceQuota, ...] = ()
 
 
-class ResourceGroup(Read):
+class ResourceGroup(KueueStruct):
     covered_resources: tuple[str, ...] = ()
     flavors: tuple[FlavorQuotas, ...] = ()
 
 
-class QueueSpec(Read):
+class QueueSpec(KueueStruct):
     """Of a ClusterQueue and of a Cohort: what both have, then what each alone has."""
 
     resource_groups: tuple[ResourceGroup, ...] = ()
@@ -93,8 +93,8 @@ class QueueSpec(Read):
     parent_name: str = ""
 
 
-class Queue(Read):
-    metadata: Metadata
+class Queue(KueueStruct):
+    metadata: KueueMetadata
     spec: QueueSpec = field(default_factory=QueueSpec)
 
     @property
@@ -104,23 +104,23 @@ class Queue(Read):
         return spec.cohort_name or spec.cohort or spec.parent_name or spec.parent
 
 
-class LocalQueueSpec(Read):
+class LocalQueueSpec(KueueStruct):
     cluster_queue: str
 
 
-class LocalQueue(Read):
-    metadata: Metadata
+class LocalQueue(KueueStruct):
+    metadata: KueueMetadata
     spec: LocalQueueSpec
 
 
-class TopologyRequest(Read):
+class TopologyRequest(KueueStruct):
     required: str = ""
     preferred: str = ""
     pod_set_slice_required_topology: str = ""
     pod_set_slice_size: Number = 0
 
 
-class PodSetSpec(Read):
+class PodSetSpec(KueueStruct):
     name: str = "main"
     count: Number = 1
     min_count: Number | None = None
@@ -128,7 +128,7 @@ class PodSetSpec(Read):
     topology_request: TopologyRequest = field(default_factory=TopologyRequest)
 
 
-class WorkloadSpec(Read):
+class WorkloadSpec(KueueStruct):
     pod_sets: tuple[PodSetSpec, ...] = ()
     queue_name: str = ""
     priority_class_name: str = ""
@@ -137,28 +137,28 @@ class WorkloadSpec(Read):
     active: bool = True
 
 
-class Assignment(Read):
+class Assignment(KueueStruct):
     name: str = "main"
     flavors: Strings = field(default_factory=dict)
     count: Number | None = None
 
 
-class Admission(Read):
+class Admission(KueueStruct):
     cluster_queue: str = ""
     pod_set_assignments: tuple[Assignment, ...] = ()
 
 
-class WorkloadStatus(Read):
+class WorkloadStatus(KueueStruct):
     admission: Admission | None = None
 
 
-class Workload(Read):
-    metadata: Metadata
+class Workload(KueueStruct):
+    metadata: KueueMetadata
     spec: WorkloadSpec = field(default_factory=WorkloadSpec)
     status: WorkloadStatus = field(default_factory=WorkloadStatus)
 
 
-class JobSpec(Read):
+class JobSpec(KueueStruct):
     template: Template = field(default_factory=dict)
     parallelism: Number = 1
     completions: Number | None = None
@@ -167,76 +167,76 @@ class JobSpec(Read):
     backoff_limit: Number | None = None
 
 
-class Job(Read):
-    metadata: Metadata
+class BatchJob(KueueStruct):
+    metadata: KueueMetadata
     spec: JobSpec = field(default_factory=JobSpec)
 
 
-class JobTemplate(Read):
+class JobTemplate(KueueStruct):
     spec: JobSpec = field(default_factory=JobSpec)
 
 
-class DependsOn(Read):
+class DependsOn(KueueStruct):
     name: str
     status: str = "Complete"
 
 
-class ReplicatedJob(Read):
+class ReplicatedJob(KueueStruct):
     name: str
     replicas: Number = 1
     template: JobTemplate = field(default_factory=JobTemplate)
     depends_on: tuple[DependsOn, ...] = ()
 
 
-class FailurePolicy(Read):
+class FailurePolicy(KueueStruct):
     max_restarts: Number | None = None
 
 
-class JobSetSpec(Read):
+class JobSetSpec(KueueStruct):
     replicated_jobs: tuple[ReplicatedJob, ...] = ()
     failure_policy: FailurePolicy = field(default_factory=FailurePolicy)
     success_policy: Any = None
 
 
-class JobSet(Read):
-    metadata: Metadata
+class JobSet(KueueStruct):
+    metadata: KueueMetadata
     spec: JobSetSpec = field(default_factory=JobSetSpec)
 
 
-class Replicas(Read):
+class Replicas(KueueStruct):
     replicas: Number = 1
     template: Template = field(default_factory=dict)
 
 
-class ElasticPolicy(Read):
+class ElasticPolicy(KueueStruct):
     min_replicas: Number = 1
     max_replicas: Number = 1
 
 
-class RunPolicy(Read):
+class KubeflowRunPolicy(KueueStruct):
     active_deadline_seconds: Number = 0
     backoff_limit: Number | None = None
 
 
-class PyTorchJobSpec(Read):
+class PyTorchJobSpec(KueueStruct):
     pytorch_replica_specs: dict[str, Replicas] = field(default_factory=dict)
     elastic_policy: ElasticPolicy | None = None
-    run_policy: RunPolicy = field(default_factory=RunPolicy)
+    run_policy: KubeflowRunPolicy = field(default_factory=KubeflowRunPolicy)
 
 
-class PyTorchJob(Read):
-    metadata: Metadata
+class PyTorchJob(KueueStruct):
+    metadata: KueueMetadata
     spec: PyTorchJobSpec = field(default_factory=PyTorchJobSpec)
 
 
-KINDS: dict[str, type[Read]] = {
+KINDS: dict[str, type[KueueStruct]] = {
     "ResourceFlavor": ResourceFlavor,
     "Topology": Topology,
     "ClusterQueue": Queue,
     "Cohort": Queue,
     "LocalQueue": LocalQueue,
     "Workload": Workload,
-    "Job": Job,
+    "Job": BatchJob,
     "JobSet": JobSet,
     "PyTorchJob": PyTorchJob,
 }

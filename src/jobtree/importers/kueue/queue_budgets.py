@@ -16,9 +16,9 @@ from jobtree.api.kubernetes.resource_quantities import Quantity, whole
 from jobtree.api.schema.gpu_resources import GPU_RESOURCES
 from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.schema.problems import InputError
-from jobtree.importers.conversion import Body, Converted
+from jobtree.importers.conversion import Converted, ObjectBody
 from jobtree.importers.kubernetes_names import short_name, unused
-from jobtree.importers.kueue.kueue_kinds import Metadata, Queue
+from jobtree.importers.kueue.kueue_kinds import KueueMetadata, Queue
 from jobtree.importers.kueue.resource_flavors import Flavors
 
 MAX_LENDEES = 64
@@ -64,7 +64,7 @@ def read_teams(queues: Mapping[str, Queue], cohorts: Mapping[str, Queue], out: C
         path = _path(name, cohorts)
         cohort = cohorts.get(name)
         shares = list(_shares(cohort, f"Cohort {name}", out)) if cohort else []
-        queue = cohort or Queue(metadata=Metadata(name=name))
+        queue = cohort or Queue(metadata=KueueMetadata(name=name))
         teams[f"cohort/{name}"] = Team(queue, f"Cohort {name}", ":".join(path), queue.above, shares, True)  # noqa: FBT003
     for name, queue in queues.items():
         path = [*(_path(queue.above, cohorts) if queue.above else ()), short_name(name)]
@@ -129,7 +129,7 @@ def _lends(key: str, lender: Team, team: Team) -> bool:
     return bool(team.cohort) and related and any(share.lendable for share in lender.shares)
 
 
-def budgets(teams: Mapping[str, Team], flavors: Flavors, out: Converted) -> list[Body]:
+def budgets(teams: Mapping[str, Team], flavors: Flavors, out: Converted) -> list[ObjectBody]:
     """A Budget for every team."""
     names: set[str] = set()
     made = []
@@ -152,10 +152,10 @@ def budgets(teams: Mapping[str, Team], flavors: Flavors, out: Converted) -> list
     return made
 
 
-def _envelopes(share: Share, flavors: Flavors, lendees: list[str]) -> Iterator[Body]:
+def _envelopes(share: Share, flavors: Flavors, lendees: list[str]) -> Iterator[ObjectBody]:
     """What is kept for the team alone, and what others may use."""
     name = short_name(share.flavor, "gpus")
-    common: Body = {"flavor": flavors.name(share.flavor)}
+    common: ObjectBody = {"flavor": flavors.name(share.flavor)}
     selector = flavors.selector(share.flavor)
     if selector:
         common["selector"] = selector
@@ -163,7 +163,7 @@ def _envelopes(share: Share, flavors: Flavors, lendees: list[str]) -> Iterator[B
     if kept > 0:
         yield {"name": name, **common, "concurrency": kept, "sharing": "none"}
     if share.lendable > 0:
-        shared: Body = {
+        shared: ObjectBody = {
             "name": f"{name}-shared" if kept > 0 else name,
             **common,
             "concurrency": share.lendable,

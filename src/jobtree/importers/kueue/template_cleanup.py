@@ -20,7 +20,7 @@ DECIDED_HERE: Final = (
 )
 
 
-def gpus_of(template: Template, where: str) -> int:
+def template_gpus(template: Template, where: str) -> int:
     """GPUs of one pod. Raises InputError."""
     return template_requests(template, where).gpus
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.schema.problems import InputError
-from jobtree.importers.conversion import Body, Converted
+from jobtree.importers.conversion import Converted, ObjectBody
 from jobtree.importers.kubernetes_names import flavor_name, short_name, unused
-from jobtree.importers.slurm.parsable_table import Row, gpus_in, read_table
+from jobtree.importers.slurm.parsable_table import TableRow, gpus_in, read_table
 from jobtree.importers.slurm.site_mapping import SlurmMap
 
 COMMAND: Final = "sacctmgr show assoc -p"
@@ -33,7 +33,7 @@ IGNORED: Final = {
 
 
 @dataclass
-class Account:
+class SlurmAccount:
     """An account of one cluster, with its limits by type of GPU."""
 
     name: str
@@ -42,7 +42,7 @@ class Account:
     where: str
     gpus: dict[str, int] = field(default_factory=dict)
     minutes: dict[str, int] = field(default_factory=dict)
-    children: list["Account"] = field(default_factory=list)
+    children: list["SlurmAccount"] = field(default_factory=list)
 
 
 def convert_accounts(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str | None) -> Converted:
@@ -55,7 +55,7 @@ def convert_accounts(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str |
         if parent:
             parent.children.append(account)
     many = len({account.cluster for account in accounts.values()}) > 1
-    budgets: dict[str, Body] = {}
+    budgets: dict[str, ObjectBody] = {}
     for account in accounts.values():
         owner = _owner(account, accounts, mapping)
         budget = budgets.setdefault(owner, _budget(account, owner, budgets))
@@ -73,8 +73,8 @@ def convert_accounts(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str |
     return out
 
 
-def _accounts(raw: bytes, source: str, out: Converted) -> dict[tuple[str, str], Account]:
-    found: dict[tuple[str, str], Account] = {}
+def _accounts(raw: bytes, source: str, out: Converted) -> dict[tuple[str, str], SlurmAccount]:
+    found: dict[tuple[str, str], SlurmAccount] = {}
     for where, row in read_table(raw, source, NEEDED, COMMAND):
         name, cluster = row["Account"], row.get("Cluster", "")
         if row.get("User"):
@@ -87,7 +87,7 @@ def _accounts(raw: bytes, source: str, out: Converted) -> dict[tuple[str, str], 
             continue
         if not name:
             raise InputError(where, ["Account: is empty"])
-        account = Account(name, row.get("ParentName") or row.get("Par Name", ""), cluster, where)
+        account = SlurmAccount(name, row.get("ParentName") or row.get("Par Name", ""), cluster, where)
         account.gpus, account.minutes = _limits(row, where, "GrpTRES"), _limits(row, where, "GrpTRESMins")
         found[cluster, name] = account
         for column, instead in IGNORED.items():
@@ -102,17 +102,17 @@ def _accounts(raw: bytes, source: str, out: Converted) -> dict[tuple[str, str], 
     return found
 
 
-def _limits(row: Row, where: str, column: str) -> dict[str, int]:
+def _limits(row: TableRow, where: str, column: str) -> dict[str, int]:
     try:
         return gpus_in(row.get(column, ""))
     except ValueError as broken:
         raise InputError(where, [f"{column}: {broken}"]) from None
 
 
-def _refuse_cycles(accounts: dict[tuple[str, str], Account], source: str) -> None:
+def _refuse_cycles(accounts: dict[tuple[str, str], SlurmAccount], source: str) -> None:
     for account in accounts.values():
         path = [account.name]
-        at: Account | None = account
+        at: SlurmAccount | None = account
         while at and (at := accounts.get((account.cluster, at.parent))):
             path.append(at.name)
             if at is account:
@@ -121,9 +121,9 @@ def _refuse_cycles(accounts: dict[tuple[str, str], Account], source: str) -> Non
                 break
 
 
-def _owner(account: Account, accounts: dict[tuple[str, str], Account], mapping: SlurmMap) -> str:
+def _owner(account: SlurmAccount, accounts: dict[tuple[str, str], SlurmAccount], mapping: SlurmMap) -> str:
     parts: list[str] = []
-    at: Account | None = account
+    at: SlurmAccount | None = account
     while at and len(parts) <= len(accounts):
         if at.name in mapping.accounts:
             return ":".join([mapping.accounts[at.name], *parts])
@@ -132,7 +132,7 @@ def _owner(account: Account, accounts: dict[tuple[str, str], Account], mapping: 
     return ":".join(parts)
 
 
-def _budget(account: Account, owner: str, budgets: dict[str, Body]) -> Body:
+def _budget(account: SlurmAccount, owner: str, budgets: dict[str, ObjectBody]) -> ObjectBody:
     taken = {budget["metadata"]["name"] for budget in budgets.values()}
     metadata = {"name": unused(short_name(account.name), taken)}
     spec: dict[str, Any] = {"owner": owner, "envelopes": []}
@@ -140,8 +140,8 @@ def _budget(account: Account, owner: str, budgets: dict[str, Body]) -> Body:
 
 
 def _envelopes(
-    account: Account, mapping: SlurmMap, gpu_type: str | None, out: Converted, *, many: bool
-) -> list[Body]:
+    account: SlurmAccount, mapping: SlurmMap, gpu_type: str | None, out: Converted, *, many: bool
+) -> list[ObjectBody]:
     typed = [kind for kind in account.gpus if kind]
     if typed and "" in account.gpus:
         instead = "GPUs of all types together are not counted: types are"
@@ -160,10 +160,10 @@ def _envelopes(
     return envelopes
 
 
-def _envelope(account: Account, kind: str, flavor: str, gpus: int, *, many: bool) -> Body:
+def _envelope(account: SlurmAccount, kind: str, flavor: str, gpus: int, *, many: bool) -> ObjectBody:
     """One of the account's envelopes. Of several clusters each has its own, told apart by the label."""
     name = short_name(f"{account.cluster}-{flavor}" if many else flavor, "gpus")
-    envelope: Body = {"name": name, "flavor": flavor, "concurrency": gpus}
+    envelope: ObjectBody = {"name": name, "flavor": flavor, "concurrency": gpus}
     if many:
         envelope["selector"] = {"cluster": flavor_name(account.cluster)}
     if kind in account.minutes:
@@ -172,7 +172,7 @@ def _envelope(account: Account, kind: str, flavor: str, gpus: int, *, many: bool
     return envelope
 
 
-def _rest(account: Account, kind: str, out: Converted) -> int:
+def _rest(account: SlurmAccount, kind: str, out: Converted) -> int:
     """What the limits below an account leave of its own."""
     given = _given(account, lambda one: one.gpus.get(kind))
     rest = account.gpus[kind] - sum(given.values())
@@ -185,7 +185,7 @@ def _rest(account: Account, kind: str, out: Converted) -> int:
     return rest
 
 
-def _given(account: Account, limit: Callable[[Account], int | None]) -> dict[str, int]:
+def _given(account: SlurmAccount, limit: Callable[[SlurmAccount], int | None]) -> dict[str, int]:
     """The limits next below an account, by name: a child without one passes the question on."""
     found: dict[str, int] = {}
     for child in account.children:

@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 
 from jobtree.api.schema.problems import InputError
-from jobtree.importers.slurm.script.batch_script import decode
+from jobtree.importers.slurm.script.batch_script import decode_script
 
-Row = dict[str, str]
+TableRow = dict[str, str]
 
 
-def read_table(raw: bytes, source: str, needed: tuple[str, ...], command: str) -> Iterator[tuple[str, Row]]:
+def read_table(
+    raw: bytes, source: str, needed: tuple[str, ...], command: str
+) -> Iterator[tuple[str, TableRow]]:
     """The rows by the names of their columns, each with where it stood. Raises InputError."""
-    rows = [line for line in enumerate(decode(raw, source).splitlines(), start=1) if line[1].strip()]
+    rows = [line for line in enumerate(decode_script(raw, source).splitlines(), start=1) if line[1].strip()]
     header = [name.strip() for name in rows[0][1].rstrip("|").split("|")]
     missing = [name for name in needed if name not in header]
     if missing:

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from jobtree.api.schema.problems import InputError
-from jobtree.importers.container_text import escaped
-from jobtree.importers.conversion import Body
+from jobtree.importers.container_text import escape_for_kubelet
+from jobtree.importers.conversion import ObjectBody
 from jobtree.importers.kubernetes_names import short_name
 from jobtree.importers.slurm.prologue import PROLOGUE
-from jobtree.importers.slurm.script.batch_script import Script, Setting
-from jobtree.importers.slurm.script.gpu_request import Shape
-from jobtree.importers.slurm.script.option_values import count, refuse, size
-from jobtree.importers.slurm.script_request import Order
+from jobtree.importers.slurm.script.batch_script import OptionSetting, Script
+from jobtree.importers.slurm.script.gpu_request import GpuRequest
+from jobtree.importers.slurm.script.option_values import parse_count, parse_size, refuse
+from jobtree.importers.slurm.script_request import ScriptRequest
 from jobtree.importers.slurm.site_mapping import SlurmMap
 
 MAX_GRACE_SECONDS: Final = 300  # the policy's maxGrace, unless an administrator has changed it
@@ -55,7 +55,7 @@ class Signal:
         return min(self.seconds, MAX_GRACE_SECONDS)
 
 
-def signal_of(setting: Setting | None) -> Signal | None:
+def signal_of(setting: OptionSetting | None) -> Signal | None:
     """``B:USR1@120``. Raises InputError."""
     if setting is None:
         return None
@@ -64,10 +64,10 @@ def signal_of(setting: Setting | None) -> Signal | None:
     name = NUMBERS.get(spelled, spelled.removeprefix("SIG"))
     if name not in SIGNALS or (colon and set(flags) - set("BR")):
         raise refuse(setting, f"must be [B:]SIGNAL[@SECONDS], and SIGNAL one of {', '.join(SIGNALS)}")
-    return Signal(name, "B" in flags, count(setting._replace(value=seconds), least=0) if at else 60)
+    return Signal(name, "B" in flags, parse_count(setting._replace(value=seconds), least=0) if at else 60)
 
 
-def template_of(order: Order, selector: dict[str, str]) -> Body:
+def template_of(order: ScriptRequest, selector: dict[str, str]) -> ObjectBody:
     """The pod template of a script. Raises InputError."""
     script = order.script
     variables = {**_environment(order), **_exported(order)}
@@ -76,8 +76,8 @@ def template_of(order: Order, selector: dict[str, str]) -> Body:
         "name": "worker",
         "image": _image(order),
         "command": ["/bin/bash", "-c"],
-        "args": [escaped(text) for text in arguments],
-        "env": [{"name": name, "value": escaped(value)} for name, value in variables.items()],
+        "args": [escape_for_kubelet(text) for text in arguments],
+        "env": [{"name": name, "value": escape_for_kubelet(value)} for name, value in variables.items()],
     }
     directory = order.setting("chdir") or order.setting("container-workdir")
     if directory:
@@ -97,7 +97,7 @@ def template_of(order: Order, selector: dict[str, str]) -> Body:
     return {"spec": spec}
 
 
-def _image(order: Order) -> str:
+def _image(order: ScriptRequest) -> str:
     asked = order.setting("container-image")
     plugin = asked.value.removeprefix("docker://").replace("#", "/") if asked else None
     found = order.wishes.image or plugin or order.mapping.image
@@ -123,7 +123,7 @@ def _mount(spec: dict[str, Any], container: dict[str, Any], mapping: SlurmMap) -
     ]
 
 
-def _environment(order: Order) -> dict[str, str]:
+def _environment(order: ScriptRequest) -> dict[str, str]:
     """What Slurm tells a job that is known before it starts."""
     shape, name = order.shape, order.setting("job-name")
     known: dict[str, Any] = {
@@ -142,13 +142,13 @@ def _environment(order: Order) -> dict[str, str]:
     return {variable: str(value) for variable, value in known.items() if value is not None}
 
 
-def _even(shape: Shape) -> int | None:
+def _even(shape: GpuRequest) -> int | None:
     if shape.tasks and shape.nodes and shape.tasks % shape.nodes == 0:
         return shape.tasks // shape.nodes
     return None
 
 
-def _exported(order: Order) -> dict[str, str]:
+def _exported(order: ScriptRequest) -> dict[str, str]:
     """The variables that --export names, with their values."""
     setting = order.setting("export")
     found: dict[str, str] = {}
@@ -170,7 +170,7 @@ def _exported(order: Order) -> dict[str, str]:
     return found
 
 
-def _requests(order: Order) -> dict[str, str]:
+def _requests(order: ScriptRequest) -> dict[str, str]:
     """CPU, memory and scratch space of one pod."""
     found: dict[str, str] = {}
     cpus = _cpus(order)
@@ -180,7 +180,7 @@ def _requests(order: Order) -> dict[str, str]:
         setting = order.setting(option)
         if setting is None:
             continue
-        number, unit = size(setting)
+        number, unit = parse_size(setting)
         if factor is None:
             order.note(setting, UNKNOWN_SIZE)
         elif number:
@@ -189,20 +189,20 @@ def _requests(order: Order) -> dict[str, str]:
             order.note(setting, "all memory of a node: say how much is needed")
     scratch = order.setting("tmp")
     if scratch:
-        number, unit = size(scratch)
+        number, unit = parse_size(scratch)
         found["ephemeral-storage"] = f"{number}{unit}"
     return found
 
 
-def _cpus(order: Order) -> int | None:
+def _cpus(order: ScriptRequest) -> int | None:
     shape, per_gpu, per_task = order.shape, order.setting("cpus-per-gpu"), order.setting("cpus-per-task")
     if per_gpu and shape.per_node:
-        return count(per_gpu) * shape.per_node
+        return parse_count(per_gpu) * shape.per_node
     if per_gpu:
         order.note(per_gpu, UNKNOWN_SIZE)
     if not per_task:
         return None
-    each, tasks = count(per_task), shape.tasks_per_node
+    each, tasks = parse_count(per_task), shape.tasks_per_node
     if tasks is None and shape.nodes:
         tasks = -(-(shape.tasks or shape.nodes) // shape.nodes)
     if tasks is None and shape.tasks not in (None, 1):

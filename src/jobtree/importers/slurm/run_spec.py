@@ -8,14 +8,14 @@ from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import SECOND, format_duration
 from jobtree.importers.conversion import Converted
 from jobtree.importers.slurm.rank_template import MAX_GRACE_SECONDS, signal_of, template_of
-from jobtree.importers.slurm.script.batch_script import Script, Setting
-from jobtree.importers.slurm.script.gpu_request import Shape, shape_of
-from jobtree.importers.slurm.script.option_values import count, duration_ms, refuse, time_limit
-from jobtree.importers.slurm.script_request import Order, Wishes
-from jobtree.importers.slurm.site_mapping import Partition, Quality
+from jobtree.importers.slurm.script.batch_script import OptionSetting, Script
+from jobtree.importers.slurm.script.gpu_request import GpuRequest, gpu_request
+from jobtree.importers.slurm.script.option_values import duration_ms, parse_count, refuse, time_limit
+from jobtree.importers.slurm.script_request import CallerOptions, ScriptRequest
+from jobtree.importers.slurm.site_mapping import Partition, QosMapping
 
 
-def owner_of(order: Order) -> str:
+def script_owner(order: ScriptRequest) -> str:
     """The QOS's owner, the account's, or the one the caller names. Raises InputError."""
     account, mapping = order.setting("account"), order.mapping
     mapped = mapping.accounts.get(account.value) if account else None
@@ -28,7 +28,7 @@ def owner_of(order: Order) -> str:
     raise InputError(order.script.source, [f"which team pays? {who}: add it there, or say --owner"])
 
 
-def funding_of(order: Order) -> dict[str, Any]:
+def script_funding(order: ScriptRequest) -> dict[str, Any]:
     """Other ways to pay that the QOS and the partition stand for."""
     quality = _quality(order)
     funding: dict[str, Any] = {}
@@ -42,39 +42,39 @@ def funding_of(order: Order) -> dict[str, Any]:
     return funding
 
 
-def _quality(order: Order) -> Quality:
+def _quality(order: ScriptRequest) -> QosMapping:
     setting = order.setting("qos")
     if setting is None:
-        return Quality()
+        return QosMapping()
     if setting.value not in order.mapping.qos:
         hint = "say under qos: in the mapping who pays for it, or that it may run opportunistically"
         order.note(setting, f"there are no priorities: {hint}")
-    return order.mapping.qos.get(setting.value, Quality())
+    return order.mapping.qos.get(setting.value, QosMapping())
 
 
 _FEATURES = re.compile(r"[&*]")
 
 
-def spec_of(script: Script, wishes: Wishes, out: Converted) -> dict[str, Any]:
+def spec_of(script: Script, wishes: CallerOptions, out: Converted) -> dict[str, Any]:
     """The spec of the script's Run. Raises InputError."""
-    order = Order(script, wishes, Partition(), Shape(), out)
+    order = ScriptRequest(script, wishes, Partition(), GpuRequest(), out)
     order = replace(order, partition=_partition(order))
-    order = replace(order, shape=_whole_nodes(order, shape_of(script.settings, script.source, out)))
+    order = replace(order, shape=_whole_nodes(order, gpu_request(script.settings, script.source, out)))
     flavor, selector = _place(order)
     malleable = _malleable(order)
     parts = {
-        "owner": owner_of(order),
+        "owner": script_owner(order),
         "resources": _resources(order.shape, flavor),
         "locality": _locality(order, fixed=not malleable),
         "runtime": _runtime(order),
         "malleable": malleable,
-        "funding": funding_of(order),
+        "funding": script_funding(order),
         "template": template_of(order, selector),
     }
     return {field: value for field, value in parts.items() if value}
 
 
-def _partition(order: Order) -> Partition:
+def _partition(order: ScriptRequest) -> Partition:
     setting, known = order.setting("partition"), order.mapping.partitions
     if setting is None:
         return Partition()
@@ -89,7 +89,7 @@ def _partition(order: Order) -> Partition:
     return known[found] if found else Partition()
 
 
-def _whole_nodes(order: Order, shape: Shape) -> Shape:
+def _whole_nodes(order: ScriptRequest, shape: GpuRequest) -> GpuRequest:
     """--exclusive takes all GPUs of a node, where the mapping says how many that is."""
     setting, all_gpus = order.setting("exclusive"), order.partition.gpus_per_node
     if setting is None:
@@ -101,7 +101,7 @@ def _whole_nodes(order: Order, shape: Shape) -> Shape:
     return shape
 
 
-def _place(order: Order) -> tuple[str | None, dict[str, str]]:
+def _place(order: ScriptRequest) -> tuple[str | None, dict[str, str]]:
     """The flavor (None without GPUs) and the node labels that the script asks for."""
     selector, flavors = dict(order.partition.node_selector), list[str]()
     setting = order.setting("constraint")
@@ -116,7 +116,7 @@ def _place(order: Order) -> tuple[str | None, dict[str, str]]:
     return _flavor(order, flavors) if order.shape.gpus else None, selector
 
 
-def _flavor(order: Order, flavors: list[str]) -> str:
+def _flavor(order: ScriptRequest, flavors: list[str]) -> str:
     kind, wishes = order.shape.type, order.wishes
     others = [order.mapping.gpus.get(kind), *flavors, order.partition.gpu_type]
     found = next((name for name in (*others, wishes.gpu_type, order.mapping.gpu_type) if name), None)
@@ -130,20 +130,20 @@ def _flavor(order: Order, flavors: list[str]) -> str:
     return kind
 
 
-def _resources(shape: Shape, flavor: str | None) -> dict[str, Any]:
+def _resources(shape: GpuRequest, flavor: str | None) -> dict[str, Any]:
     if not shape.gpus:
         return {"totalGPUs": 0, "pods": shape.nodes or 1}
     sized = {"gpusPerPod": shape.per_node} if shape.per_node else {}
     return {"gpuType": flavor, "totalGPUs": shape.gpus, **sized}
 
 
-def _locality(order: Order, *, fixed: bool) -> dict[str, Any]:
+def _locality(order: ScriptRequest, *, fixed: bool) -> dict[str, Any]:
     """--switches: how many islands the job may be spread over."""
     setting, shape = order.setting("switches"), order.shape
     if setting is None or not shape.gpus:
         return {}
     number, at, wait = setting.value.partition("@")
-    switches = count(setting._replace(value=number))
+    switches = parse_count(setting._replace(value=number))
     if at:
         hint = "islands are a rule here, not a wish that ends: 'kubectl runs plan' says when it can start"
         order.note(setting, hint, f"--switches={number}@{wait}")
@@ -154,7 +154,7 @@ def _locality(order: Order, *, fixed: bool) -> dict[str, Any]:
     return {"groupGPUs": group}
 
 
-def _malleable(order: Order) -> dict[str, int]:
+def _malleable(order: ScriptRequest) -> dict[str, int]:
     """``--nodes=2-4`` is a Run that can work at several widths."""
     shape, setting = order.shape, order.setting("nodes")
     if not setting or not shape.per_node or not shape.nodes or not shape.least_nodes:
@@ -166,7 +166,7 @@ def _malleable(order: Order) -> dict[str, int]:
     return {"minTotalGPUs": least, "maxTotalGPUs": most, "stepGPUs": shape.per_node}
 
 
-def _runtime(order: Order) -> dict[str, Any]:
+def _runtime(order: ScriptRequest) -> dict[str, Any]:
     runtime: dict[str, Any] = {}
     checkpoint = _checkpoint(order)
     if checkpoint:
@@ -181,7 +181,7 @@ def _runtime(order: Order) -> dict[str, Any]:
     return runtime
 
 
-def _checkpoint(order: Order) -> str | None:
+def _checkpoint(order: ScriptRequest) -> str | None:
     """As the caller says; else a job that asks for a signal can save its state in the time before the end."""
     setting = order.setting("signal")
     signal = signal_of(setting)
@@ -199,14 +199,14 @@ def _checkpoint(order: Order) -> str | None:
     return None
 
 
-def _appending(order: Order) -> Setting | None:
+def _appending(order: ScriptRequest) -> OptionSetting | None:
     setting = order.setting("open-mode")
     if setting and setting.value not in ("append", "truncate"):
         raise refuse(setting, "must be append or truncate")
     return setting if setting and setting.value == "append" else None
 
 
-def _limit(order: Order) -> int | None:
+def _limit(order: ScriptRequest) -> int | None:
     setting, default = order.setting("time"), order.partition.default_time
     if setting:
         return time_limit(setting)

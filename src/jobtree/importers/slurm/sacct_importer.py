@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import SECOND
 from jobtree.importers.conversion import Converted
-from jobtree.importers.slurm.parsable_table import Row, gpus_in, read_table
+from jobtree.importers.slurm.parsable_table import TableRow, gpus_in, read_table
 from jobtree.importers.slurm.script.option_values import duration_ms
 from jobtree.importers.slurm.site_mapping import SlurmMap
 
@@ -22,7 +22,7 @@ HEADER: Final = ("job_id", "user_or_team", "submit_s", "duration_s", "gpus", "gp
 UNKNOWN: Final = ("", "Unknown", "None", "N/A")
 
 
-class Job(NamedTuple):
+class SacctJob(NamedTuple):
     id: str
     team: str
     submit: datetime
@@ -35,7 +35,7 @@ class Job(NamedTuple):
 def convert_sacct(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str | None) -> tuple[str, Converted]:
     """The trace as CSV, and remarks. Raises InputError."""
     out = Converted()
-    jobs: list[Job] = []
+    jobs: list[SacctJob] = []
     without = 0
     for where, row in read_table(raw, source, NEEDED, COMMAND):
         if "." in row["JobID"]:
@@ -53,7 +53,7 @@ def convert_sacct(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str | No
     return _written(jobs), out
 
 
-def _job(row: Row, where: str, mapping: SlurmMap, gpu_type: str | None) -> Job | None:
+def _job(row: TableRow, where: str, mapping: SlurmMap, gpu_type: str | None) -> SacctJob | None:
     try:
         found = gpus_in(row.get("AllocTRES") or row.get("ReqTRES", "")) or gpus_in(row.get("ReqTRES", ""))
         seconds = _seconds(row)
@@ -69,12 +69,12 @@ def _job(row: Row, where: str, mapping: SlurmMap, gpu_type: str | None) -> Job |
     account = row.get("Account", "")
     team = mapping.accounts.get(account) or account or row.get("User") or "unknown"
     flavor = mapping.gpus.get(kind) or kind or gpu_type or mapping.gpu_type or ""
-    return Job(
+    return SacctJob(
         row["JobID"], team, submit, seconds, gpus, flavor, row["State"].split()[0] if row["State"] else ""
     )
 
 
-def _seconds(row: Row) -> int:
+def _seconds(row: TableRow) -> int:
     raw = row.get("ElapsedRaw", "")
     if raw.isascii() and raw.isdecimal():
         return int(raw[:12])
@@ -82,7 +82,7 @@ def _seconds(row: Row) -> int:
     return 0 if text in UNKNOWN else (duration_ms(text) or 0) // SECOND
 
 
-def _written(jobs: list[Job]) -> str:
+def _written(jobs: list[SacctJob]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)

@@ -11,16 +11,16 @@ from typing import Any, Final, NamedTuple
 from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.scalars import MAX_GPUS
-from jobtree.importers.conversion import Body, Converted
+from jobtree.importers.conversion import Converted, ObjectBody
 from jobtree.importers.kubernetes_names import short_name, unused
 from jobtree.importers.slurm.prologue import job_number
 from jobtree.importers.slurm.run_spec import spec_of
-from jobtree.importers.slurm.script.batch_script import Script, decode, read_scripts
+from jobtree.importers.slurm.script.batch_script import Script, decode_script, read_scripts
 from jobtree.importers.slurm.script.body_scan import note_body
-from jobtree.importers.slurm.script.dependencies import Known, Upstream, follow_of
-from jobtree.importers.slurm.script.option_values import array
+from jobtree.importers.slurm.script.dependencies import DependencyIndex, DependencyTarget, follow_of
+from jobtree.importers.slurm.script.option_values import parse_array
 from jobtree.importers.slurm.script.unsupported_options import note_rest
-from jobtree.importers.slurm.script_request import Wishes
+from jobtree.importers.slurm.script_request import CallerOptions
 
 MAX_STAGES: Final = 64
 
@@ -33,23 +33,23 @@ class Elements(NamedTuple):
     job: str
 
 
-def convert_slurm(files: Iterable[tuple[str, bytes]], wishes: Wishes) -> Converted:
+def convert_slurm(files: Iterable[tuple[str, bytes]], wishes: CallerOptions) -> Converted:
     """All scripts of these files as Runs, with remarks. Raises InputError."""
     out = Converted()
-    jobs = {number: Upstream((run,)) for number, run in wishes.mapping.jobs.items()}
-    earlier: dict[str, Upstream] = {}
+    jobs = {number: DependencyTarget((run,)) for number, run in wishes.mapping.jobs.items()}
+    earlier: dict[str, DependencyTarget] = {}
     taken: set[str] = set()
     for source, raw in files:
-        for script in read_scripts(decode(raw, source), source, wishes.environment, out):
+        for script in read_scripts(decode_script(raw, source), source, wishes.environment, out):
             called = _called(script)
             name = unused(short_name(called), taken)
-            runs = _runs(script, name, wishes, Known(jobs, earlier), out)
+            runs = _runs(script, name, wishes, DependencyIndex(jobs, earlier), out)
             names = [run["metadata"]["name"] for run in runs]
             for twice in taken.intersection(names):
                 raise InputError(script.source, [f"another Run is named {twice}: choose another --job-name"])
             out.add(runs, script.source)
             taken.update(names)
-            jobs[called] = earlier[called] = Upstream(tuple(names))
+            jobs[called] = earlier[called] = DependencyTarget(tuple(names))
     return out
 
 
@@ -61,14 +61,16 @@ def _called(script: Script) -> str:
     return stem.partition(".")[0] or "job"
 
 
-def _runs(script: Script, name: str, wishes: Wishes, known: Known, out: Converted) -> list[Body]:
+def _runs(
+    script: Script, name: str, wishes: CallerOptions, known: DependencyIndex, out: Converted
+) -> list[ObjectBody]:
     spec = spec_of(script, wishes, out)
     note_rest(script, out)
     note_body(script, spec, out)
     namespace = wishes.namespace or wishes.mapping.namespace
     specs = {name: spec}
     if "array" in script.settings:
-        elements = array(script.settings["array"])
+        elements = parse_array(script.settings["array"])
         number = str(job_number(f"{namespace or 'default'}/{name}"))
         specs = _array(script, name, spec, Elements(elements.numbers, elements.at_once, number))
     runs = []
@@ -80,7 +82,7 @@ def _runs(script: Script, name: str, wishes: Wishes, known: Known, out: Converte
 
 
 def _following(
-    script: Script, spec: dict[str, Any], known: Known, element: int, out: Converted
+    script: Script, spec: dict[str, Any], known: DependencyIndex, element: int, out: Converted
 ) -> dict[str, Any]:
     """The spec with what it waits for, before the template."""
     setting, kill = script.settings.get("dependency"), script.settings.get("kill-on-invalid-dep")

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 from jobtree.api.schema.problems import InputError
 from jobtree.importers.conversion import Converted
-from jobtree.importers.slurm.script.batch_script import Script, Setting, decode
-from jobtree.importers.slurm.script.gpu_request import Shape
+from jobtree.importers.slurm.script.batch_script import OptionSetting, Script, decode_script
+from jobtree.importers.slurm.script.gpu_request import GpuRequest
 from jobtree.importers.slurm.site_mapping import Partition, SlurmMap
 
 
 @dataclass(frozen=True)
-class Wishes:
+class CallerOptions:
     """What the caller adds to the scripts."""
 
     mapping: SlurmMap = field(default_factory=SlurmMap)
@@ -23,23 +23,23 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Order:
+class ScriptRequest:
     """One script on its way to a Run."""
 
     script: Script
-    wishes: Wishes
+    wishes: CallerOptions
     partition: Partition
-    shape: Shape
+    shape: GpuRequest
     out: Converted
 
     @property
     def mapping(self) -> SlurmMap:
         return self.wishes.mapping
 
-    def setting(self, name: str) -> Setting | None:
+    def setting(self, name: str) -> OptionSetting | None:
         return self.script.settings.get(name)
 
-    def note(self, setting: Setting, instead: str, what: str = "") -> None:
+    def note(self, setting: OptionSetting, instead: str, what: str = "") -> None:
         """Remark on a setting, or on a part of it."""
         self.out.remark(setting.where, what or str(setting), instead)
 
@@ -47,7 +47,7 @@ class Order:
 def read_environment(source: str, raw: bytes) -> dict[str, str]:
     """Variables from lines ``NAME=VALUE``, as ``env`` prints them. Raises InputError."""
     found: dict[str, str] = {}
-    for number, line in enumerate(decode(raw, source).splitlines(), start=1):
+    for number, line in enumerate(decode_script(raw, source).splitlines(), start=1):
         name, equals, value = line.removeprefix("export ").partition("=")
         if not line.strip() or line.startswith("#"):
             continue

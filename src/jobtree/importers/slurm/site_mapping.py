@@ -23,10 +23,19 @@ from typing import Annotated
 from msgspec import Meta, field
 
 from jobtree.api.documents.document_stream import read_documents
-from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.documents.struct_decoder import decode_struct
 from jobtree.api.schema.object_meta import Wire
 from jobtree.api.schema.problems import InputError, Problem
-from jobtree.api.schema.scalars import Count, Flavor, LabelKey, Name, Owner, PositiveCount, ShortName, Word
+from jobtree.api.schema.scalars import (
+    Count,
+    FlavorName,
+    LabelKey,
+    Name,
+    Owner,
+    PositiveCount,
+    ShortName,
+    Word,
+)
 from jobtree.importers.slurm.script.option_values import duration_ms
 
 Labels = dict[LabelKey, Word]
@@ -35,21 +44,21 @@ Labels = dict[LabelKey, Word]
 class Feature(Wire):
     """What a node feature (--constraint) stands for."""
 
-    gpu_type: Flavor | None = None
+    gpu_type: FlavorName | None = None
     node_selector: Labels = field(default_factory=dict)
 
 
 class Partition(Wire):
     """What a partition stands for. The times are written as for --time."""
 
-    gpu_type: Flavor | None = None
+    gpu_type: FlavorName | None = None
     gpus_per_node: PositiveCount | None = None
     default_time: str | int | None = None
     node_selector: Labels = field(default_factory=dict)
     allow_opportunistic: bool = False
 
 
-class Quality(Wire):
+class QosMapping(Wire):
     """What a QOS stands for: another owner, or other ways to pay."""
 
     owner: Owner | None = None
@@ -71,12 +80,12 @@ class Volume(Wire):
 class SlurmMap(Wire):
     image: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     owner: Owner | None = None
-    gpu_type: Flavor | None = None
-    gpus: dict[str, Flavor] = field(default_factory=dict)
+    gpu_type: FlavorName | None = None
+    gpus: dict[str, FlavorName] = field(default_factory=dict)
     partitions: dict[str, Partition] = field(default_factory=dict)
     constraints: dict[str, Feature] = field(default_factory=dict)
     accounts: dict[str, Owner] = field(default_factory=dict)
-    qos: dict[str, Quality] = field(default_factory=dict)
+    qos: dict[str, QosMapping] = field(default_factory=dict)
     jobs: dict[str, Name] = field(default_factory=dict)
     volumes: Annotated[tuple[Volume, ...], Meta(max_length=32)] = ()
     namespace: ShortName | None = None
@@ -87,7 +96,7 @@ def read_map(source: str, text: bytes) -> SlurmMap:
     documents = read_documents(text, source)
     if len(documents) != 1:
         raise InputError(source, [f"must hold one mapping, but holds {len(documents)} documents"])
-    found = convert(documents[0].body, SlurmMap, source)
+    found = decode_struct(documents[0].body, SlurmMap, source)
     for name, partition in found.partitions.items():
         try:
             duration_ms(str(partition.default_time or 0))

@@ -1,7 +1,7 @@
 """Where the API server is and how we prove who we are, now and when the proof has run out.
 
-``Access`` hands out a ``Grant``: headers and, where certificates are involved, an ssl context. A grant is
-kept while it is fresh: tokens in files (and in a pod, the service account's) are read again every minute,
+``Access`` hands out a ``Credentials``: headers and, where certificates are involved, an ssl context. A grant
+is kept while it is fresh: tokens in files (and in a pod, the service account's) are read again every minute,
 plugins run again when what they gave ends. A server that answers 401 ends a grant early, once: ``renew`` says
 whether asking again makes sense. Safe to use from several threads.
 """
@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from jobtree.api.schema.problems import InputError
 from jobtree.kube.auth.exec_plugin import Credential, run_plugin
-from jobtree.kube.auth.kubeconfig import ClusterEntry, Found, Target, UserEntry, find_kubeconfig
+from jobtree.kube.auth.kubeconfig import ClusterEntry, LocatedEntry, Target, UserEntry, find_kubeconfig
 from jobtree.kube.auth.tls_context import read_pem, show, trust
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -47,7 +47,7 @@ class Endpoint(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}{self.prefix}"
 
 
-class Grant(NamedTuple):
+class Credentials(NamedTuple):
     """``headers`` may hold a name several times: groups are one header each."""
 
     headers: tuple[tuple[str, str], ...]
@@ -73,32 +73,34 @@ class Access:
         self._clock = clock
         self._source = _source(target)
         self._lock = threading.Lock()
-        self._grant: Grant | None = None
+        self._grant: Credentials | None = None
         self._shown = ("", "")
 
-    def current(self) -> Grant | None:
+    def current(self) -> Credentials | None:
         """The grant, if it is fresh: never waits."""
         grant = self._grant
         return grant if grant is not None and self._clock() < grant.fresh_until else None
 
-    def grant(self) -> Grant:
+    def grant(self) -> Credentials:
         """The grant; may read files and run programs. Raises InputError."""
         with self._lock:
             return self.current() or self._fetch()
 
-    def renew(self, refused: Grant) -> bool:
+    def renew(self, refused: Credentials) -> bool:
         """The server did not believe this grant: whether there may be a better one."""
         with self._lock:
             if self._grant is refused:
                 self._grant = refused._replace(fresh_until=-FOREVER)
         return self._source.seconds != FOREVER
 
-    def _fetch(self) -> Grant:
+    def _fetch(self) -> Credentials:
         credential = self._source.fetch()
         headers = list(_impersonation(self._target.user.entry))
         if credential.token:
             headers.append(("Authorization", f"Bearer {credential.token}"))
-        self._grant = Grant(tuple(headers), self._tls(credential), self._clock() + self._good_for(credential))
+        self._grant = Credentials(
+            tuple(headers), self._tls(credential), self._clock() + self._good_for(credential)
+        )
         return self._grant
 
     def _good_for(self, credential: Credential) -> float:
@@ -149,11 +151,16 @@ def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) ->
         namespace = "default"
     user = UserEntry(token_file=TOKEN_NAME)
     return Access(
-        Target("in-cluster", namespace, Found(cluster, where, directory), Found(user, where, directory))
+        Target(
+            "in-cluster",
+            namespace,
+            LocatedEntry(cluster, where, directory),
+            LocatedEntry(user, where, directory),
+        )
     )
 
 
-def _endpoint(cluster: Found[ClusterEntry]) -> Endpoint:
+def _endpoint(cluster: LocatedEntry[ClusterEntry]) -> Endpoint:
     entry = cluster.entry
     try:
         url = urlsplit(entry.server)
@@ -195,7 +202,7 @@ def _source(target: Target) -> Source:
     return Source(Credential, FOREVER)
 
 
-def _token(user: Found[UserEntry]) -> str:
+def _token(user: LocatedEntry[UserEntry]) -> str:
     path = user.path(user.entry.token_file)
     try:
         token = path.read_text().strip()

@@ -22,7 +22,7 @@ from jobtree.kube.auth.kubeconfig import (
     EXEC_EXTENSION,
     ClusterEntry,
     ExecEntry,
-    Found,
+    LocatedEntry,
     Target,
     UserEntry,
     convert_discreetly,
@@ -40,17 +40,17 @@ class Credential(NamedTuple):
     ends_ms: int | None = None
 
 
-class _Status(msgspec.Struct, rename="camel"):
+class _ExecStatus(msgspec.Struct, rename="camel"):
     token: str = ""
     client_certificate_data: str = ""
     client_key_data: str = ""
     expiration_timestamp: Time | None = None
 
 
-class _Answer(msgspec.Struct, rename="camel"):
+class _ExecAnswer(msgspec.Struct, rename="camel"):
     api_version: str
     kind: str
-    status: _Status
+    status: _ExecStatus
 
 
 def run_plugin(target: Target, entry: ExecEntry) -> Credential:
@@ -83,7 +83,7 @@ def run_plugin(target: Target, entry: ExecEntry) -> Credential:
     return _read(user, entry, done.stdout)
 
 
-def _may_talk(user: Found[UserEntry], entry: ExecEntry) -> bool:
+def _may_talk(user: LocatedEntry[UserEntry], entry: ExecEntry) -> bool:
     if entry.interactive_mode is None and not entry.api_version.endswith("beta1"):
         raise InputError(user.where, ["exec.interactiveMode: is required with " + entry.api_version])
     if entry.interactive_mode == "Never":
@@ -102,7 +102,7 @@ def _question(target: Target, entry: ExecEntry, *, interactive: bool) -> dict[st
     return {"apiVersion": entry.api_version, "kind": "ExecCredential", "spec": spec}
 
 
-def _cluster(found: Found[ClusterEntry]) -> dict[str, Any]:
+def _cluster(found: LocatedEntry[ClusterEntry]) -> dict[str, Any]:
     entry = found.entry
     authority = entry.certificate_authority_data
     if not authority and entry.certificate_authority:
@@ -118,13 +118,13 @@ def _cluster(found: Found[ClusterEntry]) -> dict[str, Any]:
     return {key: value for key, value in told.items() if value}
 
 
-def _read(user: Found[UserEntry], entry: ExecEntry, printed: bytes) -> Credential:
+def _read(user: LocatedEntry[UserEntry], entry: ExecEntry, printed: bytes) -> Credential:
     where = f"{user.where}, what {entry.command} printed"
     try:
         document = json.loads(printed)
     except ValueError:
         raise InputError(where, ["must be an ExecCredential in JSON"]) from None
-    answer = convert_discreetly(document, _Answer, where)
+    answer = convert_discreetly(document, _ExecAnswer, where)
     if (answer.kind, answer.api_version) != ("ExecCredential", entry.api_version):
         given = f"{answer.kind} of {answer.api_version}"
         raise InputError(where, [f"must be an ExecCredential of {entry.api_version}, not a {given}"])

@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from jobtree.api.documents.document_stream import read_documents
-from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.documents.struct_decoder import decode_struct
 from jobtree.api.schema.problems import ABSENT, InputError, Problem
 
 SECRET_FIELDS = ("token", "client-key-data", "clientKeyData", "value")
@@ -102,7 +102,7 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
     current_context: str = ""
 
 
-class Found(NamedTuple, Generic[T]):
+class LocatedEntry(NamedTuple, Generic[T]):
     """An entry, where it stands (for messages), and the directory its paths start from."""
 
     entry: T
@@ -121,8 +121,8 @@ class Target(NamedTuple):
 
     context: str
     namespace: str
-    cluster: Found[ClusterEntry]
-    user: Found[UserEntry]
+    cluster: LocatedEntry[ClusterEntry]
+    user: LocatedEntry[UserEntry]
 
 
 class Kubeconfig:
@@ -130,9 +130,9 @@ class Kubeconfig:
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
-        self.clusters: dict[str, Found[ClusterEntry]] = {}
-        self.users: dict[str, Found[UserEntry]] = {}
-        self.contexts: dict[str, Found[ContextEntry]] = {}
+        self.clusters: dict[str, LocatedEntry[ClusterEntry]] = {}
+        self.users: dict[str, LocatedEntry[UserEntry]] = {}
+        self.contexts: dict[str, LocatedEntry[ContextEntry]] = {}
         self.current_context = ""
         for path in paths:
             self._merge(path)
@@ -141,13 +141,13 @@ class Kubeconfig:
         file, source, directory = _read(path), str(path), path.absolute().parent
         for cluster in file.clusters:
             where = f"{source}, cluster {cluster.name}"
-            self.clusters.setdefault(cluster.name, Found(cluster.cluster, where, directory))
+            self.clusters.setdefault(cluster.name, LocatedEntry(cluster.cluster, where, directory))
         for user in file.users:
             where = f"{source}, user {user.name}"
-            self.users.setdefault(user.name, Found(user.user, where, directory))
+            self.users.setdefault(user.name, LocatedEntry(user.user, where, directory))
         for context in file.contexts:
             where = f"{source}, context {context.name}"
-            self.contexts.setdefault(context.name, Found(context.context, where, directory))
+            self.contexts.setdefault(context.name, LocatedEntry(context.context, where, directory))
         self.current_context = self.current_context or file.current_context
 
     def target(self, context: str = "") -> Target:
@@ -162,7 +162,7 @@ class Kubeconfig:
             raise found.refuse("cluster", found.entry.cluster, f"must be one of {_listed(self.clusters)}")
         if user is None and found.entry.user:
             raise found.refuse("user", found.entry.user, f"must be one of {_listed(self.users)}")
-        nobody = Found(UserEntry(), found.where, found.directory)
+        nobody = LocatedEntry(UserEntry(), found.where, found.directory)
         return Target(name, found.entry.namespace or "default", cluster, user or nobody)
 
     def _no_context(self, name: str, *, asked: bool) -> InputError:
@@ -197,9 +197,9 @@ def _read(path: Path) -> _File:
 
 
 def convert_discreetly(document: object, kind: type[T], where: str) -> T:
-    """As ``convert``, but what it says does not hold the values of secrets."""
+    """As ``decode_struct``, but what it says does not hold the values of secrets."""
     try:
-        return convert(document, kind, where)
+        return decode_struct(document, kind, where)
     except InputError as wrong:
         raise InputError(wrong.where, list(_discreet(wrong.problems))) from None
 

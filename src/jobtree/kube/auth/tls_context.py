@@ -6,10 +6,10 @@ import ssl
 import tempfile
 from typing import Any
 
-from jobtree.kube.auth.kubeconfig import ClusterEntry, Found
+from jobtree.kube.auth.kubeconfig import ClusterEntry, LocatedEntry
 
 
-def trust(cluster: Found[ClusterEntry]) -> ssl.SSLContext:
+def trust(cluster: LocatedEntry[ClusterEntry]) -> ssl.SSLContext:
     """A context that believes the cluster's authority, or the system's where it names none."""
     entry = cluster.entry
     authority = read_pem(
@@ -38,7 +38,7 @@ def show(context: ssl.SSLContext, certificate: str, key: str) -> None:
         context.load_cert_chain(file.name)
 
 
-def read_pem(found: Found[Any], field: str, path: str, data: str) -> str:
+def read_pem(found: LocatedEntry[Any], field: str, path: str, data: str) -> str:
     """What ``field`` names (a file) or ``field``-data holds (base64, which wins); empty if neither is set."""
     if data:
         try:

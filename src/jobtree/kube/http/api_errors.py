@@ -23,7 +23,7 @@ SERVER_ERROR = 500
 MAX_TEXT = 500
 
 
-class Cause(NamedTuple):
+class StatusCause(NamedTuple):
     """One thing that is wrong with the object sent: which rule, in the server's words, and where."""
 
     reason: str
@@ -53,7 +53,7 @@ class StatusError(KubeError):
         code: int,
         reason: str,
         message: str,
-        causes: tuple[Cause, ...] = (),
+        causes: tuple[StatusCause, ...] = (),
         retry_after_seconds: int | None = None,
     ) -> None:
         super().__init__(message)
@@ -97,7 +97,7 @@ class StatusError(KubeError):
         return self.code == TOO_MANY or self.code >= SERVER_ERROR
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """What a server sent back, whole."""
 
     code: int
@@ -131,7 +131,7 @@ class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: int | None = None
 
 
-class _Status(msgspec.Struct):
+class _MetaStatus(msgspec.Struct):
     code: int = 0
     reason: str = ""
     message: str = ""
@@ -141,16 +141,16 @@ class _Status(msgspec.Struct):
 def status_error(code: int, body: bytes, retry_after: str | None = None) -> StatusError:
     """The refusal in a body, which is a metav1.Status unless something between us and the server wrote it."""
     try:
-        status = msgspec.json.decode(body, type=_Status)
+        status = msgspec.json.decode(body, type=_MetaStatus)
     except msgspec.DecodeError:
         text = body.decode(errors="replace").strip()[:MAX_TEXT]
-        status = _Status(message=text or f"the server answered {code} and gave no reason")
+        status = _MetaStatus(message=text or f"the server answered {code} and gave no reason")
     details = status.details or _Details()
     seconds = int(retry_after) if retry_after and retry_after.isdecimal() else details.retry_after_seconds
     return StatusError(
         status.code or code,
         status.reason,
         status.message or f"the server answered {status.code or code} and gave no reason",
-        tuple(Cause(one.reason, one.message, one.field) for one in details.causes or ()),
+        tuple(StatusCause(one.reason, one.message, one.field) for one in details.causes or ()),
         seconds,
     )

@@ -16,7 +16,7 @@ from jobtree.kube.http.api_resources import PODS, SERVICES, Resource
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 
-Document = Mapping[str, Any]
+ObjectBody = Mapping[str, Any]
 
 
 class Request(NamedTuple):
@@ -73,17 +73,17 @@ def watch(
     return _collection(resource, selector, query)
 
 
-def create(resource: Resource, document: Document) -> Request:
+def create(resource: Resource, document: ObjectBody) -> Request:
     return _send("POST", resource.path(_namespace(document)), document)
 
 
-def replace(resource: Resource, document: Document, subresource: str = "") -> Request:
+def replace(resource: Resource, document: ObjectBody, subresource: str = "") -> Request:
     """The whole object (or its status) anew. Its metadata holds the uid and resourceVersion last seen."""
     path = resource.path(_namespace(document), document["metadata"]["name"], subresource)
     return _send("PUT", path, document)
 
 
-class Seen(NamedTuple):
+class Preconditions(NamedTuple):
     """The object that a change is meant for, as it was seen. What is empty is not insisted on."""
 
     name: str
@@ -96,14 +96,14 @@ class Seen(NamedTuple):
         return {key: value for key, value in given.items() if value}
 
 
-def merge_patch(resource: Resource, seen: Seen, patch: Document, subresource: str = "") -> Request:
+def merge_patch(resource: Resource, seen: Preconditions, patch: ObjectBody, subresource: str = "") -> Request:
     """What is given changes, ``None`` removes."""
     metadata = {**patch.get("metadata", {}), **seen.preconditions()}
     body = {**patch, "metadata": metadata} if metadata else patch
     return _send("PATCH", resource.path(seen.namespace, seen.name, subresource), body, MERGE_PATCH)
 
 
-def delete(resource: Resource, seen: Seen, grace_seconds: int | None = None) -> Request:
+def delete(resource: Resource, seen: Preconditions, grace_seconds: int | None = None) -> Request:
     options: dict[str, object] = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
@@ -116,7 +116,7 @@ def delete(resource: Resource, seen: Seen, grace_seconds: int | None = None) -> 
     return _send("DELETE", resource.path(seen.namespace, seen.name), options)
 
 
-def pod_log(seen: Seen, container: str = "", *, follow: bool = False) -> Request:
+def pod_log(seen: Preconditions, container: str = "", *, follow: bool = False) -> Request:
     query = {"container": container, "follow": "true" if follow else ""}
     return Request("GET", _with_query(PODS.path(seen.namespace, seen.name, "log"), query))
 
@@ -140,6 +140,6 @@ def _send(method: str, target: str, body: object, content_type: str = JSON) -> R
     return Request(method, target, msgspec.json.encode(body), content_type)
 
 
-def _namespace(document: Document) -> str:
+def _namespace(document: ObjectBody) -> str:
     namespace: str = document["metadata"].get("namespace", "")
     return namespace

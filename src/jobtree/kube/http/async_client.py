@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 from jobtree.kube.http.api_errors import read_answer
 from jobtree.kube.http.api_requests import EVERYTHING, Request, Selector
 from jobtree.kube.http.api_resources import Resource
-from jobtree.kube.http.blocking_client import document_of
-from jobtree.kube.http.list_pages import Conversation, listing
+from jobtree.kube.http.blocking_client import list_item_document
+from jobtree.kube.http.list_pages import Conversation, list_items
 from jobtree.kube.http.transport import AsyncTransport
 
 T = TypeVar("T")
@@ -22,11 +22,11 @@ class AsyncClient:
 
     async def list(self, resource: Resource, selector: Selector = EVERYTHING) -> list[dict[str, Any]]:
         """All objects, as documents with apiVersion and kind."""
-        items = await converse(self.transport, listing(resource, selector))
-        return [document_of(resource, item) for item in items]
+        items = await converse_async(self.transport, list_items(resource, selector))
+        return [list_item_document(resource, item) for item in items]
 
 
-async def converse(transport: AsyncTransport, conversation: Conversation[T]) -> T:
+async def converse_async(transport: AsyncTransport, conversation: Conversation[T]) -> T:
     """Hold a conversation to its end; refusals are thrown into it."""
     try:
         request = next(conversation)

@@ -21,10 +21,10 @@ from aiohttp.payload import BytesPayload
 from yarl import URL
 
 from jobtree.api.schema.problems import InputError
-from jobtree.kube.auth.cluster_access import Access, Grant
-from jobtree.kube.http.api_errors import UNAUTHORIZED, Answer, FencedError, UnreachableError
+from jobtree.kube.auth.cluster_access import Access, Credentials
+from jobtree.kube.http.api_errors import UNAUTHORIZED, FencedError, Response, UnreachableError
 from jobtree.kube.http.api_requests import Request
-from jobtree.kube.http.connection_pool import KEPT_SECONDS, Pool
+from jobtree.kube.http.connection_pool import KEPT_SECONDS, ConnectionPool
 from jobtree.kube.http.transport import CONNECT_SECONDS, REQUEST_SECONDS, headers_for, unreachable
 
 
@@ -34,7 +34,7 @@ class PooledTransport:
     def __init__(self, access: Access, request_seconds: float = REQUEST_SECONDS) -> None:
         self._access = access
         self._timeout = ClientTimeout(total=request_seconds, sock_connect=CONNECT_SECONDS)
-        self._pool = Pool(access, request_seconds)
+        self._pool = ConnectionPool(access, request_seconds)
         self._session = ClientSession(
             connector=TCPConnector(limit=0, keepalive_timeout=KEPT_SECONDS), auto_decompress=False
         )
@@ -63,7 +63,7 @@ class PooledTransport:
         self._pool.close()
         await self._session.close()
 
-    async def _grant(self) -> Grant:
+    async def _grant(self) -> Credentials:
         grant = self._access.current()
         if grant is not None:
             return grant
@@ -80,12 +80,12 @@ class PooledTransport:
             response = await self._ask(request, await self._grant(), limits)
         return response
 
-    async def _exchange(self, request: Request, grant: Grant) -> Answer:
+    async def _exchange(self, request: Request, grant: Credentials) -> Response:
         if self._access.endpoint.proxy:
             return await self._exchange_by_proxy(request, grant)
         return await self._pool.exchange(request, grant)
 
-    async def _exchange_by_proxy(self, request: Request, grant: Grant) -> Answer:
+    async def _exchange_by_proxy(self, request: Request, grant: Credentials) -> Response:
         try:
             async with await self._ask(request, grant, self._timeout) as response:
                 return await _answer(response)
@@ -96,7 +96,7 @@ class PooledTransport:
                 raise broken.__cause__ from None
             raise unreachable(self._access.endpoint, broken, may_have_happened=request.writes) from None
 
-    async def _ask(self, request: Request, grant: Grant, limits: ClientTimeout) -> ClientResponse:
+    async def _ask(self, request: Request, grant: Credentials, limits: ClientTimeout) -> ClientResponse:
         endpoint = self._access.endpoint
         return await self._session.request(
             request.method,
@@ -124,5 +124,5 @@ class _Guarded(BytesPayload):
         await super().write_with_length(writer, content_length)
 
 
-async def _answer(response: ClientResponse) -> Answer:
-    return Answer(response.status, await response.read(), response.headers.get("Retry-After"))
+async def _answer(response: ClientResponse) -> Response:
+    return Response(response.status, await response.read(), response.headers.get("Retry-After"))

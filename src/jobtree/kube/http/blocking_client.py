@@ -16,7 +16,7 @@ from jobtree.kube.http.api_errors import read_answer
 from jobtree.kube.http.api_requests import EVERYTHING, Request, Selector
 from jobtree.kube.http.api_resources import Resource
 from jobtree.kube.http.line_cutter import LineCutter
-from jobtree.kube.http.list_pages import Conversation, listing
+from jobtree.kube.http.list_pages import Conversation, list_items
 from jobtree.kube.http.transport import Transport
 
 T = TypeVar("T")
@@ -32,7 +32,10 @@ class Client:
 
     def list(self, resource: Resource, selector: Selector = EVERYTHING) -> list[dict[str, Any]]:
         """All objects, as documents with apiVersion and kind."""
-        return [document_of(resource, item) for item in converse(self.transport, listing(resource, selector))]
+        return [
+            list_item_document(resource, item)
+            for item in converse(self.transport, list_items(resource, selector))
+        ]
 
     def lines(self, request: Request) -> Iterator[str]:
         """The lines of a log as they come, for as long as the server sends them."""
@@ -43,7 +46,7 @@ class Client:
             yield rest.decode(errors="replace")
 
 
-def document_of(resource: Resource, item: msgspec.Raw) -> dict[str, Any]:
+def list_item_document(resource: Resource, item: msgspec.Raw) -> dict[str, Any]:
     """An item of a list as an object of its own: servers leave apiVersion and kind out of items."""
     body = msgspec.json.decode(item, type=dict[str, Any])
     return {"apiVersion": resource.api_version, "kind": resource.kind, **body}

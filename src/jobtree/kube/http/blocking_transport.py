@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from urllib.parse import urlsplit
 
-from jobtree.kube.auth.cluster_access import Access, Endpoint, Grant
-from jobtree.kube.http.api_errors import UNAUTHORIZED, Answer
+from jobtree.kube.auth.cluster_access import Access, Credentials, Endpoint
+from jobtree.kube.http.api_errors import UNAUTHORIZED, Response
 from jobtree.kube.http.api_requests import Request
 from jobtree.kube.http.transport import CONNECT_SECONDS, REQUEST_SECONDS, headers_for, unreachable
 
@@ -80,7 +80,7 @@ class PlainTransport:
             self._drop()
 
     def _open(
-        self, request: Request, grant: Grant, silence_seconds: float | None
+        self, request: Request, grant: Credentials, silence_seconds: float | None
     ) -> tuple["_Connection", HTTPResponse]:
         connection = _Connection(self._access.endpoint, grant.tls, silence_seconds)
         try:
@@ -89,7 +89,7 @@ class PlainTransport:
             connection.close()
             raise unreachable(self._access.endpoint, broken, may_have_happened=False) from None
 
-    def _exchange(self, request: Request, grant: Grant) -> Answer:
+    def _exchange(self, request: Request, grant: Credentials) -> Response:
         if self._kept is not None and self._kept.tls is not grant.tls:
             self._drop()
         used = self._kept is not None
@@ -101,7 +101,7 @@ class PlainTransport:
                 raise unreachable(self._access.endpoint, broken, may_have_happened=self._sent) from None
         return self._exchange(request, grant)
 
-    def _ask(self, request: Request, grant: Grant) -> Answer:
+    def _ask(self, request: Request, grant: Credentials) -> Response:
         """Keeps the connection if all went well."""
         connection, self._kept = self._kept, None
         self._sent = False
@@ -127,10 +127,10 @@ class PlainTransport:
             self._kept = None
 
 
-def _answer(response: HTTPResponse) -> Answer:
+def _answer(response: HTTPResponse) -> Response:
     headers = response.headers.get_all("Warning") or ()
     warnings = [re.sub(r"\\(.)", r"\1", one["text"]) for text in headers for one in WARNING.finditer(text)]
-    return Answer(response.status, response.read(), response.getheader("Retry-After"), tuple(warnings))
+    return Response(response.status, response.read(), response.getheader("Retry-After"), tuple(warnings))
 
 
 class _Connection(HTTPConnection):
@@ -161,7 +161,7 @@ class _Connection(HTTPConnection):
         if self.sock is None:
             self.connect()
 
-    def ask(self, request: Request, grant: Grant) -> HTTPResponse:
+    def ask(self, request: Request, grant: Credentials) -> HTTPResponse:
         self.putrequest(request.method, self._endpoint.prefix + request.target, skip_accept_encoding=True)
         for name, value in (*headers_for(request), *grant.headers):
             self.putheader(name, value)

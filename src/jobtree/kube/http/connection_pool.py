@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import cast
 
-from jobtree.kube.auth.cluster_access import Access, Endpoint, Grant
-from jobtree.kube.http.api_errors import Answer, UnreachableError
+from jobtree.kube.auth.cluster_access import Access, Credentials, Endpoint
+from jobtree.kube.http.api_errors import Response, UnreachableError
 from jobtree.kube.http.api_requests import Request
 from jobtree.kube.http.transport import CONNECT_SECONDS, headers_for, unreachable
 
@@ -43,15 +43,15 @@ class Connection(asyncio.Protocol):
         self.tls: ssl.SSLContext | None = None
         self.used_at = 0.0
         self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[Answer] | None = None
+        self._waiter: asyncio.Future[Response] | None = None
         self._buffer = bytearray()
         self._begun = False  # the headers of an answer are there
         self._length = 0  # of its body
         self._keeps = True
         self._chunks: list[bytes] = []
-        self._answer = Answer(0, b"")
+        self._answer = Response(0, b"")
 
-    async def ask(self, question: bytes) -> Answer:
+    async def ask(self, question: bytes) -> Response:
         """Raises ConnectionError. Whoever is cancelled meanwhile must close the connection."""
         assert self._transport is not None
         self._waiter = asyncio.get_running_loop().create_future()
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
                 break
         self._begun = True
         retry = _RETRY.search(head)
-        self._answer = Answer(code, b"", retry[1].decode("latin-1") if retry else None)
+        self._answer = Response(code, b"", retry[1].decode("latin-1") if retry else None)
         self._keeps = head.startswith(b"HTTP/1.1") and _CLOSES.search(head) is None
         self._length = body_length(code, head)
         return True
@@ -160,7 +160,7 @@ def body_length(code: int, head: bytes) -> int:
     return int(told[1]) if told else _TO_THE_END
 
 
-class Pool:
+class ConnectionPool:
     """Connections to one server, without a proxy in between."""
 
     def __init__(self, access: Access, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -169,7 +169,7 @@ class Pool:
         self._clock = clock
         self._free: list[Connection] = []
 
-    async def exchange(self, request: Request, grant: Grant) -> Answer:
+    async def exchange(self, request: Request, grant: Credentials) -> Response:
         """Raises UnreachableError, and what the request's guard raises."""
         kept = self._take(grant.tls)
         if kept is not None:
@@ -193,7 +193,7 @@ class Pool:
             connection.close()
         self._free.clear()
 
-    async def _ask(self, connection: Connection, request: Request, grant: Grant) -> Answer:
+    async def _ask(self, connection: Connection, request: Request, grant: Credentials) -> Response:
         question = as_sent(self._access.endpoint, request, grant)
         try:
             async with asyncio.timeout(self._seconds):
@@ -234,7 +234,7 @@ class Pool:
         return unreachable(self._access.endpoint, broken, may_have_happened=may_have_happened)
 
 
-def as_sent(endpoint: Endpoint, request: Request, grant: Grant) -> bytes:
+def as_sent(endpoint: Endpoint, request: Request, grant: Credentials) -> bytes:
     """A request, byte by byte."""
     body = request.body or b""
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host

@@ -75,7 +75,7 @@ def _one_pass(
             return page.metadata.resource_version
 
 
-def listing(resource: Resource, selector: Selector) -> Conversation[list[msgspec.Raw]]:
+def list_items(resource: Resource, selector: Selector) -> Conversation[list[msgspec.Raw]]:
     """All items of a list, still as bytes."""
     items: list[msgspec.Raw] = []
     yield from pages(resource, selector, items.clear, items.extend)

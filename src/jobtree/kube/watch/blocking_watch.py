@@ -8,11 +8,11 @@ from jobtree.kube.http.api_errors import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, Kub
 from jobtree.kube.http.blocking_client import converse
 from jobtree.kube.http.line_cutter import LineCutter
 from jobtree.kube.http.transport import Transport
-from jobtree.kube.watch.watch_protocol import SILENCE_SECONDS, Follow
+from jobtree.kube.watch.watch_protocol import SILENCE_SECONDS, WatchProtocol
 
 
 def follow_changes(
-    transport: Transport, follow: Follow, sleep: Callable[[float], None] = time.sleep
+    transport: Transport, follow: WatchProtocol, sleep: Callable[[float], None] = time.sleep
 ) -> Generator[None, None, None]:
     """Comes back whenever the sink has been told something. What waiting does not mend is raised."""
     while True:

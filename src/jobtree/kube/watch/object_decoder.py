@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import fields
 
-from jobtree.api.documents.struct_decoder import convert
+from jobtree.api.documents.struct_decoder import decode_struct
 from jobtree.api.kinds.budget import Budget
 from jobtree.api.kinds.lease import Lease
 from jobtree.api.kinds.reservation import Reservation
@@ -21,7 +21,7 @@ from jobtree.api.schema.object_meta import GROUP, ObjectMeta
 from jobtree.api.validation.object_parser import Object, parse_object
 from jobtree.api.validation.object_rules import problems
 from jobtree.kube.http.api_resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
-from jobtree.kube.watch.object_store import Change, Encoded, Held
+from jobtree.kube.watch.object_store import Change, Encoded, StoredObject
 
 T = TypeVar("T", bound=Object)
 
@@ -41,13 +41,13 @@ RISK = f"{GROUP}/risk"  # annotation: what a job reads in /etc/jobtree/risk
 _decode_document = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def _reader(resource: Resource, kind: type[T]) -> Callable[[Encoded], Held[T]]:
+def _reader(resource: Resource, kind: type[T]) -> Callable[[Encoded], StoredObject[T]]:
     """Straight from bytes to the struct; what does not fit is read again, slowly, to say what is wrong."""
     typed = {"apiVersion": resource.api_version, "kind": resource.kind}
     body = msgspec.defstruct(resource.kind, [(one.name, one.type, one.default) for one in fields(kind)])
     decode = msgspec.json.Decoder(body).decode
 
-    def read(encoded: Encoded) -> Held[T]:
+    def read(encoded: Encoded) -> StoredObject[T]:
         try:
             raw: Any = decode(encoded)
             parsed: Object = kind(metadata=raw.metadata, spec=raw.spec, status=raw.status)
@@ -58,7 +58,9 @@ def _reader(resource: Resource, kind: type[T]) -> Callable[[Encoded], Held[T]]:
             parsed = parse_object(_decode_document(encoded) | typed, "the cluster")
         assert isinstance(parsed, kind)
         metadata = parsed.metadata
-        return Held(metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, parsed)
+        return StoredObject(
+            metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, parsed
+        )
 
     return read
 
@@ -75,10 +77,10 @@ def restamp(known: T, encoded: Encoded) -> T:
     return msgspec.structs.replace(known, metadata=_decode_stamp(encoded).metadata)
 
 
-read_budget: Callable[[Encoded], Held[Budget]] = _reader(BUDGETS, Budget)
-read_run: Callable[[Encoded], Held[Run]] = _reader(RUNS, Run)
-read_reservation: Callable[[Encoded], Held[Reservation]] = _reader(RESERVATIONS, Reservation)
-read_lease: Callable[[Encoded], Held[Lease]] = _reader(LEASES, Lease)
+read_budget: Callable[[Encoded], StoredObject[Budget]] = _reader(BUDGETS, Budget)
+read_run: Callable[[Encoded], StoredObject[Run]] = _reader(RUNS, Run)
+read_reservation: Callable[[Encoded], StoredObject[Reservation]] = _reader(RESERVATIONS, Reservation)
+read_lease: Callable[[Encoded], StoredObject[Lease]] = _reader(LEASES, Lease)
 
 
 class LiveNode(msgspec.Struct, frozen=True, gc=False):
@@ -163,20 +165,22 @@ _decode_node = msgspec.json.Decoder(_Node).decode
 _decode_pod = msgspec.json.Decoder(_Pod).decode
 
 
-def read_live_node(encoded: Encoded) -> Held[LiveNode]:
+def read_live_node(encoded: Encoded) -> StoredObject[LiveNode]:
     try:
         raw = _decode_node(encoded)
     except msgspec.ValidationError:  # say all that is wrong, or pass over nulls
-        raw = convert(_decode_document(encoded), _Node, "the cluster")
+        raw = decode_struct(_decode_document(encoded), _Node, "the cluster")
     node, metadata = node_of(raw, "the cluster"), raw.metadata
-    return Held(node.uid, node.name, "", metadata.resource_version, LiveNode(node, metadata.annotations))
+    return StoredObject(
+        node.uid, node.name, "", metadata.resource_version, LiveNode(node, metadata.annotations)
+    )
 
 
-def read_live_pod(encoded: Encoded) -> Held[LivePod]:
+def read_live_pod(encoded: Encoded) -> StoredObject[LivePod]:
     try:
         raw = _decode_pod(encoded)
     except msgspec.ValidationError:
-        raw = convert(_decode_document(encoded), _Pod, "the cluster")
+        raw = decode_struct(_decode_document(encoded), _Pod, "the cluster")
     pod, metadata, status = pod_of(raw, "the cluster"), raw.metadata, raw.status
     live = LivePod(
         pod,
@@ -187,4 +191,4 @@ def read_live_pod(encoded: Encoded) -> Held[LivePod]:
         metadata.annotations.get(RISK, ""),
         status.stuck if pod.run_uid else "",
     )
-    return Held(pod.uid, pod.name, pod.namespace, metadata.resource_version, live)
+    return StoredObject(pod.uid, pod.name, pod.namespace, metadata.resource_version, live)

@@ -30,7 +30,7 @@ Encoded = bytes | msgspec.Raw
 REMEMBERED_DELETIONS = 10_000
 
 
-class Held(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class StoredObject(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """An object as it was last seen; ``value`` is the part of it that Jobtree reads."""
 
     uid: str
@@ -43,8 +43,8 @@ class Held(msgspec.Struct, Generic[T], frozen=True, gc=False):
 class Change(NamedTuple, Generic[T]):
     """``before`` is what the reader saw last, ``after`` what is there now; None: nothing."""
 
-    before: Held[T] | None
-    after: Held[T] | None
+    before: StoredObject[T] | None
+    after: StoredObject[T] | None
 
 
 class Patience(NamedTuple, Generic[T]):
@@ -57,7 +57,7 @@ class Patience(NamedTuple, Generic[T]):
 class Unreadable(NamedTuple):
     """An object that is left out, and why."""
 
-    head: "Head"
+    head: "ObjectHead"
     why: str
 
     @property
@@ -79,7 +79,7 @@ class _Standing(msgspec.Struct):
     phase: str = ""
 
 
-class Head(msgspec.Struct):
+class ObjectHead(msgspec.Struct):
     """The part of any object that says which one it is, and how it stands."""
 
     metadata: _Metadata
@@ -90,7 +90,7 @@ class Head(msgspec.Struct):
         return self.status.phase if self.status is not None else ""
 
 
-_decode_head = msgspec.json.Decoder(Head).decode
+_decode_head = msgspec.json.Decoder(ObjectHead).decode
 
 
 def _nothing(*_: object) -> None:
@@ -102,7 +102,7 @@ class Store(Generic[T]):
 
     def __init__(
         self,
-        decode: Callable[[Encoded], Held[T]],
+        decode: Callable[[Encoded], StoredObject[T]],
         unreadable: Callable[[Unreadable], None] = _nothing,
         wake: Callable[[], None] = _nothing,
         restamp: Callable[[T, Encoded], T] | None = None,
@@ -116,7 +116,7 @@ class Store(Generic[T]):
         self._wake = wake
         self._patience = patience
         self._woken = False  # since the reader last looked
-        self._held: dict[str, Held[T]] = {}
+        self._held: dict[str, StoredObject[T]] = {}
         self._names: dict[tuple[str, str], str] = {}
         self._changes: dict[str, Change[T]] = {}
         self._unseen: set[str] = set()
@@ -128,13 +128,13 @@ class Store(Generic[T]):
     def __len__(self) -> int:
         return len(self._held)
 
-    def __iter__(self) -> Iterator[Held[T]]:
+    def __iter__(self) -> Iterator[StoredObject[T]]:
         return iter(self._held.values())
 
-    def get(self, uid: str) -> Held[T] | None:
+    def get(self, uid: str) -> StoredObject[T] | None:
         return self._held.get(uid)
 
-    def named(self, name: str, namespace: str = "") -> Held[T] | None:
+    def named(self, name: str, namespace: str = "") -> StoredObject[T] | None:
         return self._held.get(self._names.get((namespace, name), ""))
 
     def drain(self) -> list[Change[T]]:
@@ -178,7 +178,7 @@ class Store(Generic[T]):
 
     # --- what our own writes tell
 
-    def learn(self, encoded: Encoded) -> str:
+    def apply_response(self, encoded: Encoded) -> str:
         """The server's answer to a write, which the watch will bring too. Ignored unless it is news.
 
         Gives its resourceVersion, which may be older than what is held: somebody may have been quick.
@@ -209,7 +209,7 @@ class Store(Generic[T]):
             self._learned.discard(told.uid)
         return told.resource_version != known.resource_version
 
-    def _put(self, held: Held[T]) -> None:
+    def _put(self, held: StoredObject[T]) -> None:
         key = (held.namespace, held.name)
         other = self._names.get(key, held.uid)
         if other != held.uid:
@@ -230,7 +230,7 @@ class Store(Generic[T]):
         del self._names[held.namespace, held.name]
         self._note(uid, held, None)
 
-    def _note(self, uid: str, before: Held[T] | None, after: Held[T] | None) -> None:
+    def _note(self, uid: str, before: StoredObject[T] | None, after: StoredObject[T] | None) -> None:
         waiting = self._changes.get(uid)
         if waiting is not None:
             before = waiting.before
@@ -250,7 +250,7 @@ class Store(Generic[T]):
             self._woken = True
             self._wake()
 
-    def _leave_out(self, head: Head, encoded: Encoded, broken: Exception) -> None:
+    def _leave_out(self, head: ObjectHead, encoded: Encoded, broken: Exception) -> None:
         metadata = head.metadata
         why = str(broken) if isinstance(broken, (InputError, msgspec.MsgspecError)) else repr(broken)
         before = self.unreadable.get(metadata.uid)
@@ -261,11 +261,13 @@ class Store(Generic[T]):
         if known is not None and self._restamp is not None:
             with suppress(msgspec.ValidationError):
                 value = self._restamp(known.value, encoded)
-                self._put(Held(known.uid, known.name, known.namespace, metadata.resource_version, value))
+                self._put(
+                    StoredObject(known.uid, known.name, known.namespace, metadata.resource_version, value)
+                )
         self._wake()
 
 
-def _same(before: Held[T] | None, after: Held[T] | None) -> bool:
+def _same(before: StoredObject[T] | None, after: StoredObject[T] | None) -> bool:
     if before is None or after is None:
         return before is after
     return before.value == after.value

@@ -11,17 +11,17 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from jobtree.kube.http.api_errors import KubeError
-from jobtree.kube.http.async_client import converse
+from jobtree.kube.http.async_client import converse_async
 from jobtree.kube.http.line_cutter import LineCutter
 from jobtree.kube.http.transport import AsyncTransport
-from jobtree.kube.watch.watch_protocol import SILENCE_SECONDS, Follow
+from jobtree.kube.watch.watch_protocol import SILENCE_SECONDS, WatchProtocol
 
 
-class Watch:
+class Reflector:
     def __init__(
         self,
         transport: AsyncTransport,
-        follow: Follow,
+        follow: WatchProtocol,
         *,
         silence_seconds: float = SILENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
@@ -53,7 +53,7 @@ class Watch:
     async def _once(self) -> None:
         """A listing, if one is needed, and one watch to its end."""
         if self._follow.must_list:
-            await converse(self._transport, self._follow.list_pages())
+            await converse_async(self._transport, self._follow.list_pages())
         cutter = LineCutter()
         stream = self._transport.stream(self._follow.next_watch(), self._silence_seconds)
         async with aclosing(stream):

@@ -54,7 +54,7 @@ _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
 
 
-class Follow:
+class WatchProtocol:
     """The state of one watch."""
 
     def __init__(

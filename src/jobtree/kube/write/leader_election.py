@@ -22,7 +22,7 @@ from jobtree.kube.http.api_resources import ELECTIONS
 from jobtree.kube.http.blocking_client import Client
 from jobtree.kube.http.blocking_transport import PlainTransport
 
-News = Literal["elected", "lost"]
+ElectionChange = Literal["elected", "lost"]
 
 
 class Timing(NamedTuple):
@@ -36,7 +36,7 @@ class Timing(NamedTuple):
     retry: float = 1.5
 
 
-class Post(NamedTuple):
+class ElectionTarget(NamedTuple):
     """What is led, by the name of its Lease, and who asks to lead it: a name no other process has."""
 
     namespace: str
@@ -58,8 +58,8 @@ class Leader:
     def __init__(
         self,
         client: Client,
-        post: Post,
-        heard: Callable[[News], None],
+        post: ElectionTarget,
+        heard: Callable[[ElectionChange], None],
         timing: Timing = DEFAULT_TIMING,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

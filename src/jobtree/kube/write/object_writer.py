@@ -18,11 +18,11 @@ import msgspec
 
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import NOT_FOUND, StatusError, UnreachableError
-from jobtree.kube.http.api_requests import Document, Request, Seen
+from jobtree.kube.http.api_requests import ObjectBody, Preconditions, Request
 from jobtree.kube.http.api_resources import Resource
 from jobtree.kube.http.backoff import Backoff
 from jobtree.kube.http.transport import AsyncTransport
-from jobtree.kube.watch.object_store import Head
+from jobtree.kube.watch.object_store import ObjectHead
 from jobtree.kube.write.write_gate import Gate
 
 AT_ONCE = 64
@@ -70,7 +70,7 @@ class Writer:
         """The object as it is now, past any cache of ours. Raises StatusError, UnreachableError."""
         return await self._transport.send(request)
 
-    async def create(self, resource: Resource, document: Document) -> bytes:
+    async def create(self, resource: Resource, document: ObjectBody) -> bytes:
         """The object, made now or found to be there already with all that is in ``document``."""
         try:
             return await self.write(api_requests.create(resource, document))
@@ -85,7 +85,7 @@ class Writer:
                 raise
             return there
 
-    async def delete(self, resource: Resource, seen: Seen, grace_seconds: int | None = None) -> None:
+    async def delete(self, resource: Resource, seen: Preconditions, grace_seconds: int | None = None) -> None:
         """Until this very object is gone or going.
 
         A conflict means that another one has its name, or that the server stumbled over a change: only a look
@@ -106,14 +106,14 @@ class Writer:
                 return
         raise conflict
 
-    async def _is_there(self, resource: Resource, seen: Seen) -> bool:
+    async def _is_there(self, resource: Resource, seen: Preconditions) -> bool:
         try:
             there = await self.read(api_requests.get(resource, seen.name, seen.namespace))
         except StatusError as refused:
             if refused.code != NOT_FOUND:
                 raise
             return False
-        return msgspec.json.decode(there, type=Head).metadata.uid == seen.uid
+        return msgspec.json.decode(there, type=ObjectHead).metadata.uid == seen.uid
 
     async def rewrite(self, decide: Callable[[], Awaitable[Request | None]]) -> bytes | None:
         """Sends what ``decide`` asks for, and asks it again after a conflict. None: nothing is to be done."""
@@ -133,13 +133,13 @@ class Writer:
 
     async def _attempt(self, request: Request) -> bytes:
         async with self._turns:
-            self._gate.enter()
-            body = await self._transport.send(request._replace(guard=self._gate.enter))
-        self._gate.passed()
+            self._gate.check()
+            body = await self._transport.send(request._replace(guard=self._gate.check))
+        self._gate.count_write()
         return body
 
 
-def is_same(there: Mapping[str, Any], wanted: Document) -> bool:
+def is_same(there: Mapping[str, Any], wanted: ObjectBody) -> bool:
     """Whether an object is the one wanted: it has all of its fields, and nobody has asked for its end."""
     return "deletionTimestamp" not in there["metadata"] and holds(there, wanted)
 

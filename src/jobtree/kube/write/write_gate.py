@@ -31,14 +31,14 @@ class Gate:
     def close(self) -> None:
         self._closed = True
 
-    def enter(self) -> None:
+    def check(self) -> None:
         """Before a write. Raises FencedError."""
         if not self._closed and not self._may_write():
             self._closed = True
         if self._closed:
             raise FencedError("this process does not lead any more: nothing was written")
 
-    def passed(self) -> None:
+    def count_write(self) -> None:
         """After a write that the server accepted."""
         self.writes += 1
         self._after_write(self.writes)

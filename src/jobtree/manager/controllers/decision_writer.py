@@ -15,71 +15,79 @@ import msgspec
 from jobtree.api.kinds.run import Ending, Run
 from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.validation.object_parser import to_document
-from jobtree.core.model.gpu_lease import Lease, to_wire
+from jobtree.core.model.gpu_lease import GpuLease, lease_to_object
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FORBIDDEN, INVALID, NOT_FOUND, StatusError
-from jobtree.kube.http.api_requests import Seen
+from jobtree.kube.http.api_requests import Preconditions
 from jobtree.kube.http.api_resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
 from jobtree.kube.installation import FINALIZER
 from jobtree.kube.watch.object_store import Store
 from jobtree.kube.write.object_writer import Writer
-from jobtree.manager.cluster_view import View
-from jobtree.manager.decisions.decision_log import SUBMISSION, is_submission
-from jobtree.manager.decisions.write_set import Batch, Deed, ReservationWrite, RunWrite, Step
+from jobtree.manager.cluster_view import ClusterView
+from jobtree.manager.decisions.decision_log import SUBMITTED_LOG, is_submission
+from jobtree.manager.decisions.write_set import (
+    DecisionLog,
+    DecisionWrites,
+    ReservationWrite,
+    RunWrite,
+    WriteSet,
+)
 from jobtree.manager.log import Log
 from jobtree.manager.pods.pod_documents import owned
 
 MOST_TRIES = 4  # to write to a Run whose labels others change all the time
 
 
-class RefusedError(Exception):
+class WriteRefusedError(Exception):
     """A decision could not be written: the world is not what it was decided from."""
 
 
-class Carrier:
-    def __init__(self, writer: Writer, view: View, log: Log) -> None:
+class DecisionWriter:
+    def __init__(self, writer: Writer, view: ClusterView, log: Log) -> None:
         self._writer = writer
         self._view = view
         self._log = log
         self._versions: dict[str, str] = {}  # of Runs, as written in this step
         self._submitted: set[str] = set()  # Runs whose first status was written in this step
-        self._done: list[Deed] = []
-        self.untold: list[Run] = []  # whose status was not written
-        self.unsaid: set[str] = set()  # Budgets and Reservations whose status was not written
+        self._done: list[DecisionLog] = []
+        self.unwritten_runs: list[Run] = []  # whose status was not written
+        self.unwritten_names: set[str] = set()  # Budgets and Reservations whose status was not written
 
-    async def carry_out(self, step: Step) -> None:
+    async def write_decisions(self, step: WriteSet) -> None:
         """The decisions of a step, and their leases. Raises RefusedError where one was refused."""
-        self._versions, self.untold, self.unsaid = {}, [], set()
+        self._versions, self.unwritten_runs, self.unwritten_names = {}, [], set()
         self._submitted = set()
         try:
             for batch in step.batches:
                 await self._commit(batch)
-            await together(self._keep_child(child) for child in step.children)
+            await run_all(self._apply_child(child) for child in step.children)
         except StatusError as refused:
-            raise RefusedError(str(refused)) from refused
+            raise WriteRefusedError(str(refused)) from refused
         made = {lease.name for lease in step.leases.opens}
         ends = step.leases.ends
-        await together(self._end_lease(ending) for ending in ends if ending.lease not in made)
-        await together(self._make_lease(lease) for lease in step.leases.opens)
-        await together(self._end_lease(ending) for ending in ends if ending.lease in made)
+        await run_all(self._end_lease(ending) for ending in ends if ending.lease not in made)
+        await run_all(self._make_lease(lease) for lease in step.leases.opens)
+        await run_all(self._end_lease(ending) for ending in ends if ending.lease in made)
 
-    def done(self) -> list[Deed]:
+    def done(self) -> list[DecisionLog]:
         """What was decided and written since this was last asked."""
         done, self._done = self._done, []
         return done
 
     # Decisions
 
-    async def _commit(self, batch: Batch) -> None:
-        if batch.unfounded:
-            raise RefusedError("a promise came due before its Reservation could be written: it is made anew")
+    async def _commit(self, batch: DecisionWrites) -> None:
+        if batch.without_reservation:
+            raise WriteRefusedError(
+                "a promise came due before its Reservation could be written: it is made anew"
+            )
         if batch.resolution is not None:
             await self._write_reservation(batch.resolution)
             self._done += batch.resolution.deeds
-        await together(self._write_run(write) for write in batch.gives)
+        await run_all(self._write_run(write) for write in batch.releases)
         for write in (*batch.moves, *batch.trees):
             await self._write_run(write)
-        await together(self._write_run(write) for write in batch.gets)
+        await run_all(self._write_run(write) for write in batch.acquisitions)
 
     async def _write_run(self, write: RunWrite) -> None:
         """The status of a Run, if it is still what that was decided from."""
@@ -87,19 +95,19 @@ class Carrier:
             try:
                 await self._write_status(write)
             except StatusError as refused:
-                run = await self._seen_anew(write)
+                run = await self._unchanged_version(write)
                 if not refused.is_conflict or run is None or tries == MOST_TRIES:
                     raise
                 write = msgspec.structs.replace(write, run=run)
             else:
                 return
 
-    async def _seen_anew(self, write: RunWrite) -> Run | None:
+    async def _unchanged_version(self, write: RunWrite) -> Run | None:
         """The Run as it is now, if nothing has changed that decides; the next write is to that version."""
         metadata = write.run.metadata
-        await self._look(RUNS, self._view.runs, metadata.name, metadata.namespace)
+        await self._read_again(RUNS, self._view.runs, metadata.name, metadata.namespace)
         held = self._view.runs.get(write.uid)
-        if held is None or deciding(held.value) != deciding(write.run):
+        if held is None or planned_fields(held.value) != planned_fields(write.run):
             return None
         self._versions[write.uid] = held.resource_version
         return held.value
@@ -107,7 +115,7 @@ class Carrier:
     async def _write_status(self, write: RunWrite) -> None:
         run = write.run
         if write.starts and FINALIZER not in run.metadata.finalizers and not run.metadata.deletion_timestamp:
-            await self._keep(run)
+            await self._add_finalizer(run)
         metadata = {
             "name": run.metadata.name,
             "namespace": run.metadata.namespace,
@@ -118,18 +126,18 @@ class Carrier:
             "apiVersion": API_VERSION,
             "kind": "Run",
             "metadata": metadata,
-            "status": plain(write.status),
+            "status": to_plain(write.status),
         }
         self._learn_run(write.uid, await self._writer.write(api_requests.replace(RUNS, document, "status")))
         self._done += write.deeds
         if is_submission(run) and write.uid not in self._submitted:
             self._submitted.add(write.uid)
-            self._done.append(SUBMISSION)
+            self._done.append(SUBMITTED_LOG)
 
-    async def _keep(self, run: Run) -> None:
+    async def _add_finalizer(self, run: Run) -> None:
         """A Run that holds leases is not gone before they are ended."""
         version = self._versions.get(run.metadata.uid, run.metadata.resource_version)
-        seen = Seen(run.metadata.name, run.metadata.namespace, run.metadata.uid, version)
+        seen = Preconditions(run.metadata.name, run.metadata.namespace, run.metadata.uid, version)
         finalizers = [*run.metadata.finalizers, FINALIZER]
         patch = {"metadata": {"finalizers": finalizers}}
         self._learn_run(
@@ -137,9 +145,11 @@ class Carrier:
         )
 
     def _learn_run(self, uid: str, answer: bytes) -> None:
-        self._versions[uid] = self._view.runs.learn(answer)
+        self._versions[uid] = self._view.runs.apply_response(answer)
 
-    async def _look(self, resource: Resource, store: Store[Any], name: str, namespace: str = "") -> None:
+    async def _read_again(
+        self, resource: Resource, store: Store[Any], name: str, namespace: str = ""
+    ) -> None:
         """A write was refused: see what is there now, before deciding again."""
         try:
             answer = await self._writer.read(api_requests.get(resource, name, namespace))
@@ -147,78 +157,89 @@ class Carrier:
             if refused.code != NOT_FOUND:
                 raise
             return  # its end is on its way
-        store.learn(answer)
+        store.apply_response(answer)
 
     # Leases
 
-    async def _make_lease(self, lease: Lease) -> None:
-        self._view.leases.learn(await self._writer.create(LEASES, to_document(to_wire(lease))))
+    async def _make_lease(self, lease: GpuLease) -> None:
+        self._view.leases.apply_response(
+            await self._writer.create(LEASES, to_document(lease_to_object(lease)))
+        )
 
     async def _end_lease(self, ending: Ending) -> None:
         held = self._view.leases.named(ending.lease)
         if held is None:
             return  # it will be seen, and ended then
-        seen = Seen(held.name, uid=held.uid)
+        seen = Preconditions(held.name, uid=held.uid)
         patch = {"status": {"end": ending.end, "closureReason": ending.reason}}
         try:
-            self._view.leases.learn(
+            self._view.leases.apply_response(
                 await self._writer.write(api_requests.merge_patch(LEASES, seen, patch, "status"))
             )
         except StatusError as refused:
             self._log.say("binder", "a lease could not be ended", lease=ending.lease, why=str(refused))
-            await self._look(LEASES, self._view.leases, ending.lease)
+            await self._read_again(LEASES, self._view.leases, ending.lease)
 
     # What only tells
 
-    async def tell(self, step: Step) -> None:
-        """After the decisions: what others read. ``untold`` and ``unsaid`` are what could not be written."""
+    async def write_statuses(self, step: WriteSet) -> None:
+        """Write what others read, after the decisions. ``unwritten_runs`` and ``unwritten_names`` failed."""
         told: list[Awaitable[None]] = [
-            *(self._harmless("reservation", key[1], self._abandon(*key)) for key in step.abandoned),
-            *(self._harmless("reservation", key[1], self._keep_proof(*key)) for key in step.proofs),
             *(
-                self._harmless("reservation", write.name, self._write_reservation(write))
+                self._ignore_errors("reservation", key[1], self._delete_reservation(*key))
+                for key in step.reservations_to_delete
+            ),
+            *(
+                self._ignore_errors("reservation", key[1], self._detach_reservation(*key))
+                for key in step.reservations_to_keep
+            ),
+            *(
+                self._ignore_errors("reservation", write.name, self._write_reservation(write))
                 for write in step.reservations
             ),
         ]
-        await together(told)
-        await together(
+        await run_all(told)
+        await run_all(
             [
-                *(self._tell_run(self._as_written(write)) for write in step.statuses),
+                *(self._write_run_status(self._as_written(write)) for write in step.statuses),
                 *(
-                    self._harmless("budget", name, self._write_budget(name, plain(status)))
+                    self._ignore_errors("budget", name, self._write_budget(name, to_plain(status)))
                     for name, status in step.budgets
                 ),
-                *(self._harmless("finalizer", run.metadata.name, self._let_go(run)) for run in step.released),
+                *(
+                    self._ignore_errors("finalizer", run.metadata.name, self._remove_finalizer(run))
+                    for run in step.runs_without_finalizer
+                ),
             ]
         )
 
     def _as_written(self, write: RunWrite) -> RunWrite:
         """A Run does not speak of a Reservation that is not there: its number would be lost for good."""
         status, before = write.status, write.run.status
-        if status.reservation not in self.unsaid or self._view.reservations.named(
+        if status.reservation not in self.unwritten_names or self._view.reservations.named(
             status.reservation, write.run.metadata.namespace
         ):
             return write
-        self.untold.append(write.run)
+        self.unwritten_runs.append(write.run)
         silent = msgspec.structs.replace(
             status, reservation=before.reservation, reservations_made=before.reservations_made
         )
         return msgspec.structs.replace(write, status=silent)
 
-    async def _tell_run(self, write: RunWrite) -> None:
+    async def _write_run_status(self, write: RunWrite) -> None:
         try:
             await self._write_run(write)
         except StatusError as refused:
-            self.untold.append(write.run)
+            self.unwritten_runs.append(write.run)
             if not refused.is_conflict and refused.code != NOT_FOUND:
-                self._log.say("binder", "a status was refused", run=title(write.run), why=str(refused))
+                self._log.say("binder", "a status was refused", run=run_label(write.run), why=str(refused))
 
-    async def _harmless(self, what: str, name: str, doing: Awaitable[None]) -> None:
+    async def _ignore_errors(self, what: str, name: str, doing: Awaitable[None]) -> None:
         """What only tells and was refused is told again."""
         try:
             await doing
         except StatusError as refused:
-            self.unsaid.add(name)
+            self.unwritten_names.add(name)
             if refused.code == FORBIDDEN or not (refused.is_conflict or refused.code == NOT_FOUND):
                 self._log.say("binder", f"a {what} was refused", why=str(refused))
 
@@ -229,12 +250,12 @@ class Carrier:
         if held is None:
             if write.spec is None:
                 return
-            document = {**kind, "metadata": owned(write.run, name), "spec": plain(write.spec)}
-            self._view.reservations.learn(await self._writer.create(RESERVATIONS, document))
+            document = {**kind, "metadata": owned(write.run, name), "spec": to_plain(write.spec)}
+            self._view.reservations.apply_response(await self._writer.create(RESERVATIONS, document))
         elif write.spec is not None and held.value.spec != write.spec:
-            seen = Seen(name, namespace, held.uid, held.resource_version)
-            patch = {"spec": {"earliestStart": None, "intendedSlice": None, **plain(write.spec)}}
-            self._view.reservations.learn(
+            seen = Preconditions(name, namespace, held.uid, held.resource_version)
+            patch = {"spec": {"earliestStart": None, "intendedSlice": None, **to_plain(write.spec)}}
+            self._view.reservations.apply_response(
                 await self._writer.write(api_requests.merge_patch(RESERVATIONS, seen, patch))
             )
         held = self._view.reservations.named(name, namespace)
@@ -246,15 +267,15 @@ class Carrier:
             "uid": held.uid,
             "resourceVersion": held.resource_version,
         }
-        document = {**kind, "metadata": metadata, "status": plain(write.status)}
+        document = {**kind, "metadata": metadata, "status": to_plain(write.status)}
         try:
             answer = await self._writer.write(api_requests.replace(RESERVATIONS, document, "status"))
         except StatusError:
-            await self._look(RESERVATIONS, self._view.reservations, name, namespace)
+            await self._read_again(RESERVATIONS, self._view.reservations, name, namespace)
             raise
-        self._view.reservations.learn(answer)
+        self._view.reservations.apply_response(answer)
 
-    async def _keep_child(self, child: Run) -> None:
+    async def _apply_child(self, child: Run) -> None:
         """One Run per stage of a tree, as the tree wants it (J2)."""
         held = self._view.runs.named(child.metadata.name, child.metadata.namespace)
         document = to_document(child)
@@ -262,29 +283,31 @@ class Carrier:
             if held is None:
                 answer = await self._writer.create(RUNS, document)
             else:
-                seen = Seen(held.name, held.namespace, held.uid, held.resource_version)
-                patch = {"spec": patch_to(plain(held.value.spec), document["spec"])}
+                seen = Preconditions(held.name, held.namespace, held.uid, held.resource_version)
+                patch = {"spec": patch_to(to_plain(held.value.spec), document["spec"])}
                 answer = await self._writer.write(api_requests.merge_patch(RUNS, seen, patch))
         except StatusError as refused:
             if refused.code not in (FORBIDDEN, INVALID):
                 raise
-            self._log.say("binder", "a stage was refused", run=title(child), why=str(refused))
+            self._log.say("binder", "a stage was refused", run=run_label(child), why=str(refused))
             return
-        self._view.runs.learn(answer)
+        self._view.runs.apply_response(answer)
 
-    async def _abandon(self, namespace: str, name: str) -> None:
+    async def _delete_reservation(self, namespace: str, name: str) -> None:
         held = self._view.reservations.named(name, namespace)
         if held is not None and held.value.status.state != "Pending":
-            await self._writer.delete(RESERVATIONS, Seen(name, namespace, held.uid, held.resource_version))
+            await self._writer.delete(
+                RESERVATIONS, Preconditions(name, namespace, held.uid, held.resource_version)
+            )
 
-    async def _keep_proof(self, namespace: str, name: str) -> None:
+    async def _detach_reservation(self, namespace: str, name: str) -> None:
         """Losers of a lottery may want to check it when the winner is long gone: nobody owns its record."""
         held = self._view.reservations.named(name, namespace)
         if held is not None:
-            seen = Seen(name, namespace, held.uid, held.resource_version)
+            seen = Preconditions(name, namespace, held.uid, held.resource_version)
             patch = {"metadata": {"ownerReferences": None}}
             answer = await self._writer.write(api_requests.merge_patch(RESERVATIONS, seen, patch))
-            self._view.reservations.learn(answer)
+            self._view.reservations.apply_response(answer)
 
     async def _write_budget(self, name: str, status: object) -> None:
         held = self._view.budgets.named(name)
@@ -293,24 +316,24 @@ class Carrier:
         metadata = {"name": name, "uid": held.uid, "resourceVersion": held.resource_version}
         document = {"apiVersion": API_VERSION, "kind": "Budget", "metadata": metadata, "status": status}
         try:
-            self._view.budgets.learn(
+            self._view.budgets.apply_response(
                 await self._writer.write(api_requests.replace(BUDGETS, document, "status"))
             )
         except StatusError:
-            await self._look(BUDGETS, self._view.budgets, name)
+            await self._read_again(BUDGETS, self._view.budgets, name)
             raise
 
-    async def _let_go(self, run: Run) -> None:
+    async def _remove_finalizer(self, run: Run) -> None:
         """All its leases are ended: the Run may go."""
         held = self._view.runs.get(run.metadata.uid)
         if held is None or FINALIZER not in held.value.metadata.finalizers:
             return
         rest = [name for name in held.value.metadata.finalizers if name != FINALIZER]
-        seen = Seen(held.name, held.namespace, held.uid, held.resource_version)
+        seen = Preconditions(held.name, held.namespace, held.uid, held.resource_version)
         await self._writer.write(api_requests.merge_patch(RUNS, seen, {"metadata": {"finalizers": rest}}))
 
 
-def deciding(run: Run) -> tuple[object, ...]:
+def planned_fields(run: Run) -> tuple[object, ...]:
     """What decisions about a Run are made from.
 
     The generation stands for its spec, and the revision of its status for all that was decided before.
@@ -319,7 +342,7 @@ def deciding(run: Run) -> tuple[object, ...]:
     return metadata.generation, metadata.deletion_timestamp, metadata.owner_references, run.status.revision
 
 
-def plain(value: msgspec.Struct) -> Any:  # noqa: ANN401  whatever JSON it is
+def to_plain(value: msgspec.Struct) -> Any:  # noqa: ANN401  whatever JSON it is
     return msgspec.to_builtins(value)
 
 
@@ -332,11 +355,11 @@ def patch_to(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return patch
 
 
-def title(run: Run) -> str:
+def run_label(run: Run) -> str:
     return f"{run.metadata.namespace}/{run.metadata.name}"
 
 
-async def together(doings: Iterable[Awaitable[None]]) -> None:
+async def run_all(doings: Iterable[Awaitable[None]]) -> None:
     """All at once; the first that fails is told when all have ended, so nothing is left half-way unseen."""
     for outcome in await asyncio.gather(*doings, return_exceptions=True):
         if isinstance(outcome, BaseException):

@@ -9,14 +9,14 @@ from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.schema.quantities import SECOND, format_time
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FencedError, KubeError, StatusError
-from jobtree.kube.http.api_requests import Seen
+from jobtree.kube.http.api_requests import Preconditions
 from jobtree.kube.http.api_resources import EVENTS, NODES
 from jobtree.kube.watch.object_decoder import LiveNode
-from jobtree.kube.watch.object_store import Change, Held
+from jobtree.kube.watch.object_store import Change, StoredObject
 from jobtree.kube.write.object_writer import Writer
-from jobtree.manager.cluster_view import View
-from jobtree.manager.decisions.write_set import Note
-from jobtree.manager.log import Log, told
+from jobtree.manager.cluster_view import ClusterView
+from jobtree.manager.decisions.write_set import EventNote
+from jobtree.manager.log import Log, log_fields
 
 SOURCE = "jobtree"
 MAX_MESSAGE = 1024
@@ -24,8 +24,8 @@ EVENTS_AT_ONCE = 8  # they are lazy: what they tell of is written first
 MAX_NAME = 200  # of the Run, in the name of its Events; no part of a name ends with a dash, or is empty
 
 
-class Herald:
-    def __init__(self, writer: Writer, view: View, log: Log) -> None:
+class EventWriter:
+    def __init__(self, writer: Writer, view: ClusterView, log: Log) -> None:
         self._writer = writer
         self._view = view
         self._log = log
@@ -33,7 +33,7 @@ class Herald:
         self._tasks: set[asyncio.Task[None]] = set()
         self._complained: set[str] = set()
 
-    def tell(self, notes: Iterable[Note]) -> None:
+    def write_events(self, notes: Iterable[EventNote]) -> None:
         for note in notes:
             self._begin("events", self._post(note))
 
@@ -41,18 +41,18 @@ class Herald:
         for name in nodes:
             self._begin("nodes", self._cordon(name, now))
 
-    def see(self, changes: Iterable[Change[LiveNode]]) -> None:
+    def handle_node_changes(self, changes: Iterable[Change[LiveNode]]) -> None:
         """A node that somebody uncordoned is not cordoned by Jobtree any more."""
         for change in changes:
             held = change.after
             if held is not None and CORDONED in held.value.annotations and not held.value.node.cordoned:
                 self._begin("nodes", self._forget_cordon(held))
 
-    async def settle(self) -> None:
+    async def drain(self) -> None:
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _post(self, note: Note) -> None:
+    async def _post(self, note: EventNote) -> None:
         try:
             async with self._turns:
                 await self._writer.write(api_requests.create(EVENTS, event_document(note)))
@@ -67,14 +67,18 @@ class Herald:
             return
         why = f"the node failed by {format_time(now)}"
         patch = {"metadata": {"annotations": {CORDONED: why}}, "spec": {"unschedulable": True}}
-        answer = await self._writer.write(api_requests.merge_patch(NODES, Seen(name, uid=held.uid), patch))
-        self._view.nodes.learn(answer)
+        answer = await self._writer.write(
+            api_requests.merge_patch(NODES, Preconditions(name, uid=held.uid), patch)
+        )
+        self._view.nodes.apply_response(answer)
         self._log.say("binder", "a failed node is cordoned", node=name)
 
-    async def _forget_cordon(self, held: Held[LiveNode]) -> None:
+    async def _forget_cordon(self, held: StoredObject[LiveNode]) -> None:
         patch = {"metadata": {"annotations": {CORDONED: None}}}
-        seen = Seen(held.name, uid=held.uid, resource_version=held.resource_version)
-        self._view.nodes.learn(await self._writer.write(api_requests.merge_patch(NODES, seen, patch)))
+        seen = Preconditions(held.name, uid=held.uid, resource_version=held.resource_version)
+        self._view.nodes.apply_response(
+            await self._writer.write(api_requests.merge_patch(NODES, seen, patch))
+        )
 
     def _begin(self, what: str, doing: Awaitable[None]) -> None:
         task = asyncio.ensure_future(self._harmless(what, doing))
@@ -91,10 +95,10 @@ class Herald:
                 return  # it has changed meanwhile: what it is now will be seen
             if str(refused) not in self._complained:
                 self._complained.add(str(refused))
-                self._log.say("binder", f"{what} cannot be written", **told(refused))
+                self._log.say("binder", f"{what} cannot be written", **log_fields(refused))
 
 
-def event_document(note: Note) -> dict[str, object]:
+def event_document(note: EventNote) -> dict[str, object]:
     """The same Event for the same thing: telling it again after a crash makes no second one."""
     metadata = note.run.metadata
     at = format_time(note.at // SECOND * SECOND)

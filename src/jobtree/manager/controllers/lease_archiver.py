@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 from jobtree.api.kinds.lease import Lease
 from jobtree.api.schema.quantities import parse_time
 from jobtree.api.validation.object_parser import to_document
-from jobtree.archive.archive_directory import ArchiveError, Directory
+from jobtree.archive.archive_directory import ArchiveDirectory, ArchiveError
 from jobtree.kube.http.api_errors import FencedError, KubeError
-from jobtree.kube.http.api_requests import Seen
+from jobtree.kube.http.api_requests import Preconditions
 from jobtree.kube.http.api_resources import LEASES
-from jobtree.kube.watch.object_store import Change, Held
+from jobtree.kube.watch.object_store import Change, StoredObject
 from jobtree.kube.write.object_writer import Writer
-from jobtree.manager.cluster_view import View
+from jobtree.manager.cluster_view import ClusterView
 from jobtree.manager.log import Log
 from jobtree.manager.metrics import Metrics
-from jobtree.manager.planner.planning_model import Model
+from jobtree.manager.planner.planning_model import PlanningModel
 
 AT_ONCE = 256  # leases that are archived together
 MOST = 1024  # that leave at a time
@@ -32,15 +32,17 @@ MOST = 1024  # that leave at a time
 SetAside = Callable[[list[Lease]], Awaitable[list[str]]]
 
 
-class Filing(NamedTuple):
+class ArchiveSettings(NamedTuple):
     """Where leases go, and how long to wait when none is old enough or none can be added."""
 
-    archive: Directory
+    archive: ArchiveDirectory
     every_ms: int = 60_000
 
 
-class Archivist:
-    def __init__(self, filing: Filing, writer: Writer, view: View, log: Log, metrics: Metrics) -> None:
+class LeaseArchiver:
+    def __init__(
+        self, filing: ArchiveSettings, writer: Writer, view: ClusterView, log: Log, metrics: Metrics
+    ) -> None:
         self._filing = filing
         self._writer = writer
         self._view = view
@@ -48,7 +50,7 @@ class Archivist:
         self._metrics = metrics
         self._closed: list[tuple[int, str]] = []  # end and UID
         self._leaving: dict[str, None] = {}  # UIDs of leases that were set aside
-        self._stuck: list[Held[Lease]] = []  # that nobody can carry yet: looked at after all others
+        self._stuck: list[StoredObject[Lease]] = []  # that nobody can carry yet: looked at after all others
         self._complained = ""
         self._rest_until = 0
 
@@ -60,13 +62,13 @@ class Archivist:
         ]
         heapify(self._closed)
 
-    def see(self, changes: Iterable[Change[Lease]]) -> None:
+    def handle_changes(self, changes: Iterable[Change[Lease]]) -> None:
         for change in changes:
             end = change.after.value.status.end if change.after is not None else None
             if end is not None and change.after is not None:
                 heappush(self._closed, (parse_time(end), change.after.uid))
 
-    async def work(self, model: Model, set_aside: SetAside, now: int) -> bool:
+    async def archive_batch(self, model: PlanningModel, set_aside: SetAside, now: int) -> bool:
         """Whether something was done: then there is more to tell, and perhaps to do."""
         deleted = await self._delete()
         if len(self._leaving) >= MOST or now < self._rest_until:
@@ -84,22 +86,24 @@ class Archivist:
 
     # Parts
 
-    def _pick(self, kept_since: int) -> list[Held[Lease]]:
+    def _pick(self, kept_since: int) -> list[StoredObject[Lease]]:
         """The oldest of those that ended by that instant."""
-        found: dict[str, Held[Lease]] = {}
+        found: dict[str, StoredObject[Lease]] = {}
         while self._closed and self._closed[0][0] <= kept_since and len(found) < AT_ONCE:
             held = self._view.leases.get(heappop(self._closed)[1])
             if held is not None:
                 found[held.uid] = held
         return list(found.values())
 
-    def _put_back(self, leases: Iterable[Held[Lease]]) -> None:
+    def _put_back(self, leases: Iterable[StoredObject[Lease]]) -> None:
         for held in leases:
             heappush(self._closed, (parse_time(held.value.status.end or ""), held.uid))
 
-    async def _add(self, batch: list[Held[Lease]]) -> bool:
+    async def _add(self, batch: list[StoredObject[Lease]]) -> bool:
         try:
-            await asyncio.to_thread(self._filing.archive.add, [document_of(held.value) for held in batch])
+            await asyncio.to_thread(
+                self._filing.archive.add, [archived_document(held.value) for held in batch]
+            )
         except ArchiveError as broken:
             self._complain(str(broken))
             self._put_back(batch)
@@ -130,9 +134,9 @@ class Archivist:
                 raise outcome
         return any(deleted)
 
-    async def _delete_one(self, held: Held[Lease]) -> bool:
+    async def _delete_one(self, held: StoredObject[Lease]) -> bool:
         try:
-            await self._writer.delete(LEASES, Seen(held.name, uid=held.uid))
+            await self._writer.delete(LEASES, Preconditions(held.name, uid=held.uid))
         except FencedError:
             raise
         except KubeError as refused:
@@ -152,7 +156,7 @@ class Archivist:
         return all(carried is not None and name in carried.leases for carried in carriers)
 
 
-def document_of(lease: Lease) -> dict[str, Any]:
+def archived_document(lease: Lease) -> dict[str, Any]:
     """A lease as the archive keeps it: without the version that the server counts."""
     body = to_document(lease)
     body["metadata"].pop("resourceVersion", None)

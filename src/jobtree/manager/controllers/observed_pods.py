@@ -8,11 +8,11 @@ from collections.abc import Iterable, KeysView
 
 from jobtree.api.kinds.run import Run
 from jobtree.kube.watch.object_decoder import LivePod
-from jobtree.kube.watch.object_store import Change, Held
-from jobtree.manager.decisions.pod_outcomes import Lost, News, Succeeded, Unspared
-from jobtree.manager.decisions.write_set import Company
+from jobtree.kube.watch.object_store import Change, StoredObject
+from jobtree.manager.decisions.pod_outcomes import PodOutcome, RankLost, RunSucceeded, SpareLost
+from jobtree.manager.decisions.write_set import DesiredPods
 from jobtree.manager.pods.pod_names import pod_name
-from jobtree.manager.pods.pod_set import Place
+from jobtree.manager.pods.pod_set import PodPlacement
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 # Why a pod failed that did nothing wrong: its node or somebody else ended it.
@@ -22,9 +22,11 @@ REJECTED = ("OutOf", "UnexpectedAdmissionError", "Node")  # by the kubelet, befo
 PodName = tuple[str, str]  # namespace, name
 
 
-class Roster:
+class ObservedPods:
     def __init__(self) -> None:
-        self._pods: dict[tuple[str, str], dict[str, Held[LivePod]]] = {}  # by namespace and UID of the Run
+        self._pods: dict[
+            tuple[str, str], dict[str, StoredObject[LivePod]]
+        ] = {}  # by namespace and UID of the Run
         self._places: dict[str, set[str]] = {}  # the namespaces of those, by UID of the Run
         self._pending: dict[PodName, tuple[str, int]] = {}  # asked for and not seen yet: node, GPUs
         self._used: dict[str, int] = {}  # GPUs by node
@@ -34,7 +36,7 @@ class Roster:
 
     # What is there
 
-    def see(self, changes: Iterable[Change[LivePod]]) -> set[str]:
+    def handle_changes(self, changes: Iterable[Change[LivePod]]) -> set[str]:
         """The UIDs of the Runs whose pods changed, and of none for other pods."""
         touched: set[str] = set()
         for change in changes:
@@ -47,7 +49,7 @@ class Roster:
                 self._remember(change.after)
         return touched
 
-    def of(self, run: Run) -> dict[str, Held[LivePod]]:
+    def pods_of(self, run: Run) -> dict[str, StoredObject[LivePod]]:
         """The pods of a Run by name: those of its own namespace, whatever others elsewhere say of theirs."""
         return self._pods.get((run.metadata.namespace, run.metadata.uid), {})
 
@@ -56,9 +58,9 @@ class Roster:
         """The UIDs of all Runs that have pods; pods in a namespace that is not theirs count as well."""
         return self._places.keys()
 
-    def _remember(self, held: Held[LivePod]) -> None:
+    def _remember(self, held: StoredObject[LivePod]) -> None:
         live = held.value
-        self.give_up((held.namespace, held.name))
+        self.forget_expected((held.namespace, held.name))
         self._count(
             held.uid, None if live.pod.finished or not live.pod.node else (live.pod.node, live.pod.gpus)
         )
@@ -66,7 +68,7 @@ class Roster:
             self._places.setdefault(live.run_uid, set()).add(held.namespace)
             self._pods.setdefault((held.namespace, live.run_uid), {})[held.name] = held
 
-    def _forget(self, held: Held[LivePod]) -> None:
+    def _forget(self, held: StoredObject[LivePod]) -> None:
         self._count(held.uid, None)
         key = (held.namespace, held.value.run_uid)
         pods = self._pods.get(key, {})
@@ -74,9 +76,9 @@ class Roster:
             del pods[held.name]
             if not pods:
                 del self._pods[key]
-                self._leave(*key)
+                self._remove_run(*key)
 
-    def _leave(self, namespace: str, uid: str) -> None:
+    def _remove_run(self, namespace: str, uid: str) -> None:
         self._places[uid].discard(namespace)
         if not self._places[uid]:
             del self._places[uid]
@@ -93,14 +95,14 @@ class Roster:
         """GPUs of a node that pods have, or that were asked for with pods not seen yet."""
         return self._used.get(node, 0)
 
-    def ask_for(self, pod: PodName, node: str, gpus: int) -> None:
+    def expect_pod(self, pod: PodName, node: str, gpus: int) -> None:
         self._pending[pod] = (node, gpus)
         self._used[node] = self._used.get(node, 0) + gpus
 
-    def is_asked_for(self, pod: PodName) -> bool:
+    def is_expected(self, pod: PodName) -> bool:
         return pod in self._pending
 
-    def give_up(self, pod: PodName) -> None:
+    def forget_expected(self, pod: PodName) -> None:
         """The pod has been seen, and is counted as it is; or it could not be made."""
         asked = self._pending.pop(pod, None)
         if asked is not None:
@@ -108,12 +110,12 @@ class Roster:
 
     # What it tells
 
-    def news(self, uid: str, company: Company, now: int, asked: set[str]) -> list[News]:
+    def outcomes(self, uid: str, company: DesiredPods, now: int, asked: set[str]) -> list[PodOutcome]:
         """What the ranks of a Run tell, until it is answered; ``asked``: pods that Jobtree itself ends."""
         cast, metadata = company.cast, company.run.metadata
         if not cast.ranks or uid in self._told:
             return []
-        pods = self.of(company.run)
+        pods = self.pods_of(company.run)
         places = {pod_name(metadata.name, uid, place.part): place for place in cast.places}
         wanted = {(name, place.node) for name, place in places.items()}
         now_seen = {
@@ -130,24 +132,29 @@ class Roster:
         ]
         ranks = [name for name, place in places.items() if place.is_rank]
         done = all(name in pods and pods[name].value.phase == "Succeeded" for name in ranks)
-        news: list[News] = [
-            Lost(run, uid, cast.attempt, now, (place.group, place.group_rank), *why)
+        news: list[PodOutcome] = [
+            RankLost(run, uid, cast.attempt, now, (place.group, place.group_rank), *why)
             for place, why in lost
             if place.is_rank
         ]
         if done or news:
             self._told.add(uid)
         if done:
-            return [Succeeded(run, uid, cast.attempt, now)]
+            return [RunSucceeded(run, uid, cast.attempt, now)]
         evicted = [place.node for place, (failed, _) in lost if not place.is_rank and not failed]
-        return [*(Unspared(run, uid, node) for node in dict.fromkeys(evicted)), *news]
+        return [*(SpareLost(run, uid, node) for node in dict.fromkeys(evicted)), *news]
 
-    def answered(self, *uids: str) -> None:
+    def clear_reported(self, *uids: str) -> None:
         """Something was decided for these Runs, or what their pods told was lost: they may tell again."""
         self._told.difference_update(uids)
 
     def _why_lost(
-        self, name: str, place: Place, held: Held[LivePod] | None, asked: set[str], seen: set[tuple[str, str]]
+        self,
+        name: str,
+        place: PodPlacement,
+        held: StoredObject[LivePod] | None,
+        asked: set[str],
+        seen: set[tuple[str, str]],
     ) -> tuple[bool, str] | None:
         """Whether the pod failed of itself, and what it said; None: it is not lost."""
         if held is None or not place.is_at(held.value.pod.node):

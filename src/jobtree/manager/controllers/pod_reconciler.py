@@ -15,20 +15,26 @@ from jobtree.api.kinds.policy import Policy
 from jobtree.api.kinds.run import Run
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import CONFLICT, NOT_FOUND, FencedError, KubeError, StatusError
-from jobtree.kube.http.api_requests import Seen
+from jobtree.kube.http.api_requests import Preconditions
 from jobtree.kube.http.api_resources import PODS, SERVICES
 from jobtree.kube.installation import ATTEMPT_LABEL
 from jobtree.kube.watch.object_decoder import RISK, LivePod
-from jobtree.kube.watch.object_store import Change, Head, Held
+from jobtree.kube.watch.object_store import Change, ObjectHead, StoredObject
 from jobtree.kube.write.object_writer import AT_ONCE, Writer
-from jobtree.manager.cluster_view import View
-from jobtree.manager.controllers.observed_pods import FINISHED, Roster
-from jobtree.manager.decisions.pod_outcomes import Lost, News
-from jobtree.manager.decisions.write_set import Company, Note
-from jobtree.manager.log import Log, told
-from jobtree.manager.pods.pod_documents import Document, Setting, pod_document, risk_text, service_document
+from jobtree.manager.cluster_view import ClusterView
+from jobtree.manager.controllers.observed_pods import FINISHED, ObservedPods
+from jobtree.manager.decisions.pod_outcomes import PodOutcome, RankLost
+from jobtree.manager.decisions.write_set import DesiredPods, EventNote
+from jobtree.manager.log import Log, log_fields
+from jobtree.manager.pods.pod_documents import (
+    ObjectBody,
+    PodDefaults,
+    pod_document,
+    risk_text,
+    service_document,
+)
 from jobtree.manager.pods.pod_names import pod_name
-from jobtree.manager.pods.pod_set import NOBODY, Place
+from jobtree.manager.pods.pod_set import NO_PODS, PodPlacement
 from jobtree.manager.pods.rank_environment import needs_service
 
 RETRY_MS = 5_000
@@ -53,25 +59,25 @@ def is_large(run: Run) -> bool:
     return template is not None and len(msgspec.json.encode(template)) > LARGE_BYTES
 
 
-class Made(NamedTuple):
+class CreatedPod(NamedTuple):
     """A pod that the server says it made; ``lost`` is what is told should it be gone before it is seen."""
 
     uid: str
     run: str
-    lost: Lost | None
+    lost: RankLost | None
 
 
-class Keeper:
+class PodReconciler:
     def __init__(
-        self, writer: Writer, view: View, log: Log, clock: Callable[[], int], wake: Callable[[], None]
+        self, writer: Writer, view: ClusterView, log: Log, clock: Callable[[], int], wake: Callable[[], None]
     ) -> None:
         self._writer = writer
         self._view = view
         self._log = log
         self._clock = clock
         self._wake = wake
-        self.roster = Roster()
-        self._companies: dict[str, Company] = {}
+        self.roster = ObservedPods()
+        self._companies: dict[str, DesiredPods] = {}
         self._touched: set[str] = set()  # Runs whose pods are to be looked at
         self._unheard: set[str] = set()  # Runs whose pods may have something to tell
         self._asked: set[str] = set()  # pods that we have asked to go
@@ -81,27 +87,27 @@ class Keeper:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._large_turns = asyncio.Semaphore(LARGE_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._told: list[News] = []
-        self._made: dict[tuple[str, str], Made] = {}  # pods that were made and not seen yet
-        self._notes: list[Note] = []
+        self._told: list[PodOutcome] = []
+        self._made: dict[tuple[str, str], CreatedPod] = {}  # pods that were made and not seen yet
+        self._notes: list[EventNote] = []
         self._noted: set[tuple[str, str]] = set()
 
-    def take(self, companies: dict[str, Company]) -> None:
+    def set_desired(self, companies: dict[str, DesiredPods]) -> None:
         self._companies.update(companies)
         self._touched |= companies.keys()
         self._unheard |= companies.keys()
         for uid in companies:
-            self.roster.answered(uid)
+            self.roster.clear_reported(uid)
 
     def restart(self) -> None:
         """The model is built anew: what it does not name again is wanted no more."""
         self._companies.clear()
         self._touched |= self.roster.runs
-        self.roster.answered(*self.roster.runs)
+        self.roster.clear_reported(*self.roster.runs)
 
-    def see(self, changes: Iterable[Change[LivePod]]) -> None:
+    def handle_changes(self, changes: Iterable[Change[LivePod]]) -> None:
         changed = list(changes)
-        runs = self.roster.see(changed)
+        runs = self.roster.handle_changes(changed)
         self._touched |= runs
         self._unheard |= runs
         for change in changed:
@@ -109,42 +115,42 @@ class Keeper:
                 self._made.pop((change.after.namespace, change.after.name), None)
             elif change.before is not None:
                 self._asked.discard(change.before.uid)
-        self._miss()
+        self._record_deleted()
         if changed:
             self._touched |= self._waiting
 
-    def _miss(self) -> None:
+    def _record_deleted(self) -> None:
         """Pods that came and went before anybody looked: no change tells of them."""
         for key, made in list(self._made.items()):
             if self._view.pods.get(made.uid) is None:
                 del self._made[key]
-                self.roster.give_up(key)
+                self.roster.forget_expected(key)
                 self._touched.add(made.run)
                 if made.lost is not None:
                     self._told.append(made.lost)
 
-    def news(self) -> list[News]:
+    def outcomes(self) -> list[PodOutcome]:
         """What the pods tell, of Runs whose pods changed or should have."""
         told, self._told = self._told, []
         for uid in sorted(self._unheard & self._companies.keys()):
-            told += self.roster.news(uid, self._companies[uid], self._clock(), self._asked)
+            told += self.roster.outcomes(uid, self._companies[uid], self._clock(), self._asked)
         self._unheard = set()
         return told
 
     @property
-    def has_news(self) -> bool:
+    def has_outcomes(self) -> bool:
         """Whether pods may have something to tell that nobody has heard yet."""
         return bool(self._told or (self._unheard and self._unheard & self.roster.runs))
 
-    def notes(self) -> list[Note]:
+    def event_notes(self) -> list[EventNote]:
         """What users should know of pods that could not be made."""
         notes, self._notes = self._notes, []
         return notes
 
-    def alarm(self) -> int | None:
+    def next_retry_at(self) -> int | None:
         return min(self._retry_at.values(), default=None)
 
-    def work(self) -> None:
+    def start_reconciling(self) -> None:
         """Begin all that is to be done for the pods of Runs that changed; it goes on by itself."""
         now = self._clock()
         due = {uid for uid, at in self._retry_at.items() if at <= now}
@@ -155,26 +161,26 @@ class Keeper:
             self._waiting.discard(uid)
             company = self._companies.get(uid)
             if company is None:
-                company = self._stranger(uid)
+                company = self._handle_unknown_run(uid)
             if company is not None:
-                self._mend(uid, company, now)
+                self._reconcile(uid, company, now)
 
-    async def settle(self) -> None:
+    async def drain(self) -> None:
         """Until everything that was begun has ended."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _stranger(self, uid: str) -> Company | None:
+    def _handle_unknown_run(self, uid: str) -> DesiredPods | None:
         """Pods of a Run that holds nothing: whoever made them, they go, if the Run is there to say so."""
         held = self._view.runs.get(uid)
-        return Company(held.value, NOBODY) if held is not None else None
+        return DesiredPods(held.value, NO_PODS) if held is not None else None
 
     # One Run
 
-    def _mend(self, uid: str, company: Company, now: int) -> None:
+    def _reconcile(self, uid: str, company: DesiredPods, now: int) -> None:
         name = company.run.metadata.name
         wanted = {pod_name(name, uid, place.part): place for place in company.cast.places}
-        pods = self.roster.of(company.run)
+        pods = self.roster.pods_of(company.run)
         stale = [held for held in pods.values() if not self._belongs(held, wanted)]
         blocking = [held for held in stale if not self._may_stay(held, wanted, company)]
         for held in blocking:
@@ -183,28 +189,30 @@ class Keeper:
         for held in pods.values():
             if held.value.stuck:
                 said = f"pod {held.name} does not start, and keeps its GPUs: {held.value.stuck} ({UNSTUCK})"
-                self._note(uid, "PodStuck", said, held.value.stuck.partition(":")[0])
+                self._record_note(uid, "PodStuck", said, held.value.stuck.partition(":")[0])
         missing = [(pod, place) for pod, place in wanted.items() if pod not in pods]
         if missing:
             waits_for = [held for held in blocking if not self._is_lost(held.value.pod.node)]
-            self._make(uid, company, missing, now, drains=bool(waits_for))
+            self._create_pods(uid, company, missing, now, drains=bool(waits_for))
         elif not wanted and not pods:
             self._forget(uid)
 
-    def _belongs(self, held: Held[LivePod], wanted: dict[str, Place]) -> bool:
+    def _belongs(self, held: StoredObject[LivePod], wanted: dict[str, PodPlacement]) -> bool:
         place = wanted.get(held.name)
         if place is None or not place.is_at(held.value.pod.node):
             return False
         return place.is_rank or held.value.phase not in FINISHED
 
-    def _may_stay(self, held: Held[LivePod], wanted: dict[str, Place], company: Company) -> bool:
+    def _may_stay(
+        self, held: StoredObject[LivePod], wanted: dict[str, PodPlacement], company: DesiredPods
+    ) -> bool:
         """Ranks that have ended stay to be looked at, as long as they are of this attempt or the last one."""
         if held.value.phase not in FINISHED or held.name in wanted:
             return False
         attempt = held.value.labels.get(ATTEMPT_LABEL, "")
-        return company.cast == NOBODY or (attempt.isdecimal() and int(attempt) >= company.cast.attempt - 1)
+        return company.cast == NO_PODS or (attempt.isdecimal() and int(attempt) >= company.cast.attempt - 1)
 
-    def _end(self, held: Held[LivePod]) -> None:
+    def _end(self, held: StoredObject[LivePod]) -> None:
         lost = self._is_lost(held.value.pod.node)
         if held.value.deleted is not None and (held.uid in self._asked or not lost):
             return
@@ -213,9 +221,9 @@ class Keeper:
         self._asked.add(held.uid)
         self._begin(self._delete(held, 0 if lost else None))
 
-    async def _delete(self, held: Held[LivePod], grace_seconds: int | None) -> None:
+    async def _delete(self, held: StoredObject[LivePod], grace_seconds: int | None) -> None:
         try:
-            await self._writer.delete(PODS, Seen(held.name, held.namespace, held.uid), grace_seconds)
+            await self._writer.delete(PODS, Preconditions(held.name, held.namespace, held.uid), grace_seconds)
         except KubeError as refused:
             self._asked.discard(held.uid)
             self._later(held.value.run_uid, "a pod could not be ended", held.name, refused)
@@ -230,87 +238,101 @@ class Keeper:
         since = held.value.node.not_ready_since_ms
         return since is not None and since + self._policy().node_grace_ms <= self._clock()
 
-    def _warn(self, company: Company, pods: list[Held[LivePod]]) -> None:
+    def _warn(self, company: DesiredPods, pods: list[StoredObject[LivePod]]) -> None:
         """Tell running ranks of their risk (R11)."""
         text = risk_text(company.risks)
         for held in pods:
             if held.value.phase == "Running" and held.value.risk not in ("", text):
                 self._begin(self._annotate(held, text))
 
-    async def _annotate(self, held: Held[LivePod], text: str) -> None:
+    async def _annotate(self, held: StoredObject[LivePod], text: str) -> None:
         patch = {"metadata": {"annotations": {RISK: text}}}
         try:
-            seen = Seen(held.name, held.namespace, held.uid)
-            self._view.pods.learn(await self._writer.write(api_requests.merge_patch(PODS, seen, patch)))
+            seen = Preconditions(held.name, held.namespace, held.uid)
+            self._view.pods.apply_response(
+                await self._writer.write(api_requests.merge_patch(PODS, seen, patch))
+            )
         except StatusError as refused:
             self._log.say("binder", "a pod could not be warned", pod=held.name, why=str(refused))
 
     # New pods
 
-    def _make(
-        self, uid: str, company: Company, missing: list[tuple[str, Place]], now: int, *, drains: bool
+    def _create_pods(
+        self,
+        uid: str,
+        company: DesiredPods,
+        missing: list[tuple[str, PodPlacement]],
+        now: int,
+        *,
+        drains: bool,
     ) -> None:
         if self._view.runs.get(uid) is None:
             return  # it is gone, and what it had goes with it
         if company.resume_at > now:
             self._retry_at[uid] = company.resume_at
             return
-        ready = [] if drains or uid in self._retry_at else list(self._fitting(company.run, missing))
+        ready = [] if drains or uid in self._retry_at else list(self._placeable(company.run, missing))
         if len(ready) < len(missing):
             self._waiting.add(uid)
         if ready:
             self._begin(self._create_all(uid, company, ready))
 
-    def _fitting(self, run: Run, missing: list[tuple[str, Place]]) -> Iterator[tuple[str, Place]]:
+    def _placeable(
+        self, run: Run, missing: list[tuple[str, PodPlacement]]
+    ) -> Iterator[tuple[str, PodPlacement]]:
         """Those for which there is room; the room is theirs from now on."""
         for name, place in missing:
             key = (run.metadata.namespace, name)
             held = self._view.nodes.named(place.node)
-            if self.roster.is_asked_for(key) or (place.node and held is None):
+            if self.roster.is_expected(key) or (place.node and held is None):
                 continue
             if held is None or self.roster.used(place.node) + place.gpus <= held.value.node.gpus:
-                self.roster.ask_for(key, place.node, place.gpus)
+                self.roster.expect_pod(key, place.node, place.gpus)
                 yield name, place
 
-    async def _create_all(self, uid: str, company: Company, ready: list[tuple[str, Place]]) -> None:
+    async def _create_all(
+        self, uid: str, company: DesiredPods, ready: list[tuple[str, PodPlacement]]
+    ) -> None:
         try:
             if uid not in self._served and needs_service(company.run, company.cast):
                 await self._writer.create(SERVICES, service_document(company.run))
             self._served.add(uid)
         except KubeError as refused:
             for name, _ in ready:
-                self.roster.give_up((company.run.metadata.namespace, name))
+                self.roster.forget_expected((company.run.metadata.namespace, name))
             self._later(uid, "a Service could not be made", company.run.metadata.name, refused)
             return
         turns = self._large_turns if is_large(company.run) else self._turns
         await asyncio.gather(*(self._create(uid, company, name, place, turns) for name, place in ready))
 
     async def _create(
-        self, uid: str, company: Company, name: str, place: Place, turns: asyncio.Semaphore
+        self, uid: str, company: DesiredPods, name: str, place: PodPlacement, turns: asyncio.Semaphore
     ) -> None:
         key = (company.run.metadata.namespace, name)
         try:
             async with turns:  # thousands may wait: a pod is written down when it is its turn
                 answer = await self._writer.create(PODS, self._document(company, place))
         except (KubeError, UnfitTemplateError) as refused:
-            self.roster.give_up(key)
+            self.roster.forget_expected(key)
             if place.is_rank and not is_passing(refused):
-                self._told.append(self._lost(company, place, str(refused)[:400], failed=True))
+                self._told.append(self._rank_lost(company, place, str(refused)[:400], failed=True))
             self._later(uid, "a pod could not be made", name, refused)
             return
-        lost = self._lost(company, place, "its pod was deleted", failed=False) if place.is_rank else None
-        self._made[key] = Made(msgspec.json.decode(answer, type=Head).metadata.uid, uid, lost)
-        self._view.pods.learn(answer)
+        lost = self._rank_lost(company, place, "its pod was deleted", failed=False) if place.is_rank else None
+        self._made[key] = CreatedPod(msgspec.json.decode(answer, type=ObjectHead).metadata.uid, uid, lost)
+        self._view.pods.apply_response(answer)
         if self._view.pods.get(self._made[key].uid) is None:
             self._wake()  # it was deleted before the answer came
 
-    def _lost(self, company: Company, place: Place, message: str, *, failed: bool) -> Lost:
+    def _rank_lost(
+        self, company: DesiredPods, place: PodPlacement, message: str, *, failed: bool
+    ) -> RankLost:
         metadata = company.run.metadata
         seat = (place.group, place.group_rank)
         run = (metadata.namespace, metadata.name)
-        return Lost(run, metadata.uid, company.cast.attempt, self._clock(), seat, failed, message)
+        return RankLost(run, metadata.uid, company.cast.attempt, self._clock(), seat, failed, message)
 
-    def _document(self, company: Company, place: Place) -> Document:
+    def _document(self, company: DesiredPods, place: PodPlacement) -> ObjectBody:
         """The pod for one place. Raises UnfitTemplateError where nothing says what to run, or not rightly."""
         policy, run = self._policy(), company.run
         held = self._view.nodes.named(place.node)
@@ -320,7 +342,7 @@ class Keeper:
             raise UnfitTemplateError(
                 "spec.template is absent, and the policy has no defaultTemplate: what to run?"
             )
-        setting = Setting(template, resource, policy.max_grace_ms)
+        setting = PodDefaults(template, resource, policy.max_grace_ms)
         try:
             return pod_document(run, company.cast, place, setting, company.risks)
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as broken:
@@ -333,18 +355,18 @@ class Keeper:
 
     def _later(self, uid: str, what: str, name: str, refused: Exception) -> None:
         if not isinstance(refused, FencedError):
-            self._log.say("binder", what, name=name, **told(refused))
-            self._note(uid, "PodRefused", f"{what}: {refused}")
+            self._log.say("binder", what, name=name, **log_fields(refused))
+            self._record_note(uid, "PodRefused", f"{what}: {refused}")
         self._retry_at[uid] = self._clock() + RETRY_MS
         self._touched.add(uid)
         self._wake()
 
-    def _note(self, uid: str, reason: str, message: str, kind: str = "") -> None:
+    def _record_note(self, uid: str, reason: str, message: str, kind: str = "") -> None:
         """Once for every message, or for every ``kind`` of them: a gang's pods have the same trouble."""
         held, what = self._view.runs.get(uid), kind or message
         if held is not None and (uid, what) not in self._noted:
             self._noted.add((uid, what))
-            self._notes.append(Note(held.value, reason, message, self._clock(), warning=True))
+            self._notes.append(EventNote(held.value, reason, message, self._clock(), warning=True))
 
     def _forget(self, uid: str) -> None:
         if self._view.runs.get(uid) is None:

@@ -13,39 +13,39 @@ import msgspec
 from jobtree.api.kinds.run import RunStatus
 from jobtree.api.schema.object_meta import API_VERSION, Condition
 from jobtree.api.schema.quantities import format_time
-from jobtree.core.model.reasons import Reason, Verdict, Why
+from jobtree.core.model.reasons import Cause, Reason, Verdict
 from jobtree.core.reporting.object_status import CONDITIONS
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FencedError, KubeError
-from jobtree.kube.http.api_requests import Request, Seen
+from jobtree.kube.http.api_requests import Preconditions, Request
 from jobtree.kube.http.api_resources import RUNS
 from jobtree.kube.installation import FINALIZER
 from jobtree.kube.watch.object_store import Unreadable
 from jobtree.kube.write.object_writer import Writer
-from jobtree.manager.cluster_view import View
-from jobtree.manager.controllers.decision_writer import plain
+from jobtree.manager.cluster_view import ClusterView
+from jobtree.manager.controllers.decision_writer import to_plain
 from jobtree.manager.log import Log
 
 MAX_MESSAGE = 4096
 
 
-class Misfits:
-    def __init__(self, writer: Writer, view: View, log: Log) -> None:
+class UnreadableRuns:
+    def __init__(self, writer: Writer, view: ClusterView, log: Log) -> None:
         self._writer = writer
         self._view = view
         self._log = log
         self._told: dict[str, str] = {}  # by UID: what was told last
 
-    async def tell(self, now: int) -> None:
+    async def report(self, now: int) -> None:
         """Whatever is not written now is written with the next change."""
         unreadable = self._view.runs.unreadable
         self._told = {uid: said for uid, said in self._told.items() if uid in unreadable}
         for uid, one in list(unreadable.items()):
             try:
                 going = one.head.metadata.deletion_timestamp is not None
-                request = self._let_go(one) if going else await self._say(one, now)
+                request = self._remove_finalizer(one) if going else await self._say(one, now)
                 if request is not None:
-                    self._view.runs.learn(await self._writer.write(request))
+                    self._view.runs.apply_response(await self._writer.write(request))
                     self._told[uid] = one.why
             except FencedError:
                 raise
@@ -57,10 +57,10 @@ class Misfits:
         metadata, known = one.head.metadata, self._view.runs.get(one.head.metadata.uid)
         if self._told.get(metadata.uid) == one.why or known is not None:
             return None  # told; or it was readable before, and goes on as it was
-        verdict = Verdict("Pending", (Why(Reason.UNREADABLE, one.why),))
+        verdict = Verdict("Pending", (Cause(Reason.UNREADABLE, one.why),))
         status = {"reason": verdict.reason, "message": verdict.message[:MAX_MESSAGE]}
         if one.head.phase in ("", "Pending"):
-            status |= plain(pending(metadata.generation, now))
+            status |= to_plain(pending(metadata.generation, now))
         there = msgspec.json.decode(
             await self._writer.read(api_requests.get(RUNS, metadata.name, metadata.namespace)),
             type=dict[str, Any],
@@ -74,7 +74,7 @@ class Misfits:
         }
         return api_requests.replace(RUNS, document, "status")
 
-    def _let_go(self, one: Unreadable) -> Request | None:
+    def _remove_finalizer(self, one: Unreadable) -> Request | None:
         uid, finalizers = one.head.metadata.uid, one.head.metadata.finalizers
         open_leases = any(
             held.value.spec.run_ref.uid == uid and held.value.status.end is None for held in self._view.leases
@@ -85,9 +85,9 @@ class Misfits:
         return api_requests.merge_patch(RUNS, seen(one), {"metadata": {"finalizers": rest}})
 
 
-def seen(one: Unreadable) -> Seen:
+def seen(one: Unreadable) -> Preconditions:
     metadata = one.head.metadata
-    return Seen(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
+    return Preconditions(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
 
 
 def pending(generation: int, now: int) -> RunStatus:

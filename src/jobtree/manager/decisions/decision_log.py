@@ -12,13 +12,13 @@ from jobtree.api.kinds.run import Run
 from jobtree.api.schema.quantities import SECOND
 from jobtree.core.lottery.resolution_record import Record
 from jobtree.core.model.actions import Action
-from jobtree.core.model.gpu_lease import Lease, RunKey
+from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.model.promise import Promise
 from jobtree.core.model.reasons import Reason
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.upstream_runs import upstreams
 from jobtree.core.world.world import World
-from jobtree.manager.decisions.write_set import Deed
+from jobtree.manager.decisions.write_set import DecisionLog
 from jobtree.manager.metrics import (
     ADMISSION,
     DRAWS,
@@ -29,32 +29,35 @@ from jobtree.manager.metrics import (
     Measure,
 )
 from jobtree.messages.record_signature import sign
-from jobtree.messages.run_events import joined
+from jobtree.messages.run_events import merged_actions
 
-PREEMPTED: frozenset[ClosureReason] = frozenset(
+PREEMPTION_REASONS: frozenset[ClosureReason] = frozenset(
     {"RandomPreempt", "Reclaimed", "ReclaimedBySpare", "Shrink", "DropSpare"}
 )
-FORECAST = frozenset({"Reserve", "Move", "Withdraw", "Supersede"})
+FORECAST_KINDS = frozenset({"Reserve", "Move", "Withdraw", "Supersede"})
 RESOLVER_KINDS = frozenset({"Activate", "Settle", "Preempt"})
-RESOLVED = frozenset({Reason.ACTIVATED, Reason.RANDOM_PREEMPT, Reason.KEY_CHANGED})
-KEPT = frozenset({"Activate", "Supersede", "Settle"})
-Ended = tuple[Lease, ClosureReason]
-SUBMISSION = Deed(measures=(Measure(SUBMITTED),))
+RESOLVER_REASONS = frozenset({Reason.ACTIVATED, Reason.RANDOM_PREEMPT, Reason.KEY_CHANGED})
+PROMISE_KEPT_KINDS = frozenset({"Activate", "Supersede", "Settle"})
+Ended = tuple[GpuLease, ClosureReason]
+SUBMITTED_LOG = DecisionLog(measures=(Measure(SUBMITTED),))
 
 
-def deeds_of(world: World, actions: Sequence[Action]) -> dict[RunKey, tuple[Deed, ...]]:
+def decision_logs(world: World, actions: Sequence[Action]) -> dict[RunKey, tuple[DecisionLog, ...]]:
     """The deeds of actions that are about to be carried out, by the Run that each is about."""
-    found: dict[RunKey, tuple[Deed, ...]] = {}
+    found: dict[RunKey, tuple[DecisionLog, ...]] = {}
     kept: set[RunKey] = set()  # Reservations: one that starts several stages is one promise
     opened = {lease.name: lease for action in actions for lease in action.opens}
-    for action in joined(actions):
-        ended = [(opened.get(one.lease) or world.held[one.lease].lease, one.reason) for one in action.closes]
+    for action in merged_actions(actions):
+        ended = [
+            (opened.get(one.lease) or world.posted_leases[one.lease].lease, one.reason)
+            for one in action.closes
+        ]
         measures = [*measures_of(world, action, ended)]
-        promise = action.promise if action.kind in KEPT else None
+        promise = action.promise if action.kind in PROMISE_KEPT_KINDS else None
         if promise is not None and (action.run[0], promise.name) not in kept:
             kept.add((action.run[0], promise.name))
             measures += promise_measures(promise, action.at)
-        deed = Deed(tuple(lines_of(world, action, ended)), tuple(measures))
+        deed = DecisionLog(tuple(log_lines(world, action, ended)), tuple(measures))
         found[action.run] = (*found.get(action.run, ()), deed)
     return found
 
@@ -62,7 +65,7 @@ def deeds_of(world: World, actions: Sequence[Action]) -> dict[RunKey, tuple[Deed
 # Logged
 
 
-def lines_of(world: World, action: Action, ended: list[Ended]) -> Iterator[tuple[str, dict[str, object]]]:
+def log_lines(world: World, action: Action, ended: list[Ended]) -> Iterator[tuple[str, dict[str, object]]]:
     """The line of an action: which part decided it, and why."""
     if action.kind == "Withdraw" and action.promise is None:
         return  # it is looked at again: what comes of that is told
@@ -86,10 +89,10 @@ def lines_of(world: World, action: Action, ended: list[Ended]) -> Iterator[tuple
         line["message"] = "RandomPreempt"
         line["losers"] = [loser_name(world, uid) for uid in record.decision.losers]
         line["record"] = sign(record, world.lottery_key)
-    yield part_of(action), line
+    yield log_part(action), line
 
 
-def bereavement(lease: Lease) -> Deed:
+def run_gone_log(lease: GpuLease) -> DecisionLog:
     """A Run went before its leases were ended: somebody took its finalizer away."""
     line: dict[str, object] = {
         "message": "a Run is gone that held a lease: it is ended",
@@ -97,7 +100,7 @@ def bereavement(lease: Lease) -> Deed:
         "lease": lease.name,
         "closes": lease.gpus,
     }
-    return Deed((("binder", line),))
+    return DecisionLog((("binder", line),))
 
 
 def loser_name(world: World, uid: str) -> str:
@@ -105,10 +108,10 @@ def loser_name(world: World, uid: str) -> str:
     return next(("/".join(state.key) for state in world.runs.values() if state.uid == uid), uid)
 
 
-def part_of(action: Action) -> str:
-    if action.kind in RESOLVER_KINDS or (action.kind != "Start" and action.cause.reason in RESOLVED):
+def log_part(action: Action) -> str:
+    if action.kind in RESOLVER_KINDS or (action.kind != "Start" and action.cause.reason in RESOLVER_REASONS):
         return "resolver"
-    return "forecast" if action.kind in FORECAST else "binder"
+    return "forecast" if action.kind in FORECAST_KINDS else "binder"
 
 
 # Counted
@@ -158,14 +161,14 @@ def preemption_measures(world: World, ended: list[Ended]) -> Iterator[Measure]:
     lost = {
         (lease.flavor, domain, reason)
         for lease, reason in ended
-        if reason in PREEMPTED
-        for domain in domains_of(world, (node for node, _ in lease.slots))
+        if reason in PREEMPTION_REASONS
+        for domain in domains_of_nodes(world, (node for node, _ in lease.slots))
     }
     for labels in sorted(lost):
         yield Measure(PREEMPTIONS, labels)
 
 
-def domains_of(world: World, nodes: Iterable[str]) -> set[str]:
+def domains_of_nodes(world: World, nodes: Iterable[str]) -> set[str]:
     """Where those of these nodes are that are still there."""
     found = (world.fleet.nodes.get(node) for node in nodes)
     return {state.domain.name for state in found if state is not None}

@@ -5,15 +5,15 @@ from typing import Protocol
 import msgspec
 
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.runs.run_state import Mishap, Seat
+from jobtree.core.runs.run_state import GroupRank, RankLoss
 from jobtree.core.world.world import World
 
 
-class News(Protocol):
-    def tell(self, world: World) -> None: ...
+class PodOutcome(Protocol):
+    def apply_to(self, world: World) -> None: ...
 
 
-class Succeeded(msgspec.Struct, frozen=True):
+class RunSucceeded(msgspec.Struct, frozen=True):
     """All ranks of this attempt succeeded."""
 
     run: RunKey
@@ -21,38 +21,38 @@ class Succeeded(msgspec.Struct, frozen=True):
     attempt: int
     at: int
 
-    def tell(self, world: World) -> None:
+    def apply_to(self, world: World) -> None:
         state = world.runs.get(self.run)
         if state is not None and state.uid == self.uid and state.attempt == self.attempt:
             world.finish(self.run, succeeded=True, at=max(self.at, state.since or 0))
 
 
-class Lost(msgspec.Struct, frozen=True):
+class RankLost(msgspec.Struct, frozen=True):
     """A rank of this attempt failed, or somebody evicted or deleted its pod."""
 
     run: RunKey
     uid: str
     attempt: int
     at: int
-    seat: Seat
+    seat: GroupRank
     failed: bool
     message: str = ""
 
-    def tell(self, world: World) -> None:
+    def apply_to(self, world: World) -> None:
         state = world.runs.get(self.run)
         if state is not None and state.uid == self.uid:
-            mishap = Mishap(self.at, self.seat, self.attempt, self.failed, self.message)
+            mishap = RankLoss(self.at, self.seat, self.attempt, self.failed, self.message)
             world.lose_rank(self.run, mishap)
 
 
-class Unspared(msgspec.Struct, frozen=True):
+class SpareLost(msgspec.Struct, frozen=True):
     """Somebody evicted or deleted a standby pod."""
 
     run: RunKey
     uid: str
     node: str
 
-    def tell(self, world: World) -> None:
+    def apply_to(self, world: World) -> None:
         state = world.runs.get(self.run)
         if state is not None and state.uid == self.uid:
             world.lose_spare(self.run, self.node)

@@ -13,12 +13,12 @@ from jobtree.api.kinds.reservation import ReservationSpec, ReservationStatus
 from jobtree.api.kinds.run import Risk, Run, RunStatus
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.reporting.invariants import Violation
-from jobtree.manager.decisions.lease_objects import Unsettled
+from jobtree.manager.decisions.lease_objects import PendingLeaseWrites
 from jobtree.manager.metrics import Measure
-from jobtree.manager.pods.pod_set import Cast
+from jobtree.manager.pods.pod_set import PodSet
 
 
-class Deed(msgspec.Struct, frozen=True):
+class DecisionLog(msgspec.Struct, frozen=True):
     """What is logged (the part that decided it, and the line) and counted when a decision is written."""
 
     lines: tuple[tuple[str, dict[str, object]], ...] = ()
@@ -31,7 +31,7 @@ class RunWrite(msgspec.Struct, frozen=True):
     run: Run
     status: RunStatus
     starts: bool = False  # it gets leases: its end must wait for theirs
-    deeds: tuple[Deed, ...] = ()
+    deeds: tuple[DecisionLog, ...] = ()
 
     @property
     def uid(self) -> str:
@@ -45,25 +45,27 @@ class ReservationWrite(msgspec.Struct, frozen=True):
     name: str
     status: ReservationStatus
     spec: ReservationSpec | None = None
-    deeds: tuple[Deed, ...] = ()
+    deeds: tuple[DecisionLog, ...] = ()
 
     @property
     def key(self) -> RunKey:
         return self.run.metadata.namespace, self.name
 
 
-class Batch(msgspec.Struct, frozen=True):
+class DecisionWrites(msgspec.Struct, frozen=True):
     """One decision: its commit points, in order."""
 
     resolution: ReservationWrite | None = None
-    gives: tuple[RunWrite, ...] = ()  # these only lose leases: at once
+    releases: tuple[RunWrite, ...] = ()  # these only lose leases: at once
     moves: tuple[RunWrite, ...] = ()  # these lose some and get others: one after another
     trees: tuple[RunWrite, ...] = ()  # whose stages start together: they hold what was decided for all
-    gets: tuple[RunWrite, ...] = ()  # these only get leases: at once
-    unfounded: bool = False  # a resolution whose Reservation was never written: nobody has had notice of it
+    acquisitions: tuple[RunWrite, ...] = ()  # these only get leases: at once
+    without_reservation: bool = (
+        False  # a resolution whose Reservation was never written: nobody has had notice of it
+    )
 
 
-class Note(msgspec.Struct, frozen=True):
+class EventNote(msgspec.Struct, frozen=True):
     """An Event on a Run."""
 
     run: Run
@@ -73,30 +75,32 @@ class Note(msgspec.Struct, frozen=True):
     warning: bool = False
 
 
-class Company(msgspec.Struct, frozen=True):
+class DesiredPods(msgspec.Struct, frozen=True):
     """The pods that a Run must have, and what they are told."""
 
     run: Run
-    cast: Cast
+    cast: PodSet
     resume_at: int = 0
     risks: tuple[Risk, ...] = ()
 
 
-class Step(msgspec.Struct, frozen=True):
-    batches: tuple[Batch, ...] = ()
-    leases: Unsettled = Unsettled()
+class WriteSet(msgspec.Struct, frozen=True):
+    batches: tuple[DecisionWrites, ...] = ()
+    leases: PendingLeaseWrites = PendingLeaseWrites()
     reservations: tuple[ReservationWrite, ...] = ()
-    abandoned: tuple[RunKey, ...] = ()  # Reservations that promise nothing, and whose proof nobody needs
-    proofs: tuple[RunKey, ...] = ()  # Reservations that are to outlive their Run
+    reservations_to_delete: tuple[
+        RunKey, ...
+    ] = ()  # Reservations that promise nothing, and whose proof nobody needs
+    reservations_to_keep: tuple[RunKey, ...] = ()  # Reservations that are to outlive their Run
     statuses: tuple[RunWrite, ...] = ()
     budgets: tuple[tuple[str, BudgetStatus], ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[EventNote, ...] = ()
     cordons: tuple[str, ...] = ()
     children: tuple[Run, ...] = ()  # stages of trees that are not there, or not as they must be
-    companies: dict[str, Company] = {}  # by UID of the Run: those that changed
-    released: tuple[Run, ...] = ()  # being deleted, and all their leases are seen to be ended
+    desired_pods: dict[str, DesiredPods] = {}  # by UID of the Run: those that changed
+    runs_without_finalizer: tuple[Run, ...] = ()  # being deleted, and all their leases are seen to be ended
     violations: tuple[Violation, ...] = ()
-    deeds: tuple[Deed, ...] = ()  # that no write of a batch commits: promises made, moved and ended
+    logs: tuple[DecisionLog, ...] = ()  # that no write of a batch commits: promises made, moved and ended
     measures: tuple[Measure, ...] = ()  # how long it took
-    rounds: tuple[tuple[str, int], ...] = ()  # of the beacon, that coming draws mix in
-    alarm: int | None = None  # when to look again, if nothing happens before
+    beacon_rounds: tuple[tuple[str, int], ...] = ()  # of the beacon, that coming draws mix in
+    wake_at: int | None = None  # when to look again, if nothing happens before

@@ -18,65 +18,67 @@ from jobtree.api.kinds.run import Decided, Run, RunStatus
 from jobtree.api.schema.object_meta import Condition
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.reporting.invariants import Violation
-from jobtree.core.reporting.reservation_codec import from_wire, recall
-from jobtree.core.runs.run_allocation import leases_of
+from jobtree.core.reporting.reservation_codec import load_first_estimate, promise_from_reservation
+from jobtree.core.runs.run_allocation import leases_in_allocation
 from jobtree.core.runs.run_state import FINISHED, RunState
 from jobtree.core.runs.run_tree import child_name
 from jobtree.core.world.world import World
 from jobtree.kube.watch.object_decoder import LiveNode, LivePod
 from jobtree.kube.watch.object_store import Change
 from jobtree.manager.cluster_view import Changes
-from jobtree.manager.decisions.lease_objects import LeaseBook
-from jobtree.messages.reported_verdict import verdict_told
+from jobtree.manager.decisions.lease_objects import LeaseObjects
+from jobtree.messages.reported_verdict import reported_verdict
 
 
-class Intake:
+class ClusterIntake:
     """Keeps a world in step with the cluster; remembers the versions that it was kept in step with."""
 
-    def __init__(self, world: World, book: LeaseBook) -> None:
+    def __init__(self, world: World, book: LeaseObjects) -> None:
         self.world = world
         self.book = book
         self.runs: dict[str, Run] = {}  # by UID, as last seen
-        self.leaving: dict[str, Run] = {}  # being deleted, and not in the world any more
-        self.fresh: set[RunKey] = set()  # seen for the first time, or changed
-        self.redo: list[RunKey] = []  # a Reservation decided about them, and they do not say so yet
+        self.runs_leaving: dict[str, Run] = {}  # being deleted, and not in the world any more
+        self.changed_runs: set[RunKey] = set()  # seen for the first time, or changed
+        self.runs_to_redo: list[RunKey] = []  # a Reservation decided about them, and they do not say so yet
         self.budgets: set[str] = set()  # that came or changed
         self.reservations: dict[RunKey, Reservation] = {}  # as last seen
-        self.outlived: dict[RunKey, ReservationState] = {}  # Reservations that ended and do not say so yet
-        self.stirred = True  # something changed that promises depend on
+        self.ended_reservations: dict[
+            RunKey, ReservationState
+        ] = {}  # Reservations that ended and do not say so yet
+        self.promise_inputs_changed = True  # something changed that promises depend on
         self._decided: dict[str, Decided] = {}
         self._numbers: dict[RunKey, int] = {}  # of Reservations, the highest by the name of their Run
 
-    def take_in(self, changes: Changes) -> list[Violation]:
+    def apply_changes(self, changes: Changes) -> list[Violation]:
         for policy in changes.policy:
-            self._see_policy(policy)
+            self._handle_policy(policy)
         for node in changes.nodes:
-            self._see_node(node)
+            self._handle_node(node)
         for pod in changes.pods:
-            self._see_pod(pod)
+            self._handle_pod(pod)
         for budget in changes.budgets:
-            self._see_budget(budget)
-        self._note_decisions(changes.reservations)
-        self._note_decisions(changes.runs)
+            self._handle_budget(budget)
+        self._collect_decisions(changes.reservations)
+        self._collect_decisions(changes.runs)
         for run in changes.runs:
-            self._see_run(run)
-        found = self.book.see(changes.leases, changes.unread)
-        missed, self.book.missed = self.book.missed, []
+            self._handle_run(run)
+        found = self.book.handle_changes(changes.leases, changes.unread)
+        missed, self.book.deleted_by_others = self.book.deleted_by_others, []
         self.budgets.update(lease.payer[0] for lease in missed)
-        self.budgets |= self.book.relieved
-        self.book.relieved.clear()
-        self.fresh.update(lease.run for lease in missed)
+        self.budgets |= self.book.budgets_to_update
+        self.book.budgets_to_update.clear()
+        self.changed_runs.update(lease.run for lease in missed)
         for reservation in changes.reservations:
-            self._see_reservation(reservation)
+            self._handle_reservation(reservation)
         return found
 
-    def _see_policy(self, change: Change[Policy]) -> None:
+    def _handle_policy(self, change: Change[Policy]) -> None:
         policy = change.after.value if change.after else Policy()
         if policy != self.world.policy:
             self.world.set_policy(policy)
-            self.stirred = True
+            self.promise_inputs_changed = True
 
-    def _see_node(self, change: Change[LiveNode]) -> None:
+    def _handle_node(self, change: Change[LiveNode]) -> None:
         before, after = change.before, change.after
         if after is None:
             assert before is not None
@@ -85,9 +87,9 @@ class Intake:
             self.world.put_node(after.value.node)
         else:
             return
-        self.stirred = True
+        self.promise_inputs_changed = True
 
-    def _see_pod(self, change: Change[LivePod]) -> None:
+    def _handle_pod(self, change: Change[LivePod]) -> None:
         before, after = change.before, change.after
         if after is None:
             assert before is not None
@@ -96,97 +98,99 @@ class Intake:
             self.world.put_pod(after.value.pod)
         else:
             return
-        self.stirred = self.stirred or not any(one.value.run_uid for one in (before, after) if one)
+        self.promise_inputs_changed = self.promise_inputs_changed or not any(
+            one.value.run_uid for one in (before, after) if one
+        )
 
-    def _see_budget(self, change: Change[Budget]) -> None:
+    def _handle_budget(self, change: Change[Budget]) -> None:
         before, after = change.before, change.after
         if after is None:
             assert before is not None
-            known = self.world.ledger.budgets.get(before.name)
+            known = self.world.budgets.budgets.get(before.name)
             if known is not None and known.metadata.uid == before.uid:
                 self.world.drop_budget(before.name)
-                self.stirred = True
+                self.promise_inputs_changed = True
         elif before is None or before.value.spec != after.value.spec:
-            if not self.world.ledger.knows(after.name):
-                self.book.replay.carry(after.value)
+            if not self.world.budgets.has_budget(after.name):
+                self.book.replay.add_opening_balance(after.value)
             self.world.put_budget(after.value)
             self.budgets.add(after.name)
-            self.stirred = True
+            self.promise_inputs_changed = True
 
     # Runs
 
-    def _note_decisions(self, changes: Iterable[Change[Reservation]] | Iterable[Change[Run]]) -> None:
+    def _collect_decisions(self, changes: Iterable[Change[Reservation]] | Iterable[Change[Run]]) -> None:
         for change in changes:
             for decided in change.after.value.status.decided if change.after and not change.before else ():
                 known = self._decided.get(decided.run_ref.uid)
                 if known is None or known.revision < decided.revision:
                     self._decided[decided.run_ref.uid] = decided
 
-    def _see_run(self, change: Change[Run]) -> None:
+    def _handle_run(self, change: Change[Run]) -> None:
         if change.after is None:
             assert change.before is not None
-            self._see_gone(change.before.value)
+            self._handle_deleted_run(change.before.value)
             return
         run = change.after.value
         uid, known = run.metadata.uid, self.runs.get(run.metadata.uid)
         self.runs[uid] = run
-        if uid in self.leaving:
-            self.leaving[uid] = run
+        if uid in self.runs_leaving:
+            self.runs_leaving[uid] = run
         elif known is None:
-            self._see_first(run)
+            self._handle_new_run(run)
         elif known.spec != run.spec or known.metadata.deletion_timestamp != run.metadata.deletion_timestamp:
             self.world.put_run(run)
-            self.fresh.add(key_of(run))
-            self.stirred = True
+            self.changed_runs.add(run_key(run))
+            self.promise_inputs_changed = True
         else:
-            state = self.world.runs.get(key_of(run))
+            state = self.world.runs.get(run_key(run))
             if state is not None and state.uid == uid:
                 state.run = run
 
-    def _see_first(self, run: Run) -> None:
+    def _handle_new_run(self, run: Run) -> None:
         decided = self._decided.pop(run.metadata.uid, None)
         if decided is not None and decided.revision > run.status.revision:
             run = msgspec.structs.replace(run, status=with_decision(run.status, decided))
-            self.redo.append(key_of(run))
+            self.runs_to_redo.append(run_key(run))
         state = self.world.put_run(run)
-        self.book.see_run(run)
-        for lease in leases_of(run):
-            self.world.intake.take_in_open(lease)
+        self.book.load_closing(run)
+        for lease in leases_in_allocation(run):
+            self.world.lease_intake.add_open(lease)
             self.book.open(lease)
         if state.uid == run.metadata.uid:
-            state.verdict = verdict_told(state)
+            state.verdict = reported_verdict(state)
             taken = [self._numbers.get(key, 0) for key in (state.key, state.parent) if key is not None]
-            state.reservations = max(state.reservations, *taken)
-        self.fresh.add(key_of(run))
-        self.stirred = True
+            state.reservations_made = max(state.reservations_made, *taken)
+        self.changed_runs.add(run_key(run))
+        self.promise_inputs_changed = True
 
-    def _see_gone(self, run: Run) -> None:
+    def _handle_deleted_run(self, run: Run) -> None:
         uid = run.metadata.uid
         self.runs.pop(uid, None)
-        self.leaving.pop(uid, None)
+        self.runs_leaving.pop(uid, None)
         self.book.forget_run(uid)
-        self.stirred = True
-        state = self.world.runs.get(key_of(run))
+        self.promise_inputs_changed = True
+        state = self.world.runs.get(run_key(run))
         if state is not None and state.uid == uid:
-            self.book.bereft += state.leases.values()
+            self.book.leases_without_run += state.leases.values()
             self.world.drop_run(state.key)
 
-    def leave(self, state: RunState) -> None:
+    def forget_run(self, state: RunState) -> None:
         """The world has let this Run go."""
         run = self.runs.get(state.uid)
         if run is not None:
-            self.leaving[state.uid] = run
+            self.runs_leaving[state.uid] = run
 
     def key_of(self, uid: str) -> RunKey:
-        return key_of(self.runs[uid])
+        return run_key(self.runs[uid])
 
     # Reservations
 
-    def _see_reservation(self, change: Change[Reservation]) -> None:
+    def _handle_reservation(self, change: Change[Reservation]) -> None:
         if change.after is None:
             assert change.before is not None
             self.reservations.pop((change.before.namespace, change.before.name), None)
-            self.stirred = True
+            self.promise_inputs_changed = True
             return
         reservation = change.after.value
         self.reservations[change.after.namespace, change.after.name] = reservation
@@ -196,34 +200,36 @@ class Intake:
         named = (reservation.metadata.namespace, reservation.spec.run_ref.name)
         self._numbers[named] = max(self._numbers.get(named, 0), int(number))
         if reservation.status.told and reservation.status.told.started:
-            recall(self.world, reservation, named)
+            load_first_estimate(self.world, reservation, named)
         for stage in reservation.spec.members or ("",):
-            self._see_part(reservation, stage, int(number))
+            self._handle_member(reservation, stage, int(number))
 
-    def _see_part(self, reservation: Reservation, stage: str, number: int) -> None:
+    def _handle_member(self, reservation: Reservation, stage: str, number: int) -> None:
         """What a Reservation promises to its Run, or to one of the stages that start together."""
         reference = reservation.spec.run_ref
         name = child_name(reference.name, stage) if stage else reference.name
         state = self.world.runs.get((reservation.metadata.namespace, name))
         if state is None:
             return
-        state.reservations = max(state.reservations, number)  # an earlier Run's too: its name is taken
+        state.reservations_made = max(
+            state.reservations_made, number
+        )  # an earlier Run's too: its name is taken
         if not stage and state.uid != reference.uid:
             return
         if reservation.status.state != "Pending" or state.promise is not None:
             return
         if state.phase in FINISHED:
-            self.outlived[reservation.metadata.namespace, reservation.metadata.name] = "Cancelled"
+            self.ended_reservations[reservation.metadata.namespace, reservation.metadata.name] = "Cancelled"
         elif state.leases and state.run.status.reservation != reservation.metadata.name:
-            self.outlived[reservation.metadata.namespace, reservation.metadata.name] = "Superseded"
+            self.ended_reservations[reservation.metadata.namespace, reservation.metadata.name] = "Superseded"
             if state.since is not None:
-                recall(self.world, reservation, state.key, state.since)
+                load_first_estimate(self.world, reservation, state.key, state.since)
         elif state.phase in ("Pending", "Running"):
-            self.world.put_promise(state, from_wire(reservation, state, stage))
-            recall(self.world, reservation, state.key)
+            self.world.put_promise(state, promise_from_reservation(reservation, state, stage))
+            load_first_estimate(self.world, reservation, state.key)
 
 
-def key_of(run: Run) -> RunKey:
+def run_key(run: Run) -> RunKey:
     return run.metadata.namespace, run.metadata.name
 
 

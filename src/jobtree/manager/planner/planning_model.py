@@ -15,29 +15,29 @@ from jobtree.api.kinds.lease import Lease as WireLease
 from jobtree.api.kinds.run import Run, RunStatus
 from jobtree.api.schema.quantities import parse_time
 from jobtree.core.model.actions import Action, Plan
-from jobtree.core.model.gpu_lease import RunKey, from_wire
+from jobtree.core.model.gpu_lease import RunKey, lease_from_object
 from jobtree.core.planning.planning_pass import plan
-from jobtree.core.reporting.invariants import Violation, check
+from jobtree.core.reporting.invariants import Violation, check_invariants
 from jobtree.core.reporting.object_status import run_status
 from jobtree.core.runs import carried_usage
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 from jobtree.manager.cluster_view import Changes
-from jobtree.manager.decisions.decision_log import bereavement, deeds_of
-from jobtree.manager.decisions.lease_objects import LeaseBook
-from jobtree.manager.decisions.pod_outcomes import News
-from jobtree.manager.decisions.write_set import Batch, Deed, Note, RunWrite, Step
+from jobtree.manager.decisions.decision_log import decision_logs, run_gone_log
+from jobtree.manager.decisions.lease_objects import LeaseObjects
+from jobtree.manager.decisions.pod_outcomes import PodOutcome
+from jobtree.manager.decisions.write_set import DecisionLog, DecisionWrites, EventNote, RunWrite, WriteSet
 from jobtree.manager.metrics import FORECAST, PLAN, Measure
-from jobtree.manager.planner.cluster_intake import Intake, decision_of, key_of
-from jobtree.manager.planner.desired_pods import Casting
-from jobtree.manager.planner.event_notes import notes_of
-from jobtree.manager.planner.status_updates import Telling
+from jobtree.manager.planner.cluster_intake import ClusterIntake, decision_of, run_key
+from jobtree.manager.planner.desired_pods import PodSetTracker
+from jobtree.manager.planner.event_notes import event_notes
+from jobtree.manager.planner.status_updates import StatusPublisher
 
 MAX_ROUNDS = 64  # of planning in one step; what is then still to do is done in the next
 CHECK_EVERY_MS = 30_000
 
 
-class Model:
+class PlanningModel:
     def __init__(self, lottery_key: bytes, check_every_ms: int = CHECK_EVERY_MS) -> None:
         self._key = lottery_key
         self._check_every_ms = check_every_ms
@@ -47,55 +47,57 @@ class Model:
     def _build(self, now: int) -> None:
         self.world = World(now=now)
         self.world.lottery_key = self._key
-        self.book = LeaseBook(self.world)
-        self.intake = Intake(self.world, self.book)
-        self.telling = Telling(self.world, self.intake)
-        self.casting = Casting(self.world)
-        self._deeds: list[Deed] = []  # of this step, that no batch commits
+        self.book = LeaseObjects(self.world)
+        self.intake = ClusterIntake(self.world, self.book)
+        self.telling = StatusPublisher(self.world, self.intake)
+        self.casting = PodSetTracker(self.world)
+        self._deeds: list[DecisionLog] = []  # of this step, that no batch commits
 
     def load(self, everything: Changes, now: int) -> list[Violation]:
         """Build the world anew from all there is."""
         self._build(now)
         for budget in everything.budgets:
             if budget.after is not None:
-                self.telling.knows_budget(budget.after.value)
-        violations = self.intake.take_in(everything)
-        self.world.forget_gone(self.book.there)
+                self.telling.set_budget_status(budget.after.value)
+        violations = self.intake.apply_changes(everything)
+        self.world.forget_archived_except(self.book.existing)
         self.book.forget_missing()
-        self._note_cuts()
+        self._record_cuts()
         self.casting.touch_all()
         return violations
 
-    def _note_cuts(self) -> None:
+    def _record_cuts(self) -> None:
         """Budgets may have been cut while nobody watched: settle what exceeds them (C10)."""
-        ledger = self.world.ledger
-        ledger.amended.update(ledger.envelopes)
+        ledger = self.world.budgets
+        ledger.edited_envelopes.update(ledger.envelopes)
         for envelope in ledger.envelopes.values():
-            accounts = (envelope.account, envelope.lent, *(cap.account for cap in envelope.caps))
-            if any(account.max_use is not None and account.settled > account.max_use for account in accounts):
+            accounts = (envelope.account, envelope.lending_account, *(cap.account for cap in envelope.caps))
+            if any(
+                account.max_use is not None and account.closed_usage > account.max_use for account in accounts
+            ):
                 envelope.amended_at = self.world.now
 
-    def advance(self, changes: Changes, news: Iterable[News], now: int) -> Step:
+    def take_turn(self, changes: Changes, news: Iterable[PodOutcome], now: int) -> WriteSet:
         """Take in what happened, and decide all that follows."""
-        self.world.tick(now)
+        self.world.advance_clock(now)
         began = time.perf_counter()
-        violations = self.intake.take_in(changes)
-        self.casting.see(changes.runs)
-        self._deeds += (bereavement(lease) for lease in self.book.bereft)
-        self.book.bereft.clear()
+        violations = self.intake.apply_changes(changes)
+        self.casting.handle_changes(changes.runs)
+        self._deeds += (run_gone_log(lease) for lease in self.book.leases_without_run)
+        self.book.leases_without_run.clear()
         for one in news:
-            one.tell(self.world)
-        batches = self._redo()
-        notes: list[Note] = []
+            one.apply_to(self.world)
+        batches = self._redo_decisions()
+        notes: list[EventNote] = []
         cordons: set[str] = set()
         children: dict[RunKey, Run] = {}
         acted = bool(batches)
         for _ in range(MAX_ROUNDS):
             decided = plan(self.world)
-            notes += notes_of(self.world, self.intake, decided.actions)
+            notes += event_notes(self.world, self.intake, decided.actions)
             batches += self._commit(decided)
             cordons.update(decided.cordons)
-            children.update({key_of(child): child for child in decided.children})
+            children.update({run_key(child): child for child in decided.children})
             if not decided.actions:
                 break
             acted = True
@@ -105,61 +107,65 @@ class Model:
         if told.foretold.told:
             measures.append(Measure(FORECAST, value=time.perf_counter() - planned))
         deeds, self._deeds = self._deeds, []
-        threats = self.telling.foretelling.threats
-        return Step(
+        threats = self.telling.reservations.risks
+        return WriteSet(
             batches=tuple(batches),
-            leases=self.book.unsettled(),
+            leases=self.book.pending_writes(),
             reservations=told.foretold.reservations,
-            abandoned=told.foretold.abandoned,
-            proofs=told.foretold.proofs,
+            reservations_to_delete=told.foretold.abandoned,
+            reservations_to_keep=told.foretold.proofs,
             statuses=told.statuses,
             budgets=told.budgets,
             notes=(*notes, *told.notes),
             cordons=tuple(sorted(cordons)),
             children=tuple(children.values()),
-            companies=self.casting.refresh(self.intake.runs, told.foretold.warned, threats),
-            released=tuple(run for uid, run in self.intake.leaving.items() if not self.book.closing(uid)),
+            desired_pods=self.casting.refresh(self.intake.runs, told.foretold.warned, threats),
+            runs_without_finalizer=tuple(
+                run for uid, run in self.intake.runs_leaving.items() if not self.book.closing(uid)
+            ),
             violations=(*violations, *self._check(acted)),
-            deeds=tuple(deeds),
+            logs=tuple(deeds),
             measures=tuple(measures),
-            rounds=self.rounds(),
-            alarm=earliest(self.world.alarms.first(), self.telling.retells_at()),
+            beacon_rounds=self.beacon_rounds(),
+            wake_at=earliest(self.world.timers.next_instant(), self.telling.refresh_due_at()),
         )
 
     # Leases that leave for the archive
 
-    def set_aside(self, leases: Iterable[WireLease]) -> list[str]:
+    def carry_leases(self, leases: Iterable[WireLease]) -> list[str]:
         """These are in the archive: their Budgets and Runs carry them from now on, and say so.
 
         The names of those that can be carried; others must wait until their Budget or Run can say so.
         """
         aside = []
         for wire in leases:
-            lease = from_wire(wire)
-            if self._can_tell(lease.uid) and self.world.may_leave(lease):
-                self.world.set_aside(lease, parse_time(wire.status.end or ""))
-                self.telling.touch_budget(lease.payer[0])
-                self.telling.touch(lease.run)
+            lease = lease_from_object(wire)
+            if self._can_write_status(lease.uid) and self.world.can_archive(lease):
+                self.world.carry_lease(lease, parse_time(wire.status.end or ""))
+                self.telling.mark_budget_changed(lease.payer[0])
+                self.telling.mark_changed(lease.run)
                 aside.append(lease.name)
         return aside
 
-    def _can_tell(self, uid: str) -> bool:
+    def _can_write_status(self, uid: str) -> bool:
         """Whether a Run is gone altogether, or there to have its status written; not while it is deleted."""
         run = self.intake.runs.get(uid)
-        state = self.world.runs.get(key_of(run)) if run is not None else None
+        state = self.world.runs.get(run_key(run)) if run is not None else None
         return run is None or (state is not None and state.uid == uid and not state.cancelled)
 
-    def is_behind(self, changes: Changes) -> bool:
+    def status_is_ahead(self, changes: Changes) -> bool:
         """Whether another manager has set leases aside that this model still counts by themselves."""
         budgets = [one.after.value for one in changes.budgets if one.before and one.after]
         runs = [one.after.value for one in changes.runs if one.before and one.after]
-        return any(carried_usage.is_more(self.world.ledger, budget) for budget in budgets) or any(
-            state.uid == run.metadata.uid and carried_usage.is_more_of_run(state, run.status.carried)
+        return any(
+            carried_usage.budget_status_is_ahead(self.world.budgets, budget) for budget in budgets
+        ) or any(
+            state.uid == run.metadata.uid and carried_usage.run_status_is_ahead(state, run.status.carried)
             for run in runs
-            if (state := self.world.runs.get(key_of(run))) is not None
+            if (state := self.world.runs.get(run_key(run))) is not None
         )
 
-    def rounds(self) -> tuple[tuple[str, int], ...]:
+    def beacon_rounds(self) -> tuple[tuple[str, int], ...]:
         """Of the beacon, that promises are drawn with."""
         if self.world.policy.beacon is None:
             return ()
@@ -171,34 +177,34 @@ class Model:
         if not acted or self.world.now < self._checked_at + self._check_every_ms:
             return []
         self._checked_at = self.world.now
-        return check(self.world, self.book.replay)
+        return check_invariants(self.world, self.book.replay)
 
     # Carrying out a plan, as far as the world goes
 
-    def _redo(self) -> list[Batch]:
+    def _redo_decisions(self) -> list[DecisionWrites]:
         """Decisions that a Reservation holds and the Runs do not say yet: as they were decided."""
-        keys, self.intake.redo = self.intake.redo, []
+        keys, self.intake.runs_to_redo = self.intake.runs_to_redo, []
         states = [self.world.runs[key] for key in keys if key in self.world.runs]
         writes = [self._write_of(state) for state in states]
         gives = tuple(write for write in writes if write.status.allocation is None)
         gets = tuple(write for write in writes if write.status.allocation is not None)
-        return [Batch(moves=(*gives, *gets))] if writes else []
+        return [DecisionWrites(moves=(*gives, *gets))] if writes else []
 
-    def _commit(self, decided: Plan) -> list[Batch]:
+    def _commit(self, decided: Plan) -> list[DecisionWrites]:
         for key, verdict in decided.verdicts.items():
             if key in self.world.runs:
                 self.world.runs[key].verdict = verdict
-                self.telling.touch(key)
-        self.world.begin(decided)
-        batches = [self._carry_out(segment) for segment in segments(decided.actions)]
-        self.world.conclude(decided)
-        return [batch for batch in batches if batch != Batch()]
+                self.telling.mark_changed(key)
+        self.world.begin_plan(decided)
+        batches = [self._apply_decision(segment) for segment in decisions_in(decided.actions)]
+        self.world.finish_plan(decided)
+        return [batch for batch in batches if batch != DecisionWrites()]
 
-    def _carry_out(self, actions: list[Action]) -> Batch:
+    def _apply_decision(self, actions: list[Action]) -> DecisionWrites:
         lost: dict[RunKey, None] = {}
         gained: dict[RunKey, None] = {}
         states: dict[RunKey, RunState] = {}
-        deeds = deeds_of(self.world, actions)
+        deeds = decision_logs(self.world, actions)
         for action in actions:
             states[action.run] = self.world.runs[action.run]
             if action.kind == "Restart":  # no lease changes, yet the next attempt must not be forgotten
@@ -206,27 +212,27 @@ class Model:
             elif action.kind == "Start":  # perhaps without a lease
                 gained[action.run] = None
             for closing in action.closes:
-                lease = self.world.held[closing.lease].lease
+                lease = self.world.posted_leases[closing.lease].lease
                 self.book.close(lease, closing)
-                self.telling.touch_budget(lease.payer[0])
+                self.telling.mark_budget_changed(lease.payer[0])
                 lost[action.run] = None
             self.world.apply(action)
             for lease in action.opens:
                 self.book.open(lease)
-                self.telling.touch_budget(lease.payer[0])
+                self.telling.mark_budget_changed(lease.payer[0])
                 gained.pop(action.run, None)
                 gained[action.run] = None
-            self.telling.touch(action.run)
-            self.telling.foretelling.note(action)
-            self.casting.touch(action)
+            self.telling.mark_changed(action.run)
+            self.telling.reservations.record_action(action)
+            self.casting.mark_changed(action)
             if self.world.runs.get(action.run) is not states[action.run]:
-                self.intake.leave(states[action.run])
+                self.intake.forget_run(states[action.run])
         writes = {
             key: self._write_of(states[key])
             for key in (*lost, *gained)
             if states[key].uid in self.intake.runs  # else it is gone, and nothing can be written to it
         }
-        resolution = self.telling.foretelling.resolution(
+        resolution = self.telling.reservations.resolution(
             actions, [decision_of(write.run, write.status) for write in writes.values()]
         )
         if resolution is not None:
@@ -236,13 +242,13 @@ class Model:
         for key in writes.keys() & deeds.keys():
             writes[key] = msgspec.structs.replace(writes[key], deeds=deeds.pop(key))
         self._deeds += (deed for found in deeds.values() for deed in found)
-        return Batch(
-            unfounded=resolution is None and any(action.record is not None for action in actions),
+        return DecisionWrites(
+            without_reservation=resolution is None and any(action.record is not None for action in actions),
             resolution=resolution,
             trees=trees,
-            gives=tuple(write for key, write in writes.items() if key not in gained),
+            releases=tuple(write for key, write in writes.items() if key not in gained),
             moves=tuple(writes[key] for key in gained if key in lost and key in writes),
-            gets=tuple(writes[key] for key in gained if key not in lost and key in writes),
+            acquisitions=tuple(writes[key] for key in gained if key not in lost and key in writes),
         )
 
     def _trees(
@@ -250,11 +256,11 @@ class Model:
         states: dict[RunKey, RunState],
         starting: list[RunKey],
         writes: dict[RunKey, RunWrite],
-        deeds: dict[RunKey, tuple[Deed, ...]],
+        deeds: dict[RunKey, tuple[DecisionLog, ...]],
     ) -> tuple[RunWrite, ...]:
         """The trees of stages that start together: each holds what was decided for all of them (J3)."""
         together: dict[RunKey, list[RunWrite]] = {}
-        done: dict[RunKey, tuple[Deed, ...]] = {}
+        done: dict[RunKey, tuple[DecisionLog, ...]] = {}
         for key in starting:
             tree = states[key].parent
             if tree is not None and len(states[key].gang) > 1:
@@ -271,14 +277,14 @@ class Model:
     def _write_of(self, state: RunState) -> RunWrite:
         run = self.intake.runs.get(state.uid, state.run)
         status = self._status_of(state)
-        self.telling.knows_run(state.uid, status)
+        self.telling.set_run_status(state.uid, status)
         return RunWrite(run, status, starts=bool(state.leases))
 
     def _status_of(self, state: RunState) -> RunStatus:
         closing = self.book.closing(state.uid)
         known = self.world.runs.get(state.key)
         if known is state:
-            return run_status(self.world, state, self.telling.warned_of(state), closing)
+            return run_status(self.world, state, self.telling.known_risks_of(state), closing)
         return msgspec.structs.replace(  # it is going: what it held is all that changes
             state.run.status, allocation=None, closing=closing, revision=state.revision
         )
@@ -288,7 +294,7 @@ def earliest(*instants: int | None) -> int | None:
     return min((at for at in instants if at is not None), default=None)
 
 
-def segments(actions: Sequence[Action]) -> list[list[Action]]:
+def decisions_in(actions: Sequence[Action]) -> list[list[Action]]:
     """A plan cut after every resolution: each is a decision of its own, with a commit point of its own."""
     ends = {
         action.promise.name: index

@@ -23,67 +23,74 @@ from jobtree.api.schema.quantities import SECOND, parse_time
 from jobtree.core.accounts.envelope_accounts import FOREVER
 from jobtree.core.model.actions import Action
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Order, Promise
-from jobtree.core.reporting.reservation_codec import promised_together, spec_of, status_of, told_to_wire
+from jobtree.core.model.promise import CreationOrder, Promise
+from jobtree.core.reporting.reservation_codec import (
+    first_estimate_object,
+    promised_together,
+    reservation_spec,
+    reservation_status,
+)
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.start_forecast.expected_start import Expectations
-from jobtree.core.world.run_transitions import PHASES, PROMISING
+from jobtree.core.start_forecast.expected_start import ExpectedStarts
+from jobtree.core.world.run_transitions import PHASES, SETS_PROMISE
 from jobtree.core.world.world import World
-from jobtree.manager.decisions.write_set import Note, ReservationWrite
-from jobtree.manager.planner.cluster_intake import Intake
-from jobtree.manager.planner.event_notes import notes_about
+from jobtree.manager.decisions.write_set import EventNote, ReservationWrite
+from jobtree.manager.planner.cluster_intake import ClusterIntake
+from jobtree.manager.planner.event_notes import event_notes_of_action
 from jobtree.messages.record_signature import sign
-from jobtree.messages.reservation_outcomes import ENDS, threatened_by
-from jobtree.messages.risk_index import Threats
+from jobtree.messages.reservation_outcomes import FINAL_STATES, runs_at_risk
+from jobtree.messages.risk_index import RiskIndex
 
 BUSY_MS = 2_000  # how often all are told anew while gangs start and end all the time
 CALM_MS = 500  # since the last decision: more may be on the way
-TOLD_AT_REST = 200  # in one step
-TOLD_BESIDE = 25  # in one step, while much is decided
-TOLD_A_SECOND = 20  # on average, meanwhile
-BUSTLE = 64  # gangs that started or ended lately: then much is decided, though nothing was for a moment
-LATELY_MS = 10_000  # after so long each of them counts half
+PER_IDLE_TURN = 200  # in one step
+PER_BUSY_TURN = 25  # in one step, while much is decided
+PER_SECOND = 20  # on average, meanwhile
+BUSY_THRESHOLD = (
+    64  # gangs that started or ended lately: then much is decided, though nothing was for a moment
+)
+RECENT_MS = 10_000  # after so long each of them counts half
 
-Promised = list[tuple[RunState, Promise]]
+PromisedRuns = list[tuple[RunState, Promise]]
 
 
-class Foretold(msgspec.Struct, frozen=True):
+class ReservationWrites(msgspec.Struct, frozen=True):
     """What is to be written and said; ``touched`` have a status to be told."""
 
     reservations: tuple[ReservationWrite, ...]
     touched: set[RunKey]
     warned: set[RunKey]  # of these, who was warned, or is not any more
     told: int = 0  # promises that were looked at
-    notes: tuple[Note, ...] = ()
+    notes: tuple[EventNote, ...] = ()
     abandoned: tuple[RunKey, ...] = ()
     proofs: tuple[RunKey, ...] = ()
 
 
-class Bustle:
+class ChangeRate:
     """How many gangs started or ended lately: what that sets going on servers and nodes lasts a while."""
 
     def __init__(self) -> None:
         self._count = self._since = 0
 
-    def note(self, now: int) -> None:
-        self._fade(now)
+    def record_change(self, now: int) -> None:
+        self._decay(now)
         self._count += 1
 
     def ends_at(self, now: int) -> int:
         """When little of it is left, if nothing more comes."""
-        self._fade(now)
-        halves = (self._count // BUSTLE).bit_length()
-        return self._since + halves * LATELY_MS if halves else now
+        self._decay(now)
+        halves = (self._count // BUSY_THRESHOLD).bit_length()
+        return self._since + halves * RECENT_MS if halves else now
 
-    def _fade(self, now: int) -> None:
-        halves = (now - self._since) // LATELY_MS
+    def _decay(self, now: int) -> None:
+        halves = (now - self._since) // RECENT_MS
         self._count >>= min(halves, self._count.bit_length())
-        self._since += halves * LATELY_MS
+        self._since += halves * RECENT_MS
 
 
-class Foretelling:
-    def __init__(self, world: World, intake: Intake) -> None:
-        self.threats = Threats()
+class ReservationPublisher:
+    def __init__(self, world: World, intake: ClusterIntake) -> None:
+        self.risks = RiskIndex()
         self._world = world
         self._intake = intake
         self._ended: list[ReservationWrite] = []
@@ -94,33 +101,33 @@ class Foretelling:
         self._round: dict[RunKey, None] = {}  # who is still to be told of those that all are
         self._unexpected: set[RunKey] = set()  # whose Reservation does not yet say when to expect them
         self._touched: set[RunKey] = set()
-        self._notes: list[Note] = []
-        self._expectations = Expectations(world)
+        self._notes: list[EventNote] = []
+        self._expectations = ExpectedStarts(world)
         self._expected_at = self._told_at = 0
         self._acted_at = 0
-        self._bustle = Bustle()
+        self._bustle = ChangeRate()
         self._paced_to = 0  # while much is decided, nothing is told before that
         self.is_behind = False  # something changed since all were last told
 
     @property
-    def is_halfway(self) -> bool:
+    def has_more(self) -> bool:
         """Whether more is to be told than was in the last step."""
         return bool(self._anew or self._round)
 
     @property
-    def goes_on_at(self) -> int:
+    def continues_at(self) -> int:
         """When the rest is told, if nothing happens before: at the pace, or all of it once it is calm."""
-        paced = self._paced_to + max(1, self._together) * SECOND // TOLD_A_SECOND
-        return max(self._world.now, self._acted_at + CALM_MS, min(paced, self._calm_at))
+        paced = self._paced_to + max(1, self._batch_size) * SECOND // PER_SECOND
+        return max(self._world.now, self._acted_at + CALM_MS, min(paced, self._idle_at))
 
     @property
-    def _calm_at(self) -> int:
+    def _idle_at(self) -> int:
         return max(self._acted_at + CALM_MS, self._bustle.ends_at(self._world.now))
 
     @property
-    def _together(self) -> int:
+    def _batch_size(self) -> int:
         """How many the pace must allow before one of them is told: few are told together."""
-        return min(TOLD_BESIDE, len(self._anew))
+        return min(PER_BUSY_TURN, len(self._anew))
 
     def is_unwritten(self, state: RunState, name: str) -> bool:
         """Whether a Reservation is still to be made: nobody speaks of it before."""
@@ -129,19 +136,19 @@ class Foretelling:
 
     # Promises that end
 
-    def note(self, action: Action) -> None:
+    def record_action(self, action: Action) -> None:
         """A promise was made or moved; or it ended without a record: its Reservation says how."""
         promise = action.promise
         self._acted.add(action.run)
         if action.opens or action.closes:
-            self._bustle.note(self._world.now)
-        if action.kind in PROMISING:
+            self._bustle.record_change(self._world.now)
+        if action.kind in SETS_PROMISE:
             self._anew.add(action.run)
         if action.kind == "Reserve":
             self._reserving[action.run] = action
         if PHASES.get(action.kind, "Running") != "Running":
-            self.threats.forget(action.run)
-        if promise is None or action.kind not in ENDS or action.record is not None:
+            self.risks.forget(action.run)
+        if promise is None or action.kind not in FINAL_STATES or action.record is not None:
             return
         written = self._ending(action, promise)
         if written is not None:
@@ -167,16 +174,16 @@ class Foretelling:
         if known is None:
             return None
         run = self._intake.runs.get(known.spec.run_ref.uid)
-        status = self._ended_status(known, ENDS[action.kind])
+        status = self._ended_status(known, FINAL_STATES[action.kind])
         return None if run is None else ReservationWrite(run, promise.name, status)
 
     def _ended_status(self, known: Reservation, state: ReservationState) -> ReservationStatus:
-        told = told_to_wire(self._world, (known.metadata.namespace, known.metadata.name))
+        told = first_estimate_object(self._world, (known.metadata.namespace, known.metadata.name))
         return msgspec.structs.replace(known.status, state=state, forecast=None, told=told)
 
-    def _outlived(self) -> list[ReservationWrite]:
+    def _ended_reservations(self) -> list[ReservationWrite]:
         """Reservations whose Run started or ended, and whose end a crash kept from being written."""
-        outlived, self._intake.outlived = self._intake.outlived, {}
+        outlived, self._intake.ended_reservations = self._intake.ended_reservations, {}
         writes = []
         for (namespace, name), state in outlived.items():
             known = self._intake.reservations[namespace, name]
@@ -187,7 +194,7 @@ class Foretelling:
 
     # What is to be told now
 
-    def refresh(self, *, stirred: bool, at_rest: bool) -> Foretold:
+    def refresh(self, *, stirred: bool, at_rest: bool) -> ReservationWrites:
         self.is_behind = self.is_behind or stirred
         begins = self.is_behind and not self._round
         begins = begins and (at_rest or self._world.now >= self._told_at + BUSY_MS)
@@ -196,10 +203,10 @@ class Foretelling:
             self._acted_at = self._world.now
         if begins:
             self._begin_round()
-        ended, self._ended = [*self._outlived(), *self._ended], []
-        writes = self._tell_some(at_rest=at_rest)
-        warned, self.threats.changed = self.threats.changed, set()
-        return Foretold(
+        ended, self._ended = [*self._ended_reservations(), *self._ended], []
+        writes = self._update_some(at_rest=at_rest)
+        warned, self.risks.changed = self.risks.changed, set()
+        return ReservationWrites(
             (*ended, *writes),
             self._touched | warned,
             warned,
@@ -211,50 +218,50 @@ class Foretelling:
 
     def _begin_round(self) -> None:
         """All are to be told anew, in the order of their promises."""
-        promised = sorted(self._promised(), key=lambda pair: pair[1].rank)
+        promised = sorted(self._promised(), key=lambda pair: pair[1].precedence)
         self._round = {state.key: None for state, _ in promised}
-        self.threats.keep({(state.key[0], promise.name) for state, promise in promised})
+        self.risks.keep_only({(state.key[0], promise.name) for state, promise in promised})
         self.is_behind, self._told_at = False, self._world.now
 
-    def _tell_some(self, *, at_rest: bool) -> list[ReservationWrite]:
-        calm = self._calm_at <= self._world.now
-        most = TOLD_AT_REST if calm else self._paced()
-        expectations = self._foreseen(at_rest=at_rest) if self._round and most else None
-        due = self._due_anew(most)
+    def _update_some(self, *, at_rest: bool) -> list[ReservationWrite]:
+        calm = self._idle_at <= self._world.now
+        most = PER_IDLE_TURN if calm else self._rate_limit()
+        expectations = self._expected_starts(at_rest=at_rest) if self._round and most else None
+        due = self._next_changed(most)
         if expectations is not None:
             due += islice((key for key in self._round if key not in self._anew), max(0, most - len(due)))
         promised = [
             (state, state.promise) for key in due if (state := self._world.runs.get(key)) and state.promise
         ]
-        writes = self._tell(promised, expectations)
+        writes = self._update_reservations(promised, expectations)
         for key in due:
-            self._announce(key)
+            self._write_with_notes(key)
             self._anew.discard(key)
             self._round.pop(key, None)
         if not calm:
-            begun = max(self._paced_to, self._world.now - TOLD_BESIDE * SECOND // TOLD_A_SECOND)
-            self._paced_to = begun + len(due) * SECOND // TOLD_A_SECOND
+            begun = max(self._paced_to, self._world.now - PER_BUSY_TURN * SECOND // PER_SECOND)
+            self._paced_to = begun + len(due) * SECOND // PER_SECOND
         return writes
 
-    def _paced(self) -> int:
+    def _rate_limit(self) -> int:
         """How many are told while much is decided: all, if they are few, else as many as the pace allows."""
-        allowed = min(TOLD_BESIDE, (self._world.now - self._paced_to) * TOLD_A_SECOND // SECOND)
-        return allowed if allowed >= self._together else 0
+        allowed = min(PER_BUSY_TURN, (self._world.now - self._paced_to) * PER_SECOND // SECOND)
+        return allowed if allowed >= self._batch_size else 0
 
-    def _foreseen(self, *, at_rest: bool) -> Expectations | None:
+    def _expected_starts(self, *, at_rest: bool) -> ExpectedStarts | None:
         """When Runs are expected, as far as that still stands; it is not asked anew at every decision."""
-        stands, now = self._expectations.stands(), self._world.now
+        stands, now = self._expectations.is_current(), self._world.now
         if not stands and (at_rest or now >= self._expected_at + BUSY_MS):
-            self._expectations, self._expected_at, stands = Expectations(self._world), now, True
+            self._expectations, self._expected_at, stands = ExpectedStarts(self._world), now, True
         return self._expectations if stands else None
 
-    def _announce(self, run: RunKey) -> None:
+    def _write_with_notes(self, run: RunKey) -> None:
         """Its Reservation is made."""
         action, state = self._reserving.pop(run, None), self._world.runs.get(run)
         if action is not None and state is not None:
-            self._notes += notes_about(self._intake, state, action)
+            self._notes += event_notes_of_action(self._intake, state, action)
 
-    def _due_anew(self, most: int) -> list[RunKey]:
+    def _next_changed(self, most: int) -> list[RunKey]:
         """Promises made or moved, those first that come due first.
 
         All of Runs that have started already are: what these hold depends on them. With one stage go all that
@@ -265,7 +272,7 @@ class Foretelling:
         self._soon |= {one.key for one in looked_at if self._is_due_soon(one)}
         soon = self._still_promised(self._soon & self._anew)
         self._soon = {one.key for one in soon}
-        chosen = [one for one in looked_at if one.leases] + nsmallest(TOLD_BESIDE, soon, key=by_date)
+        chosen = [one for one in looked_at if one.leases] + nsmallest(PER_BUSY_TURN, soon, key=by_date)
         if most:
             chosen += nsmallest(most, looked_at, key=by_date)
         return list(dict.fromkeys(key for state in chosen for key in state.gang or (state.key,)))
@@ -284,44 +291,49 @@ class Foretelling:
             self._reserving.pop(key, None)
         return [known[key] for key in runs - gone]
 
-    def _tell(self, promised: Promised, expectations: Expectations | None) -> list[ReservationWrite]:
+    def _update_reservations(
+        self, promised: PromisedRuns, expectations: ExpectedStarts | None
+    ) -> list[ReservationWrite]:
         """Those of these promises whose Reservation does not say it; who is warned is found on the way."""
         writes: list[ReservationWrite] = []
-        for state, promise in sorted(promised, key=lambda pair: pair[1].rank):
+        for state, promise in sorted(promised, key=lambda pair: pair[1].precedence):
             self._touched.add(state.key)
             if promised_together(self._world, state, promise)[0][0] is not state:
                 continue  # one Reservation for all stages that start together
             writes += self._write(state, promise, expectations)
-            risks = threatened_by(self._world, self._intake.key_of, state, promise)
-            self.threats.renew((state.key[0], promise.name), promise, risks)
+            risks = runs_at_risk(self._world, self._intake.key_of, state, promise)
+            self.risks.replace_risks((state.key[0], promise.name), promise, risks)
         return writes
 
     def _write(
-        self, state: RunState, promise: Promise, expectations: Expectations | None
+        self, state: RunState, promise: Promise, expectations: ExpectedStarts | None
     ) -> Iterator[ReservationWrite]:
-        spec, status = spec_of(self._world, state, promise), status_of(self._world, state, promise)
-        says, expected = self._says(state, promise, spec, status), None
+        spec, status = (
+            reservation_spec(self._world, state, promise),
+            reservation_status(self._world, state, promise),
+        )
+        says, expected = self._is_written(state, promise, spec, status), None
         if expectations is None:
             self._unexpected.add(state.key)
         elif not says or state.key in self._unexpected:
-            expected = expectations.tell(state)
+            expected = expectations.estimate_and_record(state)
             self._unexpected.discard(state.key)
         if expected is not None:
-            status = status_of(self._world, state, promise, expected)
+            status = reservation_status(self._world, state, promise, expected)
         if expected is not None or not says:
             run = self._intake.runs.get(spec.run_ref.uid, state.run)
             yield ReservationWrite(run, promise.name, status, spec)
 
-    def _promised(self) -> Promised:
-        if not self._world.ranks:
+    def _promised(self) -> PromisedRuns:
+        if not self._world.promise_order:
             return []
         return [(state, state.promise) for state in self._world.runs.values() if state.promise]
 
-    def _says(
+    def _is_written(
         self, state: RunState, promise: Promise, spec: ReservationSpec, status: ReservationStatus
     ) -> bool:
         known = self._intake.reservations.get((state.key[0], promise.name))
-        return known is not None and known.spec == spec and unexpecting(known.status) == status
+        return known is not None and known.spec == spec and without_expected_start(known.status) == status
 
     # Reservations that have served
 
@@ -332,7 +344,7 @@ class Foretelling:
             key for key, one in known if one.status.lottery is not None and one.metadata.owner_references
         )
 
-    def _has_served(self, reservation: Reservation) -> bool:
+    def _has_started(self, reservation: Reservation) -> bool:
         """Whether nobody needs its proof any more: its Run is gone, and leases of that time may be, too."""
         status, at = reservation.status, reservation.spec.earliest_start
         if status.lottery is None or at is None or reservation.spec.run_ref.uid in self._intake.runs:
@@ -348,21 +360,21 @@ class Foretelling:
         return tuple(
             key
             for key, known in self._intake.reservations.items()
-            if (known.status.state is None and key not in promised) or self._has_served(known)
+            if (known.status.state is None and key not in promised) or self._has_started(known)
         )
 
 
-def by_date(state: RunState) -> tuple[int, int, int, int, Order]:
+def by_date(state: RunState) -> tuple[int, int, int, int, CreationOrder]:
     """Those with a date by it; then the others, the last in line first."""
     promise = state.promise
     assert promise is not None
-    made, turn, order = promise.rank
+    made, turn, order = promise.precedence
     if promise.at is None:
         return FOREVER, -made, -turn, -order[0], order
     return promise.at, made, turn, order[0], order
 
 
-def unexpecting(status: ReservationStatus) -> ReservationStatus:
+def without_expected_start(status: ReservationStatus) -> ReservationStatus:
     """A status without when its Run is expected, which every minute changes a little."""
     if status.forecast is None:
         return status

@@ -18,31 +18,31 @@ import msgspec
 from jobtree.api.kinds.budget import Budget, BudgetStatus, ClassUse
 from jobtree.api.kinds.run import RunStatus
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.planning.admission import retell
-from jobtree.core.planning.elastic_width import retell_stalled
-from jobtree.core.reporting.object_status import Warned, budget_status, run_status
+from jobtree.core.planning.admission import refresh_verdicts
+from jobtree.core.planning.elastic_width import refresh_stalled_verdicts
+from jobtree.core.reporting.object_status import KnownRisks, budget_status, run_status
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
-from jobtree.manager.decisions.write_set import Note, RunWrite
-from jobtree.manager.planner.cluster_intake import Intake
-from jobtree.manager.planner.reservation_status import BUSY_MS, Foretelling, Foretold
+from jobtree.manager.decisions.write_set import EventNote, RunWrite
+from jobtree.manager.planner.cluster_intake import ClusterIntake
+from jobtree.manager.planner.reservation_status import BUSY_MS, ReservationPublisher, ReservationWrites
 
-RETELL_MS = 5_000
-RETOLD_AT_ONCE = 200
+REFRESH_MS = 5_000
+REFRESH_BATCH = 200
 REST_MS = 200
 TURN_MS = 200
 
 
-class Told(msgspec.Struct, frozen=True):
+class StatusWrites(msgspec.Struct, frozen=True):
     statuses: tuple[RunWrite, ...]
-    foretold: Foretold
+    foretold: ReservationWrites
     budgets: tuple[tuple[str, BudgetStatus], ...]
-    notes: tuple[Note, ...]
+    notes: tuple[EventNote, ...]
 
 
-class Telling:
-    def __init__(self, world: World, intake: Intake) -> None:
-        self.foretelling = Foretelling(world, intake)
+class StatusPublisher:
+    def __init__(self, world: World, intake: ClusterIntake) -> None:
+        self.reservations = ReservationPublisher(world, intake)
         self._world = world
         self._intake = intake
         self._runs: dict[str, RunStatus] = {}  # by UID, as last told
@@ -57,76 +57,79 @@ class Telling:
 
     # What others know already
 
-    def knows_run(self, uid: str, status: RunStatus) -> None:
+    def set_run_status(self, uid: str, status: RunStatus) -> None:
         self._runs[uid] = status
 
-    def knows_budget(self, budget: Budget) -> None:
+    def set_budget_status(self, budget: Budget) -> None:
         self._budgets[budget.metadata.name] = (budget.metadata.uid, budget.status)
 
-    def touch(self, run: RunKey) -> None:
+    def mark_changed(self, run: RunKey) -> None:
         self._touched.add(run)
 
-    def touch_budget(self, name: str) -> None:
+    def mark_budget_changed(self, name: str) -> None:
         self._touched_budgets.add(name)
 
-    def untell(self, uid: str, run: RunKey) -> None:
+    def mark_unwritten(self, uid: str, run: RunKey) -> None:
         """What was to be written was not: say it again."""
-        self._intake.stirred = True
+        self._intake.promise_inputs_changed = True
         self._runs.pop(uid, None)
         self._touched.add(run)
 
-    def unsay(self, names: set[str]) -> None:
+    def mark_names_unwritten(self, names: set[str]) -> None:
         """The same for Budgets and Reservations, by name."""
-        self._intake.stirred = self._intake.stirred or bool(names)
+        self._intake.promise_inputs_changed = self._intake.promise_inputs_changed or bool(names)
         for name in names & self._budgets.keys():
             del self._budgets[name]
             self._touched_budgets.add(name)
 
-    def warned_of(self, state: RunState) -> Warned:
-        return self.foretelling.threats.warned(state.key) or Warned(state.phase_at)
+    def known_risks_of(self, state: RunState) -> KnownRisks:
+        return self.reservations.risks.known_risks(state.key) or KnownRisks(state.phase_at)
 
     # What is to be told now
 
-    def refresh(self, *, at_rest: bool) -> Told:
-        self._touched |= self._intake.fresh
+    def refresh(self, *, at_rest: bool) -> StatusWrites:
+        self._touched |= self._intake.changed_runs
         self._touched_budgets |= self._intake.budgets
-        stirred, self._intake.stirred = self._intake.stirred or bool(self._touched), False
+        stirred, self._intake.promise_inputs_changed = (
+            self._intake.promise_inputs_changed or bool(self._touched),
+            False,
+        )
         self._unsure = self._unsure or stirred
-        if at_rest and self._retells() and self._world.now >= self._retold_at + RETELL_MS:
-            self._retell()
+        if at_rest and self._has_refreshes() and self._world.now >= self._retold_at + REFRESH_MS:
+            self._refresh()
         self._resume()
-        foretold = self.foretelling.refresh(stirred=stirred, at_rest=at_rest)
+        foretold = self.reservations.refresh(stirred=stirred, at_rest=at_rest)
         self._touched |= foretold.touched
-        notes = self._warn()
+        notes = self._update_risks()
         statuses = self._statuses()
         budgets = self._usage(at_rest=at_rest)
         self._touched = set()
-        self._intake.fresh, self._intake.budgets = set(), set()
-        return Told(statuses, foretold, budgets, (*foretold.notes, *notes))
+        self._intake.changed_runs, self._intake.budgets = set(), set()
+        return StatusWrites(statuses, foretold, budgets, (*foretold.notes, *notes))
 
-    def retells_at(self) -> int | None:
+    def refresh_due_at(self) -> int | None:
         """When to look again, if nothing happens before, for those who are still to be told."""
-        if self.foretelling.is_halfway:
-            return self.foretelling.goes_on_at
-        if self._touched_budgets or self.foretelling.is_behind:
+        if self.reservations.has_more:
+            return self.reservations.continues_at
+        if self._touched_budgets or self.reservations.is_behind:
             return self._world.now + REST_MS
         resumed = min(self._paused.values(), default=None)
-        if not self._retells():
+        if not self._has_refreshes():
             return resumed
-        retold = max(self._world.now + REST_MS, self._retold_at + RETELL_MS)
+        retold = max(self._world.now + REST_MS, self._retold_at + REFRESH_MS)
         return retold if resumed is None else min(retold, resumed)
 
-    def _retells(self) -> bool:
+    def _has_refreshes(self) -> bool:
         return self._unsure or bool(self._stale)
 
-    def _retell(self) -> None:
+    def _refresh(self) -> None:
         if self._unsure:
             self._stale.update((order[1:], None) for order in self._world.queue)
             self._unsure = False
-        due = list(islice(self._stale, RETOLD_AT_ONCE))
+        due = list(islice(self._stale, REFRESH_BATCH))
         for key in due:
             del self._stale[key]
-        self._touched.update(retell(self._world, due), retell_stalled(self._world))
+        self._touched.update(refresh_verdicts(self._world, due), refresh_stalled_verdicts(self._world))
         self._retold_at = self._world.now
 
     def _resume(self) -> None:
@@ -136,18 +139,18 @@ class Telling:
             del self._paused[key]
         self._touched.update(over)
 
-    def _warn(self) -> tuple[Note, ...]:
+    def _update_risks(self) -> tuple[EventNote, ...]:
         """Runs in a conflict set see it at once (R11)."""
-        notes: list[Note] = []
+        notes: list[EventNote] = []
         for key in sorted(self._touched):
-            warned = self.foretelling.threats.warned(key)
+            warned = self.reservations.risks.known_risks(key)
             state = self._world.runs.get(key)
             if warned is None or state is None:
                 continue
             told = self._runs.get(state.uid) or state.run.status
             known = {risk.reservation for risk in told.risk}
             notes += [
-                Note(
+                EventNote(
                     self._intake.runs.get(state.uid, state.run),
                     "AtRisk",
                     f"reservation {risk.reservation} is due at {risk.at}; "
@@ -168,11 +171,11 @@ class Telling:
                 continue
             run = self._intake.runs[state.uid]
             closing = self._intake.book.closing(state.uid)
-            status = run_status(self._world, state, self.warned_of(state), closing)
+            status = run_status(self._world, state, self.known_risks_of(state), closing)
             if status.resume_at is not None:
                 self._paused[key] = state.resume_at
             told = self._runs.get(state.uid) or run.status
-            if status.reservation and self.foretelling.is_unwritten(state, status.reservation):
+            if status.reservation and self.reservations.is_unwritten(state, status.reservation):
                 continue  # both are told together
             if timeless(status) != timeless(told):
                 self._runs[state.uid] = status
@@ -181,7 +184,7 @@ class Telling:
 
     def _usage(self, *, at_rest: bool) -> tuple[tuple[str, BudgetStatus], ...]:
         found: list[tuple[str, BudgetStatus]] = []
-        self._touched_budgets &= self._world.ledger.budgets.keys()
+        self._touched_budgets &= self._world.budgets.budgets.keys()
         now = self._world.now
         pause = max(BUSY_MS, TURN_MS * len(self._touched_budgets))
         due = {
@@ -192,7 +195,7 @@ class Telling:
         self._touched_budgets -= due
         for name in sorted(due):
             status = budget_status(self._world, name)
-            uid = self._world.ledger.budgets[name].metadata.uid
+            uid = self._world.budgets.budgets[name].metadata.uid
             known, told = self._budgets.get(name, ("", status))
             if known != uid or timeless_usage(told) != timeless_usage(status):
                 self._budgets[name] = (uid, status)

@@ -28,22 +28,22 @@ from jobtree.manager.metrics import (
     PENDING,
     UNDATED,
     Metric,
-    Place,
+    SeriesKey,
 )
 
 WAIT_SECONDS = 5.0
 INFINITE = float("inf")
 
-Row = tuple[tuple[str, ...], float]  # labels and value
-Rows = dict[Metric, list[Row]]
+GaugeRow = tuple[tuple[str, ...], float]  # labels and value
+Rows = dict[Metric, list[GaugeRow]]
 
 
-class Gauges:
+class WorldGauges:
     def __init__(
         self,
         world: Callable[[], World],
         clock: Callable[[], int],
-        forget: Callable[[set[Place]], None] = lambda _: None,
+        forget: Callable[[set[SeriesKey]], None] = lambda _: None,
     ) -> None:
         self._world = world  # it may be another one after every plan
         self._clock = clock
@@ -60,15 +60,15 @@ class Gauges:
     def page(self) -> str:
         if self._still.acquire(timeout=WAIT_SECONDS):
             try:
-                rows, etas = read(self._world(), self._clock())
+                rows, etas = read_gauges(self._world(), self._clock())
             finally:
                 self._still.release()
             self._forget({(labels[0], labels[1]) for labels, _ in rows[FLEET]})
-            self._text = written(rows, etas)
+            self._text = render_page(rows, etas)
         return self._text
 
 
-def read(world: World, now: int) -> tuple[Rows, list[float]]:
+def read_gauges(world: World, now: int) -> tuple[Rows, list[float]]:
     """The rows of every gauge, and the time until each promised start (infinite without one)."""
     rows: Rows = {}
     read_budgets(world, now, rows)
@@ -78,9 +78,9 @@ def read(world: World, now: int) -> tuple[Rows, list[float]]:
 
 def read_budgets(world: World, now: int, rows: Rows) -> None:
     """Every envelope that some Budget has now."""
-    used, headroom, hours = ([] for _ in range(3))  # type: tuple[list[Row], list[Row], list[Row]]
+    used, headroom, hours = ([] for _ in range(3))  # type: tuple[list[GaugeRow], list[GaugeRow], list[GaugeRow]]
     rows |= {CONCURRENCY: used, HEADROOM: headroom, GPU_HOURS: hours}
-    ledger = world.ledger
+    ledger = world.budgets
     for name, budget in sorted(ledger.budgets.items()):
         for spec in budget.spec.envelopes:
             envelope = ledger.envelopes[name, spec.name]
@@ -100,7 +100,7 @@ def uses(envelope: EnvelopeState, now: int) -> Iterator[tuple[str, int]]:
 
 
 def read_fleet(world: World, rows: Rows) -> None:
-    fleet: list[Row] = []
+    fleet: list[GaugeRow] = []
     rows[FLEET] = fleet
     for flavor in sorted(world.fleet.flavors.values(), key=lambda flavor: flavor.name):
         for domain in sorted(flavor.domains.values(), key=lambda domain: domain.name):
@@ -109,11 +109,11 @@ def read_fleet(world: World, rows: Rows) -> None:
 
 def states(domain: Domain) -> Iterator[tuple[str, int]]:
     """Every GPU of a domain, once. Opportunistic work on a spare's slots counts as that."""
-    census = domain.census()
+    census = domain.gpu_counts()
     spare = census.spare - census.lent
-    yield "active", census.leased - domain.unpaid_slots
+    yield "active", census.leased - domain.opportunistic_slots
     yield "spare", spare
-    yield "opportunistic", domain.unpaid_slots
+    yield "opportunistic", domain.opportunistic_slots
     yield "foreign", census.foreign
     yield "free", domain.free
     yield "unavailable", census.total - census.leased - spare - census.foreign - domain.free
@@ -141,7 +141,7 @@ def read_reservations(world: World, now: int, rows: Rows) -> list[float]:
 def pending_promises(world: World) -> Iterator[Promise]:
     """One for each pending Reservation: of stages that start together, the first's."""
     seen: set[RunKey] = set()
-    for _, _, (_, namespace, name) in world.ranks:
+    for _, _, (_, namespace, name) in world.promise_order:
         state = world.runs[namespace, name]
         promise = state.promise
         assert promise is not None, "ranks are those of promises"
@@ -156,7 +156,7 @@ def pending_promises(world: World) -> Iterator[Promise]:
 # As text
 
 
-def written(rows: Rows, etas: list[float]) -> str:
+def render_page(rows: Rows, etas: list[float]) -> str:
     lines: list[str] = []
     for metric, found in rows.items():
         lines += titled(metric)
@@ -177,8 +177,8 @@ def titled(metric: Metric) -> list[str]:
 @lru_cache(maxsize=65_536)
 def labelled(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     """Labels as they are written: the same at every scrape, so the latest are remembered."""
-    return ",".join(f'{name}="{escaped(value)}"' for name, value in zip(names, values, strict=True))
+    return ",".join(f'{name}="{escape_label(value)}"' for name, value in zip(names, values, strict=True))
 
 
-def escaped(value: str) -> str:
+def escape_label(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

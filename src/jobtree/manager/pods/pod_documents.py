@@ -20,27 +20,27 @@ from jobtree.api.schema.quantities import SECOND
 from jobtree.kube import installation
 from jobtree.kube.watch.object_decoder import RISK
 from jobtree.manager.pods import pod_names
-from jobtree.manager.pods.pod_set import Cast, Place
+from jobtree.manager.pods.pod_set import PodPlacement, PodSet
 from jobtree.manager.pods.rank_environment import environment, needs_service
 
-Document = dict[str, Any]
+ObjectBody = dict[str, Any]
 
 STANDBY = ["sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"]
 RISK_VOLUME = "jobtree-risk"
 RISK_DIRECTORY = "/etc/jobtree"
 
 
-class Setting(msgspec.Struct, frozen=True):
+class PodDefaults(msgspec.Struct, frozen=True):
     """What the cluster adds to a Run's own wishes."""
 
-    template: Document
+    template: ObjectBody
     gpu_resource: str
     max_grace_ms: int
 
 
 def pod_document(
-    run: Run, cast: Cast, place: Place, setting: Setting, risks: tuple[Risk, ...] = ()
-) -> Document:
+    run: Run, cast: PodSet, place: PodPlacement, setting: PodDefaults, risks: tuple[Risk, ...] = ()
+) -> ObjectBody:
     """The pod for one place."""
     metadata, spec = setting.template.get("metadata") or {}, dict(setting.template["spec"])
     for part in ("containers", "initContainers"):
@@ -67,7 +67,7 @@ def pod_document(
     }
 
 
-def service_document(run: Run) -> Document:
+def service_document(run: Run) -> ObjectBody:
     """A headless Service: every rank has a name that survives a swap, from before it is ready."""
     name = pod_names.service_name(run.metadata.name, run.metadata.uid)
     return {
@@ -82,7 +82,7 @@ def service_document(run: Run) -> Document:
     }
 
 
-def owned(run: Run, name: str) -> Document:
+def owned(run: Run, name: str) -> ObjectBody:
     return {
         "name": name,
         "namespace": run.metadata.namespace,
@@ -105,7 +105,7 @@ def run_labels(run: Run) -> dict[str, str]:
     }
 
 
-def pod_labels(run: Run, cast: Cast, place: Place) -> dict[str, str]:
+def pod_labels(run: Run, cast: PodSet, place: PodPlacement) -> dict[str, str]:
     labels = {**run_labels(run), installation.GROUP_LABEL: str(place.group)}
     if not place.is_rank:
         return {**labels, installation.ROLE_LABEL: "standby"}
@@ -122,12 +122,12 @@ def risk_text(risks: tuple[Risk, ...]) -> str:
     return msgspec.json.encode(risks).decode()
 
 
-def grace_seconds(spec: Document, max_grace_ms: int) -> int:
+def grace_seconds(spec: ObjectBody, max_grace_ms: int) -> int:
     asked = spec.get("terminationGracePeriodSeconds")
     return min(DEFAULT_GRACE_SECONDS if asked is None else int(asked), max_grace_ms // SECOND)
 
 
-def give_gpus(spec: Document, chosen: str, resource: str, gpus: int) -> None:
+def give_gpus(spec: ObjectBody, chosen: str, resource: str, gpus: int) -> None:
     """One container has the GPUs: the one that an annotation names, else the first."""
     if not gpus:
         return
@@ -137,12 +137,12 @@ def give_gpus(spec: Document, chosen: str, resource: str, gpus: int) -> None:
     container["resources"] = {**given, **asked}
 
 
-def gpu_container(spec: Document, chosen: str) -> Document:
-    containers: list[Document] = spec["containers"]
+def gpu_container(spec: ObjectBody, chosen: str) -> ObjectBody:
+    containers: list[ObjectBody] = spec["containers"]
     return next((one for one in containers if one.get("name") == chosen), containers[0])
 
 
-def become_rank(run: Run, cast: Cast, place: Place, spec: Document) -> None:
+def become_rank(run: Run, cast: PodSet, place: PodPlacement, spec: ObjectBody) -> None:
     spec["restartPolicy"] = "Never"
     spec["hostname"] = pod_names.hostname(run.metadata.name, place.host)
     if needs_service(run, cast):
@@ -161,7 +161,7 @@ def become_rank(run: Run, cast: Cast, place: Place, spec: Document) -> None:
         ]
 
 
-def become_standby(spec: Document, chosen: str) -> None:
+def become_standby(spec: ObjectBody, chosen: str) -> None:
     """Keeps the image warm and the GPUs in hand; starts nothing of the template's."""
     container = gpu_container(spec, chosen)
     kept = {

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from jobtree.core.model.gpu_lease import number_of, pods_of
+from jobtree.core.model.gpu_lease import lease_number, pods_of
 from jobtree.core.runs.run_state import RunState
 
-Lent = Callable[[str, int], bool]  # whether unpaid work uses slots of this node
+SpareInUse = Callable[[str, int], bool]  # whether unpaid work uses slots of this node
 
 
-class Place(msgspec.Struct, frozen=True):
+class PodPlacement(msgspec.Struct, frozen=True):
     """One pod. ``part`` names it among its Run's pods, ``host`` among its hostnames.
 
     ``rank`` is -1 where it takes no part.
@@ -40,44 +40,44 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.group}-{self.group_rank}"
 
 
-class Cast(msgspec.Struct, frozen=True):
+class PodSet(msgspec.Struct, frozen=True):
     """All pods of a Run in its present attempt."""
 
     attempt: int
     pod_size: int
-    places: tuple[Place, ...]
+    places: tuple[PodPlacement, ...]
     ranks: int = 0  # counted once: every pod is told how many they are
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "ranks", sum(place.is_rank for place in self.places))
 
     @property
-    def first(self) -> Place:
+    def first(self) -> PodPlacement:
         """Rank 0."""
         return self.places[0]
 
 
-NOBODY = Cast(0, 0, ())
+NO_PODS = PodSet(0, 0, ())
 
 
-def cast_of(state: RunState, lent: Lent) -> Cast:
+def pod_set(state: RunState, lent: SpareInUse) -> PodSet:
     """The pods that follow from what a Run holds; none where it does not run."""
-    if state.phase != "Running" or not state.seats:
-        return NOBODY
-    return Cast(state.attempt, state.pod_size, (*rank_places(state), *standby_places(state, lent)))
+    if state.phase != "Running" or not state.rank_slots:
+        return NO_PODS
+    return PodSet(state.attempt, state.pod_size, (*rank_places(state), *standby_places(state, lent)))
 
 
-def rank_places(state: RunState) -> Iterator[Place]:
-    for rank, ((group, place), (node, mask)) in enumerate(state.seats.items()):
-        yield Place(f"{group}-{place}-{state.attempt}", node, mask.bit_count(), group, rank, place)
+def rank_places(state: RunState) -> Iterator[PodPlacement]:
+    for rank, ((group, place), (node, mask)) in enumerate(state.rank_slots.items()):
+        yield PodPlacement(f"{group}-{place}-{state.attempt}", node, mask.bit_count(), group, rank, place)
 
 
-def standby_places(state: RunState, lent: Lent) -> Iterator[Place]:
+def standby_places(state: RunState, lent: SpareInUse) -> Iterator[PodPlacement]:
     """Standby pods are named after their lease: they stay as they are through attempts."""
     for lease in sorted(state.leases.values(), key=lambda lease: lease.name):
         if lease.role != "Spare":
             continue
         for number, (node, mask) in enumerate(pods_of(lease.slots, state.pod_size)):
             idle = lent(node, mask)
-            part = f"spare-{number_of(lease)}-{number}" + ("-idle" if idle else "")
-            yield Place(part, node, 0 if idle else mask.bit_count(), lease.group)
+            part = f"spare-{lease_number(lease)}-{number}" + ("-idle" if idle else "")
+            yield PodPlacement(part, node, 0 if idle else mask.bit_count(), lease.group)

@@ -7,12 +7,12 @@ rendezvous point, so that ranks may come and go; any other is told its fixed pla
 from jobtree.api.kinds.run import Run
 from jobtree.api.schema.quantities import SECOND, parse_duration
 from jobtree.manager.pods.pod_names import hostname, service_name
-from jobtree.manager.pods.pod_set import Cast, Place
+from jobtree.manager.pods.pod_set import PodPlacement, PodSet
 
 MASTER_PORT = "29500"
 
 
-def environment(run: Run, cast: Cast, place: Place) -> dict[str, str]:
+def environment(run: Run, cast: PodSet, place: PodPlacement) -> dict[str, str]:
     """The variables of one rank."""
     processes = str(max(1, cast.pod_size))
     master = master_address(run, cast)
@@ -35,7 +35,7 @@ def environment(run: Run, cast: Cast, place: Place) -> dict[str, str]:
     return told
 
 
-def torchrun(run: Run, cast: Cast, place: Place, master: str) -> dict[str, str]:
+def torchrun(run: Run, cast: PodSet, place: PodPlacement, master: str) -> dict[str, str]:
     flexible = run.spec.malleable
     if run.spec.runtime.on_resize != "Rendezvous" or flexible is None:
         return {
@@ -53,7 +53,7 @@ def torchrun(run: Run, cast: Cast, place: Place, master: str) -> dict[str, str]:
     }
 
 
-def master_address(run: Run, cast: Cast) -> str:
+def master_address(run: Run, cast: PodSet) -> str:
     """Rank 0, under its hostname; a single pod needs no Service to find itself."""
     host = hostname(run.metadata.name, cast.first.host)
     if not needs_service(run, cast):
@@ -61,7 +61,7 @@ def master_address(run: Run, cast: Cast) -> str:
     return f"{host}.{service_name(run.metadata.name, run.metadata.uid)}.{run.metadata.namespace}.svc"
 
 
-def needs_service(run: Run, cast: Cast) -> bool:
+def needs_service(run: Run, cast: PodSet) -> bool:
     """Whether ranks have to find each other, now or after a growth."""
     flexible = run.spec.malleable
     widest = flexible.max_total_gpus if flexible else 0

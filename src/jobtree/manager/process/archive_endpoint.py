@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from jobtree.archive.archive_directory import ArchiveError, Directory
+from jobtree.archive.archive_directory import ArchiveDirectory, ArchiveError
 from jobtree.archive.day_file import day_of
 from jobtree.kube.installation import ARCHIVE_ELSEWHERE, ARCHIVE_PATH
 
@@ -17,7 +17,7 @@ STANDBY = f"{ARCHIVE_ELSEWHERE}: ask again\n"
 
 
 class ArchivePages:
-    def __init__(self, archive: Directory, leads: Callable[[], bool]) -> None:
+    def __init__(self, archive: ArchiveDirectory, leads: Callable[[], bool]) -> None:
         self._archive = archive
         self._leads = leads
 

@@ -27,33 +27,33 @@ MOST_AT_ONCE = 16
 MOST_BYTES = 128
 
 
-class Heard(msgspec.Struct, frozen=True):
+class BeaconValue(msgspec.Struct, frozen=True):
     """The value of a round."""
 
     beacon: str
     number: int
     value: str
 
-    def tell(self, world: World) -> None:
+    def apply_to(self, world: World) -> None:
         world.beacon_values[self.beacon, self.number] = self.value
 
 
-class _Answer(msgspec.Struct):
+class _BeaconAnswer(msgspec.Struct):
     randomness: str
     round: int | None = None
 
 
-class Listener:
+class BeaconListener:
     def __init__(self, log: Log, wake: Callable[[], None], clock: Callable[[], float] = time.time) -> None:
         self._log = log
         self._wake = wake
         self._clock = clock
         self._tasks: dict[Round, asyncio.Task[None]] = {}
-        self._heard: dict[Round, Heard] = {}
-        self._news: list[Heard] = []
+        self._heard: dict[Round, BeaconValue] = {}
+        self._news: list[BeaconValue] = []
         self._complained: set[str] = set()
 
-    def listen(self, beacon: Beacon | None, rounds: Iterable[Round]) -> None:
+    def follow_rounds(self, beacon: Beacon | None, rounds: Iterable[Round]) -> None:
         """From now on these are waited for, the earliest first; others are not any more."""
         named = [one for one in sorted(rounds) if beacon is not None and beacon.url and one[0] == beacon.name]
         wanted = set(named[:MOST_AT_ONCE])
@@ -62,11 +62,11 @@ class Listener:
         self._heard = {one: heard for one, heard in self._heard.items() if one in wanted}
         for one in wanted - self._tasks.keys() - self._heard.keys():
             assert beacon is not None
-            self._tasks[one] = asyncio.ensure_future(self._hear(beacon, one))
+            self._tasks[one] = asyncio.ensure_future(self._fetch_round(beacon, one))
 
     async def catch_up(self, beacon: Beacon | None, rounds: Iterable[Round]) -> None:
         """Listen, and wait a moment for what is published already."""
-        self.listen(beacon, rounds)
+        self.follow_rounds(beacon, rounds)
         published = [
             task
             for (_, number), task in self._tasks.items()
@@ -75,7 +75,7 @@ class Listener:
         if published:
             await asyncio.wait(published, timeout=ANSWER_SECONDS)
 
-    def news(self) -> list[Heard]:
+    def new_values(self) -> list[BeaconValue]:
         news, self._news = self._news, []
         return news
 
@@ -84,9 +84,9 @@ class Listener:
         self._news = list(self._heard.values())
 
     def stop(self) -> None:
-        self.listen(None, ())
+        self.follow_rounds(None, ())
 
-    async def _hear(self, beacon: Beacon, wanted: Round) -> None:
+    async def _fetch_round(self, beacon: Beacon, wanted: Round) -> None:
         number = wanted[1]
         await asyncio.sleep(max(0.0, beacon.published_at(number) / SECOND - self._clock()))
         while True:
@@ -96,7 +96,7 @@ class Listener:
             except (ClientError, TimeoutError, ValueError, msgspec.MsgspecError) as broken:
                 self._complain(beacon.name, broken)
             await asyncio.sleep(RETRY_SECONDS)
-        heard = self._heard[wanted] = Heard(beacon.name, number, value)
+        heard = self._heard[wanted] = BeaconValue(beacon.name, number, value)
         self._news.append(heard)
         del self._tasks[wanted]
         self._wake()
@@ -114,7 +114,7 @@ async def fetch(url: str, number: int) -> str:
         ClientSession(timeout=ClientTimeout(total=ANSWER_SECONDS), trust_env=True) as session,
         session.get(url, raise_for_status=True) as response,
     ):
-        answer = msgspec.json.decode(await response.read(), type=_Answer)
+        answer = msgspec.json.decode(await response.read(), type=_BeaconAnswer)
     if answer.round not in (None, number):
         raise ValueError(f"asked for round {number}, it answers with round {answer.round}")
     value = bytes.fromhex(answer.randomness)

@@ -12,8 +12,8 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from jobtree.kube.installation import WEBHOOK_SECRET
-from jobtree.kube.watch.reflector import Watch
-from jobtree.manager.cluster_view import NEEDED, View
+from jobtree.kube.watch.reflector import Reflector
+from jobtree.manager.cluster_view import NEEDED, ClusterView
 from jobtree.manager.metrics import CERTIFICATE, SILENCE, UNREADABLE, Metrics
 from jobtree.manager.process.archive_endpoint import ArchivePages
 from jobtree.manager.webhook.webhook_service import Webhook
@@ -24,9 +24,11 @@ NO_POLICY = "the policy cannot be read, and nothing is decided until it is mende
 
 
 class Health:
-    def __init__(self, view: View, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, view: ClusterView, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.metrics = metrics
-        self.watches: list[Watch] = []
+        self.watches: list[Reflector] = []
         self.webhook: Webhook | None = None
         self.archive: ArchivePages | None = None
         self.leads: Callable[[], bool] = lambda: False
@@ -47,7 +49,7 @@ class Health:
 
     def unreadiness(self) -> list[str]:
         """Everything that keeps this process from being ready."""
-        found = [f"{resource.plural} have not been seen yet" for resource in self._view.unseen]
+        found = [f"{resource.plural} have not been seen yet" for resource in self._view.kinds_not_listed]
         if self._view.unread_policy:
             found.append(f"{NO_POLICY}: {self._view.unread_policy}")
         for watch in self.watches:
@@ -75,10 +77,10 @@ class Health:
         return runner
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return answer(self.illness())
+        return health_response(self.illness())
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        return answer([*self.illness(), *self.unreadiness()])
+        return health_response([*self.illness(), *self.unreadiness()])
 
     async def _metrics(self, _: web.Request) -> web.Response:
         for watch in self.watches:
@@ -93,7 +95,7 @@ class Health:
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def answer(problems: Iterable[str]) -> web.Response:
+def health_response(problems: Iterable[str]) -> web.Response:
     found = list(problems)
     if not found:
         return web.Response(text="ok\n")

@@ -11,39 +11,39 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from jobtree.archive.archive_directory import Directory
+from jobtree.archive.archive_directory import ArchiveDirectory
 from jobtree.kube.auth.cluster_access import Access, find_access
 from jobtree.kube.http.api_errors import FORBIDDEN, NOT_FOUND, FencedError, KubeError, StatusError
 from jobtree.kube.http.api_resources import CONFIG_MAPS
 from jobtree.kube.http.async_client import AsyncClient
 from jobtree.kube.http.async_transport import PooledTransport
 from jobtree.kube.watch.object_store import Unreadable
-from jobtree.kube.watch.reflector import Watch
-from jobtree.kube.watch.watch_protocol import Follow
-from jobtree.kube.write.leader_election import Leader, News, Post, leader_client
+from jobtree.kube.watch.reflector import Reflector
+from jobtree.kube.watch.watch_protocol import WatchProtocol
+from jobtree.kube.write.leader_election import ElectionChange, ElectionTarget, Leader, leader_client
 from jobtree.kube.write.object_writer import Writer
 from jobtree.kube.write.write_gate import Gate
-from jobtree.manager.cluster_view import View
-from jobtree.manager.controllers.lease_archiver import Archivist, Filing
-from jobtree.manager.log import Log, told
+from jobtree.manager.cluster_view import ClusterView
+from jobtree.manager.controllers.lease_archiver import ArchiveSettings, LeaseArchiver
+from jobtree.manager.log import Log, log_fields
 from jobtree.manager.metrics import Metrics
-from jobtree.manager.planner.planning_model import Model
+from jobtree.manager.planner.planning_model import PlanningModel
 from jobtree.manager.process.archive_endpoint import ArchivePages
-from jobtree.manager.process.control_loop import Loop
+from jobtree.manager.process.control_loop import ControlLoop
 from jobtree.manager.process.health import Health
 from jobtree.manager.process.lottery_secret import BrokenKeyError, lottery_key
-from jobtree.manager.settings import Settings
+from jobtree.manager.settings import ManagerSettings
 from jobtree.manager.webhook.webhook_service import Webhook
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 RETRY_SECONDS = 5.0
 FINISH_SECONDS = 10.0
 LULL_SECONDS = 0.25  # while pods come up as they should: a thousand of them are looked at together
 LOST = 1
 
 
-class Process:
-    def __init__(self, settings: Settings, log: Log) -> None:
+class ManagerProcess:
+    def __init__(self, settings: ManagerSettings, log: Log) -> None:
         self._settings = settings
         self._log = log
         self._access: Access = find_access(settings.context, settings.kubeconfig)
@@ -52,8 +52,8 @@ class Process:
         self._elected = asyncio.Event()
         self._ending = asyncio.Event()
         self._code = 0
-        self._loop: Loop | None = None
-        self._archive = Directory(settings.archive) if settings.archive else None
+        self._loop: ControlLoop | None = None
+        self._archive = ArchiveDirectory(settings.archive) if settings.archive else None
         self._webhook: Webhook | None = None
         self._complained: dict[str, str] = {}
 
@@ -63,14 +63,14 @@ class Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ending.set)
         transport = PooledTransport(self._access, self._settings.request_seconds)
-        view = View(self._settings.namespace, self._report, self._woken, self._woken_later)
+        view = ClusterView(self._settings.namespace, self._report, self._woken, self._woken_later)
         health = self._health(view)
         server = await health.serve(self._settings.health_address) if self._settings.health_address else None
-        leader = Leader(leader_client(self._access), self._post(), self._hear(loop))
+        leader = Leader(leader_client(self._access), self._post(), self._on_election_change(loop))
         gate = Gate(leader.may_write, self._after_write)
         health.leads = leader.may_write
         watching = [asyncio.ensure_future(watch.run()) for watch in self._watches(transport, view, health)]
-        watching.append(asyncio.ensure_future(self._look_after(health.watches)))
+        watching.append(asyncio.ensure_future(self._watch_reflectors(health.watches)))
         if self._settings.webhook_address:
             self._webhook = health.webhook = Webhook(self._settings, transport, view, self._log)
             watching.append(asyncio.ensure_future(self._webhook.run()))
@@ -117,7 +117,7 @@ class Process:
 
     # Leading
 
-    async def _lead(self, transport: PooledTransport, view: View, health: Health, gate: Gate) -> None:
+    async def _lead(self, transport: PooledTransport, view: ClusterView, health: Health, gate: Gate) -> None:
         await self._await_view(view, health)
         while not self._elected.is_set():
             health.turned()
@@ -128,23 +128,23 @@ class Process:
         if self._webhook is not None:
             self._webhook.lead(writer)
         key = await self._key(transport, writer, health)
-        model = Model(key, self._settings.check_seconds * 1000)
-        loop = Loop(model, view, writer, health, self._log)
+        model = PlanningModel(key, self._settings.check_seconds * 1000)
+        loop = ControlLoop(model, view, writer, health, self._log)
         if self._archive is not None:
-            filing = Filing(self._archive, self._settings.archive_seconds * 1000)
-            loop.archivist = Archivist(filing, writer, view, self._log, health.metrics)
+            filing = ArchiveSettings(self._archive, self._settings.archive_seconds * 1000)
+            loop.archivist = LeaseArchiver(filing, writer, view, self._log, health.metrics)
         self._loop, self._wake = loop, loop.woken
         await loop.run()
 
-    async def _await_view(self, view: View, health: Health) -> None:
+    async def _await_view(self, view: ClusterView, health: Health) -> None:
         """Until all that planning needs is listed, and the policy; what stands in the way is told once."""
-        while view.unseen or lacks_policy(view, health.watches):
+        while view.kinds_not_listed or lacks_policy(view, health.watches):
             health.turned()
             for watch in health.watches:
                 self._complain(watch)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def _look_after(self, watches: list[Watch]) -> None:
+    async def _watch_reflectors(self, watches: list[Reflector]) -> None:
         """What is to be mended by an administrator is told whenever it happens, not at the start alone."""
         while True:
             await asyncio.sleep(RETRY_SECONDS)
@@ -153,7 +153,7 @@ class Process:
                 if isinstance(trouble, StatusError) and trouble.code in (NOT_FOUND, FORBIDDEN):
                     self._complain(watch)
 
-    def _complain(self, watch: Watch) -> None:
+    def _complain(self, watch: Reflector) -> None:
         trouble, plural = watch.trouble, watch.resource.plural
         said = str(trouble) if trouble is not None else ""
         if not said or self._complained.get(plural) == said:
@@ -163,7 +163,7 @@ class Process:
             said = f"the cluster does not know {plural}: apply config/crd; waiting for it"
         elif isinstance(trouble, StatusError) and trouble.code == FORBIDDEN:
             self._log.say(
-                "manager", f"no permission to list and watch {plural}", resource=plural, **told(trouble)
+                "manager", f"no permission to list and watch {plural}", resource=plural, **log_fields(trouble)
             )
             return
         self._log.say("manager", said, resource=plural)
@@ -182,28 +182,28 @@ class Process:
 
     # Parts
 
-    def _health(self, view: View) -> Health:
+    def _health(self, view: ClusterView) -> Health:
         health = Health(view, Metrics())
         if self._archive is not None:
             health.archive = ArchivePages(self._archive, lambda: self._loop is not None)
         return health
 
-    def _watches(self, transport: PooledTransport, view: View, health: Health) -> list[Watch]:
+    def _watches(self, transport: PooledTransport, view: ClusterView, health: Health) -> list[Reflector]:
         health.watches = [
-            Watch(
+            Reflector(
                 transport,
-                Follow(resource, store, selector),
+                WatchProtocol(resource, store, selector),
                 silence_seconds=self._settings.silence_seconds,
             )
             for resource, (store, selector) in view.by_resource().items()
         ]
         return health.watches
 
-    def _post(self) -> Post:
-        return Post(self._settings.namespace, self._settings.election, self._settings.identity)
+    def _post(self) -> ElectionTarget:
+        return ElectionTarget(self._settings.namespace, self._settings.election, self._settings.identity)
 
-    def _hear(self, loop: asyncio.AbstractEventLoop) -> Callable[[News], None]:
-        def heard(news: News) -> None:
+    def _on_election_change(self, loop: asyncio.AbstractEventLoop) -> Callable[[ElectionChange], None]:
+        def heard(news: ElectionChange) -> None:
             event = self._elected if news == "elected" else self._ending
             if news == "lost":
                 self._code = LOST
@@ -228,7 +228,7 @@ class Process:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def lacks_policy(view: View, watches: Iterable[Watch]) -> bool:
+def lacks_policy(view: ClusterView, watches: Iterable[Reflector]) -> bool:
     """Whether the policy may still come, or must be mended first: what was decided by another stays decided.
 
     Where it is not ours to read, the defaults hold.

@@ -17,69 +17,74 @@ from jobtree.api.validation.object_rules import policy_problems
 from jobtree.core.reporting import cross_object_rules
 from jobtree.kube.http.async_client import AsyncClient
 from jobtree.kube.installation import POLICY_NAME, account_of
-from jobtree.manager.cluster_view import View
-from jobtree.manager.webhook.admission_review import YES, Answered, Asked
-from jobtree.manager.webhook.pod_policies import GpuClaimRules, GpuPodRules, PodRules
-from jobtree.manager.webhook.webhook_server import Judge
-from jobtree.manager.webhook.write_policies import RecordRules, RunRules, spend_by
+from jobtree.manager.cluster_view import ClusterView
+from jobtree.manager.webhook.admission_review import ALLOWED, AdmissionRequest, AdmissionResponse
+from jobtree.manager.webhook.pod_policies import GpuClaimPolicy, GpuPodPolicy, PodPolicy
+from jobtree.manager.webhook.webhook_server import Handler
+from jobtree.manager.webhook.write_policies import RecordPolicy, RunPolicy, spend_by
 
-Kind = TypeVar("Kind", Budget, Run)
+ObjectT = TypeVar("ObjectT", Budget, Run)
 
 
-def judges(view: View, client: AsyncClient, namespace: str) -> dict[str, Judge]:
+def handlers(view: ClusterView, client: AsyncClient, namespace: str) -> dict[str, Handler]:
     return {
-        "/validate": Neighbors(view, namespace).judge,
+        "/validate": CrossObjectChecks(view, namespace).review,
         "/mutate": mutate,
-        "/rules/jobtree-runs": RunRules(namespace, spend_by(client)).judge,
-        "/rules/jobtree-records": RecordRules(namespace).judge,
-        "/rules/jobtree-gpu-pods": GpuPodRules(namespace).judge,
-        "/rules/jobtree-gpu-claims": GpuClaimRules().judge,
-        "/rules/jobtree-pods": PodRules(namespace).judge,
+        "/rules/jobtree-runs": RunPolicy(namespace, spend_by(client)).review,
+        "/rules/jobtree-records": RecordPolicy(namespace).review,
+        "/rules/jobtree-gpu-pods": GpuPodPolicy(namespace).review,
+        "/rules/jobtree-gpu-claims": GpuClaimPolicy().review,
+        "/rules/jobtree-pods": PodPolicy(namespace).review,
     }
 
 
-async def mutate(asked: Asked) -> Answered:
+async def mutate(asked: AdmissionRequest) -> AdmissionResponse:
     spec, before = asked.after.get("spec"), asked.before.get("spec")
     if not isinstance(spec, dict):  # it has not been looked at by its kind's rules yet, and will be
-        return YES
-    return Answered(patch=tuple(one_spelling(spec, before or {})))
+        return ALLOWED
+    return AdmissionResponse(patch=tuple(spares_patch(spec, before or {})))
 
 
-class Neighbors:
+class CrossObjectChecks:
     """Judges a Run or a Budget by what else there is."""
 
-    def __init__(self, view: View, namespace: str) -> None:
+    def __init__(self, view: ClusterView, namespace: str) -> None:
         self._view = view
         self._namespace = namespace
         self._jobtree = account_of(namespace)
 
-    async def judge(self, asked: Asked) -> Answered:
+    async def review(self, asked: AdmissionRequest) -> AdmissionResponse:
         if asked.sub_resource or asked.operation == "DELETE" or asked.user_info.username == self._jobtree:
-            return YES
+            return ALLOWED
         if asked.going or asked.after.get("spec") == asked.before.get("spec"):
-            return YES  # labels and finalizers are nobody's business here
+            return ALLOWED  # labels and finalizers are nobody's business here
         try:
             if asked.plural == "budgets":
-                return self._budget(read(asked.after, Budget), read_old(asked.before, Budget))
-            return self._run(read(asked.after, Run))
+                return self._budget(decode_object(asked.after, Budget), read_old(asked.before, Budget))
+            return self._run(decode_object(asked.after, Run))
         except InputError as wrong:
-            return refuse(wrong.problems)
+            return deny(wrong.problems)
 
-    def _run(self, run: Run) -> Answered:
+    def _run(self, run: Run) -> AdmissionResponse:
         def named(name: str) -> Run | None:
             held = self._view.runs.named(name, run.metadata.namespace)
             return held.value if held else None
 
-        problems = [*policy_problems(run, self._max_grace_ms()), *cross_object_rules.run_problems(run, named)]
+        problems = [
+            *policy_problems(run, self._max_grace_ms()),
+            *cross_object_rules.run_reference_problems(run, named),
+        ]
         if problems:
-            return refuse(problems)
-        return warn(cross_object_rules.run_advice(run, self._budgets(), named))
+            return deny(problems)
+        return allow_with_warnings(cross_object_rules.run_warnings(run, self._budgets(), named))
 
-    def _budget(self, budget: Budget, before: Budget | None) -> Answered:
+    def _budget(self, budget: Budget, before: Budget | None) -> AdmissionResponse:
         others = list(self._budgets(but=budget.metadata.name))
-        problems = cross_object_rules.budget_problems(budget, others)
+        problems = cross_object_rules.family_cycle_problems(budget, others)
         return (
-            refuse(problems) if problems else warn(cross_object_rules.budget_advice(budget, before, others))
+            deny(problems)
+            if problems
+            else allow_with_warnings(cross_object_rules.budget_warnings(budget, before, others))
         )
 
     def _budgets(self, but: str = "") -> Iterable[BudgetSpec]:
@@ -90,7 +95,7 @@ class Neighbors:
         return (held.value if held else Policy()).max_grace_ms
 
 
-def read(document: dict[str, Any], kind: type[Kind]) -> Kind:
+def decode_object(document: dict[str, Any], kind: type[ObjectT]) -> ObjectT:
     """Raises InputError with all that is wrong with the object by itself."""
     named = {**document, "metadata": {"name": "unnamed", **(document.get("metadata") or {})}}
     parsed = parse_object(named, "admission")
@@ -98,20 +103,20 @@ def read(document: dict[str, Any], kind: type[Kind]) -> Kind:
     return parsed
 
 
-def read_old(document: dict[str, Any], kind: type[Kind]) -> Kind | None:
+def read_old(document: dict[str, Any], kind: type[ObjectT]) -> ObjectT | None:
     """The object as it was; None where there was none, or what there was could not be read."""
     try:
-        return read(document, kind) if document else None
+        return decode_object(document, kind) if document else None
     except InputError:
         return None
 
 
-def refuse(problems: Iterable[Problem | str]) -> Answered:
-    return Answered(refusal="; ".join(str(problem) for problem in problems))
+def deny(problems: Iterable[Problem | str]) -> AdmissionResponse:
+    return AdmissionResponse(refusal="; ".join(str(problem) for problem in problems))
 
 
-def warn(remarks: Iterable[Problem]) -> Answered:
-    return Answered(warnings=tuple(f"{one.field}: {one.value}: {one.rule}" for one in remarks))
+def allow_with_warnings(remarks: Iterable[Problem]) -> AdmissionResponse:
+    return AdmissionResponse(warnings=tuple(f"{one.field}: {one.value}: {one.rule}" for one in remarks))
 
 
 OLD, NEW = "sparesPerGroup", "spares"
@@ -119,7 +124,7 @@ OLD, NEW = "sparesPerGroup", "spares"
 Spec = dict[str, Any]
 
 
-def one_spelling(spec: Spec, before: Spec, path: str = "/spec") -> Iterator[dict[str, Any]]:
+def spares_patch(spec: Spec, before: Spec, path: str = "/spec") -> Iterator[dict[str, Any]]:
     """The JSON patch. Two different wishes at once are left for the kind's own rules to refuse."""
     if OLD in spec:
         # Applied again, the author's manifest meets the spelling that was written for it last time.
@@ -129,7 +134,7 @@ def one_spelling(spec: Spec, before: Spec, path: str = "/spec") -> Iterator[dict
             yield {"op": "remove", "path": f"{path}/{OLD}"}
     known = {str(stage.get("name")): stage for _, stage in _stages(before)}
     for position, stage in _stages(spec):
-        yield from one_spelling(stage, known.get(str(stage.get("name")), {}), f"{path}/stages/{position}")
+        yield from spares_patch(stage, known.get(str(stage.get("name")), {}), f"{path}/stages/{position}")
 
 
 def _stages(spec: Spec) -> list[tuple[int, Spec]]:

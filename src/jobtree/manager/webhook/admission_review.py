@@ -21,7 +21,7 @@ class _Resource(msgspec.Struct, frozen=True):
     resource: str
 
 
-class Asked(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Of one object: what is to become of it, and who asks."""
 
     uid: str
@@ -55,7 +55,7 @@ class Asked(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         return "deletionTimestamp" in (self.after.get("metadata") or {})
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+class AdmissionResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Yes, unless ``refusal`` says why not; ``patch`` is what changes on the way in (JSON patch)."""
 
     refusal: str = ""
@@ -64,26 +64,26 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     patch: tuple[dict[str, Any], ...] = ()
 
 
-YES = Answered()
+ALLOWED = AdmissionResponse()
 
 
-def forbid(message: str) -> Answered:
-    return Answered(refusal=message, code=FORBIDDEN)
+def forbid(message: str) -> AdmissionResponse:
+    return AdmissionResponse(refusal=message, code=FORBIDDEN)
 
 
 class _Question(msgspec.Struct):
-    request: Asked
+    request: AdmissionRequest
 
 
 _decode = msgspec.json.Decoder(_Question).decode
 
 
-def read_question(body: bytes) -> Asked:
+def read_question(body: bytes) -> AdmissionRequest:
     """Raises msgspec.DecodeError."""
     return _decode(body).request
 
 
-def write_answer(asked: Asked, answered: Answered) -> bytes:
+def write_answer(asked: AdmissionRequest, answered: AdmissionResponse) -> bytes:
     response: dict[str, Any] = {"uid": asked.uid, "allowed": not answered.refusal}
     if answered.refusal:
         reason = "Forbidden" if answered.code == FORBIDDEN else "Invalid"

@@ -12,15 +12,20 @@ from typing import Any
 
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import NOT_FOUND, StatusError
-from jobtree.kube.http.api_requests import Seen
+from jobtree.kube.http.api_requests import Preconditions
 from jobtree.kube.http.api_resources import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Resource
 from jobtree.kube.http.async_client import AsyncClient
 from jobtree.kube.installation import WEBHOOK_NAME, WEBHOOK_RULES_NAME, WEBHOOK_SECRET
 from jobtree.kube.write.object_writer import Writer
 from jobtree.manager.log import Log
-from jobtree.manager.settings import Settings
-from jobtree.manager.webhook.certificate_rotation import amend, new_papers, read_papers, written
-from jobtree.manager.webhook.certificates import Pace, Papers
+from jobtree.manager.settings import ManagerSettings
+from jobtree.manager.webhook.certificate_rotation import (
+    decode_secret,
+    encode_secret,
+    new_certificates,
+    next_change,
+)
+from jobtree.manager.webhook.certificates import CertificateSchedule, CertificateSet
 
 CONFIGURATIONS = (
     (VALIDATING_WEBHOOKS, WEBHOOK_NAME),
@@ -28,31 +33,33 @@ CONFIGURATIONS = (
     (VALIDATING_WEBHOOKS, WEBHOOK_RULES_NAME),
 )
 
-Found = dict[str, Any]
+ObjectBody = dict[str, Any]
 
 
-def names_of(namespace: str, more: str) -> tuple[str, ...]:
+def certificate_names(namespace: str, more: str) -> tuple[str, ...]:
     """The names that a certificate must hold for: those of the Service, and what the settings add."""
     service = f"{WEBHOOK_NAME}.{namespace}.svc"
     return (service, f"{service}.cluster.local", *filter(None, (name.strip() for name in more.split(","))))
 
 
-class Renewal:
-    def __init__(self, client: AsyncClient, settings: Settings, log: Log, clock: Callable[[], float]) -> None:
-        self.papers: Papers | None = None
+class CertificateRenewal:
+    def __init__(
+        self, client: AsyncClient, settings: ManagerSettings, log: Log, clock: Callable[[], float]
+    ) -> None:
+        self.papers: CertificateSet | None = None
         self.untrusting: tuple[str, ...] = ()  # configurations by which the API server does not trust them
         self._client = client
         self._namespace = settings.namespace
-        self._names = names_of(settings.namespace, settings.webhook_names)
-        self._pace = Pace(settings.webhook_validity_seconds)
+        self._names = certificate_names(settings.namespace, settings.webhook_names)
+        self._pace = CertificateSchedule(settings.webhook_validity_seconds)
         self._log = log
         self._clock = clock
         self._published: tuple[str, float] = ("", 0.0)  # the bundle, and since when all carry it
 
-    async def look(self, writer: Writer | None) -> None:
+    async def check(self, writer: Writer | None) -> None:
         """Read the Secret; with a ``writer``, mend and renew it and publish what it trusts. KubeError."""
         secret = await self._find(SECRETS, WEBHOOK_SECRET, self._namespace)
-        papers, why = read_papers((secret or {}).get("data") or {}, self._names, self._clock())
+        papers, why = decode_secret((secret or {}).get("data") or {}, self._names, self._clock())
         if writer is not None:
             papers = await self._tend(writer, secret, papers, why)
         if papers is None:
@@ -61,14 +68,20 @@ class Renewal:
         if writer is None:
             self.untrusting = await self._without(papers.shown.authority)
 
-    async def _tend(self, writer: Writer, secret: Found | None, papers: Papers | None, why: str) -> Papers:
+    async def _tend(
+        self, writer: Writer, secret: ObjectBody | None, papers: CertificateSet | None, why: str
+    ) -> CertificateSet:
         if papers is None:
             if secret is not None:
                 self._say("the certificate cannot be used: a new one is made", why=why)
-            papers = await self._write(writer, secret, new_papers(self._names, self._clock(), self._pace))
+            papers = await self._write(
+                writer, secret, new_certificates(self._names, self._clock(), self._pace)
+            )
             return await self._publish(writer, papers)
         papers = await self._publish(writer, papers)
-        amendment = amend(papers, self._names, self._clock(), self._pace, self._published_seconds(papers))
+        amendment = next_change(
+            papers, self._names, self._clock(), self._pace, self._published_seconds(papers)
+        )
         if amendment is None:
             return papers
         papers = await self._write(writer, secret, amendment.papers)
@@ -77,7 +90,9 @@ class Renewal:
 
     # The Secret
 
-    async def _write(self, writer: Writer, secret: Found | None, papers: Papers) -> Papers:
+    async def _write(
+        self, writer: Writer, secret: ObjectBody | None, papers: CertificateSet
+    ) -> CertificateSet:
         """What the Secret holds then: of two writers the first is right."""
         new = {
             "apiVersion": SECRETS.api_version,
@@ -85,7 +100,7 @@ class Renewal:
             "metadata": {"name": WEBHOOK_SECRET, "namespace": self._namespace},
             "type": "Opaque",
         }
-        data = {"data": written(papers)}
+        data = {"data": encode_secret(papers)}
         try:
             if secret is None:
                 await writer.write(api_requests.create(SECRETS, {**new, **data}))
@@ -95,12 +110,12 @@ class Renewal:
             if not refused.exists_already and not refused.is_conflict:
                 raise
             there = await self._find(SECRETS, WEBHOOK_SECRET, self._namespace) or {}
-            return read_papers(there.get("data") or {}, self._names, self._clock())[0] or papers
+            return decode_secret(there.get("data") or {}, self._names, self._clock())[0] or papers
         return papers
 
     # The configurations
 
-    async def _publish(self, writer: Writer, papers: Papers) -> Papers:
+    async def _publish(self, writer: Writer, papers: CertificateSet) -> CertificateSet:
         wanted = b64encode(papers.bundle.encode()).decode()
         for resource, name in CONFIGURATIONS:
             found = await self._find(resource, name)
@@ -122,21 +137,21 @@ class Renewal:
                 names.append(f"{resource.kind} {name}")
         return tuple(names)
 
-    async def _patch(self, writer: Writer, resource: Resource, found: Found, wanted: str) -> None:
+    async def _patch(self, writer: Writer, resource: Resource, found: ObjectBody, wanted: str) -> None:
         webhooks = [
             {**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": wanted}}
             for webhook in found.get("webhooks") or ()
         ]
         metadata = found["metadata"]
-        seen = Seen(metadata["name"], resource_version=metadata["resourceVersion"])
+        seen = Preconditions(metadata["name"], resource_version=metadata["resourceVersion"])
         await writer.write(api_requests.merge_patch(resource, seen, {"webhooks": webhooks}))
         self._say("the caBundle was brought up to date", configuration=resource.kind, name=metadata["name"])
 
-    def _published_seconds(self, papers: Papers) -> float:
+    def _published_seconds(self, papers: CertificateSet) -> float:
         bundle, since = self._published
         return self._clock() - since if bundle == papers.bundle else 0.0
 
-    async def _find(self, resource: Resource, name: str, namespace: str = "") -> Found | None:
+    async def _find(self, resource: Resource, name: str, namespace: str = "") -> ObjectBody | None:
         try:
             return await self._client.ask(api_requests.get(resource, name, namespace))
         except StatusError as refused:
@@ -148,7 +163,7 @@ class Renewal:
         self._log.say("webhook", message, secret=f"{self._namespace}/{WEBHOOK_SECRET}", **details)
 
 
-def trusted_by(configuration: Found) -> set[str]:
+def trusted_by(configuration: ObjectBody) -> set[str]:
     """The bundles of its webhooks; one where all is well."""
     webhooks = configuration.get("webhooks") or ()
     return {webhook["clientConfig"].get("caBundle", "") for webhook in webhooks}

@@ -1,7 +1,7 @@
 """What to do about the webhook's certificates: one decision at a time, from what the Secret says.
 
-``amend`` follows from the Secret's content, the time, and for how long the bundle is published; whoever leads
-writes what it answers. So a new leader goes on where the last one stopped.
+``next_change`` follows from the Secret's content, the time, and for how long the bundle is published; whoever
+leads writes what it answers. So a new leader goes on where the last one stopped.
 """
 
 import re
@@ -16,9 +16,9 @@ from jobtree.manager.webhook.certificates import (
     SHOWN_KEY,
     TRUSTED,
     UNREADABLE,
-    Identity,
-    Pace,
-    Papers,
+    CertificateSchedule,
+    CertificateSet,
+    ServingCertificate,
     ends_at,
     fault,
     is_alive,
@@ -28,23 +28,25 @@ from jobtree.manager.webhook.certificates import (
 BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.DOTALL)
 
 
-class Amendment(NamedTuple):
+class CertificateChange(NamedTuple):
     """The papers from now on, and why they change."""
 
-    papers: Papers
+    papers: CertificateSet
     why: str
 
 
-def read_papers(data: Mapping[str, str], names: Sequence[str], now: float) -> tuple[Papers | None, str]:
+def decode_secret(
+    data: Mapping[str, str], names: Sequence[str], now: float
+) -> tuple[CertificateSet | None, str]:
     """The papers in the data of a Secret, or why there are none that can be used."""
     text = {key: _decoded(value) for key, value in data.items()}
     authorities: list[str] = BLOCK.findall(text.get(TRUSTED, ""))
 
-    def identity(certificate: str, key: str) -> Identity | str:
+    def identity(certificate: str, key: str) -> ServingCertificate | str:
         """The certificate with the authority that signed it, or why it cannot be used."""
         faults = []
         for authority in authorities:
-            one = Identity(text.get(certificate, ""), text.get(key, ""), authority)
+            one = ServingCertificate(text.get(certificate, ""), text.get(key, ""), authority)
             wrong = fault(one, names, now)
             if not wrong:
                 return one
@@ -55,10 +57,10 @@ def read_papers(data: Mapping[str, str], names: Sequence[str], now: float) -> tu
     if isinstance(shown, str):
         return None, shown
     trusted = tuple(pem for pem in authorities if is_alive(pem, now))
-    return Papers(shown, trusted, None if isinstance(following, str) else following), ""
+    return CertificateSet(shown, trusted, None if isinstance(following, str) else following), ""
 
 
-def written(papers: Papers) -> dict[str, str]:
+def encode_secret(papers: CertificateSet) -> dict[str, str]:
     """The papers as the data of a Secret."""
     text = {
         SHOWN_CERTIFICATE: papers.shown.certificate,
@@ -70,24 +72,32 @@ def written(papers: Papers) -> dict[str, str]:
     return {key: b64encode(value.encode()).decode() for key, value in text.items()}
 
 
-def new_papers(names: Sequence[str], now: float, pace: Pace) -> Papers:
+def new_certificates(names: Sequence[str], now: float, pace: CertificateSchedule) -> CertificateSet:
     made = issue(names, now, pace.valid)
-    return Papers(made, (made.authority,))
+    return CertificateSet(made, (made.authority,))
 
 
-def amend(
-    papers: Papers, names: Sequence[str], now: float, pace: Pace, published_seconds: float
-) -> Amendment | None:
+def next_change(
+    papers: CertificateSet,
+    names: Sequence[str],
+    now: float,
+    pace: CertificateSchedule,
+    published_seconds: float,
+) -> CertificateChange | None:
     """The next change, if it is time for one; the configurations have carried the bundle for so long."""
     following = papers.next
     if following is None:
-        if now < ends_at(papers.shown.certificate) - pace.renew:
+        if now < ends_at(papers.shown.certificate) - pace.renewal_lead_time:
             return None
         made = issue(names, now, pace.valid)
         trusted = (*papers.trusted, made.authority)
-        return Amendment(Papers(papers.shown, trusted, made), "the next certificate is made and published")
-    if published_seconds >= pace.settle:
-        return Amendment(Papers(following, papers.trusted), "the next certificate is shown from now on")
+        return CertificateChange(
+            CertificateSet(papers.shown, trusted, made), "the next certificate is made and published"
+        )
+    if published_seconds >= pace.trust_delay:
+        return CertificateChange(
+            CertificateSet(following, papers.trusted), "the next certificate is shown from now on"
+        )
     return None
 
 

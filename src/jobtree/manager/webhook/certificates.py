@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-MOST_SETTLE_SECONDS = 60
-MOST_LOOK_SECONDS = 10
+MAX_TRUST_DELAY_SECONDS = 60
+MAX_CHECK_SECONDS = 10
 SKEW_SECONDS = 300  # clocks of API servers may be behind ours
 
 SHOWN_CERTIFICATE, SHOWN_KEY = "tls.crt", "tls.key"
@@ -31,28 +31,28 @@ TRUSTED = "ca.crt"
 UNREADABLE = "it holds no certificate with its key and an authority that signed it"
 
 
-class Pace(msgspec.Struct, frozen=True):
+class CertificateSchedule(msgspec.Struct, frozen=True):
     """How long a certificate is valid, and what follows from that."""
 
     valid: int
 
     @property
-    def renew(self) -> float:
+    def renewal_lead_time(self) -> float:
         """The next one is made when no more than this is left."""
         return self.valid / 3
 
     @property
-    def settle(self) -> float:
+    def trust_delay(self) -> float:
         """How long API servers may take to hear of a new authority."""
-        return min(MOST_SETTLE_SECONDS, self.valid / 12)
+        return min(MAX_TRUST_DELAY_SECONDS, self.valid / 12)
 
     @property
-    def look(self) -> float:
+    def check_interval(self) -> float:
         """How often the Secret and the configurations are looked at."""
-        return min(MOST_LOOK_SECONDS, self.valid / 24)
+        return min(MAX_CHECK_SECONDS, self.valid / 24)
 
 
-class Identity(msgspec.Struct, frozen=True):
+class ServingCertificate(msgspec.Struct, frozen=True):
     """A serving certificate with its key and the authority that signed it, all in PEM."""
 
     certificate: str
@@ -60,12 +60,12 @@ class Identity(msgspec.Struct, frozen=True):
     authority: str
 
 
-class Papers(msgspec.Struct, frozen=True):
+class CertificateSet(msgspec.Struct, frozen=True):
     """What the Secret holds: the certificate shown, the next one if there is one, all that is trusted."""
 
-    shown: Identity
+    shown: ServingCertificate
     trusted: tuple[str, ...]
-    next: Identity | None = None
+    next: ServingCertificate | None = None
 
     @property
     def bundle(self) -> str:
@@ -75,7 +75,7 @@ class Papers(msgspec.Struct, frozen=True):
 # Making
 
 
-def issue(names: Sequence[str], now: float, valid: float) -> Identity:
+def issue(names: Sequence[str], now: float, valid: float) -> ServingCertificate:
     """A certificate for these names, by a new authority."""
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"jobtree-webhook-ca-{int(now)}")])
@@ -91,7 +91,7 @@ def issue(names: Sequence[str], now: float, valid: float) -> Identity:
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     )
-    return Identity(
+    return ServingCertificate(
         _pem(serving.sign(authority_key, hashes.SHA256())),
         key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -132,7 +132,7 @@ def ends_at(pem: str) -> float:
     return _load(pem).not_valid_after_utc.timestamp()
 
 
-def fault(identity: Identity, names: Iterable[str], now: float) -> str:
+def fault(identity: ServingCertificate, names: Iterable[str], now: float) -> str:
     """Why a certificate cannot be used; empty if it can."""
     try:
         certificate, authority = _load(identity.certificate), _load(identity.authority)

@@ -10,21 +10,21 @@ from jobtree.api.schema.gpu_resources import GPU_CLAIMS, GPU_CLASSES, GPU_RESOUR
 from jobtree.api.schema.object_meta import GROUP
 from jobtree.kube.installation import account_of
 from jobtree.kube.watch.object_decoder import RISK
-from jobtree.manager.webhook.admission_review import YES, Answered, Asked, forbid
-from jobtree.manager.webhook.write_policies import Metadata, Passing, runs_that_own
+from jobtree.manager.webhook.admission_review import ALLOWED, AdmissionRequest, AdmissionResponse, forbid
+from jobtree.manager.webhook.write_policies import ExemptUsers, ObjectBody, runs_that_own
 
 PREFIX = f"{GROUP}/"
 
 
-class GpuPodRules:
+class GpuPodPolicy:
     """In a managed namespace GPUs come from Jobtree alone."""
 
     def __init__(self, namespace: str) -> None:
-        self._passing = Passing(account_of(namespace), controllers=False)
+        self._passing = ExemptUsers(account_of(namespace), controllers=False)
 
-    async def judge(self, asked: Asked) -> Answered:
+    async def review(self, asked: AdmissionRequest) -> AdmissionResponse:
         if self._passing.lets(asked.user_info):
-            return YES
+            return ALLOWED
         spec = asked.after["spec"]
         for container in [*spec["containers"], *(spec.get("initContainers") or ())]:
             if asks_for_gpus(container):
@@ -33,7 +33,7 @@ class GpuPodRules:
                     f"{asked.namespace} only Jobtree gives GPUs to pods: submit a Run (kubectl runs submit), "
                     "whose template is this pod without the GPUs"
                 )
-        return YES
+        return ALLOWED
 
 
 def asks_for_gpus(container: dict[str, Any]) -> bool:
@@ -42,15 +42,15 @@ def asks_for_gpus(container: dict[str, Any]) -> bool:
     return any(name in amounts for name in (*GPU_RESOURCES, *GPU_CLAIMS))
 
 
-class GpuClaimRules:
+class GpuClaimPolicy:
     """Devices are not claimed around Jobtree either."""
 
     def __init__(self) -> None:
-        self._passing = Passing("", controllers=False)
+        self._passing = ExemptUsers("", controllers=False)
 
-    async def judge(self, asked: Asked) -> Answered:
+    async def review(self, asked: AdmissionRequest) -> AdmissionResponse:
         if self._passing.lets(asked.user_info):
-            return YES
+            return ALLOWED
         spec = asked.after["spec"]
         for found in classes_of(spec if asked.plural == "resourceclaims" else spec["spec"]):
             if found in GPU_CLASSES:
@@ -59,7 +59,7 @@ class GpuClaimRules:
                     "Jobtree gives GPUs to pods: "
                     "submit a Run (kubectl runs submit) instead of claiming devices"
                 )
-        return YES
+        return ALLOWED
 
 
 def classes_of(claim: dict[str, Any]) -> Iterator[str]:
@@ -71,18 +71,18 @@ def classes_of(claim: dict[str, Any]) -> Iterator[str]:
             yield one.get("deviceClassName") or ""
 
 
-class PodRules:
+class PodPolicy:
     """Nobody but Jobtree makes a pod a rank, takes one from its Run, or tells it its risk."""
 
     def __init__(self, namespace: str) -> None:
-        self._passing = Passing(account_of(namespace))
+        self._passing = ExemptUsers(account_of(namespace))
 
-    async def judge(self, asked: Asked) -> Answered:
+    async def review(self, asked: AdmissionRequest) -> AdmissionResponse:
         if self._passing.lets(asked.user_info):
-            return YES
+            return ALLOWED
         after, before = asked.after["metadata"], asked.before.get("metadata") or {}
         if not is_as_if_of_jobtree(after) and not is_as_if_of_jobtree(before):
-            return YES
+            return ALLOWED
         owners, owners_before = owners_of(after), owners_of(before)
         if owners != owners_before:
             return forbid(
@@ -96,20 +96,20 @@ class PodRules:
                 f"metadata: {min(forged)}: only Jobtree writes labels of {GROUP} and the risk of a pod: "
                 "leave them as they are, and use names of your own"
             )
-        return YES
+        return ALLOWED
 
 
-def is_as_if_of_jobtree(metadata: Metadata) -> bool:
+def is_as_if_of_jobtree(metadata: ObjectBody) -> bool:
     return any(key.startswith(PREFIX) for key in metadata.get("labels") or ()) or any(
         one.get("apiVersion", "").startswith(PREFIX) for one in runs_that_own(metadata)
     )
 
 
-def owners_of(metadata: Metadata) -> list[str]:
+def owners_of(metadata: ObjectBody) -> list[str]:
     return [one["uid"] + (" controls" if one.get("controller") else "") for one in runs_that_own(metadata)]
 
 
-def words_of(metadata: Metadata, operation: str) -> set[str]:
+def words_of(metadata: ObjectBody, operation: str) -> set[str]:
     """What is Jobtree's to say of a pod; nobody reads a risk before a pod is there."""
     labels = metadata.get("labels") or {}
     risk = {} if operation == "CREATE" else metadata.get("annotations") or {}

@@ -15,26 +15,31 @@ import msgspec
 from aiohttp import web
 
 from jobtree.manager.log import Log
-from jobtree.manager.webhook.admission_review import Answered, Asked, read_question, write_answer
-from jobtree.manager.webhook.certificates import Identity
+from jobtree.manager.webhook.admission_review import (
+    AdmissionRequest,
+    AdmissionResponse,
+    read_question,
+    write_answer,
+)
+from jobtree.manager.webhook.certificates import ServingCertificate
 
 MOST_BYTES = 16 * 2**20  # an object, as it is and as it was, is less
 
-Judge = Callable[[Asked], Coroutine[Any, Any, Answered]]
+Handler = Callable[[AdmissionRequest], Coroutine[Any, Any, AdmissionResponse]]
 
 
 class Server:
     """Listens from the first certificate on."""
 
-    def __init__(self, address: str, judges: Mapping[str, Judge], log: Log) -> None:
-        self.shown: Identity | None = None
+    def __init__(self, address: str, judges: Mapping[str, Handler], log: Log) -> None:
+        self.shown: ServingCertificate | None = None
         self._address = address
         self._judges = judges
         self._log = log
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._runner: web.AppRunner | None = None
 
-    async def show(self, identity: Identity) -> None:
+    async def show(self, identity: ServingCertificate) -> None:
         """This is the certificate from now on."""
         if identity == self.shown:
             return
@@ -62,7 +67,7 @@ class Server:
         self._runner = runner
         self._log.say("webhook", "the webhook is served", address=self._address)
 
-    def _handler(self, judge: Judge) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _handler(self, judge: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
             try:
                 asked = read_question(await request.read())
@@ -79,12 +84,12 @@ class Server:
                     trace=traceback.format_exc(),
                 )
                 return web.Response(status=500, text=f"Jobtree could not answer: {broken!r}\n")
-            self._tell(asked, answered)
+            self._log_refusal(asked, answered)
             return web.Response(body=write_answer(asked, answered), content_type="application/json")
 
         return handle
 
-    def _tell(self, asked: Asked, answered: Answered) -> None:
+    def _log_refusal(self, asked: AdmissionRequest, answered: AdmissionResponse) -> None:
         if answered.refusal:
             name = f"{asked.namespace}/{asked.name}".strip("/")
             self._log.say(
@@ -98,7 +103,7 @@ class Server:
             )
 
 
-def load_chain(context: ssl.SSLContext, identity: Identity) -> None:
+def load_chain(context: ssl.SSLContext, identity: ServingCertificate) -> None:
     """The ssl module reads certificates from files only: this one is in memory."""
     paths = [os.memfd_create("jobtree-webhook", os.MFD_CLOEXEC) for _ in range(2)]
     try:

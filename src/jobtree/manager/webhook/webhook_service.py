@@ -13,23 +13,23 @@ from jobtree.kube.http.api_errors import FencedError, KubeError
 from jobtree.kube.http.async_client import AsyncClient
 from jobtree.kube.http.transport import AsyncTransport
 from jobtree.kube.write.object_writer import Writer
-from jobtree.manager.cluster_view import View
+from jobtree.manager.cluster_view import ClusterView
 from jobtree.manager.log import Log
-from jobtree.manager.settings import Settings
-from jobtree.manager.webhook.admission_handlers import judges
-from jobtree.manager.webhook.certificate_renewal import Renewal
-from jobtree.manager.webhook.certificates import Pace, ends_at
+from jobtree.manager.settings import ManagerSettings
+from jobtree.manager.webhook.admission_handlers import handlers
+from jobtree.manager.webhook.certificate_renewal import CertificateRenewal
+from jobtree.manager.webhook.certificates import CertificateSchedule, ends_at
 from jobtree.manager.webhook.webhook_server import Server
 
-FIRST_LOOK_SECONDS = 0.5
+FIRST_CHECK_SECONDS = 0.5
 
 
 class Webhook:
     def __init__(
         self,
-        settings: Settings,
+        settings: ManagerSettings,
         transport: AsyncTransport,
-        view: View,
+        view: ClusterView,
         log: Log,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -37,10 +37,10 @@ class Webhook:
         self._log = log
         self._clock = clock
         self._trouble = ""
-        self._pace = Pace(settings.webhook_validity_seconds)
+        self._pace = CertificateSchedule(settings.webhook_validity_seconds)
         client = AsyncClient(transport)
-        self._renewal = Renewal(client, settings, log, clock)
-        self._server = Server(settings.webhook_address, judges(view, client, settings.namespace), log)
+        self._renewal = CertificateRenewal(client, settings, log, clock)
+        self._server = Server(settings.webhook_address, handlers(view, client, settings.namespace), log)
         self._writer: Writer | None = None
         self._looking = asyncio.Event()
 
@@ -69,22 +69,24 @@ class Webhook:
 
     async def run(self) -> None:
         while True:
-            await self._look()
+            await self._check()
             self._looking.clear()
             settled = self._server.shown and not self._renewal.untrusting
-            wait = self._pace.look if settled else min(self._pace.look, FIRST_LOOK_SECONDS)
+            wait = (
+                self._pace.check_interval if settled else min(self._pace.check_interval, FIRST_CHECK_SECONDS)
+            )
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._looking.wait(), wait)
 
     async def stop(self) -> None:
         await self._server.stop()
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         """What stands in the way is told once, and met with patience."""
         try:
-            await self._renewal.look(self._writer)
+            await self._renewal.check(self._writer)
             papers = self._renewal.papers
-            if papers is not None and not self._view.unseen:
+            if papers is not None and not self._view.kinds_not_listed:
                 await self._server.show(papers.shown)
             self._trouble = ""
         except FencedError:

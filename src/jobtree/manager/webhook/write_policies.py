@@ -13,7 +13,13 @@ from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_resources import ACCESS_REVIEWS, BUDGETS
 from jobtree.kube.http.async_client import AsyncClient
 from jobtree.kube.installation import account_of
-from jobtree.manager.webhook.admission_review import YES, Answered, Asked, UserInfo, forbid
+from jobtree.manager.webhook.admission_review import (
+    ALLOWED,
+    AdmissionRequest,
+    AdmissionResponse,
+    UserInfo,
+    forbid,
+)
 
 BREAK_GLASS = "jobtree:break-glass"
 CONTROLLERS = frozenset(
@@ -28,10 +34,10 @@ MOST_NAME = 240
 BOUNDED = ("labels", "annotations", "finalizers", "ownerReferences")
 
 MaySpend = Callable[[UserInfo, str], Coroutine[Any, Any, bool]]
-Metadata = dict[str, Any]
+ObjectBody = dict[str, Any]
 
 
-class Passing(NamedTuple):
+class ExemptUsers(NamedTuple):
     """Who is let through by a rule without a look."""
 
     jobtree: str
@@ -72,15 +78,15 @@ def spend_by(client: AsyncClient) -> MaySpend:
 # Records
 
 
-class RecordRules:
+class RecordPolicy:
     """Only Jobtree writes Reservations, Leases and the status of all four kinds."""
 
     def __init__(self, namespace: str) -> None:
-        self._passing = Passing(account_of(namespace))
+        self._passing = ExemptUsers(account_of(namespace))
 
-    async def judge(self, asked: Asked) -> Answered:
+    async def review(self, asked: AdmissionRequest) -> AdmissionResponse:
         if self._passing.lets(asked.user_info):
-            return YES
+            return ALLOWED
         what = "/".join(filter(None, (asked.plural, asked.sub_resource)))
         return forbid(
             f"{what} {asked.name}: only Jobtree writes these, and {asked.user_info.username} is not Jobtree: "
@@ -92,19 +98,19 @@ class RecordRules:
 # Runs
 
 
-class RunRules:
+class RunPolicy:
     """Who may write Runs, beyond what RBAC says."""
 
     def __init__(self, namespace: str, may_spend: MaySpend) -> None:
         self._namespace = namespace
-        self._passing = Passing(account_of(namespace), break_glass=False)
+        self._passing = ExemptUsers(account_of(namespace), break_glass=False)
         self._may_spend = may_spend
 
-    async def judge(self, asked: Asked) -> Answered:
+    async def review(self, asked: AdmissionRequest) -> AdmissionResponse:
         if asked.sub_resource or self._passing.lets(asked.user_info):
-            return YES
+            return ALLOWED
         if asked.operation == "DELETE":
-            return self._orphans(asked.options or {})
+            return self._refuse_orphaning(asked.options or {})
         owner = asked.after["spec"]["owner"]
         charges = asked.after["spec"] != asked.before.get("spec")
         if charges and not await self._may_spend(asked.user_info, owner):
@@ -114,7 +120,7 @@ class RunRules:
             )
         return self._metadata(asked)
 
-    def _metadata(self, asked: Asked) -> Answered:
+    def _metadata(self, asked: AdmissionRequest) -> AdmissionResponse:
         if asked.namespace == self._namespace:
             return forbid(
                 f"metadata.namespace: {self._namespace}: what runs here could act as Jobtree: "
@@ -128,36 +134,36 @@ class RunRules:
                 "Run the stage of another, or ends that: leave these references as they are"
             )
         if "orphan" in (after.get("finalizers") or ()):
-            return self._orphans({"propagationPolicy": "Orphan"})
+            return self._refuse_orphaning({"propagationPolicy": "Orphan"})
         return bounded(asked)
 
-    def _orphans(self, options: dict[str, Any]) -> Answered:
+    def _refuse_orphaning(self, options: dict[str, Any]) -> AdmissionResponse:
         if options.get("propagationPolicy") != "Orphan" and not options.get("orphanDependents"):
-            return YES
+            return ALLOWED
         return forbid(
             "propagationPolicy: Orphan: the pods of a Run go with it, or they would hold GPUs that nobody "
             "pays for: delete the Run without --cascade=orphan and without the finalizer orphan"
         )
 
 
-def bounded(asked: Asked) -> Answered:
+def bounded(asked: AdmissionRequest) -> AdmissionResponse:
     """What is written with every status: without a bound, one Run could keep the manager from all others."""
     metadata = asked.after["metadata"]
     for field in BOUNDED:
         count = len(metadata.get(field) or ())
         if count > MOST_OF_METADATA:
-            return Answered(
+            return AdmissionResponse(
                 refusal=f"metadata.{field}: {count} are too many: a Run may have at most {MOST_OF_METADATA} "
                 "of them: keep what is long in a ConfigMap"
             )
     name = metadata["name"]
     if asked.operation == "CREATE" and len(name) > MOST_NAME:
-        return Answered(
+        return AdmissionResponse(
             refusal=f"metadata.name: {name}: must be at most {MOST_NAME} characters, for its Reservations "
             "are named after it: choose a shorter name"
         )
-    return YES
+    return ALLOWED
 
 
-def runs_that_own(metadata: Metadata) -> list[Metadata]:
+def runs_that_own(metadata: ObjectBody) -> list[ObjectBody]:
     return [one for one in metadata.get("ownerReferences") or () if one.get("kind") == "Run"]

@@ -34,7 +34,7 @@ def opened(path: str, what: str, columns: Iterable[str]) -> Iterator[Table]:
     try:
         with Path(path).open("rb") as file:
             zipped = file.read(len(GZIP)) == GZIP
-        with gzip.open(path, "rt", encoding=ENCODING, newline="") if zipped else plain(path) as text:
+        with gzip.open(path, "rt", encoding=ENCODING, newline="") if zipped else decompressed(path) as text:
             reader = csv.reader(text)
             head = [name.strip() for name in next(reader, [])]
             if missing := [name for name in columns if name not in head]:
@@ -52,7 +52,7 @@ def opened(path: str, what: str, columns: Iterable[str]) -> Iterator[Table]:
         raise InputError(path, [f"is not CSV: {broken}"]) from None
 
 
-def plain(path: str) -> TextIO:
+def decompressed(path: str) -> TextIO:
     return Path(path).open(encoding=ENCODING, newline="")
 
 

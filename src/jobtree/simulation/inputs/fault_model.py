@@ -30,7 +30,7 @@ BEGINNING = 0
 NEVER = 1 << 62
 
 
-class Outage(NamedTuple):
+class NodeDowntime(NamedTuple):
     """A node is down from one instant to another."""
 
     start: int
@@ -45,7 +45,7 @@ class Fault(NamedTuple):
     node: str
 
 
-class Rates(msgspec.Struct, frozen=True, kw_only=True):
+class FaultRates(msgspec.Struct, frozen=True, kw_only=True):
     """How often and how long nodes are down. The defaults are those of the recorded outages."""
 
     node_days: float = 239.0  # between two outages of a node
@@ -54,7 +54,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     flapping: float = 51 / 584  # of all outages, those after which the node fails again within the hour
     domain_days: float = 5800.0  # between two outages of a whole domain
 
-    def faster(self, times: float) -> "Rates":
+    def faster(self, times: float) -> "FaultRates":
         """So many times as many outages, each as long as before."""
         return msgspec.structs.replace(
             self, node_days=self.node_days / times, domain_days=self.domain_days / times
@@ -69,42 +69,44 @@ class FaultFileError(Exception):
     """A file of recorded outages cannot be used; the message says why."""
 
 
-Down = dict[str, list[Outage]]  # by node, in order, none touching another
+Down = dict[str, list[NodeDowntime]]  # by node, in order, none touching another
 
 
 # Drawn from a seed
 
 
-def drawn(seed: int, domains: Mapping[str, str], until: int, rates: Rates | None = None) -> Down:
+def draw_downtimes(
+    seed: int, domains: Mapping[str, str], until: int, rates: FaultRates | None = None
+) -> Down:
     """When each node is down up to that instant. ``domains``: of each node."""
-    rates = rates or Rates()
+    rates = rates or FaultRates()
     together = {
         domain: list(_lives(Random(f"{seed}/domain {domain}"), until, rates.domain_days, rates))
         for domain in sorted(set(domains.values()))
     }
     alone = {node: _lives(Random(f"{seed}/node {node}"), until, rates.node_days, rates) for node in domains}
-    return {node: merged([*alone[node], *together[domain]]) for node, domain in domains.items()}
+    return {node: merge_downtimes([*alone[node], *together[domain]]) for node, domain in domains.items()}
 
 
-def _lives(dice: Random, until: int, days: float, rates: Rates) -> Iterator[Outage]:
+def _lives(dice: Random, until: int, days: float, rates: FaultRates) -> Iterator[NodeDowntime]:
     """Outages one after the other: the time between them has no memory, save that some come right back."""
     at = BEGINNING
     while (at := at + max(SECOND, int(dice.expovariate(1.0) * days * DAY))) <= until:
-        outage = Outage(at, at + rates.downtime(dice))
+        outage = NodeDowntime(at, at + rates.downtime(dice))
         yield outage
         while dice.random() < rates.flapping:
             up_again = outage.end + dice.randrange(MINUTE, HOUR)
-            outage = Outage(up_again, up_again + rates.downtime(dice))
+            outage = NodeDowntime(up_again, up_again + rates.downtime(dice))
             yield outage
         at = outage.end
 
 
-def merged(outages: Iterable[Outage]) -> list[Outage]:
+def merge_downtimes(outages: Iterable[NodeDowntime]) -> list[NodeDowntime]:
     """The same time down, as outages that do not touch."""
-    found: list[Outage] = []
+    found: list[NodeDowntime] = []
     for outage in sorted(outages):
         if found and outage.start <= found[-1].end:
-            found[-1] = Outage(found[-1].start, max(found[-1].end, outage.end))
+            found[-1] = NodeDowntime(found[-1].start, max(found[-1].end, outage.end))
         else:
             found.append(outage)
     return found
@@ -124,14 +126,14 @@ def recorded(path: Path, nodes: Iterable[str], zero: int) -> Down:
     as_ours = {node: node for node in known}
     if not set(known) & set(names):
         as_ours = dict(zip(known, names, strict=False))
-    found: dict[str, list[Outage]] = {}
+    found: dict[str, list[NodeDowntime]] = {}
     for node, (start, end) in rows:
         if as_ours.get(node) in names:
-            found.setdefault(as_ours[node], []).append(Outage(zero + start, zero + end))
-    return {node: merged(outages) for node, outages in sorted(found.items())}
+            found.setdefault(as_ours[node], []).append(NodeDowntime(zero + start, zero + end))
+    return {node: merge_downtimes(outages) for node, outages in sorted(found.items())}
 
 
-def _read(path: Path) -> list[tuple[str, Outage]]:
+def _read(path: Path) -> list[tuple[str, NodeDowntime]]:
     opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rt", encoding="utf-8", newline="") as file:
@@ -145,7 +147,7 @@ def _read(path: Path) -> list[tuple[str, Outage]]:
         raise FaultFileError(f"cannot read the outages in {path}: {broken}") from None
 
 
-def _outage(path: Path, line: int, row: dict[str, str | None]) -> tuple[str, Outage]:
+def _outage(path: Path, line: int, row: dict[str, str | None]) -> tuple[str, NodeDowntime]:
     try:
         start = int(float(row["start_s"] or "") * SECOND)
         end = int(float(row["end_s"]) * SECOND) if row["end_s"] else NEVER
@@ -154,7 +156,7 @@ def _outage(path: Path, line: int, row: dict[str, str | None]) -> tuple[str, Out
         raise FaultFileError(f"{path}, line {line}: {said}: both must be numbers of seconds") from None
     if end < start:
         raise FaultFileError(f"{path}, line {line}: end_s {row['end_s']} is before start_s {row['start_s']}")
-    return row["node"] or "", Outage(start, end)
+    return row["node"] or "", NodeDowntime(start, end)
 
 
 # What happens
@@ -172,7 +174,7 @@ def faults(down: Down, since: int, until: int) -> list[Fault]:
     return sorted(found)
 
 
-class Fleet(Protocol):
+class FaultTarget(Protocol):
     """What faults are let loose on: a simulated cluster."""
 
     def advance(self, until: int) -> None: ...
@@ -184,7 +186,7 @@ class Fleet(Protocol):
     def is_failed(self, node: str) -> bool: ...
 
 
-def inject(fleet: Fleet, happenings: Iterable[Fault], until: int) -> list[Fault]:
+def inject(fleet: FaultTarget, happenings: Iterable[Fault], until: int) -> list[Fault]:
     """Let time pass up to an instant with these faults on the way, those of one instant at once.
 
     Returns what really changed: a node that is down already does not fail.

@@ -49,7 +49,7 @@ class Cut(NamedTuple):
     until_s: int = LATEST_S
 
 
-class Row(NamedTuple):
+class TraceRow(NamedTuple):
     submit: int
     duration: int
     gpus: int
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 def read_trace(path: str, most_gpus: int = MOST_GPUS, cut: Cut | None = None) -> Trace:
     """The jobs of a file. Raises InputError where it is no trace at all."""
     with opened(path, "a trace", REQUIRED) as table:
-        reader = Reader(path, table.head, most_gpus, cut or Cut())
+        reader = TraceReader(path, table.head, most_gpus, cut or Cut())
         for number, row in table.rows:
             reader.take(number, row)
         with Path(path).open("rb") as file:
@@ -67,7 +67,7 @@ def read_trace(path: str, most_gpus: int = MOST_GPUS, cut: Cut | None = None) ->
     return reader.trace(digest)
 
 
-class Reader:
+class TraceReader:
     """Takes rows in any order, and puts their jobs in order at the end."""
 
     def __init__(self, path: str, head: Collection[str], most_gpus: int, cut: Cut) -> None:
@@ -104,7 +104,7 @@ class Reader:
         """Where in the file people find the row."""
         return f"line {number}"
 
-    def checked(self, cells: dict[str, str]) -> Row:
+    def checked(self, cells: dict[str, str]) -> TraceRow:
         """The job that a row tells of. Raises BadRowError."""
         name = cells.get("job_id", "").strip()
         if not name:
@@ -117,7 +117,7 @@ class Reader:
             raise BadRowError("duration_s", cells["duration_s"], "must be more than 0")
         gpus = self._gpus(cells)
         self._seen.add(name)
-        return Row(submit, duration, gpus, cells.get("user_or_team", "").strip() or NOBODY)
+        return TraceRow(submit, duration, gpus, cells.get("user_or_team", "").strip() or NOBODY)
 
     def _gpus(self, cells: dict[str, str]) -> int:
         text = cells.get("gpus", "").strip()

@@ -20,7 +20,7 @@ from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import MILLI, SECOND, parse_micro, parse_slots, parse_time
 from jobtree.api.validation.object_parser import parse_object
 from jobtree.simulation.inputs.csv_table import BadRowError
-from jobtree.simulation.inputs.job_trace import Cut, Reader, Row, Trace
+from jobtree.simulation.inputs.job_trace import Cut, Trace, TraceReader, TraceRow
 
 FINISHED = ("Completed", "Failed")
 ENDED = "ended"  # how, its leases do not say
@@ -28,7 +28,7 @@ ENDINGS = (".yaml", ".yml", ".json")
 COLUMNS = ("job_id", "user_or_team", "submit_s", "duration_s", "gpus", "gpu_type", "status")
 
 
-class Job(NamedTuple):
+class LeaseJob(NamedTuple):
     """As the columns, times in milliseconds."""
 
     name: str
@@ -40,7 +40,7 @@ class Job(NamedTuple):
     status: str
 
     def cells(self, first: int) -> dict[str, str]:
-        times = (seconds(self.submitted - first), seconds(self.lasted))
+        times = (format_seconds(self.submitted - first), format_seconds(self.lasted))
         said = (self.name, self.owner, *times, str(self.gpus), self.flavor, self.status)
         return dict(zip(COLUMNS, said, strict=True))
 
@@ -49,11 +49,11 @@ def is_ledger(path: str) -> bool:
     return path.endswith(ENDINGS)
 
 
-class LedgerReader(Reader):
+class LedgerReader(TraceReader):
     def place(self, number: int, cells: dict[str, str]) -> str:  # noqa: ARG002  the reader's signature
         return f"Run {cells['job_id']}"
 
-    def checked(self, cells: dict[str, str]) -> Row:
+    def checked(self, cells: dict[str, str]) -> TraceRow:
         if cells["status"] not in (*FINISHED, ENDED):
             raise BadRowError("status", cells["status"], "only Runs that have ended tell how long they take")
         return super().checked(cells)
@@ -84,13 +84,13 @@ def read_ledger(path: str, most_gpus: int, cut: Cut) -> Trace:
     return reader.trace(sha256(text.encode()).hexdigest())
 
 
-def of_runs(runs: Iterable[Run], leases: Iterable[Lease]) -> Iterator[Job]:
+def of_runs(runs: Iterable[Run], leases: Iterable[Lease]) -> Iterator[LeaseJob]:
     """Every Run that asks for GPUs itself; of a tree, its stages do."""
     used = gpu_times(runs, leases)
     for run in runs:
         if (asked := run.spec.resources) is None:
             continue
-        yield Job(
+        yield LeaseJob(
             f"{run.metadata.namespace}/{run.metadata.name}",
             run.spec.owner,
             parse_time(run.metadata.creation_timestamp or "1970-01-01T00:00:00Z"),
@@ -101,7 +101,7 @@ def of_runs(runs: Iterable[Run], leases: Iterable[Lease]) -> Iterator[Job]:
         )
 
 
-def of_leases(runs: Iterable[Run], leases: Iterable[Lease]) -> Iterator[Job]:
+def of_leases(runs: Iterable[Run], leases: Iterable[Lease]) -> Iterator[LeaseJob]:
     """Runs that are gone, by what their leases tell."""
     known = {run.metadata.uid for run in runs}
     gone: dict[str, list[Lease]] = {}
@@ -111,7 +111,7 @@ def of_leases(runs: Iterable[Run], leases: Iterable[Lease]) -> Iterator[Job]:
     for uid in sorted(gone):
         held = gone[uid]
         ran, gpus = held[0].spec, widest(held)
-        yield Job(
+        yield LeaseJob(
             f"{ran.run_ref.namespace}/{ran.run_ref.name} ({uid})",
             ran.owner,
             min(parse_time(lease.spec.start) for lease in held),
@@ -126,9 +126,9 @@ def widest(leases: Iterable[Lease]) -> int:
     """The most GPUs that were held at one time; at one instant what ends makes room for what begins."""
     changes = []
     for lease in leases:
-        changes.append((parse_time(lease.spec.start), width(lease)))
+        changes.append((parse_time(lease.spec.start), requested_gpus(lease)))
         if lease.status.end is not None:
-            changes.append((parse_time(lease.status.end), -width(lease)))
+            changes.append((parse_time(lease.status.end), -requested_gpus(lease)))
     return max(accumulate(change for _, change in sorted(changes)), default=0)
 
 
@@ -152,13 +152,13 @@ def gpu_time(lease: Lease) -> int:
     """What an ended lease of working GPUs adds to its Run's work; spares do none."""
     if lease.status.end is None or lease.spec.role == "Spare":
         return 0
-    return width(lease) * (parse_time(lease.status.end) - parse_time(lease.spec.start))
+    return requested_gpus(lease) * (parse_time(lease.status.end) - parse_time(lease.spec.start))
 
 
-def width(lease: Lease) -> int:
+def requested_gpus(lease: Lease) -> int:
     return sum(mask.bit_count() for mask in parse_slots(lease.spec.slots).values())
 
 
-def seconds(milliseconds: int) -> str:
+def format_seconds(milliseconds: int) -> str:
     whole, rest = divmod(milliseconds, SECOND)
     return f"{whole}.{rest:03d}"

@@ -27,7 +27,7 @@ class Outage(NamedTuple):
     end: int
 
 
-class Rates(msgspec.Struct, frozen=True):
+class OutageRates(msgspec.Struct, frozen=True):
     """Milliseconds between outages of one node, and how long it is down."""
 
     between: int
@@ -35,7 +35,7 @@ class Rates(msgspec.Struct, frozen=True):
     p90: int
 
 
-def drawn(rates: Rates, nodes: int, begin: int, end: int, seed: int) -> list[Outage]:
+def draw_outages(rates: OutageRates, nodes: int, begin: int, end: int, seed: int) -> list[Outage]:
     """Outages of a fleet between two instants."""
     spread = math.log(rates.p90 / rates.median) / P90
     found = []

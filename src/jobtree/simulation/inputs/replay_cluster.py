@@ -16,7 +16,7 @@ import msgspec
 from jobtree.api.documents.document_stream import read_documents
 from jobtree.api.kinds.budget import Budget, BudgetSpec, Envelope
 from jobtree.api.kinds.policy import Policy, is_sim_document, parse_clock, parse_policy
-from jobtree.api.kubernetes.node import Domain, Node, read_node
+from jobtree.api.kubernetes.node import DomainName, Node, read_node
 from jobtree.api.schema.object_meta import ObjectMeta
 from jobtree.api.schema.problems import InputError, Problem
 from jobtree.api.schema.quantities import parse_time
@@ -31,7 +31,7 @@ MOST_NODES = 100_000
 MOST_GPUS_PER_NODE = 64
 
 
-class Ground(msgspec.Struct, frozen=True):
+class ReplayCluster(msgspec.Struct, frozen=True):
     nodes: tuple[Node, ...]
     budgets: tuple[Budget, ...] = ()
     policy: Policy = Policy()
@@ -43,13 +43,13 @@ class Ground(msgspec.Struct, frozen=True):
         return sum(node.gpus for node in self.nodes)
 
 
-def made_up(count: int, gpus_per_node: int, domains: int) -> Ground:
+def made_up(count: int, gpus_per_node: int, domains: int) -> ReplayCluster:
     """So many nodes alike, in domains of one size. Raises InputError."""
     bounds = (("--nodes", count, MOST_NODES), ("--gpus-per-node", gpus_per_node, MOST_GPUS_PER_NODE))
     for option, value, most in (*bounds, ("--domains", domains, count)):
         if not 1 <= value <= most:
             raise InputError("fleet", [Problem(option, value, f"must be between 1 and {most}")])
-    return Ground(
+    return ReplayCluster(
         tuple(made_up_node(number, number * domains // count, gpus_per_node) for number in range(count))
     )
 
@@ -61,7 +61,7 @@ def made_up_node(number: int, domain: int, gpus: int) -> Node:
         uid=f"node-{number:05d}",
         labels={"fabric.domain": fabric, "gpu.flavor": FLAVOR},
         flavor=FLAVOR,
-        domain=Domain("", "", fabric),
+        domain=DomainName("", "", fabric),
         gpus=gpus,
         gpu_resource="nvidia.com/gpu",
         cpu_milli=None,
@@ -75,11 +75,11 @@ def made_up_node(number: int, domain: int, gpus: int) -> Node:
     )
 
 
-def of_state_file(path: str, flavor: str | None) -> Ground:
+def of_state_file(path: str, flavor: str | None) -> ReplayCluster:
     """The nodes and budgets of a state file. Raises InputError."""
     nodes: list[Node] = []
     budgets: list[Budget] = []
-    ground = Ground(())
+    ground = ReplayCluster(())
     for document in read_documents(Path(path).read_text(encoding="utf-8"), path):
         body, kind = document.body, document.body.get("kind")
         if is_sim_document(body):

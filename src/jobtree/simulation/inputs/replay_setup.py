@@ -13,16 +13,16 @@ from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import HOUR, MILLI, parse_time
 from jobtree.simulation.inputs.job_trace import Trace
 from jobtree.simulation.inputs.outages import Outage
-from jobtree.simulation.inputs.user_behavior import Habits
+from jobtree.simulation.inputs.user_behavior import UserBehavior
 
 
-class Scene(msgspec.Struct, frozen=True, eq=False):
+class ReplaySetup(msgspec.Struct, frozen=True, eq=False):
     trace: Trace
     nodes: tuple[Node, ...]  # of one flavor, by number
     budgets: tuple[Budget, ...]
     owners: tuple[str, ...]  # of the trace's teams
     epoch: int  # the instant of the trace's zero
-    habits: Habits = Habits()
+    habits: UserBehavior = UserBehavior()
     outages: tuple[Outage, ...] = ()
     policy: Policy = Policy()
 

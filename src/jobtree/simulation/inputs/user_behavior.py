@@ -26,7 +26,7 @@ LIMITS = (
 )
 
 
-class Habits(msgspec.Struct, frozen=True):
+class UserBehavior(msgspec.Struct, frozen=True):
     """How all jobs of a replay behave."""
 
     declares: Declares = "typical"
@@ -39,7 +39,7 @@ class Habits(msgspec.Struct, frozen=True):
         return ran // self.checkpoint * self.checkpoint if self.checkpoint else 0
 
 
-def declared(trace: Trace, habits: Habits) -> "array[int] | None":
+def declared(trace: Trace, habits: UserBehavior) -> "array[int] | None":
     """The maxDuration of every job; None where nobody declares one."""
     if habits.declares == "none":
         return None
@@ -60,7 +60,7 @@ def estimate(duration: int, random: Random) -> int:
     return next((limit for limit in LIMITS if limit >= wanted), -(-wanted // (30 * DAY)) * 30 * DAY)
 
 
-def assumed_ends(trace: Trace, habits: Habits) -> "array[int]":
+def assumed_ends(trace: Trace, habits: UserBehavior) -> "array[int]":
     """What a scheduler counts on: what is declared, else the longest that the trace allows."""
     told = declared(trace, habits)
     if told is not None:

@@ -16,14 +16,14 @@ from jobtree.api.schema.scalars import MAX_GPUS
 from jobtree.api.validation.budget_rules import budget_problems
 from jobtree.simulation.inputs.job_trace import fitting
 from jobtree.simulation.inputs.replay_cluster import MOST_NODES
-from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
 
 FORM = "budget NAME concurrency=GPUs, budget NAME/ENVELOPE concurrency=GPUs, nodes +N or nodes -N"
 BUDGET = re.compile(r"budget (?P<name>[^\s/]+)(?:/(?P<envelope>\S+))? concurrency=(?P<gpus>[0-9]{1,18})")
 NODES = re.compile(r"nodes (?P<change>[+-][0-9]{1,18})")
 
 
-def changed(scene: Scene, text: str) -> Scene:
+def changed(scene: ReplaySetup, text: str) -> ReplaySetup:
     """The scene with that one thing changed. Raises InputError."""
     words = " ".join(text.split())
     if match := BUDGET.fullmatch(words):
@@ -33,7 +33,7 @@ def changed(scene: Scene, text: str) -> Scene:
     raise InputError("what-if", [Problem("--what-if", text, f"must be {FORM}")])
 
 
-def with_budget(scene: Scene, name: str, envelope: str | None, gpus: int) -> Scene:
+def with_budget(scene: ReplaySetup, name: str, envelope: str | None, gpus: int) -> ReplaySetup:
     known = {budget.metadata.name: budget for budget in scene.budgets}
     budget = known.get(name)
     if budget is None:
@@ -62,7 +62,7 @@ def widened(budget: Budget, envelope: str, gpus: int) -> Budget:
     return msgspec.structs.replace(budget, spec=msgspec.structs.replace(budget.spec, envelopes=envelopes))
 
 
-def with_nodes(scene: Scene, change: int) -> Scene:
+def with_nodes(scene: ReplaySetup, change: int) -> ReplaySetup:
     count = len(scene.nodes)
     if not 1 <= count + change <= MOST_NODES:
         rule = f"the fleet has {count}: between 1 and {MOST_NODES} must be left"

@@ -6,7 +6,7 @@ At one instant, jobs end first, then nodes change, then jobs arrive, then the sc
 from abc import ABC, abstractmethod
 from heapq import heapify, heappop, heappush
 
-from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.replay.meter import Meter
 
 FOREVER = 1 << 62
@@ -15,7 +15,7 @@ FOREVER = 1 << 62
 class Simulation(ABC):
     """One scheduler at work on one scene. Times are the trace's own milliseconds."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: ReplaySetup) -> None:
         self.scene = scene
         self.trace = scene.trace
         self.meter = Meter(scene.trace, [node.gpus for node in scene.nodes])

@@ -5,20 +5,20 @@ true starts come by p50, and nine in ten by p90.
 """
 
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.runs.start_calibration import Expected
-from jobtree.core.start_forecast.expected_start import Expectations
+from jobtree.core.runs.start_calibration import StartEstimate
+from jobtree.core.start_forecast.expected_start import ExpectedStarts
 from jobtree.core.world.world import World
-from jobtree.simulation.replay.start_log import Starts
+from jobtree.simulation.replay.start_log import StartLog
 
 
-class Foretold:
+class EstimateLog:
     def __init__(self) -> None:
         self.told = 0  # and started since
         self.by_p50 = 0
         self.by_p90 = 0
-        self.starts: Starts[Expected] = Starts()
+        self.starts: StartLog[StartEstimate] = StartLog()
         self._new: list[RunKey] = []
-        self._expectations: Expectations | None = None
+        self._expectations: ExpectedStarts | None = None
 
     def reserved(self, run: RunKey) -> None:
         """A Reservation was made."""
@@ -32,12 +32,12 @@ class Foretold:
             self.by_p90 += at <= expected.p90
         if not self._new:
             return
-        if self._expectations is None or not self._expectations.stands():
-            self._expectations = Expectations(world)
+        if self._expectations is None or not self._expectations.is_current():
+            self._expectations = ExpectedStarts(world)
         for run in self._new:
             state = world.runs.get(run)
             waits = state is not None and state.waiting and run not in self.starts.told
-            answer = self._expectations.tell(state) if state is not None and waits else None
+            answer = self._expectations.estimate_and_record(state) if state is not None and waits else None
             if answer is not None:
                 self.starts.told[run] = answer
         self._new.clear()

@@ -16,7 +16,7 @@ STEPS = 400  # that the time of arrivals is cut into, at most
 NEVER = -1
 
 
-class Level:
+class TimeWeightedValue:
     """A number that changes with time, and its sum over time: per step, and while jobs arrive."""
 
     def __init__(self, begin: int, end: int, step: int) -> None:
@@ -79,8 +79,8 @@ class Meter:
         self._up = [True] * len(node_gpus)
         self.capacity.add(sum(node_gpus), self.begin)
 
-    def _level(self) -> Level:
-        return Level(self.begin, self.end, self.step)
+    def _level(self) -> TimeWeightedValue:
+        return TimeWeightedValue(self.begin, self.end, self.step)
 
     # The fleet
 

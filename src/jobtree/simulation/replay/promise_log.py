@@ -11,14 +11,14 @@ import msgspec
 
 from jobtree.api.schema.quantities import SECOND
 from jobtree.core.model.actions import Action
-from jobtree.simulation.replay.start_log import Starts
+from jobtree.simulation.replay.start_log import StartLog
 
 STARTS = ("Activate", "Supersede", "Settle")
 TAKEN_BACK = ("Requeue", "Preempt")
 TAKEN = "Reclaimed"  # started, and lost it again at once to somebody with more right
 
 
-class Told(msgspec.Struct):
+class PromisedStart(msgspec.Struct):
     """What a waiting Run knows of its start."""
 
     earliest: int | None
@@ -26,7 +26,7 @@ class Told(msgspec.Struct):
     slipped: bool = False
 
 
-class Promises:
+class PromiseLog:
     def __init__(self) -> None:
         self.made = 0
         self.dated = 0
@@ -35,7 +35,7 @@ class Promises:
         self.withdrawn = 0  # its Run ended before the promise was due, having started provisionally or unpaid
         self.slip_reasons: dict[str, int] = {}
         self.errors = array("q")  # milliseconds, of those with a date
-        self._starts: Starts[Told] = Starts()
+        self._starts: StartLog[PromisedStart] = StartLog()
 
     def note(self, action: Action, at: int) -> None:
         """Take in what an action says of its Run's promise; ``at`` on the planner's clock."""
@@ -46,7 +46,7 @@ class Promises:
             return
         if action.kind == "Reserve":
             self.made += 1
-            self._told_again(told.setdefault(run, Told(promise.at)), promise.at)
+            self._told_again(told.setdefault(run, PromisedStart(promise.at)), promise.at)
         elif action.kind == "Move":
             self._moved(told[run], promise.at, [slip.reason for slip in promise.slips])
         elif action.kind in STARTS:
@@ -59,7 +59,7 @@ class Promises:
         for told, at in self._starts.close():
             self._count(told, at)
 
-    def _told_again(self, told: Told, at: int | None) -> None:
+    def _told_again(self, told: PromisedStart, at: int | None) -> None:
         """Another Reservation: of a Run whose start was taken back, if it was told of one before."""
         told.slips = 0
         if told.earliest is not None and (at is None or at > told.earliest):
@@ -67,7 +67,7 @@ class Promises:
             told.slipped = True
         self._earlier(told, at)
 
-    def _moved(self, told: Told, at: int | None, slips: list[str]) -> None:
+    def _moved(self, told: PromisedStart, at: int | None, slips: list[str]) -> None:
         for reason in slips[told.slips :]:
             self.slip_reasons[reason] = self.slip_reasons.get(reason, 0) + 1
         told.slips = len(slips)
@@ -75,11 +75,11 @@ class Promises:
         self._earlier(told, at)
 
     @staticmethod
-    def _earlier(told: Told, at: int | None) -> None:
+    def _earlier(told: PromisedStart, at: int | None) -> None:
         if at is not None:
             told.earliest = at if told.earliest is None else min(at, told.earliest)
 
-    def _count(self, told: Told, at: int) -> None:
+    def _count(self, told: PromisedStart, at: int) -> None:
         if told.earliest is not None:
             error = at - told.earliest
             self.dated += 1

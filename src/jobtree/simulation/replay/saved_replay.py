@@ -32,7 +32,7 @@ class SavedReplayError(Exception):
     """The file cannot be used; the message says what to do."""
 
 
-class Reader(pickle.Unpickler):
+class ReplayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> object:
         found: object = None
         if (module, name) in PLAIN or module.startswith("jobtree."):
@@ -77,7 +77,7 @@ def load(path: Path, digest: str) -> Simulation | None:
             "name another file, or remove it to begin anew"
         )
     try:
-        found = Reader(io.BytesIO(rest)).load()
+        found = ReplayUnpickler(io.BytesIO(rest)).load()
     except Exception as broken:  # noqa: BLE001  bytes that were changed can break anywhere
         raise SavedReplayError(f"{path} is damaged ({broken}): remove it to begin anew") from None
     assert isinstance(found, Simulation)

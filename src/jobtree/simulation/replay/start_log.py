@@ -7,7 +7,7 @@ from jobtree.core.model.gpu_lease import RunKey
 T = TypeVar("T")
 
 
-class Starts(Generic[T]):
+class StartLog(Generic[T]):
     def __init__(self) -> None:
         self.told: dict[RunKey, T] = {}  # what those know that wait
         self._begun: dict[RunKey, tuple[T, int]] = {}  # at this instant, with what they knew

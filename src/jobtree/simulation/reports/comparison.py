@@ -9,7 +9,7 @@ from jobtree.api.schema.problems import InputError
 from jobtree.simulation.reports.report import Report, Result
 
 
-class Row(NamedTuple):
+class ComparisonRow(NamedTuple):
     name: str
     first: float | None
     second: float | None
@@ -30,33 +30,35 @@ def read_report(path: str) -> Report:
         raise InputError(path, [rule]) from None
 
 
-def rows(first: Report, second: Report) -> list[Row]:
+def rows(first: Report, second: Report) -> list[ComparisonRow]:
     one, two = first.status, second.status
     found = [
-        Row("allocated", 100 * one.fleet.allocated, 100 * two.fleet.allocated, "%", 1),
-        Row("useful", 100 * one.fleet.useful, 100 * two.fleet.useful, "%", 1),
-        Row("idle beside busy", 100 * one.fleet.fragmentation, 100 * two.fleet.fragmentation, "%", 1),
+        ComparisonRow("allocated", 100 * one.fleet.allocated, 100 * two.fleet.allocated, "%", 1),
+        ComparisonRow("useful", 100 * one.fleet.useful, 100 * two.fleet.useful, "%", 1),
+        ComparisonRow(
+            "idle beside busy", 100 * one.fleet.fragmentation, 100 * two.fleet.fragmentation, "%", 1
+        ),
     ]
     for name in ("wait_seconds", "completion_seconds", "slowdown"):
         spread, other = getattr(one.all_jobs, name), getattr(two.all_jobs, name)
         word, _, unit = name.partition("_")
         decimals, unit = (0, "s") if unit else (1, "")
         found += [
-            Row(f"{word} {part}", getattr(spread, part), getattr(other, part), unit, decimals)
+            ComparisonRow(f"{word} {part}", getattr(spread, part), getattr(other, part), unit, decimals)
             for part in ("mean", "p50", "p90", "p99")
         ]
     found += [
-        Row("work lost to stops", 100 * one.lost_share, 100 * two.lost_share, "%", 2),
-        Row("stops", sum(stop.count for stop in one.stops), sum(stop.count for stop in two.stops)),
-        Row("promises kept", kept_share(one), kept_share(two), "%", 2),
-        Row("error of promises p99", last_error(one), last_error(two), "s"),
+        ComparisonRow("work lost to stops", 100 * one.lost_share, 100 * two.lost_share, "%", 2),
+        ComparisonRow("stops", sum(stop.count for stop in one.stops), sum(stop.count for stop in two.stops)),
+        ComparisonRow("promises kept", kept_share(one), kept_share(two), "%", 2),
+        ComparisonRow("error of promises p99", last_error(one), last_error(two), "s"),
         *(
-            Row(f"started by {part}", expected_share(one, part), expected_share(two, part), "%", 1)
+            ComparisonRow(f"started by {part}", expected_share(one, part), expected_share(two, part), "%", 1)
             for part in ("p50", "p90")
         ),
-        Row("fairness", one.fairness, two.fairness, "", 3),
-        Row("jobs", first.spec.jobs, second.spec.jobs),
-        Row("not finished", one.unfinished, two.unfinished),
+        ComparisonRow("fairness", one.fairness, two.fairness, "", 3),
+        ComparisonRow("jobs", first.spec.jobs, second.spec.jobs),
+        ComparisonRow("not finished", one.unfinished, two.unfinished),
     ]
     return found + team_rows(first, second)
 
@@ -74,29 +76,31 @@ def expected_share(result: Result, part: str) -> float | None:
     return None if result.expected is None else 100 * float(getattr(result.expected, f"by_{part}"))
 
 
-def team_rows(first: Report, second: Report) -> list[Row]:
+def team_rows(first: Report, second: Report) -> list[ComparisonRow]:
     """What each team waits, and uses of its grant, where both reports have it."""
     others = {times.name: times for times in second.status.by_team}
     uses = {use.team: use for use in second.status.budgets}
     waits = [
-        Row(f"wait mean, {times.name}", times.wait_seconds.mean, others[times.name].wait_seconds.mean, "s")
+        ComparisonRow(
+            f"wait mean, {times.name}", times.wait_seconds.mean, others[times.name].wait_seconds.mean, "s"
+        )
         for times in first.status.by_team
         if times.name in others
     ]
     return waits + [
-        Row(f"use of budget, {use.team}", 100 * use.use, 100 * uses[use.team].use, "%", 1)
+        ComparisonRow(f"use of budget, {use.team}", 100 * use.use, 100 * uses[use.team].use, "%", 1)
         for use in first.status.budgets
         if use.team in uses
     ]
 
 
-def cells(row: Row) -> tuple[str, str, str, str]:
+def cells(row: ComparisonRow) -> tuple[str, str, str, str]:
     """Name, both figures, and the second minus the first."""
     change = None if row.first is None or row.second is None else row.second - row.first
     return row.name, said(row.first, row), said(row.second, row), said(change, row, signed=True)
 
 
-def said(value: float | None, row: Row, *, signed: bool = False) -> str:
+def said(value: float | None, row: ComparisonRow, *, signed: bool = False) -> str:
     if value is None:
         return "-"
     text = f"{value:+,.{row.decimals}f}" if signed else f"{value:,.{row.decimals}f}"

@@ -6,7 +6,7 @@ from html import escape
 from jobtree.simulation.reports.comparison import cells
 from jobtree.simulation.reports.comparison import rows as side_by_side
 from jobtree.simulation.reports.report import Report, Spread, Times
-from jobtree.simulation.reports.svg_plots import Axis, Line, chart, paint
+from jobtree.simulation.reports.svg_plots import Axis, PlotLine, chart, paint
 
 STYLE = """
 :root { color-scheme: light dark; }
@@ -38,7 +38,11 @@ def page(report: Report, changed: Report | None = None) -> str:
             *plots(report),
             "<h2>Figures</h2>",
             table(("", ""), summary(report)),
-            *(part for title, times in classes(report) for part in (f"<h2>{title}</h2>", times_table(times))),
+            *(
+                part
+                for title, times in class_table(report)
+                for part in (f"<h2>{title}</h2>", times_table(times))
+            ),
             "<h2>Budgets while jobs arrive</h2>",
             budget_table(report),
             "</body></html>\n",
@@ -77,17 +81,17 @@ def over_days(report: Report, values: Sequence[float]) -> list[tuple[float, floa
 def occupancy(report: Report) -> str:
     series, last = report.status.series, report.status.fleet.hours / 24
     lines = [
-        Line("GPUs in use", over_days(report, series.allocated), filled=True),
-        Line("in service", over_days(report, series.capacity), dashed=True),
-        Line("waited for", over_days(report, series.waiting)),
-        Line("last submission", [(last, 0.0), (last, float(report.spec.gpus))], dashed=True),
+        PlotLine("GPUs in use", over_days(report, series.allocated), filled=True),
+        PlotLine("in service", over_days(report, series.capacity), dashed=True),
+        PlotLine("waited for", over_days(report, series.waiting)),
+        PlotLine("last submission", [(last, 0.0), (last, float(report.spec.gpus))], dashed=True),
     ]
     return chart("Occupancy over time", Axis("days"), Axis("GPUs"), lines)
 
 
 def waits(report: Report) -> str:
     points = [(max(0.0, seconds), percent) for percent, seconds in enumerate(report.status.wait_quantiles)]
-    line = Line(
+    line = PlotLine(
         "jobs that waited at most so long", [(seconds, float(percent)) for seconds, percent in points]
     )
     return chart(
@@ -100,7 +104,7 @@ def errors(report: Report) -> str:
     across = Axis(
         "start minus promised start, logarithmic (negative: earlier than promised)", logarithmic=True
     )
-    line = Line("promises with at most this error", points)
+    line = PlotLine("promises with at most this error", points)
     return chart("Error of promises", across, Axis("% of promises"), [line])
 
 
@@ -109,7 +113,7 @@ def burn(report: Report) -> str:
     return chart(title, Axis("days"), Axis("GPU-hours left"), budget_lines(report))
 
 
-def budget_lines(report: Report) -> list[Line]:
+def budget_lines(report: Report) -> list[PlotLine]:
     """From all that is granted down to what is left when the last job arrives."""
     series, hours = report.status.series, report.status.fleet.hours
     step = series.step_seconds / 3600
@@ -120,7 +124,7 @@ def budget_lines(report: Report) -> list[Line]:
             if number * step < hours:
                 points.append((number * step / 24, granted - used))
         points.append((hours / 24, granted - budget.used_gpu_hours))
-        lines.append(Line(budget.team, points))
+        lines.append(PlotLine(budget.team, points))
     return lines
 
 
@@ -170,7 +174,7 @@ def figures(found: Spread, unit: str = "") -> str:
     return f"{', '.join(f'{value:,.{decimals}f}' for value in values)} {unit}".rstrip()
 
 
-def classes(report: Report) -> list[tuple[str, tuple[Times, ...]]]:
+def class_table(report: Report) -> list[tuple[str, tuple[Times, ...]]]:
     return [("By GPUs of the job", report.status.by_size), ("By team", report.status.by_team)]
 
 

@@ -32,7 +32,7 @@ class Times(Wire):
     slowdown: Spread
 
 
-class Given(Wire):
+class ReplayInputs(Wire):
     """What was replayed, on what."""
 
     policy: str
@@ -52,7 +52,7 @@ class Given(Wire):
     what_if: tuple[str, ...]
 
 
-class Fleet(Wire):
+class FleetUsage(Wire):
     """While jobs arrive."""
 
     hours: float
@@ -64,7 +64,7 @@ class Fleet(Wire):
     fragmentation: float
 
 
-class Promised(Wire):
+class PromiseStatistics(Wire):
     made: int
     dated: int
     kept: int
@@ -75,7 +75,7 @@ class Promised(Wire):
     slip_reasons: dict[str, int]
 
 
-class Expected(Wire):
+class EstimateStatistics(Wire):
     """Of Runs that waited and were told p50 and p90 of their start: the parts that started by then."""
 
     told: int
@@ -83,7 +83,7 @@ class Expected(Wire):
     by_p90: float
 
 
-class Stopped(Wire):
+class StopStatistics(Wire):
     reason: str
     count: int
     lost_gpu_hours: float
@@ -113,13 +113,13 @@ class Result(Wire):
     finished: int
     unfinished: int
     makespan_hours: float
-    fleet: Fleet
+    fleet: FleetUsage
     all_jobs: Times
     by_size: tuple[Times, ...]
     by_team: tuple[Times, ...]
-    promises: Promised | None
-    expected: Expected | None
-    stops: tuple[Stopped, ...]
+    promises: PromiseStatistics | None
+    expected: EstimateStatistics | None
+    stops: tuple[StopStatistics, ...]
     lost_share: float
     budgets: tuple[BudgetUse, ...]
     fairness: float
@@ -131,7 +131,7 @@ class Result(Wire):
 class Report(Wire):
     api_version: str
     kind: Literal["Report"]
-    spec: Given
+    spec: ReplayInputs
     status: Result
 
 
@@ -140,6 +140,6 @@ def rounded(value: float) -> float:
     return round(value, DECIMALS) + 0.0
 
 
-def encode(report: Report) -> bytes:
+def encode_report(report: Report) -> bytes:
     """The report as JSON, laid out for people."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"

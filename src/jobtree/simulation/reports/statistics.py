@@ -5,26 +5,26 @@ from itertools import accumulate
 
 from jobtree.api.kinds.policy import SIM_API_VERSION
 from jobtree.api.schema.quantities import HOUR, SECOND
-from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.replay.engine import Simulation
-from jobtree.simulation.replay.estimate_log import Foretold
+from jobtree.simulation.replay.estimate_log import EstimateLog
 from jobtree.simulation.replay.meter import NEVER, Meter
-from jobtree.simulation.replay.promise_log import Promises
+from jobtree.simulation.replay.promise_log import PromiseLog
 from jobtree.simulation.reports.report import (
     BudgetUse,
-    Expected,
-    Fleet,
-    Given,
-    Promised,
+    EstimateStatistics,
+    FleetUsage,
+    PromiseStatistics,
+    ReplayInputs,
     Report,
     Result,
     Series,
     Spread,
-    Stopped,
+    StopStatistics,
     Times,
     rounded,
 )
-from jobtree.simulation.schedulers.jobtree_scheduler import Jobtree
+from jobtree.simulation.schedulers.jobtree_scheduler import JobtreeScheduler
 
 SIZES = ((1, 1), (2, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, 1 << 30))
 SHORTEST = 10 * SECOND  # for slowdowns: what takes no time must not count for everything
@@ -36,14 +36,14 @@ def report_of(simulation: Simulation, policy: str, trace_name: str, what_if: Seq
         api_version=SIM_API_VERSION,
         kind="Report",
         spec=given(scene, policy, trace_name, what_if),
-        status=result(scene, meter, simulation if isinstance(simulation, Jobtree) else None),
+        status=result(scene, meter, simulation if isinstance(simulation, JobtreeScheduler) else None),
     )
 
 
-def given(scene: Scene, policy: str, trace_name: str, what_if: Sequence[str]) -> Given:
+def given(scene: ReplaySetup, policy: str, trace_name: str, what_if: Sequence[str]) -> ReplayInputs:
     trace, habits = scene.trace, scene.habits
     work = sum(gpus * duration for gpus, duration in zip(trace.gpus, trace.duration, strict=True))
-    return Given(
+    return ReplayInputs(
         policy=policy,
         trace=trace_name,
         jobs=len(trace),
@@ -62,7 +62,7 @@ def given(scene: Scene, policy: str, trace_name: str, what_if: Sequence[str]) ->
     )
 
 
-def result(scene: Scene, meter: Meter, jobtree: Jobtree | None) -> Result:
+def result(scene: ReplaySetup, meter: Meter, jobtree: JobtreeScheduler | None) -> Result:
     trace, promises = scene.trace, jobtree.promises if jobtree else None
     done = [job for job in range(len(trace)) if meter.finish[job] != NEVER]
     budgets = budget_uses(scene, meter)
@@ -77,10 +77,10 @@ def result(scene: Scene, meter: Meter, jobtree: Jobtree | None) -> Result:
         all_jobs=times("all", meter, done),
         by_size=by_size(meter, done),
         by_team=by_team(meter, done),
-        promises=None if promises is None else promised(promises),
+        promises=None if promises is None else promise_statistics(promises),
         expected=calibrated(jobtree.foretold) if jobtree and jobtree.foretold.told else None,
         stops=tuple(
-            Stopped(reason=reason, count=stops.count, lost_gpu_hours=rounded(stops.lost / HOUR))
+            StopStatistics(reason=reason, count=stops.count, lost_gpu_hours=rounded(stops.lost / HOUR))
             for reason, stops in sorted(meter.stops.items())
         ),
         lost_share=rounded(lost / (lost + work_done(meter, done))) if done else 0.0,
@@ -96,10 +96,10 @@ def work_done(meter: Meter, done: Sequence[int]) -> int:
     return sum(meter.trace.gpus[job] * meter.trace.duration[job] for job in done)
 
 
-def fleet(meter: Meter) -> Fleet:
+def fleet(meter: Meter) -> FleetUsage:
     capacity, used = meter.capacity.in_window, meter.used.in_window
     useful, idle = used - meter.lost_in_window, capacity - used
-    return Fleet(
+    return FleetUsage(
         hours=rounded((meter.end - meter.begin) / HOUR),
         capacity_gpu_hours=rounded(capacity / HOUR),
         allocated_gpu_hours=rounded(used / HOUR),
@@ -166,8 +166,8 @@ def quantiles(milliseconds: Sequence[int]) -> tuple[float, ...]:
 # Promises, budgets, fairness
 
 
-def promised(promises: Promises) -> Promised:
-    return Promised(
+def promise_statistics(promises: PromiseLog) -> PromiseStatistics:
+    return PromiseStatistics(
         made=promises.made,
         dated=promises.dated,
         kept=promises.kept,
@@ -179,12 +179,14 @@ def promised(promises: Promises) -> Promised:
     )
 
 
-def calibrated(foretold: Foretold) -> Expected:
+def calibrated(foretold: EstimateLog) -> EstimateStatistics:
     told = foretold.told
-    return Expected(told=told, by_p50=rounded(foretold.by_p50 / told), by_p90=rounded(foretold.by_p90 / told))
+    return EstimateStatistics(
+        told=told, by_p50=rounded(foretold.by_p50 / told), by_p90=rounded(foretold.by_p90 / told)
+    )
 
 
-def budget_uses(scene: Scene, meter: Meter) -> tuple[BudgetUse, ...]:
+def budget_uses(scene: ReplaySetup, meter: Meter) -> tuple[BudgetUse, ...]:
     hours = scene.granted_gpu_time(meter.begin, meter.end)
     return tuple(
         BudgetUse(

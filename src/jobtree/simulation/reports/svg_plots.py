@@ -37,7 +37,7 @@ svg text { font: 11px system-ui, sans-serif; fill: var(--soft); } .grid { stroke
 """
 
 
-class Line(NamedTuple):
+class PlotLine(NamedTuple):
     name: str
     points: Sequence[tuple[float, float]]
     filled: bool = False
@@ -76,7 +76,7 @@ def paint() -> str:
     return "\n".join(rules)
 
 
-def chart(title: str, across: Axis, up: Axis, lines: Sequence[Line]) -> str:
+def chart(title: str, across: Axis, up: Axis, lines: Sequence[PlotLine]) -> str:
     """A plot of a page, with a legend below it; without points, a sentence that says so."""
     inside = plotted(across, up, lines)
     if not inside:
@@ -92,7 +92,7 @@ def chart(title: str, across: Axis, up: Axis, lines: Sequence[Line]) -> str:
     )
 
 
-def picture(title: str, across: Axis, up: Axis, lines: Sequence[Line]) -> str:
+def picture(title: str, across: Axis, up: Axis, lines: Sequence[PlotLine]) -> str:
     """A plot as a file of its own, its legend drawn in it."""
     height = HEIGHT + LEGEND_ROW * -(-len(lines) // LEGEND_COLUMNS)
     legend = []
@@ -109,7 +109,7 @@ def picture(title: str, across: Axis, up: Axis, lines: Sequence[Line]) -> str:
     )
 
 
-def plotted(across: Axis, up: Axis, lines: Sequence[Line]) -> str:
+def plotted(across: Axis, up: Axis, lines: Sequence[PlotLine]) -> str:
     """Axes, grid and lines; nothing where there are no points."""
     points = [point for line in lines for point in line.points]
     if not points:
@@ -117,7 +117,7 @@ def plotted(across: Axis, up: Axis, lines: Sequence[Line]) -> str:
     horizontal = scale([x for x, _ in points], LEFT, WIDTH - RIGHT, across)
     vertical = scale([0.0, *(y for _, y in points)], HEIGHT - BOTTOM, TOP, up)
     parts = [*grid(horizontal, vertical, across, up)]
-    parts += [drawn(line, number, horizontal, vertical) for number, line in enumerate(lines)]
+    parts += [draw_line(line, number, horizontal, vertical) for number, line in enumerate(lines)]
     return "".join(parts)
 
 
@@ -150,11 +150,13 @@ def grid(horizontal: Scale, vertical: Scale, across: Axis, up: Axis) -> list[str
     for value in ticks(vertical):
         y = vertical.at(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{label(value, vertical)}</text>')
+        parts.append(
+            f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{tick_label(value, vertical)}</text>'
+        )
     for value in ticks(horizontal):
         x = horizontal.at(value)
         parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{TOP}" y2="{bottom}"/>')
-        said = label(value, horizontal)
+        said = tick_label(value, horizontal)
         parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{said}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(across.title)}</text>')
@@ -163,7 +165,7 @@ def grid(horizontal: Scale, vertical: Scale, across: Axis, up: Axis) -> list[str
     return [*parts, f"{escape(up.title)}</text>"]
 
 
-def label(value: float, known: Scale) -> str:
+def tick_label(value: float, known: Scale) -> str:
     """Short, and without needless zeros: 1500 is ``1.5k``, or ``-1h`` where seconds are meant."""
     if known.logarithmic and value:
         return f"{'-' * (value < 0)}{TIMES[round(abs(value))]}"
@@ -173,7 +175,7 @@ def label(value: float, known: Scale) -> str:
     return f"{value:.3g}"
 
 
-def drawn(line: Line, number: int, horizontal: Scale, vertical: Scale) -> str:
+def draw_line(line: PlotLine, number: int, horizontal: Scale, vertical: Scale) -> str:
     path = " ".join(f"{horizontal.at(x)},{vertical.at(y)}" for x, y in line.points)
     if not path:
         return ""

@@ -10,9 +10,9 @@ assumed duration are alike: where the oldest of a kind could not start in a pass
 from bisect import insort
 from heapq import heapify, heappop, heapreplace
 
-from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.replay.engine import FOREVER
-from jobtree.simulation.schedulers.backfill_plan import Board, Kind, Ready
+from jobtree.simulation.schedulers.backfill_plan import BackfillPlan, JobClass, Ready
 from jobtree.simulation.schedulers.job_scheduler import Scheduler
 from jobtree.simulation.schedulers.node_pool import Placement
 
@@ -20,12 +20,12 @@ from jobtree.simulation.schedulers.node_pool import Placement
 class Backfill(Scheduler):
     depth: int
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: ReplaySetup) -> None:
         super().__init__(scene)
-        self.kinds: dict[Kind, list[int]] = {}  # waiting jobs, oldest first
+        self.kinds: dict[JobClass, list[int]] = {}  # waiting jobs, oldest first
         self._ready: list[Ready] = [[0] * self.nodes.size for _ in range(self.nodes.count)]
         self._stale: set[int] = set()  # nodes on which something ended, or that came or went
-        self._board: Board | None = None
+        self._board: BackfillPlan | None = None
         self._came: list[int] = []
 
     def enqueue(self, job: int) -> None:
@@ -34,7 +34,7 @@ class Backfill(Scheduler):
 
     def schedule(self, at: int) -> None:
         if self._stale or self._board is None:
-            self._board = Board(self.nodes, self._refreshed())
+            self._board = BackfillPlan(self.nodes, self._refreshed())
             self._came.clear()
             self._pass(at, self._board, self.kinds)
         else:  # nothing was freed: what was planned stands, and only those who came can start
@@ -42,11 +42,11 @@ class Backfill(Scheduler):
             for job in sorted(came):
                 self._pass(at, self._board, {(self.trace.gpus[job], self.assumed[job]): [job]})
 
-    def _pass(self, at: int, board: Board, kinds: dict[Kind, list[int]]) -> None:
+    def _pass(self, at: int, board: BackfillPlan, kinds: dict[JobClass, list[int]]) -> None:
         board.at = at
         heads = [(jobs[0], kind, 0) for kind, jobs in kinds.items()]
         heapify(heads)
-        started: dict[Kind, set[int]] = {}
+        started: dict[JobClass, set[int]] = {}
         while heads and (self.nodes.total_free or board.held < self.depth):
             job, kind, position = heads[0]
             placement = board.fit(*kind)
@@ -64,7 +64,7 @@ class Backfill(Scheduler):
         for kind, gone in started.items():
             self._forget(kind, gone)
 
-    def _forget(self, kind: Kind, gone: set[int]) -> None:
+    def _forget(self, kind: JobClass, gone: set[int]) -> None:
         self.kinds[kind] = [job for job in self.kinds[kind] if job not in gone]
         if not self.kinds[kind]:
             del self.kinds[kind]

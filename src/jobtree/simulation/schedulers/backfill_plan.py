@@ -13,7 +13,7 @@ from typing import NamedTuple
 from jobtree.simulation.replay.engine import FOREVER
 from jobtree.simulation.schedulers.node_pool import Nodes, Placement
 
-Kind = tuple[int, int]  # GPUs, assumed duration
+JobClass = tuple[int, int]  # GPUs, assumed duration
 Ready = list[int]  # of one node: when its first, second, … GPU is free for good, soonest first
 
 
@@ -25,7 +25,7 @@ class Hold(NamedTuple):
     gpus: int
 
 
-class Board:
+class BackfillPlan:
     """What one pass plans: which GPUs are held, from when until when."""
 
     def __init__(self, nodes: Nodes, running: list[Ready]) -> None:
@@ -34,10 +34,12 @@ class Board:
         self.held = 0
         self._running = running  # when the GPUs of each node are ready, but for holds
         self._holds: dict[int, list[Hold]] = {}
-        self._refused: list[Kind] = []  # the least that could not start: more of either cannot
+        self._refused: list[JobClass] = []  # the least that could not start: more of either cannot
         self._soonest: dict[int, list[tuple[int, int]]] = {}  # by GPUs: when ready, node; without holds
         self._touched: list[int] = []  # nodes with holds, whenever something changes there
-        self._known: dict[Kind, tuple[int, dict[int, int]]] = {}  # how much of that was seen; what followed
+        self._known: dict[
+            JobClass, tuple[int, dict[int, int]]
+        ] = {}  # how much of that was seen; what followed
 
     # Starting now
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from array import array
 from typing import NamedTuple
 
-from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.inputs.user_behavior import assumed_ends
 from jobtree.simulation.replay.engine import Simulation
 from jobtree.simulation.schedulers.node_pool import Nodes, Placement
@@ -20,7 +20,7 @@ class Running(NamedTuple):
 
 
 class Scheduler(Simulation):
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: ReplaySetup) -> None:
         super().__init__(scene)
         self.nodes = Nodes(len(scene.nodes), scene.node_size())
         self.running: dict[int, Running] = {}

@@ -11,23 +11,23 @@ from jobtree.api.kinds.run import Resources, Run, RunSpec, Runtime
 from jobtree.api.schema.object_meta import ObjectMeta
 from jobtree.api.schema.quantities import format_duration, format_time
 from jobtree.core.model.actions import Action
-from jobtree.core.model.gpu_lease import Lease, RunKey
-from jobtree.core.planning.planning_pass import NOTHING, plan
+from jobtree.core.model.gpu_lease import GpuLease, RunKey
+from jobtree.core.planning.planning_pass import EMPTY_PLAN, plan
 from jobtree.core.world.world import World
-from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.inputs.user_behavior import declared
 from jobtree.simulation.replay.engine import FOREVER, Simulation
-from jobtree.simulation.replay.estimate_log import Foretold
-from jobtree.simulation.replay.promise_log import Promises
-from jobtree.snapshot.simulated_work import Work
+from jobtree.simulation.replay.estimate_log import EstimateLog
+from jobtree.simulation.replay.promise_log import PromiseLog
+from jobtree.snapshot.simulated_work import SimulatedWork
 
 NAMESPACE = "trace"
 ENDINGS = ("Complete", "Fail", "Cancel")
 STOPS = {"CapacityLost": "NodeFailure"}
 
 
-class Jobtree(Simulation):
-    def __init__(self, scene: Scene) -> None:
+class JobtreeScheduler(Simulation):
+    def __init__(self, scene: ReplaySetup) -> None:
         super().__init__(scene)
         self.world = World(scene.policy, scene.epoch)
         self.world.lottery_key = bytes(32)
@@ -35,28 +35,28 @@ class Jobtree(Simulation):
             self.world.put_node(node)
         for budget in scene.budgets:
             self.world.put_budget(budget)
-        self.promises = Promises()
-        self.foretold = Foretold()
+        self.promises = PromiseLog()
+        self.foretold = EstimateLog()
         self._numbers = {node.name: number for number, node in enumerate(scene.nodes)}
-        self._work: dict[int, Work] = {}
+        self._work: dict[int, SimulatedWork] = {}
         self._declared = declared(scene.trace, scene.habits)
         self._widths: dict[int, int] = {}
-        self._leases: dict[str, Lease] = {}
+        self._leases: dict[str, GpuLease] = {}
         self._closed: dict[int, list[str]] = {}  # names of leases that Runs which are there had before
         self._provisional: set[int] = set()
 
     # What happens
 
     def own_instant(self) -> int:
-        alarm = self.world.alarms.first()
+        alarm = self.world.timers.next_instant()
         return FOREVER if alarm is None else max(alarm - self.scene.epoch, self.now)
 
     def arrive_at(self, at: int) -> None:
-        self.world.tick(at + self.scene.epoch)
+        self.world.advance_clock(at + self.scene.epoch)
 
     def submit(self, job: int) -> None:
         self.world.put_run(self._run(job))
-        self._work[job] = Work(self.trace.duration[job] * self.trace.gpus[job])
+        self._work[job] = SimulatedWork(self.trace.duration[job] * self.trace.gpus[job])
 
     def complete(self, job: int, at: int) -> None:
         self.world.finish((NAMESPACE, str(job)), succeeded=True, at=at + self.scene.epoch)
@@ -68,8 +68,8 @@ class Jobtree(Simulation):
         self.world.put_node(self.scene.nodes[node])
 
     def decide(self, at: int) -> None:  # noqa: ARG002  the world has its own clock
-        while (decided := plan(self.world)) is not NOTHING:
-            self.world.commit(decided)
+        while (decided := plan(self.world)) is not EMPTY_PLAN:
+            self.world.apply_plan(decided)
             for action in decided.actions:
                 self._carry_out(action)
             if not decided.actions:
@@ -87,7 +87,7 @@ class Jobtree(Simulation):
         created = format_time(self.trace.submit[job] + self.scene.epoch)
         return Run(
             metadata=ObjectMeta(
-                name=str(job), namespace=NAMESPACE, uid=uid_of(job), creation_timestamp=created
+                name=str(job), namespace=NAMESPACE, uid=job_uid(job), creation_timestamp=created
             ),
             spec=RunSpec(
                 owner=self.scene.owners[self.trace.team[job]],
@@ -121,7 +121,7 @@ class Jobtree(Simulation):
         if action.kind in ("Settle", "Activate"):
             self._provisional.discard(job)
 
-    def _hold(self, lease: Lease, at: int, sign: int) -> None:
+    def _hold(self, lease: GpuLease, at: int, sign: int) -> None:
         for node, mask in lease.slots:
             self.meter.take(self._numbers[node], sign * mask.bit_count(), at)
         job = int(lease.run[1])
@@ -174,9 +174,9 @@ class Jobtree(Simulation):
         self._provisional.discard(job)
         del self._work[job], self._widths[job]
         self.world.drop_run(run)
-        self.world.forget_run(uid_of(job), self._closed.pop(job, ()))
-        self.world.history.trim(self.scene.owners[self.trace.team[job]])
+        self.world.forget_run(job_uid(job), self._closed.pop(job, ()))
+        self.world.run_history.trim(self.scene.owners[self.trace.team[job]])
 
 
-def uid_of(job: int) -> str:
+def job_uid(job: int) -> str:
     return f"{job:08d}-trace"

@@ -13,19 +13,19 @@ first, and may preempt smaller ones of their own team.
 
 from bisect import insort
 
-from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.schedulers.job_scheduler import Scheduler
 from jobtree.simulation.schedulers.node_pool import Placement
 
-Kind = tuple[int, int]  # priority (lower comes first), GPUs
+JobClass = tuple[int, int]  # priority (lower comes first), GPUs
 
 
-class Quota(Scheduler):
-    def __init__(self, scene: Scene) -> None:
+class QuotaScheduler(Scheduler):
+    def __init__(self, scene: ReplaySetup) -> None:
         super().__init__(scene)
         self.quota = scene.granted()
         self.used = [0] * len(scene.owners)
-        self.queues: list[dict[Kind, list[int]]] = [{} for _ in scene.owners]
+        self.queues: list[dict[JobClass, list[int]]] = [{} for _ in scene.owners]
 
     def priority(self, job: int) -> int:  # noqa: ARG002  those who rank by it do
         return 0
@@ -44,7 +44,7 @@ class Quota(Scheduler):
 
     def schedule(self, at: int) -> None:
         """Admit the best candidate of all teams, again and again, until no kind of job can be."""
-        refused: set[tuple[int, Kind]] = set()
+        refused: set[tuple[int, JobClass]] = set()
         while (found := self._next(refused)) is not None:
             team, kind = found
             job = self.queues[team][kind][0]
@@ -59,7 +59,7 @@ class Quota(Scheduler):
                 del self.queues[team][kind]
             self.begin(job, placement, at)
 
-    def _next(self, refused: set[tuple[int, Kind]]) -> tuple[int, Kind] | None:
+    def _next(self, refused: set[tuple[int, JobClass]]) -> tuple[int, JobClass] | None:
         """Within nominal quota first, then by priority, then by submission."""
         ranked = [
             (self.used[team] + kind[1] > self.quota[team], kind[0], jobs[0], team, kind)
@@ -124,7 +124,7 @@ class Quota(Scheduler):
         return [-other for *_, other in sorted(found)]
 
 
-class QuotaBySize(Quota):
+class QuotaBySize(QuotaScheduler):
     """Jobs of a node or more come before smaller ones."""
 
     def priority(self, job: int) -> int:

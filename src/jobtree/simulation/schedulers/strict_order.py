@@ -2,12 +2,12 @@
 
 from heapq import heappop, heappush
 
-from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.schedulers.job_scheduler import Scheduler
 
 
 class StrictScheduler(Scheduler):
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: ReplaySetup) -> None:
         super().__init__(scene)
         self.queue: list[tuple[int, int]] = []
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from jobtree.api.kubernetes.node import Domain, Node, Taint, read_node
+from jobtree.api.kubernetes.node import DomainName, Node, Taint, read_node
 from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import parse_time
 from tests.unit.api.samples import T0, changed
@@ -30,7 +30,7 @@ def test_what_is_read_of_a_node() -> None:
         uid="n1",
         labels=LABELS,
         flavor="H100-80GB",
-        domain=Domain("us-west", "gpu-a", "nv-a"),
+        domain=DomainName("us-west", "gpu-a", "nv-a"),
         gpus=8,
         gpu_resource="nvidia.com/gpu",
         cpu_milli=95_500,
@@ -53,8 +53,8 @@ def test_a_node_written_by_hand_may_say_little() -> None:
 
 
 def test_a_domain_has_three_parts() -> None:
-    assert str(Domain("us-west", "gpu-a", "nv-a")) == "us-west/gpu-a/nv-a"
-    assert str(Domain("us-west", "", "nv-a")) == "us-west/-/nv-a"
+    assert str(DomainName("us-west", "gpu-a", "nv-a")) == "us-west/gpu-a/nv-a"
+    assert str(DomainName("us-west", "", "nv-a")) == "us-west/-/nv-a"
 
 
 def test_allocatable_comes_before_capacity() -> None:

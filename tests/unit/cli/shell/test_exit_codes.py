@@ -136,7 +136,7 @@ def test_a_broken_invariant_is_70_and_asks_for_a_report(desk: Desk) -> None:
 
 
 def test_a_bug_is_70_with_the_traceback(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options.Settings, "state_path", property(lambda _: 1 / 0))
+    monkeypatch.setattr(options.CommandOptions, "state_path", property(lambda _: 1 / 0))
     answer = desk.runs("state")
     assert answer.code == 70
     assert "ZeroDivisionError" in answer.err

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import WIDE_ONLY, Column, layout, print_table
 from tests.unit.cli.desk import Desk, run, terminal
 
@@ -61,20 +61,20 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(
     columns: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with terminal(columns):
-        print_table(Settings(), COLUMNS, ROWS)
+        print_table(CommandOptions(), COLUMNS, ROWS)
     assert all(len(line) <= columns for line in capsys.readouterr().out.splitlines())
 
 
 def test_colours_only_where_they_are_wanted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.submit(run("train"))
     assert "\x1b" not in desk.runs("state").out
-    monkeypatch.setattr("jobtree.cli.shell.options.Settings.color", True)
+    monkeypatch.setattr("jobtree.cli.shell.options.CommandOptions.color", True)
     assert re.search("\x1b\\[32mRunning\x1b\\[0m", desk.runs("state").out)
 
 
 def test_no_color_is_an_option_and_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert Settings().color is None
-    assert Settings(no_color=True).color is False
+    assert CommandOptions().color is None
+    assert CommandOptions(no_color=True).color is False
     monkeypatch.setenv("NO_COLOR", "1")
-    assert Settings().color is False
+    assert CommandOptions().color is False

@@ -1,6 +1,6 @@
 import pytest
 
-from jobtree.cli.shell.wording import age, count, listing, ranges, suggestion
+from jobtree.cli.shell.wording import age, counted_noun, joined_list, ranges, suggestion
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_ages(seconds: int, said: str) -> None:
 
 
 def test_counts() -> None:
-    assert (count(1, "GPU"), count(0, "GPU"), count("1.5", "GPU-hour")) == (
+    assert (counted_noun(1, "GPU"), counted_noun(0, "GPU"), counted_noun("1.5", "GPU-hour")) == (
         "1 GPU",
         "0 GPUs",
         "1.5 GPU-hours",
@@ -40,7 +40,7 @@ def test_counts() -> None:
     ],
 )
 def test_listings(words: list[str], said: str) -> None:
-    assert listing(words) == said
+    assert joined_list(words) == said
 
 
 @pytest.mark.parametrize(

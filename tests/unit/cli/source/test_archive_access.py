@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobtree.archive.day_file import encode
+from jobtree.archive.day_file import encode_day
 from jobtree.manager.process.archive_endpoint import STANDBY
 from tests.unit.archive.test_archive_directory import DAY_1, lease
 from tests.unit.cli.desk import Body, Desk, budget, envelope, node
@@ -14,7 +14,7 @@ from tests.unit.cli.fakecluster import Special, cluster, served
 from tests.unit.kube.server import Asked, Reply, status
 
 PROXY = "/api/v1/namespaces/jobtree-system/services/jobtree-controller-manager:http/proxy/archive/"
-FILE = encode([lease(1), lease(2)])
+FILE = encode_day([lease(1), lease(2)])
 
 
 def carrying() -> Body:

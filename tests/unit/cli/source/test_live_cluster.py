@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from jobtree.cli.source.live_cluster import ALIVE, strays
+from jobtree.cli.source.live_cluster import ALIVE, dangling_leases
 from jobtree.cli.source.server_refusals import sentence
 from jobtree.cli.tasks.live_writes import kept
-from jobtree.kube.http.api_errors import Cause, StatusError
+from jobtree.kube.http.api_errors import StatusCause, StatusError
 from jobtree.kube.installation import FINALIZER
 from tests.unit.cli.desk import Answer, Body, Desk, budget, envelope, nodes, run
 from tests.unit.cli.fakecluster import Special, cluster, served
@@ -66,7 +66,7 @@ def test_a_refusal_says_what_to_do(desk: Desk, reply: Reply, code: int, hint: st
 
 
 def test_sentences() -> None:
-    invalid = StatusError(422, "Invalid", "is invalid", (Cause("", "must be at most 8", "spec.x"),))
+    invalid = StatusError(422, "Invalid", "is invalid", (StatusCause("", "must be at most 8", "spec.x"),))
     assert sentence(invalid) == "is invalid\n  spec.x: must be at most 8"
     gone = StatusError(404, "NotFound", 'namespaces "x" not found')
     assert "kubectl get namespaces" in sentence(gone)
@@ -111,10 +111,10 @@ def test_leases_that_lost_their_run_while_it_was_listed_are_left_out(desk: Desk)
         "spec": {"runRef": {"namespace": "default", "name": "gone"}, "slots": ["a01#0-7"]},
     }
     known = lab()
-    assert strays([*known, body]) == {id(body)}
-    assert strays([*known, {**body, "status": {"end": "2026-01-05T09:00:00Z"}}]) == set()
+    assert dangling_leases([*known, body]) == {id(body)}
+    assert dangling_leases([*known, {**body, "status": {"end": "2026-01-05T09:00:00Z"}}]) == set()
     body["spec"] = {"runRef": {"namespace": "default", "name": "train"}, "slots": ["z99#0-7"]}
-    assert strays([*known, body]) == {id(body)}, "its node is gone"
+    assert dangling_leases([*known, body]) == {id(body)}, "its node is gone"
     assert asking(desk, "state", bodies=[*known, body]).code == 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobtree.cli.shell.progress_line import Progress
+from jobtree.cli.shell.progress_line import ProgressLine
 from jobtree.cli.verbs.simulate import POLICIES
 from jobtree.simulation.replay.engine import Simulation
 from jobtree.simulation.schedulers.scheduler_names import POLICIES as KNOWN
@@ -170,7 +170,7 @@ def test_an_interrupted_replay_is_kept_and_gone_on_with(
     assert simulate(desk, *words, "--json", "whole.json").code == 0
     assert not Path("kept").exists()
     with monkeypatch.context() as patched:
-        patched.setattr(Progress, "show", Interrupts(number, 300).show)
+        patched.setattr(ProgressLine, "show", Interrupts(number, 300).show)
         answer = simulate(desk, *words, "--json", "never.json")
     assert answer.code == code
     assert "the same command goes on from kept" in answer.err
@@ -197,7 +197,7 @@ def test_an_interrupted_what_if_does_not_begin_with_the_first_replay_again(
     step = Simulation.step
     monkeypatch.setattr(Simulation, "step", counted)
     with monkeypatch.context() as patched:
-        patched.setattr(Progress, "show", Interrupts(signal.SIGINT, 8).show)
+        patched.setattr(ProgressLine, "show", Interrupts(signal.SIGINT, 8).show)
         assert "goes on from kept.what-if" in simulate(desk, *words).err
     steps.clear()
     assert simulate(desk, *words).json() == undisturbed
@@ -272,6 +272,6 @@ def test_a_deleted_run_is_as_wide_as_its_leases_were_together(desk: Desk) -> Non
 
 
 def test_progress_says_how_far_how_fast_and_how_long() -> None:
-    line = Progress("easy", 1_000).line(250, 10.0)
+    line = ProgressLine("easy", 1_000).line(250, 10.0)
     assert line == "easy  ██████░░░░░░░░░░░░░░░░░░  250 of 1,000 jobs, 25/s, 30s left"
-    assert "? left" in Progress("easy", 10).line(0, 1.0)
+    assert "? left" in ProgressLine("easy", 10).line(0, 1.0)

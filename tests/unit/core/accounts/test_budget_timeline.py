@@ -3,9 +3,9 @@
 from random import Random
 
 from jobtree.api.kinds.budget import Envelope
-from jobtree.core.accounts.budget_timeline import Claims, Levels
-from jobtree.core.accounts.envelope_accounts import FOREVER, EnvelopeState, Yield
-from jobtree.core.model.promise import FREE, Promise
+from jobtree.core.accounts.budget_timeline import HeadroomTimeline, ReservedCharges
+from jobtree.core.accounts.envelope_accounts import FOREVER, EnvelopeState, ProvisionalCharge
+from jobtree.core.model.promise import NO_DISRUPTION, Promise
 from tests.unit.core.build import H100
 
 KEY = ("team", "main")
@@ -16,17 +16,17 @@ def promise(number: int, at: int | None, end: int | None, gpus: int) -> Promise:
         run=("ns", f"r{number}"),
         flavor=H100,
         number=1,
-        made=number,
-        order=(0, "ns", f"r{number}"),
+        made_at=number,
+        creation_order=(0, "ns", f"r{number}"),
         commitment="",
         at=at,
-        level=FREE,
+        disruption=NO_DISRUPTION,
         width=gpus,
         pod_size=1,
-        shares=(),
+        domain_gpus=(),
         funding=((KEY, gpus), (("other", "main"), 5)),
         end=end,
-        firm_until=0,
+        immune_until=0,
     )
 
 
@@ -49,19 +49,19 @@ def given_back(back: list[tuple[int, int]], at: int) -> int:
     return sum(charge for end, charge in back if end > at)
 
 
-def some_yields(dice: Random) -> dict[str, Yield]:
+def some_yields(dice: Random) -> dict[str, ProvisionalCharge]:
     ends = (None, *range(25))
     return {
-        f"l{number}": Yield(dice.randrange(9), dice.choice(ends), dice.randrange(1, 5) * 1000)
+        f"l{number}": ProvisionalCharge(dice.randrange(9), dice.choice(ends), dice.randrange(1, 5) * 1000)
         for number in range(dice.randrange(4))
     }
 
 
-def an_envelope(promises: list[Promise], yields: dict[str, Yield]) -> EnvelopeState:
+def an_envelope(promises: list[Promise], yields: dict[str, ProvisionalCharge]) -> EnvelopeState:
     envelope = EnvelopeState("team", "team", Envelope(name="main", flavor=H100, concurrency=99), 1)
     for one in promises:
-        envelope.keep(one)
-    envelope.yields = yields
+        envelope.add_promise(one)
+    envelope.provisional_charges = yields
     return envelope
 
 
@@ -73,18 +73,18 @@ def test_what_is_free_later_is_what_ends_or_yields_less_what_is_promised() -> No
         envelope, other = an_envelope(promises, yields), an_envelope(promises, yields)
         ends = [(dice.randrange(25), dice.randrange(1, 5) * 1000) for _ in range(dice.randrange(9))]
         for end, charge in ends:
-            envelope.note_end(end, charge, 1)
-        for rank in (None, *(one.rank for one in promises)):
-            ahead = [one for one in promises if rank is None or one.rank <= rank]
+            envelope.record_known_end(end, charge, 1)
+        for rank in (None, *(one.precedence for one in promises)):
+            ahead = [one for one in promises if rank is None or one.precedence <= rank]
             yielded = [
                 (FOREVER if one.known_end is None else one.known_end, one.charge)
                 for one in yields.values()
                 if rank is not None and one.since >= rank[0]
             ]
-            claims = Claims(envelope, rank)
+            claims = ReservedCharges(envelope, rank)
             back = [(dice.randrange(25), dice.randrange(1, 5) * 1000) for _ in range(dice.randrange(3))]
-            levels = Levels([claims], back)
-            together = Levels([claims, Claims(other, rank)], ())
+            levels = HeadroomTimeline([claims], back)
+            together = HeadroomTimeline([claims, ReservedCharges(other, rank)], ())
             later = sorted({one.at for one in ahead if one.at is not None})
             for at in range(25):
                 assert claims.change(at) == added_up(ahead, ends, at) + given_back(yielded, at), (seed, at)
@@ -102,4 +102,4 @@ def test_what_is_free_later_is_what_ends_or_yields_less_what_is_promised() -> No
                     if start >= at
                 ]
                 assert together.lowest(at, FOREVER) == min(twice, default=FOREVER), (seed, at)
-                assert claims.within(at, 15) == [start for start in later if at < start < 15]
+                assert claims.starts_between(at, 15) == [start for start in later if at < start < 15]

@@ -3,7 +3,7 @@
 import pytest
 
 from jobtree.api.schema.quantities import HOUR
-from jobtree.core.accounts.envelope_accounts import GPU_HOUR, Account, Tally, lends
+from jobtree.core.accounts.envelope_accounts import GPU_HOUR, Account, ClassUsage, lending_entry_matches
 
 GPU = 1000
 
@@ -75,7 +75,7 @@ def test_hours_run_out_at_an_exact_instant(
     books = account(max_hours=8)
     for lease in leases:
         books.open(*lease)
-    assert books.runs_out() == instant
+    assert books.exhausted_at() == instant
     if instant is not None:
         assert books.used(instant) + books.declared_end - books.declared * instant <= 8 * GPU_HOUR
 
@@ -83,7 +83,7 @@ def test_hours_run_out_at_an_exact_instant(
 def test_without_a_limit_nothing_runs_out() -> None:
     books = account(max_hours=None)
     books.open(4 * GPU, 0, None)
-    assert (books.runs_out(), books.free_use(HOUR)) == (None, None)
+    assert (books.exhausted_at(), books.free_use(HOUR)) == (None, None)
 
 
 def test_opening_and_closing_have_exact_inverses() -> None:
@@ -101,7 +101,7 @@ def test_opening_and_closing_have_exact_inverses() -> None:
 
 
 def test_a_tally_adds_up_like_an_account() -> None:
-    tally = Tally()
+    tally = ClassUsage()
     tally.open(4, HOUR)
     tally.open(2, 2 * HOUR)
     tally.close(4, HOUR, 3 * HOUR)
@@ -121,4 +121,4 @@ def test_a_tally_adds_up_like_an_account() -> None:
     ],
 )
 def test_lending_names_an_owner_exactly_by_prefix_or_everybody(to: str, owner: str, allowed: bool) -> None:
-    assert lends(to, owner) is allowed
+    assert lending_entry_matches(to, owner) is allowed

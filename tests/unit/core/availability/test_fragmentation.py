@@ -1,7 +1,7 @@
 """Promises of small pods beside those of larger ones (R2, R6): what nodes can carry is what is promised."""
 
 from jobtree.api.schema.quantities import HOUR
-from jobtree.core.availability.fragmentation import Occupant, Rooms, Wholes
+from jobtree.core.availability.fragmentation import FragmentationBound, NodeAvailability, PromisedPods
 from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
@@ -79,9 +79,9 @@ def test_a_larger_pod_that_nobody_is_promised_may_be_broken_up() -> None:
 
 def test_what_is_left_beside_larger_pods_is_counted_node_by_node() -> None:
     soon, late = T0 + HOUR, T0 + 9 * HOUR
-    rooms = Rooms({"a": 3, "b": 1}, [("a", 5, (late, late, late)), ("b", 7, (soon, soon, soon))])
-    gang = Occupant(at=soon, end=late, firm_until=soon, pods=8, gpus=8, size=8)
-    wholes = Wholes(1, rooms, [gang])
+    rooms = NodeAvailability({"a": 3, "b": 1}, [("a", 5, (late, late, late)), ("b", 7, (soon, soon, soon))])
+    gang = PromisedPods(at=soon, end=late, firm_until=soon, pods=8, gpus=8, size=8)
+    wholes = FragmentationBound(1, rooms, [gang])
     assert wholes.beside(T0, late) == [3, 0]
     assert wholes.pods(0, T0, late, 4) == 3
     assert wholes.pods(0, T0, soon, 4) == 4, "who is gone by then is in nobody's way"

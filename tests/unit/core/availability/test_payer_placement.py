@@ -20,7 +20,7 @@ def islands(*envelopes: dict[str, object]) -> Lab:
 def test_the_slice_is_where_the_money_is_even_if_that_is_later() -> None:
     lab = islands(only("nv-b", 8), only("nv-a", 2, "small"))
     lab.submit(run("r", "org", 8, at=2))
-    assert (lab.promised_at("r"), lab.promise("r").shares) == (2 * HOUR, (("us/a/nv-b", 8),))
+    assert (lab.promised_at("r"), lab.promise("r").domain_gpus) == (2 * HOUR, (("us/a/nv-b", 8),))
     lab.live(2 * HOUR)
     assert (lab.paid("r"), lab.on("r")) == ({"Owned org/main": 8}, {"nv-b-00": 8})
 
@@ -28,7 +28,7 @@ def test_the_slice_is_where_the_money_is_even_if_that_is_later() -> None:
 def test_money_that_pays_anywhere_adds_to_money_that_pays_here() -> None:
     lab = islands(only("nv-a", 4), envelope(4, "any"))
     lab.submit(run("r", "org", 8, at=2, per_pod=4))
-    assert (lab.promised_at("r"), lab.promise("r").shares) == (HOUR, (("us/a/nv-a", 8),))
+    assert (lab.promised_at("r"), lab.promise("r").domain_gpus) == (HOUR, (("us/a/nv-a", 8),))
     lab.live(HOUR)
     assert lab.paid("r") == {"Owned org/main": 4, "Owned org/any": 4}
 
@@ -57,7 +57,7 @@ def test_a_promise_whose_payer_moves_to_another_island_moves_too() -> None:
     assert lab.promised_at("r") == HOUR
     lab.put(budget("org", only("nv-b", 8)))
     lab.settle()
-    assert (lab.promised_at("r"), lab.promise("r").shares) == (2 * HOUR, (("us/a/nv-b", 8),))
+    assert (lab.promised_at("r"), lab.promise("r").domain_gpus) == (2 * HOUR, (("us/a/nv-b", 8),))
     assert [slip.reason for slip in lab.promise("r").slips] == ["FundingLost"]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from jobtree.api.kinds.budget import Budget
-from jobtree.core.funding.current_funding_lower_bound import surely_paid
+from jobtree.core.funding.current_funding_lower_bound import is_certainly_funded
 from tests.unit.core.build import budget, cap, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
@@ -17,7 +17,7 @@ def waiting(team: Budget) -> Lab:
 
 
 def surely(lab: Lab, name: str) -> bool:
-    return surely_paid(lab.world, lab[name], lab.promise(name))
+    return is_certainly_funded(lab.world, lab[name], lab.promise(name))
 
 
 def test_who_counts_on_money_that_nobody_else_is_promised_is_surely_paid() -> None:

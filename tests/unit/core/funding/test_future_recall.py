@@ -1,7 +1,7 @@
 """A promise of an owner's own Run counts on what its family will give back (C11, R3)."""
 
 from jobtree.api.schema.quantities import HOUR, MINUTE, SECOND
-from jobtree.core.funding.future_recall import recallable
+from jobtree.core.funding.future_recall import recallable_charges
 from tests.unit.core.build import H100, T0, budget, cap, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
@@ -23,9 +23,9 @@ def test_a_siblings_open_ended_promise_leaves_the_lenders_own_run_its_date() -> 
     assert (lab.promised_at("kin"), lab.promised_at("own")) == (2 * HOUR, 2 * HOUR + NOTICE)
     assert lab.remedies("own") == [("Recall", 8, ["kin"])]
     lab.live(2 * HOUR)
-    assert (lab["kin"].phase, lab["kin"].unpaid) == ("Running", 0)
+    assert (lab["kin"].phase, lab["kin"].opportunistic_gpus) == ("Running", 0)
     lab.live(2 * HOUR + NOTICE)
-    assert (lab["kin"].phase, lab["kin"].unpaid) == ("Running", 8)
+    assert (lab["kin"].phase, lab["kin"].opportunistic_gpus) == ("Running", 8)
     assert lab.paid("own") == {"Owned org-own/main": 8}
 
 
@@ -38,7 +38,7 @@ def test_what_the_family_is_promised_is_not_recalled_before_it_has_begun() -> No
     assert (lab.promised_at("kin"), lab.promised_at("own")) == (2 * HOUR, 2 * HOUR + NOTICE)
     assert lab["own"].phase == "Reserved"
     lab.live(2 * HOUR + NOTICE)
-    assert (lab["kin"].width, lab["kin"].unpaid) == (16, 16)
+    assert (lab["kin"].width, lab["kin"].opportunistic_gpus) == (16, 16)
     assert lab.paid("own") == {"Owned org-own/main": 8}
 
 
@@ -59,7 +59,7 @@ def test_a_cap_that_the_family_fills_leaves_a_date_too() -> None:
     lab.submit(run("own", "org:own", 8, at=2))
     assert lab.promised_at("own") == 2 * HOUR + NOTICE
     lab.live(2 * HOUR + NOTICE)
-    assert (lab["own"].phase, lab["kin"].unpaid) == ("Running", 8)
+    assert (lab["own"].phase, lab["kin"].opportunistic_gpus) == ("Running", 8)
 
 
 def test_a_relative_counts_on_nothing_that_another_lends() -> None:
@@ -89,11 +89,11 @@ def test_a_start_that_was_just_kept_is_counted_on_no_sooner_than_it_may_be_recal
     lab.submit(run("first", "org:own", 8, max_duration="2h"))
     lab.submit(run("kin", "org:kin", 8, at=1))
     lab.live(2 * HOUR)
-    assert (lab["kin"].phase, lab["kin"].unpaid) == ("Running", 0)
+    assert (lab["kin"].phase, lab["kin"].opportunistic_gpus) == ("Running", 0)
     lab.submit(run("own", "org:own", 8, at=2 * HOUR))
     assert lab.promised_at("own") == 2 * HOUR + SECOND, "there is place, and money from the next second on"
     lab.live(2 * HOUR + SECOND)
-    assert (lab["own"].phase, lab["kin"].unpaid) == ("Running", 8)
+    assert (lab["own"].phase, lab["kin"].opportunistic_gpus) == ("Running", 8)
     assert not [line for line in lab.story if "CrowdedOut" in line]
 
 
@@ -103,11 +103,11 @@ def test_what_a_relative_holds_on_sufferance_comes_back_once_then_its_promise_do
     lab.submit(run("gang", "rich", 16, at=1, max_duration="1h"))
     lab.submit(run("passing", "org:kin", 8, at=2, checkpoint="30m"))
     assert (lab["passing"].provisional, lab.promised_at("passing")) == (True, 3 * HOUR)
-    own = lab.world.ledger.envelopes["org-own", "main"]
+    own = lab.world.budgets.envelopes["org-own", "main"]
 
     def back(at: int) -> int:
         instant = T0 + at
-        back = recallable(lab.world, [own], instant, ("ns", "own"), None)
+        back = recallable_charges(lab.world, [own], instant, ("ns", "own"), None)
         return sum(charge for end, charge in back if end > instant)
 
     assert [back(at) for at in (2 * HOUR, 3 * HOUR, 3 * HOUR + NOTICE)] == [8000, 0, 8000]

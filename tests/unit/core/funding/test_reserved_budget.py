@@ -2,7 +2,7 @@
 
 from jobtree.api.kinds.budget import Budget
 from jobtree.api.schema.quantities import HOUR
-from jobtree.core.funding.reserved_budget import kept_back
+from jobtree.core.funding.reserved_budget import available_beside_promises
 from tests.unit.core.build import budget, nodes, run
 from tests.unit.core.lab import Lab
 
@@ -38,9 +38,9 @@ def test_provisional_work_uses_no_money_that_was_promised_since_it_started() -> 
     assert (lab["passing"].phase, lab["passing"].provisional) == ("Running", True)
     lab.advance(1)
     lab.submit(run("since", "org:b", 8, at=3, max_duration="5h"))
-    payer = lab.world.ledger.envelopes["org-b", "main"]
+    payer = lab.world.budgets.envelopes["org-b", "main"]
     assert lab.promise("since").funding == ((payer.key, 8),)
-    assert kept_back(lab.world, lab["passing"], payer, lab.world.now) == 0
+    assert available_beside_promises(lab.world, lab["passing"], payer, lab.world.now) == 0
 
 
 def test_what_a_promise_held_is_not_recalled_at_the_instant_of_its_start_but_from_then_on() -> None:
@@ -49,7 +49,11 @@ def test_what_a_promise_held_is_not_recalled_at_the_instant_of_its_start_but_fro
     lab.submit(run("older", "org:z", 8, at=1, max_duration="10h"))
     lab.live(2 * HOUR)
     lab.submit(run("younger", "org:a", 8, at=2 * HOUR, max_duration="10h"))
-    assert (lab["older"].phase, lab["older"].unpaid, lab["younger"].phase) == ("Running", 0, "Reserved")
+    assert (lab["older"].phase, lab["older"].opportunistic_gpus, lab["younger"].phase) == (
+        "Running",
+        0,
+        "Reserved",
+    )
     lab.advance(3 * HOUR)
     assert (lab["older"].phase, lab["younger"].phase) == ("Reserved", "Running"), lab.story
 

@@ -5,7 +5,7 @@ import pytest
 
 from jobtree.api.kinds.policy import Beacon, Policy
 from jobtree.api.schema.quantities import HOUR, MINUTE, SECOND
-from jobtree.core.lottery.resolution_record import Mixed, verify
+from jobtree.core.lottery.resolution_record import BeaconInput, verify
 from jobtree.core.reporting import reservation_codec
 from jobtree.messages.record_signature import sign
 from tests.unit.core.build import T0, budget, node, nodes, run
@@ -39,10 +39,10 @@ def test_the_round_is_fixed_with_the_promise_and_published_with_it() -> None:
     lab = lottery_ahead()
     promise = lab.promise("b")
     assert promise.beacon == ("drand", 120)
-    written = reservation_codec.to_wire(lab.world, lab["b"], promise)
+    written = reservation_codec.reservation_object(lab.world, lab["b"], promise)
     assert written.status.terms is not None
     assert msgspec.to_builtins(written.status.terms.beacon) == {"name": "drand", "round": 120}
-    assert reservation_codec.from_wire(written, lab["b"]) == promise
+    assert reservation_codec.promise_from_reservation(written, lab["b"]) == promise
 
 
 def test_its_value_is_mixed_in_and_proves_itself() -> None:
@@ -52,7 +52,7 @@ def test_its_value_is_mixed_in_and_proves_itself() -> None:
         lab.world.beacon_values["drand", 120] = value
         lab.live(2 * HOUR)
         (record,) = lab.lotteries
-        assert record.beacon == Mixed("drand", 120, value)
+        assert record.beacon == BeaconInput("drand", 120, value)
         assert verify(sign(record, lab.world.lottery_key)) == []
         losers.update(record.decision.losers)
     assert losers == {"a1-uid", "a2-uid"}  # the same key, UIDs and case: the beacon alone decides
@@ -64,7 +64,7 @@ def test_without_the_value_the_draw_is_held_all_the_same_and_the_record_says_so(
     lab.live(2 * HOUR)
     assert lab["b"].phase == "Running"
     (record,) = lab.lotteries
-    assert record.beacon == Mixed("drand", 120, "")
+    assert record.beacon == BeaconInput("drand", 120, "")
     assert verify(sign(record, lab.world.lottery_key)) == []
 
 

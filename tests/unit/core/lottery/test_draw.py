@@ -7,10 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobtree.core.lottery.draw import commitment_of, drawing, hold, nonce_for, seed_of
-from jobtree.core.lottery.kill_probability import exact, kill_odds, simulated
+from jobtree.core.lottery.draw import commitment_of, draw_order, nonce_for, run_lottery, seed_of
+from jobtree.core.lottery.kill_probability import (
+    exact_probabilities,
+    kill_probabilities,
+    simulated_probabilities,
+)
 from jobtree.core.lottery.resolution import Case, NodeRoom, Taking, Ticket
-from jobtree.core.lottery.resolution_record import Record, payload, resolve_with, verify
+from jobtree.core.lottery.resolution_record import Record, make_record, signed_bytes, verify
 from jobtree.messages.record_signature import public_key, sign
 
 KEY = b"a lottery key of thirty-two byte"
@@ -44,7 +48,7 @@ def two_domains() -> Case:
 
 def held(number: int = 1, case: Case | None = None) -> Record:
     nonce = nonce_for(KEY, "winner", number)
-    return sign(resolve_with(f"big-{number}", "winner", number, nonce, case or two_domains()), KEY)
+    return sign(make_record(f"big-{number}", "winner", number, nonce, case or two_domains()), KEY)
 
 
 def test_a_record_verifies_from_itself_alone() -> None:
@@ -139,7 +143,7 @@ def test_tickets_out_of_order_are_refused_even_if_everything_else_follows() -> N
 
 
 def test_the_bytes_that_are_signed_are_canonical() -> None:
-    signed = payload(held())
+    signed = signed_bytes(held())
     assert b" " not in signed
     assert b"signature" not in signed
     assert b"publicKey" not in signed
@@ -148,12 +152,12 @@ def test_the_bytes_that_are_signed_are_canonical() -> None:
 
 def test_kill_odds_are_the_shares_that_are_drawn_over_two_domains() -> None:
     case = two_domains()
-    odds = exact(case)
-    assert kill_odds(case) == odds
+    odds = exact_probabilities(case)
+    assert kill_probabilities(case) == odds
     lost: Counter[str] = Counter()
     draws: Counter[int] = Counter()
     for number in range(DRAWS):
-        _, decision = hold(case, nonce_for(KEY, "winner", number))
+        _, decision = run_lottery(case, nonce_for(KEY, "winner", number))
         assert decision.packs
         lost.update(decision.losers)
         draws[len(decision.draws)] += 1
@@ -164,16 +168,16 @@ def test_kill_odds_are_the_shares_that_are_drawn_over_two_domains() -> None:
 
 def test_simulated_odds_are_within_their_stated_error_of_the_exact_ones() -> None:
     case = two_domains()
-    found = simulated(case)
-    assert all(abs(found[uid] - odd) <= 20 for uid, odd in exact(case).items())
-    assert simulated(case) == found
+    found = simulated_probabilities(case)
+    assert all(abs(found[uid] - odd) <= 20 for uid, odd in exact_probabilities(case).items())
+    assert simulated_probabilities(case) == found
 
 
 def test_nobody_loses_who_is_not_needed() -> None:
     """X5: give back every draw, step and spare without which the gang still packs."""
     case = two_domains()
     for number in range(200):
-        _, decision = hold(case, nonce_for(KEY, "winner", number))
+        _, decision = run_lottery(case, nonce_for(KEY, "winner", number))
         for spared in decision.losers:
             assert not packs(case, decision.takings, [uid for uid in decision.losers if uid != spared])
         for index in decision.takings:
@@ -201,7 +205,7 @@ def test_every_ticket_is_drawn_once_and_by_its_weight(weights: tuple[int, ...]) 
     tickets = [Ticket(f"u{at}", (("n", weight),)) for at, weight in enumerate(weights)]
     first: Counter[int] = Counter()
     for number in range(DRAWS):
-        order = list(drawing(seed_of(nonce_for(KEY, "w", number), two_domains()), tickets))
+        order = list(draw_order(seed_of(nonce_for(KEY, "w", number), two_domains()), tickets))
         assert sorted(order) == [at for at, weight in enumerate(weights) if weight]
         first[order[0]] += 1
     for at, weight in enumerate(weights):

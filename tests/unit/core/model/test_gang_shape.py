@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from jobtree.api.kinds.run import Run
-from jobtree.core.model.gang_shape import Shape, shape_of
+from jobtree.core.model.gang_shape import GangShape, gang_shape
 from tests.unit.core.build import run
 
 
-def shape(asked: Run) -> Shape:
-    found = shape_of(asked.spec)
+def shape(asked: Run) -> GangShape:
+    found = gang_shape(asked.spec)
     assert found is not None
     return found
 
@@ -41,7 +41,7 @@ def test_pod_size(asked: Run, biggest: int, size: int) -> None:
 def test_spares_have_two_spellings() -> None:
     one = run("r", "o", 8, spares=2)
     other = msgspec.structs.replace(one.spec, spares=None, spares_per_group=2)
-    assert (shape(one).spares, shape_of(other)) == (2, shape(one))
+    assert (shape(one).spares, gang_shape(other)) == (2, shape(one))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_desired_width(asked: Run, desired: int) -> None:
 def test_a_declared_desire_holds() -> None:
     spec = run("r", "o", 16, malleable=(8, 32, 8)).spec
     flexible = msgspec.structs.replace(spec.malleable, desired_total_gpus=24)  # type: ignore[type-var]
-    found = shape_of(msgspec.structs.replace(spec, malleable=flexible))
+    found = gang_shape(msgspec.structs.replace(spec, malleable=flexible))
     assert found is not None
     assert found.desired == 24
 

@@ -12,9 +12,9 @@ from tests.unit.core.lab import Lab
 def three_runs() -> Lab:
     lab = Lab(nodes("nv-a", 4), budget("org", 24))
     for number in range(3):
-        lab.world.tick(T0 + number * MINUTE)
+        lab.world.advance_clock(T0 + number * MINUTE)
         lab.submit(run(f"r{number}", "org", 8, at=number * MINUTE))
-    lab.world.tick(T0 + HOUR)
+    lab.world.advance_clock(T0 + HOUR)
     return lab
 
 
@@ -25,7 +25,7 @@ def test_of_a_cut_budget_the_newest_leases_are_demoted(gpus: int, unpaid: list[i
     lab = three_runs()
     lab.put(budget("org", gpus))
     lab.settle()
-    assert [lab[f"r{number}"].unpaid for number in range(3)] == unpaid
+    assert [lab[f"r{number}"].opportunistic_gpus for number in range(3)] == unpaid
     assert [lab.phase(f"r{number}") for number in range(3)] == ["Running"] * 3
 
 
@@ -44,7 +44,7 @@ def test_an_envelope_that_is_removed_pays_no_more_and_nobody_is_killed() -> None
     lab = three_runs()
     lab.put(budget("org", envelope(16, "other")))
     lab.settle()
-    assert [lab[f"r{number}"].unpaid for number in range(3)] == [8, 0, 0]
+    assert [lab[f"r{number}"].opportunistic_gpus for number in range(3)] == [8, 0, 0]
     assert lab.envelope("org").account.charge == 0
     assert [lab.phase(f"r{number}") for number in range(3)] == ["Running"] * 3
 
@@ -54,11 +54,11 @@ def test_a_budget_that_is_deleted_demotes_all_it_paid_for() -> None:
     used = lab.envelope("org").account.used(lab.world.now)
     lab.world.drop_budget("org")
     lab.settle()
-    assert [lab[f"r{number}"].unpaid for number in range(3)] == [8, 8, 8]
+    assert [lab[f"r{number}"].opportunistic_gpus for number in range(3)] == [8, 8, 8]
     assert lab.envelope("org").account.used(lab.world.now) == used
     lab.put(budget("org", 24))
     lab.settle()
-    assert [lab[f"r{number}"].unpaid for number in range(3)] == [0, 0, 0]
+    assert [lab[f"r{number}"].opportunistic_gpus for number in range(3)] == [0, 0, 0]
     assert lab.envelope("org").account.used(lab.world.now) == used
 
 
@@ -76,14 +76,14 @@ def test_a_cut_cap_or_lending_limit_counts_like_a_cut_envelope() -> None:
     lab = three_runs()
     lab.put(budget("org", 24, caps=[cap("c", "main", flavor=H100, maxConcurrency=16)]))
     lab.settle()
-    assert [lab[f"r{number}"].unpaid for number in range(3)] == [0, 0, 8]
+    assert [lab[f"r{number}"].opportunistic_gpus for number in range(3)] == [0, 0, 8]
 
     lending = {"allow": True, "to": ["*"]}
     lab = Lab(nodes("nv-a", 2), budget("bank", envelope(16, lending=lending)))
     lab.submit(run("guest", "x", 8, sponsors=["bank"]), run("own", "bank", 8, at=1))
     lab.put(budget("bank", envelope(16, lending={**lending, "maxConcurrency": 4})))
     lab.settle()
-    assert (lab["guest"].unpaid, lab["own"].unpaid) == (8, 0)
+    assert (lab["guest"].opportunistic_gpus, lab["own"].opportunistic_gpus) == (8, 0)
 
 
 def test_hours_that_are_cut_below_what_is_used_end_at_the_edit_not_before() -> None:
@@ -110,7 +110,7 @@ def test_a_window_that_is_moved_into_the_future_does_not_pay_until_then() -> Non
     lab.submit(run("r", "org", 8))
     lab.put(budget("org", envelope(8, maxGPUHours=8, start=2 * HOUR)))
     lab.settle()
-    assert lab["r"].unpaid == 8
+    assert lab["r"].opportunistic_gpus == 8
     lab.advance(2 * HOUR)
     assert lab.paid("r") == {"Owned org/main": 8}
 

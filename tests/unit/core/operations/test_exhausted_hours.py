@@ -43,7 +43,7 @@ def test_hours_are_never_overdrawn_not_even_by_a_millisecond() -> None:
 def test_what_happens_after_the_hours_ran_out_does_not_make_them_last_longer(what: str) -> None:
     lab = Lab(nodes("nv-a", 1), EIGHT_HOURS)
     lab.submit(run("r", "org", 4))
-    lab.world.tick(T0 + 5 * HOUR)
+    lab.world.advance_clock(T0 + 5 * HOUR)
     if what in ("finish", "fail"):
         lab.finish("r", succeeded=what == "finish")
     elif what == "cancel":
@@ -185,7 +185,7 @@ def test_opportunistic_work_uses_no_hours() -> None:
 def test_an_hour_that_opened_a_second_ago_binds_only_what_it_used() -> None:
     lab = Lab(nodes("nv-a", 1), budget("org", envelope(8, maxGPUHours=6)))
     lab.submit(run("a", "org", 4))
-    lab.world.tick(T0 + SECOND)
+    lab.world.advance_clock(T0 + SECOND)
     lab.submit(run("b", "org", 4, at=SECOND))
     assert lab.phase("b") == "Running"
 

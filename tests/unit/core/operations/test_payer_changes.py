@@ -3,7 +3,7 @@
 import pytest
 
 from jobtree.api.schema.quantities import HOUR, MINUTE
-from jobtree.core.funding.reserved_budget import kept_back
+from jobtree.core.funding.reserved_budget import available_beside_promises
 from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
@@ -61,7 +61,7 @@ def test_a_window_that_is_not_open_yet_does_not_pay() -> None:
     lab = Lab(nodes("nv-a", 1), budget("org", CLOSES, envelope(8, "later", start=3 * HOUR)))
     lab.submit(run("r", "org", 8))
     lab.advance(2 * HOUR)
-    assert lab["r"].unpaid == 8
+    assert lab["r"].opportunistic_gpus == 8
     lab.advance(3 * HOUR)
     assert lab.paid("r") == {"Owned org/later": 8}
 
@@ -69,7 +69,7 @@ def test_a_window_that_is_not_open_yet_does_not_pay() -> None:
 def test_a_waiting_run_starts_when_a_window_opens() -> None:
     lab = Lab(nodes("nv-a", 1), budget("org", envelope(8, start=HOUR)))
     lab.submit(run("r", "org", 8))
-    assert lab.world.alarms.first() == T0 + HOUR
+    assert lab.world.timers.next_instant() == T0 + HOUR
     lab.advance(HOUR)
     assert lab.phase("r") == "Running"
 
@@ -97,7 +97,7 @@ def test_a_spare_that_nobody_pays_for_is_dropped() -> None:
     lab = Lab(nodes("nv-a", 2), budget("org", envelope(10, end=HOUR)))
     lab.submit(run("r", "org", 8, spares=1))
     lab.advance(HOUR)
-    assert (lab.phase("r"), lab["r"].unpaid, lab.spares("r")) == ("Running", 8, 0)
+    assert (lab.phase("r"), lab["r"].opportunistic_gpus, lab.spares("r")) == ("Running", 8, 0)
 
 
 def test_a_spare_is_repaid_at_its_own_rate() -> None:
@@ -116,12 +116,12 @@ def test_demoted_and_waiting_runs_compete_for_money_by_creation() -> None:
         lab.submit(run("demoted", "org", 8, at=demoted))
         lab.advance(HOUR)
         lab.submit(run("waiting", "org", 8, at=waiting))
-        assert (lab["demoted"].unpaid, lab.phase("waiting")) == (8, "Pending")
+        assert (lab["demoted"].opportunistic_gpus, lab.phase("waiting")) == (8, "Pending")
         lab.put(budget("org", envelope(8, "b")))
         lab.settle()
         older = "demoted" if demoted < waiting else "waiting"
         assert lab.paid(older) == {"Owned org/b": 8}
-        assert lab["demoted"].unpaid == (0 if older == "demoted" else 8)
+        assert lab["demoted"].opportunistic_gpus == (0 if older == "demoted" else 8)
         assert lab.phase("waiting") == ("Running" if older == "waiting" else "Pending")
 
 
@@ -145,4 +145,4 @@ def test_provisional_work_may_not_take_what_was_promised_after_it_started() -> N
     lab.advance(MINUTE)
     lab.submit(run("later", "org", 16, at=MINUTE))
     assert ("org", "c") in dict(lab.promise("later").funding)
-    assert kept_back(lab.world, lab["goes"], lab.envelope("org", "c"), lab.world.now) == 0
+    assert available_beside_promises(lab.world, lab["goes"], lab.envelope("org", "c"), lab.world.now) == 0

@@ -15,8 +15,8 @@ def unpaid(lab: Lab, *names: str, gpus: int = 8, malleable: Widths | None = None
     for name in names:
         created = lab.world.now - T0
         lab.submit(run(name, "poor", gpus, at=created, opportunistic=True, malleable=malleable))
-        assert lab[name].unpaid == gpus
-        lab.world.tick(lab.world.now + SECOND)
+        assert lab[name].opportunistic_gpus == gpus
+        lab.world.advance_clock(lab.world.now + SECOND)
 
 
 def funded(lab: Lab, gpus: int) -> None:
@@ -62,9 +62,9 @@ def test_nothing_is_taken_for_a_start_that_fails_all_the_same() -> None:
 def test_a_fixed_gang_queues_again_as_a_whole_with_its_old_creation_time() -> None:
     lab = Lab(nodes("nv-a", 3), POOR, RICH)
     unpaid(lab, "a", gpus=16)
-    order = lab["a"].order
+    order = lab["a"].creation_order
     funded(lab, 16)
-    assert (lab.phase("a"), lab["a"].width, lab["a"].order) == ("Pending", 0, order)
+    assert (lab.phase("a"), lab["a"].width, lab["a"].creation_order) == ("Pending", 0, order)
 
 
 def test_its_funded_part_goes_with_it() -> None:
@@ -72,7 +72,7 @@ def test_its_funded_part_goes_with_it() -> None:
     lab.submit(run("gang", "org", 16, group=8))
     lab.put(budget("org", 8))
     lab.settle()
-    assert (lab["gang"].width, lab["gang"].unpaid) == (16, 8)
+    assert (lab["gang"].width, lab["gang"].opportunistic_gpus) == (16, 8)
     funded(lab, 8)
     assert (lab.phase("gang"), lab.leases("gang")) == ("Pending", [])
 
@@ -103,7 +103,7 @@ def test_a_grouped_malleable_run_gives_up_whole_groups_with_their_spares() -> No
     lab.submit(run("g", "org", 32, group=8, spares=1, malleable=(16, 32, 16)))
     lab.put(budget("org", 35))  # its newest spare is dropped, and its newest group demoted
     lab.settle()
-    assert (lab["g"].unpaid, lab.spares("g")) == (8, 24)
+    assert (lab["g"].opportunistic_gpus, lab.spares("g")) == (8, 24)
     funded(lab, 16)
     assert [(lease.group, lease.role) for lease in lab.leases("g")] == [
         (0, "Active"),
@@ -127,7 +127,7 @@ def test_at_its_minimum_a_grouped_malleable_run_queues_again() -> None:
     lab.submit(run("g", "org", 16, group=8, malleable=(16, 32, 8)))
     lab.put(budget("org", 8))
     lab.settle()
-    assert lab["g"].unpaid == 8
+    assert lab["g"].opportunistic_gpus == 8
     funded(lab, 8)
     assert (lab.phase("g"), lab.phase("rich")) == ("Pending", "Running")
 
@@ -149,7 +149,7 @@ def lent(*parents: int, children: int = 1) -> Lab:
     lab = Lab(nodes("nv-a", 8), budget("org", *envelopes), budget("org:c"), budget("lab", 64))
     for number in range(children):
         lab.submit(run(f"c{number}", "org:c", 8, at=number * SECOND))
-        lab.world.tick(lab.world.now + SECOND)
+        lab.world.advance_clock(lab.world.now + SECOND)
     return lab
 
 
@@ -161,20 +161,20 @@ def test_the_newest_loans_are_recalled_as_many_as_needed() -> None:
     lab = lent(24, children=3)
     parent_starts(lab, 16)
     assert lab.paid("p") == {"Owned org/e0": 16}
-    assert [lab[f"c{n}"].unpaid for n in range(3)] == [0, 8, 8]
+    assert [lab[f"c{n}"].opportunistic_gpus for n in range(3)] == [0, 8, 8]
     assert lab.endings("c2") == [("Recalled", 3 * SECOND)]
 
 
 def test_money_that_is_not_lent_is_used_first() -> None:
     lab = lent(24, children=2)
     parent_starts(lab, 8)
-    assert [lab[f"c{n}"].unpaid for n in range(2)] == [0, 0]
+    assert [lab[f"c{n}"].opportunistic_gpus for n in range(2)] == [0, 0]
 
 
 def test_an_owners_other_envelope_is_not_elsewhere() -> None:
     lab = lent(8, 8, children=1)
     parent_starts(lab, 16)
-    assert (lab.paid("p"), lab["c0"].unpaid) == ({"Owned org/e0": 8, "Owned org/e1": 8}, 8)
+    assert (lab.paid("p"), lab["c0"].opportunistic_gpus) == ({"Owned org/e0": 8, "Owned org/e1": 8}, 8)
 
 
 def test_a_recalled_run_is_paid_elsewhere_if_possible() -> None:
@@ -241,7 +241,7 @@ def test_a_cap_that_relatives_fill_is_recalled_too() -> None:
     lab = Lab(nodes("nv-a", 2), parent, budget("org:c"))
     lab.submit(run("c", "org:c", 8))
     parent_starts(lab, 8)
-    assert (lab.paid("p"), lab["c"].unpaid) == ({"Owned org/a": 8}, 8)
+    assert (lab.paid("p"), lab["c"].opportunistic_gpus) == ({"Owned org/a": 8}, 8)
 
 
 def test_half_of_a_run_is_unpaid_and_nobody_ends_it_for_the_money_of_the_other_half() -> None:
@@ -250,6 +250,6 @@ def test_half_of_a_run_is_unpaid_and_nobody_ends_it_for_the_money_of_the_other_h
     lab.submit(run("older", "org", 16, group=8))
     lab.put(budget("org", 8))
     lab.settle()
-    assert (lab["older"].width, lab["older"].unpaid) == (16, 8)
+    assert (lab["older"].width, lab["older"].opportunistic_gpus) == (16, 8)
     lab.submit(run("younger", "org", 8, at=1))
     assert (lab["older"].phase, lab["younger"].phase) == ("Running", "Reserved")

@@ -67,7 +67,7 @@ def test_a_finished_or_cancelled_run_never_starts_again() -> None:
 def test_a_run_fails_at_the_very_instant_its_duration_is_over() -> None:
     lab = Lab(nodes("nv-a", 1), budget("org", 64))
     lab.submit(run("r", "org", 8, max_duration="1h"))
-    assert lab.world.alarms.first() == T0 + HOUR
+    assert lab.world.timers.next_instant() == T0 + HOUR
     lab.advance(9 * HOUR)
     assert (lab.phase("r"), lab.reasons("r"), lab.endings("r")) == (
         "Failed",
@@ -80,7 +80,7 @@ def test_a_run_fails_at_the_very_instant_its_duration_is_over() -> None:
 def test_work_that_ends_at_that_very_instant_is_completed(ended: int, phase: str) -> None:
     lab = Lab(nodes("nv-a", 1), budget("org", 64))
     lab.submit(run("r", "org", 8, max_duration="1h"))
-    lab.world.tick(T0 + ended)
+    lab.world.advance_clock(T0 + ended)
     lab.finish("r")
     assert lab.phase("r") == phase
 
@@ -190,7 +190,7 @@ def test_funded_work_does_not_stand_on_spares() -> None:
 
 def test_opportunistic_work_on_free_slots_is_paid_for_as_soon_as_someone_can() -> None:
     lab = poor(opportunistic=True)
-    lab.world.tick(T0 + MINUTE)
+    lab.world.advance_clock(T0 + MINUTE)
     lab.put(budget("org", 8))
     lab.settle()
     assert (lab.paid("r"), lab.endings("r")) == ({"Owned org/main": 8}, [("Repaid", MINUTE)])

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from jobtree.api.schema.quantities import HOUR, MINUTE
-from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.model.gpu_lease import GpuLease
 from jobtree.core.model.reasons import Reason
 from tests.unit.core.build import budget, envelope, foreign_pod, node, nodes, run
 from tests.unit.core.lab import Lab
@@ -35,7 +35,7 @@ def said(lab: Lab, name: str, reason: Reason) -> str:
     return "; ".join(str(why) for why in lab.whys(name) if why.reason is reason)
 
 
-def opened_for(lab: Lab, name: str, reason: str) -> list[Lease]:
+def opened_for(lab: Lab, name: str, reason: str) -> list[GpuLease]:
     return [record.lease for record in lab.history(name) if record.lease.reason == reason]
 
 
@@ -307,10 +307,10 @@ def test_p5_a_late_spare_sits_in_its_groups_domain() -> None:
 def test_e2_an_ungrouped_run_gives_up_its_highest_ranks() -> None:
     lab = Lab(RICH, nodes("nv-a", 4))
     lab.submit(run("r", "org", 32, malleable=(8, 32, 8)))
-    places = dict(lab["r"].seats)
+    places = dict(lab["r"].rank_slots)
     wish(lab, "r", 16)
     assert lab["r"].width == 16
-    assert dict(lab["r"].seats) == {seat: places[seat] for seat in list(places)[:2]}
+    assert dict(lab["r"].rank_slots) == {seat: places[seat] for seat in list(places)[:2]}
     assert ("Shrink", 0) in lab.endings("r")
     assert {lease.reason for lease in lab.leases("r")} <= {"Start", "Continue"}
 
@@ -397,9 +397,9 @@ def test_e1_ranks_that_are_there_keep_their_seats_when_others_come() -> None:
     lab = Lab(RICH, nodes("nv-a", 4))
     lab.put(foreign_pod("nv-a-01", 8))
     lab.submit(run("r", "org", 16, malleable=(8, 24, 8), rendezvous=True))
-    before = dict(lab["r"].seats)
+    before = dict(lab["r"].rank_slots)
     lab.world.drop_pod("other-nv-a-01")  # a node with a lower name comes free
     lab.live(MINUTE)
     assert lab["r"].width == 24
-    after = dict(lab["r"].seats)
+    after = dict(lab["r"].rank_slots)
     assert {seat: after[seat] for seat in before} == before

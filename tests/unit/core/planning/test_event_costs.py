@@ -11,7 +11,7 @@ import pytest
 
 from jobtree.api.schema.quantities import HOUR, SECOND
 from jobtree.core.planning.planning_pass import plan
-from jobtree.core.start_forecast.expected_start import Expectations
+from jobtree.core.start_forecast.expected_start import ExpectedStarts
 from tests.unit.core.build import NAMESPACE, T0, budget, nodes, run, tree
 from tests.unit.core.lab import Lab
 
@@ -64,7 +64,7 @@ def arrivals_that_wait(count: int) -> Event:
 def an_end_while_many_wait(count: int) -> Event:
     lab = full(FEW)
     lab.submit(*(run(f"w{number}", f"org:t{number % FEW}", 16) for number in range(count)))
-    lab.world.tick(T0 + SECOND)
+    lab.world.advance_clock(T0 + SECOND)
     lab.world.finish((NAMESPACE, "r0-0"), succeeded=True, at=lab.world.now)
     return lambda: plan(lab.world)
 
@@ -74,7 +74,7 @@ def an_end_while_many_want_to_grow(count: int) -> Event:
     lab.put(*(run(f"m{number}", "org", 16, malleable=(8, 32, 8), rendezvous=True) for number in range(count)))
     lab.settle()
     lab.advance(HOUR)
-    lab.world.tick(T0 + 2 * HOUR)
+    lab.world.advance_clock(T0 + 2 * HOUR)
     lab.world.finish((NAMESPACE, "m0"), succeeded=True, at=lab.world.now)
     return lambda: plan(lab.world)
 
@@ -82,7 +82,7 @@ def an_end_while_many_want_to_grow(count: int) -> Event:
 def expected_starts(count: int) -> Event:
     lab = full(FEW)
     lab.submit(*(run(f"w{number}", f"org:t{number % FEW}", 8) for number in range(count)))
-    return lambda: Expectations(lab.world).start_of(lab["w0"])
+    return lambda: ExpectedStarts(lab.world).estimate(lab["w0"])
 
 
 def trees_that_arrive(count: int) -> Event:

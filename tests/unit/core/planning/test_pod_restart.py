@@ -5,8 +5,8 @@ import pytest
 
 from jobtree.api.schema.quantities import HOUR, MINUTE, SECOND
 from jobtree.core.model.actions import Plan
-from jobtree.core.runs.run_state import Mishap
-from jobtree.core.world.run_transitions import backoff
+from jobtree.core.runs.run_state import RankLoss
+from jobtree.core.world.run_transitions import restart_delay
 from tests.unit.core.build import T0, budget, node, nodes, parsed_run, run
 from tests.unit.core.lab import Lab
 
@@ -18,8 +18,8 @@ def lose_ranks(lab: Lab, name: str, *ranks: int, failed: bool, message: str = ""
     lab.live(lab.world.now - T0 + MINUTE)
     state = lab[name]
     for rank in ranks:
-        seat = list(state.seats)[rank]
-        lab.world.lose_rank(state.key, Mishap(lab.world.now, seat, state.attempt, failed, message))
+        seat = list(state.rank_slots)[rank]
+        lab.world.lose_rank(state.key, RankLoss(lab.world.now, seat, state.attempt, failed, message))
     return lab.settle()
 
 
@@ -47,18 +47,18 @@ def closures(lab: Lab, name: str) -> set[str]:
 def test_f5_a_failed_pod_begins_the_next_attempt_of_all_ranks_on_the_same_slots() -> None:
     lab = Lab(RICH, nodes("nv-a", 3))
     lab.submit(run("r", "org", 16))
-    before = dict(lab["r"].seats)
+    before = dict(lab["r"].rank_slots)
     (action,) = crash(lab, "r", 1).actions
     state = lab["r"]
     assert (state.phase, state.attempt, state.restarts) == ("Running", 2, 1)
-    assert (dict(state.seats), lab.endings("r")) == (before, [])
+    assert (dict(state.rank_slots), lab.endings("r")) == (before, [])
     assert "rank 1 (exit code 1) failed" in str(action.cause)
 
 
 def test_f5_the_pause_begins_at_ten_seconds_and_doubles_up_to_ten_minutes() -> None:
     pauses = [10, 20, 40, 80, 160, 320, 600, 600, 600]
-    assert [backoff(number) // SECOND for number in range(1, 10)] == pauses
-    assert (backoff(0), backoff(10_000)) == (0, 600 * SECOND)
+    assert [restart_delay(number) // SECOND for number in range(1, 10)] == pauses
+    assert (restart_delay(0), restart_delay(10_000)) == (0, 600 * SECOND)
 
 
 def test_f5_the_pause_is_visible_as_the_instant_at_which_pods_start_again() -> None:
@@ -82,7 +82,7 @@ def test_f5_a_pod_of_an_earlier_attempt_does_not_count() -> None:
     lab.submit(run("r", "org", 8))
     crash(lab, "r", 0)
     lab.live(HOUR)
-    lab.world.lose_rank(lab["r"].key, Mishap(lab.world.now, (0, 0), 1, failed=True))
+    lab.world.lose_rank(lab["r"].key, RankLoss(lab.world.now, (0, 0), 1, failed=True))
     lab.settle()
     assert (lab["r"].attempt, lab["r"].restarts) == (2, 1)
 
@@ -90,7 +90,7 @@ def test_f5_a_pod_of_an_earlier_attempt_does_not_count() -> None:
 def test_f5_a_pod_that_is_no_rank_of_it_does_not_count() -> None:
     lab = Lab(RICH, nodes("nv-a", 1))
     lab.submit(run("r", "org", 8))
-    lab.world.lose_rank(lab["r"].key, Mishap(lab.world.now, (7, 7), 1, failed=True))
+    lab.world.lose_rank(lab["r"].key, RankLoss(lab.world.now, (7, 7), 1, failed=True))
     lab.settle()
     assert lab["r"].attempt == 1
 
@@ -113,8 +113,8 @@ def test_f5_the_rank_that_failed_first_is_named() -> None:
     lab.submit(run("r", "org", 24, max_restarts=0))
     lab.live(MINUTE)
     state, now = lab["r"], lab.world.now
-    lab.world.lose_rank(state.key, Mishap(now, (0, 1), state.attempt, failed=True, message="exit code 2"))
-    lab.world.lose_rank(state.key, Mishap(now - 1, (0, 2), state.attempt, failed=True, message="oom"))
+    lab.world.lose_rank(state.key, RankLoss(now, (0, 1), state.attempt, failed=True, message="exit code 2"))
+    lab.world.lose_rank(state.key, RankLoss(now - 1, (0, 2), state.attempt, failed=True, message="oom"))
     lab.settle()
     assert "rank 2 (oom)" in str(lab.whys("r")[0])
     assert lab.endings("r") == [("Failed", MINUTE - 1)]
@@ -125,8 +125,8 @@ def test_f5_a_failed_pod_counts_before_evictions_of_the_same_instant() -> None:
     lab.submit(run("r", "org", 16, max_restarts=0))
     lab.live(MINUTE)
     state, now = lab["r"], lab.world.now
-    lab.world.lose_rank(state.key, Mishap(now - 5, (0, 0), state.attempt, failed=False))
-    lab.world.lose_rank(state.key, Mishap(now, (0, 1), state.attempt, failed=True))
+    lab.world.lose_rank(state.key, RankLoss(now - 5, (0, 0), state.attempt, failed=False))
+    lab.world.lose_rank(state.key, RankLoss(now, (0, 1), state.attempt, failed=True))
     lab.settle()
     assert lab.phase("r") == "Failed"
 
@@ -170,21 +170,21 @@ def test_f5_lost_nodes_do_not_count_against_max_restarts() -> None:
 def test_f5_an_evicted_pod_is_replaced_on_its_node() -> None:
     lab = Lab(RICH, nodes("nv-a", 2))
     lab.submit(run("r", "org", 8, max_restarts=0))
-    before = dict(lab["r"].seats)
+    before = dict(lab["r"].rank_slots)
     evict(lab, "r", 0)
     state = lab["r"]
     assert (state.phase, state.attempt, state.restarts) == ("Running", 2, 0)
-    assert (dict(state.seats), lab.endings("r"), state.resume_at) == (before, [], lab.world.now)
+    assert (dict(state.rank_slots), lab.endings("r"), state.resume_at) == (before, [], lab.world.now)
 
 
 def test_f5_a_drained_rank_goes_to_the_spare() -> None:
     lab = Lab(RICH, nodes("nv-a", 4))
     lab.submit(run("r", "org", 16, spares=1, max_restarts=0))
-    before = list(lab["r"].seats)
+    before = list(lab["r"].rank_slots)
     cordon(lab, "nv-a-00")
     evict(lab, "r", 0)
     assert lab.on("r") == {"nv-a-01": 8, "nv-a-02": 8}
-    assert (list(lab["r"].seats), lab["r"].seats[0, 0][0]) == (before, "nv-a-02")
+    assert (list(lab["r"].rank_slots), lab["r"].rank_slots[0, 0][0]) == (before, "nv-a-02")
     assert closures(lab, "r") == {"CapacityLost", "Swap"}
     assert (lab["r"].attempt, lab["r"].restarts) == (2, 0)
 
@@ -228,7 +228,7 @@ def test_f5_a_drained_spare_goes_elsewhere_and_its_run_goes_on() -> None:
     evict_spare(lab, "r", "nv-a-01")
     assert (lab.on("r"), lab.on("r", "Spare")) == ({"nv-a-00": 8}, {"nv-a-02": 8})
     assert (lab["r"].attempt, closures(lab, "r")) == (1, {"CapacityLost"})
-    assert lab["r"].evicted == {}
+    assert lab["r"].evicted_spare_nodes == {}
 
 
 def test_f5_a_standby_pod_that_can_come_back_keeps_its_place() -> None:
@@ -269,7 +269,7 @@ def test_f5_a_lottery_lost_does_not_count() -> None:
     lab.submit(run("r", "org", 8, max_restarts=0))
     lab.submit(run("waits", "org", 8, at=1))
     lab.live(12 * HOUR)
-    assert lab["r"].lost + lab["waits"].lost > 0
+    assert lab["r"].lotteries_lost + lab["waits"].lotteries_lost > 0
     assert (lab["r"].restarts, lab["waits"].restarts) == (0, 0)
     assert "Failed" not in {lab.phase("r"), lab.phase("waits")}
 
@@ -286,7 +286,7 @@ def cpu_run(limit: int = 3) -> Lab:
 
 def test_j5_a_run_without_gpus_has_a_seat_per_pod_and_no_lease() -> None:
     lab = cpu_run()
-    assert (lab.phase("prep"), list(lab["prep"].seats)) == ("Running", [(0, 0), (0, 1), (0, 2)])
+    assert (lab.phase("prep"), list(lab["prep"].rank_slots)) == ("Running", [(0, 0), (0, 1), (0, 2)])
     assert (lab.leases("prep"), lab["prep"].attempt) == ([], 1)
 
 
@@ -295,7 +295,7 @@ def test_j5_a_failed_pod_of_a_run_without_gpus_restarts_it_after_the_same_pause(
     crash(lab, "prep", 2)
     state = lab["prep"]
     assert (state.attempt, state.restarts, state.resume_at) == (2, 1, lab.world.now + 10 * SECOND)
-    assert len(state.seats) == 3
+    assert len(state.rank_slots) == 3
 
 
 def test_j5_an_evicted_pod_of_a_run_without_gpus_is_placed_again_by_the_clusters_scheduler() -> None:

@@ -106,7 +106,7 @@ def test_a_lottery_key_that_changed_draws_nothing_and_its_record_says_so() -> No
 def test_a_clock_that_jumps_back_neither_hastens_nor_delays_a_promise() -> None:
     lab = promised()
     lab.advance(HOUR)
-    lab.world.tick(lab.world.now - 10 * HOUR)
+    lab.world.advance_clock(lab.world.now - 10 * HOUR)
     lab.settle()
     assert (lab.promised_at("b"), reasons(lab, "b")) == (2 * HOUR, [])
     lab.live(2 * HOUR)

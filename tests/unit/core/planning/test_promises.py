@@ -6,10 +6,10 @@ import pytest
 
 from jobtree.api.kinds.budget import Budget
 from jobtree.api.schema.quantities import HOUR, MINUTE, SECOND
-from jobtree.core.lottery.draw import hold, nonce_for
+from jobtree.core.lottery.draw import nonce_for, run_lottery
 from jobtree.core.lottery.resolution_record import verify
-from jobtree.core.operations.victims import Docket
-from jobtree.core.reporting.reservation_codec import to_wire
+from jobtree.core.operations.victims import PromiseCase
+from jobtree.core.reporting.reservation_codec import reservation_object
 from jobtree.messages.record_signature import sign
 from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import LOTTERY_KEY, Lab
@@ -28,7 +28,7 @@ def test_4_a_run_that_nobody_can_ever_pay_has_a_reservation_without_a_time_and_s
     assert [(one.kind, one.gpus) for one in found.remedies] == [("RaiseEnvelope", 56), ("AskSponsor", 56)]
     assert "org-ai-rai/main by 56" in found.remedies[0].message
     assert "maxBorrowGPUs" in found.remedies[1].message
-    written = to_wire(lab.world, lab["co"], lab.promise("co"))
+    written = reservation_object(lab.world, lab["co"], lab.promise("co"))
     assert (written.metadata.name, written.spec.earliest_start) == ("co-1", None)
 
 
@@ -51,7 +51,7 @@ def test_4_where_hours_are_missing_hours_are_asked_for() -> None:
     (remedy,) = lab.forecast("long").remedies
     assert (remedy.kind, remedy.gpu_hours) == ("RaiseEnvelope", 14)
     assert remedy.message == "raise maxGPUHours of envelope org/main by 14"
-    written = to_wire(lab.world, lab["long"], lab.promise("long")).status.forecast
+    written = reservation_object(lab.world, lab["long"], lab.promise("long")).status.forecast
     assert written is not None
     assert (written.remedies[0].gpus, written.remedies[0].gpu_hours) == (None, 14)
     lab.put(budget("org", envelope(16, maxGPUHours=24)))
@@ -82,13 +82,13 @@ def test_5_a_window_that_opens_tomorrow_sets_the_time_and_others_work_meanwhile(
     lab.submit(run("big", "org:a", 4096))
     assert lab.promised_at("big") == 15 * HOUR
     assert lab.promise("big").window_aligned
-    written = to_wire(lab.world, lab["big"], lab.promise("big"))
+    written = reservation_object(lab.world, lab["big"], lab.promise("big"))
     assert written.status.forecast is not None
     assert written.status.forecast.confidence == "window-aligned"
     assert written.spec.earliest_start == "2026-01-06T00:00:00Z"
     lab.submit(run("hour", "org:b", 4096, max_duration="1h"))
     assert lab["hour"].phase == "Running"
-    lab.world.tick(T0 + HOUR)
+    lab.world.advance_clock(T0 + HOUR)
     lab.finish("hour")
     assert (lab["hour"].phase, lab["big"].phase) == ("Completed", "Reserved")
     lab.live(15 * HOUR)
@@ -146,7 +146,7 @@ def test_7_what_the_reservation_says_before_the_draw() -> None:
     found = lab.forecast("j4")
     assert found.deficit == 24
     assert lab.remedies("j4") == [("Shrink", 16, ["j2"]), ("Lottery", 8, ["j1", "j2", "j3"])]
-    case = Docket(lab.world, lab["j4"], lab.promise("j4")).case
+    case = PromiseCase(lab.world, lab["j4"], lab.promise("j4")).case
     assert [(ticket.run, ticket.weight) for ticket in case.tickets] == [
         ("j1-uid", 32),
         ("j2-uid", 8),
@@ -160,16 +160,16 @@ def test_7_exactly_one_loses_and_nothing_is_cut_that_need_not_be(loser: str) -> 
     """The draw ends one Run (X4), which queues with its creation time (X6); the rest is given back (X5)."""
     for number in range(100):
         lab = seven(b"key %d" % number)
-        order = lab[loser].order
+        order = lab[loser].creation_order
         lab.live(2 * HOUR + 30 * MINUTE)
         assert (lab["j4"].phase, lab["j4"].width) == ("Running", 32)
-        losers = [name for name in ("j1", "j2", "j3") if lab[name].lost]
+        losers = [name for name in ("j1", "j2", "j3") if lab[name].lotteries_lost]
         assert len(losers) == 1
         if losers != [loser]:
             continue
         width = {"j1": 24, "j2": 0, "j3": 8}[loser]
         assert lab["j2"].width == width
-        assert (lab[loser].phase, lab[loser].width, lab[loser].order) == ("Reserved", 0, order)
+        assert (lab[loser].phase, lab[loser].width, lab[loser].creation_order) == ("Reserved", 0, order)
         assert ("RandomPreempt", 2 * HOUR + 30 * MINUTE) in lab.endings(loser)
         others = [name for name in ("j1", "j3") if name != loser]
         assert all(lab[name].phase == "Running" for name in others)
@@ -182,10 +182,10 @@ def test_7_exactly_one_loses_and_nothing_is_cut_that_need_not_be(loser: str) -> 
 
 def test_7_over_3000_run_uids_the_shares_of_the_losers_are_their_odds() -> None:
     lab = seven()
-    case = Docket(lab.world, lab["j4"], lab.promise("j4")).case
+    case = PromiseCase(lab.world, lab["j4"], lab.promise("j4")).case
     lost: Counter[str] = Counter()
     for number in range(3000):
-        _, decision = hold(case, nonce_for(LOTTERY_KEY, f"uid-{number}", 1))
+        _, decision = run_lottery(case, nonce_for(LOTTERY_KEY, f"uid-{number}", 1))
         assert decision.packs
         assert len(decision.losers) == 1
         lost.update(decision.losers)
@@ -222,17 +222,17 @@ def test_15_a_run_with_a_checkpoint_starts_on_held_slots_provisionally_and_goes_
     odds = lab.forecast("big").odds
     assert (odds["resumable-uid"], odds["old-uid"]) == (1000, 1000)
     assert lab.promise("resumable").number == 1  # it keeps a Reservation of its own
-    orders = {name: lab[name].order for name in ("old", "resumable")}
+    orders = {name: lab[name].creation_order for name in ("old", "resumable")}
     lab.live(2 * HOUR)
     assert (lab["big"].phase, lab["big"].width) == ("Running", 64)
     assert lab.endings("resumable") == [("Reclaimed", 2 * HOUR)]
     assert lab.endings("old") == [("RandomPreempt", 2 * HOUR)]
-    assert (lab["old"].lost, lab["resumable"].lost) == (1, 0)
+    assert (lab["old"].lotteries_lost, lab["resumable"].lotteries_lost) == (1, 0)
     for name, order in orders.items():
-        assert (lab[name].phase, lab[name].order) == ("Reserved", order)
+        assert (lab[name].phase, lab[name].creation_order) == ("Reserved", order)
     assert lab.promised_at("fragile") == 4 * HOUR
     assert lab.promise("fragile").slips == ()
-    assert lab.promise("old").rank > lab.promise("fragile").rank  # behind promises already made
+    assert lab.promise("old").precedence > lab.promise("fragile").precedence  # behind promises already made
 
 
 def test_15_who_waits_behind_a_promise_is_told_who_will_hold_the_gpus_then() -> None:
@@ -261,7 +261,9 @@ def test_15_provisional_work_is_in_nobodys_way_twice_here_and_where_it_is_promis
     assert (lab["passing"].provisional, lab.promised_at("passing")) == (True, 3 * HOUR)
     lab.advance(HOUR)
     lab.submit(run("next", "org:a", 8, at=HOUR, max_duration="10h"))
-    assert (lab.promised_at("next"), lab.promise("next").level) == (3 * HOUR, 0), "no lottery is needed then"
+    assert (lab.promised_at("next"), lab.promise("next").disruption) == (3 * HOUR, 0), (
+        "no lottery is needed then"
+    )
     lab.live(3 * HOUR)
     assert [lab[name].phase for name in ("passing", "next")] == ["Running", "Running"], lab.story
     assert not any(one.decision.losers for one in lab.lotteries)
@@ -284,7 +286,7 @@ def settling(owner: str, *budgets: Budget) -> Lab:
 def test_15_who_settles_on_its_promise_is_not_drawn_at_that_instant(name: str) -> None:
     lab = settling("org:p", budget("org:p", 8), budget("org:q", 8))
     lab.submit(run(name, "org:q", 8, at=MINUTE))
-    assert (lab.promised_at(name), lab.promise(name).level) == (2 * HOUR, 2)
+    assert (lab.promised_at(name), lab.promise(name).disruption) == (2 * HOUR, 2)
     lab.live(2 * HOUR)
     assert [lab[one].phase for one in ("passing", name, "long")] == ["Running", "Running", "Reserved"]
 
@@ -292,11 +294,15 @@ def test_15_who_settles_on_its_promise_is_not_drawn_at_that_instant(name: str) -
 def test_15_money_is_not_recalled_from_who_settles_on_its_promise_at_that_instant_but_then() -> None:
     lab = settling("org:kin", budget("org"), budget("org:kin"), budget("org:own", 8))
     lab.put(nodes("nv-b", 1))
-    lab.world.tick(T0 + 2 * HOUR)
+    lab.world.advance_clock(T0 + 2 * HOUR)
     lab.submit(run("own", "org:own", 8, at=2 * HOUR))
-    assert (lab["passing"].phase, lab["passing"].unpaid, lab["own"].phase) == ("Running", 0, "Reserved")
+    assert (lab["passing"].phase, lab["passing"].opportunistic_gpus, lab["own"].phase) == (
+        "Running",
+        0,
+        "Reserved",
+    )
     lab.live(2 * HOUR + SECOND)
-    assert (lab["passing"].unpaid, lab["own"].phase) == (8, "Running"), lab.story
+    assert (lab["passing"].opportunistic_gpus, lab["own"].phase) == (8, "Running"), lab.story
 
 
 def test_15_too_close_to_the_promise_nothing_starts_provisionally() -> None:
@@ -426,7 +432,7 @@ def test_17_a_provisional_run_that_is_done_stays_done() -> None:
     assert lab["y"].provisional
     lab.advance(2 * HOUR)
     lab.finish("y")
-    assert not lab.world.provisional
+    assert not lab.world.provisional_runs
     lab.finish("b")
     assert (lab["big"].phase, lab["y"].phase) == ("Running", "Completed")
 
@@ -439,8 +445,8 @@ def test_a_promise_made_later_at_the_same_instant_ranks_behind_whatever_the_orde
     lab.submit(run("first", "org", 8))
     lab.submit(run("r9", "org", 8))
     lab.submit(run("r10", "org", 8))  # by name it comes before r9
-    assert lab["r10"].order < lab["r9"].order
-    assert lab.promise("r10").rank > lab.promise("r9").rank
+    assert lab["r10"].creation_order < lab["r9"].creation_order
+    assert lab.promise("r10").precedence > lab.promise("r9").precedence
     assert (lab.promised_at("r9"), lab.promised_at("r10")) == (2 * HOUR, 4 * HOUR)
 
 
@@ -475,5 +481,5 @@ def test_promises_fill_one_island_before_they_touch_the_next_as_runs_do() -> Non
     lab = Lab(nodes("nv-a", 2), nodes("nv-b", 2), budget("org:a", 32), budget("org:b", 32))
     lab.submit(*(run(f"holder-{number}", "org:a", 8) for number in range(4)))
     lab.submit(*(run(f"wanted-{number}", "org:b", 8, at=1) for number in range(3)))
-    islands = [lab.promise(f"wanted-{number}").shares[0][0][-4:] for number in range(3)]
+    islands = [lab.promise(f"wanted-{number}").domain_gpus[0][0][-4:] for number in range(3)]
     assert islands == ["nv-a", "nv-a", "nv-b"]

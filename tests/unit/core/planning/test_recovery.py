@@ -5,7 +5,7 @@ import pytest
 
 from jobtree.api.kubernetes.node import Node
 from jobtree.api.schema.quantities import HOUR, MINUTE
-from jobtree.core.runs.run_state import Pod, Seat
+from jobtree.core.runs.run_state import GroupRank, PodSlots
 from tests.unit.core.build import T0, budget, envelope, node, nodes, run, tree
 from tests.unit.core.lab import Lab
 
@@ -27,8 +27,8 @@ def silent(name: str, since: int, domain: str = "nv-a") -> Node:
     return msgspec.structs.replace(node(name, domain, ready=False), not_ready_since_ms=T0 + since)
 
 
-def seats(lab: Lab, name: str) -> dict[Seat, Pod]:
-    return dict(lab[name].seats)
+def seats(lab: Lab, name: str) -> dict[GroupRank, PodSlots]:
+    return dict(lab[name].rank_slots)
 
 
 def opened(lab: Lab, name: str, reason: str) -> dict[str, int]:

@@ -6,8 +6,12 @@ import pytest
 
 from jobtree.api.kinds.run import Run
 from jobtree.api.schema.quantities import HOUR, MINUTE, SECOND
-from jobtree.core.reporting.reservation_codec import from_wire, promised_together, to_wire
-from jobtree.core.reporting.stage_gang_forecast import either, joint_forecast
+from jobtree.core.reporting.reservation_codec import (
+    promise_from_reservation,
+    promised_together,
+    reservation_object,
+)
+from jobtree.core.reporting.stage_gang_forecast import joint_forecast, union_probability
 from tests.unit.core.build import H100, budget, envelope, node, nodes, run, tree
 from tests.unit.core.lab import Lab
 
@@ -115,7 +119,7 @@ def test_j3_half_paid_work_is_not_ended_for_the_money_of_its_other_half() -> Non
     lab.submit(run("older", "org", 16, group=8))
     lab.put(budget("org", 8))
     lab.settle()
-    assert (lab["older"].width, lab["older"].unpaid) == (16, 8)
+    assert (lab["older"].width, lab["older"].opportunistic_gpus) == (16, 8)
     lab.submit(pair(4))
     assert (lab["older"].phase, phases(lab, A, B)) == ("Running", ["Reserved", "Reserved"])
     assert lab.endings("older") == [("BudgetExhausted", 0)]
@@ -136,7 +140,7 @@ def test_j3_a_gang_recalls_money_for_every_flavor_of_its_members() -> None:
     other = {**stage("b", beside=["a"]), "resources": {"gpuType": A100, "totalGPUs": 8}}
     lab.submit(tree("t", "org", [stage("a"), other], at=1))
     assert phases(lab, A, B) == ["Running", "Running"]
-    assert (lab["ch"].unpaid, lab["ca"].unpaid) == (8, 8)
+    assert (lab["ch"].opportunistic_gpus, lab["ca"].opportunistic_gpus) == (8, 8)
 
 
 def test_j3_a_gang_that_lacks_only_place_recalls_nothing() -> None:
@@ -159,16 +163,16 @@ def gang_that_waits() -> Lab:
 def test_j3_one_reservation_one_instant_one_commitment() -> None:
     lab = gang_that_waits()
     a, b = lab.promise(A), lab.promise(B)
-    assert (a.name, a.at, a.commitment, a.holder) == (b.name, b.at, b.commitment, "t")
+    assert (a.name, a.at, a.commitment, a.named_after) == (b.name, b.at, b.commitment, "t")
     assert lab.promised_at(A) == HOUR
     assert a.name == "t-1"
-    assert a.rank != b.rank
+    assert a.precedence != b.precedence
 
 
 def test_j3_the_widest_member_is_placed_first_whatever_order_they_are_written_in() -> None:
     lab = gang_that_waits()
-    assert lab.promise(B).rank < lab.promise(A).rank
-    assert (dict(lab.promise(B).shares), dict(lab.promise(A).shares)) == (
+    assert lab.promise(B).precedence < lab.promise(A).precedence
+    assert (dict(lab.promise(B).domain_gpus), dict(lab.promise(A).domain_gpus)) == (
         {"us/a/nv-a": 16},
         {"us/a/nv-b": 8},
     )
@@ -176,7 +180,7 @@ def test_j3_the_widest_member_is_placed_first_whatever_order_they_are_written_in
 
 def test_j3_the_reservation_names_the_tree_its_members_and_the_slices_of_all() -> None:
     lab = gang_that_waits()
-    wire = to_wire(lab.world, lab[A], lab.promise(A))
+    wire = reservation_object(lab.world, lab[A], lab.promise(A))
     assert (wire.spec.run_ref.name, wire.spec.members) == ("t", ("a", "b"))
     assert sum(share.gpus for share in wire.spec.intended_slice.domains) == 24
     assert [one.stage for one in wire.status.members] == ["a", "b"]
@@ -184,9 +188,9 @@ def test_j3_the_reservation_names_the_tree_its_members_and_the_slices_of_all() -
 
 def test_j3_each_members_part_is_read_back_from_the_one_reservation() -> None:
     lab = gang_that_waits()
-    wire = to_wire(lab.world, lab[A], lab.promise(A))
+    wire = reservation_object(lab.world, lab[A], lab.promise(A))
     for name, member in ((A, "a"), (B, "b")):
-        assert from_wire(wire, lab[name], member) == lab.promise(name)
+        assert promise_from_reservation(wire, lab[name], member) == lab.promise(name)
 
 
 def test_j3_the_forecast_adds_up_what_all_of_them_lack() -> None:
@@ -196,7 +200,7 @@ def test_j3_the_forecast_adds_up_what_all_of_them_lack() -> None:
 
 
 def test_j3_the_chance_to_lose_to_any_of_several_draws() -> None:
-    assert either([{"x": 500}, {"x": 500, "y": 200}]) == {"x": 750, "y": 200}
+    assert union_probability([{"x": 500}, {"x": 500, "y": 200}]) == {"x": 750, "y": 200}
 
 
 def test_j3_a_lost_node_moves_the_promise_of_all_members() -> None:
@@ -244,7 +248,7 @@ def test_j3_they_lose_together_whichever_of_them_is_drawn(seed: int) -> None:
     lab.live(lab.promised_at("wins") or 0)
     assert lab["wins"].phase == "Running"
     assert phases(lab, A, B) == ["Reserved", "Reserved"]
-    assert (lab[A].lost, lab[B].lost) == (1, 1)
+    assert (lab[A].lotteries_lost, lab[B].lotteries_lost) == (1, 1)
     assert {reason for name in (A, B) for reason, _ in lab.endings(name)} == {"RandomPreempt"}
 
 
@@ -289,7 +293,7 @@ def test_j3_cancelling_the_tree_takes_its_one_reservation() -> None:
     lab.world.drop_run(("ns", "t"))
     lab.settle()
     assert [state.key[1] for state in lab.world.runs.values()] == ["holds"]
-    assert lab.world.ranks == []
+    assert lab.world.promise_order == []
 
 
 def test_j3_c13_who_has_the_place_of_an_unpaid_stage_has_that_of_the_others_too() -> None:
@@ -298,6 +302,6 @@ def test_j3_c13_who_has_the_place_of_an_unpaid_stage_has_that_of_the_others_too(
     lab.put(nodes("nv-b", 1), nodes("nv-c", 1))
     lab.advance(SECOND)
     lab.submit(run("recalls", "org:a", 8, at=SECOND))
-    assert sorted(lab[name].unpaid for name in (A, B)) == [0, 8]
+    assert sorted(lab[name].opportunistic_gpus for name in (A, B)) == [0, 8]
     lab.submit(run("whole", "rich", 16, at=SECOND, group=16))
     assert (lab.phase("whole"), phases(lab, A, B)) == ("Running", ["Reserved", "Reserved"])

@@ -15,12 +15,12 @@ LENDS = {"allow": True, "to": ["org:ai:*"]}
 
 def refused(one: Run, *others: Run) -> list[str]:
     runs = {other.metadata.name: other for other in others}
-    return [str(problem) for problem in cross_object_rules.run_problems(one, runs.get)]
+    return [str(problem) for problem in cross_object_rules.run_reference_problems(one, runs.get)]
 
 
 def told(one: Run, *budgets: Budget, runs: tuple[Run, ...] = ()) -> list[Problem]:
     named = {other.metadata.name: other for other in runs}
-    return cross_object_rules.run_advice(one, [b.spec for b in budgets], named.get)
+    return cross_object_rules.run_warnings(one, [b.spec for b in budgets], named.get)
 
 
 def stage_of(parent: Run, name: str, **fields: object) -> Run:
@@ -129,17 +129,17 @@ def test_upstreams_that_are_not_there_or_have_failed() -> None:
 
 def test_a_cycle_of_parents_is_refused_where_the_budget_closes_it() -> None:
     others = [budget("b", parents=["c"]).spec, budget("c", parents=["a"]).spec]
-    (problem,) = cross_object_rules.budget_problems(budget("a", parents=["b"]), others)
+    (problem,) = cross_object_rules.family_cycle_problems(budget("a", parents=["b"]), others)
     assert str(problem).startswith('spec.parents[0]: "b" is not allowed: a → b → c → a is a cycle')
-    assert cross_object_rules.budget_problems(budget("a", parents=[]), others) == []
+    assert cross_object_rules.family_cycle_problems(budget("a", parents=[]), others) == []
     elsewhere = [budget("x", parents=["y"]).spec, budget("y", parents=["x"]).spec]
-    assert cross_object_rules.budget_problems(budget("a", parents=["x"]), elsewhere) == [], (
+    assert cross_object_rules.family_cycle_problems(budget("a", parents=["x"]), elsewhere) == [], (
         "not of its making"
     )
 
 
 def test_a_cycle_by_path_names_the_owner() -> None:
-    (problem,) = cross_object_rules.budget_problems(
+    (problem,) = cross_object_rules.family_cycle_problems(
         budget("org:ai"), [budget("org", parents=["org:ai"]).spec]
     )
     assert (problem.field, problem.value) == ("spec.owner", "org:ai")
@@ -147,7 +147,7 @@ def test_a_cycle_by_path_names_the_owner() -> None:
 
 def test_two_budgets_of_one_owner_count_together() -> None:
     others = [budget("a", name="a-too", parents=["b"]).spec, budget("b", parents=["c"]).spec]
-    (problem,) = cross_object_rules.budget_problems(budget("c", parents=["a"]), others)
+    (problem,) = cross_object_rules.family_cycle_problems(budget("c", parents=["a"]), others)
     assert "c → a → b → c" in problem.rule
 
 
@@ -173,9 +173,9 @@ def used(one: Budget, name: str = "main", gpus: str = "0", hours: str = "0") -> 
     ],
 )
 def test_limits_below_what_is_in_use(after: Budget, before: Budget | None, fields: list[str]) -> None:
-    assert [one.field for one in cross_object_rules.budget_advice(after, before, [])] == fields
+    assert [one.field for one in cross_object_rules.budget_warnings(after, before, [])] == fields
 
 
 def test_parents_without_a_budget_are_told() -> None:
-    found = cross_object_rules.budget_advice(budget("o", parents=["p", "q"]), None, [budget("p").spec])
+    found = cross_object_rules.budget_warnings(budget("o", parents=["p", "q"]), None, [budget("p").spec])
     assert [(one.field, one.value) for one in found] == [("spec.parents[1]", "q")]

@@ -6,73 +6,73 @@ import msgspec
 import pytest
 
 from jobtree.api.schema.quantities import HOUR
-from jobtree.core.model.gpu_lease import Lease
-from jobtree.core.reporting.invariants import check
+from jobtree.core.model.gpu_lease import GpuLease
+from jobtree.core.reporting.invariants import check_invariants
 from tests.unit.core.build import budget, envelope, node, nodes, run
 from tests.unit.core.lab import Lab
 
-Tampering = Callable[[Lab, Lease], None]
+Tampering = Callable[[Lab, GpuLease], None]
 
 
-def forge(lab: Lab, lease: Lease, **fields: object) -> None:
+def forge(lab: Lab, lease: GpuLease, **fields: object) -> None:
     """Open a lease like this one, but for those fields."""
     forged = msgspec.structs.replace(lease, name=f"{lease.name}-forged", **fields)
-    lab.world.holdings.open(forged)
+    lab.world.open_leases.open(forged)
 
 
-def same_slots(lab: Lab, lease: Lease) -> None:
+def same_slots(lab: Lab, lease: GpuLease) -> None:
     forge(lab, lease)
 
 
-def wrong_payer(lab: Lab, lease: Lease) -> None:
+def wrong_payer(lab: Lab, lease: GpuLease) -> None:
     forge(lab, lease, payer=("lab", "main"), slots=(("nv-b-00", 0xFF),))
 
 
-def wrong_class(lab: Lab, lease: Lease) -> None:
+def wrong_class(lab: Lab, lease: GpuLease) -> None:
     forge(lab, lease, class_="Shared", slots=(("nv-b-00", 0xFF),))
 
 
-def too_much(lab: Lab, lease: Lease) -> None:
+def too_much(lab: Lab, lease: GpuLease) -> None:
     forge(lab, lease, slots=(("nv-a-01", 0xFF),), gpus=64)
 
 
-def half_a_gang(lab: Lab, lease: Lease) -> None:
-    lab.world.holdings.close(lease.name, lab.world.now)
+def half_a_gang(lab: Lab, lease: GpuLease) -> None:
+    lab.world.open_leases.close(lease.name, lab.world.now)
 
 
-def two_domains(lab: Lab, lease: Lease) -> None:
+def two_domains(lab: Lab, lease: GpuLease) -> None:
     forge(lab, lease, slots=(("nv-b-00", 0xFF),))
 
 
-def from_the_future(lab: Lab, lease: Lease) -> None:
+def from_the_future(lab: Lab, lease: GpuLease) -> None:
     forge(lab, lease, start=lab.world.now + 1, slots=(("nv-a-01", 0xFF),))
 
 
-def nobodys(lab: Lab, lease: Lease) -> None:
+def nobodys(lab: Lab, lease: GpuLease) -> None:
     forge(lab, lease, uid="gone", slots=(("nv-a-01", 0xFF),))
 
 
-def too_wide(lab: Lab, lease: Lease) -> None:
+def too_wide(lab: Lab, lease: GpuLease) -> None:
     forge(lab, lease, slots=(("nv-a-01", 0xFF),))
 
 
-def cooked_books(lab: Lab, _lease: Lease) -> None:
-    lab.envelope("org").account.settled += 1
+def cooked_books(lab: Lab, _lease: GpuLease) -> None:
+    lab.envelope("org").account.closed_usage += 1
 
 
-def cooked_classes(lab: Lab, _lease: Lease) -> None:
-    lab.envelope("org").by_class["owned"].settled -= 1
+def cooked_classes(lab: Lab, _lease: GpuLease) -> None:
+    lab.envelope("org").by_class["owned"].closed_usage -= 1
 
 
-def out_of_the_queue(lab: Lab, _lease: Lease) -> None:
-    lab.world.line.leave(lab["waiting"])
+def out_of_the_queue(lab: Lab, _lease: GpuLease) -> None:
+    lab.world.run_queue.remove(lab["waiting"])
 
 
-def no_reason(lab: Lab, _lease: Lease) -> None:
+def no_reason(lab: Lab, _lease: GpuLease) -> None:
     lab["waiting"].verdict = None
 
 
-def something_to_do(lab: Lab, _lease: Lease) -> None:
+def something_to_do(lab: Lab, _lease: GpuLease) -> None:
     lab.put(budget("org", 64))
 
 
@@ -102,14 +102,14 @@ def test_what_is_tampered_with_is_noticed(invariant: str, tampering: Tampering) 
     lab.advance(HOUR)
     (lease,) = lab.leases("r")
     tampering(lab, lease)
-    assert invariant in {violation.invariant for violation in check(lab.world, lab.replay)}
+    assert invariant in {violation.invariant for violation in check_invariants(lab.world, lab.replay)}
 
 
 def test_a_slot_under_a_spare_may_have_a_tenant() -> None:
     lab = Lab(nodes("nv-a", 2), budget("org", 10), budget("lab", 1))
     lab.submit(run("holder", "org", 8, spares=1), run("tenant", "lab", 8, at=1, opportunistic=True))
     assert lab.on("tenant", "Opportunistic") == lab.on("holder", "Spare")
-    assert check(lab.world, lab.replay) == []
+    assert check_invariants(lab.world, lab.replay) == []
 
 
 def test_a_budget_that_is_edited_later_is_not_judged_by_what_it_says_now() -> None:
@@ -118,4 +118,4 @@ def test_a_budget_that_is_edited_later_is_not_judged_by_what_it_says_now() -> No
     lab.put(budget("org", envelope(8, selector={"region": "eu"})))
     lab.settle()
     lab.advance(HOUR)
-    assert check(lab.world, lab.replay) == []
+    assert check_invariants(lab.world, lab.replay) == []

@@ -6,17 +6,17 @@ import msgspec
 import pytest
 
 from jobtree.api.kinds.lease import ClosureReason, OpenReason, Role
-from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.model.gpu_lease import GpuLease
 from jobtree.core.runs import run_durations
-from jobtree.core.runs.run_durations import WHOLE, History, Survival, size_class
+from jobtree.core.runs.run_durations import WHOLE, RunHistory, SurvivalCurve, size_class
 
 PARTS = 100
 
 
 def lease(
     number: int, start: int, reason: OpenReason = "Start", gpus: int = 8, role: Role = "Active"
-) -> Lease:
-    return Lease(
+) -> GpuLease:
+    return GpuLease(
         name=f"r-uid-{number}",
         run=("ns", "r"),
         uid="uid",
@@ -35,11 +35,11 @@ def lease(
     )
 
 
-Closed = tuple[Lease, int, ClosureReason]
+Closed = tuple[GpuLease, int, ClosureReason]
 
 
 def told(*closed: Closed) -> dict[int, list[tuple[int, bool]]]:
-    history = History()
+    history = RunHistory()
     for one, end, reason in closed:
         history.close(one, end, reason)
     return history.of("org:a")
@@ -69,8 +69,8 @@ def test_all_leases_of_a_start_count_as_its_size_but_spares() -> None:
 
 def test_of_very_many_the_last_ones_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """And those of another size are not crowded out by them."""
-    monkeypatch.setattr(run_durations, "MOST_SEEN", 2)
-    history = History()
+    monkeypatch.setattr(run_durations, "MAX_OBSERVATIONS", 2)
+    history = RunHistory()
     for number, (gpus, start, end) in enumerate([(64, 0, 5), (8, 0, 40), (8, 0, 10), (8, 20, 50)]):
         one = msgspec.structs.replace(lease(number, start, gpus=gpus), uid=f"uid-{number}")
         history.close(one, end, "Completed")
@@ -85,8 +85,8 @@ def test_what_no_longer_counts_can_be_forgotten_and_nothing_is_told_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of two sizes, beside one that was stopped long ago and may yet go on."""
-    monkeypatch.setattr(run_durations, "MOST_SEEN", 3)
-    whole, trimmed = History(), History()
+    monkeypatch.setattr(run_durations, "MAX_OBSERVATIONS", 3)
+    whole, trimmed = RunHistory(), RunHistory()
     stopped = msgspec.structs.replace(lease(1, 0), uid="stopped")
     for history in (whole, trimmed):
         history.close(stopped, 5, "RandomPreempt")
@@ -119,7 +119,7 @@ def test_the_order_in_which_leases_are_told_does_not_matter() -> None:
 
 
 def test_what_the_ledger_has_dropped_is_forgotten() -> None:
-    history = History()
+    history = RunHistory()
     history.close(lease(1, 0), 50, "Completed")
     history.forget(50)
     assert history.of("org:a")
@@ -129,34 +129,34 @@ def test_what_the_ledger_has_dropped_is_forgotten() -> None:
 
 @pytest.mark.parametrize(("part", "duration"), [(10, 10), (20, 10), (21, 20), (50, 30), (99, 50), (100, 50)])
 def test_a_new_run_lasts_as_long_as_others_did(part: int, duration: int) -> None:
-    curve = Survival((10 * number, True) for number in range(1, 6))
-    assert curve.tells
+    curve = SurvivalCurve((10 * number, True) for number in range(1, 6))
+    assert curve.has_estimate
     assert curve.duration(0, part, PARTS) == duration
 
 
 def test_a_run_that_outlived_the_short_ones_is_compared_with_the_long_ones() -> None:
-    curve = Survival([(10, True)] * 90 + [(1000, True)] * 10)
+    curve = SurvivalCurve([(10, True)] * 90 + [(1000, True)] * 10)
     assert curve.duration(0, 50, PARTS) == 10
     assert curve.duration(11, 1, PARTS) == 1000
 
 
 def test_who_still_runs_counts_as_not_ended() -> None:
     """Of four, one ended at 10; two still ran at 20; so the one at 30 speaks for three."""
-    curve = Survival([(10, True), (20, False), (20, False), (30, True)])
+    curve = SurvivalCurve([(10, True), (20, False), (20, False), (30, True)])
     assert curve.duration(0, 25, PARTS) == 10
     assert curve.duration(0, 26, PARTS) == 30
     assert curve._gone == [WHOLE // 4, WHOLE]
 
 
 def test_beyond_all_that_was_seen_there_is_no_answer() -> None:
-    curve = Survival([(10, True)] * 9 + [(500, False)])
+    curve = SurvivalCurve([(10, True)] * 9 + [(500, False)])
     assert curve.duration(0, 90, PARTS) == 10
     assert curve.duration(0, 91, PARTS) is None
     assert curve.duration(500, 1, PARTS) is None
 
 
 def test_too_few_say_nothing() -> None:
-    assert not Survival([(10, True)] * 4 + [(10, False)] * 100).tells
+    assert not SurvivalCurve([(10, True)] * 4 + [(10, False)] * 100).has_estimate
 
 
 def test_a_spare_that_was_dropped_says_nothing_about_a_run_whose_ranks_go_on() -> None:
@@ -172,7 +172,7 @@ def test_what_has_left_for_the_archive_is_forgotten_as_if_it_had_never_been_read
         (lease(4, 500), 700, "Completed"),
     ]
     for gone in range(len(closed) + 1):
-        history = History()
+        history = RunHistory()
         for one, end, reason in closed:
             history.close(one, end, reason)
         for one, end, _ in closed[:gone]:

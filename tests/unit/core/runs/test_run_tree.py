@@ -10,7 +10,7 @@ from jobtree.api.kinds.run import Follow, Run
 from jobtree.api.kubernetes.node import Node
 from jobtree.api.schema.object_meta import API_VERSION, OwnerReference
 from jobtree.api.schema.quantities import HOUR, format_time
-from jobtree.core.model.gpu_lease import to_wire
+from jobtree.core.model.gpu_lease import lease_to_object
 from jobtree.core.planning.planning_pass import plan
 from jobtree.core.world.world import World
 from tests.unit.core.build import H100, NAMESPACE, T0, budget, node, nodes, run, tree
@@ -52,7 +52,7 @@ def forged(child: Run, parent: Run) -> Run:
 
 def test_j2_one_run_per_stage_owned_by_the_tree() -> None:
     lab = lab_with(tree("t", "org", [stage("prep", 0), stage("train", after=["prep"])]))
-    assert [state.key[1] for state in lab.world.kin.children(lab["t"])] == ["t-prep", "t-train"]
+    assert [state.key[1] for state in lab.world.run_graph.children(lab["t"])] == ["t-prep", "t-train"]
     (reference,) = lab["t-train"].run.metadata.owner_references
     assert (reference.uid, reference.controller) == ("t-uid", True)
     assert lab["t-train"].owner == "org"
@@ -127,7 +127,7 @@ def test_j2_a_stage_that_is_added_to_a_tree_gets_its_run() -> None:
 def test_j2_nested_trees_have_children_of_their_own() -> None:
     inner = {"name": "eval", "after": ["train"], "stages": [stage("x"), stage("y", after=["x"])]}
     lab = lab_with(tree("t", "org", [stage("train"), inner]))
-    below = [state.key[1] for state in lab.world.kin.below(lab["t"])]
+    below = [state.key[1] for state in lab.world.run_graph.descendants(lab["t"])]
     assert sorted(below) == ["t-eval", "t-eval-x", "t-eval-y", "t-train"]
     assert phases(lab, "t-train", "t-eval-x", "t-eval-y") == ["Running", "Waiting", "Waiting"]
     lab.finish("t-train")
@@ -179,7 +179,7 @@ def test_j2_a_forged_owner_reference_makes_no_child_of_a_run_that_is_no_stage() 
     lab = lab_with(parent)
     lab.submit(forged(run("intruder", "org", 16, at=1), parent))
     assert (lab["intruder"].parent, lab["intruder"].quotas) == (None, ())
-    assert [state.key[1] for state in lab.world.kin.children(lab["t"])] == ["t-a"]
+    assert [state.key[1] for state in lab.world.run_graph.children(lab["t"])] == ["t-a"]
 
 
 def test_j2_a_reference_to_another_uid_makes_no_child() -> None:
@@ -254,7 +254,7 @@ def test_j4_quotas_are_the_same_whatever_order_objects_arrive_in(turn: int) -> N
     made.live(HOUR)
     things: list[Node | Run | WireLease] = [*nodes("nv-a", 4)]
     things += [state.run for state in made.world.runs.values()]
-    things += [to_wire(lease) for name in ("t-in-x", "t-in-y", "t-a") for lease in made.leases(name)]
+    things += [lease_to_object(lease) for name in ("t-in-x", "t-in-y", "t-a") for lease in made.leases(name)]
     ordered = things[turn * 3 :] + things[: turn * 3]
     again = rebuilt(ordered if turn % 2 else ordered[::-1], made.world.now)
     for name in ("t-in-x", "t-in-y", "t-a"):

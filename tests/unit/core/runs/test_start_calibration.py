@@ -4,7 +4,13 @@ import pytest
 
 from jobtree.api.schema.quantities import HOUR, MINUTE
 from jobtree.core.runs import start_calibration as module
-from jobtree.core.runs.start_calibration import MOST_LEVEL, Aim, Expected, Experience, Told
+from jobtree.core.runs.start_calibration import (
+    MOST_LEVEL,
+    FirstEstimate,
+    QuantileTracker,
+    StartCalibration,
+    StartEstimate,
+)
 
 COURSES = [number * HOUR for number in range(1, 24)]
 LATEST = 1 << 60
@@ -18,24 +24,24 @@ class Book:
     """Runs that are told one after another, a day apart, by forecasts that all give the same courses."""
 
     def __init__(self) -> None:
-        self.experience = Experience()
+        self.experience = StartCalibration()
         self.now = 0
         self.count = 0
 
-    def ask(self, latest: int = LATEST) -> Expected:
-        return self.experience.likely(self.now, [self.now + at for at in COURSES], latest)
+    def ask(self, latest: int = LATEST) -> StartEstimate:
+        return self.experience.calibrated(self.now, [self.now + at for at in COURSES], latest)
 
     def tell(self) -> tuple[str, str]:
         found, self.count = self.ask(), self.count + 1
-        told = Told(self.now, found.p50, found.p90, found.mean)
-        self.experience.tell(key(self.count), key(self.count), told)
+        told = FirstEstimate(self.now, found.p50, found.p90, found.mean)
+        self.experience.record_estimate(key(self.count), key(self.count), told)
         return key(self.count)
 
-    def live(self, *waits: int) -> Expected:
+    def live(self, *waits: int) -> StartEstimate:
         """Each is told, and starts after so long; what the next would be told."""
         for wait in waits:
             run = self.tell()
-            self.experience.begin(run, self.now + wait)
+            self.experience.record_start(run, self.now + wait)
             self.now += 24 * HOUR
         return self.ask()
 
@@ -67,7 +73,7 @@ def test_true_waits_count_in_proportion_to_what_their_forecast_gave() -> None:
     book = Book()
     book.live(*[6 * HOUR] * 60)
     waits = [10 * at for at in COURSES]
-    found = book.experience.likely(book.now, [book.now + at for at in waits], LATEST)
+    found = book.experience.calibrated(book.now, [book.now + at for at in waits], LATEST)
     assert 0 < found.p50 - book.now <= 60 * HOUR
 
 
@@ -75,13 +81,13 @@ def test_a_start_that_is_taken_back_at_its_own_instant_is_none() -> None:
     book, other = Book(), Book()
     for one in (book, other):
         one.tell()
-    book.experience.begin(key(1), HOUR)
-    assert book.experience.of(key(1)) == Told(0, 10 * HOUR, 21 * HOUR, 12 * HOUR, HOUR)
-    book.experience.take_back(key(1), HOUR)
+    book.experience.record_start(key(1), HOUR)
+    assert book.experience.of(key(1)) == FirstEstimate(0, 10 * HOUR, 21 * HOUR, 12 * HOUR, HOUR)
+    book.experience.undo_start(key(1), HOUR)
     book.now = other.now = 2 * HOUR
     assert book.ask() == other.ask()
-    book.experience.begin(key(1), 3 * HOUR)
-    book.experience.take_back(key(1), 4 * HOUR)  # it ran for an hour: that was a start
+    book.experience.record_start(key(1), 3 * HOUR)
+    book.experience.undo_start(key(1), 4 * HOUR)  # it ran for an hour: that was a start
     told = book.experience.of(key(1))
     assert told is not None
     assert told.start == 3 * HOUR
@@ -94,7 +100,7 @@ def test_who_still_waits_beyond_its_p50_is_evidence_already() -> None:
     book.now = other.now = 11 * HOUR
     assert book.ask().p50 > other.ask().p50
     for number in range(1, 11):
-        book.experience.begin(key(number), 11 * HOUR)
+        book.experience.record_start(key(number), 11 * HOUR)
     book.now = other.now = 12 * HOUR
     assert book.ask().p50 > other.ask().p50  # it has not failed twice, and not been forgotten
 
@@ -102,7 +108,7 @@ def test_who_still_waits_beyond_its_p50_is_evidence_already() -> None:
 def test_a_run_that_leaves_without_a_start_says_nothing() -> None:
     book, other = Book(), Book()
     run = book.tell()
-    book.experience.leave(run)
+    book.experience.drop_run(run)
     book.now = other.now = 48 * HOUR
     assert book.ask() == other.ask()
     assert book.experience.of(run) is None
@@ -111,7 +117,7 @@ def test_a_run_that_leaves_without_a_start_says_nothing() -> None:
 def test_what_is_told_later_does_not_count() -> None:
     book = Book()
     run = book.tell()
-    book.experience.tell(run, ("default", "again"), Told(1, 2, 3, 4))
+    book.experience.record_estimate(run, ("default", "again"), FirstEstimate(1, 2, 3, 4))
     assert book.experience.of(("default", "again")) is None
 
 
@@ -125,8 +131,8 @@ def test_who_reads_it_again_knows_the_same() -> None:
     anew.now = book.now
     for name, one in told:
         assert one is not None
-        anew.experience.read(name, name, one)
-        anew.experience.read(name, name, one)  # seen twice, it counts once
+        anew.experience.load_estimate(name, name, one)
+        anew.experience.load_estimate(name, name, one)  # seen twice, it counts once
     assert anew.ask() == book.ask()
     assert anew.experience.of(waiting) == book.experience.of(waiting)
 
@@ -142,19 +148,19 @@ def test_only_the_last_true_waits_count_but_no_miss_is_forgotten(monkeypatch: py
 
 def test_a_miss_is_made_up_for_however_many_are_told_in_between() -> None:
     """Half of them came: the next is told what the first was."""
-    aim = Aim(500, 400)
+    aim = QuantileTracker(500, 400)
     for came in [*[False] * 50, *[True, False] * 150, *[True] * 50]:
-        aim.note(came=came)
+        aim.record_outcome(came=came)
     assert aim.level == 400
 
 
 def test_a_burst_that_shares_one_fate_does_not_have_the_next_told_of_years() -> None:
-    aim = Aim(500, 500)
+    aim = QuantileTracker(500, 500)
     for _ in range(1000):
-        aim.note(came=False)
+        aim.record_outcome(came=False)
     assert aim.level == MOST_LEVEL
     for _ in range(100):  # nor does it take as many to bring it back
-        aim.note(came=True)
+        aim.record_outcome(came=True)
     assert aim.level == 500
 
 
@@ -162,12 +168,12 @@ def test_short_waits_are_not_told_too_finely() -> None:
     """A forecast of "at once" that came true an hour later says little about one of days."""
     book = Book()
     for number in range(20):
-        found = book.experience.likely(book.now, [book.now] * 23, LATEST)
-        book.experience.tell(key(number), key(number), Told(book.now, *found))
-        book.experience.begin(key(number), book.now + HOUR)
+        found = book.experience.calibrated(book.now, [book.now] * 23, LATEST)
+        book.experience.record_estimate(key(number), key(number), FirstEstimate(book.now, *found))
+        book.experience.record_start(key(number), book.now + HOUR)
         book.now += 24 * HOUR
     assert found.mean - (book.now - 24 * HOUR) == 15 * MINUTE
-    assert book.experience.likely(book.now, [book.now] * 23, LATEST).p90 >= book.now + HOUR
+    assert book.experience.calibrated(book.now, [book.now] * 23, LATEST).p90 >= book.now + HOUR
 
 
 def test_in_a_burst_those_before_count_as_if_they_had_been_told_in_vain() -> None:

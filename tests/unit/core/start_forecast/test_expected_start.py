@@ -4,8 +4,8 @@ import pytest
 
 from jobtree.api.schema.quantities import HOUR, MINUTE
 from jobtree.core.start_forecast import expected_start, queue_forecast
-from jobtree.core.start_forecast.expected_start import Expectations
-from jobtree.core.start_forecast.queue_forecast import Prospects
+from jobtree.core.start_forecast.expected_start import ExpectedStarts
+from jobtree.core.start_forecast.queue_forecast import QueueForecast
 from jobtree.core.world.world import World
 from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
@@ -13,7 +13,7 @@ from tests.unit.core.lab import Lab
 
 def expected(lab: Lab, name: str) -> tuple[int, int] | None:
     """p50 and p90 of its start, after T0."""
-    found = Expectations(lab.world).start_of(lab[name])
+    found = ExpectedStarts(lab.world).estimate(lab[name])
     return None if found is None else (found.p50 - T0, found.p90 - T0)
 
 
@@ -123,7 +123,7 @@ def test_who_waits_behind_very_many_is_told_from_how_fast_their_line_moves(
         lab.submit(run(f"w{number}", "org:a", 8, at=number + 1, max_duration="1h"))
     assert expected(lab, "w5") == (6 * HOUR, 6 * HOUR)
     monkeypatch.setattr(queue_forecast, "HEAD", 2)
-    assert Prospects(lab.world).played == 2
+    assert QueueForecast(lab.world).played == 2
     assert expected(lab, "w1") == (2 * HOUR, 2 * HOUR)
     early, late = expected(lab, "w5") or (0, 0)
     assert 5 * HOUR < early <= late <= 6 * HOUR
@@ -134,16 +134,16 @@ def test_what_starts_without_having_waited_is_not_overlooked() -> None:
     lab = Lab(nodes("nv-a", 3), budget("org:a", 8), budget("org:b", 24))
     lab.submit(run("holder", "org:a", 8, max_duration="90h"))
     lab.submit(run("w0", "org:a", 8, at=1, max_duration="90h"))
-    shared = Expectations(lab.world)
-    assert shared.start_of(lab["w0"]) is not None
+    shared = ExpectedStarts(lab.world)
+    assert shared.estimate(lab["w0"]) is not None
     lab.live(HOUR)
     lab.submit(*(run(f"b{number}", "org:b", 8, at=HOUR, max_duration="10h") for number in range(2)))
     lab.submit(run("next", "org:b", 8, at=HOUR + 1, max_duration="10h"))
-    assert shared.stands()
-    found = shared.start_of(lab["next"])
+    assert shared.is_current()
+    found = shared.estimate(lab["next"])
     assert found is not None
     assert found.p50 > lab.world.now
-    assert found == Expectations(lab.world).start_of(lab["next"])
+    assert found == ExpectedStarts(lab.world).estimate(lab["next"])
 
 
 def test_a_forecast_is_asked_on_while_little_has_changed() -> None:
@@ -151,30 +151,30 @@ def test_a_forecast_is_asked_on_while_little_has_changed() -> None:
     lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
     lab.submit(run("holder", "org:a", 8, max_duration="10h"))
     lab.submit(run("w0", "org:a", 8, at=1, max_duration="10h"))
-    shared = Expectations(lab.world)
-    assert shared.start_of(lab["w0"]) == Expectations(lab.world).start_of(lab["w0"])
+    shared = ExpectedStarts(lab.world)
+    assert shared.estimate(lab["w0"]) == ExpectedStarts(lab.world).estimate(lab["w0"])
     lab.live(10 * MINUTE)
     lab.submit(run("w1", "org:a", 8, at=10 * MINUTE, max_duration="10h"))
-    assert shared.stands()
-    assert shared.start_of(lab["w1"]) == Expectations(lab.world).start_of(lab["w1"])
+    assert shared.is_current()
+    assert shared.estimate(lab["w1"]) == ExpectedStarts(lab.world).estimate(lab["w1"])
     lab.live(2 * HOUR)
-    assert not shared.stands()
+    assert not shared.is_current()
 
 
 def test_a_dear_forecast_stands_until_it_has_told_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
     lab.submit(run("holder", "org:a", 8, max_duration="10h"))
     lab.submit(*(run(f"w{number}", "org:a", 8, at=1, max_duration="10h") for number in range(3)))
-    shared = Expectations(lab.world)
-    shared.start_of(lab["w0"])
+    shared = ExpectedStarts(lab.world)
+    shared.estimate(lab["w0"])
     lab.live(90 * MINUTE)
-    assert not shared.stands()
-    monkeypatch.setattr(expected_start, "CHEAP", 2)
-    assert shared.stands()
+    assert not shared.is_current()
+    monkeypatch.setattr(expected_start, "SMALL_SIMULATIONS", 2)
+    assert shared.is_current()
     monkeypatch.setattr(queue_forecast, "HEAD", 3)
     lab.submit(run("last", "org:a", 8, at=90 * MINUTE, max_duration="10h"))
-    shared.start_of(lab["last"])
-    assert not shared.stands()
+    shared.estimate(lab["last"])
+    assert not shared.is_current()
 
 
 def test_who_would_start_soon_is_told_by_a_fresh_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,21 +182,21 @@ def test_who_would_start_soon_is_told_by_a_fresh_forecast(monkeypatch: pytest.Mo
     lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", 8))
     lab.submit(run("long", "org:a", 8, max_duration="90h"), run("short", "org:b", 8, max_duration="3h"))
     lab.submit(run("w0", "org:a", 8, at=1, max_duration="90h"))
-    shared, made = Expectations(lab.world), list[int]()
-    shared.start_of(lab["w0"])
+    shared, made = ExpectedStarts(lab.world), list[int]()
+    shared.estimate(lab["w0"])
 
-    def anew(world: World) -> Prospects:
+    def anew(world: World) -> QueueForecast:
         made.append(world.now)
-        return Prospects(world)
+        return QueueForecast(world)
 
-    monkeypatch.setattr(expected_start, "Prospects", anew)
+    monkeypatch.setattr(expected_start, "QueueForecast", anew)
     lab.live(2 * HOUR)
     lab.submit(run("w1", "org:a", 8, at=2 * HOUR, max_duration="90h"))
     lab.submit(run("next", "org:b", 8, at=2 * HOUR, max_duration="3h"))
-    assert shared.stands()
-    assert shared.start_of(lab["w1"]) is not None
+    assert shared.is_current()
+    assert shared.estimate(lab["w1"]) is not None
     assert not made
-    assert shared.start_of(lab["next"]) is not None
+    assert shared.estimate(lab["next"]) is not None
     assert made == [lab.world.now]
 
 
@@ -204,11 +204,11 @@ def test_a_forecast_does_not_outlive_a_change_of_nodes() -> None:
     lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
     lab.submit(run("holder", "org:a", 8, max_duration="10h"))
     lab.submit(run("w0", "org:a", 8, at=1, max_duration="10h"))
-    shared = Expectations(lab.world)
-    shared.start_of(lab["w0"])
-    assert shared.stands()
+    shared = ExpectedStarts(lab.world)
+    shared.estimate(lab["w0"])
+    assert shared.is_current()
     lab.put(nodes("nv-b", 1))
-    assert not shared.stands()
+    assert not shared.is_current()
 
 
 def test_a_start_is_experience_for_those_who_are_told_next() -> None:
@@ -220,7 +220,7 @@ def test_a_start_is_experience_for_those_who_are_told_next() -> None:
         lab.live(now)
         lab.submit(run(f"holder-{number}", owner, 8, at=now, max_duration="10h"))
         lab.submit(run(f"next-{number}", owner, 8, at=now, max_duration="10h"))
-        found = Expectations(lab.world).tell(lab[f"next-{number}"])
+        found = ExpectedStarts(lab.world).estimate_and_record(lab[f"next-{number}"])
         assert found is not None
         assert found.mean == T0 + now + 10 * HOUR
         waits.append(found.p50 - T0 - now)

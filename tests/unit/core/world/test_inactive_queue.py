@@ -14,10 +14,10 @@ from jobtree.api.schema.quantities import HOUR, SECOND
 from jobtree.core.operations.promise_changes import find_date
 from jobtree.core.planning import admission
 from jobtree.core.planning import planning_pass as planning
-from jobtree.core.planning.admission import consider
-from jobtree.core.planning.admission_prefilter import Chances
+from jobtree.core.planning.admission import admit
+from jobtree.core.planning.admission_prefilter import AdmissionPrefilter
 from jobtree.core.runs.run_state import RunState
-from jobtree.simulation.schedulers.jobtree_scheduler import Jobtree
+from jobtree.simulation.schedulers.jobtree_scheduler import JobtreeScheduler
 from tests.unit.core.build import H100, budget, nodes, run, tree
 from tests.unit.core.lab import Lab
 
@@ -34,17 +34,17 @@ class Turns:
 
 @contextmanager
 def counted() -> Iterator[Turns]:
-    turns, none = Turns(), Chances.none
+    turns, none = Turns(), AdmissionPrefilter.is_certainly_refused
 
-    def look(chances: Chances, state: RunState) -> bool:
+    def look(chances: AdmissionPrefilter, state: RunState) -> bool:
         turns.looked_at.append(state.key[1])
         return none(chances, state)
 
     def ask(trial: object, state: RunState, help_: object) -> object:
         turns.asked.append(state.key[1])
-        return consider(trial, state, help_)  # type: ignore[arg-type]
+        return admit(trial, state, help_)  # type: ignore[arg-type]
 
-    with patch.object(Chances, "none", look), patch.object(planning, "consider", ask):
+    with patch.object(AdmissionPrefilter, "is_certainly_refused", look), patch.object(planning, "admit", ask):
         yield turns
 
 
@@ -138,7 +138,7 @@ def test_a_run_that_changed_is_asked_and_the_others_sleep_on() -> None:
 
 def test_four_times_as_many_who_wait_are_not_asked_four_times_as_often() -> None:
     """On a fleet at three times its load the queue grows and grows; who is asked must not grow with it."""
-    replay = Jobtree(crowded(200, 64, 400))
+    replay = JobtreeScheduler(crowded(200, 64, 400))
     asked = []
     for waiting in (10, 40):
         while len(replay.world.queue) < waiting:

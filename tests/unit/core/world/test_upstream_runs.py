@@ -173,9 +173,9 @@ def test_j1_a_waiting_run_that_follows_nobody_any_more_starts() -> None:
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "c", "d")])
 def test_j1_runs_that_wait_for_each_other_are_found(names: tuple[str, ...]) -> None:
     lab = lab_with(*(after(name, names[number - 1]) for number, name in enumerate(names)))
-    assert {name for _, name in lab.world.kin.circle()} == set(names)
+    assert {name for _, name in lab.world.run_graph.find_cycle()} == set(names)
 
 
 def test_j1_a_diamond_is_no_circle() -> None:
     lab = lab_with(run("a", "org", 8), after("b", "a"), after("c", "a"), after("d", "b", "c"))
-    assert lab.world.kin.circle() == []
+    assert lab.world.run_graph.find_cycle() == []

@@ -6,7 +6,7 @@ from jobtree.api.kinds.run import Allocation, Resources, Run, RunStatus
 from jobtree.api.kubernetes.pod import Pod
 from jobtree.api.schema.object_meta import ObjectMeta
 from jobtree.api.schema.quantities import HOUR, format_time
-from jobtree.core.model.gpu_lease import closed, to_wire
+from jobtree.core.model.gpu_lease import closed_lease_object, lease_to_object
 from jobtree.core.planning.planning_pass import plan
 from jobtree.core.world.world import World
 from tests.unit.core.build import H100, T0, budget, cap, envelope, foreign_pod, node, nodes, run
@@ -32,14 +32,14 @@ def as_running(asked: Run) -> Run:
 def test_a_lease_may_arrive_before_its_run_its_budget_and_its_node() -> None:
     (lease,) = admitted().leases("r")
     world = World(now=T0 + HOUR)
-    world.put_lease(to_wire(lease))
+    world.put_lease(lease_to_object(lease))
     world.put_run(as_running(RUN))
     world.put_budget(ORG)
     world.put_node(node("n"))
     state = world.runs["ns", "r"]
     assert (state.phase, state.width, plan(world).actions) == ("Running", 8, ())
     assert world.fleet.nodes["n"].free == 0
-    assert world.alarms.first() == T0 + 2 * HOUR
+    assert world.timers.next_instant() == T0 + 2 * HOUR
 
 
 def test_after_a_restart_what_was_due_meanwhile_ends_at_its_own_instant() -> None:
@@ -47,7 +47,7 @@ def test_after_a_restart_what_was_due_meanwhile_ends_at_its_own_instant() -> Non
     world = World(now=T0 + 9 * HOUR)
     world.put_budget(ORG)
     world.put_node(node("n"))
-    world.put_lease(to_wire(lease))
+    world.put_lease(lease_to_object(lease))
     world.put_run(as_running(RUN))
     (action,) = plan(world).actions
     assert [(closing.at, closing.reason) for closing in action.closes] == [(T0 + 2 * HOUR, "BudgetExhausted")]
@@ -63,11 +63,11 @@ def test_a_closed_lease_only_adds_to_the_sums_whoever_has_its_slots_now() -> Non
     world.put_node(node("n"))
     world.put_budget(ORG)
     world.put_run(run("next", "org", 8, at=HOUR))
-    world.put_lease(to_wire(new))
+    world.put_lease(lease_to_object(new))
     for _ in range(2):  # however often it is told
-        world.put_lease(closed(to_wire(old), T0 + HOUR, "Completed"))
+        world.put_lease(closed_lease_object(lease_to_object(old), T0 + HOUR, "Completed"))
     assert world.fleet.nodes["n"].free == 0
-    account = world.ledger.envelopes["org", "main"].account
+    account = world.budgets.envelopes["org", "main"].account
     assert (account.charge, account.used(world.now)) == (8_000, 8_000 * HOUR)
 
 
@@ -78,12 +78,12 @@ def test_a_lease_whose_run_never_comes_holds_nothing_until_it_is_closed() -> Non
     world = World(now=lab.world.now)
     world.put_node(node("n"))
     world.put_budget(ORG)
-    world.put_lease(to_wire(lease))
+    world.put_lease(lease_to_object(lease))
     assert (plan(world).actions, world.fleet.nodes["n"].free) == ((), 8)
-    assert world.intake.orphans == {lease.run: {lease.name: lease}}
-    world.put_lease(closed(to_wire(lease), T0 + HOUR, "Cancelled"))
-    assert world.intake.orphans == {}
-    assert world.ledger.envelopes["org", "main"].account.used(world.now) == 8_000 * HOUR
+    assert world.lease_intake.orphans == {lease.run: {lease.name: lease}}
+    world.put_lease(closed_lease_object(lease_to_object(lease), T0 + HOUR, "Cancelled"))
+    assert world.lease_intake.orphans == {}
+    assert world.budgets.envelopes["org", "main"].account.used(world.now) == 8_000 * HOUR
 
 
 def test_a_run_made_anew_under_its_name_waits_until_the_old_ones_leases_are_closed() -> None:
@@ -111,9 +111,9 @@ def test_a_node_is_dropped_by_its_uid() -> None:
 def test_a_lease_that_is_told_closed_closes() -> None:
     lab = admitted()
     (lease,) = lab.leases("r")
-    lab.world.tick(T0 + HOUR)
-    lab.world.put_lease(closed(to_wire(lease), T0 + HOUR, "Completed"))
-    assert (lab.world.held, lab.world.fleet.nodes["n"].free) == ({}, 8)
+    lab.world.advance_clock(T0 + HOUR)
+    lab.world.put_lease(closed_lease_object(lease_to_object(lease), T0 + HOUR, "Completed"))
+    assert (lab.world.posted_leases, lab.world.fleet.nodes["n"].free) == ({}, 8)
 
 
 def test_lease_names_go_on_counting_after_a_restart() -> None:
@@ -121,7 +121,7 @@ def test_lease_names_go_on_counting_after_a_restart() -> None:
     world = World(now=T0 + 2 * HOUR)
     world.put_node(node("n"))
     world.put_budget(ORG)
-    world.put_lease(to_wire(lease))
+    world.put_lease(lease_to_object(lease))
     world.put_run(RUN)
     (action,) = plan(world).actions
     assert [one.name for one in action.opens] == ["r-r-uid-2"]
@@ -135,7 +135,7 @@ def test_totals_stay_with_an_envelope_through_edits_of_its_budget() -> None:
     )
     lab.settle()
     lab.advance(HOUR + HOUR // 2)
-    (limit,) = lab.world.ledger.caps["org"]
+    (limit,) = lab.world.budgets.caps["org"]
     assert lab.envelope("org").account.used(lab.world.now) == 12_000 * HOUR
     assert limit.account.used(lab.world.now) == 12_000 * HOUR
 
@@ -168,8 +168,8 @@ def test_a_node_that_is_deleted_has_failed() -> None:
 
 def test_the_clock_never_moves_back() -> None:
     lab = admitted()
-    lab.world.tick(T0 + HOUR)
-    lab.world.tick(T0)
+    lab.world.advance_clock(T0 + HOUR)
+    lab.world.advance_clock(T0)
     assert lab.world.now == T0 + HOUR
 
 
@@ -196,7 +196,7 @@ def test_a_run_without_gpus_starts_at_once_and_holds_nothing() -> None:
     prep = msgspec.structs.replace(RUN, metadata=ObjectMeta(name="prep", namespace="ns", uid="prep-uid"))
     spec = msgspec.structs.replace(prep.spec, resources=Resources(total_gpus=0, pods=2))
     lab.submit(msgspec.structs.replace(prep, spec=spec))
-    assert (lab.phase("prep"), lab.leases("prep"), len(lab["prep"].seats)) == ("Running", [], 2)
+    assert (lab.phase("prep"), lab.leases("prep"), len(lab["prep"].rank_slots)) == ("Running", [], 2)
 
 
 def claiming(gpus: int) -> Pod:
@@ -227,17 +227,17 @@ def test_the_pods_of_a_run_that_went_are_known_by_its_leases() -> None:
     world.put_node(node("n"))
     world.put_pod(claiming(8))
     assert world.fleet.nodes["n"].free == 0
-    world.put_lease(closed(to_wire(lease), T0 + HOUR, "Cancelled"))
+    world.put_lease(closed_lease_object(lease_to_object(lease), T0 + HOUR, "Cancelled"))
     assert world.fleet.nodes["n"].free == 8
 
 
 def test_runs_that_are_finished_or_gone_leave_no_alarm_behind() -> None:
     lab = Lab(nodes("nv-a", 2), budget("org", 16))
     lab.submit(run("keeper", "org", 8, max_duration="100h"))
-    before = len(lab.world.alarms._set)
+    before = len(lab.world.timers._set)
     for number in range(50):
         lab.submit(run(f"r{number}", "org", 8, max_duration="1000h"))
         lab.finish(f"r{number}")
         lab.world.drop_run(("ns", f"r{number}"))
-    assert len(lab.world.alarms._set) == before
-    assert len(lab.world.alarms._heap) < 25
+    assert len(lab.world.timers._set) == before
+    assert len(lab.world.timers._heap) < 25

@@ -96,7 +96,7 @@ def test_the_budgets_are_accepted_together() -> None:
     rows = (ROOT, row("p", gpus="gres/gpu=64"), row("x", "p", "gres/gpu=16"))
     cluster = Cluster(0)
     cluster.submit(Document("assoc", body) for body in convert(*rows).documents)
-    assert cluster.world.ledger.envelopes
+    assert cluster.world.budgets.envelopes
 
 
 @pytest.mark.parametrize(

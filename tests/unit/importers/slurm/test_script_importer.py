@@ -9,7 +9,7 @@ from jobtree.importers.slurm.prologue import job_number
 from jobtree.importers.slurm.script.sbatch_options import OPTIONS
 from jobtree.importers.slurm.script.unsupported_options import INSTEAD, SILENT
 from jobtree.importers.slurm.script_importer import convert_slurm
-from jobtree.importers.slurm.script_request import Wishes, read_environment
+from jobtree.importers.slurm.script_request import CallerOptions, read_environment
 from jobtree.importers.slurm.site_mapping import read_map
 
 MAP = """
@@ -22,7 +22,7 @@ jobs: {"7": seven}
 
 def convert(*scripts: tuple[str, str], mapping: str = MAP, **wishes: Any) -> Converted:  # noqa: ANN401  fields of Wishes
     files = [(name, f"#!/bin/bash\n#SBATCH {options}\ntrue\n".encode()) for name, options in scripts]
-    return convert_slurm(files, Wishes(read_map("site.yaml", mapping.encode()), **wishes))
+    return convert_slurm(files, CallerOptions(read_map("site.yaml", mapping.encode()), **wishes))
 
 
 def one(options: str, mapping: str = MAP, **wishes: Any) -> dict[str, Any]:  # noqa: ANN401

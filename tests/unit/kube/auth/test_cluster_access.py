@@ -5,14 +5,17 @@ import pytest
 
 from jobtree.api.schema.problems import InputError
 from jobtree.kube.auth.cluster_access import FILE_SECONDS, Access, find_access, in_cluster
-from jobtree.kube.auth.kubeconfig import ClusterEntry, Found, Target, UserEntry
+from jobtree.kube.auth.kubeconfig import ClusterEntry, LocatedEntry, Target, UserEntry
 from tests.live.certificates import Authority
 from tests.unit.kube.clocks import Clock
 
 
 def target(cluster: ClusterEntry, user: UserEntry, directory: Path = Path()) -> Target:
     return Target(
-        "c", "default", Found(cluster, "kc, cluster c", directory), Found(user, "kc, user u", directory)
+        "c",
+        "default",
+        LocatedEntry(cluster, "kc, cluster c", directory),
+        LocatedEntry(user, "kc, user u", directory),
     )
 
 

@@ -15,7 +15,7 @@ from jobtree.kube.auth.kubeconfig import (
     ClusterEntry,
     ExecEntry,
     Extension,
-    Found,
+    LocatedEntry,
     Target,
     UserEntry,
     Variable,
@@ -36,7 +36,9 @@ def target(directory: Path, **plugin: Any) -> Target:  # noqa: ANN401  fields of
         extensions=(Extension("client.authentication.k8s.io/exec", {"audience": "x"}),),
     )
     user = UserEntry(exec_=ExecEntry(**fields))
-    return Target("west", "default", Found(cluster, "c", directory), Found(user, "kc, user me", directory))
+    return Target(
+        "west", "default", LocatedEntry(cluster, "c", directory), LocatedEntry(user, "kc, user me", directory)
+    )
 
 
 def printing(document: object) -> tuple[str, ...]:
@@ -148,7 +150,9 @@ def test_the_program_runs_again_when_what_it_gave_ends(tmp_path: Path) -> None:
     clock = Clock()
     ends = format_time(int(time.time() + 3600) * 1000)
     plain = target(tmp_path, args=("-c", COUNT, str(tmp_path / "calls"), ends))
-    access = Access(plain._replace(cluster=Found(ClusterEntry(server="http://west"), "c", tmp_path)), clock)
+    access = Access(
+        plain._replace(cluster=LocatedEntry(ClusterEntry(server="http://west"), "c", tmp_path)), clock
+    )
     first = access.grant()
     assert access.grant() is first
     clock.pass_by(3600)

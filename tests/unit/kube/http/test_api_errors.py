@@ -3,8 +3,8 @@ import json
 import pytest
 
 from jobtree.kube.http.api_errors import (
-    Answer,
-    Cause,
+    Response,
+    StatusCause,
     StatusError,
     UnreachableError,
     read_answer,
@@ -21,7 +21,7 @@ def test_a_status_is_read_whole() -> None:
     causes = [{"reason": "FieldValueInvalid", "message": "too many", "field": "spec.pods"}]
     error = read(status(422, "Invalid", "spec.pods: too many", causes=causes, retryAfterSeconds=3), 422)
     assert (error.code, error.reason, str(error)) == (422, "Invalid", "spec.pods: too many")
-    assert error.causes == (Cause("FieldValueInvalid", "too many", "spec.pods"),)
+    assert error.causes == (StatusCause("FieldValueInvalid", "too many", "spec.pods"),)
     assert error.retry_after_seconds == 3
 
 
@@ -66,9 +66,9 @@ def test_old_versions_are_gone_whichever_way_the_server_says_it() -> None:
 
 
 def test_an_answer_is_a_body_or_a_refusal() -> None:
-    assert Answer(201, b"{}").accepted() == b"{}"
+    assert Response(201, b"{}").accepted() == b"{}"
     with pytest.raises(StatusError, match="no"):
-        Answer(403, json.dumps(status(403, "Forbidden")).encode()).accepted()
+        Response(403, json.dumps(status(403, "Forbidden")).encode()).accepted()
 
 
 def test_what_is_not_kubernetes_is_no_answer() -> None:

@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 
 from jobtree.kube.http import api_requests
-from jobtree.kube.http.api_requests import EVERYTHING, Request, Seen, Selector
+from jobtree.kube.http.api_requests import EVERYTHING, Preconditions, Request, Selector
 from jobtree.kube.http.api_resources import ELECTIONS, LEASES, NODES, PODS, RUNS, Resource
 
-SEEN = Seen("x", "team", "uid-x", "7")
+SEEN = Preconditions("x", "team", "uid-x", "7")
 
 
 def body(request: Request) -> Any:  # noqa: ANN401  whatever JSON holds
@@ -59,14 +59,14 @@ def test_a_merge_patch_carries_what_was_seen() -> None:
         "metadata": {"labels": {"a": "b"}, "uid": "uid-x", "resourceVersion": "7"},
         "status": {"x": 1},
     }
-    assert body(api_requests.merge_patch(RUNS, Seen("x", "team"), {"spec": None})) == {"spec": None}
+    assert body(api_requests.merge_patch(RUNS, Preconditions("x", "team"), {"spec": None})) == {"spec": None}
 
 
 def test_a_deletion_says_which_object_and_how_long_it_may_take() -> None:
     options = body(api_requests.delete(PODS, SEEN, 0))
     assert options["preconditions"] == {"uid": "uid-x", "resourceVersion": "7"}
     assert options["gracePeriodSeconds"] == 0
-    plain = body(api_requests.delete(PODS, Seen("x", "team")))
+    plain = body(api_requests.delete(PODS, Preconditions("x", "team")))
     assert "preconditions" not in plain
     assert "gracePeriodSeconds" not in plain
 
@@ -80,6 +80,6 @@ def test_create_and_replace_go_where_the_document_says() -> None:
 
 
 def test_a_log_is_asked_for_by_container() -> None:
-    seen = Seen("x", "team")
+    seen = Preconditions("x", "team")
     assert api_requests.pod_log(seen).target.endswith("/pods/x/log")
     assert api_requests.pod_log(seen, "main", follow=True).target.endswith("/log?container=main&follow=true")

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pytest
 
 from jobtree.kube.auth.cluster_access import Access
-from jobtree.kube.auth.kubeconfig import ClusterEntry, Found, Target, UserEntry
-from jobtree.kube.http.api_errors import Answer, FencedError, UnreachableError
+from jobtree.kube.auth.kubeconfig import ClusterEntry, LocatedEntry, Target, UserEntry
+from jobtree.kube.http.api_errors import FencedError, Response, UnreachableError
 from jobtree.kube.http.api_requests import Request
-from jobtree.kube.http.connection_pool import KEPT_SECONDS, Pool, target_of
+from jobtree.kube.http.connection_pool import KEPT_SECONDS, ConnectionPool, target_of
 
 GET = Request("GET", "/x")
 POST = Request("POST", "/x", b'{"a":1}')
@@ -21,7 +21,7 @@ PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 class Talk(NamedTuple):
     """What came of some requests: answers or troubles, what the server read, on how many connections."""
 
-    came: list[Answer | UnreachableError]
+    came: list[Response | UnreachableError]
     read: list[bytes]
     connections: int
 
@@ -48,8 +48,8 @@ def talk(
             writer.close()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        pool = Pool(access_to(server.sockets[0].getsockname()[1]), 5.0, tick)
-        came: list[Answer | UnreachableError] = []
+        pool = ConnectionPool(access_to(server.sockets[0].getsockname()[1]), 5.0, tick)
+        came: list[Response | UnreachableError] = []
         for request in requests:
             try:
                 came.append(await pool.exchange(request, pool._access.grant()))
@@ -70,8 +70,8 @@ async def end(server: asyncio.Server) -> None:
 
 
 def access_to(port: int) -> Access:
-    cluster = Found(ClusterEntry(server=f"http://127.0.0.1:{port}"), "test", Path())
-    return Access(Target("test", "default", cluster, Found(UserEntry(token="abc"), "test", Path())))  # noqa: S106
+    cluster = LocatedEntry(ClusterEntry(server=f"http://127.0.0.1:{port}"), "test", Path())
+    return Access(Target("test", "default", cluster, LocatedEntry(UserEntry(token="abc"), "test", Path())))  # noqa: S106
 
 
 def test_a_write_asks_for_no_remarks_and_nothing_else_knows_of_them() -> None:
@@ -103,18 +103,18 @@ def test_a_request_is_sent_as_http_says() -> None:
 def test_an_answer_may_arrive_in_any_pieces(answer: bytes) -> None:
     for cut in range(1, len(answer)):
         heard = talk([answer[:cut], answer[cut:]], [PLAIN], requests=(POST, POST))
-        assert heard.came == [Answer(200, b"ok"), Answer(200, b"ok")], answer[:cut]
+        assert heard.came == [Response(200, b"ok"), Response(200, b"ok")], answer[:cut]
         assert heard.connections == 1, "the connection is kept"
 
 
 def test_what_a_refusal_says_of_waiting_is_heard() -> None:
     busy = b"HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
-    assert talk([busy]).came == [Answer(429, b"", "7")]
+    assert talk([busy]).came == [Response(429, b"", "7")]
 
 
 def test_an_answer_without_a_length_ends_with_its_connection() -> None:
     heard = talk([b"HTTP/1.1 200 OK\r\n\r\no", b"k", b""], [PLAIN], requests=(GET, GET))
-    assert heard.came == [Answer(200, b"ok"), Answer(200, b"ok")]
+    assert heard.came == [Response(200, b"ok"), Response(200, b"ok")]
     assert heard.connections == 2
 
 
@@ -143,7 +143,7 @@ def test_a_write_whose_answer_breaks_off_may_have_happened_and_is_not_sent_again
 
 def test_reading_is_tried_again_where_a_kept_connection_was_closed() -> None:
     heard = talk([PLAIN], [b""], [PLAIN], requests=(GET, GET))
-    assert heard.came == [Answer(200, b"ok"), Answer(200, b"ok")]
+    assert heard.came == [Response(200, b"ok"), Response(200, b"ok")]
     assert heard.connections == 2
 
 
@@ -166,7 +166,7 @@ def test_a_guard_that_refuses_leaves_the_connection_as_good_as_it_was() -> None:
             writer.close()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        pool = Pool(access_to(server.sockets[0].getsockname()[1]), 5.0)
+        pool = ConnectionPool(access_to(server.sockets[0].getsockname()[1]), 5.0)
         with pytest.raises(FencedError):
             await pool.exchange(POST._replace(guard=refuse), pool._access.grant())
         assert (await pool.exchange(POST, pool._access.grant())).code == 200

@@ -4,16 +4,16 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobtree.kube.watch.object_store import Change, Encoded, Held, Patience, Store, Unreadable
+from jobtree.kube.watch.object_store import Change, Encoded, Patience, Store, StoredObject, Unreadable
 from tests.unit.kube.server import thing
 
 
-def read(encoded: Encoded) -> Held[int]:
+def read(encoded: Encoded) -> StoredObject[int]:
     document = msgspec.json.decode(encoded)
     metadata = document["metadata"]
     if metadata["name"] == "bug":
         raise ZeroDivisionError
-    return Held(
+    return StoredObject(
         metadata["uid"],
         metadata["name"],
         metadata["namespace"],
@@ -46,7 +46,7 @@ def told(changes: list[Change[int]]) -> list[tuple[str | None, str | None]]:
 
 def test_an_object_is_found_by_uid_and_by_name() -> None:
     store = filled(encoded("a", 1, size=5))
-    assert store.get("uid-a") == store.named("a", "default") == Held("uid-a", "a", "default", "1", 5)
+    assert store.get("uid-a") == store.named("a", "default") == StoredObject("uid-a", "a", "default", "1", 5)
     assert store.named("a", "elsewhere") is None
     assert len(store) == 1
     assert store.synced
@@ -172,7 +172,7 @@ def test_an_object_that_becomes_unreadable_is_kept_as_it_was() -> None:
 def test_what_becomes_unreadable_still_follows_its_version_where_that_can_be_told() -> None:
     store = Store(read, restamp=lambda known, _: known)
     store.upsert(encoded("a", 1, size=5))
-    store.learn(encoded("a", 2, size="many"))
+    store.apply_response(encoded("a", 2, size="many"))
     held = store.get("uid-a")
     assert held is not None
     assert (held.resource_version, held.value, list(store.unreadable)) == ("2", 5, ["uid-a"])
@@ -183,7 +183,7 @@ def test_what_becomes_unreadable_still_follows_its_version_where_that_can_be_tol
 
 def test_the_answer_to_a_write_is_seen_before_the_watch_brings_it() -> None:
     store = filled(encoded("a", 1))
-    store.learn(encoded("a", 5))
+    store.apply_response(encoded("a", 5))
     store.upsert(encoded("a", 3))
     assert told(store.drain()) == [("1", "5")], "what was overtaken is not news"
     store.upsert(encoded("a", 5))
@@ -195,13 +195,13 @@ def test_the_answer_to_a_write_is_seen_before_the_watch_brings_it() -> None:
 def test_what_is_known_already_is_not_read_again() -> None:
     seen: list[str] = []
 
-    def reading(one: Encoded) -> Held[int]:
+    def reading(one: Encoded) -> StoredObject[int]:
         seen.append(msgspec.json.decode(one)["metadata"]["resourceVersion"])
         return read(one)
 
     store = Store(reading)
     store.upsert(encoded("a", 1))
-    store.learn(encoded("a", 5))
+    store.apply_response(encoded("a", 5))
     for echo in (3, 5, 6):
         store.upsert(encoded("a", echo))
     assert seen == ["1", "5", "6"]
@@ -212,8 +212,8 @@ def test_a_late_answer_brings_nothing_back() -> None:
     store.delete(encoded("a", 4))
     store.upsert(encoded("b", 9, "second"))
     store.drain()
-    store.learn(encoded("a", 2))
-    store.learn(encoded("b", 8, "first"))
+    store.apply_response(encoded("a", 2))
+    store.apply_response(encoded("b", 8, "first"))
     assert store.drain() == []
     assert store.get("uid-a") is None
 
@@ -221,14 +221,14 @@ def test_a_late_answer_brings_nothing_back() -> None:
 def test_what_was_just_made_survives_a_listing_from_before() -> None:
     store = filled()
     store.restart()
-    store.learn(encoded("a", 5))
+    store.apply_response(encoded("a", 5))
     store.finish()
     assert store.get("uid-a") is not None
 
 
 def test_a_cluster_restored_from_a_backup_counts_backwards() -> None:
     store = filled(encoded("a", 50))
-    store.learn(encoded("a", 60))
+    store.apply_response(encoded("a", 60))
     store.restart()
     store.upsert(encoded("a", 7))
     store.finish()
@@ -245,7 +245,7 @@ steps = st.lists(
 
 @given(steps)
 def test_a_reader_that_only_drains_ends_up_with_what_is_there(history: list[tuple[str, str, int]]) -> None:
-    store, copy = Store(read), dict[str, Held[int]]()
+    store, copy = Store(read), dict[str, StoredObject[int]]()
 
     def catch_up() -> None:
         for before, after in store.drain():

@@ -7,15 +7,15 @@ import msgspec
 import pytest
 
 from jobtree.kube.http.api_errors import StatusError
-from jobtree.kube.http.api_requests import Seen, pod_log
+from jobtree.kube.http.api_requests import Preconditions, pod_log
 from jobtree.kube.http.api_resources import PODS
 from jobtree.kube.http.async_transport import PooledTransport
 from jobtree.kube.http.blocking_client import Client
 from jobtree.kube.http.blocking_transport import PlainTransport
 from jobtree.kube.watch.blocking_watch import follow_changes
-from jobtree.kube.watch.object_store import Encoded, Held, Store
-from jobtree.kube.watch.reflector import Watch
-from jobtree.kube.watch.watch_protocol import Follow
+from jobtree.kube.watch.object_store import Encoded, Store, StoredObject
+from jobtree.kube.watch.reflector import Reflector
+from jobtree.kube.watch.watch_protocol import WatchProtocol
 from tests.unit.kube.server import (
     Asked,
     FakeServer,
@@ -32,9 +32,11 @@ from tests.unit.kube.server import (
 LIMIT_SECONDS = 20
 
 
-def read(encoded: Encoded) -> Held[None]:
+def read(encoded: Encoded) -> StoredObject[None]:
     metadata = msgspec.json.decode(encoded)["metadata"]
-    return Held(metadata["uid"], metadata["name"], metadata["namespace"], metadata["resourceVersion"], None)
+    return StoredObject(
+        metadata["uid"], metadata["name"], metadata["namespace"], metadata["resourceVersion"], None
+    )
 
 
 async def at_once(_: float) -> None:
@@ -52,8 +54,8 @@ class Scene:
 
     def __init__(self, transport: PooledTransport, silence_seconds: float) -> None:
         self.store = Store(read)
-        self.follow = Follow(PODS, self.store)
-        self.watch = Watch(transport, self.follow, silence_seconds=silence_seconds, sleep=at_once)
+        self.follow = WatchProtocol(PODS, self.store)
+        self.watch = Reflector(transport, self.follow, silence_seconds=silence_seconds, sleep=at_once)
 
     @property
     def names(self) -> list[str]:
@@ -164,7 +166,7 @@ def test_silence_is_counted_from_the_last_word() -> None:
     async def main(server: FakeServer) -> None:
         transport = PooledTransport(server.access())
         store = Store(read)
-        watch = Watch(transport, Follow(PODS, store), clock=lambda: now[0])
+        watch = Reflector(transport, WatchProtocol(PODS, store), clock=lambda: now[0])
         now[0] = 130.0
         assert watch.silent_seconds() == 30
         task = asyncio.create_task(watch.run())
@@ -196,7 +198,7 @@ def test_the_blocking_stream_comes_back_with_every_change() -> None:
     replies = in_turn(Reply(parts=initial(5, "a")), gone, refusal(503, ""), stream(*initial(9, "b")))
     with serving(replies) as server:
         transport, store, waits = PlainTransport(server.access()), Store(read), list[float]()
-        changes = follow_changes(transport, Follow(PODS, store), sleep=waits.append)
+        changes = follow_changes(transport, WatchProtocol(PODS, store), sleep=waits.append)
         seen: list[list[str]] = []
         while not seen or seen[-1] != ["b"]:
             next(changes)
@@ -209,7 +211,7 @@ def test_the_blocking_stream_comes_back_with_every_change() -> None:
 
 def test_the_blocking_stream_gives_up_what_waiting_does_not_mend() -> None:
     with serving(lambda _: refusal(403, "Forbidden")) as server:
-        changes = follow_changes(PlainTransport(server.access()), Follow(PODS, Store(read)))
+        changes = follow_changes(PlainTransport(server.access()), WatchProtocol(PODS, Store(read)))
         with pytest.raises(StatusError):
             next(changes)
 
@@ -217,5 +219,5 @@ def test_the_blocking_stream_gives_up_what_waiting_does_not_mend() -> None:
 def test_logs_are_followed_line_by_line() -> None:
     with serving(lambda _: Reply(parts=[b"one\ntw", b"o\n\xff", b"!"])) as server:
         client = Client(PlainTransport(server.access()))
-        lines = list(client.lines(pod_log(Seen("x", "team"), follow=True)))
+        lines = list(client.lines(pod_log(Preconditions("x", "team"), follow=True)))
     assert lines == ["one", "two", "\ufffd!"]

@@ -6,7 +6,7 @@ import pytest
 from jobtree.kube.http.api_errors import KubeError, StatusError, UnreachableError
 from jobtree.kube.http.api_resources import PODS
 from jobtree.kube.http.backoff import Backoff
-from jobtree.kube.watch.watch_protocol import FIRST_WATCH_SECONDS, WATCH_SECONDS, Follow
+from jobtree.kube.watch.watch_protocol import FIRST_WATCH_SECONDS, WATCH_SECONDS, WatchProtocol
 from tests.unit.kube.server import bookmark, event, status, thing
 
 
@@ -40,21 +40,21 @@ def _notes() -> Notes:
 
 
 @pytest.fixture(name="follow")
-def _follow(notes: Notes) -> Follow:
-    return Follow(PODS, notes, backoff=Backoff(draw=lambda: 0.0))
+def _follow(notes: Notes) -> WatchProtocol:
+    return WatchProtocol(PODS, notes, backoff=Backoff(draw=lambda: 0.0))
 
 
-def take(follow: Follow, *lines: bytes) -> None:
+def take(follow: WatchProtocol, *lines: bytes) -> None:
     for line in lines:
         follow.take(line.rstrip())
 
 
-def synced(follow: Follow, version: int) -> None:
+def synced(follow: WatchProtocol, version: int) -> None:
     follow.next_watch()
     take(follow, bookmark(version, end=True))
 
 
-def test_everything_comes_first_then_the_changes(follow: Follow, notes: Notes) -> None:
+def test_everything_comes_first_then_the_changes(follow: WatchProtocol, notes: Notes) -> None:
     first = follow.next_watch().target
     assert "sendInitialEvents=true" in first
     assert f"timeoutSeconds={FIRST_WATCH_SECONDS}" in first
@@ -65,7 +65,7 @@ def test_everything_comes_first_then_the_changes(follow: Follow, notes: Notes) -
     assert follow.resource_version == "11"
 
 
-def test_a_watch_goes_on_from_the_last_version_seen(follow: Follow) -> None:
+def test_a_watch_goes_on_from_the_last_version_seen(follow: WatchProtocol) -> None:
     synced(follow, 5)
     take(follow, bookmark(8))
     again = follow.next_watch().target
@@ -74,7 +74,7 @@ def test_a_watch_goes_on_from_the_last_version_seen(follow: Follow) -> None:
     assert "sendInitialEvents" not in again
 
 
-def test_a_listing_that_breaks_off_begins_anew(follow: Follow, notes: Notes) -> None:
+def test_a_listing_that_breaks_off_begins_anew(follow: WatchProtocol, notes: Notes) -> None:
     follow.next_watch()
     take(follow, event("ADDED", thing("a", 7)))
     follow.pause(UnreachableError("cut", may_have_happened=False))
@@ -84,7 +84,7 @@ def test_a_listing_that_breaks_off_begins_anew(follow: Follow, notes: Notes) -> 
 
 @pytest.mark.parametrize("code", [400, 422])
 def test_a_server_that_cannot_stream_lists_is_asked_for_pages(
-    follow: Follow, notes: Notes, code: int
+    follow: WatchProtocol, notes: Notes, code: int
 ) -> None:
     follow.next_watch()
     assert follow.pause(StatusError(code, "Invalid", "sendInitialEvents is forbidden")) == 0
@@ -98,7 +98,7 @@ def test_a_server_that_cannot_stream_lists_is_asked_for_pages(
     assert "resourceVersion=20" in follow.next_watch().target
 
 
-def test_a_forgotten_version_means_listing_again(follow: Follow) -> None:
+def test_a_forgotten_version_means_listing_again(follow: WatchProtocol) -> None:
     synced(follow, 5)
     with pytest.raises(StatusError) as error:
         take(follow, event("ERROR", status(410, "Expired")))
@@ -106,14 +106,14 @@ def test_a_forgotten_version_means_listing_again(follow: Follow) -> None:
     assert "sendInitialEvents=true" in follow.next_watch().target
 
 
-def test_a_server_that_forgets_everything_at_once_is_not_asked_without_rest(follow: Follow) -> None:
+def test_a_server_that_forgets_everything_at_once_is_not_asked_without_rest(follow: WatchProtocol) -> None:
     synced(follow, 5)
     gone = StatusError(410, "Expired", "too old")
     waits = [follow.pause(gone) for _ in range(4)]
     assert waits == [0, 0.2, 0.4, 0.8]
 
 
-def test_a_watch_that_said_something_goes_on_at_once(follow: Follow) -> None:
+def test_a_watch_that_said_something_goes_on_at_once(follow: WatchProtocol) -> None:
     synced(follow, 5)
     assert follow.pause(None) == 0
     assert follow.pause(None) > 0, "a watch that ends without a word must not become a storm"
@@ -122,7 +122,7 @@ def test_a_watch_that_said_something_goes_on_at_once(follow: Follow) -> None:
 @pytest.mark.parametrize(
     "trouble", [UnreachableError("x", may_have_happened=False), StatusError(503, "", "x")]
 )
-def test_trouble_is_met_with_patience_until_there_is_news(follow: Follow, trouble: KubeError) -> None:
+def test_trouble_is_met_with_patience_until_there_is_news(follow: WatchProtocol, trouble: KubeError) -> None:
     synced(follow, 5)
     assert [follow.pause(trouble) for _ in range(3)] == [0.2, 0.4, 0.8]
     take(follow, bookmark(6))
@@ -130,19 +130,19 @@ def test_trouble_is_met_with_patience_until_there_is_news(follow: Follow, troubl
     assert follow.resource_version == "6"
 
 
-def test_a_server_that_says_when_to_come_again_is_obeyed(follow: Follow) -> None:
+def test_a_server_that_says_when_to_come_again_is_obeyed(follow: WatchProtocol) -> None:
     assert follow.pause(StatusError(429, "TooManyRequests", "busy", retry_after_seconds=30)) > 30
 
 
 @pytest.mark.parametrize("line", [b"half a li", b'{"type":"ADDED","object":nonsense}', b"{}", b"null"])
-def test_a_garbled_line_ends_the_watch(follow: Follow, line: bytes) -> None:
+def test_a_garbled_line_ends_the_watch(follow: WatchProtocol, line: bytes) -> None:
     synced(follow, 5)
     with pytest.raises(UnreachableError, match="garbled"):
         follow.take(line)
     assert follow.resource_version == "5"
 
 
-def test_events_spelled_otherwise_are_read_too(follow: Follow, notes: Notes) -> None:
+def test_events_spelled_otherwise_are_read_too(follow: WatchProtocol, notes: Notes) -> None:
     synced(follow, 5)
     follow.take(json.dumps({"object": thing("a", 6), "type": "ADDED"}, indent=1).replace("\n", "").encode())
     assert notes.told[-1] == "upsert a"

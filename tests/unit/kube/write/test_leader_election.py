@@ -9,7 +9,7 @@ import pytest
 from jobtree.kube.http.api_errors import StatusError, UnreachableError
 from jobtree.kube.http.api_requests import Request
 from jobtree.kube.http.blocking_client import Client
-from jobtree.kube.write.leader_election import DEFAULT_TIMING, Leader, Post, Timing
+from jobtree.kube.write.leader_election import DEFAULT_TIMING, ElectionTarget, Leader, Timing
 from jobtree.kube.write.write_gate import Gate
 from tests.unit.kube.clocks import Clock
 
@@ -69,7 +69,7 @@ def _server() -> LeaseServer:
 
 
 def candidate(server: LeaseServer, clock: Clock, name: str, heard: list[str] | None = None) -> Leader:
-    post = Post("jobtree-system", "jobtree", name)
+    post = ElectionTarget("jobtree-system", "jobtree", name)
     notes = [] if heard is None else heard
     return Leader(Client(server), post, notes.append, clock=clock)
 
@@ -104,7 +104,7 @@ def test_two_never_write_at_once_even_after_a_pause(server: LeaseServer, clock: 
     leader, other = candidate(server, clock, "a", heard), candidate(server, clock, "b")
     gate = Gate(leader.may_write)
     leader._step()
-    gate.enter()
+    gate.check()
     while not other.may_write():
         clock.pass_by(other._step())
         assert not (leader.may_write() and other.may_write())
@@ -209,7 +209,7 @@ def test_what_is_given_up_is_free_at_once(server: LeaseServer, clock: Clock) -> 
 
 def test_the_thread_leads_tells_and_gives_up(server: LeaseServer) -> None:
     heard: list[str] = []
-    leader = Leader(Client(server), Post("ns", "jobtree", "a"), heard.append)
+    leader = Leader(Client(server), ElectionTarget("ns", "jobtree", "a"), heard.append)
     leader.start()
     leader.stop()
     assert server.holder == ""
@@ -220,7 +220,7 @@ def test_the_thread_leads_tells_and_gives_up(server: LeaseServer) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_dies_says_that_it_does_not_lead(server: LeaseServer) -> None:
     heard: list[str] = []
-    leader = Leader(Client(server), Post("ns", "jobtree", "a"), heard.append)
+    leader = Leader(Client(server), ElectionTarget("ns", "jobtree", "a"), heard.append)
     server.trouble = ZeroDivisionError()
     leader.start()
     leader._thread.join()
@@ -230,4 +230,4 @@ def test_a_thread_that_dies_says_that_it_does_not_lead(server: LeaseServer) -> N
 
 def test_timings_under_which_two_could_lead_are_refused(server: LeaseServer) -> None:
     with pytest.raises(AssertionError, match="two could lead"):
-        Leader(Client(server), Post("n", "x", "a"), print, Timing(10, 9, 2))
+        Leader(Client(server), ElectionTarget("n", "x", "a"), print, Timing(10, 9, 2))

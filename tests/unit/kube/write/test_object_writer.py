@@ -7,7 +7,7 @@ import pytest
 
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FencedError, StatusError, UnreachableError
-from jobtree.kube.http.api_requests import Request, Seen
+from jobtree.kube.http.api_requests import Preconditions, Request
 from jobtree.kube.http.api_resources import CONFIG_MAPS
 from jobtree.kube.write.object_writer import PATIENCE_SECONDS, Writer, holds
 from jobtree.kube.write.write_gate import Gate
@@ -126,15 +126,17 @@ def test_servers_add_fields_but_no_items(there: object, wanted: object, same: bo
 @pytest.mark.parametrize(
     ("answer", "seen", "fine"),
     [
-        (THERE, Seen("x", "team", "u"), True),
-        (MISSING, Seen("x", "team", "u"), True),
-        (CONFLICT, Seen("x", "team", "of another one"), True),
-        (CONFLICT, Seen("x", "team", "u", "7"), False),
-        (CONFLICT, Seen("x", "team"), False),
-        (StatusError(403, "Forbidden", "no"), Seen("x", "team", "u"), False),
+        (THERE, Preconditions("x", "team", "u"), True),
+        (MISSING, Preconditions("x", "team", "u"), True),
+        (CONFLICT, Preconditions("x", "team", "of another one"), True),
+        (CONFLICT, Preconditions("x", "team", "u", "7"), False),
+        (CONFLICT, Preconditions("x", "team"), False),
+        (StatusError(403, "Forbidden", "no"), Preconditions("x", "team", "u"), False),
     ],
 )
-def test_deleting_is_done_when_that_very_object_is_gone(answer: object, seen: Seen, fine: bool) -> None:
+def test_deleting_is_done_when_that_very_object_is_gone(
+    answer: object, seen: Preconditions, fine: bool
+) -> None:
     def play(writer: Writer) -> Awaitable[None]:
         return writer.delete(CONFIG_MAPS, seen)
 
@@ -147,7 +149,7 @@ def test_deleting_is_done_when_that_very_object_is_gone(answer: object, seen: Se
 
 def test_a_deletion_that_the_server_stumbled_over_is_asked_for_again() -> None:
     script = Script(CONFLICT, LOST, CONFLICT, THERE)
-    run(script, lambda writer: writer.delete(CONFIG_MAPS, Seen("x", "team", "u")))
+    run(script, lambda writer: writer.delete(CONFIG_MAPS, Preconditions("x", "team", "u")))
     assert [request.method for request in script.sent] == [
         "DELETE",
         "GET",
@@ -164,7 +166,11 @@ def test_after_a_conflict_the_caller_decides_again() -> None:
     async def decide() -> Request | None:
         decided.append(len(decided))
         patch = {"data": {"n": str(len(decided))}}
-        return api_requests.merge_patch(CONFIG_MAPS, Seen("x", "team"), patch) if len(decided) < 4 else None
+        return (
+            api_requests.merge_patch(CONFIG_MAPS, Preconditions("x", "team"), patch)
+            if len(decided) < 4
+            else None
+        )
 
     script = Script(CONFLICT, UNWELL, THERE)
     run(script, lambda writer: writer.rewrite(decide))
@@ -230,7 +236,7 @@ def test_accepted_writes_are_counted_and_told() -> None:
     async def play(writer: Writer) -> None:
         await writer.create(CONFIG_MAPS, WANTED)
         await writer.create(CONFIG_MAPS, WANTED)
-        await writer.delete(CONFIG_MAPS, Seen("x", "team"))
+        await writer.delete(CONFIG_MAPS, Preconditions("x", "team"))
 
     run(Script(LOST, THERE, EXISTS, THERE), play, gate)
     assert told == [1, 2]

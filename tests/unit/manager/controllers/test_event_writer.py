@@ -9,9 +9,9 @@ import pytest
 from jobtree.kube.http.api_requests import Request
 from jobtree.kube.write.object_writer import Writer
 from jobtree.kube.write.write_gate import Gate
-from jobtree.manager.cluster_view import View
-from jobtree.manager.controllers.event_writer import EVENTS_AT_ONCE, Herald, event_document
-from jobtree.manager.decisions.write_set import Note
+from jobtree.manager.cluster_view import ClusterView
+from jobtree.manager.controllers.event_writer import EVENTS_AT_ONCE, EventWriter, event_document
+from jobtree.manager.decisions.write_set import EventNote
 from jobtree.manager.log import Log
 from tests.unit.core.build import T0, run
 
@@ -26,7 +26,7 @@ SUBDOMAIN = re.compile(
 def test_the_name_of_an_event_is_one_that_kubernetes_takes(name: str) -> None:
     asked = run("r", "org", 8)
     named = msgspec.structs.replace(asked, metadata=msgspec.structs.replace(asked.metadata, name=name))
-    document = event_document(Note(named, "Admitted", "it starts", T0))
+    document = event_document(EventNote(named, "Admitted", "it starts", T0))
     made = document["metadata"]
     assert isinstance(made, dict)
     assert SUBDOMAIN.fullmatch(made["name"])
@@ -53,10 +53,12 @@ def test_many_events_leave_room_for_decisions() -> None:
     server = Slow()
 
     async def tell() -> None:
-        view = View("jobtree-system", lambda *_: None, lambda: None)
-        herald = Herald(Writer(server, Gate()), view, Log())  # type: ignore[arg-type]
-        herald.tell(Note(run("r", "org", 8), "Admitted", f"it starts {number}", T0) for number in range(40))
-        await herald.settle()
+        view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
+        herald = EventWriter(Writer(server, Gate()), view, Log())  # type: ignore[arg-type]
+        herald.write_events(
+            EventNote(run("r", "org", 8), "Admitted", f"it starts {number}", T0) for number in range(40)
+        )
+        await herald.drain()
 
     asyncio.run(tell())
     assert (server.served, server.most) == (40, EVENTS_AT_ONCE)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from jobtree.api.schema.quantities import HOUR, format_micro
-from jobtree.archive.archive_directory import Directory
-from jobtree.archive.archive_reader import read
+from jobtree.archive.archive_directory import ArchiveDirectory
+from jobtree.archive.archive_reader import read_archive
 from jobtree.kube.http.api_errors import StatusError, UnreachableError
 from jobtree.kube.http.api_resources import BUDGETS, LEASES, RUNS
 from tests.unit.manager.cluster import Body, Fault, Manager, Server, StoppedError
@@ -17,8 +17,8 @@ MANY = 120
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Directory:
-    return Directory(str(tmp_path / "archive"))
+def archive(tmp_path: Path) -> ArchiveDirectory:
+    return ArchiveDirectory(str(tmp_path / "archive"))
 
 
 def begin(server: Server) -> None:
@@ -47,7 +47,7 @@ def live(server: Server, manager: Manager) -> None:
     manager.settle()
 
 
-def grown_old(archive: Directory | None) -> tuple[Server, Manager]:
+def grown_old(archive: ArchiveDirectory | None) -> tuple[Server, Manager]:
     server = Server()
     begin(server)
     manager = Manager(server, archive=archive)
@@ -69,20 +69,20 @@ def known_by(manager: Manager) -> dict[str, object]:
     envelopes = {
         "/".join(key): (
             one.account.used(at),
-            one.lent.used(at),
+            one.lending_account.used(at),
             {name: tally.used(at) for name, tally in one.by_class.items()},
         )
-        for key, one in world.ledger.envelopes.items()
+        for key, one in world.budgets.envelopes.items()
     }
     runs = {
-        key[1]: (state.spent, {payer: tally.used(at) for payer, tally in state.funding.items()})
+        key[1]: (state.closed_charge, {payer: tally.used(at) for payer, tally in state.funding.items()})
         for key, state in world.runs.items()
     }
     return {**envelopes, **runs}
 
 
-def archived(archive: Directory) -> list[str]:
-    found = read(archive)
+def archived(archive: ArchiveDirectory) -> list[str]:
+    found = read_archive(archive)
     assert found.problems == []
     return sorted(body["metadata"]["name"] for body in found.bodies)
 
@@ -102,7 +102,7 @@ def expected() -> tuple[list[str], dict[str, object]]:
     return ended(server), sums(server)
 
 
-def check_end(server: Server, manager: Manager, archive: Directory) -> None:
+def check_end(server: Server, manager: Manager, archive: ArchiveDirectory) -> None:
     """In the end old leases are in the archive, none is in the cluster, and sums are what they were."""
     manager.settle()
     closed, known = expected()
@@ -114,20 +114,22 @@ def check_end(server: Server, manager: Manager, archive: Directory) -> None:
     assert sums(server) == known
 
 
-def test_old_leases_leave_and_their_hours_stay(archive: Directory) -> None:
+def test_old_leases_leave_and_their_hours_stay(archive: ArchiveDirectory) -> None:
     server, manager = grown_old(archive)
     check_end(server, manager, archive)
 
 
-def test_a_manager_that_begins_anew_without_the_archive_knows_every_hour(archive: Directory) -> None:
+def test_a_manager_that_begins_anew_without_the_archive_knows_every_hour(archive: ArchiveDirectory) -> None:
     server, manager = grown_old(archive)
     manager.settle()
     again = Manager(server)
     again.settle()
-    for key, envelope in manager.model.world.ledger.envelopes.items():
-        assert again.model.world.ledger.envelopes[key].account.settled == envelope.account.settled > 0
+    for key, envelope in manager.model.world.budgets.envelopes.items():
+        assert (
+            again.model.world.budgets.envelopes[key].account.closed_usage == envelope.account.closed_usage > 0
+        )
     for key, state in manager.model.world.runs.items():
-        assert again.model.world.runs[key].spent == state.spent
+        assert again.model.world.runs[key].closed_charge == state.closed_charge
     assert again.violations == []
 
 
@@ -138,7 +140,7 @@ def test_without_an_archive_nothing_leaves() -> None:
     assert len(ended(server)) == 3
 
 
-def test_leases_that_are_not_old_enough_stay(archive: Directory) -> None:
+def test_leases_that_are_not_old_enough_stay(archive: ArchiveDirectory) -> None:
     server = Server()
     begin(server)
     manager = Manager(server, archive=archive)
@@ -154,7 +156,7 @@ def test_leases_that_are_not_old_enough_stay(archive: Directory) -> None:
 def test_a_manager_killed_after_any_write_loses_and_doubles_nothing(tmp_path: Path) -> None:
     crashes = 0
     for number in range(1, MANY):
-        archive = Directory(str(tmp_path / f"archive-{number}"))
+        archive = ArchiveDirectory(str(tmp_path / f"archive-{number}"))
         server, _ = grown_old(archive)
         dying = Manager(server, number, archive)
         try:
@@ -170,7 +172,7 @@ def test_a_manager_killed_after_any_write_loses_and_doubles_nothing(tmp_path: Pa
 @pytest.mark.parametrize("after", [False, True])
 def test_a_write_that_fails_or_whose_answer_is_lost_is_made_good(tmp_path: Path, after: bool) -> None:
     for number in range(1, 8):
-        archive = Directory(str(tmp_path / f"archive-{number}"))
+        archive = ArchiveDirectory(str(tmp_path / f"archive-{number}"))
         server, manager = grown_old(archive)
         server.writes = 0
         server.fault = Fault(number, UnreachableError("cut off", may_have_happened=True), after=after)
@@ -179,7 +181,7 @@ def test_a_write_that_fails_or_whose_answer_is_lost_is_made_good(tmp_path: Path,
 
 
 def test_an_archive_that_is_full_keeps_every_lease_and_says_so(
-    archive: Directory, monkeypatch: pytest.MonkeyPatch
+    archive: ArchiveDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, manager = grown_old(archive)
 
@@ -197,7 +199,9 @@ def test_an_archive_that_is_full_keeps_every_lease_and_says_so(
     assert b"jobtree_archive_failing 0.0" in manager.metrics.page()
 
 
-def test_a_lease_whose_carrying_is_refused_stays(archive: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_whose_carrying_is_refused_stays(
+    archive: ArchiveDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server, manager = grown_old(archive)
     change = server.change
 
@@ -215,7 +219,7 @@ def test_a_lease_whose_carrying_is_refused_stays(archive: Directory, monkeypatch
     check_end(server, manager, archive)
 
 
-def test_leases_of_a_budget_that_is_gone_leave_too(archive: Directory) -> None:
+def test_leases_of_a_budget_that_is_gone_leave_too(archive: ArchiveDirectory) -> None:
     server, manager = grown_old(archive)
     old = ended(server)
     server.delete(BUDGETS.path(name="org"))
@@ -224,7 +228,9 @@ def test_leases_of_a_budget_that_is_gone_leave_too(archive: Directory) -> None:
     assert archived(archive) == old
 
 
-def test_a_budget_made_anew_while_the_manager_lives_is_told_what_it_carries(archive: Directory) -> None:
+def test_a_budget_made_anew_while_the_manager_lives_is_told_what_it_carries(
+    archive: ArchiveDirectory,
+) -> None:
     server, manager = grown_old(archive)
     manager.settle()
     carried = server.all(BUDGETS)[0]["status"]["carried"]["envelopes"]
@@ -249,10 +255,12 @@ def test_a_closed_lease_that_somebody_deletes_still_counts() -> None:
     assert again.violations == []
     key = ("org", carried["name"])
     world, known = again.model.world, manager.model.world
-    assert world.ledger.envelopes[key].account.settled == known.ledger.envelopes[key].account.settled
+    assert (
+        world.budgets.envelopes[key].account.closed_usage == known.budgets.envelopes[key].account.closed_usage
+    )
 
 
-def test_what_another_manager_set_aside_is_read_anew(archive: Directory) -> None:
+def test_what_another_manager_set_aside_is_read_anew(archive: ArchiveDirectory) -> None:
     """A new leader saw the leases gone before it saw who carries them: what others wrote is not undone."""
     server, _ = grown_old(archive)
     stale = {path: body for path, body in server.objects.items() if body["kind"] in ("Budget", "Run")}

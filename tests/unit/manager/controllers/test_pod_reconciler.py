@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from jobtree.kube.write.object_writer import AT_ONCE
-from jobtree.manager.cluster_view import View
-from jobtree.manager.controllers.pod_reconciler import LARGE_AT_ONCE, LARGE_BYTES, Keeper
-from jobtree.manager.decisions.write_set import Company
+from jobtree.manager.cluster_view import ClusterView
+from jobtree.manager.controllers.pod_reconciler import LARGE_AT_ONCE, LARGE_BYTES, PodReconciler
+from jobtree.manager.decisions.write_set import DesiredPods
 from jobtree.manager.log import Log
-from jobtree.manager.pods.pod_set import Cast, Place
+from jobtree.manager.pods.pod_set import PodPlacement, PodSet
 from tests.unit.core.build import run
 
 GANG = 3 * AT_ONCE
@@ -30,20 +30,20 @@ def test_no_more_pods_are_written_down_than_can_be_sent(
     monkeypatch: pytest.MonkeyPatch, size: int, at_once: int
 ) -> None:
     """Of large ones only a few: a server that has many of them to read has no time for others."""
-    written: list[Place] = []
+    written: list[PodPlacement] = []
 
-    def write_down(_: Keeper, __: Company, place: Place) -> dict[str, Any]:
+    def write_down(_: PodReconciler, __: DesiredPods, place: PodPlacement) -> dict[str, Any]:
         written.append(place)
         return {}
 
     async def make() -> None:
-        view = View("jobtree-system", lambda *_: None, lambda: None)
-        keeper = Keeper(Waiting(), view, Log(), lambda: 0, lambda: None)  # type: ignore[arg-type]
-        places = tuple(Place(f"0-{number}-1", "n", 8, 0, number, number) for number in range(GANG))
+        view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
+        keeper = PodReconciler(Waiting(), view, Log(), lambda: 0, lambda: None)  # type: ignore[arg-type]
+        places = tuple(PodPlacement(f"0-{number}-1", "n", 8, 0, number, number) for number in range(GANG))
         gang = run("r", "org", 8 * GANG)
         container = {"name": "main", "image": "x", "args": ["a" * size]}
         spec = msgspec.structs.replace(gang.spec, template={"spec": {"containers": [container]}})
-        company = Company(msgspec.structs.replace(gang, spec=spec), Cast(1, 8, places))
+        company = DesiredPods(msgspec.structs.replace(gang, spec=spec), PodSet(1, 8, places))
         keeper._served.add("u")
         ready = [(place.part, place) for place in places]
         making = asyncio.ensure_future(keeper._create_all("u", company, ready))
@@ -53,6 +53,6 @@ def test_no_more_pods_are_written_down_than_can_be_sent(
         with pytest.raises(asyncio.CancelledError):
             await making
 
-    monkeypatch.setattr(Keeper, "_document", write_down)
+    monkeypatch.setattr(PodReconciler, "_document", write_down)
     asyncio.run(make())
     assert len(written) == at_once

@@ -122,4 +122,4 @@ def test_a_lease_that_is_ended_while_its_run_cannot_be_read_is_charged_once() ->
     server.delete(RUNS.path("ns", "r"))
     manager.settle()
     assert (endings(server, "r"), used(server), manager.violations) == (["Cancelled"], ["0"], [])
-    assert lease["metadata"]["name"] not in manager.model.world.holdings.charged
+    assert lease["metadata"]["name"] not in manager.model.world.open_leases.unreadable_run_leases

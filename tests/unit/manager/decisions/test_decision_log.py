@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from jobtree.core.model.actions import Action, ActionKind, Closing
-from jobtree.core.model.reasons import Reason, Why
+from jobtree.core.model.actions import Action, ActionKind, LeaseClosing
+from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.planning.planning_pass import plan
 from jobtree.core.world.world import World
-from jobtree.manager.decisions.decision_log import deeds_of, part_of
+from jobtree.manager.decisions.decision_log import decision_logs, log_part
 from jobtree.manager.metrics import PREEMPTIONS, PROMISE_ERROR, Measure
 from tests.unit.core.build import H100, T0, budget, nodes, run
 
@@ -26,14 +26,14 @@ def started() -> tuple[World, Action]:
 
 
 def reclaimed(start: Action, *leases: str) -> Action:
-    closes = tuple(Closing(name, T0, "Reclaimed") for name in leases)
-    return Action("Requeue", start.run, T0, Why(Reason.RECLAIMED), closes=closes)
+    closes = tuple(LeaseClosing(name, T0, "Reclaimed") for name in leases)
+    return Action("Requeue", start.run, T0, Cause(Reason.RECLAIMED), closes=closes)
 
 
 def test_a_lease_that_one_plan_opens_and_closes_again_is_told() -> None:
     world, start = started()
     (lease,) = start.opens
-    opened, ended = deeds_of(world, [start, reclaimed(start, lease.name)])[KEY]
+    opened, ended = decision_logs(world, [start, reclaimed(start, lease.name)])[KEY]
     ((_, line),) = opened.lines
     assert (line["message"], line["opens"]) == ("Start", 8)
     ((_, line),) = ended.lines
@@ -50,20 +50,20 @@ def test_a_run_that_loses_several_leases_for_one_reason_is_one_preemption() -> N
         for mask in (0x0F, 0xF0)
     ]
     start = msgspec.structs.replace(start, opens=tuple(halves))
-    *_, ended = deeds_of(world, [start, reclaimed(start, "r-15", "r-240")])[KEY]
+    *_, ended = decision_logs(world, [start, reclaimed(start, "r-15", "r-240")])[KEY]
     assert [measure.metric for measure in ended.measures] == [PREEMPTIONS]
 
 
 def test_a_promise_that_is_made_and_beaten_in_one_plan_counts_once() -> None:
     world, _ = started()
     world.put_run(run("big", "org", 8, at=1))
-    world.commit(plan(world))
+    world.apply_plan(plan(world))
     promise = world.runs["ns", "big"].promise
     assert promise is not None
     promise = msgspec.structs.replace(promise, at=T0 + 60_000)
     kinds: tuple[ActionKind, ...] = ("Reserve", "Supersede", "Settle")
-    actions = [Action(kind, ("ns", "big"), T0, Why(Reason.RESERVED), promise=promise) for kind in kinds]
-    measures = [one for deed in deeds_of(world, actions)["ns", "big"] for one in deed.measures]
+    actions = [Action(kind, ("ns", "big"), T0, Cause(Reason.RESERVED), promise=promise) for kind in kinds]
+    measures = [one for deed in decision_logs(world, actions)["ns", "big"] for one in deed.measures]
     assert measures == [Measure(PROMISE_ERROR, value=-60)]
 
 
@@ -82,4 +82,4 @@ def test_a_promise_that_is_made_and_beaten_in_one_plan_counts_once() -> None:
     ],
 )
 def test_a_line_names_the_part_that_decided(kind: ActionKind, reason: Reason, part: str) -> None:
-    assert part_of(Action(kind, KEY, T0, Why(reason))) == part
+    assert log_part(Action(kind, KEY, T0, Cause(reason))) == part

@@ -164,7 +164,7 @@ def test_a_failed_pod_begins_the_next_attempt_and_counts() -> None:
     assert running == []
     server.now += 6_000
     manager.settle()
-    assert manager.model.telling.retells_at() == server.now + 4_000, "it wakes up to tell that it goes on"
+    assert manager.model.telling.refresh_due_at() == server.now + 4_000, "it wakes up to tell that it goes on"
     server.now += 4_000
     manager.settle()
     running = [pod for pod in pods_of(server, "r") if pod["status"]["phase"] == "Running"]
@@ -417,7 +417,7 @@ def test_a_budget_is_told_at_rest_and_every_other_second_while_gangs_start_all_t
     server.now += BUSY_MS
     assert start("first") == 8, "the first is told at once"
     assert start("second") == 8, "more than once in a second is not"
-    assert manager.model.telling.retells_at() == server.now + REST_MS
+    assert manager.model.telling.refresh_due_at() == server.now + REST_MS
     manager.turn()
     assert used() == 16, "nothing else is to be done"
     assert start("third") == 16
@@ -480,7 +480,7 @@ def test_no_decision_waits_for_forecasts_that_others_read_and_a_new_promise_is_t
     assert [risk["reservation"] for risk in server.run("runs-there")["status"]["risk"]] == ["first-1"]
     assert deficit("waits-1") == 8, "what others foresee is told when nothing else is to be done"
     assert not is_expected("first-1"), "that depends on all who wait"
-    assert manager.model.telling.retells_at() == server.now + REST_MS
+    assert manager.model.telling.refresh_due_at() == server.now + REST_MS
     manager.turn()
     assert deficit("waits-1") == 16
     assert is_expected("first-1")
@@ -502,15 +502,15 @@ def test_experience_with_expected_starts_survives_a_restart() -> None:
     began = server.now
     manager.settle()
     name = ("ns", "next-1")
-    again = Manager(server).model.world.experience
-    assert again.of(name) == manager.model.world.experience.of(name)
+    again = Manager(server).model.world.start_calibration
+    assert again.of(name) == manager.model.world.start_calibration.of(name)
     assert server.find(RESERVATIONS.path(*name))["status"]["told"]["at"]
     server.now += 60_000
     finish_pods(server, "holder")
     manager = Manager(server)
     manager.settle()
     assert phase(server, "next") == "Running"
-    told = Manager(server).model.world.experience.of(name)
+    told = Manager(server).model.world.start_calibration.of(name)
     assert told is not None
     assert (told.at, told.start) == (began, began + 60_000)
 
@@ -535,7 +535,7 @@ def test_a_start_whose_reservation_was_not_told_of_it_is_experience_after_a_cras
     while crashed:
         server, crashed = crash_after(writes)
         Manager(server).settle()
-        told = Manager(server).model.world.experience.of(("ns", "next-1"))
+        told = Manager(server).model.world.start_calibration.of(("ns", "next-1"))
         assert told is not None, writes
         assert told.start is not None, writes
         writes += 1

@@ -22,8 +22,8 @@ WAITING = ["w1", "w2", "w3", "w4", "w5"]
 
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reservation_status, "TOLD_BESIDE", 1)
-    monkeypatch.setattr(reservation_status, "TOLD_AT_REST", 2)
+    monkeypatch.setattr(reservation_status, "PER_BUSY_TURN", 1)
+    monkeypatch.setattr(reservation_status, "PER_IDLE_TURN", 2)
 
 
 def crowd(waiting: list[str] = WAITING, lasts: str = "1h") -> Server:
@@ -51,7 +51,7 @@ def spoken_of(server: Server) -> list[str]:
 
 def go_on(server: Server, manager: Manager) -> None:
     """Nothing happens until the manager wants to go on telling."""
-    goes_on_at = manager.model.telling.retells_at()
+    goes_on_at = manager.model.telling.refresh_due_at()
     assert goes_on_at is not None
     server.now = goes_on_at
 
@@ -59,7 +59,7 @@ def go_on(server: Server, manager: Manager) -> None:
 def rest(server: Server, manager: Manager) -> None:
     """Nothing happens until all is told."""
     manager.settle()
-    while manager.model.telling.foretelling.is_halfway:
+    while manager.model.telling.reservations.has_more:
         go_on(server, manager)
         manager.settle()
 
@@ -100,8 +100,8 @@ def test_who_starts_before_its_promise_was_told_needs_no_reservation() -> None:
 
 
 def test_while_much_is_decided_so_many_are_told_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reservation_status, "TOLD_BESIDE", 2)
-    monkeypatch.setattr(reservation_status, "TOLD_A_SECOND", 2)
+    monkeypatch.setattr(reservation_status, "PER_BUSY_TURN", 2)
+    monkeypatch.setattr(reservation_status, "PER_SECOND", 2)
     server = crowd()
     manager = Manager(server)
     told = []
@@ -114,17 +114,17 @@ def test_while_much_is_decided_so_many_are_told_a_second(monkeypatch: pytest.Mon
 
 
 def test_while_gangs_come_and_go_a_moment_of_silence_is_not_calm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reservation_status, "BUSTLE", 1)
-    monkeypatch.setattr(reservation_status, "TOLD_A_SECOND", 1)
+    monkeypatch.setattr(reservation_status, "BUSY_THRESHOLD", 1)
+    monkeypatch.setattr(reservation_status, "PER_SECOND", 1)
     server = crowd()
     manager = Manager(server)
     begun = server.now
-    for told, after_ms in ((1, 0), (2, 1000), (3, 2000), (5, reservation_status.LATELY_MS)):
+    for told, after_ms in ((1, 0), (2, 1000), (3, 2000), (5, reservation_status.RECENT_MS)):
         server.now = begun + after_ms
         manager.turn()
         assert len(states(server)) == told
         if told < len(WAITING) - 2:
-            assert manager.model.telling.retells_at() == server.now + 1000
+            assert manager.model.telling.refresh_due_at() == server.now + 1000
     assert events(server, "Reserved") == WAITING
 
 

@@ -56,7 +56,7 @@ def test_both_bodies_say_the_same(acts: tuple[Act, ...]) -> None:
         manager.settle()
         act(server)
     manager.settle()
-    server.now += status_updates.RETELL_MS
+    server.now += status_updates.REFRESH_MS
     manager.settle()
     told = said(list(server.objects.values()))
     assert told == simulated(server)

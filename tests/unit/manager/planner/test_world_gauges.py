@@ -10,7 +10,7 @@ from jobtree.api.schema.quantities import parse_milli, parse_slots, parse_time
 from jobtree.kube.http.api_resources import BUDGETS, LEASES, NODES, RESERVATIONS, RUNS
 from jobtree.manager.metrics import METRICS, PREEMPTIONS, RESOLVER, Metrics
 from jobtree.manager.planner import world_gauges
-from jobtree.manager.planner.world_gauges import Gauges
+from jobtree.manager.planner.world_gauges import WorldGauges
 from tests.unit.core.build import H100
 from tests.unit.manager.cluster import Body, Manager, Server
 from tests.unit.manager.samples import Labels, nonzero, samples, value
@@ -250,7 +250,7 @@ def test_a_page_waits_for_the_plan_and_shows_the_last_figures_if_it_takes_too_lo
 ) -> None:
     server = busy_cluster()
     manager = Manager(server)
-    shown = Gauges(lambda: manager.model.world, lambda: server.now)
+    shown = WorldGauges(lambda: manager.model.world, lambda: server.now)
     first = shown.page()
     manager.settle()
     with shown.planning():

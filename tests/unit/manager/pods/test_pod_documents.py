@@ -8,15 +8,15 @@ import pytest
 
 from jobtree.api.kinds.run import Risk, Run
 from jobtree.api.schema.object_meta import ObjectMeta
-from jobtree.manager.pods.pod_documents import Setting, pod_document, service_document
+from jobtree.manager.pods.pod_documents import PodDefaults, pod_document, service_document
 from jobtree.manager.pods.pod_names import as_label, hostname, pod_name, service_name
-from jobtree.manager.pods.pod_set import Cast, Place
+from jobtree.manager.pods.pod_set import PodPlacement, PodSet
 from jobtree.manager.pods.rank_environment import environment
 from tests.unit.core.build import run
 
 UID = "1f0c22aa-0000-4000-8000-000000000000"
-CAST = Cast(2, 8, (Place("0-0-2", "n1", 8, 0, 0, 0), Place("1-0-2", "n2", 8, 1, 1, 0)))
-STANDBY = Place("spare-3-0", "n3", 8, 0)
+CAST = PodSet(2, 8, (PodPlacement("0-0-2", "n1", 8, 0, 0, 0), PodPlacement("1-0-2", "n2", 8, 1, 1, 0)))
+STANDBY = PodPlacement("spare-3-0", "n3", 8, 0)
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "mine"}, "annotations": {"note": "kept"}},
     "spec": {
@@ -44,8 +44,8 @@ def asked(**fields: Any) -> Run:  # noqa: ANN401
     return msgspec.structs.replace(made, metadata=metadata)
 
 
-def setting(template: dict[str, Any] = TEMPLATE, max_grace_ms: int = 300_000) -> Setting:
-    return Setting(template, "nvidia.com/gpu", max_grace_ms)
+def setting(template: dict[str, Any] = TEMPLATE, max_grace_ms: int = 300_000) -> PodDefaults:
+    return PodDefaults(template, "nvidia.com/gpu", max_grace_ms)
 
 
 def rank(number: int = 1, **changed: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -128,7 +128,7 @@ def test_the_environment_of_a_rank() -> None:
 
 
 def test_a_single_pod_finds_itself_without_a_service() -> None:
-    alone = Cast(1, 8, (Place("0-0-1", "n1", 8, 0, 0, 0),))
+    alone = PodSet(1, 8, (PodPlacement("0-0-1", "n1", 8, 0, 0, 0),))
     pod = pod_document(asked(), alone, alone.places[0], setting())
     assert told(pod)["MASTER_ADDR"] == pod["spec"]["hostname"] == "trainer-0-0"
     assert "subdomain" not in pod["spec"]
@@ -167,7 +167,7 @@ def test_a_standby_pod_keeps_image_and_gpus_and_starts_nothing_of_the_templates(
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
     assert "env" not in container
     assert "initContainers" not in spec
-    idle = pod_document(asked(), CAST, Place("spare-3-0-idle", "n3", 0, 0), setting())
+    idle = pod_document(asked(), CAST, PodPlacement("spare-3-0-idle", "n3", 0, 0), setting())
     assert "resources" not in idle["spec"]["containers"][0]
 
 

@@ -14,7 +14,7 @@ from jobtree.core.world.world import World
 from jobtree.kube.http.api_resources import RESERVATIONS
 from jobtree.manager.log import Log
 from jobtree.manager.process import beacon_listener
-from jobtree.manager.process.beacon_listener import Heard, Listener
+from jobtree.manager.process.beacon_listener import BeaconListener, BeaconValue
 from tests.unit.core.build import T0
 from tests.unit.manager.cluster import Manager, Server, Silent
 from tests.unit.manager.stage import POLICY, put_budget, put_nodes, put_policy, put_run
@@ -50,21 +50,23 @@ async def publisher(*answers: object) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def hear(*answers: object, play: Callable[[Listener, Beacon, asyncio.Event], Awaitable[None]]) -> list[Heard]:
-    async def main() -> list[Heard]:
+def hear(
+    *answers: object, play: Callable[[BeaconListener, Beacon, asyncio.Event], Awaitable[None]]
+) -> list[BeaconValue]:
+    async def main() -> list[BeaconValue]:
         async with publisher(*answers) as url:
             woken = asyncio.Event()
-            listener = Listener(Log(Silent()), woken.set, clock=lambda: T0 / 1000)  # type: ignore[arg-type]
+            listener = BeaconListener(Log(Silent()), woken.set, clock=lambda: T0 / 1000)  # type: ignore[arg-type]
             await play(listener, Beacon("drand", 30_000, T0 - 30_000, url), woken)
-            news = listener.news()
+            news = listener.new_values()
             listener.stop()
             return news
 
     return asyncio.run(asyncio.wait_for(main(), 30))
 
 
-async def first(listener: Listener, source: Beacon, woken: asyncio.Event) -> None:
-    listener.listen(source, [("drand", 2), ("other", 1)])
+async def first(listener: BeaconListener, source: Beacon, woken: asyncio.Event) -> None:
+    listener.follow_rounds(source, [("drand", 2), ("other", 1)])
     await woken.wait()
 
 
@@ -80,20 +82,20 @@ async def first(listener: Listener, source: Beacon, woken: asyncio.Event) -> Non
     ids=["none", "refusals", "garbage", "another round", "nothing"],
 )
 def test_a_published_value_is_heard_sooner_or_later(stumbles: tuple[object, ...]) -> None:
-    assert hear(*stumbles, play=first) == [Heard("drand", 2, VALUE)]
+    assert hear(*stumbles, play=first) == [BeaconValue("drand", 2, VALUE)]
 
 
 def test_whoever_begins_to_lead_first_hears_what_was_published_and_waits_for_nothing_else() -> None:
-    async def play(listener: Listener, source: Beacon, _: asyncio.Event) -> None:
+    async def play(listener: BeaconListener, source: Beacon, _: asyncio.Event) -> None:
         await listener.catch_up(source, [("drand", 2), ("drand", 3)])  # the other in half a minute
 
-    assert hear(500, play=play) == [Heard("drand", 2, VALUE)]
+    assert hear(500, play=play) == [BeaconValue("drand", 2, VALUE)]
 
 
 def test_a_beacon_that_does_not_answer_keeps_nobody_from_leading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beacon_listener, "ANSWER_SECONDS", 0.01)
 
-    async def play(listener: Listener, source: Beacon, _: asyncio.Event) -> None:
+    async def play(listener: BeaconListener, source: Beacon, _: asyncio.Event) -> None:
         await listener.catch_up(
             msgspec.structs.replace(source, url="http://127.0.0.1:1/{round}"), [("drand", 2)]
         )
@@ -103,25 +105,25 @@ def test_a_beacon_that_does_not_answer_keeps_nobody_from_leading(monkeypatch: py
 
 
 def test_what_is_not_published_or_not_wanted_is_not_asked_for() -> None:
-    async def play(listener: Listener, source: Beacon, woken: asyncio.Event) -> None:
-        listener.listen(source, [("drand", 3)])  # in half a minute
-        listener.listen(msgspec.structs.replace(source, url=""), [("drand", 2)])
-        listener.listen(source, [("drand", 1)])
+    async def play(listener: BeaconListener, source: Beacon, woken: asyncio.Event) -> None:
+        listener.follow_rounds(source, [("drand", 3)])  # in half a minute
+        listener.follow_rounds(msgspec.structs.replace(source, url=""), [("drand", 2)])
+        listener.follow_rounds(source, [("drand", 1)])
         await woken.wait()
-        listener.listen(source, [("drand", 1)])
+        listener.follow_rounds(source, [("drand", 1)])
 
-    assert hear(play=play) == [Heard("drand", 1, VALUE)]
+    assert hear(play=play) == [BeaconValue("drand", 1, VALUE)]
 
 
 def test_what_was_heard_is_told_again_to_a_world_built_anew() -> None:
-    async def play(listener: Listener, source: Beacon, woken: asyncio.Event) -> None:
+    async def play(listener: BeaconListener, source: Beacon, woken: asyncio.Event) -> None:
         await first(listener, source, woken)
-        assert len(listener.news()) == 1
+        assert len(listener.new_values()) == 1
         listener.restart()
 
     (heard,) = hear(play=play)
     world = World()
-    heard.tell(world)
+    heard.apply_to(world)
     assert world.beacon_values == {("drand", 2): VALUE}
 
 
@@ -140,7 +142,7 @@ def test_a_draw_mixes_in_what_was_heard() -> None:
     put_run(server, "winner", "other", 16)
     manager.settle()
     ((name, number),) = manager.rounds
-    manager.heard.append(Heard(name, number, VALUE))
+    manager.heard.append(BeaconValue(name, number, VALUE))
     server.now += 60_000
     manager.settle()
     (reservation,) = [one for one in server.all(RESERVATIONS) if one["metadata"]["name"] == "winner-1"]

@@ -6,13 +6,13 @@ import pytest
 
 from jobtree.kube.write.object_writer import Writer
 from jobtree.kube.write.write_gate import Gate
-from jobtree.manager.cluster_view import View
-from jobtree.manager.decisions.write_set import Step
+from jobtree.manager.cluster_view import ClusterView
+from jobtree.manager.decisions.write_set import WriteSet
 from jobtree.manager.log import Log
 from jobtree.manager.metrics import Metrics
 from jobtree.manager.planner import world_gauges
-from jobtree.manager.planner.planning_model import Model
-from jobtree.manager.process.control_loop import Loop
+from jobtree.manager.planner.planning_model import PlanningModel
+from jobtree.manager.process.control_loop import ControlLoop
 from jobtree.manager.process.health import Health
 from tests.unit.manager.cluster import KEY, Server, Silent
 
@@ -21,21 +21,21 @@ def test_the_world_is_not_read_while_it_is_planned_with(monkeypatch: pytest.Monk
     """A scraper that does not wait gets the figures from before, not those of half a plan."""
     monkeypatch.setattr(world_gauges, "WAIT_SECONDS", 0.0)
     metrics, log = Metrics(), Log(Silent())  # type: ignore[arg-type]
-    view = View("jobtree-system", lambda *_: None, lambda: None)
+    view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
     during: list[str] = []
 
-    loops: list[Loop] = []
+    loops: list[ControlLoop] = []
 
-    class Scraped(Model):
-        def advance(self, *given: object) -> Step:
+    class Scraped(PlanningModel):
+        def take_turn(self, *given: object) -> WriteSet:
             assert metrics.of_world is not None
             during.append(metrics.of_world())
             loops[0].stop()
-            return super().advance(*given)  # type: ignore[arg-type]
+            return super().take_turn(*given)  # type: ignore[arg-type]
 
     async def turn() -> str:
         writer = Writer(Server(), Gate(lambda: True))  # type: ignore[arg-type]
-        loops.append(Loop(Scraped(KEY), view, writer, Health(view, metrics), log))
+        loops.append(ControlLoop(Scraped(KEY), view, writer, Health(view, metrics), log))
         await loops[0].run()
         assert metrics.of_world is not None
         return metrics.of_world()

@@ -9,9 +9,9 @@ from aiohttp import ClientSession
 from jobtree.core.reporting.invariants import Violation
 from jobtree.kube.http.api_errors import StatusError
 from jobtree.kube.http.api_resources import CONFIG_MAPS, NODES
-from jobtree.kube.watch.reflector import Watch
-from jobtree.kube.watch.watch_protocol import Follow
-from jobtree.manager.cluster_view import View
+from jobtree.kube.watch.reflector import Reflector
+from jobtree.kube.watch.watch_protocol import WatchProtocol
+from jobtree.manager.cluster_view import ClusterView
 from jobtree.manager.metrics import Metrics
 from jobtree.manager.process.health import NO_POLICY, STALE_SECONDS, STUCK_SECONDS, Health
 
@@ -24,16 +24,16 @@ class Clock:
         return self.now
 
 
-def seen_view() -> View:
-    view = View("jobtree-system", lambda *_: None, lambda: None)
+def seen_view() -> ClusterView:
+    view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
     for store, _ in view.by_resource().values():
         store.finish()
     return view
 
 
-def watch(view: View, resource: object, clock: Clock) -> Watch:
+def watch(view: ClusterView, resource: object, clock: Clock) -> Reflector:
     store, selector = next(found for kind, found in view.by_resource().items() if kind is resource)
-    return Watch(None, Follow(resource, store, selector), clock=clock)  # type: ignore[arg-type]
+    return Reflector(None, WatchProtocol(resource, store, selector), clock=clock)  # type: ignore[arg-type]
 
 
 def test_a_process_that_has_seen_everything_is_ready() -> None:
@@ -41,7 +41,7 @@ def test_a_process_that_has_seen_everything_is_ready() -> None:
 
 
 def test_a_kind_that_was_not_listed_yet_is_named() -> None:
-    view = View("jobtree-system", lambda *_: None, lambda: None)
+    view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
     assert "nodes have not been seen yet" in Health(view, Metrics()).unreadiness()
 
 
@@ -120,7 +120,7 @@ async def served(health: Health, *paths: str) -> list[tuple[int, str]]:
 def test_all_of_it_is_served() -> None:
     metrics = Metrics()
     metrics.count(Violation("I6", "broken"))
-    health = Health(View("ns", lambda *_: None, lambda: None), metrics)
+    health = Health(ClusterView("ns", lambda *_: None, lambda: None), metrics)
     alive, ready, page = asyncio.run(served(health, "healthz", "readyz", "metrics"))
     assert alive == (200, "ok\n")
     assert (ready[0], "runs have not been seen yet" in ready[1]) == (503, True)

@@ -2,17 +2,17 @@
 
 from jobtree.kube.http.api_errors import StatusError
 from jobtree.kube.http.api_resources import CONFIG_MAPS
-from jobtree.kube.watch.reflector import Watch
-from jobtree.kube.watch.watch_protocol import Follow
-from jobtree.manager.cluster_view import View
+from jobtree.kube.watch.reflector import Reflector
+from jobtree.kube.watch.watch_protocol import WatchProtocol
+from jobtree.manager.cluster_view import ClusterView
 from jobtree.manager.process.manager_process import lacks_policy
 from tests.unit.manager.process.test_health import policy
 
 
 def test_the_policy_is_waited_for_and_must_be_readable_unless_it_is_not_ours_to_read() -> None:
-    view = View("ns", lambda *_: None, lambda: None)
+    view = ClusterView("ns", lambda *_: None, lambda: None)
     store, selector = view.by_resource()[CONFIG_MAPS]
-    watch = Watch(None, Follow(CONFIG_MAPS, store, selector))  # type: ignore[arg-type]
+    watch = Reflector(None, WatchProtocol(CONFIG_MAPS, store, selector))  # type: ignore[arg-type]
     assert lacks_policy(view, [watch]), "it has not been listed yet"
     store.finish()
     assert not lacks_policy(view, [watch]), "there is none: the defaults hold"

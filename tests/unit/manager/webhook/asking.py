@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from jobtree.api.schema.object_meta import API_VERSION
-from jobtree.manager.webhook.admission_review import Asked, read_question, write_answer
-from jobtree.manager.webhook.webhook_server import Judge
+from jobtree.manager.webhook.admission_review import AdmissionRequest, read_question, write_answer
+from jobtree.manager.webhook.webhook_server import Handler
 
 JOBTREE = "system:serviceaccount:jobtree-system:jobtree-controller-manager"
 Document = dict[str, Any]
@@ -24,7 +24,7 @@ def question(
     user: str = "mallory",
     groups: tuple[str, ...] = (),
     **fields: object,
-) -> Asked:
+) -> AdmissionRequest:
     either = after or before or {}
     request = {
         "uid": "1",
@@ -48,7 +48,7 @@ class Said(msgspec.Struct):
     patch: list[Document]
 
 
-def ask(judge: Judge, asked: Asked) -> Said:
+def ask(judge: Handler, asked: AdmissionRequest) -> Said:
     """The answer as the API server reads it."""
     response = json.loads(write_answer(asked, asyncio.run(judge(asked))))["response"]
     assert response["uid"] == asked.uid

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobtree.manager.cluster_view import View
-from jobtree.manager.webhook.admission_handlers import Neighbors, mutate
+from jobtree.manager.cluster_view import ClusterView
+from jobtree.manager.webhook.admission_handlers import CrossObjectChecks, mutate
 from tests.unit.manager.webhook.asking import JOBTREE, ask, budget_document, question, run_document
 
 TOO_LONG: dict[str, Any] = {
@@ -16,12 +16,12 @@ TOO_LONG: dict[str, Any] = {
 
 
 @pytest.fixture
-def view() -> View:
-    return View("jobtree-system", lambda *_: None, lambda: None)
+def view() -> ClusterView:
+    return ClusterView("jobtree-system", lambda *_: None, lambda: None)
 
 
-def test_budgets_are_judged_among_those_that_are_there(view: View) -> None:
-    judge = Neighbors(view, "jobtree-system").judge
+def test_budgets_are_judged_among_those_that_are_there(view: ClusterView) -> None:
+    judge = CrossObjectChecks(view, "jobtree-system").review
     view.budgets.upsert(msgspec.json.encode(budget_document("a", "b")))
     said = ask(judge, question("CREATE", "budgets", budget_document("b", "a")))
     assert (said.allowed, said.code) == (False, 422)
@@ -31,8 +31,8 @@ def test_budgets_are_judged_among_those_that_are_there(view: View) -> None:
     assert ask(judge, mended).allowed, "what it was before does not count"
 
 
-def test_runs_are_judged_among_those_of_their_namespace(view: View) -> None:
-    judge = Neighbors(view, "jobtree-system").judge
+def test_runs_are_judged_among_those_of_their_namespace(view: ClusterView) -> None:
+    judge = CrossObjectChecks(view, "jobtree-system").review
     view.budgets.upsert(msgspec.json.encode(budget_document("o")))
     elsewhere = run_document("up")
     elsewhere["metadata"]["namespace"] = "other"
@@ -44,8 +44,8 @@ def test_runs_are_judged_among_those_of_their_namespace(view: View) -> None:
     ]
 
 
-def test_the_policy_as_it_stands_is_held_against_a_template(view: View) -> None:
-    judge = Neighbors(view, "jobtree-system").judge
+def test_the_policy_as_it_stands_is_held_against_a_template(view: ClusterView) -> None:
+    judge = CrossObjectChecks(view, "jobtree-system").review
     asked = question("CREATE", "runs", run_document(**TOO_LONG))
     assert "must be at most the policy's maxGrace (5m)" in ask(judge, asked).message
     metadata = {"name": "jobtree-policy", "namespace": "jobtree-system", "uid": "p", "resourceVersion": "1"}
@@ -53,8 +53,8 @@ def test_the_policy_as_it_stands_is_held_against_a_template(view: View) -> None:
     assert ask(judge, asked).allowed
 
 
-def test_what_is_not_its_business_passes_whatever_it_looks_like(view: View) -> None:
-    judge = Neighbors(view, "jobtree-system").judge
+def test_what_is_not_its_business_passes_whatever_it_looks_like(view: ClusterView) -> None:
+    judge = CrossObjectChecks(view, "jobtree-system").review
     bad, other = run_document(**TOO_LONG), run_document()
     going = {**bad, "metadata": {**bad["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
     assert not ask(judge, question("UPDATE", "runs", bad, other)).allowed
@@ -69,7 +69,9 @@ def test_what_is_not_its_business_passes_whatever_it_looks_like(view: View) -> N
 
 
 def test_a_long_warning_is_cut_where_servers_would() -> None:
-    judge = Neighbors(View("jobtree-system", lambda *_: None, lambda: None), "jobtree-system").judge
+    judge = CrossObjectChecks(
+        ClusterView("jobtree-system", lambda *_: None, lambda: None), "jobtree-system"
+    ).review
     said = ask(
         judge, question("CREATE", "runs", run_document(owner="o" * 200, follow={"after": ["u" * 240]}))
     )

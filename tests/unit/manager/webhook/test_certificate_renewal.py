@@ -12,10 +12,10 @@ from jobtree.kube.http.async_client import AsyncClient
 from jobtree.kube.write.object_writer import Writer
 from jobtree.kube.write.write_gate import Gate
 from jobtree.manager.log import Log
-from jobtree.manager.settings import Settings
-from jobtree.manager.webhook.certificate_renewal import Renewal, names_of
-from jobtree.manager.webhook.certificate_rotation import new_papers, read_papers, written
-from jobtree.manager.webhook.certificates import Pace, Papers
+from jobtree.manager.settings import ManagerSettings
+from jobtree.manager.webhook.certificate_renewal import CertificateRenewal, certificate_names
+from jobtree.manager.webhook.certificate_rotation import decode_secret, encode_secret, new_certificates
+from jobtree.manager.webhook.certificates import CertificateSchedule, CertificateSet
 from tests.unit.manager.webhook.server import FakeServer
 
 SECRETS = "/api/v1/namespaces/jobtree-system/secrets"
@@ -24,7 +24,7 @@ REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 VALIDATING = f"{REGISTRATION}/validatingwebhookconfigurations/jobtree-webhook"
 MUTATING = f"{REGISTRATION}/mutatingwebhookconfigurations/jobtree-webhook"
 METADATA = {"name": "jobtree-webhook-cert", "namespace": "jobtree-system"}
-NAMES = names_of("jobtree-system", "")
+NAMES = certificate_names("jobtree-system", "")
 LIFE = 1200
 
 
@@ -34,13 +34,13 @@ class Replica:
     def __init__(self, server: FakeServer, *, leads: bool = True) -> None:
         self.now = 1_800_000_000.0
         self._said = StringIO()
-        settings = Settings(webhook_validity_seconds=LIFE)
-        self.renewal = Renewal(AsyncClient(server), settings, Log(self._said), lambda: self.now)
+        settings = ManagerSettings(webhook_validity_seconds=LIFE)
+        self.renewal = CertificateRenewal(AsyncClient(server), settings, Log(self._said), lambda: self.now)
         self._writer = Writer(server, Gate()) if leads else None
 
-    def look(self, after: float = 0) -> Papers | None:
+    def look(self, after: float = 0) -> CertificateSet | None:
         self.now += after
-        asyncio.run(self.renewal.look(self._writer))
+        asyncio.run(self.renewal.check(self._writer))
         return self.renewal.papers
 
     @property
@@ -65,7 +65,7 @@ def trusted(server: FakeServer) -> set[str]:
 def test_it_is_made_on_first_use_and_trusted(server: FakeServer) -> None:
     papers = Replica(server).look()
     assert papers is not None
-    assert read_papers(server.objects[SECRET]["data"], NAMES, 1_800_000_000)[0] == papers
+    assert decode_secret(server.objects[SECRET]["data"], NAMES, 1_800_000_000)[0] == papers
     assert trusted(server) == {papers.bundle}
     assert server.objects[VALIDATING]["webhooks"][0]["clientConfig"]["url"] == "x", "the rest stays"
     written_before = list(server.writes)
@@ -74,11 +74,11 @@ def test_it_is_made_on_first_use_and_trusted(server: FakeServer) -> None:
 
 
 def test_of_two_that_make_it_the_first_is_right(server: FakeServer) -> None:
-    others = new_papers(NAMES, 1_800_000_000, Pace(LIFE))
+    others = new_certificates(NAMES, 1_800_000_000, CertificateSchedule(LIFE))
 
     def be_faster(request: Request) -> None:
         if request.target == SECRETS and SECRET not in server.objects:
-            server.put_there(SECRET, {"metadata": METADATA, "data": written(others)})
+            server.put_there(SECRET, {"metadata": METADATA, "data": encode_secret(others)})
 
     server.before_write = be_faster
     assert Replica(server).look() == others
@@ -93,8 +93,8 @@ def test_of_two_that_renew_it_the_first_is_right(server: FakeServer) -> None:
     def be_faster(request: Request) -> None:
         if request.method == "PUT":
             server.before_write = lambda _: None
-            renewed = new_papers(NAMES, other.now, Pace(LIFE))
-            server.put_there(SECRET, {**server.objects[SECRET], "data": written(renewed)})
+            renewed = new_certificates(NAMES, other.now, CertificateSchedule(LIFE))
+            server.put_there(SECRET, {**server.objects[SECRET], "data": encode_secret(renewed)})
 
     server.before_write = be_faster
     papers = replica.look(800)
@@ -122,7 +122,7 @@ def test_the_next_one_is_shown_when_it_was_published_long_enough(server: FakeSer
     assert (made.shown, made.next is None) == (first.shown, False)
     assert trusted(server) == {made.bundle}
     assert replica.look(59) == made
-    assert replica.look(1) == Papers(made.next or first.shown, made.trusted)
+    assert replica.look(1) == CertificateSet(made.next or first.shown, made.trusted)
     fresh_leader = Replica(server)
     fresh_leader.now = replica.now
     assert fresh_leader.look() == replica.renewal.papers
@@ -181,4 +181,4 @@ def test_a_refusal_is_passed_on(server: FakeServer) -> None:
 
 
 def test_further_names_are_those_of_the_settings() -> None:
-    assert names_of("ns", " 10.0.0.1,hook.example.com, ")[2:] == ("10.0.0.1", "hook.example.com")
+    assert certificate_names("ns", " 10.0.0.1,hook.example.com, ")[2:] == ("10.0.0.1", "hook.example.com")

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from jobtree.manager.webhook.admission_handlers import one_spelling
+from jobtree.manager.webhook.admission_handlers import spares_patch
 
 Spec = dict[str, Any]
 
@@ -10,7 +10,7 @@ Spec = dict[str, Any]
 def patched(spec: Spec, before: Spec | None = None) -> list[str]:
     return [
         f"{one['op']} {one['path']} {one.get('value', '')}".strip()
-        for one in one_spelling(spec, before or {})
+        for one in spares_patch(spec, before or {})
     ]
 
 

@@ -10,8 +10,8 @@ import yaml
 from jobtree.api.schema.gpu_resources import GPU_CLAIMS, GPU_CLASSES, GPU_RESOURCES
 from jobtree.kube.http.async_client import AsyncClient
 from jobtree.kube.installation import NAMESPACE, WEBHOOK_NAME, WEBHOOK_RULES_NAME, WEBHOOK_SECRET, account_of
-from jobtree.manager.cluster_view import View
-from jobtree.manager.webhook.admission_handlers import judges
+from jobtree.manager.cluster_view import ClusterView
+from jobtree.manager.webhook.admission_handlers import handlers
 from jobtree.manager.webhook.write_policies import BREAK_GLASS, CONTROLLERS, MOST_NAME, MOST_OF_METADATA
 from tests.unit.manager.webhook.server import FakeServer
 
@@ -41,8 +41,8 @@ def policies() -> list[Document]:
 
 
 def served() -> set[str]:
-    view = View(NAMESPACE, lambda *_: None, lambda: None)
-    return set(judges(view, AsyncClient(FakeServer()), NAMESPACE))
+    view = ClusterView(NAMESPACE, lambda *_: None, lambda: None)
+    return set(handlers(view, AsyncClient(FakeServer()), NAMESPACE))
 
 
 def test_every_path_is_served_and_every_policy_has_its_path() -> None:

@@ -10,9 +10,9 @@ import pytest
 from jobtree.kube.http.api_resources import VALIDATING_WEBHOOKS
 from jobtree.kube.write.object_writer import Writer
 from jobtree.kube.write.write_gate import Gate
-from jobtree.manager.cluster_view import NEEDED, View
+from jobtree.manager.cluster_view import NEEDED, ClusterView
 from jobtree.manager.log import Log
-from jobtree.manager.settings import Settings
+from jobtree.manager.settings import ManagerSettings
 from jobtree.manager.webhook.webhook_service import Webhook
 from tests.unit.manager.webhook.server import FakeServer
 
@@ -24,8 +24,8 @@ class Part:
         self.now = 1_800_000_000.0
         self.server = FakeServer()
         self.log = StringIO()
-        self.view = View("jobtree-system", lambda *_: None, lambda: None)
-        settings = Settings(webhook_address=address, webhook_validity_seconds=1200)
+        self.view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
+        settings = ManagerSettings(webhook_address=address, webhook_validity_seconds=1200)
         self.webhook = Webhook(settings, self.server, self.view, Log(self.log), lambda: self.now)
 
     def lead(self) -> None:
@@ -47,17 +47,17 @@ def address() -> str:
 def test_it_serves_when_it_has_a_certificate_and_has_seen_everything(address: str) -> None:
     async def story() -> None:
         part = Part(address)
-        await part.webhook._look()
+        await part.webhook._check()
         assert "it has no certificate" in part.webhook.unreadiness()[0], "nobody leads"
         part.lead()
-        await part.webhook._look()
+        await part.webhook._check()
         assert part.webhook.unreadiness(), "not all has been seen"
         part.see_everything()
-        await part.webhook._look()
+        await part.webhook._check()
         assert part.webhook.unreadiness() == []
         part.webhook._writer = None  # nobody renews it
         part.now += 1200
-        await part.webhook._look()
+        await part.webhook._check()
         assert "has expired" in part.webhook.unreadiness()[0]
         await part.webhook.stop()
 
@@ -71,7 +71,7 @@ def test_it_is_not_ready_before_the_api_server_trusts_what_it_shows(address: str
         part = Part(address)
         part.see_everything()
         part.lead()
-        await part.webhook._look()
+        await part.webhook._check()
         part.webhook._writer = None  # the Secret is there; another one will lead
         configuration = VALIDATING_WEBHOOKS.path(name="jobtree-webhook")
         for bundle in ({}, {"caBundle": b64encode(b"another").decode()}):
@@ -79,15 +79,15 @@ def test_it_is_not_ready_before_the_api_server_trusts_what_it_shows(address: str
             part.server.put_there(
                 configuration, {"metadata": {"name": "jobtree-webhook"}, "webhooks": webhooks}
             )
-            await part.webhook._look()
+            await part.webhook._check()
             (why,) = part.webhook.unreadiness()
             assert "the API server does not trust the webhook yet" in why
             assert "ValidatingWebhookConfiguration jobtree-webhook" in why
         part.lead()
-        await part.webhook._look()
+        await part.webhook._check()
         assert part.webhook.unreadiness() == []
         part.webhook._writer = None
-        await part.webhook._look()
+        await part.webhook._check()
         assert part.webhook.unreadiness() == []
         await part.webhook.stop()
 
@@ -101,11 +101,11 @@ def test_an_address_that_is_taken_is_told_once_and_tried_again(address: str) -> 
         part.see_everything()
         host, _, port = address.partition(":")
         with socket.create_server((host, int(port))):
-            await part.webhook._look()
-            await part.webhook._look()
+            await part.webhook._check()
+            await part.webhook._check()
         assert part.log.getvalue().count("address already in use") == 1
         assert "address already in use" in part.webhook.unreadiness()[0]
-        await part.webhook._look()
+        await part.webhook._check()
         assert part.webhook.unreadiness() == []
         await part.webhook.stop()
 

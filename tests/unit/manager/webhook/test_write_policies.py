@@ -7,8 +7,8 @@ import pytest
 
 from jobtree.kube.http.async_client import AsyncClient
 from jobtree.manager.webhook.admission_review import UserInfo
-from jobtree.manager.webhook.pod_policies import GpuClaimRules, GpuPodRules, PodRules
-from jobtree.manager.webhook.write_policies import CONTROLLERS, RecordRules, RunRules, spend_by
+from jobtree.manager.webhook.pod_policies import GpuClaimPolicy, GpuPodPolicy, PodPolicy
+from jobtree.manager.webhook.write_policies import CONTROLLERS, RecordPolicy, RunPolicy, spend_by
 from tests.unit.manager.webhook.asking import JOBTREE, Document, ask, question, run_document
 from tests.unit.manager.webhook.server import FakeServer
 
@@ -43,11 +43,15 @@ CLAIM = {"metadata": {"name": "c", "namespace": "team"}, "spec": {"resourceClass
 @pytest.mark.parametrize(
     ("judge", "asked", "passes"),
     [
-        (RecordRules(NAMESPACE).judge, ("UPDATE", "runs", run_document()), (True, True, True)),
-        (RunRules(NAMESPACE, nobody).judge, ("CREATE", "runs", run_document()), (True, True, False)),
-        (GpuPodRules(NAMESPACE).judge, ("CREATE", "pods", GPU_POD), (True, False, True)),
-        (GpuClaimRules().judge, ("CREATE", "resourceclaims", CLAIM), (False, False, True)),
-        (PodRules(NAMESPACE).judge, ("CREATE", "pods", pod(ownerReferences=[RUN_OWNER])), (True, True, True)),
+        (RecordPolicy(NAMESPACE).review, ("UPDATE", "runs", run_document()), (True, True, True)),
+        (RunPolicy(NAMESPACE, nobody).review, ("CREATE", "runs", run_document()), (True, True, False)),
+        (GpuPodPolicy(NAMESPACE).review, ("CREATE", "pods", GPU_POD), (True, False, True)),
+        (GpuClaimPolicy().review, ("CREATE", "resourceclaims", CLAIM), (False, False, True)),
+        (
+            PodPolicy(NAMESPACE).review,
+            ("CREATE", "pods", pod(ownerReferences=[RUN_OWNER])),
+            (True, True, True),
+        ),
     ],
     ids=["records", "runs", "gpu-pods", "gpu-claims", "pods"],
 )
@@ -76,7 +80,7 @@ def test_spending_is_asked_for_with_all_that_is_known_of_the_user() -> None:
 
 
 def test_spending_is_asked_for_where_the_spec_changes() -> None:
-    judge = RunRules(NAMESPACE, nobody).judge
+    judge = RunPolicy(NAMESPACE, nobody).review
     edited = run_document(spares=1)
     assert "you may not charge o" in ask(judge, question("UPDATE", "runs", edited, run_document())).message
     labelled = run_document()
@@ -96,13 +100,13 @@ def test_spending_is_asked_for_where_the_spec_changes() -> None:
     ],
 )
 def test_no_pod_is_orphaned(options: Document, allowed: bool) -> None:
-    judge = RunRules(NAMESPACE, anybody).judge
+    judge = RunPolicy(NAMESPACE, anybody).review
     said = ask(judge, question("DELETE", "runs", None, run_document(), options=options))
     assert said.allowed == allowed
 
 
 def test_metadata_has_its_bounds() -> None:
-    judge = RunRules(NAMESPACE, anybody).judge
+    judge = RunPolicy(NAMESPACE, anybody).review
     for field, value in (("labels", {str(n): "" for n in range(65)}), ("finalizers", list("f" * 65))):
         forged = run_document()
         forged["metadata"][field] = value
@@ -114,7 +118,7 @@ def test_metadata_has_its_bounds() -> None:
 
 
 def test_a_rank_keeps_what_jobtree_wrote_on_it() -> None:
-    judge = PodRules(NAMESPACE).judge
+    judge = PodPolicy(NAMESPACE).review
     labels = {"rq.davidlangworthy.io/run": "r", "mine": "x"}
     annotations = {"rq.davidlangworthy.io/risk": "[]"}
     rank = pod(ownerReferences=[RUN_OWNER], labels=labels, annotations=annotations)
@@ -133,6 +137,6 @@ def test_a_rank_keeps_what_jobtree_wrote_on_it() -> None:
 
 
 def test_a_run_of_another_kind_of_run_is_nobodys_business() -> None:
-    judge = PodRules(NAMESPACE).judge
+    judge = PodPolicy(NAMESPACE).review
     other = {**RUN_OWNER, "apiVersion": "tekton.example/v1"}
     assert ask(judge, question("CREATE", "pods", pod(ownerReferences=[other]))).allowed

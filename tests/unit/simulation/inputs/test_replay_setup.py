@@ -10,7 +10,7 @@ import pytest
 from jobtree.api.kinds.budget import BudgetSpec, Envelope
 from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import DAY, HOUR, SECOND, format_time
-from jobtree.simulation.inputs.outages import Outage, Rates, drawn, joined, read_outages
+from jobtree.simulation.inputs.outages import Outage, OutageRates, draw_outages, joined, read_outages
 from jobtree.simulation.inputs.replay_cluster import (
     in_proportion,
     made_up,
@@ -19,7 +19,7 @@ from jobtree.simulation.inputs.replay_cluster import (
     of_state_file,
     owners_in,
 )
-from jobtree.simulation.inputs.user_behavior import LIMITS, Habits, assumed_ends, declared
+from jobtree.simulation.inputs.user_behavior import LIMITS, UserBehavior, assumed_ends, declared
 from jobtree.simulation.inputs.what_if import changed
 from tests.unit.simulation.stage import EXACT, Job, scene, trace
 
@@ -28,18 +28,18 @@ MANY = [Job(number, 1_000 + number, 1) for number in range(2_000)]
 
 def test_people_declare_more_than_they_need_in_round_figures() -> None:
     known = trace(MANY)
-    told = declared(known, Habits())
+    told = declared(known, UserBehavior())
     assert told is not None
     factors = [limit / true for limit, true in zip(told, known.duration, strict=True)]
     assert min(factors) >= 1
     assert 2 < median(factors) < 4
     assert set(told) <= set(LIMITS)
-    assert told == declared(known, Habits())
-    assert told != declared(known, Habits(seed=2))
+    assert told == declared(known, UserBehavior())
+    assert told != declared(known, UserBehavior(seed=2))
 
 
 def test_what_is_declared_depends_on_the_job_alone() -> None:
-    whole, part = declared(trace(MANY), Habits()), declared(trace(MANY[:10]), Habits())
+    whole, part = declared(trace(MANY), UserBehavior()), declared(trace(MANY[:10]), UserBehavior())
     assert whole is not None
     assert part is not None
     assert list(whole[:10]) == list(part)
@@ -47,20 +47,20 @@ def test_what_is_declared_depends_on_the_job_alone() -> None:
 
 def test_without_a_declaration_the_longest_duration_counts() -> None:
     known = trace([Job(0, 100, 1), Job(1, 90_000, 1)])
-    assert declared(known, Habits(declares="none")) is None
-    assert list(assumed_ends(known, Habits(declares="none"))) == [2 * DAY, 2 * DAY]
+    assert declared(known, UserBehavior(declares="none")) is None
+    assert list(assumed_ends(known, UserBehavior(declares="none"))) == [2 * DAY, 2 * DAY]
     assert list(assumed_ends(known, EXACT)) == list(known.duration)
 
 
 def test_drawn_outages_have_the_rates_asked_for() -> None:
-    rates = Rates(239 * DAY, 20 * HOUR, 312 * HOUR)
-    found = drawn(rates, 2_000, 0, 239 * DAY, seed=1)
+    rates = OutageRates(239 * DAY, 20 * HOUR, 312 * HOUR)
+    found = draw_outages(rates, 2_000, 0, 239 * DAY, seed=1)
     assert 1_600 < len(found) < 2_100
     downs = sorted(outage.end - outage.start for outage in found)
     assert 15 * HOUR < downs[len(downs) // 2] < 25 * HOUR
     assert 250 * HOUR < downs[len(downs) * 9 // 10] < 380 * HOUR
-    assert found == drawn(rates, 2_000, 0, 239 * DAY, seed=1)
-    assert found != drawn(rates, 2_000, 0, 239 * DAY, seed=2)
+    assert found == draw_outages(rates, 2_000, 0, 239 * DAY, seed=1)
+    assert found != draw_outages(rates, 2_000, 0, 239 * DAY, seed=2)
 
 
 def test_outages_of_one_node_that_overlap_are_one() -> None:

@@ -9,7 +9,7 @@ import pytest
 from jobtree.api.schema.quantities import SECOND
 from jobtree.simulation.inputs.job_trace import Cut, read_trace
 from jobtree.simulation.inputs.replay_cluster import made_up, made_up_budgets
-from jobtree.simulation.inputs.replay_setup import Scene
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.schedulers.scheduler_names import POLICIES
 
@@ -36,7 +36,7 @@ def test_the_published_means(cluster: str, nodes: int, policy: str, completion: 
     cut = Cut((("user_or_team", cluster),), FROM_DAY * DAY_S, TO_DAY * DAY_S)
     ground, trace = made_up(nodes, 8, 1), read_trace(str(JOBS), nodes * 8, cut)
     budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    simulation = POLICIES[policy](Scene(trace, ground.nodes, budgets, owners, ground.epoch))
+    simulation = POLICIES[policy](ReplaySetup(trace, ground.nodes, budgets, owners, ground.epoch))
     assert run(simulation)
     meter, jobs = simulation.meter, range(len(trace))
     mean_completion = fmean((meter.finish[job] - trace.submit[job]) / SECOND for job in jobs)

@@ -5,7 +5,7 @@ import pytest
 
 from jobtree.simulation.replay.engine import Simulation
 from jobtree.simulation.replay.saved_replay import SavedReplayError, load, run, save
-from jobtree.simulation.reports.report import encode
+from jobtree.simulation.reports.report import encode_report
 from jobtree.simulation.reports.statistics import report_of
 from jobtree.simulation.schedulers.scheduler_names import POLICIES
 from tests.unit.simulation.schedulers.test_jobtree_scheduler import busy_day
@@ -35,7 +35,7 @@ def test_an_interrupted_replay_goes_on_to_the_same_report(tmp_path: Path, policy
     assert second is not None
     assert second.meter.finished < len(given.trace)
     assert run(second)
-    assert encode(report_of(second, policy, "x")) == encode(report_of(whole, policy, "x"))
+    assert encode_report(report_of(second, policy, "x")) == encode_report(report_of(whole, policy, "x"))
 
 
 def test_a_replay_can_be_read_again_wherever_it_was_interrupted(tmp_path: Path) -> None:

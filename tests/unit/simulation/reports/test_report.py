@@ -9,13 +9,13 @@ import pytest
 
 from benchmarks.comparison import write_page
 from benchmarks.small_trace import PATH, text
-from jobtree.simulation.inputs.user_behavior import Habits
-from jobtree.simulation.replay.meter import Level
+from jobtree.simulation.inputs.user_behavior import UserBehavior
+from jobtree.simulation.replay.meter import TimeWeightedValue
 from jobtree.simulation.reports.comparison import cells, rows
 from jobtree.simulation.reports.html_page import budget_lines, page
-from jobtree.simulation.reports.report import Report, encode
+from jobtree.simulation.reports.report import Report, encode_report
 from jobtree.simulation.reports.statistics import at_share, report_of
-from jobtree.simulation.reports.svg_plots import Axis, Line, chart, label, picture, ticks
+from jobtree.simulation.reports.svg_plots import Axis, PlotLine, chart, picture, tick_label, ticks
 from jobtree.simulation.reports.svg_plots import scale as scale_of
 from tests.unit.simulation.stage import Job, replay, scene
 
@@ -29,7 +29,7 @@ def reported(policy: str = "fifo") -> Report:
 
 
 def test_levels_are_summed_up_exactly() -> None:
-    level = Level(100, 200, 50)
+    level = TimeWeightedValue(100, 200, 50)
     for change, at in ((4, 100), (-4, 175), (2, 210), (-2, 260)):
         level.add(change, at)
     assert level.in_window == 4 * 75
@@ -71,7 +71,7 @@ def test_a_budget_of_hours_grants_no_more_than_these() -> None:
 
 
 def test_work_that_is_lost_is_not_useful() -> None:
-    habits = Habits(declares="exact", checkpoint=None)
+    habits = UserBehavior(declares="exact", checkpoint=None)
     jobs = (Job(0, 2 * HOUR_S, 8), Job(10 * HOUR_S, 60, 1))
     given = scene(*jobs, habits=habits, outages=[(0, HOUR_S, 2 * HOUR_S)])
     result = report_of(replay("fifo", given), "fifo", "x").status
@@ -99,7 +99,7 @@ def test_the_share_of_a_list(percent: int, value: int) -> None:
 
 def test_a_report_is_read_back_as_it_was_written() -> None:
     report = reported("jobtree")
-    assert msgspec.json.decode(encode(report), type=Report) == report
+    assert msgspec.json.decode(encode_report(report), type=Report) == report
     assert report.status.promises is not None
 
 
@@ -166,18 +166,18 @@ def hostile() -> object:
 
 
 def test_a_plot_without_points_says_so() -> None:
-    assert "nothing to show" in chart("Empty", Axis("x"), Axis("y"), [Line("none", [])])
+    assert "nothing to show" in chart("Empty", Axis("x"), Axis("y"), [PlotLine("none", [])])
 
 
 def test_ticks_are_round() -> None:
     assert ticks(scale_of([0, 437], 0, 1, Axis("x"))) == [0, 100, 200, 300, 400, 500]
     known = scale_of([-50, 5_000], 0, 1, Axis("x", logarithmic=True))
-    said = [label(value, known) for value in ticks(known)]
+    said = [tick_label(value, known) for value in ticks(known)]
     assert said == ["-10s", "-1s", "0", "1s", "10s", "1m", "10m", "1h"]
 
 
 def test_a_picture_stands_alone() -> None:
-    svg = picture("Waits", Axis("s"), Axis("%"), [Line("a & b", [(0, 0), (1, 2)])])
+    svg = picture("Waits", Axis("s"), Axis("%"), [PlotLine("a & b", [(0, 0), (1, 2)])])
     assert ET.fromstring(svg).tag.endswith("svg")  # noqa: S314  it was made here
 
 

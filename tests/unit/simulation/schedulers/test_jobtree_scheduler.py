@@ -9,18 +9,18 @@ from jobtree.api.kubernetes.node import OUT_OF_SERVICE
 from jobtree.api.schema.quantities import SECOND, format_duration, format_time, parse_time
 from jobtree.api.validation.object_parser import to_document
 from jobtree.core.runs import run_durations
-from jobtree.simulation.inputs.replay_setup import Scene
-from jobtree.simulation.inputs.user_behavior import Habits, declared
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
+from jobtree.simulation.inputs.user_behavior import UserBehavior, declared
 from jobtree.simulation.replay.saved_replay import run
-from jobtree.simulation.schedulers.jobtree_scheduler import NAMESPACE, Jobtree
+from jobtree.simulation.schedulers.jobtree_scheduler import NAMESPACE, JobtreeScheduler
 from jobtree.snapshot.cluster import Cluster
 from jobtree.snapshot.simulated_work import DURATION
 from tests.unit.simulation.stage import Job, replay, scene
 
-TYPICAL = Habits(declares="typical", checkpoint=600 * SECOND)
+TYPICAL = UserBehavior(declares="typical", checkpoint=600 * SECOND)
 
 
-def busy_day(seed: int) -> Scene:
+def busy_day(seed: int) -> ReplaySetup:
     draw = random.Random(seed)
     jobs = sorted(
         Job(
@@ -34,7 +34,7 @@ def busy_day(seed: int) -> Scene:
     return scene(*jobs, nodes=5, habits=TYPICAL, budgets={"a": "24", "b": "16"}, outages=[(1, 9_000, 15_000)])
 
 
-def node_document(given: Scene, number: int, *, failed: bool = False) -> Document:
+def node_document(given: ReplaySetup, number: int, *, failed: bool = False) -> Document:
     node = given.nodes[number]
     body = {
         "apiVersion": "v1",
@@ -46,7 +46,7 @@ def node_document(given: Scene, number: int, *, failed: bool = False) -> Documen
     return Document("stage", body)
 
 
-def run_document(given: Scene, job: int) -> Document:
+def run_document(given: ReplaySetup, job: int) -> Document:
     trace, limits = given.trace, declared(given.trace, given.habits)
     assert limits is not None
     body = {
@@ -71,7 +71,7 @@ def run_document(given: Scene, job: int) -> Document:
     return Document("stage", body)
 
 
-def on_a_simulated_cluster(given: Scene) -> Cluster:
+def on_a_simulated_cluster(given: ReplaySetup) -> Cluster:
     cluster = Cluster(given.epoch, given.policy, checked=False)  # other tests check the invariants
     nodes = [node_document(given, number) for number in range(len(given.nodes))]
     cluster.load([*nodes, *(Document("stage", to_document(budget)) for budget in given.budgets)])
@@ -101,7 +101,7 @@ def test_the_same_jobs_end_at_the_same_instants(seed: int) -> None:
 
 
 def test_promises_and_stops_are_counted() -> None:
-    found = [Jobtree(busy_day(seed)) for seed in range(3)]
+    found = [JobtreeScheduler(busy_day(seed)) for seed in range(3)]
     assert all(run(simulation) for simulation in found)
     assert sum(simulation.promises.dated for simulation in found) > 0
     for simulation in found:
@@ -112,10 +112,10 @@ def test_promises_and_stops_are_counted() -> None:
 
 
 def test_what_is_finished_leaves_nothing_behind() -> None:
-    simulation = Jobtree(busy_day(0))
+    simulation = JobtreeScheduler(busy_day(0))
     assert run(simulation)
     assert simulation.world.runs == {}
-    assert simulation.world.held == {}
+    assert simulation.world.posted_leases == {}
     assert simulation.meter.used.value == simulation.meter.waiting.value == 0
     assert simulation.meter.stranded.value == 0
 
@@ -126,7 +126,7 @@ def test_with_notice_a_lottery_costs_no_work() -> None:
     both = {"ours": "8", "theirs": "8"}
     lost = {}
     for notice in (False, True):
-        habits = Habits(declares="none", checkpoint=1_000 * SECOND, notice=notice)
+        habits = UserBehavior(declares="none", checkpoint=1_000 * SECOND, notice=notice)
         meter = replay("jobtree", scene(*jobs, habits=habits, budgets=both)).meter
         assert meter.stops["RandomPreempt"].count == 1
         lost[notice] = meter.stops["RandomPreempt"].lost
@@ -136,17 +136,17 @@ def test_with_notice_a_lottery_costs_no_work() -> None:
 
 def test_memory_does_not_follow_what_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """How long jobs took is known of the last ones only, however many there were."""
-    monkeypatch.setattr(run_durations, "MOST_SEEN", 5)
-    simulation = Jobtree(scene(*(Job(100 * number, 50, 1) for number in range(80))))
+    monkeypatch.setattr(run_durations, "MAX_OBSERVATIONS", 5)
+    simulation = JobtreeScheduler(scene(*(Job(100 * number, 50, 1) for number in range(80))))
     assert run(simulation)
-    assert sum(map(len, simulation.world.history.by_owner.values())) <= 10
+    assert sum(map(len, simulation.world.run_history.by_owner.values())) <= 10
 
 
 def test_nothing_is_left_of_runs_that_are_gone() -> None:
-    replayed = Jobtree(busy_day(1))
+    replayed = JobtreeScheduler(busy_day(1))
     world = replayed.world
     while replayed.step():
-        there = {lease.rsplit("-", 2)[0] for lease in world.intake.closed}
+        there = {lease.rsplit("-", 2)[0] for lease in world.lease_intake.closed}
         assert there <= {name for _, name in world.runs}
     assert not world.runs
-    assert not world.intake.closed
+    assert not world.lease_intake.closed

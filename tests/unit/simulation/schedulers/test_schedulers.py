@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from jobtree.simulation.inputs.user_behavior import Habits
+from jobtree.simulation.inputs.user_behavior import UserBehavior
 from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.schedulers.backfill import Easy
 from jobtree.simulation.schedulers.node_pool import Nodes
@@ -108,7 +108,9 @@ def test_conservative_holds_for_the_second_in_line_too() -> None:
 
 @pytest.mark.parametrize("policy", ["fifo", "sjf", "easy", "conservative", "quota", "jobtree"])
 def test_a_lost_node_costs_the_work_since_the_last_checkpoint(policy: str) -> None:
-    habits = Habits(declares="none", checkpoint=20_000)  # an exact limit would end what has to be done again
+    habits = UserBehavior(
+        declares="none", checkpoint=20_000
+    )  # an exact limit would end what has to be done again
     given = scene(Job(0, 100, 8), Job(1, 10, 8), nodes=2, habits=habits, outages=[(0, 50, 300)])
     simulation = replay(policy, given)
     assert [at // 1000 for at in simulation.meter.finish] == [110, 11]

@@ -2,7 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
 from jobtree.cli.shell.wording import ranges
 from jobtree.core.supply.domain import Domain
@@ -19,22 +19,26 @@ COLUMNS = (
 )
 
 
-def print_topology(settings: Settings, cluster: Cluster) -> None:
+def print_topology(settings: CommandOptions, cluster: Cluster) -> None:
     fleet = cluster.world.fleet
-    rows = [row(domain) for _, flavor in sorted(fleet.flavors.items()) for domain in in_order(flavor.domains)]
+    rows = [
+        domain_row(domain)
+        for _, flavor in sorted(fleet.flavors.items())
+        for domain in domains_in_order(flavor.domains)
+    ]
     if rows:
         print_table(settings, COLUMNS, rows)
     else:
         click.echo("no nodes with GPUs")
 
 
-def in_order(domains: dict[str, Domain]) -> list[Domain]:
+def domains_in_order(domains: dict[str, Domain]) -> list[Domain]:
     return [domains[name] for name in sorted(domains)]
 
 
-def row(domain: Domain) -> list[str]:
+def domain_row(domain: Domain) -> list[str]:
     states = [domain.nodes[name] for name in sorted(domain.nodes)]
-    ready = [state for state in states if state.offers]
+    ready = [state for state in states if state.is_schedulable]
     return [
         domain.name,
         domain.flavor,

@@ -16,7 +16,7 @@ RACK = "rack"
 UNKNOWN = "VALUE"
 
 
-class Mend(NamedTuple):
+class LabelRepair(NamedTuple):
     """A label that a node should have, and why."""
 
     node: Node
@@ -30,13 +30,13 @@ class Mend(NamedTuple):
         return f"kubectl label node {self.node.name} {self.label}={self.value or UNKNOWN}{force}"
 
 
-def mends(nodes: Iterable[Node]) -> Iterator[Mend]:
+def mends(nodes: Iterable[Node]) -> Iterator[LabelRepair]:
     """All that is wrong with the labels of nodes that have GPUs, by node."""
     with_gpus = sorted((node for node in nodes if node.gpus), key=lambda node: node.name)
     for node in with_gpus:
         others = [other for other in with_gpus if other is not node]
         yield from unlabelled(node, others)
-        yield from misplaced(node, others)
+        yield from misplaced_node(node, others)
 
 
 def bare(nodes: Iterable[Node]) -> list[str]:
@@ -44,27 +44,27 @@ def bare(nodes: Iterable[Node]) -> list[str]:
     return sorted(node.name for node in nodes if node.flavor and not node.gpus)
 
 
-def unlabelled(node: Node, others: list[Node]) -> Iterator[Mend]:
+def unlabelled(node: Node, others: list[Node]) -> Iterator[LabelRepair]:
     if not node.flavor:
         near = agreed(others, FLAVOR_LABEL, lambda other: other.domain == node.domain)
-        yield Mend(node, FLAVOR_LABEL, near, "nothing is placed there without it")
+        yield LabelRepair(node, FLAVOR_LABEL, near, "nothing is placed there without it")
     for label in DOMAIN_LABELS:
         if label in node.labels:
             continue
         if label == FABRIC:
             value = agreed(others, label, lambda other: alike(node, other, RACK))
-            yield Mend(node, label, value, "it counts as an island of its own, with all that lack it")
+            yield LabelRepair(node, label, value, "it counts as an island of its own, with all that lack it")
         elif value := agreed(others, label, lambda other: alike(node, other, FABRIC)):
-            yield Mend(node, label, value, f"others of {FABRIC}={node.labels.get(FABRIC, '')} have it")
+            yield LabelRepair(node, label, value, f"others of {FABRIC}={node.labels.get(FABRIC, '')} have it")
 
 
-def misplaced(node: Node, others: list[Node]) -> Iterator[Mend]:
+def misplaced_node(node: Node, others: list[Node]) -> Iterator[LabelRepair]:
     if FABRIC not in node.labels or any(other.domain == node.domain for other in others):
         return
     for label in ("region", "cluster"):
         value = agreed(others, label, lambda other: alike(node, other, FABRIC))
         if label in node.labels and value not in ("", node.labels[label]):
-            yield Mend(node, label, value, f"it is alone there, and others of {FABRIC} are in {value}")
+            yield LabelRepair(node, label, value, f"it is alone there, and others of {FABRIC} are in {value}")
 
 
 def alike(node: Node, other: Node, label: str) -> bool:

@@ -6,9 +6,9 @@ import click
 import msgspec
 
 from jobtree.cli.shell.object_output import print_objects
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import Column, print_table
-from jobtree.cli.shell.wording import age, count
+from jobtree.cli.shell.wording import age, counted_noun
 from jobtree.simulation.reports.comparison import cells, read_report, rows
 from jobtree.simulation.reports.html_page import headline, percent
 from jobtree.simulation.reports.report import Report, Spread, Times
@@ -35,7 +35,7 @@ BUDGETS = (
 )
 
 
-def print_reports(settings: Settings, reports: Sequence[Report]) -> None:
+def print_reports(settings: CommandOptions, reports: Sequence[Report]) -> None:
     """One report, or two side by side."""
     if not settings.human:
         print_objects(settings, [msgspec.to_builtins(report) for report in reports], many=len(reports) > 1)
@@ -46,7 +46,7 @@ def print_reports(settings: Settings, reports: Sequence[Report]) -> None:
         print_report(settings, reports[0])
 
 
-def print_comparison(settings: Settings, first: str, second: str) -> None:
+def print_comparison(settings: CommandOptions, first: str, second: str) -> None:
     reports = [read_report(first), read_report(second)]
     if not settings.human:
         print_objects(settings, [msgspec.to_builtins(report) for report in reports])
@@ -57,14 +57,14 @@ def print_comparison(settings: Settings, first: str, second: str) -> None:
     print_side_by_side(settings, (first, second), reports)
 
 
-def print_side_by_side(settings: Settings, titles: tuple[str, str], reports: Sequence[Report]) -> None:
+def print_side_by_side(settings: CommandOptions, titles: tuple[str, str], reports: Sequence[Report]) -> None:
     columns = [Column("FIGURE"), *(Column(title, right=True) for title in (*titles, "CHANGE"))]
     print_table(settings, columns, [cells(row) for row in rows(*reports)])
 
 
-def print_report(settings: Settings, report: Report) -> None:
+def print_report(settings: CommandOptions, report: Report) -> None:
     click.echo(f"{report.spec.policy} on {report.spec.trace}: {headline(report)}\n")
-    for line in lines(report):
+    for line in report_lines(report):
         click.echo(line)
     click.echo()
     print_table(settings, TIMES, [times_row(times) for times in all_times(report)])
@@ -72,7 +72,7 @@ def print_report(settings: Settings, report: Report) -> None:
     print_table(settings, BUDGETS, list(budget_rows(report)))
 
 
-def lines(report: Report) -> Iterable[str]:
+def report_lines(report: Report) -> Iterable[str]:
     result, fleet = report.status, report.status.fleet
     yield (
         f"in use {percent(fleet.allocated)}, usefully {percent(fleet.useful)}, while jobs arrive "
@@ -104,7 +104,7 @@ def lines(report: Report) -> Iterable[str]:
 
 def all_times(report: Report) -> list[Times]:
     result = report.status
-    sizes = [msgspec.structs.replace(times, name=count(times.name, "GPU")) for times in result.by_size]
+    sizes = [msgspec.structs.replace(times, name=counted_noun(times.name, "GPU")) for times in result.by_size]
     return [result.all_jobs, *sizes, *(result.by_team if len(result.by_team) > 1 else ())]
 
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from jobtree.api.schema.quantities import format_time, parse_time
 from jobtree.cli.shell.table import room
-from jobtree.cli.shell.wording import count
+from jobtree.cli.shell.wording import counted_noun
 from jobtree.cli.views.lottery.risk_lines import risks_of
 from jobtree.cli.views.place_names import Places
-from jobtree.cli.views.runs.run_summary import title
+from jobtree.cli.views.runs.run_summary import run_title
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.snapshot.cluster import Cluster
@@ -55,7 +55,7 @@ class Chart:
         flavors = sorted(self._cluster.world.fleet.flavors.items())
         domains = [domain for _, flavor in flavors for _, domain in sorted(flavor.domains.items())]
         for domain in domains:
-            size = f"{count(domain.capacity, 'GPU')} of {domain.flavor}, {domain.free} free"
+            size = f"{counted_noun(domain.capacity, 'GPU')} of {domain.flavor}, {domain.free} free"
             yield f"{places.called(domain.name)}  {size}"
             yield from self._drawn([*self._held(domain), *self._promised(domain)])
         yield LEGEND if domains else "no GPUs"
@@ -66,7 +66,7 @@ class Chart:
             slots = [mask for lease in leases for node, mask in lease.slots if node in domain.nodes]
             gpus = sum(mask.bit_count() for mask in slots)
             if gpus:
-                yield Bar(title(state), gpus, "#", self._now, state.known_end, self._threat(state))
+                yield Bar(run_title(state), gpus, "#", self._now, state.known_end, self._threat(state))
 
     def _threat(self, state: RunState) -> int | None:
         risks = risks_of(self._cluster.objects.get(("Run", *state.key)) or {})
@@ -74,8 +74,8 @@ class Chart:
 
     def _promised(self, domain: Domain) -> Iterator[Bar]:
         promises = [state.promise for state in self._states if state.promise]
-        for promise in sorted(promises, key=lambda promise: promise.rank):
-            gpus = dict(promise.shares).get(domain.name, 0)
+        for promise in sorted(promises, key=lambda promise: promise.precedence):
+            gpus = dict(promise.domain_gpus).get(domain.name, 0)
             if gpus and promise.flavor == domain.flavor and promise.at is not None:
                 yield Bar(f"{promise.run[0]}/{promise.name}", gpus, "=", promise.at, promise.end)
 

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterable
 
 from jobtree.api.schema.quantities import HOUR, MILLI, SECOND, format_milli, format_time
-from jobtree.cli.source.lease_entries import Entry
+from jobtree.cli.source.lease_entries import LeaseEntry
 from jobtree.cli.source.ledger_period import Period
-from jobtree.core.model.gpu_lease import Lease
+from jobtree.core.model.gpu_lease import GpuLease
 from jobtree.snapshot.cluster import Cluster
 
 PLACES = 9
@@ -42,14 +42,14 @@ COLUMNS = (
 )
 
 
-def print_rows(cluster: Cluster, found: Iterable[Entry], period: Period) -> None:
+def print_rows(cluster: Cluster, found: Iterable[LeaseEntry], period: Period) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(COLUMNS)
     for entry in found:
-        writer.writerow(row(cluster, entry, period))
+        writer.writerow(csv_row(cluster, entry, period))
 
 
-def row(cluster: Cluster, entry: Entry, period: Period) -> list[str]:
+def csv_row(cluster: Cluster, entry: LeaseEntry, period: Period) -> list[str]:
     """One lease. ``start`` and ``end`` are its own, ``from`` and ``to`` what of it is in the period."""
     lease = entry.lease
     first, last = period.clip(lease.start, cluster.now if entry.end is None else entry.end)
@@ -79,7 +79,7 @@ def row(cluster: Cluster, entry: Entry, period: Period) -> list[str]:
     ]
 
 
-def charge_of(lease: Lease) -> int:
+def charge_of(lease: GpuLease) -> int:
     """Thousandths of a GPU that it costs; opportunistic work counts against no limit, and costs nothing."""
     return 0 if lease.role == "Opportunistic" else lease.charge
 

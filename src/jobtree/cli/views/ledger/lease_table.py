@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import click
 
 from jobtree.api.schema.quantities import format_time
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
-from jobtree.cli.source.lease_entries import Entry
+from jobtree.cli.source.lease_entries import LeaseEntry
 from jobtree.cli.views.place_names import slots_of
 
 COLUMNS = (
@@ -28,7 +28,7 @@ COLUMNS = (
 )
 
 
-def print_leases(settings: Settings, found: Sequence[Entry], *, with_runs: bool) -> None:
+def print_leases(settings: CommandOptions, found: Sequence[LeaseEntry], *, with_runs: bool) -> None:
     """Oldest first; the column of Runs is left out where there is one only."""
     first = 0 if with_runs else 1
     if found:
@@ -37,7 +37,7 @@ def print_leases(settings: Settings, found: Sequence[Entry], *, with_runs: bool)
         click.echo("no leases")
 
 
-def _row(entry: Entry) -> list[str]:
+def _row(entry: LeaseEntry) -> list[str]:
     lease = entry.lease
     return [
         "/".join(lease.run),

@@ -9,13 +9,13 @@ import click
 from jobtree.api.schema.object_meta import API_VERSION, GROUP
 from jobtree.api.schema.quantities import HOUR, MICRO, MILLI, format_micro, format_milli, format_time
 from jobtree.cli.shell.object_output import print_objects
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import Column, print_table
 from jobtree.cli.source.archive_access import archived
-from jobtree.cli.source.lease_entries import Entry, belongs_to, entries
+from jobtree.cli.source.lease_entries import LeaseEntry, belongs_to, entries
 from jobtree.cli.source.ledger_period import FOREVER, Period
 from jobtree.cli.views.ledger.lease_rows import charge_of, decimal
-from jobtree.core.accounts.envelope_accounts import CLASSES, reported_amount, use_class
+from jobtree.core.accounts.envelope_accounts import CLASSES, reported_amount, usage_class
 from jobtree.core.model.gpu_lease import EnvelopeKey
 from jobtree.snapshot.cluster import Cluster
 
@@ -41,7 +41,7 @@ class Paid(NamedTuple):
 
 
 def print_period(
-    settings: Settings, cluster: Cluster, owner: str | None, period: Period, directory: str | None
+    settings: CommandOptions, cluster: Cluster, owner: str | None, period: Period, directory: str | None
 ) -> int:
     old, code = archived(settings, cluster, period, directory)
     wanted = entries(
@@ -51,7 +51,7 @@ def print_period(
     if settings.output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(ROWS)
-        writer.writerows(row(key, one) for key, one in sorted(paid.items()))
+        writer.writerows(usage_row(key, one) for key, one in sorted(paid.items()))
     elif not settings.human:
         print_objects(settings, budgets_of(cluster, paid, period))
     elif paid:
@@ -61,7 +61,7 @@ def print_period(
     return code
 
 
-def added_up(cluster: Cluster, found: list[Entry], period: Period) -> dict[EnvelopeKey, Paid]:
+def added_up(cluster: Cluster, found: list[LeaseEntry], period: Period) -> dict[EnvelopeKey, Paid]:
     paid: dict[EnvelopeKey, Paid] = {}
     for lease, end, _, _ in found:
         first, last = period.clip(lease.start, cluster.now if end is None else end)
@@ -69,12 +69,12 @@ def added_up(cluster: Cluster, found: list[Entry], period: Period) -> dict[Envel
         if known is None:
             price = cluster.world.policy.price_milli(lease.flavor)
             known = Paid(lease.payer_owner, lease.flavor, 0, price, dict.fromkeys(CLASSES, 0))
-        known.by_class[use_class(lease)] += reported_amount(lease) * (last - first)
+        known.by_class[usage_class(lease)] += reported_amount(lease) * (last - first)
         paid[lease.payer] = known._replace(charge=known.charge + charge_of(lease) * (last - first))
     return paid
 
 
-def row(key: EnvelopeKey, paid: Paid) -> list[str]:
+def usage_row(key: EnvelopeKey, paid: Paid) -> list[str]:
     return [
         *key,
         paid.owner,
@@ -87,12 +87,12 @@ def row(key: EnvelopeKey, paid: Paid) -> list[str]:
 
 
 def line(key: EnvelopeKey, paid: Paid) -> list[str]:
-    split = [f"{name} {hours(paid.by_class[name])}" for name in CLASSES if paid.by_class[name]]
-    spent = hours(paid.charge * paid.price // MILLI)
-    return ["/".join(key), paid.owner, paid.flavor, hours(paid.charge), spent, ", ".join(split)]
+    split = [f"{name} {format_gpu_hours(paid.by_class[name])}" for name in CLASSES if paid.by_class[name]]
+    spent = format_gpu_hours(paid.charge * paid.price // MILLI)
+    return ["/".join(key), paid.owner, paid.flavor, format_gpu_hours(paid.charge), spent, ", ".join(split)]
 
 
-def hours(use: int) -> str:
+def format_gpu_hours(use: int) -> str:
     """GPU-hours to the thousandth, as a Budget's status has them."""
     return format_milli(use // HOUR)
 
@@ -103,7 +103,7 @@ def budgets_of(cluster: Cluster, paid: dict[EnvelopeKey, Paid], period: Period) 
     said = {f"{GROUP}/{word}": format_time(at) for word, at in bounds.items() if abs(at) != FOREVER}
     found: dict[str, dict[str, Any]] = {}
     for (budget, envelope), one in sorted(paid.items()):
-        known = cluster.world.ledger.budgets.get(budget)
+        known = cluster.world.budgets.budgets.get(budget)
         owner = known.spec.owner if known is not None else one.owner
         body = found.setdefault(
             budget,
@@ -118,9 +118,9 @@ def budgets_of(cluster: Cluster, paid: dict[EnvelopeKey, Paid], period: Period) 
         body["status"]["envelopes"].append(
             {
                 "name": envelope,
-                "usedGPUHours": hours(one.charge),
-                "usedCredits": hours(one.charge * one.price // MILLI),
-                "gpuHoursByClass": {name: hours(one.by_class[name]) for name in CLASSES},
+                "usedGPUHours": format_gpu_hours(one.charge),
+                "usedCredits": format_gpu_hours(one.charge * one.price // MILLI),
+                "gpuHoursByClass": {name: format_gpu_hours(one.by_class[name]) for name in CLASSES},
             }
         )
     return list(found.values())

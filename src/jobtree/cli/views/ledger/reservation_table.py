@@ -8,7 +8,7 @@ import click
 from jobtree.api.kinds.reservation import Reservation
 from jobtree.api.schema.quantities import parse_time
 from jobtree.api.validation.object_parser import parse_object
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
 from jobtree.cli.shell.wording import age
 from jobtree.cli.source.lease_entries import belongs_to
@@ -32,34 +32,38 @@ COLUMNS = (
 )
 
 
-class Entry(NamedTuple):
+class ReservationEntry(NamedTuple):
     reservation: Reservation
     body: dict[str, Any]
 
 
-def select(cluster: Cluster, namespace: str | None, owner: str | None, *, ended: bool) -> list[Entry]:
+def select_reservations(
+    cluster: Cluster, namespace: str | None, owner: str | None, *, ended: bool
+) -> list[ReservationEntry]:
     """Reservations of a namespace and of a team, each if given; the next to start first."""
     cluster.documents()
-    found = [entry_of(body, cluster.objects.where(key)) for key, body in cluster.objects.of("Reservation")]
+    found = [
+        reservation_entry(body, cluster.objects.where(key)) for key, body in cluster.objects.of("Reservation")
+    ]
     return sorted(
         (
             entry
             for entry in found
             if namespace in (None, entry.reservation.metadata.namespace)
             and (ended or entry.reservation.status.state in (None, "Pending"))
-            and (owner is None or belongs_to(owner_of(cluster, entry), owner))
+            and (owner is None or belongs_to(reservation_owner(cluster, entry), owner))
         ),
         key=order,
     )
 
 
-def entry_of(body: dict[str, Any], where: str) -> Entry:
+def reservation_entry(body: dict[str, Any], where: str) -> ReservationEntry:
     parsed = parse_object(body, where)
     assert isinstance(parsed, Reservation)
-    return Entry(parsed, body)
+    return ReservationEntry(parsed, body)
 
 
-def owner_of(cluster: Cluster, entry: Entry) -> str:
+def reservation_owner(cluster: Cluster, entry: ReservationEntry) -> str:
     """The owner of its Run; of a Run that is gone nothing is known."""
     state = cluster.world.runs.get(
         (entry.reservation.metadata.namespace, entry.reservation.spec.run_ref.name)
@@ -67,20 +71,20 @@ def owner_of(cluster: Cluster, entry: Entry) -> str:
     return state.owner if state else ""
 
 
-def order(entry: Entry) -> tuple[bool, str, str, str]:
+def order(entry: ReservationEntry) -> tuple[bool, str, str, str]:
     metadata, start = entry.reservation.metadata, entry.reservation.spec.earliest_start
     return (start is None, start or "", metadata.namespace, metadata.name)
 
 
-def print_backlog(settings: Settings, cluster: Cluster, found: Sequence[Entry]) -> None:
+def print_backlog(settings: CommandOptions, cluster: Cluster, found: Sequence[ReservationEntry]) -> None:
     places = Places(cluster.world)
     if found:
-        print_table(settings, COLUMNS, [row(places, entry.reservation) for entry in found])
+        print_table(settings, COLUMNS, [reservation_row(places, entry.reservation) for entry in found])
     else:
         click.echo("no Reservations")
 
 
-def row(places: Places, one: Reservation) -> list[str]:
+def reservation_row(places: Places, one: Reservation) -> list[str]:
     spec, status, forecast = one.spec, one.status, one.status.forecast
     start, terms = spec.earliest_start, status.terms
     pending = status.state in (None, "Pending")

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
 
 CLASSES = ("owned", "shared", "borrowed", "spare", "opportunistic")
@@ -26,7 +26,7 @@ COLUMNS = (
 )
 
 
-def print_usage(settings: Settings, budgets: Sequence[dict[str, Any]]) -> None:
+def print_usage(settings: CommandOptions, budgets: Sequence[dict[str, Any]]) -> None:
     rows = [row for body in budgets for row in _rows(body)]
     if rows:
         print_table(settings, COLUMNS, rows)

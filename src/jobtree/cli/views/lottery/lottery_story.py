@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from jobtree.cli.shell.wording import count, listing
+from jobtree.cli.shell.wording import counted_noun, joined_list
 from jobtree.cli.views.lottery.resolution_records import Resolution
 from jobtree.core.lottery.draw import commitment_of
 from jobtree.core.lottery.resolution import Case, Taking
@@ -30,7 +30,7 @@ def lottery_story(told: Resolution, uid: str) -> Iterator[str]:
         yield f"  beacon   {record.beacon.name}, round {record.beacon.round}: {value}"
     if record.decision.draws:
         yield f"  tickets  {', '.join(tickets(told))}: {total(case)} in all, one for each GPU"
-        for line in drawn(told):
+        for line in draw_lines(told):
             yield f"  {line}"
     else:
         yield "  drawn    nobody: no lottery was needed"
@@ -46,8 +46,8 @@ def needed(case: Case) -> str:
         if room.domain in free:
             free[room.domain] += room.free // case.pod_size
     return "; ".join(
-        f"{count(pods, 'pod')} of {count(case.pod_size, 'GPU')} in {domain.rpartition('/')[2]}, "
-        f"of which {min(pods, free[domain])} fitted into what was free"
+        f"{counted_noun(pods, 'pod')} of {counted_noun(case.pod_size, 'GPU')} "
+        f"in {domain.rpartition('/')[2]}, of which {min(pods, free[domain])} fitted into what was free"
         for domain, pods in case.pods
     )
 
@@ -67,7 +67,7 @@ def cuts(told: Resolution, takings: Iterable[Taking]) -> Iterator[str]:
     for one in takings:
         gpus[one.kind, one.run] = gpus.get((one.kind, one.run), 0) + sum(number for _, number in one.gpus)
     for (kind, run), number in gpus.items():
-        what = count(number, "spare GPU" if kind == "DropSpares" else "GPU")
+        what = counted_noun(number, "spare GPU" if kind == "DropSpares" else "GPU")
         yield CUTS[kind].format(what, told.name(run))
 
 
@@ -80,12 +80,12 @@ def total(case: Case) -> int:
     return sum(ticket.weight for ticket in case.tickets)
 
 
-def drawn(told: Resolution) -> Iterator[str]:
+def draw_lines(told: Resolution) -> Iterator[str]:
     """Each draw, with the chance that it had at its turn."""
     weights = {ticket.run: ticket.weight for ticket in told.record.case.tickets}
     for number, run in enumerate(told.record.decision.draws):
         mine, all_of = weights[run], sum(weights.values())
-        yield f"drawn    {ordinal(number)} {told.name(run)}, with {mine} of {count(all_of, 'ticket')}"
+        yield f"drawn    {ordinal(number)} {told.name(run)}, with {mine} of {counted_noun(all_of, 'ticket')}"
         del weights[run]
 
 
@@ -108,16 +108,16 @@ def part(told: Resolution, uid: str) -> str:
     weights = {ticket.run: ticket.weight for ticket in case.tickets}
     mine = [case.takings[index] for index in decision.takings if case.takings[index].run == uid]
     if uid == told.record.run:
-        losers = listing([told.name(run) for run in decision.losers], most=8)
+        losers = joined_list([told.name(run) for run in decision.losers], most=8)
         return f"{name} started" + (f", and {losers} lost" if losers else "")
     if uid in decision.losers:
         place = ordinal(decision.draws.index(uid))
         starter = told.name(told.record.run)
         return f"{name} lost: it was drawn {place}, and without its GPUs {starter} would not fit"
-    cut = listing(list(cuts(told, mine)))
+    cut = joined_list(list(cuts(told, mine)))
     if uid in decision.given_back:
         return f"{name} was drawn, but the others that were drawn are enough: it runs on"
     if uid in weights and decision.draws:
-        said = f"{name} was not drawn ({weights[uid]} of {count(total(case), 'ticket')}): it runs on"
+        said = f"{name} was not drawn ({weights[uid]} of {counted_noun(total(case), 'ticket')}): it runs on"
         return f"{said}, with {cut}" if cut else said
     return cut or f"{name} gave nothing and runs on"

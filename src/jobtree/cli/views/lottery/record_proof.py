@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from jobtree.cli.shell.object_output import api_status
-from jobtree.cli.views.lottery.resolution_records import Body
+from jobtree.cli.views.lottery.resolution_records import ObjectBody
 from jobtree.core.lottery.draw import nonce_for
-from jobtree.core.lottery.resolution_record import Mixed, Record, verify
+from jobtree.core.lottery.resolution_record import BeaconInput, Record, verify
 from jobtree.messages.record_signature import public_key
 from jobtree.snapshot.lottery_key_file import key_path, load_key
 
@@ -42,14 +42,14 @@ def local_key() -> bytes | None:
     return load_key(path) if path.exists() else None
 
 
-def prove(body: Body, key: bytes | None) -> Proof:
+def prove(body: ObjectBody, key: bytes | None) -> Proof:
     """Recompute all that the record of a Reservation says."""
     metadata = body["metadata"]
     title = f"{metadata.get('namespace', 'default')}/{metadata['name']}"
     raw = body["status"]["lottery"]
     try:
         record = msgspec.convert(raw, Record)
-        wrong = [*misspelled(raw, record), *verify(record), *misplaced(body, record)]
+        wrong = [*misspelled(raw, record), *verify(record), *wrong_reservation(body, record)]
         beacon = said_of(record.beacon)
     except (msgspec.ValidationError, ValueError, IndexError, KeyError) as broken:
         return Proof(title, [UNREADABLE.format(broken)], compared=False, beacon="")
@@ -58,7 +58,7 @@ def prove(body: Body, key: bytes | None) -> Proof:
     return Proof(title, wrong, compared=key is not None, beacon=beacon)
 
 
-def said_of(beacon: Mixed) -> str:
+def said_of(beacon: BeaconInput) -> str:
     """What was mixed in besides; that it was not at hand is for everybody to see."""
     if not beacon.name:
         return ""
@@ -77,7 +77,7 @@ def misspelled(raw: Any, record: Record) -> Iterator[str]:  # noqa: ANN401  what
             yield f"{field} is not in lower-case hexadecimal digits"
 
 
-def misplaced(body: Body, record: Record) -> Iterator[str]:
+def wrong_reservation(body: ObjectBody, record: Record) -> Iterator[str]:
     """The record must be that of this Reservation, and of what it committed to."""
     spec, name = body["spec"], body["metadata"]["name"]
     if record.commitment != spec.get("commitment"):
@@ -99,7 +99,7 @@ def foreign(record: Record, key: bytes) -> Iterator[str]:
         yield f"the nonce does not come from {key_path()}, the Run and the number of the Reservation"
 
 
-def lines(proof: Proof) -> Iterator[str]:
+def proof_lines(proof: Proof) -> Iterator[str]:
     """``accepted: default/j4-1 …``, or ``refused`` and every reason."""
     if proof.accepted:
         key = "signed with the key of this machine" if proof.compared else "no key here to compare with"
@@ -111,7 +111,7 @@ def lines(proof: Proof) -> Iterator[str]:
         yield f"  {reason}"
 
 
-def status_of(proofs: list[Proof]) -> Body:
+def status_of(proofs: list[Proof]) -> ObjectBody:
     """The answer as the API server words its own."""
     causes = [
         {"reason": "Refused", "field": proof.reservation, "message": reason}

@@ -7,13 +7,13 @@ import msgspec
 
 from jobtree.core.lottery.resolution_record import Record, is_hex
 
-Body = dict[str, Any]
+ObjectBody = dict[str, Any]
 
 
 class Resolution:
     """A Reservation that came due: what was promised, and the record of what was decided."""
 
-    def __init__(self, body: Body, record: Record, names: dict[str, str]) -> None:
+    def __init__(self, body: ObjectBody, record: Record, names: dict[str, str]) -> None:
         self.body = body
         self.record = record
         self._names = names
@@ -52,7 +52,7 @@ class Resolution:
         return self._names.get(uid, uid)
 
 
-def resolutions(bodies: Iterable[Body]) -> list[Resolution]:
+def resolutions(bodies: Iterable[ObjectBody]) -> list[Resolution]:
     """All that can be read, in the order in which they came due."""
     bodies = list(bodies)
     names = dict(names_by_uid(bodies))
@@ -67,20 +67,20 @@ def resolutions(bodies: Iterable[Body]) -> list[Resolution]:
     return sorted(found, key=lambda one: (one.due, one.title))
 
 
-def record_by_record(body: Body) -> Iterator[Body]:
+def record_by_record(body: ObjectBody) -> Iterator[ObjectBody]:
     """The Reservation with its record; one that started several stages, once for the record of each."""
     yield body
-    status: Body = body["status"] if has_record(body) else {}
+    status: ObjectBody = body["status"] if has_record(body) else {}
     for other in status.get("lotteries", ()):
         yield {**body, "status": {**status, "lottery": other, "lotteries": []}}
 
 
-def has_record(body: Body) -> bool:
+def has_record(body: ObjectBody) -> bool:
     status = body.get("status")
     return body.get("kind") == "Reservation" and isinstance(status, dict) and bool(status.get("lottery"))
 
 
-def names_by_uid(bodies: Iterable[Body]) -> Iterator[tuple[str, str]]:
+def names_by_uid(bodies: Iterable[ObjectBody]) -> Iterator[tuple[str, str]]:
     """Runs say their own UID; leases and Reservations remember Runs that are gone."""
     for body in bodies:
         if body.get("kind") == "Run":
@@ -91,5 +91,5 @@ def names_by_uid(bodies: Iterable[Body]) -> Iterator[tuple[str, str]]:
             yield str(reference.get("uid")), spelled(reference)
 
 
-def spelled(names: Body) -> str:
+def spelled(names: ObjectBody) -> str:
     return f"{names.get('namespace', 'default')}/{names.get('name')}"

@@ -8,28 +8,29 @@ from jobtree.cli.shell.wording import age
 from jobtree.cli.views.place_names import Places
 
 
-class Threat(NamedTuple):
+class RiskEntry(NamedTuple):
     reservation: str
     at: str
     kill_probability: str
 
 
-def risks_of(body: dict[str, Any]) -> list[Threat]:
+def risks_of(body: dict[str, Any]) -> list[RiskEntry]:
     """The risks in the status of a Run's document."""
     found = (body.get("status") or {}).get("risk") or []
-    return [Threat(one["reservation"], one["at"], one["killProbability"]) for one in found]
+    return [RiskEntry(one["reservation"], one["at"], one["killProbability"]) for one in found]
 
 
-def threats(places: Places, risks: Sequence[Threat]) -> Iterator[str]:
+def threats(places: Places, risks: Sequence[RiskEntry]) -> Iterator[str]:
     """A line for each: when, for which reservation, how likely it is to be stopped."""
     if risks:
         yield "At risk:"
     for risk in risks:
         ahead = age(parse_time(risk.at) - places.world.now)
-        yield f"  {risk.at} (in {ahead})  reservation {risk.reservation}: {outcome(risk.kill_probability)}"
+        outcome = outcome_text(risk.kill_probability)
+        yield f"  {risk.at} (in {ahead})  reservation {risk.reservation}: {outcome}"
 
 
-def outcome(probability: str) -> str:
+def outcome_text(probability: str) -> str:
     """What is likely to come of it."""
     match probability:
         case "0":
@@ -39,7 +40,7 @@ def outcome(probability: str) -> str:
     return f"it is stopped with probability {probability}"
 
 
-def short(risks: Sequence[Threat]) -> str:
+def short(risks: Sequence[RiskEntry]) -> str:
     """For a line among others: the most likely one that comes first."""
     if not risks:
         return ""

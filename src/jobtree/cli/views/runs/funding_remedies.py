@@ -8,31 +8,31 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
 from jobtree.api.schema.quantities import MILLI, MINUTE, format_duration, format_time
-from jobtree.cli.shell.wording import count, listing, suggestion
+from jobtree.cli.shell.wording import counted_noun, joined_list, suggestion
 from jobtree.cli.views.runs.holder_lines import holders
 from jobtree.core.accounts.envelope_accounts import GPU_HOUR, Account, EnvelopeState, credits_used
-from jobtree.core.funding.cover import KEPT, commitment, payable, refusals
-from jobtree.core.model.gpu_lease import Lease
-from jobtree.core.model.reasons import Reason, Why
+from jobtree.core.funding.cover import BESIDE_PROMISES, committed_duration, funding_refusals, payable
+from jobtree.core.model.gpu_lease import GpuLease
+from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import candidates
+from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
-Remedy = Callable[[World, RunState, Why, int], Iterator[str]]
+FundingRemedyText = Callable[[World, RunState, Cause, int], Iterator[str]]
 
 
-def shortage(world: World, state: RunState, why: Why) -> int:
+def shortage(world: World, state: RunState, why: Cause) -> int:
     """GPUs by which this limit must be raised, so that its payer makes up for what all of them lack."""
-    label = why.where.removesuffix(KEPT).removesuffix(" lending")
+    label = why.where.removesuffix(BESIDE_PROMISES).removesuffix(" lending")
     paid = why.have
-    for candidate in candidates(world, state):
+    for candidate in payer_candidates(world, state):
         if candidate.envelope.label == label:
             paid = min(paid, payable(world, state, candidate, MILLI, world.now))
-    size = pod_size(world, state)
+    size = run_pod_size(world, state)
     return paid // size * size + deficit(world, state) - why.have
 
 
-def pod_size(world: World, state: RunState) -> int:
+def run_pod_size(world: World, state: RunState) -> int:
     return state.shape.pod_size(world.fleet.flavor(state.flavor).biggest_node) if state.shape else 1
 
 
@@ -41,23 +41,23 @@ def deficit(world: World, state: RunState) -> int:
     shape = state.shape
     if shape is None:
         return 0
-    size = pod_size(world, state)
+    size = run_pod_size(world, state)
     pods = bisect_right(
         range(1, shape.min // size + 1),
         0,
-        key=lambda pods: len(refusals(world, state, pods * size, size, world.now)),
+        key=lambda pods: len(funding_refusals(world, state, pods * size, size, world.now)),
     )
     return shape.min - pods * size
 
 
-def new_envelope(_: World, state: RunState, __: Why, short: int) -> Iterator[str]:
+def new_envelope(_: World, state: RunState, __: Cause, short: int) -> Iterator[str]:
     yield (
         f"give {state.owner}, or a parent of it, an envelope of {state.flavor}"
-        f" with at least {count(short, 'GPU')}"
+        f" with at least {counted_noun(short, 'GPU')}"
     )
 
 
-def other_window(world: World, _: RunState, why: Why, __: int) -> Iterator[str]:
+def other_window(world: World, _: RunState, why: Cause, __: int) -> Iterator[str]:
     envelope = envelope_of(world, why.where)
     if envelope.start > world.now:
         yield f"wait until {format_time(envelope.start)}: its window opens then"
@@ -65,62 +65,62 @@ def other_window(world: World, _: RunState, why: Why, __: int) -> Iterator[str]:
         yield f"its window closed at {format_time(envelope.end)}: move its end"
 
 
-def more_concurrency(world: World, state: RunState, why: Why, short: int) -> Iterator[str]:
-    if why.where.endswith(KEPT):
+def more_concurrency(world: World, state: RunState, why: Cause, short: int) -> Iterator[str]:
+    if why.where.endswith(BESIDE_PROMISES):
         yield "what it gets back is kept for older Runs: 'kubectl runs reservations' lists them"
         if state.shape is not None and state.shape.checkpoint is None:
             yield "declare a runtime.checkpoint, and it may use that provisionally"
         return
-    yield f"raise envelope {why.where} by {count(short, 'GPU')}"
+    yield f"raise envelope {why.where} by {counted_noun(short, 'GPU')}"
     yield from wait_for(world, envelope_of(world, why.where).leases.values())
 
 
-def more_hours(world: World, state: RunState, why: Why, short: int) -> Iterator[str]:
+def more_hours(world: World, state: RunState, why: Cause, short: int) -> Iterator[str]:
     """Hours for what the Run commits: all of a declared duration, an hour of any other."""
     envelope = envelope_of(world, why.where)
     left = max(0, envelope.account.free_use(world.now) or 0)
-    wanted = (why.have + short) * MILLI * commitment(state, envelope, world.now)
+    wanted = (why.have + short) * MILLI * committed_duration(state, envelope, world.now)
     yield f"raise maxGPUHours of envelope {why.where} by {-((left - wanted) // GPU_HOUR)}"
     affordable = left // ((why.have + short) * MILLI) // MINUTE * MINUTE
     if state.shape is not None and state.shape.max_duration is not None and affordable:
         yield f"or declare a runtime.maxDuration of at most {format_duration(affordable)}"
 
 
-def more_credits(world: World, state: RunState, why: Why, short: int) -> Iterator[str]:
+def more_credits(world: World, state: RunState, why: Cause, short: int) -> Iterator[str]:
     envelope = envelope_of(world, why.where)
     left = max(0, (envelope.max_credits or 0) - credits_used([envelope], world.now))
-    hours = (why.have + short) * MILLI * commitment(state, envelope, world.now)
+    hours = (why.have + short) * MILLI * committed_duration(state, envelope, world.now)
     amount = -((left - hours * envelope.price) // (GPU_HOUR * MILLI))
     yield f"raise maxCredits of envelope {why.where} by {amount}"
 
 
-def ask_sponsor(world: World, state: RunState, why: Why, _: int) -> Iterator[str]:
-    owned = world.ledger.by_owner.get(why.where, [])
+def ask_sponsor(world: World, state: RunState, why: Cause, _: int) -> Iterator[str]:
+    owned = world.budgets.by_owner.get(why.where, [])
     mine = [envelope for envelope in owned if envelope.spec.flavor == state.flavor]
     if not owned:
-        hint = suggestion(why.where, world.ledger.by_owner) or "check how it is spelled"
+        hint = suggestion(why.where, world.budgets.by_owner) or "check how it is spelled"
         yield f"no Budget is owned by {why.where}: {hint}"
     elif not mine:
         yield f"ask another sponsor: {why.where} has no envelope of {state.flavor}"
     else:
-        names = listing([envelope.label for envelope in mine])
+        names = joined_list([envelope.label for envelope in mine])
         yield f"ask {why.where} to lend: lending.allow: true and {state.owner} in lending.to of {names}"
 
 
-def borrow_more(world: World, _: RunState, why: Why, short: int) -> Iterator[str]:
+def borrow_more(world: World, _: RunState, why: Cause, short: int) -> Iterator[str]:
     label = why.where.removesuffix(" lending")
     if label == why.where:
         yield f"raise {why.where} of this Run by {short}"
         return
     envelope = envelope_of(world, label)
-    yield f"ask {envelope.owner} to raise the lending of envelope {label} by {count(short, 'GPU')}"
+    yield f"ask {envelope.owner} to raise the lending of envelope {label} by {counted_noun(short, 'GPU')}"
     lent = (lease for lease in envelope.leases.values() if lease.class_ == "Borrowed")
     yield from wait_for(world, lent)
 
 
-def higher_cap(world: World, _: RunState, why: Why, short: int) -> Iterator[str]:
+def higher_cap(world: World, _: RunState, why: Cause, short: int) -> Iterator[str]:
     budget, __, name = why.where.partition("/")
-    caps = [cap for cap in world.ledger.caps.get(budget, []) if cap.spec.name == name]
+    caps = [cap for cap in world.budgets.caps.get(budget, []) if cap.spec.name == name]
     for cap in caps:
         if binds_gpus(cap.account, why.have):
             yield f"raise maxConcurrency of cap {why.where} by {short}"
@@ -133,11 +133,11 @@ def binds_gpus(account: Account, have: int) -> bool:
     return account.free_charge() // MILLI <= have
 
 
-def larger_quota(_: World, __: RunState, why: Why, short: int) -> Iterator[str]:
-    yield f"raise spec.quota of the tree {why.where} by {count(short, 'GPU')}"
+def larger_quota(_: World, __: RunState, why: Cause, short: int) -> Iterator[str]:
+    yield f"raise spec.quota of the tree {why.where} by {counted_noun(short, 'GPU')}"
 
 
-def wait_for(world: World, leases: Iterable[Lease]) -> Iterator[str]:
+def wait_for(world: World, leases: Iterable[GpuLease]) -> Iterator[str]:
     named = holders(world, leases)
     if named:
         yield f"or wait for {named}"
@@ -145,10 +145,10 @@ def wait_for(world: World, leases: Iterable[Lease]) -> Iterator[str]:
 
 def envelope_of(world: World, label: str) -> EnvelopeState:
     budget, _, name = label.partition("/")
-    return world.ledger.envelopes[budget, name]
+    return world.budgets.envelopes[budget, name]
 
 
-FUNDING: dict[Reason, Remedy] = {
+FUNDING: dict[Reason, FundingRemedyText] = {
     Reason.NO_ENVELOPE: new_envelope,
     Reason.WINDOW_NOT_OPEN: other_window,
     Reason.CONCURRENCY_EXHAUSTED: more_concurrency,
@@ -167,21 +167,22 @@ def further_funding(world: World, state: RunState) -> Iterator[str]:
     if shape is None or not deficit(world, state):
         return
     lenders = [
-        f"{owner} (up to {count(gpus, 'GPU')})" for owner, gpus in unasked_lenders(world, state).items()
+        f"{owner} (up to {counted_noun(gpus, 'GPU')})"
+        for owner, gpus in unasked_lenders(world, state).items()
     ]
     if lenders:
-        yield f"borrow from {listing(lenders)}: funding.allowBorrow: true, with sponsors"
+        yield f"borrow from {joined_list(lenders)}: funding.allowBorrow: true, with sponsors"
     if not shape.allow_opportunistic and world.fleet.flavor(state.flavor).free >= shape.min:
         yield "start unpaid, until someone funded needs the GPUs: funding.allowOpportunistic: true"
 
 
 def unasked_lenders(world: World, state: RunState) -> dict[str, int]:
     """Owners that would lend to the Run's owner and that it does not ask, with the GPUs they have to lend."""
-    asked = {candidate.envelope.key for candidate in candidates(world, state)}
+    asked = {candidate.envelope.key for candidate in payer_candidates(world, state)}
     lenders: dict[str, int] = {}
-    for key, envelope in sorted(world.ledger.envelopes.items()):
+    for key, envelope in sorted(world.budgets.envelopes.items()):
         fits = envelope.spec.flavor == state.flavor and envelope.open_at(world.now)
-        free = min(envelope.account.free_charge(), envelope.lent.free_charge()) // MILLI
+        free = min(envelope.account.free_charge(), envelope.lending_account.free_charge()) // MILLI
         if fits and free > 0 and key not in asked and envelope.lends_to(state.owner):
             lenders[envelope.owner] = lenders.get(envelope.owner, 0) + free
     return lenders

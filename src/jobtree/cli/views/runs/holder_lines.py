@@ -3,31 +3,31 @@
 from collections.abc import Iterable
 
 from jobtree.api.schema.quantities import format_time
-from jobtree.cli.shell.wording import count, listing
-from jobtree.core.model.gpu_lease import Lease, RunKey
+from jobtree.cli.shell.wording import counted_noun, joined_list
+from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
 
-def holders(world: World, leases: Iterable[Lease]) -> str:
+def holders(world: World, leases: Iterable[GpuLease]) -> str:
     """``default/a (32 GPUs, ends by …) and default/b (8 GPUs)``: the largest first."""
     gpus: dict[RunKey, int] = {}
     for lease in leases:
         gpus[lease.run] = gpus.get(lease.run, 0) + lease.gpus
     largest = sorted(gpus.items(), key=lambda item: (-item[1], item[0]))
-    return listing([_holder(world, run, number) for run, number in largest])
+    return joined_list([_holder(world, run, number) for run, number in largest])
 
 
 def _holder(world: World, run: RunKey, gpus: int) -> str:
     state = world.runs.get(run)
     end = state.known_end if state else None
     until = f", ends by {format_time(end)}" if end is not None else ""
-    return f"{'/'.join(run)} ({count(gpus, 'GPU')}{until})"
+    return f"{'/'.join(run)} ({counted_noun(gpus, 'GPU')}{until})"
 
 
 def holders_in_flavor(world: World, state: RunState) -> str:
     """Everyone with funded GPUs of the Run's flavor."""
-    leases = (held.lease for held in world.held.values())
+    leases = (held.lease for held in world.posted_leases.values())
     return holders(
         world,
         (lease for lease in leases if lease.flavor == state.flavor and lease.role != "Opportunistic"),

@@ -6,16 +6,16 @@ from typing import Any
 import click
 
 from jobtree.api.schema.quantities import format_milli, format_time
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import Column, print_table
-from jobtree.cli.shell.wording import count
+from jobtree.cli.shell.wording import counted_noun
 from jobtree.cli.views.event_lines import event_lines
 from jobtree.cli.views.place_names import Places, slots_of
 from jobtree.cli.views.runs.funding_remedies import further_funding
-from jobtree.cli.views.runs.promise_view import promised
-from jobtree.cli.views.runs.remedies import remedies
-from jobtree.cli.views.runs.run_summary import asks, outcome, title
-from jobtree.core.model.gpu_lease import Lease, RunKey
+from jobtree.cli.views.runs.promise_view import promise_lines
+from jobtree.cli.views.runs.remedies import remedy_lines
+from jobtree.cli.views.runs.run_summary import asks, run_outcome, run_title
+from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.reporting.tree_status import phase_of
 from jobtree.core.runs.run_state import RunState
 from jobtree.messages.run_events import Event
@@ -33,7 +33,7 @@ COLUMNS = (
 )
 
 
-class Planned:
+class PlanView:
     """Runs of a cluster in which everything was tried that can be, and what happened on the way."""
 
     def __init__(self, cluster: Cluster, runs: Sequence[RunKey], events: Sequence[Event]) -> None:
@@ -63,7 +63,7 @@ class Planned:
         for name in sorted(state.leases):
             yield ("Lease", "", name)
 
-    def show(self, settings: Settings) -> None:
+    def show(self, settings: CommandOptions) -> None:
         for state in self.states:
             if state.phase == "Running" and state.shape is not None:
                 self._show_slots(settings, state)
@@ -77,21 +77,22 @@ class Planned:
         elif not self.states:
             click.echo("nothing would change for any Run")
 
-    def _show_slots(self, settings: Settings, state: RunState) -> None:
+    def _show_slots(self, settings: CommandOptions, state: RunState) -> None:
         if state.key in self.new:
-            click.echo(f"{title(state)} would start now: {asks(state)}")
+            click.echo(f"{run_title(state)} would start now: {asks(state)}")
         else:
-            click.echo(f"{title(state)} runs since {format_time(state.since or 0)}: {asks(state)}")
+            click.echo(f"{run_title(state)} runs since {format_time(state.since or 0)}: {asks(state)}")
         leases = sorted(state.leases.values(), key=lambda lease: (lease.group, lease.role, lease.name))
         print_table(settings, COLUMNS, [self._row(lease) for lease in leases])
         charge = sum(lease.charge for lease in leases)
         click.echo(
-            f"width {state.width}, charge {format_milli(charge)}, pods of {count(state.pod_size, 'GPU')}"
+            f"width {state.width}, charge {format_milli(charge)}, "
+            f"pods of {counted_noun(state.pod_size, 'GPU')}"
         )
-        for line in promised(self.places, state, ""):
+        for line in promise_lines(self.places, state, ""):
             click.echo(line)
 
-    def _row(self, lease: Lease) -> list[str]:
+    def _row(self, lease: GpuLease) -> list[str]:
         return [
             str(lease.group),
             lease.role,
@@ -104,20 +105,20 @@ class Planned:
 
     def _waiting(self, state: RunState) -> Iterator[str]:
         if not state.waiting:
-            yield from outcome(self.places, state)
+            yield from run_outcome(self.places, state)
             return
-        yield f"{title(state)} cannot start now: {asks(state)}"
+        yield f"{run_title(state)} cannot start now: {asks(state)}"
         world = self.cluster.world
-        if not (state.verdict and state.verdict.whys):
+        if not (state.verdict and state.verdict.causes):
             yield "  the manager has not looked at it yet"
-        for why in state.verdict.whys if state.verdict else ():
+        for why in state.verdict.causes if state.verdict else ():
             figures = f" (have {why.have}, need {why.need})" if why.need else ""
             yield f"  {why.reason}{figures}: {why}"
-            for remedy in remedies(world, state, why):
+            for remedy in remedy_lines(world, state, why):
                 yield f"    → {remedy}"
         further = list(further_funding(world, state))
         if further:
             yield "  Other ways to pay:"
             for way in further:
                 yield f"    → {way}"
-        yield from promised(self.places, state)
+        yield from promise_lines(self.places, state)

@@ -3,49 +3,49 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from jobtree.api.schema.quantities import format_milli, format_time
-from jobtree.cli.shell.wording import age, count, listing
+from jobtree.cli.shell.wording import age, counted_noun, joined_list
 from jobtree.cli.views.place_names import Places
 from jobtree.core.model.promise import Promise
-from jobtree.core.reporting.reservation_codec import outcome_of, usable
-from jobtree.core.reporting.reservation_forecast import Outcome, Remedy
+from jobtree.core.reporting.reservation_codec import reservation_forecast, usable_nodes_of
+from jobtree.core.reporting.reservation_forecast import ForecastRemedy, ReservationForecast
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.runs.start_calibration import Expected
-from jobtree.core.start_forecast.expected_start import Expectations
+from jobtree.core.runs.start_calibration import StartEstimate
+from jobtree.core.start_forecast.expected_start import ExpectedStarts
 
 ROOM = 17
 
 
-def promised(places: Places, state: RunState, indent: str = "  ") -> Iterator[str]:
+def promise_lines(places: Places, state: RunState, indent: str = "  ") -> Iterator[str]:
     """The Reservation of a Run, a fact a line; nothing where it has none."""
     promise = state.promise
     if promise is None:
         return
-    outcome = outcome_of(places.world, state, promise)
+    outcome = reservation_forecast(places.world, state, promise)
     yield f"{indent}Reservation {promise.name}:"
-    expected = Expectations(places.world).start_of(state)
+    expected = ExpectedStarts(places.world).estimate(state)
     for name, text in facts(places, promise, outcome, expected):
         yield f"{indent}  {name:<{ROOM}}{text}"
 
 
 def facts(
-    places: Places, promise: Promise, outcome: Outcome, expected: Expected | None
+    places: Places, promise: Promise, outcome: ReservationForecast, expected: StartEstimate | None
 ) -> Iterator[tuple[str, str]]:
     """Name and value of all that is worth saying, in order."""
     yield "earliestStart", earliest_start(places, promise)
     if expected is not None and (promise.at is None or expected.p50 < promise.at):
         yield "expectedStart", f"p50 {format_time(expected.p50)}, p90 {format_time(expected.p90)}"
-    if promise.shares:
+    if promise.domain_gpus:
         yield "slice", "; ".join(slice_of(places, promise))
-        yield "width", f"{count(promise.width, 'GPU')} in pods of {promise.pod_size}"
+        yield "width", f"{counted_noun(promise.width, 'GPU')} in pods of {promise.pod_size}"
     if promise.funding:
         yield (
-            "paid by" if promise.shares else "keeps money of",
+            "paid by" if promise.domain_gpus else "keeps money of",
             ", ".join(f"{'/'.join(key)} ({gpus})" for key, gpus in promise.funding),
         )
     if outcome.deficit:
-        yield "deficit", f"{count(outcome.deficit, 'GPU')} in {domains_of(places, promise)}"
+        yield "deficit", f"{counted_noun(outcome.deficit, 'GPU')} in {domains_of(places, promise)}"
     if outcome.funding_deficit:
-        yield "funding deficit", f"{count(outcome.funding_deficit, 'GPU')}"
+        yield "funding deficit", f"{counted_noun(outcome.funding_deficit, 'GPU')}"
     yield from give_way(outcome)
     for slip in promise.slips:
         yield "slipped", f"from {instant(slip.before)} to {instant(slip.after)} ({slip.reason})"
@@ -76,16 +76,16 @@ def instant(at: int | None) -> str:
 def slice_of(places: Places, promise: Promise) -> Iterator[str]:
     """``domain=B (nodes b01-b08)``, for each domain; with GPUs where there are several."""
     domains = places.world.fleet.flavor(promise.flavor).domains
-    for name, gpus in promise.shares:
-        text = places.domain_with_nodes(name, usable(domains.get(name)))
-        yield f"{text}: {count(gpus, 'GPU')}" if len(promise.shares) > 1 else text
+    for name, gpus in promise.domain_gpus:
+        text = places.domain_with_nodes(name, usable_nodes_of(domains.get(name)))
+        yield f"{text}: {counted_noun(gpus, 'GPU')}" if len(promise.domain_gpus) > 1 else text
 
 
 def domains_of(places: Places, promise: Promise) -> str:
-    return listing([f"domain={places.called(name)}" for name, _ in promise.shares])
+    return joined_list([f"domain={places.called(name)}" for name, _ in promise.domain_gpus])
 
 
-def give_way(outcome: Outcome) -> Iterator[tuple[str, str]]:
+def give_way(outcome: ReservationForecast) -> Iterator[tuple[str, str]]:
     """Who would have to, and how likely it is that they are stopped altogether."""
     conflicts = outcome.conflict_set()
     if conflicts:
@@ -100,7 +100,7 @@ def give_way(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "odds", f"of being stopped: {', '.join(odds)}" if stopped else "nobody is stopped"
 
 
-def odds_of(outcome: Outcome, state: RunState) -> str:
+def odds_of(outcome: ReservationForecast, state: RunState) -> str:
     return format_milli(outcome.odds.get(state.uid, 0))
 
 
@@ -114,7 +114,7 @@ def namer(states: Sequence[RunState]) -> Callable[[RunState], str]:
     return name
 
 
-def worded(remedies: Sequence[Remedy]) -> Iterator[str]:
+def worded(remedies: Sequence[ForecastRemedy]) -> Iterator[str]:
     """``drop spares (32), shrink malleable (16)``; where a lottery follows, the Runs are named."""
     drawn = any(remedy.kind == "Lottery" for remedy in remedies)
     for remedy in remedies:

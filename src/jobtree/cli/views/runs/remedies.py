@@ -6,17 +6,17 @@ Each sentence is about its reason alone. A Run that waits for several reasons ne
 from collections.abc import Callable, Iterator
 
 from jobtree.api.schema.quantities import format_time
-from jobtree.cli.shell.wording import count, listing, ranges, suggestion
+from jobtree.cli.shell.wording import counted_noun, joined_list, ranges, suggestion
 from jobtree.cli.views.runs.funding_remedies import FUNDING, shortage
 from jobtree.cli.views.runs.holder_lines import holders_in_flavor
-from jobtree.core.model.reasons import Reason, Why
+from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
-Remedy = Callable[[World, RunState, Why], Iterator[str]]
+RemedyText = Callable[[World, RunState, Cause], Iterator[str]]
 
 
-def remedies(world: World, state: RunState, why: Why) -> list[str]:
+def remedy_lines(world: World, state: RunState, why: Cause) -> list[str]:
     """What would remove this reason."""
     if why.reason in FUNDING:
         short = shortage(world, state, why)
@@ -24,44 +24,46 @@ def remedies(world: World, state: RunState, why: Why) -> list[str]:
     return list(PLACING[why.reason](world, state, why)) if why.reason in PLACING else []
 
 
-def other_flavor(world: World, state: RunState, _: Why) -> Iterator[str]:
+def other_flavor(world: World, state: RunState, _: Cause) -> Iterator[str]:
     known = sorted(name for name, flavor in world.fleet.flavors.items() if flavor.domains)
-    hint = suggestion(state.flavor, known) or f"the fleet has {listing(known) or 'no GPUs at all'}"
+    hint = suggestion(state.flavor, known) or f"the fleet has {joined_list(known) or 'no GPUs at all'}"
     yield f"label nodes gpu.flavor={state.flavor}, or ask for another gpuType: {hint}"
 
 
-def smaller_groups(_: World, state: RunState, why: Why) -> Iterator[str]:
-    yield f"it needs a domain of {count(why.need, 'GPU')}: {why.need - why.have} more than the largest has"
+def smaller_groups(_: World, state: RunState, why: Cause) -> Iterator[str]:
+    more = why.need - why.have
+    yield f"it needs a domain of {counted_noun(why.need, 'GPU')}: {more} more than the largest has"
     if state.shape is not None and state.shape.group and state.shape.spread:
         yield f"or ask for locality.groupGPUs of at most {why.have}"
     else:
         yield "or let it spread over domains: locality.allowCrossGroupSpread: true"
 
 
-def free_slots(world: World, state: RunState, why: Why) -> Iterator[str]:
+def free_slots(world: World, state: RunState, why: Cause) -> Iterator[str]:
     """Somebody ends, a node comes back, or the fleet grows."""
     flavor = world.fleet.flavor(state.flavor)
     capacity = sum(domain.capacity for domain in flavor.domains.values())
     if capacity < why.need:
-        yield f"add nodes: the fleet has {count(capacity, 'GPU')} of this flavor in service"
+        yield f"add nodes: the fleet has {counted_noun(capacity, 'GPU')} of this flavor in service"
     elif flavor.free >= why.need:
         yield f"{flavor.free} GPUs are free, but {pieces(state)} do not fit into what is free where"
     holders = holders_in_flavor(world, state)
     if holders:
         yield f"wait for {holders}"
-    if flavor.unpaid_slots:
-        yield f"{count(flavor.unpaid_slots, 'GPU')} run unpaid and give way as soon as it can be paid for"
+    if flavor.opportunistic_slots:
+        unpaid = counted_noun(flavor.opportunistic_slots, "GPU")
+        yield f"{unpaid} run unpaid and give way as soon as it can be paid for"
     away = [
         node.node.name
         for domain in flavor.domains.values()
         for node in domain.nodes.values()
-        if not node.offers
+        if not node.is_schedulable
     ]
     if away:
         yield f"bring back {ranges(away)}: cordoned, not ready or out of service"
 
 
-def around_promises(world: World, state: RunState, _: Why) -> Iterator[str]:
+def around_promises(world: World, state: RunState, _: Cause) -> Iterator[str]:
     """Others were promised the GPUs that are free: what is certain to be gone in time may use them (R6)."""
     promises = [
         (one.promise.at, "/".join(one.key))
@@ -69,7 +71,7 @@ def around_promises(world: World, state: RunState, _: Why) -> Iterator[str]:
         if one is not state and one.promise and one.promise.at is not None and one.flavor == state.flavor
     ]
     if promises:
-        named = listing([f"{name} (from {format_time(at)})" for at, name in sorted(promises)])
+        named = joined_list([f"{name} (from {format_time(at)})" for at, name in sorted(promises)])
         yield f"GPUs are promised to {named}"
     runtime = state.run.spec.runtime
     if runtime.max_duration is None:
@@ -85,7 +87,7 @@ def pieces(state: RunState) -> str:
     return f"groups of {shape.group} in one domain each"
 
 
-PLACING: dict[Reason, Remedy] = {
+PLACING: dict[Reason, RemedyText] = {
     Reason.NO_SUCH_FLAVOR: other_flavor,
     Reason.GROUP_TOO_LARGE: smaller_groups,
     Reason.NO_FREE_SLOTS: free_slots,

@@ -6,16 +6,16 @@ from typing import Any, NamedTuple
 
 from jobtree.api.schema.quantities import HOUR, MILLI, format_milli, format_time
 from jobtree.cli.shell.table import painted
-from jobtree.cli.shell.wording import count
-from jobtree.cli.source.lease_entries import Entry, entries
+from jobtree.cli.shell.wording import counted_noun
+from jobtree.cli.source.lease_entries import LeaseEntry, entries
 from jobtree.cli.views.lottery.lottery_story import lottery_story
 from jobtree.cli.views.lottery.resolution_records import resolutions
 from jobtree.cli.views.lottery.risk_lines import risks_of, threats
 from jobtree.cli.views.place_names import Places, slots_of
-from jobtree.cli.views.runs.promise_view import promised
-from jobtree.cli.views.runs.run_summary import asks, reasons, since, title, width
-from jobtree.core.model.gpu_lease import Lease
-from jobtree.core.reporting.object_status import funding_of
+from jobtree.cli.views.runs.promise_view import promise_lines
+from jobtree.cli.views.runs.run_summary import asks, reasons, run_title, since, width_text
+from jobtree.core.model.gpu_lease import GpuLease
+from jobtree.core.reporting.object_status import funding_status
 from jobtree.core.runs.run_state import RunState
 from jobtree.snapshot.cluster import Cluster
 from jobtree.snapshot.simulated_work import LOST
@@ -59,7 +59,7 @@ class Moment(NamedTuple):
     role: str
 
 
-class Story:
+class RunHistoryView:
     """A Run of a cluster, with the leases and Reservations that tell of it."""
 
     def __init__(self, cluster: Cluster, state: RunState) -> None:
@@ -83,25 +83,25 @@ class Story:
         """Where it stands, what is ahead, then what has been."""
         state, places = self.state, Places(self.world)
         times = f"since {format_time(state.phase_at)} ({since(places, state)})"
-        yield f"{title(state)} is {painted(state.phase)} {times}"
+        yield f"{run_title(state)} is {painted(state.phase)} {times}"
         yield f"  owner    {state.owner}"
         yield f"  asks     {asks(state)}"
-        yield f"  width    {width(state)}, attempt {state.attempt}"
+        yield f"  width    {width_text(state)}, attempt {state.attempt}"
         yield f"  created  {format_time(state.created)}"
         lost = int(self.body["metadata"].get("annotations", {}).get(LOST, "0"))
         if lost:
-            hours = count(format_milli(lost * MILLI // HOUR), "GPU-hour")
+            hours = counted_noun(format_milli(lost * MILLI // HOUR), "GPU-hour")
             yield f"  lost     {hours} of work that had to be done again"
         yield "Why:"
         yield from reasons(state)
         if state.promise is not None:
             yield "What it is promised:"
-            yield from promised(places, state)
+            yield from promise_lines(places, state)
         yield from threats(places, risks_of(self.body))
         for told in self.resolutions:
             yield from lottery_story(told, state.uid)
         if self.resolutions:
-            yield f"  proof    'kubectl runs explain {title(state)} --verify' recomputes it"
+            yield f"  proof    'kubectl runs explain {run_title(state)} --verify' recomputes it"
         if self.leases:
             yield from self._held()
 
@@ -110,17 +110,17 @@ class Story:
         held = list(moments(self.leases))
         room = max(len(moment.reason) for moment, _ in held)
         for moment, leases in held:
-            yield f"  {told(moment, leases, room)}"
+            yield f"  {moment_line(moment, leases, room)}"
         yield "Who paid:"
-        for share in funding_of(self.world, self.state):
+        for share in funding_status(self.world, self.state):
             payer = f"{share.payer.budget}/{share.payer.envelope} of {share.payer.owner}"
             if share.class_ == "Opportunistic":
                 payer = f"nobody, in the name of {payer}"
-            now = f"{count(share.gpus, 'GPU')} now, " if share.gpus else ""
-            yield f"  {share.class_:<13}  {payer}: {now}{count(share.gpu_hours, 'GPU-hour')} in all"
+            now = f"{counted_noun(share.gpus, 'GPU')} now, " if share.gpus else ""
+            yield f"  {share.class_:<13}  {payer}: {now}{counted_noun(share.gpu_hours, 'GPU-hour')} in all"
 
 
-def moments(found: Sequence[Entry]) -> Iterator[tuple[Moment, list[Lease]]]:
+def moments(found: Sequence[LeaseEntry]) -> Iterator[tuple[Moment, list[GpuLease]]]:
     """All openings and closings in time; at one instant what closed comes first."""
     marks = []
     for lease, end, closure, _ in found:
@@ -133,7 +133,7 @@ def moments(found: Sequence[Entry]) -> Iterator[tuple[Moment, list[Lease]]]:
         yield moment, [lease for _, lease in group]
 
 
-def told(moment: Moment, leases: Sequence[Lease], room: int) -> str:
+def moment_line(moment: Moment, leases: Sequence[GpuLease], room: int) -> str:
     """``2026-01-05T09:00:00Z  Start  +8 GPUs, Owned, paid by west/h100: it started (a01#0-7)``."""
     sentence = (OPENED if moment.sign == "+" else CLOSED)[moment.reason]
     gpus = sum(lease.gpus for lease in leases)

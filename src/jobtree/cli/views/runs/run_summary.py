@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator
 
-from jobtree.cli.shell.wording import age, count, listing
+from jobtree.cli.shell.wording import age, counted_noun, joined_list
 from jobtree.cli.views.place_names import Places
-from jobtree.cli.views.runs.promise_view import promised
+from jobtree.cli.views.runs.promise_view import promise_lines
 from jobtree.core.reporting.tree_status import phase_of
 from jobtree.core.runs.run_state import RunState
 
 
-def title(state: RunState) -> str:
+def run_title(state: RunState) -> str:
     return "/".join(state.key)
 
 
-def width(state: RunState) -> str:
+def width_text(state: RunState) -> str:
     """``96/128``: allocated of desired."""
     return f"{state.width}/{state.shape.desired}" if state.shape else "-"
 
@@ -22,7 +22,7 @@ def since(places: Places, state: RunState) -> str:
     return age(places.world.now - state.phase_at)
 
 
-def classes(state: RunState) -> str:
+def class_split(state: RunState) -> str:
     """``Owned 96, Borrowed 32, spare 8``: GPUs now, by who pays for them."""
     gpus: dict[str, int] = {}
     for lease in state.leases.values():
@@ -39,7 +39,7 @@ def payers(state: RunState) -> str:
         if lease.role == "Active":
             key = ("/".join(lease.payer), lease.class_)
             gpus[key] = gpus.get(key, 0) + lease.gpus
-    return listing([f"{payer} ({class_} {number})" for (payer, class_), number in gpus.items()], most=8)
+    return joined_list([f"{payer} ({class_} {number})" for (payer, class_), number in gpus.items()], most=8)
 
 
 def reason(state: RunState) -> str:
@@ -54,8 +54,12 @@ def asks(state: RunState) -> str:
     if shape is None:
         resources = state.run.spec.resources
         stages = len(state.run.spec.stages)
-        return f"{count(resources.pods or 1, 'pod')} without GPUs" if resources else count(stages, "stage")
-    parts = [f"{count(shape.total, 'GPU')} of {shape.flavor}"]
+        return (
+            f"{counted_noun(resources.pods or 1, 'pod')} without GPUs"
+            if resources
+            else counted_noun(stages, "stage")
+        )
+    parts = [f"{counted_noun(shape.total, 'GPU')} of {shape.flavor}"]
     if shape.group:
         parts.append(f"groups of {shape.group}" + ("" if shape.spread else " in one domain"))
     elif not shape.spread:
@@ -63,36 +67,36 @@ def asks(state: RunState) -> str:
     if shape.malleable:
         parts.append(f"malleable {shape.min} to {shape.max} by {shape.step}")
     if shape.spares:
-        parts.append(f"{count(shape.spares, 'spare pod')} per group")
+        parts.append(f"{counted_noun(shape.spares, 'spare pod')} per group")
     return ", ".join(parts)
 
 
-def outcome(places: Places, state: RunState) -> Iterator[str]:
+def run_outcome(places: Places, state: RunState) -> Iterator[str]:
     """What became of a Run: where it runs and who pays, or every reason why it waits."""
     if state.is_tree:
         yield from tree(places, state)
     elif state.phase == "Waiting":
-        yield f"{title(state)} waits for other Runs:"
+        yield f"{run_title(state)} waits for other Runs:"
         yield from reasons(state)
     elif state.shape is None:
-        yield f"{title(state)} is {state.phase}: {asks(state)}"
+        yield f"{run_title(state)} is {state.phase}: {asks(state)}"
     elif state.phase == "Running":
         yield from running(places, state)
     elif state.waiting:
-        yield f"{title(state)} waits for {asks(state)}:"
+        yield f"{run_title(state)} waits for {asks(state)}:"
         yield from reasons(state)
-        yield from promised(places, state)
+        yield from promise_lines(places, state)
     else:
-        yield f"{title(state)} is {state.phase}: {state.verdict.message if state.verdict else ''}"
+        yield f"{run_title(state)} is {state.phase}: {state.verdict.message if state.verdict else ''}"
 
 
 def tree(places: Places, state: RunState) -> Iterator[str]:
     """A tree, and what became of each of its stages."""
-    children = places.world.kin.children(state)
+    children = places.world.run_graph.children(state)
     phase = phase_of(places.world, state)
-    yield f"{title(state)} is {phase}: a tree of {count(len(state.run.spec.stages), 'stage')}"
+    yield f"{run_title(state)} is {phase}: a tree of {counted_noun(len(state.run.spec.stages), 'stage')}"
     for child in children:
-        for line in outcome(places, child):
+        for line in run_outcome(places, child):
             yield f"  {line}"
 
 
@@ -100,20 +104,20 @@ def running(places: Places, state: RunState) -> Iterator[str]:
     """``train runs: 8 GPUs in nv-a (a01), paid by west/h100 (Owned 8)``; spares on a line of their own."""
     ranks = [lease for lease in state.leases.values() if lease.role != "Spare"]
     spares = [lease for lease in state.leases.values() if lease.role == "Spare"]
-    text = f"{title(state)} runs: {count(state.width, 'GPU')} in {places.where(ranks)}"
+    text = f"{run_title(state)} runs: {counted_noun(state.width, 'GPU')} in {places.where(ranks)}"
     if payers(state):
         text += f", paid by {payers(state)}"
-    if state.unpaid:
-        text += f", {state.unpaid} unpaid until someone funded needs them"
+    if state.opportunistic_gpus:
+        text += f", {state.opportunistic_gpus} unpaid until someone funded needs them"
     yield text
     if spares:
-        held = count(sum(lease.gpus for lease in spares), "spare GPU")
+        held = counted_noun(sum(lease.gpus for lease in spares), "spare GPU")
         yield f"  and holds {held} in {places.where(spares)}"
     if state.provisional:
         yield "  provisionally: these GPUs are promised to others, and it goes first when they are due"
-    yield from promised(places, state)
+    yield from promise_lines(places, state)
 
 
 def reasons(state: RunState) -> Iterator[str]:
-    for why in state.verdict.whys if state.verdict else ():
+    for why in state.verdict.causes if state.verdict else ():
         yield f"  {why.reason}: {why}"

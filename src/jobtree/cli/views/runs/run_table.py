@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import click
 
 from jobtree.api.schema.quantities import format_time
-from jobtree.cli.shell.options import Settings
+from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
 from jobtree.cli.source.lease_entries import belongs_to
 from jobtree.cli.views.place_names import Places
 from jobtree.cli.views.runs.promise_view import eta
-from jobtree.cli.views.runs.run_summary import classes, payers, reason, since, title, width
+from jobtree.cli.views.runs.run_summary import class_split, payers, reason, run_title, since, width_text
 from jobtree.core.reporting.tree_status import phase_of
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
@@ -34,7 +34,7 @@ COLUMNS = (
 )
 
 
-def select(cluster: Cluster, namespace: str | None, owner: str | None) -> list[RunState]:
+def select_runs(cluster: Cluster, namespace: str | None, owner: str | None) -> list[RunState]:
     """Runs of a namespace and of a team, each if given, by name."""
     return [
         state
@@ -43,7 +43,7 @@ def select(cluster: Cluster, namespace: str | None, owner: str | None) -> list[R
     ]
 
 
-def print_runs(settings: Settings, world: World, states: Sequence[RunState]) -> None:
+def print_runs(settings: CommandOptions, world: World, states: Sequence[RunState]) -> None:
     places = Places(world)
     if states:
         print_table(settings, COLUMNS, [_row(places, state) for state in states])
@@ -53,11 +53,11 @@ def print_runs(settings: Settings, world: World, states: Sequence[RunState]) -> 
 
 def _row(places: Places, state: RunState) -> list[str]:
     return [
-        title(state),
+        run_title(state),
         state.owner,
         phase_of(places.world, state),
-        width(state),
-        classes(state),
+        width_text(state),
+        class_split(state),
         places.domains(state.leases.values()),
         since(places, state),
         reason(state),

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from jobtree.cli.views.event_lines import event_lines
 from jobtree.cli.views.place_names import Places
-from jobtree.cli.views.runs.run_summary import outcome
+from jobtree.cli.views.runs.run_summary import run_outcome
 from jobtree.snapshot.cluster import Cluster
-from jobtree.snapshot.object_documents import Key, title
+from jobtree.snapshot.object_documents import Key, object_title
 
 
 def submitted(cluster: Cluster, keys: Iterable[Key]) -> Iterator[str]:
@@ -17,9 +17,9 @@ def submitted(cluster: Cluster, keys: Iterable[Key]) -> Iterator[str]:
         state = cluster.world.runs.get((namespace, name)) if kind == "Run" else None
         if state is not None:
             mine.add(state.key)
-            yield from outcome(places, state)
+            yield from run_outcome(places, state)
         else:
-            yield f"{title((kind, namespace, name))} is in place"
+            yield f"{object_title((kind, namespace, name))} is in place"
     others = [event for event in cluster.events if event.run not in mine]
     if others:
         yield "besides:"

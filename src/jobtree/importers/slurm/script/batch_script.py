@@ -16,11 +16,11 @@ from jobtree.importers.slurm.script.sbatch_options import (
     OPTIONS,
     SHORT,
     VARIABLES,
-    Option,
+    SbatchOption,
     find_option,
     near_option,
 )
-from jobtree.importers.slurm.script.shell_text import HereDocument, here_documents, lines, words
+from jobtree.importers.slurm.script.shell_text import HereDocument, here_documents, script_lines, words
 
 DIRECTIVE = "#SBATCH"
 HETEROGENEOUS = ("hetjob", "packjob")
@@ -28,7 +28,7 @@ SPLIT = "the parts of a heterogeneous job are stages of a tree here (with): conv
 MAX_BYTES = 512 * 1024  # what a Kubernetes object can carry, with room for the rest of it
 
 
-class Setting(NamedTuple):
+class OptionSetting(NamedTuple):
     """The value of an option, and where it was set."""
 
     value: str
@@ -46,10 +46,10 @@ class Script:
     source: str
     body: str
     interpreter: list[str]
-    settings: dict[str, Setting] = field(default_factory=dict)
+    settings: dict[str, OptionSetting] = field(default_factory=dict)
 
 
-def decode(raw: bytes, source: str) -> str:
+def decode_script(raw: bytes, source: str) -> str:
     """A script as text. Raises InputError for what is none."""
     if b"\0" in raw:
         raise InputError(source, ["is a binary file, not a batch script"])
@@ -112,7 +112,7 @@ def _read(
     text: str, source: str, environment: Mapping[str, str], command_line: list[str], out: Converted
 ) -> Script:
     head = list(_head(text))
-    settings: dict[str, Setting] = {}
+    settings: dict[str, OptionSetting] = {}
     for number, line in enumerate(head, start=1):
         where = f"{source}, line {number}"
         if line.startswith(DIRECTIVE):
@@ -125,13 +125,13 @@ def _read(
     for variable, name in VARIABLES.items():
         if variable in environment:
             value = "" if OPTIONS[name].value == "none" else environment[variable]
-            settings[name] = Setting(value, f"the environment ({variable})", name)
+            settings[name] = OptionSetting(value, f"the environment ({variable})", name)
     settings.update(_parsed(command_line, f"{source}, the command line of sbatch", out))
     return Script(source, text, _interpreter(text), settings)
 
 
 def _note_late_directives(text: str, ended: int, source: str, out: Converted) -> None:
-    for line in lines(text):
+    for line in script_lines(text):
         if line.number > ended and not line.quoted and line.text.startswith(DIRECTIVE):
             where = f"{source}, line {line.number}"
             out.remark(
@@ -155,7 +155,7 @@ def _interpreter(text: str) -> list[str]:
     return asked or ["/bin/bash"]
 
 
-def _parsed(given: list[str], where: str, out: Converted) -> Iterator[tuple[str, Setting]]:
+def _parsed(given: list[str], where: str, out: Converted) -> Iterator[tuple[str, OptionSetting]]:
     """The options among the words of one line."""
     rest = list(given)
     while rest:
@@ -168,7 +168,7 @@ def _parsed(given: list[str], where: str, out: Converted) -> Iterator[tuple[str,
                 if not equals and rest and not rest[0].startswith("-"):
                     rest.pop(0)
                 continue
-            yield option.name, Setting(_value(option, value, equals, rest, where), where, option.name)
+            yield option.name, OptionSetting(_value(option, value, equals, rest, where), where, option.name)
         elif word.startswith("-") and len(word) > 1 and word != "--":
             yield from _parsed_short(word[1:], rest, where, out)
         elif word in HETEROGENEOUS:
@@ -178,7 +178,7 @@ def _parsed(given: list[str], where: str, out: Converted) -> Iterator[tuple[str,
             return
 
 
-def _value(option: Option, value: str, equals: str, rest: list[str], where: str) -> str:
+def _value(option: SbatchOption, value: str, equals: str, rest: list[str], where: str) -> str:
     if option.value == "none":
         if equals:
             raise InputError(where, [f"--{option.name} takes no value, but has {value!r}"])
@@ -190,7 +190,9 @@ def _value(option: Option, value: str, equals: str, rest: list[str], where: str)
     return value
 
 
-def _parsed_short(letters: str, rest: list[str], where: str, out: Converted) -> Iterator[tuple[str, Setting]]:
+def _parsed_short(
+    letters: str, rest: list[str], where: str, out: Converted
+) -> Iterator[tuple[str, OptionSetting]]:
     """``-N2``, ``-N 2``, and flags run together (``-vH``)."""
     while letters:
         option = SHORT.get(letters[0])
@@ -200,9 +202,9 @@ def _parsed_short(letters: str, rest: list[str], where: str, out: Converted) -> 
         letters = letters[1:]
         if option.value == "must":
             value = _value(option, letters.removeprefix("="), letters, rest, where)
-            yield option.name, Setting(value, where, option.name)
+            yield option.name, OptionSetting(value, where, option.name)
             return
-        yield option.name, Setting("", where, option.name)
+        yield option.name, OptionSetting("", where, option.name)
 
 
 def _note_unknown(word: str, name: str, where: str, out: Converted) -> None:

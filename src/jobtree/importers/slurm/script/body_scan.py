@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from jobtree.importers.conversion import Converted
 from jobtree.importers.slurm.script.batch_script import Script
-from jobtree.importers.slurm.script.shell_text import lines
+from jobtree.importers.slurm.script.shell_text import script_lines
 
 _START: Final = r"(?:^|[;&|(]\s*|\bthen\s+|\bdo\s+|\btime\s+)"
 _COMMANDS: Final = {
@@ -38,7 +38,9 @@ _LAUNCHERS: Final = re.compile(rf"{_START}(?:srun|mpirun|mpiexec)\b")
 def note_body(script: Script, spec: dict[str, Any], out: Converted) -> None:
     """Remarks on the commands of the body, each where it first stands."""
     commands = [
-        line for line in lines(script.body) if not line.quoted and not line.text.lstrip().startswith("#")
+        line
+        for line in script_lines(script.body)
+        if not line.quoted and not line.text.lstrip().startswith("#")
     ]
     for name, (pattern, instead) in _COMMANDS.items():
         first = next((line for line in commands if re.search(pattern, line.text)), None)

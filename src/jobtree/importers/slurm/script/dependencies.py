@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jobtree.importers.conversion import Converted
-from jobtree.importers.slurm.script.batch_script import Setting
+from jobtree.importers.slurm.script.batch_script import OptionSetting
 
 MAX_AFTER = 64
 SUCCESS = ("afterok", "aftercorr")
@@ -25,17 +25,17 @@ INSTEAD = {
 UNKNOWN = "Give its script together with this one, or name its Run under jobs: in the mapping"
 
 
-class Upstream(NamedTuple):
+class DependencyTarget(NamedTuple):
     """The Runs that a name or number stands for: one, several (a job array), or a tree."""
 
     runs: tuple[str, ...]
 
 
-class Known(NamedTuple):
+class DependencyIndex(NamedTuple):
     """What can be waited for: by number or name, and the last job of each name so far (singleton)."""
 
-    jobs: Mapping[str, Upstream]
-    earlier: Mapping[str, Upstream]
+    jobs: Mapping[str, DependencyTarget]
+    earlier: Mapping[str, DependencyTarget]
 
     def runs(self, kind: str, job: str, element: int) -> tuple[str, ...] | None:
         """The Runs that a job stands for; of an array, for aftercorr, the one with the same place."""
@@ -48,7 +48,7 @@ class Known(NamedTuple):
 
 
 def follow_of(
-    setting: Setting, name: str, known: Known, element: int, out: Converted
+    setting: OptionSetting, name: str, known: DependencyIndex, element: int, out: Converted
 ) -> dict[str, Any] | None:
     """The ``follow`` of a job of this name; ``element``: its place in a job array."""
     if "?" in setting.value:

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from jobtree.api.schema.problems import InputError
 from jobtree.importers.conversion import Converted
-from jobtree.importers.slurm.script.batch_script import Setting
-from jobtree.importers.slurm.script.option_values import MAX_COUNT, count, node_range, refuse
+from jobtree.importers.slurm.script.batch_script import OptionSetting
+from jobtree.importers.slurm.script.option_values import MAX_COUNT, node_range, parse_count, refuse
 
-Settings = Mapping[str, Setting]
+ScriptOptions = Mapping[str, OptionSetting]
 
 
 @dataclass(frozen=True)
-class Shape:
+class GpuRequest:
     """``nodes`` and ``per_node`` are None where Jobtree may choose; ``tasks`` where one runs in each pod."""
 
     gpus: int = 0
@@ -38,12 +38,12 @@ class Shape:
 class _Asked:
     """What single options say, with the options that say it."""
 
-    settings: Settings
+    settings: ScriptOptions
     out: Converted
-    types: dict[str, Setting]
+    types: dict[str, OptionSetting]
 
     def number(self, name: str) -> int | None:
-        return count(self.settings[name]) if name in self.settings else None
+        return parse_count(self.settings[name]) if name in self.settings else None
 
     def gpus(self, name: str) -> int | None:
         """The value of a GPU option: ``4``, ``a100:4``, ``a100:2,a100:2``."""
@@ -68,22 +68,22 @@ class _Asked:
                 )
         return total
 
-    def _one(self, setting: Setting, words: list[str]) -> int:
+    def _one(self, setting: OptionSetting, words: list[str]) -> int:
         if words and not words[0].isdecimal():
             self._note_type(setting, words[0])
             words = words[1:]
         if len(words) > 1:
             raise refuse(setting, "must be gpu, gpu:COUNT, gpu:TYPE or gpu:TYPE:COUNT")
-        return count(setting._replace(value=words[0]), least=0) if words else 1
+        return parse_count(setting._replace(value=words[0]), least=0) if words else 1
 
-    def _note_type(self, setting: Setting, name: str) -> None:
+    def _note_type(self, setting: OptionSetting, name: str) -> None:
         self.types[name] = setting
         if len(self.types) > 1:
             names = " and ".join(self.types)
             raise refuse(setting, f"a Run has one kind of GPU, but {names} are asked for: split the job")
 
 
-def shape_of(settings: Settings, source: str, out: Converted) -> Shape:
+def gpu_request(settings: ScriptOptions, source: str, out: Converted) -> GpuRequest:
     """What the script asks for. Raises InputError where it contradicts itself."""
     asked = _Asked(settings, out, {})
     least, most = node_range(settings["nodes"]) if "nodes" in settings else (None, None)
@@ -98,11 +98,13 @@ def shape_of(settings: Settings, source: str, out: Converted) -> Shape:
         least = most = _nodes_without_word(total, per_node, per_task)
         if most == 1 and tasks and tasks > 1 and per_node:
             out.remark(source, "no --nodes", "one node is assumed: say --nodes if the tasks spread over more")
-    known = Shape(0, least, most, per_node, next(iter(asked.types), ""), tasks, tasks_per_node, per_task)
+    known = GpuRequest(0, least, most, per_node, next(iter(asked.types), ""), tasks, tasks_per_node, per_task)
     gpus = _agreed(known, total, source)
     per_node = _size_of_pods(known, gpus, source)
     tasks = _tasks(known, asked.number("ntasks-per-gpu"), gpus)
-    return Shape(gpus, least, most, per_node if gpus else None, known.type, tasks, tasks_per_node, per_task)
+    return GpuRequest(
+        gpus, least, most, per_node if gpus else None, known.type, tasks, tasks_per_node, per_task
+    )
 
 
 def _same_per_node(first: int | None, second: int | None, source: str) -> int | None:
@@ -118,7 +120,7 @@ def _nodes_without_word(total: int | None, per_node: int | None, per_task: int |
     return None if total or per_task else 1
 
 
-def _agreed(known: Shape, total: int | None, source: str) -> int:
+def _agreed(known: GpuRequest, total: int | None, source: str) -> int:
     """The GPUs of the job, by every equation that the script gives."""
     sums: dict[str, int] = {}
     if total is not None:
@@ -140,7 +142,7 @@ def _agreed(known: Shape, total: int | None, source: str) -> int:
     return gpus
 
 
-def _size_of_pods(known: Shape, gpus: int, source: str) -> int | None:
+def _size_of_pods(known: GpuRequest, gpus: int, source: str) -> int | None:
     if known.per_node is not None or not known.nodes:
         return known.per_node
     if gpus % known.nodes:
@@ -149,7 +151,7 @@ def _size_of_pods(known: Shape, gpus: int, source: str) -> int | None:
     return gpus // known.nodes
 
 
-def _tasks(known: Shape, per_gpu: int | None, gpus: int) -> int | None:
+def _tasks(known: GpuRequest, per_gpu: int | None, gpus: int) -> int | None:
     if known.tasks is not None:
         return known.tasks
     if per_gpu and gpus:

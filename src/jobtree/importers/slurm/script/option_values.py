@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import DAY, HOUR, MINUTE, SECOND
-from jobtree.importers.slurm.script.batch_script import Setting
+from jobtree.importers.slurm.script.batch_script import OptionSetting
 
 MAX_COUNT: Final = 1_000_000
 MAX_ELEMENTS: Final = 4096  # 64 × 64: what a tree can hold
@@ -30,7 +30,7 @@ class Array(NamedTuple):
     at_once: int
 
 
-def refuse(setting: Setting, rule: str) -> InputError:
+def refuse(setting: OptionSetting, rule: str) -> InputError:
     """The setting is wrong, and this is why."""
     return InputError(setting.where, [f"{setting} is not allowed: {rule}"])
 
@@ -51,7 +51,7 @@ def duration_ms(text: str) -> int | None:
     return (hours * HOUR + minutes * MINUTE + seconds * SECOND) or None
 
 
-def time_limit(setting: Setting) -> int | None:
+def time_limit(setting: OptionSetting) -> int | None:
     """The value of --time. Zero and UNLIMITED are no limit. Raises InputError."""
     try:
         return duration_ms(setting.value)
@@ -59,7 +59,7 @@ def time_limit(setting: Setting) -> int | None:
         raise refuse(setting, str(broken)) from None
 
 
-def count(setting: Setting, *, least: int = 1) -> int:
+def parse_count(setting: OptionSetting, *, least: int = 1) -> int:
     """A whole number. Raises InputError."""
     text = setting.value.strip()
     if not _NUMBER.fullmatch(text) or not least <= int(text) <= MAX_COUNT:
@@ -67,7 +67,7 @@ def count(setting: Setting, *, least: int = 1) -> int:
     return int(text)
 
 
-def size(setting: Setting) -> tuple[int, str]:
+def parse_size(setting: OptionSetting) -> tuple[int, str]:
     """An amount of memory: its number and Kubernetes' unit. Without a unit Slurm counts megabytes."""
     found = _SIZE.fullmatch(setting.value.strip())
     if not found:
@@ -75,20 +75,20 @@ def size(setting: Setting) -> tuple[int, str]:
     return int(found["number"]), _UNITS[found["unit"].lower()]
 
 
-def node_range(setting: Setting) -> tuple[int, int]:
+def node_range(setting: OptionSetting) -> tuple[int, int]:
     """``4`` or ``2-4``: the least and the most nodes."""
     first, dash, last = setting.value.partition("-")
-    least = count(setting._replace(value=first))
-    most = count(setting._replace(value=last)) if dash else least
+    least = parse_count(setting._replace(value=first))
+    most = parse_count(setting._replace(value=last)) if dash else least
     if most < least:
         raise refuse(setting, "the range ends before it begins")
     return least, most
 
 
-def array(setting: Setting) -> Array:
+def parse_array(setting: OptionSetting) -> Array:
     """``0-15%4``, ``1,3,7``, ``0-30:10``. Raises InputError."""
     spans, percent, limit = setting.value.partition("%")
-    at_once = count(setting._replace(value=limit)) if percent else 0
+    at_once = parse_count(setting._replace(value=limit)) if percent else 0
     numbers: set[int] = set()
     for span in spans.split(","):
         found = _SPAN.fullmatch(span.strip())

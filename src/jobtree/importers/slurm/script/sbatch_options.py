@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 Value = Literal["must", "may", "none"]
 
 
-class Option(NamedTuple):
+class SbatchOption(NamedTuple):
     name: str
     value: Value
     short: str = ""
@@ -40,7 +40,7 @@ _MAYBE: Final = """
 _TABLES: Final[tuple[tuple[Value, str], ...]] = (("must", _WITH_VALUE), ("none", _FLAGS), ("may", _MAYBE))
 
 OPTIONS: Final = {
-    name: Option(name, value, short)
+    name: SbatchOption(name, value, short)
     for value, table in _TABLES
     for name, _, short in (word.partition(":") for word in table.split())
 }
@@ -69,7 +69,7 @@ VARIABLES: Final = {
 }
 
 
-def find_option(name: str) -> Option | None:
+def find_option(name: str) -> SbatchOption | None:
     """The option of this name, or the only one that begins so: getopt takes abbreviations."""
     name = ALIASES.get(name, name)
     if name in OPTIONS:

@@ -8,7 +8,7 @@ _HERE = re.compile(r"(?<!<)<<(?P<dash>-?)\s*(?P<quote>['\"\\]?)(?P<word>[A-Za-z_
 _ESCAPED_IN_QUOTES = '"\\$`'
 
 
-class Line(NamedTuple):
+class ScriptLine(NamedTuple):
     """A line of a script: its number, its text, and whether it is inside a here-document."""
 
     number: int
@@ -64,7 +64,7 @@ def _quoted(text: str, at: int) -> tuple[str, int]:
     return inside, at
 
 
-def lines(text: str) -> Iterator[Line]:
+def script_lines(text: str) -> Iterator[ScriptLine]:
     """All lines of a script. The line that ends a here-document counts as inside."""
     ends: list[tuple[str, bool]] = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -72,18 +72,18 @@ def lines(text: str) -> Iterator[Line]:
             word, dash = ends[0]
             if (line.lstrip("\t") if dash else line) == word:
                 ends.pop(0)
-            yield Line(number, line, quoted=True)
+            yield ScriptLine(number, line, quoted=True)
             continue
-        yield Line(number, line, quoted=False)
+        yield ScriptLine(number, line, quoted=False)
         if not line.lstrip().startswith("#"):
             ends = [(found["word"], bool(found["dash"])) for found in _HERE.finditer(line)]
 
 
 def here_documents(text: str) -> Iterator[HereDocument]:
     """The here-documents of a script, in order. Of several on one line the first."""
-    opened: tuple[Line, re.Match[str]] | None = None
+    opened: tuple[ScriptLine, re.Match[str]] | None = None
     held: list[str] = []
-    for line in lines(text):
+    for line in script_lines(text):
         if not line.quoted:
             if opened:
                 yield _here(opened, held[:-1])
@@ -96,7 +96,7 @@ def here_documents(text: str) -> Iterator[HereDocument]:
         yield _here(opened, held[:-1] if ended else held)
 
 
-def _here(opened: tuple[Line, re.Match[str]], held: list[str]) -> HereDocument:
+def _here(opened: tuple[ScriptLine, re.Match[str]], held: list[str]) -> HereDocument:
     line, found = opened
     kept = [text.lstrip("\t") for text in held] if found["dash"] else held
     return HereDocument(line.number, line.text, bool(found["quote"]), "".join(f"{text}\n" for text in kept))

@@ -2,7 +2,7 @@ import pytest
 
 from jobtree.api.schema.problems import InputError
 from jobtree.importers.conversion import Converted
-from jobtree.importers.slurm.script.batch_script import SPLIT, Script, decode, read_scripts
+from jobtree.importers.slurm.script.batch_script import SPLIT, Script, decode_script, read_scripts
 from jobtree.importers.slurm.script.sbatch_options import OPTIONS, SHORT, VARIABLES, find_option
 
 
@@ -133,7 +133,7 @@ def test_a_directive_that_is_none_is_pointed_out() -> None:
 )
 def test_what_is_no_script(raw: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        decode(raw, "job.sh")
+        decode_script(raw, "job.sh")
 
 
 def test_the_tables_agree() -> None:

@@ -3,13 +3,13 @@ import pytest
 from jobtree.api.schema.problems import InputError
 from jobtree.importers.conversion import Converted
 from jobtree.importers.slurm.script.batch_script import read_scripts
-from jobtree.importers.slurm.script.gpu_request import Shape, shape_of
+from jobtree.importers.slurm.script.gpu_request import GpuRequest, gpu_request
 
 
-def shape(options: str) -> Shape:
+def shape(options: str) -> GpuRequest:
     out = Converted()
     (script,) = read_scripts(f"#SBATCH {options}\n", "job.sh", {}, out)
-    return shape_of(script.settings, "job.sh", out)
+    return gpu_request(script.settings, "job.sh", out)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,23 @@
 import pytest
 
 from jobtree.api.schema.problems import InputError
-from jobtree.importers.slurm.script.batch_script import Setting
-from jobtree.importers.slurm.script.option_values import Array, array, count, duration_ms, node_range, size
+from jobtree.importers.slurm.script.batch_script import OptionSetting
+from jobtree.importers.slurm.script.option_values import (
+    Array,
+    duration_ms,
+    node_range,
+    parse_array,
+    parse_count,
+    parse_size,
+)
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 
-def setting(name: str, value: str) -> Setting:
-    return Setting(value, "job.sh, line 2", name)
+def setting(name: str, value: str) -> OptionSetting:
+    return OptionSetting(value, "job.sh, line 2", name)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +60,7 @@ def test_no_times(text: str) -> None:
     ],
 )
 def test_arrays(text: str, expected: Array) -> None:
-    assert array(setting("array", text)) == expected
+    assert parse_array(setting("array", text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,23 +69,23 @@ def test_arrays(text: str, expected: Array) -> None:
 )
 def test_no_arrays(text: str) -> None:
     with pytest.raises(InputError, match=r"^job\.sh, line 2: --array"):
-        array(setting("array", text))
+        parse_array(setting("array", text))
 
 
 @pytest.mark.parametrize(
     ("text", "expected"), [("64G", (64, "Gi")), ("512", (512, "Mi")), ("1t", (1, "Ti")), ("8GB", (8, "Gi"))]
 )
 def test_sizes(text: str, expected: tuple[int, str]) -> None:
-    assert size(setting("mem", text)) == expected
+    assert parse_size(setting("mem", text)) == expected
 
 
 def test_counts_and_ranges() -> None:
-    assert count(setting("ntasks", "16")) == 16
+    assert parse_count(setting("ntasks", "16")) == 16
     assert node_range(setting("nodes", "2-4")) == (2, 4)
     for bad in ("0", "-1", "x", "1e3", "", "²", "9" * 20):
         with pytest.raises(InputError, match="must be a whole number from 1 to 1000000"):
-            count(setting("ntasks", bad))
+            parse_count(setting("ntasks", bad))
     with pytest.raises(InputError, match="ends before it begins"):
         node_range(setting("nodes", "4-2"))
     with pytest.raises(InputError, match="must be a size such as"):
-        size(setting("mem", "lots"))
+        parse_size(setting("mem", "lots"))

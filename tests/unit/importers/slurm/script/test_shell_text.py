@@ -1,6 +1,6 @@
 import pytest
 
-from jobtree.importers.slurm.script.shell_text import here_documents, lines, words
+from jobtree.importers.slurm.script.shell_text import here_documents, script_lines, words
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_here_documents_are_found_and_their_lines_known() -> None:
         (1, "a <<EOF", False, "x\n"),
         (6, "d <<-'END' > f", True, "y\n"),
     ]
-    assert [line.number for line in lines(script) if line.quoted] == [2, 3, 7, 8]
+    assert [line.number for line in script_lines(script) if line.quoted] == [2, 3, 7, 8]
 
 
 def test_one_that_never_ends_is_all_inside() -> None:
