@@ -107,7 +107,7 @@ def documents(scale: Scale, world: World) -> list[Document]:
             attempt=state.attempt,
             leases_opened=state.leases_opened,
         )
-        runs.append(to_document(msgspec.structs.replace(state.run, status=status)))
+        runs.append(to_document(msgspec.structs.replace(state.run_object, status=status)))
     history = closed_leases(scale, runs)
     leases = (to_document(lease_to_object(held.lease)) for held in world.posted_leases.values())
     return [*nodes(scale), *budgets(scale), *runs, *history, *leases]

@@ -88,7 +88,9 @@ class Drive:
         self.look_after(self)
 
     def _note_stages(self) -> None:
-        self.stages |= {key: one.run for key, one in self.lab.world.runs.items() if one.parent is not None}
+        self.stages |= {
+            key: one.run_object for key, one in self.lab.world.runs.items() if one.parent is not None
+        }
 
     def dismiss_waiting(self) -> None:
         """Cancel every Run that waits or is promised something, so that nothing is kept for anybody."""
@@ -132,8 +134,8 @@ class Drive:
         if state:
             del self.submitted[state.key]
             deleted = format_time(self.world_now)
-            metadata = msgspec.structs.replace(state.run.metadata, deletion_timestamp=deleted)
-            self.lab.put(msgspec.structs.replace(state.run, metadata=metadata))
+            metadata = msgspec.structs.replace(state.run_object.metadata, deletion_timestamp=deleted)
+            self.lab.put(msgspec.structs.replace(state.run_object, metadata=metadata))
 
     def _pick(self, step: Step, *, running: bool) -> RunState | None:
         runs = [self.lab.world.runs[key] for key in sorted(self.submitted)]
@@ -175,14 +177,14 @@ class Drive:
             state is None
             or state.shape is None
             or not state.shape.malleable
-            or state.run.spec.malleable is None
+            or state.run_object.spec.malleable is None
         ):
             return
         shape = state.shape
         desired = shape.min + shape.step * step.dice.randint(0, (shape.max - shape.min) // shape.step)
-        malleable = msgspec.structs.replace(state.run.spec.malleable, desired_total_gpus=desired)
-        spec = msgspec.structs.replace(state.run.spec, malleable=malleable)
-        self.lab.put(msgspec.structs.replace(state.run, spec=spec))
+        malleable = msgspec.structs.replace(state.run_object.spec.malleable, desired_total_gpus=desired)
+        spec = msgspec.structs.replace(state.run_object.spec, malleable=malleable)
+        self.lab.put(msgspec.structs.replace(state.run_object, spec=spec))
 
     def _crash(self, step: Step) -> None:
         self._lose_rank(step, failed=True)

@@ -23,7 +23,9 @@ def everybody(drive: Drive) -> Iterator[tuple[RunKey, Run]]:
         yield key, run
         state = drive.lab.world.runs.get(key)
         if state is not None:
-            yield from ((child.key, child.run) for child in drive.lab.world.run_graph.descendants(state))
+            yield from (
+                (child.key, child.run_object) for child in drive.lab.world.run_graph.descendants(state)
+            )
 
 
 def gangs(drive: Drive) -> Iterator[tuple[RunKey, Run]]:
@@ -112,7 +114,7 @@ def payers_are_entitled(drive: Drive, fresh: list[Record]) -> Iterator[str]:
                 yield f"{lease.name} has no payer"
             continue
         ((owner, envelope),) = found
-        classes = entitlement(drive.run_of(lease.run), envelope, owner, budgets)
+        classes = entitlement(drive.run_of(lease.run_key), envelope, owner, budgets)
         if lease.role == "Opportunistic":
             fair = bool(classes) or lease.reason == "Demote"
         else:
@@ -127,7 +129,12 @@ def payers_are_entitled(drive: Drive, fresh: list[Record]) -> Iterator[str]:
 def goes_on(record: Record, lease: GpuLease) -> bool:
     """Whether a lease is what is left of another that just ended."""
     old = record.lease
-    return (old.run, old.payer, old.role, record.end) == (lease.run, lease.payer, lease.role, lease.start)
+    return (old.run_key, old.payer, old.role, record.end) == (
+        lease.run_key,
+        lease.payer,
+        lease.role,
+        lease.start,
+    )
 
 
 def within(envelope: Envelope, at: int) -> bool:
@@ -144,7 +151,7 @@ def gangs_are_whole(drive: Drive) -> Iterator[str]:
     """I4, I5, I7: all groups or nothing, each in one domain, in whole pods, within [min, max]."""
     for key, run in gangs(drive):
         state = drive.lab.world.runs[key]
-        leases = [record.lease for record in drive.open_records() if record.lease.run == key]
+        leases = [record.lease for record in drive.open_records() if record.lease.run_key == key]
         if (state.phase == "Running") != bool(leases) or state.waiting == (
             state.phase in ENDED | {"Running", "Waiting"}
         ):
@@ -204,7 +211,7 @@ def books_equal_the_ledger(drive: Drive) -> Iterator[str]:
 
 def shares_equal_the_ledger(drive: Drive, key: tuple[str, str]) -> Iterator[str]:
     state, now = drive.lab.world.runs[key], drive.lab.world.now
-    mine = [record for record in drive.lab.records.values() if record.lease.run == key]
+    mine = [record for record in drive.lab.records.values() if record.lease.run_key == key]
     live = [record.lease for record in mine if record.end is None]
     width = sum(lease.gpus for lease in live if lease.role != "Spare")
     unpaid = sum(lease.gpus for lease in live if lease.role == "Opportunistic")
@@ -215,7 +222,7 @@ def shares_equal_the_ledger(drive: Drive, key: tuple[str, str]) -> Iterator[str]
     )
     if posted != counted:
         yield f"{key}: {posted} and not {counted}"
-    most = state.run.spec.funding.max_borrow_gpus
+    most = state.run_object.spec.funding.max_borrow_gpus
     if most is not None and borrowed > most:
         yield f"{key} borrows {borrowed} of {most}"
     used = sum(record.lease.gpus * span(record, now) for record in mine)
@@ -289,6 +296,6 @@ def stages_are_there(drive: Drive, key: RunKey, tree: Run) -> Iterator[str]:
     quota = tree.spec.quota
     if quota is not None and quota.max_gpus is not None:
         names = {child.key for child in drive.lab.world.run_graph.descendants(runs[key])}
-        charge = sum(record.lease.charge for record in drive.open_records() if record.lease.run in names)
+        charge = sum(record.lease.charge for record in drive.open_records() if record.lease.run_key in names)
         if charge > quota.max_gpus * 1000:
             yield f"{key} uses {charge} of its quota of {quota.max_gpus} GPUs"

@@ -91,11 +91,11 @@ class Oracle:
         )
 
     def known_end(self, lease: GpuLease) -> int | None:
-        run = self.lab.world.runs.get(lease.run)
-        limit = run.run.spec.runtime.max_duration if run else None
+        run = self.lab.world.runs.get(lease.run_key)
+        limit = run.run_object.spec.runtime.max_duration if run else None
         if limit is None:
             return None
-        end = self.since(lease.run, lease.start) + parse_duration(limit)
+        end = self.since(lease.run_key, lease.start) + parse_duration(limit)
         budget = self.lab.world.budgets.budgets.get(lease.payer[0])
         for one in budget.spec.envelopes if budget else ():
             if one.name == lease.payer[1] and one.end:

@@ -120,7 +120,7 @@ class Teller:
     def _lease(self, payer: Payer, gpus: int) -> GpuLease:
         return GpuLease(
             name="",
-            run=(NAMESPACE, self.run.metadata.name),
+            run_key=(NAMESPACE, self.run.metadata.name),
             uid="",
             owner=self.run.spec.owner,
             payer=payer.key,

@@ -67,7 +67,7 @@ def test_each_group_is_paid_by_the_earliest_tier_that_can(scene: Scene, seed: in
         return  # it would spill: see test_packing
     expected = teller.lay_out(state.shape.groups(state.shape.total))
     made = plan(drive.lab.world).actions
-    actions = [action for action in made if action.run == (NAMESPACE, "newcomer") and action.opens]
+    actions = [action for action in made if action.run_key == (NAMESPACE, "newcomer") and action.opens]
     taken = [closing for action in made for closing in action.closes]
     if expected is not None:
         assert [action.kind for action in actions] == ["Start"], drive.story()

@@ -230,7 +230,7 @@ def things(drive: Drive) -> list[Thing]:
     found: list[Thing] = [state.node for state in world.fleet.nodes.values()]
     found += [*world.foreign_pods.pods.values(), *world.budgets.budgets.values()]
     for state in world.runs.values():
-        found.append(with_status(state.run, world))
+        found.append(with_status(state.run_object, world))
     for record in drive.lab.records.values():
         lease = lease_to_object(record.lease)
         if record.end is not None and record.reason is not None:

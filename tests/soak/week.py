@@ -172,7 +172,11 @@ class Week:
                 yield f"{key} is lost"
                 continue
             below = list(world.run_graph.descendants(state))
-            if state.is_tree and state.phase not in FINISHED and len(below) < len(state.run.spec.stages):
+            if (
+                state.is_tree
+                and state.phase not in FINISHED
+                and len(below) < len(state.run_object.spec.stages)
+            ):
                 yield f"stages of {key} are lost"
             for one in (state, *below):
                 if (one.waiting or one.phase == "Waiting") and not (one.verdict and one.verdict.causes):

@@ -7,23 +7,23 @@ from jobtree.core.runs.run_state import FINISHED, RunState
 from jobtree.core.runs.run_verdict import current_verdict
 
 
-def reported_verdict(state: RunState) -> Verdict | None:
+def reported_verdict(run: RunState) -> Verdict | None:
     """The verdict on a Run that runs or is finished; one that waits is told again by the next plan."""
-    if state.phase == "Running":
-        return current_verdict(state, None)
-    status = state.run.status
-    if state.phase in FINISHED and status.reason in list(Reason):
-        return Verdict(state.phase, (parse_cause(Reason(status.reason), status.message),))
+    if run.phase == "Running":
+        return current_verdict(run, None)
+    status = run.run_object.status
+    if run.phase in FINISHED and status.reason in list(Reason):
+        return Verdict(run.phase, (parse_cause(Reason(status.reason), status.message),))
     return None
 
 
-def verdict_from_status(state: RunState) -> Verdict:
+def verdict_from_status(run: RunState) -> Verdict:
     """The verdict as another planner wrote it into the status, reason by reason."""
-    parts = re.split(f"; (?=(?:{'|'.join(Reason)}): )", state.run.status.message)
+    parts = re.split(f"; (?=(?:{'|'.join(Reason)}): )", run.run_object.status.message)
     whys = [
         parse_cause(Reason(name), part) for part in parts if (name := part.partition(": ")[0]) in list(Reason)
     ]
-    return Verdict(state.phase, tuple(whys))
+    return Verdict(run.phase, tuple(whys))
 
 
 def parse_cause(reason: Reason, message: str) -> Cause:

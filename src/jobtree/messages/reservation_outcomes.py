@@ -20,7 +20,7 @@ FINAL_STATES: dict[str, ReservationState] = {
 
 
 def runs_at_risk(
-    world: World, key_of: Callable[[str], RunKey], state: RunState, promise: Promise
+    world: World, key_of: Callable[[str], RunKey], run: RunState, promise: Promise
 ) -> Iterator[tuple[RunKey, Risk]]:
     """Who might have to go for a promise, with what probability, and all stages that would go with it.
 
@@ -29,7 +29,7 @@ def runs_at_risk(
     if promise.at is None:
         return
     at = format_time(promise.at)
-    for uid, odds in sorted(reservation_forecast(world, state, promise).odds.items()):
+    for uid, odds in sorted(reservation_forecast(world, run, promise).odds.items()):
         risk = Risk(reservation=promise.name, at=at, kill_probability=format_milli(odds))
         for other in world.run_graph.members(world.runs[key_of(uid)]):
             yield other.key, risk

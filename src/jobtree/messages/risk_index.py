@@ -18,7 +18,7 @@ ReservationKey = tuple[str, str]  # namespace and name
 
 
 class PromiseRisk(msgspec.Struct, frozen=True):
-    rank: Precedence
+    precedence: Precedence
     since: int
     risks: tuple[Risk, ...]  # one for each of the stages that would go together
 
@@ -29,9 +29,9 @@ class RiskIndex:
         self._of: dict[RunKey, dict[ReservationKey, PromiseRisk]] = {}
         self._by: dict[ReservationKey, set[RunKey]] = {}
 
-    def known_risks(self, run: RunKey) -> KnownRisks | None:
+    def known_risks(self, run_key: RunKey) -> KnownRisks | None:
         """What a Run has to know, those promises first that were made first; None: nothing threatens it."""
-        threats = sorted(self._of.get(run, {}).values(), key=lambda one: one.rank)
+        threats = sorted(self._of.get(run_key, {}).values(), key=lambda one: one.precedence)
         if not threats:
             return None
         risks = chain.from_iterable(one.risks for one in threats)
@@ -42,32 +42,32 @@ class RiskIndex:
     ) -> None:
         """All that this promise threatens now, and nobody else."""
         found: dict[RunKey, PromiseRisk] = {}
-        for run, risk in risks:
-            before = found[run].risks if run in found else ()
-            found[run] = PromiseRisk(promise.precedence, promise.made_at, (*before, risk))
-        for run in self._by.get(reservation, set()) - found.keys():
-            self._remove(run, reservation)
-        for run, threat in found.items():
-            threats = self._of.setdefault(run, {})
+        for run_key, risk in risks:
+            before = found[run_key].risks if run_key in found else ()
+            found[run_key] = PromiseRisk(promise.precedence, promise.made_at, (*before, risk))
+        for run_key in self._by.get(reservation, set()) - found.keys():
+            self._remove(run_key, reservation)
+        for run_key, threat in found.items():
+            threats = self._of.setdefault(run_key, {})
             if threats.get(reservation) != threat:
                 threats[reservation] = threat
-                self.changed.add(run)
+                self.changed.add(run_key)
         self._by[reservation] = set(found)
 
     def keep_only(self, standing: Collection[ReservationKey]) -> None:
         """What other promises than these threatened is lifted."""
         for reservation in self._by.keys() - standing:
-            for run in self._by.pop(reservation):
-                self._remove(run, reservation)
+            for run_key in self._by.pop(reservation):
+                self._remove(run_key, reservation)
 
-    def forget(self, run: RunKey) -> None:
+    def forget(self, run_key: RunKey) -> None:
         """It has nothing to lose any more."""
-        if self._of.pop(run, None):
-            self.changed.add(run)
+        if self._of.pop(run_key, None):
+            self.changed.add(run_key)
 
-    def _remove(self, run: RunKey, reservation: ReservationKey) -> None:
-        threats = self._of.get(run, {})
+    def _remove(self, run_key: RunKey, reservation: ReservationKey) -> None:
+        threats = self._of.get(run_key, {})
         if threats.pop(reservation, None) is not None:
-            self.changed.add(run)
+            self.changed.add(run_key)
         if not threats:
-            self._of.pop(run, None)
+            self._of.pop(run_key, None)

@@ -40,7 +40,11 @@ def merged_actions(actions: Iterable[Action]) -> Iterator[Action]:
     """Changes of one kind to one Run at one instant, which come lease by lease, as one."""
     together: Action | None = None
     for action in actions:
-        if together and (together.kind, together.run, together.at) == (action.kind, action.run, action.at):
+        if together and (together.kind, together.run_key, together.at) == (
+            action.kind,
+            action.run_key,
+            action.at,
+        ):
             need = together.cause.need + action.cause.need
             together = msgspec.structs.replace(
                 together,
@@ -68,24 +72,24 @@ def events_of(action: Action) -> Iterator[Event]:
         yield from recovery_events(action)
         return
     if action.kind == "Fail" and action.cause.reason is Reason.RANDOM_PREEMPT:
-        yield Event(action.at, EVENT_NAMES["Preempt"], action.run, message_of(action))
+        yield Event(action.at, EVENT_NAMES["Preempt"], action.run_key, message_of(action))
     name = EVENT_NAMES.get(action.kind, str(action.cause.reason))
-    yield Event(action.at, name, action.run, message_of(action))
+    yield Event(action.at, name, action.run_key, message_of(action))
 
 
 def recovery_events(action: Action) -> Iterator[Event]:
     """What was lost, then where its ranks went, or that it goes on narrower."""
     lost = "NodeFailed" if action.cause.reason is Reason.NODE_FAILURE else "Evicted"
-    yield Event(action.at, lost, action.run, str(action.cause))
+    yield Event(action.at, lost, action.run_key, str(action.cause))
     gone = True
     for reason, name in RECOVERIES.items():
         slots = [slot for lease in action.opens if lease.reason == reason for slot in lease.slots]
         if slots:
             where = ", ".join(text for node, mask in slots for text in format_slots(node, mask))
-            yield Event(action.at, name, action.run, f"its ranks go on at {where}")
+            yield Event(action.at, name, action.run_key, f"its ranks go on at {where}")
             gone = False
     if gone:
-        yield Event(action.at, "Shrunk", action.run, "it goes on narrower")
+        yield Event(action.at, "Shrunk", action.run_key, "it goes on narrower")
 
 
 def message_of(action: Action) -> str:

@@ -88,9 +88,9 @@ class Cluster:
                 if key[0] == kind:
                     self._load(key)
         self._refuse_cycles(keys)
-        for state in self.world.runs.values():
-            self._watch_work(state.key)
-            state.verdict = reported_verdict(state) if settle else verdict_from_status(state)
+        for run in self.world.runs.values():
+            self._watch_work(run.key)
+            run.verdict = reported_verdict(run) if settle else verdict_from_status(run)
         self.world.forget_archived_except({key[2] for key, _ in self.objects.of("Lease")})
         self._note_cuts()
         self._as_written = not settle
@@ -117,24 +117,24 @@ class Cluster:
         self._refuse_cycles([key])
         self.run_to_rest()
 
-    def cancel(self, run: RunKey) -> None:
+    def cancel(self, run_key: RunKey) -> None:
         """Delete a Run, and with a tree all of it: leases close and documents go."""
-        gone = [run, *(state.key for state in self.world.run_graph.descendants(self.world.runs[run]))]
-        self.world.drop_run(run)
+        gone = [run_key, *(run.key for run in self.world.run_graph.descendants(self.world.runs[run_key]))]
+        self.world.drop_run(run_key)
         for key in gone:
             self.objects.remove(("Run", *key))
             self._work.pop(key, None)
         self.run_to_rest()
 
-    def complete(self, run: RunKey) -> None:
+    def complete(self, run_key: RunKey) -> None:
         """All ranks of a Run succeed, now."""
-        self.world.finish(run, succeeded=True, at=self.now)
+        self.world.finish(run_key, succeeded=True, at=self.now)
         self.run_to_rest()
 
-    def crash(self, run: RunKey, rank: int, code: int) -> None:
+    def crash(self, run_key: RunKey, rank: int, code: int) -> None:
         """One rank of a Run fails, now."""
-        state = self.world.runs[run]
-        self._lose_rank(state, list(state.rank_slots)[rank], failed=True, message=f"exit code {code}")
+        run = self.world.runs[run_key]
+        self._lose_rank(run, list(run.rank_slots)[rank], failed=True, message=f"exit code {code}")
         self.run_to_rest()
 
     def drain(self, nodes: Iterable[str]) -> None:
@@ -144,18 +144,18 @@ class Cluster:
             body = self.objects.get(("Node", "", name)) or {}
             body.setdefault("spec", {})["unschedulable"] = True
             self._load(("Node", "", name))
-        for state in self.world.runs.values():
-            for seat, (node, _) in state.rank_slots.items():
+        for run in self.world.runs.values():
+            for seat, (node, _) in run.rank_slots.items():
                 if node in names:
-                    self._lose_rank(state, seat, failed=False)
-            for lease in state.leases.values():
+                    self._lose_rank(run, seat, failed=False)
+            for lease in run.leases.values():
                 for node in sorted(names & {node for node, _ in lease.slots}):
                     if lease.role == "Spare":
-                        self.world.lose_spare(state.key, node)
+                        self.world.lose_spare(run.key, node)
         self.run_to_rest()
 
-    def _lose_rank(self, state: RunState, seat: GroupRank, *, failed: bool, message: str = "") -> None:
-        self.world.lose_rank(state.key, RankLoss(self.now, seat, state.attempt, failed, message))
+    def _lose_rank(self, run: RunState, seat: GroupRank, *, failed: bool, message: str = "") -> None:
+        self.world.lose_rank(run.key, RankLoss(self.now, seat, run.attempt, failed, message))
 
     def fail(self, nodes: Iterable[str]) -> None:
         """Nodes go out of service at once, together."""
@@ -210,7 +210,7 @@ class Cluster:
             lease = lease_from_object(wire)
             self.world.carry_lease(lease, end)
             self.world.drop_lease(lease, end)
-            self._touched.add(lease.run)
+            self._touched.add(lease.run_key)
             self.objects.remove(key)
             self.retired.append(body)
         if self.archiving:
@@ -227,16 +227,16 @@ class Cluster:
             instants.append(max(alarm, self.now))
         return min(instants, default=None)
 
-    def _still_ends(self, at: int, _: int, run: RunKey) -> bool:
-        state, work = self.world.runs.get(run), self._work.get(run)
-        return state is not None and state.phase == "Running" and work is not None and work.ends_at() == at
+    def _still_ends(self, at: int, _: int, run_key: RunKey) -> bool:
+        run, work = self.world.runs.get(run_key), self._work.get(run_key)
+        return run is not None and run.phase == "Running" and work is not None and work.ends_at() == at
 
     def _arrive(self, at: int) -> None:
         self.world.advance_clock(at)
         while self._endings and self._endings[0][0] <= at:
-            ending, number, run = heappop(self._endings)
-            if self._still_ends(ending, number, run):
-                self.world.finish(run, succeeded=True, at=ending)
+            ending, number, run_key = heappop(self._endings)
+            if self._still_ends(ending, number, run_key):
+                self.world.finish(run_key, succeeded=True, at=ending)
         self.run_to_rest()
 
     def run_to_rest(self) -> None:
@@ -296,32 +296,32 @@ class Cluster:
             document = to_document(lease_to_object(lease))
             document["metadata"].update(creationTimestamp=created, uid=made_up_uid(key, created))
             self.objects.put(key, document)
-        self._touched.add(action.run)
-        if action.run in self.world.runs:
+        self._touched.add(action.run_key)
+        if action.run_key in self.world.runs:
             self._update_work(action)
         return self._reservations.carry_out(action)
 
     def _update_work(self, action: Action) -> None:
         """Work goes on at the Run's new width, or stops."""
-        state, work = self.world.runs[action.run], self._work[action.run]
+        run, work = self.world.runs[action.run_key], self._work[action.run_key]
         if action.kind in ("Requeue", "Preempt"):
-            self._stop(action, state, work)
-        elif state.waiting:
+            self._stop(action, run, work)
+        elif run.waiting:
             return  # a later action of the same plan stops it
-        elif state.attempt != work.attempt:
-            self._stop(action, state, work)
-            work.attempt = state.attempt
-            work.resize(pace_of(state), max(action.at, state.resume_at))
-        elif pace_of(state) != work.width:
-            work.resize(pace_of(state), action.at)
+        elif run.attempt != work.attempt:
+            self._stop(action, run, work)
+            work.attempt = run.attempt
+            work.resize(pace_of(run), max(action.at, run.resume_at))
+        elif pace_of(run) != work.width:
+            work.resize(pace_of(run), action.at)
         else:
             return
-        self._note_ending(action.run)
+        self._note_ending(action.run_key)
 
-    def _stop(self, action: Action, state: RunState, work: SimulatedWork) -> None:
+    def _stop(self, action: Action, run: RunState, work: SimulatedWork) -> None:
         """Work stops, for good or until the next attempt: what was not saved is lost."""
-        saved = state.run.spec.runtime.on_notice == "Checkpoint" and self._had_notice(action)
-        work.stop(action.at, state.shape.checkpoint if state.shape else None, saved=saved)
+        saved = run.run_object.spec.runtime.on_notice == "Checkpoint" and self._had_notice(action)
+        work.stop(action.at, run.shape.checkpoint if run.shape else None, saved=saved)
 
     def _had_notice(self, action: Action) -> bool:
         """Lotteries, resizes and the end of provisional work are announced; failures are not."""
@@ -333,22 +333,22 @@ class Cluster:
         unpaid = any(lease.get("spec", {}).get("role") == "Opportunistic" for lease in leases)
         return action.cause.reason is Reason.RECLAIMED and not unpaid
 
-    def _watch_work(self, run: RunKey) -> None:
-        state = self.world.runs[run]
+    def _watch_work(self, run_key: RunKey) -> None:
+        run = self.world.runs[run_key]
         try:
-            self._work[run] = read_work(state)
+            self._work[run_key] = read_work(run)
         except ValueError as broken:
-            key = ("Run", *run)
+            key = ("Run", *run_key)
             raise InputError(
                 self.objects.where(key), [f"metadata.annotations[{DURATION}]: {broken}"]
             ) from None
-        self._note_ending(run)
+        self._note_ending(run_key)
 
-    def _note_ending(self, run: RunKey) -> None:
-        at = self._work[run].ends_at()
+    def _note_ending(self, run_key: RunKey) -> None:
+        at = self._work[run_key].ends_at()
         if at is not None:
             self._sequence += 1
-            heappush(self._endings, (at, self._sequence, run))
+            heappush(self._endings, (at, self._sequence, run_key))
 
     # Documents in and out
 
@@ -376,10 +376,10 @@ class Cluster:
         elif isinstance(parsed, Run):
             if found := policy_problems(parsed, self.world.policy.max_grace_ms):
                 raise InputError(where, found)
-            state = self.world.put_run(parsed)
-            self._reservations.number_on(state)
-            self._watch_work(state.key)
-            self._touched.add(state.key)
+            run = self.world.put_run(parsed)
+            self._reservations.number_on(run)
+            self._watch_work(run.key)
+            self._touched.add(run.key)
         elif isinstance(parsed, WireLease):
             self._take_in_lease(parsed, where)
         elif isinstance(parsed, Reservation):
@@ -393,8 +393,8 @@ class Cluster:
                     raise InputError(
                         where, [f"spec.slots: node {node} is not in the file, but this lease is open"]
                     )
-            if ("Run", *known.run) not in self.objects:
-                raise InputError(where, [f"spec.runRef: Run {'/'.join(known.run)} is not in the file"])
+            if ("Run", *known.run_key) not in self.objects:
+                raise InputError(where, [f"spec.runRef: Run {'/'.join(known.run_key)} is not in the file"])
         self.world.put_lease(lease)
         if lease.status.end is not None:
             self._replay.close(known, parse_time(lease.status.end))
@@ -436,21 +436,21 @@ class Cluster:
         refresh_verdicts(self.world, [order[1:] for order in self.world.queue])
         refresh_stalled_verdicts(self.world)
         threats = self._reservations.refresh()
-        for run, state in self.world.runs.items():
-            if run in self._touched or state.phase not in FINISHED:
-                self._write_run(run, threats.known_risks(run) or KnownRisks(state.phase_at))
+        for run_key, run in self.world.runs.items():
+            if run_key in self._touched or run.phase not in FINISHED:
+                self._write_run(run_key, threats.known_risks(run_key) or KnownRisks(run.phase_at))
         self._touched.clear()
         for key, body in self.objects.of("Budget"):
             status = msgspec.to_builtins(budget_status(self.world, key[2]))
             body["status"] = status
         return self.objects.all()
 
-    def _write_run(self, run: RunKey, warned: KnownRisks) -> None:
-        state, body = self.world.runs.get(run), self.objects.get(("Run", *run))
-        if state is None or body is None:
+    def _write_run(self, run_key: RunKey, warned: KnownRisks) -> None:
+        run, body = self.world.runs.get(run_key), self.objects.get(("Run", *run_key))
+        if run is None or body is None:
             return
-        body["status"] = msgspec.to_builtins(run_status(self.world, state, warned))
-        work = self._work[run]
+        body["status"] = msgspec.to_builtins(run_status(self.world, run, warned))
+        work = self._work[run_key]
         if work.total is not None and work.at:
             body["metadata"].setdefault("annotations", {})[DONE] = encode_work(work)
         if work.lost:

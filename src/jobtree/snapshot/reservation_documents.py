@@ -43,7 +43,7 @@ class ReservationDocuments:
     def take_in(self, reservation: Reservation, where: str) -> None:
         """A Reservation of a state file: a pending one is a promise that holds."""
         key = (reservation.metadata.namespace, reservation.spec.run_ref.name)
-        state = self._world.runs.get(key)
+        run = self._world.runs.get(key)
         try:
             number = int(reservation.metadata.name.rpartition("-")[2])
         except ValueError:
@@ -52,49 +52,49 @@ class ReservationDocuments:
         self._numbers[key] = max(self._numbers.get(key, 0), number)
         if reservation.status.told and reservation.status.told.started:
             load_first_estimate(self._world, reservation, key)
-        if state is None:
+        if run is None:
             return  # its Run is gone; it is history
         for stage in reservation.spec.members or ("",):
             self._take_in_part(reservation, stage, number)
 
-    def number_on(self, state: RunState) -> None:
+    def number_on(self, run: RunState) -> None:
         """A Run may have had a forerunner of its name: what was promised to that one keeps its number."""
-        taken = [self._numbers.get(key, 0) for key in (state.key, state.parent) if key is not None]
-        state.reservations_made = max(state.reservations_made, *taken)
+        taken = [self._numbers.get(key, 0) for key in (run.key, run.parent) if key is not None]
+        run.reservations_made = max(run.reservations_made, *taken)
 
     def _take_in_part(self, reservation: Reservation, stage: str, number: int) -> None:
         """What a Reservation promises to its Run, or to one of the stages that start together."""
         name = reservation.spec.run_ref.name
         key = (reservation.metadata.namespace, child_name(name, stage) if stage else name)
-        state = self._world.runs.get(key)
-        if state is None:
+        run = self._world.runs.get(key)
+        if run is None:
             return
-        state.reservations_made = max(state.reservations_made, number)
-        if not stage and reservation.spec.run_ref.uid not in ("", state.uid):
+        run.reservations_made = max(run.reservations_made, number)
+        if not stage and reservation.spec.run_ref.uid not in ("", run.uid):
             return  # an earlier Run of that name: its promise is not this one's
-        if reservation.status.state in (None, "Pending") and state.phase in ("Pending", "Running"):
-            self._world.put_promise(state, promise_from_reservation(reservation, state, stage))
-            load_first_estimate(self._world, reservation, state.key)
+        if reservation.status.state in (None, "Pending") and run.phase in ("Pending", "Running"):
+            self._world.put_promise(run, promise_from_reservation(reservation, run, stage))
+            load_first_estimate(self._world, reservation, run.key)
 
     def carry_out(self, action: Action) -> list[Event]:
         """Write what an action says about its promise; who is warned by it."""
         promise = action.promise
         if promise is None:
             return []
-        key = ("Reservation", action.run[0], promise.name)
-        state = self._world.runs.get(action.run)
+        key = ("Reservation", action.run_key[0], promise.name)
+        run = self._world.runs.get(action.run_key)
         if action.kind in FINAL_STATES:
             self._end(key, action)
             return []
-        if state is None or state.promise is not promise:
+        if run is None or run.promise is not promise:
             return []
-        wire = reservation_object(self._world, state, promise)
-        named = (action.run[0], wire.spec.run_ref.name)
+        wire = reservation_object(self._world, run, promise)
+        named = (action.run_key[0], wire.spec.run_ref.name)
         self._numbers[named] = max(self._numbers.get(named, 0), promise.number)
         document = to_document(wire)
         document["metadata"]["uid"] = made_up_uid(key, document["metadata"]["creationTimestamp"])
         self._objects.put(key, document)
-        return self._warnings(state, promise, action.at)
+        return self._warnings(run, promise, action.at)
 
     def _end(self, key: Key, action: Action) -> None:
         body = self._objects.get(key)
@@ -120,11 +120,11 @@ class ReservationDocuments:
             if ("Run", key[1], body["spec"]["runRef"]["name"]) not in self._objects:
                 self._objects.remove(key)
 
-    def _warnings(self, state: RunState, promise: Promise, at: int) -> list[Event]:
+    def _warnings(self, run: RunState, promise: Promise, at: int) -> list[Event]:
         """Runs in the conflict set see it at once (R11)."""
         if promise.at is None:
             return []
-        outcome = reservation_forecast(self._world, state, promise)
+        outcome = reservation_forecast(self._world, run, promise)
         return [
             Event(
                 at,
@@ -140,18 +140,16 @@ class ReservationDocuments:
         """Bring every pending Reservation up to date; the warnings that follow for other Runs."""
         threats = RiskIndex()
         expectations = ExpectedStarts(self._world)
-        by_uid = {state.uid: state.key for state in self._world.runs.values()}
-        promised = [(state, state.promise) for state in self._world.runs.values() if state.promise]
-        for state, promise in sorted(promised, key=lambda pair: pair[1].precedence):
-            if promised_together(self._world, state, promise)[0][0] is not state:
+        by_uid = {run.uid: run.key for run in self._world.runs.values()}
+        promised = [(run, run.promise) for run in self._world.runs.values() if run.promise]
+        for run, promise in sorted(promised, key=lambda pair: pair[1].precedence):
+            if promised_together(self._world, run, promise)[0][0] is not run:
                 continue  # one Reservation for all stages that start together
-            body = self._objects.get(("Reservation", state.key[0], promise.name))
+            body = self._objects.get(("Reservation", run.key[0], promise.name))
             if body is not None:
-                body["spec"] = msgspec.to_builtins(reservation_spec(self._world, state, promise))
-                expected = expectations.estimate_and_record(state)
-                body["status"] = msgspec.to_builtins(
-                    reservation_status(self._world, state, promise, expected)
-                )
-            risks = runs_at_risk(self._world, by_uid.__getitem__, state, promise)
-            threats.replace_risks((state.key[0], promise.name), promise, risks)
+                body["spec"] = msgspec.to_builtins(reservation_spec(self._world, run, promise))
+                expected = expectations.estimate_and_record(run)
+                body["status"] = msgspec.to_builtins(reservation_status(self._world, run, promise, expected))
+            risks = runs_at_risk(self._world, by_uid.__getitem__, run, promise)
+            threats.replace_risks((run.key[0], promise.name), promise, risks)
         return threats

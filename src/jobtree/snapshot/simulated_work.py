@@ -57,26 +57,26 @@ class SimulatedWork(msgspec.Struct):
         self.done, self.at, self.width = kept, now, 0
 
 
-def read_work(state: RunState) -> SimulatedWork:
+def read_work(run: RunState) -> SimulatedWork:
     """The work of a Run as its annotations tell it. Raises ValueError where they cannot be read."""
-    annotations = state.run.metadata.annotations
+    annotations = run.run_object.metadata.annotations
     text = annotations.get(DURATION)
     total = None
-    if text is not None and not state.is_tree:
-        total = parse_duration(text) * (state.shape.total if state.shape else 1)
+    if text is not None and not run.is_tree:
+        total = parse_duration(text) * (run.shape.total if run.shape else 1)
     work = SimulatedWork(total, lost=int(annotations.get(LOST, "0")))
     if saved := annotations.get(DONE):
         (work.done, work.at), (work.started_with, work.started_at) = map(point, saved.split(" since ", 1))
-    elif state.since is not None:
-        work.at = work.started_at = state.since
-    work.width = pace_of(state)
-    work.attempt = state.attempt
+    elif run.since is not None:
+        work.at = work.started_at = run.since
+    work.width = pace_of(run)
+    work.attempt = run.attempt
     return work
 
 
-def pace_of(state: RunState) -> int:
+def pace_of(run: RunState) -> int:
     """How fast a Run works: by its width; without GPUs, at one pace."""
-    return state.width if state.shape is not None else int(state.phase == "Running")
+    return run.width if run.shape is not None else int(run.phase == "Running")
 
 
 def point(text: str) -> tuple[int, int]:

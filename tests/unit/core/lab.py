@@ -87,7 +87,7 @@ class Lab:
         """A stage's Run that is there stays the same object; one that is not is a new one."""
         key = (child.metadata.namespace, child.metadata.name)
         if key in self.world.runs:
-            return self.world.runs[key].run.metadata
+            return self.world.runs[key].run_object.metadata
         self.births += 1
         uid = f"{self.births}-{child.metadata.name}"
         return msgspec.structs.replace(child.metadata, uid=uid, creation_timestamp=created)
@@ -115,7 +115,7 @@ class Lab:
     def _record(self, action: Action) -> None:
         self.story.append(tell(action))
         if action.kind == "Start":
-            self.admissions.setdefault(action.run, []).append(action.at)
+            self.admissions.setdefault(action.run_key, []).append(action.at)
         if action.record is not None:
             self.lotteries.append(action.record)
         for closing in action.closes:
@@ -160,7 +160,7 @@ class Lab:
         return [record.lease for record in self.history(name) if record.end is None]
 
     def history(self, name: str) -> list[Record]:
-        return [record for record in self.records.values() if record.lease.run == (NAMESPACE, name)]
+        return [record for record in self.records.values() if record.lease.run_key == (NAMESPACE, name)]
 
     def endings(self, name: str) -> list[tuple[ClosureReason | None, int]]:
         """Reason and instant (after T0) of every ending so far."""
@@ -213,6 +213,5 @@ def tell(action: Action) -> str:
         f"{one.name} {one.class_} {one.role} of {'/'.join(one.payer)} {dict(one.slots)}"
         for one in action.opens
     ]
-    return (
-        f"+{action.at - T0} {action.kind} {action.run[1]} ({action.cause.reason}): {', '.join(ends + begins)}"
-    )
+    changes = ", ".join(ends + begins)
+    return f"+{action.at - T0} {action.kind} {action.run_key[1]} ({action.cause.reason}): {changes}"

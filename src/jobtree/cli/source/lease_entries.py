@@ -35,7 +35,9 @@ def entries(
         for body in (*here, *(body for body in archived if lease_uid(body) not in known))
         if wanted((entry := lease_entry(body)).lease) and period.overlaps(entry.lease.start, entry.end)
     ]
-    return sorted(found, key=lambda entry: (entry.lease.start, entry.lease.run, lease_number(entry.lease)))
+    return sorted(
+        found, key=lambda entry: (entry.lease.start, entry.lease.run_key, lease_number(entry.lease))
+    )
 
 
 def lease_entry(body: dict[str, Any]) -> LeaseEntry:

@@ -35,7 +35,7 @@ def mismatches(cluster: Cluster) -> Iterator[tuple[str, str]]:
         if owner is not None and not leaving:
             key = (owner["uid"], body["spec"].get("nodeName", ""))
             used[key] = used.get(key, 0) + pod_gpus(body)
-    names = {state.uid: "/".join(state.key) for state in cluster.world.runs.values()}
+    names = {run.uid: "/".join(run.key) for run in cluster.world.runs.values()}
     for (uid, node), gpus in sorted(used.items()):
         have = leased.get((uid, node), 0)
         if gpus > have:

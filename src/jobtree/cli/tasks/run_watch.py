@@ -56,13 +56,13 @@ def _changes(settings: CommandOptions) -> Iterator[Cluster]:
             yield read_cluster(settings)
 
 
-def _told(settings: CommandOptions, run: RunKey) -> Iterator[Cluster]:
+def _told(settings: CommandOptions, run_key: RunKey) -> Iterator[Cluster]:
     """The cluster again, each time the server says that the Run changed: it streams, it does not poll."""
     from jobtree.cli.source.live_cluster import Live
     from jobtree.cli.tasks.live_writes import run_changes
 
     live = Live(settings)
-    for _ in run_changes(live, *run):
+    for _ in run_changes(live, *run_key):
         yield _patiently(lambda: live.cluster(plan=False, pods=False))
 
 
@@ -92,39 +92,39 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _print(settings: CommandOptions, cluster: Cluster, state: RunState, looks: str) -> None:
+def _print(settings: CommandOptions, cluster: Cluster, run: RunState, looks: str) -> None:
     if settings.human:
         click.echo(f"{format_time(cluster.now)}  {looks}", color=settings.color)
     else:
-        print_objects(settings, [cluster.objects.get(("Run", *state.key)) or {}], many=False)
+        print_objects(settings, [cluster.objects.get(("Run", *run.key)) or {}], many=False)
 
 
-def _looks(cluster: Cluster, state: RunState) -> str:
+def _looks(cluster: Cluster, run: RunState) -> str:
     """``default/train  Running  96/128 GPUs  Owned 96  nv-a``; what is ahead comes last."""
     places = Places(cluster.world)
-    parts = [run_title(state), painted(state.phase)]
-    if state.shape is not None:
-        parts.append(f"{width_text(state)} GPUs")
-    parts += [class_split(state), places.domains(state.leases.values()), reason(state)]
-    parts += [_pause(cluster, state), *_wishes(state), _promised(places, state), _threatened(cluster, state)]
+    parts = [run_title(run), painted(run.phase)]
+    if run.shape is not None:
+        parts.append(f"{width_text(run)} GPUs")
+    parts += [class_split(run), places.domains(run.leases.values()), reason(run)]
+    parts += [_pause(cluster, run), *_wishes(run), _promised(places, run), _threatened(cluster, run)]
     return "  ".join(part for part in parts if part)
 
 
-def _pause(cluster: Cluster, state: RunState) -> str:
+def _pause(cluster: Cluster, run: RunState) -> str:
     """``attempt 2 starts in 10s``, while a Run whose rank failed waits to start again."""
-    wait = state.resume_at - cluster.now
-    return f"attempt {state.attempt} starts in {format_duration(wait)}" if wait > 0 and state.leases else ""
+    wait = run.resume_at - cluster.now
+    return f"attempt {run.attempt} starts in {format_duration(wait)}" if wait > 0 and run.leases else ""
 
 
-def _wishes(state: RunState) -> list[str]:
+def _wishes(run: RunState) -> list[str]:
     """Why it is narrower than it wants to be, or lacks spares."""
-    whys = state.verdict.causes if state.verdict and state.phase == "Running" else ()
+    whys = run.verdict.causes if run.verdict and run.phase == "Running" else ()
     return [str(why) for why in whys if why.reason in (Reason.NOT_GROWING, Reason.SPARE_MISSING)]
 
 
-def _promised(places: Places, state: RunState) -> str:
+def _promised(places: Places, run: RunState) -> str:
     """``reservation train-1 starts it in 30m00s (2026-01-05T11:30:00Z)``."""
-    promise = state.promise
+    promise = run.promise
     if promise is None:
         return ""
     if promise.at is None:
@@ -132,6 +132,6 @@ def _promised(places: Places, state: RunState) -> str:
     return f"reservation {promise.name} starts it {countdown(places, promise)} ({format_time(promise.at)})"
 
 
-def _threatened(cluster: Cluster, state: RunState) -> str:
+def _threatened(cluster: Cluster, run: RunState) -> str:
     cluster.documents()  # so that its status says what threatens it as of now
-    return short(risks_of(cluster.objects.get(("Run", *state.key)) or {}))
+    return short(risks_of(cluster.objects.get(("Run", *run.key)) or {}))

@@ -53,11 +53,11 @@ def resize(settings: CommandOptions, run: str, sign: int, by: int | None, width:
         click.echo(line)
 
 
-def why_not(state: RunState, wanted: int) -> str:
+def why_not(run: RunState, wanted: int) -> str:
     """Why it does not have them yet, in half a sentence."""
-    if state.width == wanted or state.shape is None:
+    if run.width == wanted or run.shape is None:
         return ""
-    if not state.shape.may_grow:
+    if not run.shape.may_grow:
         return (
             ": without runtime.checkpoint or onResize: Rendezvous it does not grow, or it would lose its work"
         )

@@ -48,11 +48,11 @@ def command(settings: CommandOptions, runs: tuple[str, ...], *, rank: int, code:
         click.echo(line)
 
 
-def refuse_idle(state: "RunState") -> None:
-    if state.phase != "Running":
-        name = "/".join(state.key)
-        hint = f"'kubectl runs plan {name}' says why" if state.waiting else "it is finished"
-        raise CommandError(Exit.CONFLICT, f"{name} is {state.phase}, not Running: {hint}")
+def refuse_idle(run: "RunState") -> None:
+    if run.phase != "Running":
+        name = "/".join(run.key)
+        hint = f"'kubectl runs plan {name}' says why" if run.waiting else "it is finished"
+        raise CommandError(Exit.CONFLICT, f"{name} is {run.phase}, not Running: {hint}")
 
 
 def fail_rank(cluster: "Cluster", key: "RunKey", rank: int, code: int) -> None:

@@ -57,9 +57,9 @@ def command(  # noqa: PLR0913  one for each option
     old, code = archived(settings, cluster, period, archive) if asked else ([], 0)
     found = entries(cluster, lambda lease: owner is None or belongs_to(lease.owner, owner), period, old)
     if run is not None:
-        known = {*cluster.world.runs, *(entry.lease.run for entry in found)}
+        known = {*cluster.world.runs, *(entry.lease.run_key for entry in found)}
         key = choose(run, sorted(known), settings)
-        found = [entry for entry in found if entry.lease.run == key]
+        found = [entry for entry in found if entry.lease.run_key == key]
     if only_open:
         found = [entry for entry in found if entry.end is None]
     elif not asked and settings.human and carries_anything(cluster):

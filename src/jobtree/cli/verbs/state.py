@@ -27,14 +27,14 @@ def command(settings: CommandOptions, owner: str | None, *, everywhere: bool) ->
 
     cluster = read_cluster(settings)
     namespace = None if everywhere else namespace_of(settings, owner)
-    states = select_runs(cluster, namespace, owner)
-    if settings.human and not states and namespace:
+    runs = select_runs(cluster, namespace, owner)
+    if settings.human and not runs and namespace:
         click.echo(f"no Runs in namespace {namespace}: --all shows those of all namespaces")
     elif settings.human:
-        print_runs(settings, cluster.world, states)
+        print_runs(settings, cluster.world, runs)
     else:
         cluster.documents()
-        found = (cluster.objects.get(("Run", *state.key)) for state in states)
+        found = (cluster.objects.get(("Run", *run.key)) for run in runs)
         print_objects(settings, [body for body in found if body])
 
 

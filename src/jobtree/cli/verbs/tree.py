@@ -23,7 +23,7 @@ def command(settings: CommandOptions, run: str) -> None:
     state = cluster.world.runs[find_run(cluster, run, settings)]
     if not settings.human:
         cluster.documents()
-        states = [state, *cluster.world.run_graph.descendants(state)]
-        print_objects(settings, [cluster.objects.get(("Run", *one.key)) or {} for one in states])
+        runs = [state, *cluster.world.run_graph.descendants(state)]
+        print_objects(settings, [cluster.objects.get(("Run", *one.key)) or {} for one in runs])
         return
     print_tree(settings, cluster.world, state)

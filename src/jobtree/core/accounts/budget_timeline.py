@@ -52,15 +52,15 @@ class ReservedCharges:
 
     __slots__ = ("_claimed", "_levels", "_returns", "dated", "of_others", "starts")
 
-    def __init__(self, envelope: EnvelopeState, rank: Precedence | None) -> None:
+    def __init__(self, envelope: EnvelopeState, precedence: Precedence | None) -> None:
         self.dated = envelope.dated_reservations[
-            : None if rank is None else up_to_precedence(envelope.dated_reservations, rank)
+            : None if precedence is None else up_to_precedence(envelope.dated_reservations, precedence)
         ]
         self.of_others: list[ReservedCharge] | None = None  # of Runs that are not the envelope's owner's own
         yielding = (
             ()
-            if rank is None
-            else [one for one in envelope.provisional_charges.items() if rank[0] <= one[1].since]
+            if precedence is None
+            else [one for one in envelope.provisional_charges.items() if precedence[0] <= one[1].since]
         )
         yielded = [(funded_until(envelope, name, one.known_end), -one.charge) for name, one in yielding]
         begun = [(at, -charge) for _, at, _, charge, _ in self.dated]
@@ -129,11 +129,11 @@ def funded_until(envelope: EnvelopeState, lease: str, known_end: int | None) -> 
     return FOREVER if end is None else end
 
 
-def reserved_charges_on(envelope: EnvelopeState, rank: Precedence | None) -> ReservedCharges:
+def reserved_charges_on(envelope: EnvelopeState, precedence: Precedence | None) -> ReservedCharges:
     """The envelope's dated promises made up to that rank, remembered until something there changes."""
-    known = envelope.reserved_cache.get(rank)
+    known = envelope.reserved_cache.get(precedence)
     if known is None:
-        known = envelope.reserved_cache[rank] = ReservedCharges(envelope, rank)
+        known = envelope.reserved_cache[precedence] = ReservedCharges(envelope, precedence)
     return known
 
 
@@ -148,6 +148,6 @@ def returns_of(envelope: EnvelopeState) -> CumulativeSum:
     return found
 
 
-def up_to_precedence(dated: Sequence[ReservedCharge], rank: Precedence) -> int:
+def up_to_precedence(dated: Sequence[ReservedCharge], precedence: Precedence) -> int:
     """How many of these hold against somebody of that rank, or are its own."""
-    return bisect_right(dated, rank, key=itemgetter(0))
+    return bisect_right(dated, precedence, key=itemgetter(0))

@@ -169,7 +169,7 @@ Charge = TypeVar("Charge", InterimCharge, ProvisionalCharge)
 class ReservedCharge(NamedTuple):
     """A dated promise that an envelope will pay for: from when to when, and at what charge."""
 
-    rank: Precedence
+    precedence: Precedence
     at: int
     end: int
     charge: int
@@ -289,7 +289,7 @@ class EnvelopeState:
     def dated_after(self, instant: int) -> "list[ReservedCharge]":
         """Of the dated promises, those made later than that."""
         return self.dated_reservations[
-            bisect_right(self.dated_reservations, instant, key=lambda claim: claim.rank[0]) :
+            bisect_right(self.dated_reservations, instant, key=lambda claim: claim.precedence[0]) :
         ]
 
     def charge_of(self, promise: Promise) -> int:
@@ -298,10 +298,10 @@ class EnvelopeState:
 
     def add_promise(self, promise: Promise) -> None:
         """It will pay for this promise, in place of any other to that Run."""
-        self.remove_promise(promise.run)
-        self.promises[promise.run] = promise
+        self.remove_promise(promise.run_key)
+        self.promises[promise.run_key] = promise
         if promise.at is None:
-            insort(self.undated_promises, (promise.precedence, promise.run))
+            insort(self.undated_promises, (promise.precedence, promise.run_key))
         else:
             end = FOREVER if promise.end is None else promise.end
             insort(
@@ -309,11 +309,11 @@ class EnvelopeState:
                 ReservedCharge(promise.precedence, promise.at, end, self.charge_of(promise), promise),
             )
 
-    def remove_promise(self, run: RunKey) -> None:
+    def remove_promise(self, run_key: RunKey) -> None:
         self.invalidate_reserved()
-        gone = self.promises.pop(run, None)
+        gone = self.promises.pop(run_key, None)
         if gone is not None and gone.at is None:
-            del self.undated_promises[bisect_left(self.undated_promises, (gone.precedence, run))]
+            del self.undated_promises[bisect_left(self.undated_promises, (gone.precedence, run_key))]
         elif gone is not None:
             del self.dated_reservations[bisect_left(self.dated_reservations, (gone.precedence,))]
 

@@ -72,27 +72,27 @@ class AvailabilityProfile:
         states = (self.domain.nodes[name] for name in self._stand.usable)
         return sum([max(0, state.node.gpus - state.foreign) // self.size for state in states])
 
-    def _at(self, level: Disruption) -> StepFunction:
+    def _at(self, disruption: Disruption) -> StepFunction:
         """Instants, and the pods that fit from each on; counted when the level is first asked for."""
-        known = self._swept[level]
+        known = self._swept[disruption]
         if known is None:
-            known = self._swept[level] = pods_over_time(
-                self._stand.free, self._stand.released(level), self.size
+            known = self._swept[disruption] = pods_over_time(
+                self._stand.free, self._stand.released(disruption), self.size
             )
         return known
 
-    def promises_before(self, run: RunKey | None, rank: Precedence | None) -> "PromisedPodTotals":
+    def promises_before(self, run_key: RunKey | None, precedence: Precedence | None) -> "PromisedPodTotals":
         """Others' promises made before that rank (all, without one), with what each takes up here."""
         promises = self.domain.promises
-        key = (rank, run if run in promises else None)
+        key = (precedence, run_key if run_key in promises else None)
         known = self._promised.get(key)
         if known is None:
             occupants = (
                 self._promised_pods(promise)
                 for promise in promises.values()
                 if promise.at is not None
-                and promise.run != run
-                and (rank is None or promise.precedence < rank)
+                and promise.run_key != run_key
+                and (precedence is None or promise.precedence < precedence)
             )
             known = self._promised[key] = PromisedPodTotals(occupants, partial(self.max_pods, 0))
             if self.all_usable and known.largest > self.size:
@@ -117,75 +117,81 @@ class AvailabilityProfile:
         firm = min(end, promise.immune_until)
         return PromisedPods(promise.at, end, firm, pods, gpus, promise.pod_size)
 
-    def max_pods(self, level: Disruption, at: int) -> int:
+    def max_pods(self, disruption: Disruption, at: int) -> int:
         """Pods that could fit at that instant, promises apart: never fewer than with them."""
-        times, pods = self._at(level)
+        times, pods = self._at(disruption)
         return pods[bisect_right(times, at) - 1]
 
-    def pods(self, level: Disruption, at: int, end: int, run: RunKey | None, rank: Precedence | None) -> int:
+    def pods(
+        self, disruption: Disruption, at: int, end: int, run_key: RunKey | None, precedence: Precedence | None
+    ) -> int:
         """Pods for somebody who comes at that instant and is certain to be gone at ``end``.
 
         Promises made before that begin in between must find as much free as without it (R6). What is
         promised to itself by then it may have already now: that takes nothing more from them (R7).
         """
-        found, crowd, mine = self._counted(level, at, end, run, rank)
+        found, crowd, mine = self._counted(disruption, at, end, run_key, precedence)
         if crowd is None or crowd.wholes is None or found <= 0:
             return found
-        return crowd.wholes.pods(level, at, end, found, mine)
+        return crowd.wholes.pods(disruption, at, end, found, mine)
 
-    def counted_pods(self, at: int, end: int, run: RunKey | None) -> int:
+    def counted_pods(self, at: int, end: int, run_key: RunKey | None) -> int:
         """The same by counting alone, behind all promises: never fewer, whoever else goes."""
-        return self._counted(0, at, end, run, None)[0]
+        return self._counted(0, at, end, run_key, None)[0]
 
     def _counted(
-        self, level: Disruption, at: int, end: int, run: RunKey | None, rank: Precedence | None
+        self, disruption: Disruption, at: int, end: int, run_key: RunKey | None, precedence: Precedence | None
     ) -> "tuple[int, PromisedPodTotals | None, PromisedPods | None]":
-        found = self.max_pods(level, at)
+        found = self.max_pods(disruption, at)
         if not self.domain.promises:
             return found, None, None
-        own = self.domain.promises.get(run) if run is not None and rank is None else None
+        own = self.domain.promises.get(run_key) if run_key is not None and precedence is None else None
         mine = None if own is None or own.at is None else self._promised_pods(own)
         crowd = self.promises_before(
-            run if mine is None else None, rank
+            run_key if mine is None else None, precedence
         )  # itself among them, if it is promised
         return (
-            min(found - crowd.promised_pods_at(level, at, mine), crowd.left_between(at, end, mine)),
+            min(found - crowd.promised_pods_at(disruption, at, mine), crowd.left_between(at, end, mine)),
             crowd,
             mine,
         )
 
-    def profile(self, level: Disruption) -> "NewcomerProfile":
+    def profile(self, disruption: Disruption) -> "NewcomerProfile":
         """The same for a newcomer who may stay for ever, at all instants."""
-        known = self._profiles.get(level)
+        known = self._profiles.get(disruption)
         if known is None:
-            starts, present = self._at(level)
-            known = NewcomerProfile(level, starts, present, present, None)
+            starts, present = self._at(disruption)
+            known = NewcomerProfile(disruption, starts, present, present, None)
             if self.domain.promises:
-                crowd, starts = self.promises_before(None, None), self.instants(level, None, None)
-                present = [self.max_pods(level, at) - crowd.promised_pods_at(level, at) for at in starts]
+                crowd, starts = self.promises_before(None, None), self.instants(disruption, None, None)
+                present = [
+                    self.max_pods(disruption, at) - crowd.promised_pods_at(disruption, at) for at in starts
+                ]
                 most = [min(have, crowd.lowest_after(at)) for at, have in zip(starts, present, strict=True)]
-                known = NewcomerProfile(level, starts, present, most, crowd.wholes)
-            self._profiles[level] = known
+                known = NewcomerProfile(disruption, starts, present, most, crowd.wholes)
+            self._profiles[disruption] = known
         return known
 
-    def first(self, level: Disruption, pods: int) -> int | None:
+    def first(self, disruption: Disruption, pods: int) -> int | None:
         """The first instant at which so many could fit, promises apart; None: never."""
-        times, counts = self._at(level)
+        times, counts = self._at(disruption)
         found = bisect_left(counts, pods)
         return times[found] if found < len(times) else None
 
-    def steps(self, level: Disruption, at: int) -> Iterator[tuple[int, int]]:
+    def steps(self, disruption: Disruption, at: int) -> Iterator[tuple[int, int]]:
         """From that instant on, the pods that fit and from when, promises apart."""
-        times, pods = self._at(level)
+        times, pods = self._at(disruption)
         now = bisect_right(times, at) - 1
         yield at, pods[now]
         yield from zip(times[now + 1 :], pods[now + 1 :], strict=True)
 
-    def instants(self, level: Disruption, run: RunKey | None, rank: Precedence | None) -> list[int]:
+    def instants(
+        self, disruption: Disruption, run_key: RunKey | None, precedence: Precedence | None
+    ) -> list[int]:
         """Instants at which more may fit than before, in order."""
-        found = set(self._at(level)[0])
-        for occupant in self.promises_before(run, rank).occupants:
-            found.update((occupant.at, occupant.firm_until if level == LOTTERY else occupant.end))
+        found = set(self._at(disruption)[0])
+        for occupant in self.promises_before(run_key, precedence).occupants:
+            found.update((occupant.at, occupant.firm_until if disruption == LOTTERY else occupant.end))
         found.discard(FOREVER)
         return sorted(found)
 
@@ -216,17 +222,17 @@ class NewcomerProfile:
     are looked at only where the count is what somebody needs.
     """
 
-    __slots__ = ("_level", "_most", "_pods", "_present", "_wholes", "starts")
+    __slots__ = ("_disruption", "_most", "_pods", "_present", "_wholes", "starts")
 
     def __init__(
         self,
-        level: Disruption,
+        disruption: Disruption,
         starts: list[int],
         present: list[int],
         most: list[int],
         wholes: FragmentationBound | None,
     ) -> None:
-        self._level = level
+        self._disruption = disruption
         self.starts = starts
         self._present = present  # pods that would fit just then
         self._most = most  # pods that could stay, by counting
@@ -239,7 +245,7 @@ class NewcomerProfile:
         known = self._pods.get(place)
         if known is None:
             at, most = self.starts[place], self._most[place]
-            known = self._pods[place] = self._wholes.pods(self._level, at, FOREVER, most)
+            known = self._pods[place] = self._wholes.pods(self._disruption, at, FOREVER, most)
         return known
 
     def _enough(self, pods: int, place: int) -> Iterator[int]:
@@ -298,11 +304,11 @@ class PromisedPodTotals:
         self._lefts = [most(start) - self.promised_pods_at(0, start) for start in self._starts]
         self._lowest = [*accumulate(reversed(self._lefts), min, initial=FOREVER)][::-1]
 
-    def promised_pods_at(self, level: Disruption, at: int, mine: PromisedPods | None = None) -> int:
+    def promised_pods_at(self, disruption: Disruption, at: int, mine: PromisedPods | None = None) -> int:
         """A lottery may draw those that are no longer firm."""
-        gone = self._firm if level == LOTTERY else self._ended
+        gone = self._firm if disruption == LOTTERY else self._ended
         found = self._begun.until(at) - gone.until(at)
-        if mine is not None and mine.at <= at < (mine.firm_until if level == LOTTERY else mine.end):
+        if mine is not None and mine.at <= at < (mine.firm_until if disruption == LOTTERY else mine.end):
             found -= mine.pods
         return found
 
@@ -338,11 +344,13 @@ SavedProfiles = tuple[
 
 
 def availability_profile(
-    world: World, domain: Domain, demand: PodDemand, rank: Precedence | None
+    world: World, domain: Domain, demand: PodDemand, precedence: Precedence | None
 ) -> AvailabilityProfile:
     """The domain's horizon as somebody of that rank sees it, remembered until something there changes."""
     threshold = (
-        domain_occupancy(world, domain).provisional_since_threshold(rank) if rank is not None else None
+        domain_occupancy(world, domain).provisional_since_threshold(precedence)
+        if precedence is not None
+        else None
     )
     key = (demand, threshold)
     known = domain.profiles.get(key)
@@ -364,13 +372,13 @@ def availability_profile_without(
     return known
 
 
-def placement_demand(state: RunState, size: int, paid_on: NodeSelector = ()) -> PodDemand:
+def placement_demand(run: RunState, size: int, paid_on: NodeSelector = ()) -> PodDemand:
     """A pod as horizons see it: where it may stand and is paid for, without CPU and memory."""
-    assert state.shape is not None
+    assert run.shape is not None
     return PodDemand(
         size=size,
-        tolerations=state.shape.tolerations,
-        node_selector=state.shape.node_selector,
+        tolerations=run.shape.tolerations,
+        node_selector=run.shape.node_selector,
         payer_selectors=paid_on,
     )
 
@@ -379,8 +387,12 @@ def keeps_promise(world: World, domain: Domain, promise: Promise) -> bool:
     """Whether the domain can still keep its share of a promise, in pods of that promise's size."""
     if promise.at is None:
         return True
-    demand = placement_demand(world.runs[promise.run], promise.pod_size, placement_of_promise(world, promise))
+    demand = placement_demand(
+        world.runs[promise.run_key], promise.pod_size, placement_of_promise(world, promise)
+    )
     one = availability_profile(world, domain, demand, promise.precedence)
     at, end = max(promise.at, world.now), FOREVER if promise.end is None else promise.end
     gpus = sum(share for name, share in promise.domain_gpus if name == domain.name)
-    return one.pods(promise.disruption, at, end, promise.run, promise.precedence) * promise.pod_size >= gpus
+    return (
+        one.pods(promise.disruption, at, end, promise.run_key, promise.precedence) * promise.pod_size >= gpus
+    )

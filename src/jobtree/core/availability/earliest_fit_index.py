@@ -41,12 +41,12 @@ class EarliestFitIndex:
         self._capacities: dict[int, int] = {}
         self._known: dict[tuple[PromiseScope, Disruption, int], EarliestFitOrder] = {}
 
-    def by_earliest_fit(self, standpoint: PromiseScope, level: Disruption, pods: int) -> list[FitEntry]:
+    def by_earliest_fit(self, standpoint: PromiseScope, disruption: Disruption, pods: int) -> list[FitEntry]:
         """Domains by the first instant at which each might hold so many; no sooner can it be."""
-        known = self._known.get((standpoint, level, pods))
+        known = self._known.get((standpoint, disruption, pods))
         if known is None:
-            known = self._known[standpoint, level, pods] = EarliestFitOrder(
-                self.horizons, standpoint, level, pods
+            known = self._known[standpoint, disruption, pods] = EarliestFitOrder(
+                self.horizons, standpoint, disruption, pods
             )
         return known.entries()
 
@@ -62,18 +62,20 @@ class EarliestFitOrder:
     """One such order. Where promises count, domains are read anew whose promises have changed."""
 
     def __init__(
-        self, horizons: list[AvailabilityProfile], standpoint: PromiseScope, level: Disruption, pods: int
+        self, horizons: list[AvailabilityProfile], standpoint: PromiseScope, disruption: Disruption, pods: int
     ) -> None:
         self._horizons = horizons
-        self._standpoint, self._level, self._pods = standpoint, level, pods
+        self._standpoint, self._disruption, self._pods = standpoint, disruption, pods
         self._promised = [one.promised for one in horizons]
         self._firsts = [self._first(one) for one in horizons]
         self._entries: list[FitEntry] | None = None
 
     def _first(self, one: AvailabilityProfile) -> int | None:
         if self._standpoint is PromiseScope.APART:
-            return one.first(self._level, self._pods)
-        return one.profile(self._level).first(self._pods, staying=self._standpoint is PromiseScope.STAYING)
+            return one.first(self._disruption, self._pods)
+        return one.profile(self._disruption).first(
+            self._pods, staying=self._standpoint is PromiseScope.STAYING
+        )
 
     def entries(self) -> list[FitEntry]:
         if self._standpoint is not PromiseScope.APART:
@@ -95,20 +97,20 @@ class EarliestFitOrder:
 
 
 def earliest_fit_index(
-    world: World, state: RunState, demand: PodDemand, rank: Precedence | None
+    world: World, run: RunState, demand: PodDemand, precedence: Precedence | None
 ) -> EarliestFitIndex:
     """The skyline of the Run's flavor where somebody pays for it, as somebody of that rank sees it."""
-    flavor: FlavorPool = world.fleet.flavor(state.flavor)
-    selectors: Selectors | None = frozenset(one.envelope.selector for one in payer_candidates(world, state))
+    flavor: FlavorPool = world.fleet.flavor(run.flavor)
+    selectors: Selectors | None = frozenset(one.envelope.selector for one in payer_candidates(world, run))
     if not selectors or () in selectors:
         selectors = None  # anywhere
-    key = (demand, world.promise_index.first_provisional_after(rank), selectors)
+    key = (demand, world.promise_index.first_provisional_after(precedence), selectors)
     known: EarliestFitIndex | None = flavor.skylines.get(key)
     if known is None:
         domains = (flavor.domains[name] for _, _, name in flavor.packing_order)
         known = flavor.skylines[key] = EarliestFitIndex(
             [
-                availability_profile(world, one, demand, rank)
+                availability_profile(world, one, demand, precedence)
                 for one in domains
                 if one.capacity >= demand.size and (selectors is None or pays_in(one, selectors))
             ]

@@ -71,29 +71,29 @@ class NodeAvailability:
         rests = [self.remainder(size, start) for start in starts]
         return list(map(min, self.at(NO_DISRUPTION, at), *rests)) if rests else self.at(NO_DISRUPTION, at)
 
-    def at(self, level: Disruption, instant: int) -> list[int]:
+    def at(self, disruption: Disruption, instant: int) -> list[int]:
         """In the order of the nodes."""
-        known = self._known.get((level, instant))
+        known = self._known.get((disruption, instant))
         if known is None:
-            pairs = zip(self._free, self._flow(level), strict=True)
-            known = self._known[level, instant] = [
+            pairs = zip(self._free, self._flow(disruption), strict=True)
+            known = self._known[disruption, instant] = [
                 max(0, free + sums[bisect_right(times, instant)]) for free, (times, sums) in pairs
             ]
         return known
 
-    def _flow(self, level: Disruption) -> list[tuple[list[int], list[int]]]:
+    def _flow(self, disruption: Disruption) -> list[tuple[list[int], list[int]]]:
         """Per node, instants and what has come free up to each."""
-        known = self._flows.get(level)
+        known = self._flows.get(disruption)
         if known is None:
             by_node: dict[str, list[tuple[int, int]]] = {name: [] for name in self.nodes}
             for node, gpus, releases in self._releases:
-                by_node[node].append((releases[level], gpus))
+                by_node[node].append((releases[disruption], gpus))
             known = []
             for name in self.nodes:
                 found = sorted(by_node[name])
                 sums = list(accumulate((gpus for _, gpus in found), initial=0))
                 known.append(([at for at, _ in found], sums))
-            self._flows[level] = known
+            self._flows[disruption] = known
         return known
 
 
@@ -106,13 +106,13 @@ class LargerPodInterval(msgspec.Struct, frozen=True):
     taken: Sequence[tuple[int, int]]  # when they begin, and whole pods of theirs that promises take up then
     below: int  # pods of its own size that other smaller ones take up when it comes
 
-    def pods(self, rooms: NodeAvailability, level: Disruption) -> int:
+    def pods(self, rooms: NodeAvailability, disruption: Disruption) -> int:
         """Pods of the smaller size that it may have."""
         beside = rooms.beside(self.above, self.at, (start for start, _ in self.taken))
         spare = min([rooms.whole_pods(self.above, start) - pods for start, pods in self.taken])
         found = sum([gpus // self.size for gpus in beside])
         if spare > 0:
-            found += self._broken_up(rooms.at(level, self.at), beside, spare)
+            found += self._broken_up(rooms.at(disruption, self.at), beside, spare)
         return found - self.below
 
     def _broken_up(self, rooms: Sequence[int], beside: Sequence[int], spare: int) -> int:
@@ -142,7 +142,9 @@ class LargerPodPromises:
         self._taken = [(at, begun.until(at) - ended.until(at)) for at in self._starts]
         self._below = [one for one in occupants if one.size < size]
 
-    def pods(self, level: Disruption, at: int, end: int, size: int, mine: PromisedPods | None) -> int | None:
+    def pods(
+        self, disruption: Disruption, at: int, end: int, size: int, mine: PromisedPods | None
+    ) -> int | None:
         """Pods of the smaller size that somebody may have from ``at`` to ``end``; None: it meets none."""
         taken = self._taken[self._within(at, end)]
         below = sum(-(-one.gpus // size) for one in self._below if one.at <= at < one.end)
@@ -152,7 +154,7 @@ class LargerPodPromises:
                 below -= -(-mine.gpus // size)
         if not taken:
             return None
-        return LargerPodInterval(at, size, self._size, taken, below).pods(self._rooms, level)
+        return LargerPodInterval(at, size, self._size, taken, below).pods(self._rooms, disruption)
 
     def _without(self, mine: PromisedPods, taken: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """The same if one of all these promises were not there."""
@@ -180,10 +182,12 @@ class FragmentationBound:
             for above in sorted({one.size for one in occupants if one.size > size})
         ]
 
-    def pods(self, level: Disruption, at: int, end: int, most: int, mine: PromisedPods | None = None) -> int:
+    def pods(
+        self, disruption: Disruption, at: int, end: int, most: int, mine: PromisedPods | None = None
+    ) -> int:
         """How many of these pods somebody may have from ``at`` to ``end``; its own promise is no obstacle."""
         for one in self._larger:
-            found = one.pods(level, at, end, self._size, mine)
+            found = one.pods(disruption, at, end, self._size, mine)
             most = most if found is None else min(most, found)
         return most
 

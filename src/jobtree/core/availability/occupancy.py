@@ -54,41 +54,41 @@ class LeaseOccupancy(NamedTuple):
     notice: DrawNotice | None  # None: it cannot be drawn
     provisional_since: int | None  # None: it yields to no promise
 
-    def is_current(self, held: PostedLease, state: RunState | None) -> bool:
+    def is_current(self, held: PostedLease, run: RunState | None) -> bool:
         return (
             self.held is held
-            and state is not None
-            and self.since == state.since
-            and self.lost == state.lotteries_lost
+            and run is not None
+            and self.since == run.since
+            and self.lost == run.lotteries_lost
         )
 
     def is_provisional_to(self, made: int) -> bool:
         return self.provisional_since is not None and made <= self.provisional_since
 
 
-def immune_until(world: World, state: RunState) -> int:
+def immune_until(world: World, run: RunState) -> int:
     """A Run cannot be drawn before that: its minimum runtime, doubled with each lottery lost (R4)."""
-    began = world.now if state.since is None else state.since
-    return began + immunity_duration(world, state)
+    began = world.now if run.since is None else run.since
+    return began + immunity_duration(world, run)
 
 
-def immunity_duration(world: World, state: RunState) -> int:
-    return world.policy.min_runtime_ms << min(state.lotteries_lost, MAX_DOUBLINGS)
+def immunity_duration(world: World, run: RunState) -> int:
+    return world.policy.min_runtime_ms << min(run.lotteries_lost, MAX_DOUBLINGS)
 
 
-def draw_notice_for(world: World, state: RunState) -> int:
+def draw_notice_for(world: World, run: RunState) -> int:
     """How long before a draw its holder must know: its checkpoint, within bounds (R3)."""
     policy = world.policy
-    checkpoint = state.shape.checkpoint if state.shape else None
+    checkpoint = run.shape.checkpoint if run.shape else None
     if checkpoint is None:
         return policy.min_notice_ms
     return max(policy.min_notice_ms, min(checkpoint, policy.max_notice_ms))
 
 
-def certain_end(world: World, state: RunState) -> int:
+def certain_end(world: World, run: RunState) -> int:
     """When the Run's GPUs are free for certain: by maxDuration, or when nobody could pay any longer."""
-    end = FOREVER if state.known_end is None else state.known_end
-    closing = last_closing(world, state)
+    end = FOREVER if run.known_end is None else run.known_end
+    closing = last_closing(world, run)
     return end if closing is None else min(end, closing)
 
 
@@ -100,16 +100,16 @@ class DomainOccupancy:
         found = {one.provisional_since for one in self.all if one.provisional_since is not None}
         self.provisional_since = sorted(found)  # the instants at which provisional work here began
 
-    def provisional_since_threshold(self, rank: Precedence | None) -> int | None:
+    def provisional_since_threshold(self, precedence: Precedence | None) -> int | None:
         """From when on provisional work here began that yields to that rank; None: none does."""
-        if rank is None or not self.provisional_since:
+        if precedence is None or not self.provisional_since:
             return None
-        later = bisect_left(self.provisional_since, rank[0])
+        later = bisect_left(self.provisional_since, precedence[0])
         return self.provisional_since[later] if later < len(self.provisional_since) else None
 
     def without(self, runs: Container[RunKey]) -> "DomainOccupancy":
         """The same if all that these Runs hold were gone."""
-        return DomainOccupancy([one for one in self.all if one.held.lease.run not in runs])
+        return DomainOccupancy([one for one in self.all if one.held.lease.run_key not in runs])
 
 
 class OccupancyReader:
@@ -128,39 +128,39 @@ class OccupancyReader:
         return [self._occupancy(known.get(name), world.posted_leases[name]) for name in names]
 
     def _occupancy(self, known: LeaseOccupancy | None, held: PostedLease) -> LeaseOccupancy:
-        state = self._world.runs.get(held.lease.run)
-        if known is not None and known.is_current(held, state):
+        run = self._world.runs.get(held.lease.run_key)
+        if known is not None and known.is_current(held, run):
             return known
-        if state is None:
+        if run is None:
             return LeaseOccupancy(held, None, 0, tuple(self._stays(held, RELEASED, {})), None, None)
-        end, immune = self._end(state), immune_until(self._world, state)
-        malleable = state.shape is not None and state.shape.malleable
-        loose = self._shrinkable(state) if malleable else {}
+        end, immune = self._end(run), immune_until(self._world, run)
+        malleable = run.shape is not None and run.shape.malleable
+        loose = self._shrinkable(run) if malleable else {}
         found = LeaseOccupancy(
             held=held,
-            since=state.since,
-            lost=state.lotteries_lost,
+            since=run.since,
+            lost=run.lotteries_lost,
             stays=tuple(self._stays(held, (end, end, min(end, immune)), loose)),
-            notice=(immune, end, draw_notice_for(self._world, state)),
-            provisional_since=state.since if state.provisional else None,
+            notice=(immune, end, draw_notice_for(self._world, run)),
+            provisional_since=run.since if run.provisional else None,
         )
-        if held.lease.role == "Active" and not malleable and not state.provisional:
+        if held.lease.role == "Active" and not malleable and not run.provisional:
             self._domain.lease_occupancies[held.lease.name] = found
         return found
 
-    def _end(self, state: RunState) -> int:
+    def _end(self, run: RunState) -> int:
         """What is held on sufferance lapses at the latest when its own promise is due: that counts, then."""
-        end, lapse = certain_end(self._world, state), state.interim_until
+        end, lapse = certain_end(self._world, run), run.interim_until
         return end if lapse is None else min(end, lapse)
 
-    def _shrinkable(self, state: RunState) -> dict[tuple[str, str], int]:
+    def _shrinkable(self, run: RunState) -> dict[tuple[str, str], int]:
         """GPUs of its steps that lie wholly in this domain, by lease and node.
 
         A step that reaches into other domains is not counted, so no step is counted twice and what
         is counted here can be taken whatever other domains a slice has.
         """
         loose: dict[tuple[str, str], int] = {}
-        for step in shrink_steps(self._world, state):
+        for step in shrink_steps(self._world, run):
             if all(piece.node in self._domain.nodes for piece in step):
                 for piece in step:
                     key = (piece.lease, piece.node)
@@ -211,16 +211,16 @@ class OccupancyView:
             self.free[self._places[node]] -= gpus
         self._released: dict[Disruption, list[tuple[int, int, int]]] = {}
 
-    def released(self, level: Disruption) -> list[tuple[int, int, int]]:
+    def released(self, disruption: Disruption) -> list[tuple[int, int, int]]:
         """What comes free for certain, in order: the instant, the node's place, and the GPUs."""
-        known = self._released.get(level)
+        known = self._released.get(disruption)
         if known is None:
             places = self._places
-            known = self._released[level] = sorted(
+            known = self._released[disruption] = sorted(
                 [
-                    (releases[level], places[node], gpus)
+                    (releases[disruption], places[node], gpus)
                     for node, gpus, releases in self._stays
-                    if releases[level] < FOREVER
+                    if releases[disruption] < FOREVER
                 ]
             )
         return known

@@ -36,10 +36,10 @@ class PayerPlacement(msgspec.Struct, frozen=True):
 ANYWHERE = PayerPlacement()
 
 
-def payer_placements(world: World, state: RunState) -> list[PayerPlacement]:
+def payer_placements(world: World, run: RunState) -> list[PayerPlacement]:
     """Sets of payers that go together: those that pay anywhere, then by selector."""
-    found = {one.envelope.key: one.envelope.selector for one in payer_candidates(world, state)}
-    selectors = sorted(selectors_of(world, state))
+    found = {one.envelope.key: one.envelope.selector for one in payer_candidates(world, run)}
+    selectors = sorted(selectors_of(world, run))
     if UNBOUND.issuperset(selectors):
         return [ANYWHERE]
     return [
@@ -63,9 +63,9 @@ def placement_of_promise(world: World, promise: Promise) -> NodeSelector:
     return narrowest if together and all(pays_in(one, {narrowest}) for one in slice_) else ()
 
 
-def payers_in_slice(world: World, state: RunState, promise: Promise) -> PayerKeys | None:
+def payers_in_slice(world: World, run: RunState, promise: Promise) -> PayerKeys | None:
     """The Run's payers that pay anywhere in the promised slice; None where all of them do."""
-    selectors = selectors_of(world, state)
+    selectors = selectors_of(world, run)
     if selectors <= UNBOUND:
         return None
     slice_ = world.fleet.flavor(promise.flavor).domains_of_slice(promise.domain_gpus)
@@ -73,7 +73,7 @@ def payers_in_slice(world: World, state: RunState, promise: Promise) -> PayerKey
     if there == selectors:
         return None
     return frozenset(
-        one.envelope.key for one in payer_candidates(world, state) if one.envelope.selector in there
+        one.envelope.key for one in payer_candidates(world, run) if one.envelope.selector in there
     )
 
 

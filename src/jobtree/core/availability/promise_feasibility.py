@@ -32,8 +32,8 @@ class FeasibilityTest(msgspec.Struct, frozen=True):
     """What one promise needs: pods of its own at some instants, with those before it that are there then."""
 
     demand: PodDemand
-    level: Disruption
-    rank: Precedence
+    disruption: Disruption
+    precedence: Precedence
     at: int
     then: int  # pods when it is due, at its level
     later: tuple[tuple[int, int], ...]  # while it would run, free ones: whenever an earlier one begins
@@ -105,9 +105,9 @@ class PromiseFeasibility:
         at, own, row = max(claim.at, world.now), claim.pods(size), self._taken[size].by_end
         within = range(bisect_right(self._starts, at), bisect_left(self._starts, claim.end))
         return FeasibilityTest(
-            demand=placement_demand(world.runs[promise.run], size, placement_of_promise(world, promise)),
-            level=promise.disruption,
-            rank=promise.precedence,
+            demand=placement_demand(world.runs[promise.run_key], size, placement_of_promise(world, promise)),
+            disruption=promise.disruption,
+            precedence=promise.precedence,
             at=at,
             then=own + self._promised_pods_at(size, promise.disruption, at),
             later=tuple([(self._starts[one], own + row[one]) for one in within if self._begun[one]]),
@@ -123,23 +123,23 @@ class PromiseFeasibility:
         if known is None:
             known = self._together[key] = {}
             for one in self._needs:
-                threshold = tenants.provisional_since_threshold(one.rank)
-                for level, pods in ((one.level, ((one.at, one.then),)), (NO_DISRUPTION, one.later)):
-                    _, most = known.setdefault((one.demand, level, threshold), (one.rank, {}))
+                threshold = tenants.provisional_since_threshold(one.precedence)
+                for disruption, pods in ((one.disruption, ((one.at, one.then),)), (NO_DISRUPTION, one.later)):
+                    _, most = known.setdefault((one.demand, disruption, threshold), (one.precedence, {}))
                     for at, need in pods:
                         most[at] = max(need, most.get(at, 0))
         return known
 
-    def _promised_pods_at(self, size: int, level: Disruption, at: int) -> int:
+    def _promised_pods_at(self, size: int, disruption: Disruption, at: int) -> int:
         """Pods of that size that earlier promises take up at an instant."""
         place = bisect_left(self._starts, at)
         if place < len(self._starts) and self._starts[place] == at:
             taken = self._taken[size]
-            return (taken.by_firm if level == LOTTERY else taken.by_end)[place]
+            return (taken.by_firm if disruption == LOTTERY else taken.by_end)[place]
         return sum(
             one.pods(size)
             for one in self._before
-            if one.at <= at < (one.firm_until if level == LOTTERY else one.end)
+            if one.at <= at < (one.firm_until if disruption == LOTTERY else one.end)
         )
 
     def _larger(self, size: int, at: int, end: int) -> Iterable[LargerPodInterval]:
@@ -162,26 +162,31 @@ class PromiseFeasibility:
         """Whether the domain has all that is needed now. What lacked last time is looked at first."""
         if self._lacked is not None and not self._fits(*self._lacked):
             return False
-        for (demand, level, _), (rank, pods) in self._all_together().items():
-            one = availability_profile(self._world, self._domain, demand, rank)
+        for (demand, disruption, _), (precedence, pods) in self._all_together().items():
+            one = availability_profile(self._world, self._domain, demand, precedence)
             for at, need in pods.items():
-                if one.max_pods(level, at) < need:
-                    self._lacked = (demand, level, rank, at, need)
+                if one.max_pods(disruption, at) < need:
+                    self._lacked = (demand, disruption, precedence, at, need)
                     return False
         return all(self._beside_larger(need) for need in self._needs if need.between)
 
-    def _fits(self, demand: PodDemand, level: Disruption, rank: Precedence, at: int, pods: int) -> bool:
-        return availability_profile(self._world, self._domain, demand, rank).max_pods(level, at) >= pods
+    def _fits(
+        self, demand: PodDemand, disruption: Disruption, precedence: Precedence, at: int, pods: int
+    ) -> bool:
+        return (
+            availability_profile(self._world, self._domain, demand, precedence).max_pods(disruption, at)
+            >= pods
+        )
 
     def _beside_larger(self, need: FeasibilityTest) -> bool:
         """Whether it leaves whole nodes to earlier ones with larger pods."""
-        one = availability_profile(self._world, self._domain, need.demand, need.rank)
+        one = availability_profile(self._world, self._domain, need.demand, need.precedence)
         return not one.all_usable or all(
-            between.pods(one.node_availability, need.level) >= need.own for between in need.between
+            between.pods(one.node_availability, need.disruption) >= need.own for between in need.between
         )
 
 
-def keeps_all_promises(world: World, domain: Domain, run: RunKey, rank: Precedence | None) -> bool:
+def keeps_all_promises(world: World, domain: Domain, run_key: RunKey, precedence: Precedence | None) -> bool:
     """Whether the domain keeps all promises that hold against a Run, now that it stands there (R6).
 
     Those are all that were made before that rank; without one all but its own, in place of which it starts.
@@ -189,20 +194,22 @@ def keeps_all_promises(world: World, domain: Domain, run: RunKey, rank: Preceden
     """
     return (
         promise_feasibility(world, domain, None, None).is_feasible()
-        or promise_feasibility(world, domain, run, rank).is_feasible()
+        or promise_feasibility(world, domain, run_key, precedence).is_feasible()
     )
 
 
 def promise_feasibility(
-    world: World, domain: Domain, run: RunKey | None, rank: Precedence | None
+    world: World, domain: Domain, run_key: RunKey | None, precedence: Precedence | None
 ) -> PromiseFeasibility:
     """What all promises need but that Run's, of those made before that rank (all, without one)."""
     promises = [
         one
         for one in domain.promises.values()
-        if one.at is not None and one.run != run and (rank is None or one.precedence < rank)
+        if one.at is not None
+        and one.run_key != run_key
+        and (precedence is None or one.precedence < precedence)
     ]
-    key = (run if run in domain.promises else None, rank)
+    key = (run_key if run_key in domain.promises else None, precedence)
     known: PromiseFeasibility | None = domain.feasibility_checks.get(key)
     late = any(one.at is not None and one.at < world.now for one in promises)
     if known is None or late:

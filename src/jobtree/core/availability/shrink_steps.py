@@ -20,36 +20,36 @@ class LeasePart(msgspec.Struct, frozen=True):
 ShrinkStep = tuple[LeasePart, ...]
 
 
-def rank_leases(state: RunState) -> list[GpuLease]:
+def rank_leases(run: RunState) -> list[GpuLease]:
     """The leases of the Run's ranks, lowest rank first."""
-    found = [lease for lease in state.leases.values() if lease.role != "Spare"]
+    found = [lease for lease in run.leases.values() if lease.role != "Spare"]
     return sorted(found, key=lambda lease: (lease.group, lease.start, lease.name))
 
 
-def shrink_steps(world: World, state: RunState, domains: Container[str] | None = None) -> list[ShrinkStep]:
+def shrink_steps(world: World, run: RunState, domains: Container[str] | None = None) -> list[ShrinkStep]:
     """Steps that it could give up inside these domains (or anywhere), highest ranks first."""
-    shape = state.shape
+    shape = run.shape
     if shape is None or not shape.malleable:
         return []
     steps: list[ShrinkStep] = []
     pending: list[LeasePart] = []
     gathered = 0
-    for chunk in shrink_units(world, state, domains):
+    for chunk in shrink_units(world, run, domains):
         pending += chunk
         gathered += sum(piece.mask.bit_count() for piece in chunk)
         if gathered == shape.step:
             steps.append(tuple(pending))
             pending, gathered = [], 0
-    return steps[: (state.width - shape.min) // shape.step]
+    return steps[: (run.width - shape.min) // shape.step]
 
 
-def shrink_units(world: World, state: RunState, domains: Container[str] | None) -> list[list[LeasePart]]:
+def shrink_units(world: World, run: RunState, domains: Container[str] | None) -> list[list[LeasePart]]:
     """What must go together, highest first: whole groups where grouped, else single pods."""
-    shape, nodes = state.shape, world.fleet.nodes
+    shape, nodes = run.shape, world.fleet.nodes
     pieces = [
         (lease.group, LeasePart(lease.name, node, mask))
-        for lease in rank_leases(state)
-        for node, mask in pods_of(lease.slots, state.pod_size)
+        for lease in rank_leases(run)
+        for node, mask in pods_of(lease.slots, run.pod_size)
     ]
     inside = [
         (group, piece)

@@ -34,19 +34,19 @@ class CurrentFundingLowerBound:
         self._charges: dict[EnvelopeKey, int] = {}
         self._caps: dict[str, int] = {}
 
-    def certainly_pays(self, state: RunState, gpus: int, size: int) -> bool:
+    def certainly_pays(self, run: RunState, gpus: int, size: int) -> bool:
         """Whether payers that pay anywhere certainly have enough for so many GPUs, in pods of that size.
 
         Of envelopes under one cap only the richest counts; those under several, lenders, and all payers of
         a Run with a quota are left to the exact answer.
         """
-        if state.quotas or state.since is not None or state.precedence_at(self._world.now) is not None:
+        if run.quotas or run.since is not None or run.precedence_at(self._world.now) is not None:
             return False
-        shape = state.shape
+        shape = run.shape
         span = None if shape is None or shape.max_duration is None else rounded_up(shape.max_duration)
         capped: dict[str, int] = {}
         together = 0
-        for candidate in payer_candidates(self._world, state):
+        for candidate in payer_candidates(self._world, run):
             envelope = candidate.envelope
             if candidate.class_ == "Borrowed" or len(envelope.caps) > 1 or envelope.selector:
                 continue
@@ -115,7 +115,7 @@ def rounded_up(duration: int) -> int:
     return HOUR << max(0, -(-duration // HOUR) - 1).bit_length()
 
 
-def is_certainly_funded(world: World, state: RunState, promise: Promise) -> bool:
+def is_certainly_funded(world: World, run: RunState, promise: Promise) -> bool:
     """Whether each payer that a promise counts on has its part, even if all promises to others are kept.
 
     Told from what the envelopes keep free for all of them together, which is summed up once, or else once
@@ -123,7 +123,7 @@ def is_certainly_funded(world: World, state: RunState, promise: Promise) -> bool
     concurrency limits. Whoever gets no yes is asked exactly (``purse.funding_at``).
     """
     at, end = max(promise.at or 0, world.now), FOREVER if promise.end is None else promise.end
-    if state.quotas or sum(gpus for _, gpus in promise.funding) < promise.width:
+    if run.quotas or sum(gpus for _, gpus in promise.funding) < promise.width:
         return False
     found = {
         world.promise_index.first_provisional_after(promise.precedence, grain): None for grain in (GRAIN, 1)
@@ -131,16 +131,19 @@ def is_certainly_funded(world: World, state: RunState, promise: Promise) -> bool
     ranks = [None, *((began, FOREVER, FIRST_ORDER) for began in found if began is not None)]
     for key, gpus in promise.funding:
         envelope = world.budgets.envelopes.get(key)
-        if envelope is None or gpus % promise.pod_size or not _only_by_charge(world, state, envelope, at):
+        if envelope is None or gpus % promise.pod_size or not _only_by_charge(world, run, envelope, at):
             return False
-        free, known = envelope.account.free_charge(), (reserved_charges_on(envelope, rank) for rank in ranks)
+        free, known = (
+            envelope.account.free_charge(),
+            (reserved_charges_on(envelope, precedence) for precedence in ranks),
+        )
         if all(free + HeadroomTimeline([claims], ()).lowest_between(at, end) < 0 for claims in known):
             return False
     return True
 
 
-def _only_by_charge(world: World, state: RunState, envelope: EnvelopeState, at: int) -> bool:
+def _only_by_charge(world: World, run: RunState, envelope: EnvelopeState, at: int) -> bool:
     """Whether its concurrency alone limits what the envelope pays for this Run from that instant on."""
     if not envelope.limited_by_concurrency_only or envelope.selector or not envelope.open_at(at):
         return False
-    return funding_class(world, envelope, state) in ("Owned", "Shared")
+    return funding_class(world, envelope, run) in ("Owned", "Shared")

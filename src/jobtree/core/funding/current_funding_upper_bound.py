@@ -28,36 +28,36 @@ class CurrentFundingUpperBound:
         self._levels: dict[tuple[EnvelopeKey, bool], LowestHeadroom] = {}
         self._dues: dict[EnvelopeKey, list[tuple[int, RunKey]]] = {}
 
-    def pods(self, state: RunState, size: int, *, recalled: bool = True) -> int:
+    def pods(self, run: RunState, size: int, *, recalled: bool = True) -> int:
         """Pods of that size that could be paid for, a pod by one payer."""
-        end, found = state.certain_end(self._world.now), 0
-        for one in payer_candidates(self._world, state):
-            charge = self._charge(state, one.envelope, end, recalled=recalled and one.tier == 0)
+        end, found = run.certain_end(self._world.now), 0
+        for one in payer_candidates(self._world, run):
+            charge = self._charge(run, one.envelope, end, recalled=recalled and one.tier == 0)
             found += max(0, charge) // (MILLI * size)
         return found
 
-    def pods_before(self, state: RunState, size: int, notice: int) -> int:
+    def pods_before(self, run: RunState, size: int, notice: int) -> int:
         """The same, with what is promised to others if that is not due for so long (R6)."""
         now, found = self._world.now, 0
-        end = state.certain_end(now)
-        for one in payer_candidates(self._world, state):
-            flows = self._first_due(one.envelope, state) - now >= notice
+        end = run.certain_end(now)
+        for one in payer_candidates(self._world, run):
+            flows = self._first_due(one.envelope, run) - now >= notice
             envelope = one.envelope
-            charge = envelope.account.free_charge() if flows else self._charge(state, envelope, end)
+            charge = envelope.account.free_charge() if flows else self._charge(run, envelope, end)
             found += max(0, charge) // (MILLI * size)
         return found
 
-    def _first_due(self, envelope: EnvelopeState, state: RunState) -> int:
+    def _first_due(self, envelope: EnvelopeState, run: RunState) -> int:
         """When the first of others' promises on the envelope is due."""
         known = self._dues.get(envelope.key)
         if known is None:
-            first = nsmallest(2, ((claim.at, claim.promise.run) for claim in envelope.dated_reservations))
-            known = self._dues[envelope.key] = [*first, (FOREVER, state.key), (FOREVER, state.key)]
-        return known[1][0] if known[0][1] == state.key else known[0][0]
+            first = nsmallest(2, ((claim.at, claim.promise.run_key) for claim in envelope.dated_reservations))
+            known = self._dues[envelope.key] = [*first, (FOREVER, run.key), (FOREVER, run.key)]
+        return known[1][0] if known[0][1] == run.key else known[0][0]
 
-    def _charge(self, state: RunState, envelope: EnvelopeState, end: int, *, recalled: bool = False) -> int:
+    def _charge(self, run: RunState, envelope: EnvelopeState, end: int, *, recalled: bool = False) -> int:
         if envelope.promises:
-            promise = envelope.promises.get(state.key)
+            promise = envelope.promises.get(run.key)
             if promise is not None and promise.at is not None:
                 end = min(end, promise.at)  # from then on it will have its share anyway (R7)
         else:

@@ -31,11 +31,11 @@ END_OF_TIME = FOREVER - 1  # when all that ever comes back has come
 
 def funding_at(  # noqa: PLR0913, PLR0917  one question with its circumstances
     world: World,
-    state: RunState,
+    run: RunState,
     width: int,
     size: int,
     at: int,
-    rank: Precedence | None,
+    precedence: Precedence | None,
     *,
     empty: bool = False,
     only: AbstractSet[EnvelopeKey] | None = None,
@@ -45,27 +45,27 @@ def funding_at(  # noqa: PLR0913, PLR0917  one question with its circumstances
 
     Where money lacks, an owner's own Run counts on what it could recall by then (C11).
     """
-    ask = FundingQuery(world, state, at, rank, empty=empty)
+    ask = FundingQuery(world, run, at, precedence, empty=empty)
     found = _split(ask, width, size, only)
-    if found[1] and recall and not empty and has_recallable(world, state, rank):
+    if found[1] and recall and not empty and has_recallable(world, run, precedence):
         recalled = _split(msgspec.structs.replace(ask, recall=True), width, size, only)
         found = found if recalled[1] else recalled
     return found
 
 
-def fundable_ever(world: World, state: RunState, size: int) -> bool:
+def fundable_ever(world: World, run: RunState, size: int) -> bool:
     """Whether a Run behind all promises might be paid for at its least width at any coming instant.
 
     Who may stay for ever finds most at last, when everything has come back and all promises have begun; who
     is certain to end may come before these. Only concurrency counts: a no is certain.
     """
-    shape = state.shape
+    shape = run.shape
     assert shape is not None
-    ask, pods = FundingQuery(world, state, END_OF_TIME, None, recall=has_recallable(world, state, None)), 0
-    for candidate in payer_candidates(world, state):
+    ask, pods = FundingQuery(world, run, END_OF_TIME, None, recall=has_recallable(world, run, None)), 0
+    for candidate in payer_candidates(world, run):
         envelope = candidate.envelope
         back = ask.recallable_charges(candidate, [envelope])
-        charge = unreserved_charge(world, envelope, END_OF_TIME, FOREVER, state.key, None, back)
+        charge = unreserved_charge(world, envelope, END_OF_TIME, FOREVER, run.key, None, back)
         if shape.max_duration is not None:
             charge += sum(claim.charge for claim in envelope.dated_reservations)
         pods += max(0, charge) // (MILLI * size)
@@ -78,9 +78,9 @@ class FundingQuery(msgspec.Struct, frozen=True, eq=False):
     """One question with its circumstances."""
 
     world: World
-    state: RunState
+    run: RunState
     at: int
-    rank: Precedence | None
+    precedence: Precedence | None
     empty: bool = False
     recall: bool = False  # what its owner lends to the family comes back
 
@@ -90,7 +90,7 @@ class FundingQuery(msgspec.Struct, frozen=True, eq=False):
         """What could be recalled for these envelopes, if they are the Run's own."""
         if not self.recall or candidate.tier:
             return ()
-        return recallable_charges(self.world, envelopes, self.at, self.state.key, self.rank)
+        return recallable_charges(self.world, envelopes, self.at, self.run.key, self.precedence)
 
 
 def _split(
@@ -99,7 +99,7 @@ def _split(
     split: list[tuple[EnvelopeKey, int]] = []
     still = width
     shared: dict[str, int] = {}  # GPUs taken so far under each limit that several payers share
-    for candidate in payer_candidates(ask.world, ask.state):
+    for candidate in payer_candidates(ask.world, ask.run):
         if only is not None and candidate.envelope.key not in only:
             continue
         gpus = min(still, payer_gpus_at(ask, candidate))
@@ -118,36 +118,36 @@ def _split(
 
 def payer_gpus_at(ask: FundingQuery, candidate: PayerCandidate) -> int:
     """GPUs that the candidate's own limits leave from that instant on (or when it is empty)."""
-    world, state, at, rank = ask.world, ask.state, ask.at, ask.rank
+    world, run, at, precedence = ask.world, ask.run, ask.at, ask.precedence
     envelope = candidate.envelope
-    span, end = committed_duration(state, envelope, at), _end(state, at)
+    span, end = committed_duration(run, envelope, at), _end(run, at)
     if ask.empty:
         if envelope.retired_at is not None or envelope.end <= at:
             return 0
         bounds = [envelope.spec.concurrency]
     elif envelope.open_at(at):
         back = ask.recallable_charges(candidate, [envelope])
-        bounds = [unreserved_charge(world, envelope, at, end, state.key, rank, back) // MILLI]
+        bounds = [unreserved_charge(world, envelope, at, end, run.key, precedence, back) // MILLI]
     else:
         return 0
     bounds += _account_limits(envelope.account, span, at, [envelope])
     if candidate.class_ == "Borrowed":
         bounds += _account_limits(envelope.lending_account, span, at)
         if not ask.empty:
-            bounds += lending_limit(world, envelope, state.key, rank).gpus(MILLI, at, end, span)
+            bounds += lending_limit(world, envelope, run.key, precedence).gpus(MILLI, at, end, span)
     if envelope.max_credits is not None and span:
         left = credits_left(envelope.max_credits, [envelope], at)
         bounds.append(left // (MILLI * span * envelope.price))
     if not ask.empty:
-        bounds += [gpus for _, gpus in use_limits(state, envelope, rank, MILLI, at, span)]
+        bounds += [gpus for _, gpus in use_limits(run, envelope, precedence, MILLI, at, span)]
     return max(0, min(bounds))
 
 
 def shared_limits_at(ask: FundingQuery, candidate: PayerCandidate) -> Iterator[tuple[str, int]]:
     """Caps, quotas and borrowing, which the candidate shares with others: by name, the GPUs they leave."""
-    world, state, at, envelope = ask.world, ask.state, ask.at, candidate.envelope
-    span, end = committed_duration(state, envelope, at), _end(state, at)
-    shape = state.shape
+    world, run, at, envelope = ask.world, ask.run, ask.at, candidate.envelope
+    span, end = committed_duration(run, envelope, at), _end(run, at)
+    shape = run.shape
     if candidate.class_ == "Borrowed" and shape and shape.max_borrow is not None:
         yield "borrow", shape.max_borrow
     for cap in envelope.caps:
@@ -155,23 +155,24 @@ def shared_limits_at(ask: FundingQuery, candidate: PayerCandidate) -> Iterator[t
         if not ask.empty and cap.account.max_charge < FOREVER:
             back = ask.recallable_charges(candidate, cap.envelopes)
             bounds.append(
-                max(0, unreserved_charge_under_cap(world, cap, at, end, state.key, ask.rank, back)) // MILLI
+                max(0, unreserved_charge_under_cap(world, cap, at, end, run.key, ask.precedence, back))
+                // MILLI
             )
         if cap.max_credits is not None and span:
             left = credits_left(cap.max_credits, cap.envelopes, at)
             bounds.append(left // (MILLI * span * envelope.price))
         yield from (("cap " + cap.account.label, bound) for bound in bounds)
-    for quota in state.quotas:
+    for quota in run.quotas:
         bounds = _account_limits(quota, span, at)
         yield from (("quota " + quota.label, bound) for bound in bounds)
-    for pool in quota_limits(world, state, ask.rank) if not ask.empty else ():
+    for pool in quota_limits(world, run, ask.precedence) if not ask.empty else ():
         bounds = list(pool.gpus(MILLI, at, end, span))
         yield from (("quota " + pool.account.label, bound) for bound in bounds)
 
 
-def _end(state: RunState, at: int) -> int:
+def _end(run: RunState, at: int) -> int:
     """When the Run is certain to have ended, if it starts then."""
-    shape = state.shape
+    shape = run.shape
     return FOREVER if shape is None or shape.max_duration is None else at + shape.max_duration
 
 
@@ -187,27 +188,27 @@ def _account_limits(
     return found
 
 
-def funding_instants(world: World, state: RunState, after: int) -> list[int]:
+def funding_instants(world: World, run: RunState, after: int) -> list[int]:
     """Instants at which a payer of the Run may have more than before: ends, openings, promises' ends."""
     found: set[int] = set()
-    for candidate in payer_candidates(world, state):
+    for candidate in payer_candidates(world, run):
         envelope = candidate.envelope
         found.add(envelope.start)
         if not candidate.tier:
             found.update(recallable_instants(world, envelope))
-        found.update(_late_enough(state, envelope, after))
+        found.update(_late_enough(run, envelope, after))
         for one in envelope.sharing_a_cap:
             found.update(returns_of(one).instants(after))
             found.update(claim.end for claim in one.dated_reservations)
-    for pool in quota_limits(world, state, None):
+    for pool in quota_limits(world, run, None):
         found.update(end for end, _, _ in pool.ends if end is not None)
         found.update(promise.end for promise, _ in pool.claims if promise.end is not None)
     return sorted(at for at in found if after < at < FOREVER)
 
 
-def _late_enough(state: RunState, envelope: EnvelopeState, after: int) -> Iterator[int]:
+def _late_enough(run: RunState, envelope: EnvelopeState, after: int) -> Iterator[int]:
     """When so little is left of the window that hours and credits suffice: no Run commits beyond it (C5)."""
-    shape = state.shape
+    shape = run.shape
     if shape is None or shape.max_duration is None or envelope.end >= FOREVER:
         return
     gpus = shape.min * MILLI
@@ -227,11 +228,11 @@ def _suffices(left: int, needed: int, used: int, after: int, end: int) -> Iterat
         yield after - (left - needed * (end - after)) // (needed - used)
 
 
-def is_window_aligned(world: World, state: RunState, split: FundingSplit, at: int) -> bool:
+def is_window_aligned(world: World, run: RunState, split: FundingSplit, at: int) -> bool:
     """Whether a window's opening sets that time."""
     keys = {key for key, _ in split}
     return any(
         candidate.envelope.start == at
-        for candidate in payer_candidates(world, state)
+        for candidate in payer_candidates(world, run)
         if candidate.envelope.key in keys
     )

@@ -19,11 +19,11 @@ from jobtree.core.world.world import World
 class FutureFundingUpperBound:
     """All payers of a Run that is promised nothing by a date, in pods of that size."""
 
-    def __init__(self, world: World, state: RunState, size: int) -> None:
-        self._duration = None if state.shape is None else state.shape.max_duration
+    def __init__(self, world: World, run: RunState, size: int) -> None:
+        self._duration = None if run.shape is None else run.shape.max_duration
         self._unit = MILLI * size
         self._world = world
-        self._payers = payer_candidates(world, state)
+        self._payers = payer_candidates(world, run)
         self._funds: list[EnvelopeUpperBound] = []
         self._latest = FOREVER
         self._known: dict[int, int] = {}

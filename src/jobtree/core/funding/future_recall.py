@@ -24,7 +24,11 @@ RecallableCharges = Sequence[
 
 
 def recallable_charges(
-    world: "World", envelopes: Iterable[EnvelopeState], at: int, run: RunKey, rank: Precedence | None
+    world: "World",
+    envelopes: Iterable[EnvelopeState],
+    at: int,
+    run_key: RunKey,
+    precedence: Precedence | None,
 ) -> RecallableCharges:
     """Charges of the family on one owner's envelopes by then: leases, and promises that have begun.
 
@@ -38,12 +42,12 @@ def recallable_charges(
                     held = world.posted_leases[lease.name]
                     if held.run is not None and not held.run.is_recallable_at(at):
                         continue
-                    if rank is None or held.run is None or not held.run.is_provisional_to(rank):
+                    if precedence is None or held.run is None or not held.run.is_provisional_to(precedence):
                         found.append((funded_until(envelope, lease.name, held.known_end), lease.charge))
         found += [
             (claim.end, claim.charge)
-            for claim in family_reservations(world, envelope, rank)
-            if claim.promise.run != run and recallable_from(world, claim) <= at
+            for claim in family_reservations(world, envelope, precedence)
+            if claim.promise.run_key != run_key and recallable_from(world, claim) <= at
         ]
     return found
 
@@ -64,23 +68,25 @@ def recallable_from(world: "World", claim: ReservedCharge) -> int:
 
 
 def family_reservations(
-    world: "World", envelope: EnvelopeState, rank: Precedence | None
+    world: "World", envelope: EnvelopeState, precedence: Precedence | None
 ) -> list[ReservedCharge]:
     """Dated promises that the envelope will pay for as money shared with the family."""
     if not envelope.promises:
         return []
-    claims, runs = reserved_charges_on(envelope, rank), world.runs
+    claims, runs = reserved_charges_on(envelope, precedence), world.runs
     if claims.of_others is None:
-        claims.of_others = [one for one in claims.dated if runs[one.promise.run].owner != envelope.owner]
+        claims.of_others = [one for one in claims.dated if runs[one.promise.run_key].owner != envelope.owner]
     return [
-        one for one in claims.of_others if funding_class(world, envelope, runs[one.promise.run]) == "Shared"
+        one
+        for one in claims.of_others
+        if funding_class(world, envelope, runs[one.promise.run_key]) == "Shared"
     ]
 
 
-def has_recallable(world: "World", state: RunState, rank: Precedence | None) -> bool:
+def has_recallable(world: "World", run: RunState, precedence: Precedence | None) -> bool:
     """Whether the Run's owner has anything to recall, now or when a promise has begun."""
     return any(
-        one.by_class["shared"].amount or family_reservations(world, one, rank)
-        for one in world.budgets.by_owner.get(state.owner, ())
-        if one.spec.flavor == state.flavor
+        one.by_class["shared"].amount or family_reservations(world, one, precedence)
+        for one in world.budgets.by_owner.get(run.owner, ())
+        if one.spec.flavor == run.flavor
     )

@@ -23,16 +23,20 @@ def unreserved_charge(  # noqa: PLR0913, PLR0917  from when to when, for whom, b
     envelope: EnvelopeState,
     at: int,
     end: int,
-    run: RunKey,
-    rank: Precedence | None,
+    run_key: RunKey,
+    precedence: Precedence | None,
     back: RecallableCharges = (),
 ) -> int:
     """Charge that somebody could take from ``at`` to ``end`` without touching what was promised before.
 
     ``back`` is what the envelope's owner could recall for it.
     """
-    free = _spare(world, envelope.account, [envelope], at, end, run, rank, back)
-    return free if rank is not None else min(free, free - _undated(envelope, envelope.promises.get(run)))
+    free = _spare(world, envelope.account, [envelope], at, end, run_key, precedence, back)
+    return (
+        free
+        if precedence is not None
+        else min(free, free - _undated(envelope, envelope.promises.get(run_key)))
+    )
 
 
 def unreserved_charge_under_cap(  # noqa: PLR0913, PLR0917  the same question
@@ -40,12 +44,12 @@ def unreserved_charge_under_cap(  # noqa: PLR0913, PLR0917  the same question
     cap: CapState,
     at: int,
     end: int,
-    run: RunKey,
-    rank: Precedence | None,
+    run_key: RunKey,
+    precedence: Precedence | None,
     back: RecallableCharges = (),
 ) -> int:
     """The same of a cap, which all its envelopes draw on together."""
-    return _spare(world, cap.account, cap.envelopes, at, end, run, rank, back)
+    return _spare(world, cap.account, cap.envelopes, at, end, run_key, precedence, back)
 
 
 def _spare(  # noqa: PLR0913, PLR0917  the same question
@@ -54,19 +58,21 @@ def _spare(  # noqa: PLR0913, PLR0917  the same question
     envelopes: Sequence[EnvelopeState],
     at: int,
     end: int,
-    run: RunKey,
-    rank: Precedence | None,
+    run_key: RunKey,
+    precedence: Precedence | None,
     back: RecallableCharges,
 ) -> int:
-    known, free = [reserved_charges_on(one, rank) for one in envelopes], account.free_charge()
-    own = next((one.promises[run] for one in envelopes if run in one.promises), None)
+    known, free = [reserved_charges_on(one, precedence) for one in envelopes], account.free_charge()
+    own = next((one.promises[run_key] for one in envelopes if run_key in one.promises), None)
     dated = (
-        own if own is not None and own.at is not None and (rank is None or own.precedence <= rank) else None
+        own
+        if own is not None and own.at is not None and (precedence is None or own.precedence <= precedence)
+        else None
     )
     levels = HeadroomTimeline(known, back)
     if dated is None:
         return free + levels.lowest_between(at, end)
-    return _free_to_promised_run(world, envelopes, dated, levels, at, end, free, later=rank is None)
+    return _free_to_promised_run(world, envelopes, dated, levels, at, end, free, later=precedence is None)
 
 
 def _free_to_promised_run(  # noqa: PLR0913, PLR0917  the same question, of what is free now
@@ -87,7 +93,7 @@ def _free_to_promised_run(  # noqa: PLR0913, PLR0917  the same question, of what
     assert own.at is not None
     begin, over = own.at, max(own.at, FOREVER if own.end is None else own.end)
     mine = sum(one.charge_of(own) for one in envelopes)
-    least = mine - _paid_for_run(world, envelopes, own.run) if later else -FOREVER
+    least = mine - _paid_for_run(world, envelopes, own.run_key) if later else -FOREVER
     now = free + levels.at(at) + (mine if begin <= at < over else 0)
     before = levels.lowest(at + 1, min(begin, end))
     while_mine = levels.lowest(max(at + 1, begin), min(over, end))
@@ -95,11 +101,11 @@ def _free_to_promised_run(  # noqa: PLR0913, PLR0917  the same question, of what
     return min(now, free + before, max(free + mine + while_mine, least), max(free + after, least))
 
 
-def _paid_for_run(world: "World", envelopes: Sequence[EnvelopeState], run: RunKey) -> int:
+def _paid_for_run(world: "World", envelopes: Sequence[EnvelopeState], run_key: RunKey) -> int:
     """What these pay for a Run that starts, in place of its promise."""
     return sum(
         lease.charge
-        for lease in world.runs[run].leases.values()
+        for lease in world.runs[run_key].leases.values()
         for one in envelopes
         if lease.name in one.leases and lease.name not in one.interim_charges
     )
@@ -111,7 +117,9 @@ def _undated(envelope: EnvelopeState, own: Promise | None) -> int:
     They are served in the order of their making: a later one keeps nothing from an earlier one, and none of
     them keeps anything from a promise with a date that was made.
     """
-    first = next((run for _, run in envelope.undated_promises if own is None or run != own.run), None)
+    first = next(
+        (run_key for _, run_key in envelope.undated_promises if own is None or run_key != own.run_key), None
+    )
     if first is None:
         return 0
     kept = envelope.promises[first]
@@ -119,34 +127,32 @@ def _undated(envelope: EnvelopeState, own: Promise | None) -> int:
     return 0 if queues_before else envelope.charge_of(kept)
 
 
-def available_beside_promises(
-    world: "World", state: RunState, envelope: EnvelopeState, at: int
-) -> int | None:
+def available_beside_promises(world: "World", run: RunState, envelope: EnvelopeState, at: int) -> int | None:
     """Charge this Run may still take now from an envelope with promises on it; None where there are none."""
-    if len(envelope.promises) == (state.key in envelope.promises):
+    if len(envelope.promises) == (run.key in envelope.promises):
         return None
-    others = (promise for promise in envelope.promises.values() if promise.run != state.key)
-    if may_run_provisionally(world, state, others, at):
+    others = (promise for promise in envelope.promises.values() if promise.run_key != run.key)
+    if may_run_provisionally(world, run, others, at):
         return None
-    return unreserved_charge(world, envelope, at, state.certain_end(at), state.key, state.precedence_at(at))
+    return unreserved_charge(world, envelope, at, run.certain_end(at), run.key, run.precedence_at(at))
 
 
-def may_run_provisionally(world: "World", state: RunState, promises: Iterable[Promise], at: int) -> bool:
+def may_run_provisionally(world: "World", run: RunState, promises: Iterable[Promise], at: int) -> bool:
     """Whether the Run is provisional, yields to all of these and has enough time before any of them (R6).
 
     It does not yield to those made after it started: what they count on it may not take later either.
     """
-    return state.provisional and all(
+    return run.provisional and all(
         promise.at is None
         or (
-            state.is_provisional_to(promise.precedence)
-            and promise.at - at >= min_provisional_duration(world, state)
+            run.is_provisional_to(promise.precedence)
+            and promise.at - at >= min_provisional_duration(world, run)
         )
         for promise in promises
     )
 
 
-def min_provisional_duration(world: "World", state: RunState) -> int:
+def min_provisional_duration(world: "World", run: RunState) -> int:
     """How long provisional work must be able to run: its checkpoint, and no less than minNotice (R6)."""
-    checkpoint = state.shape.checkpoint if state.shape else None
+    checkpoint = run.shape.checkpoint if run.shape else None
     return max(checkpoint or 0, world.policy.min_notice_ms)

@@ -38,16 +38,16 @@ class ReservedUsage(msgspec.Struct, frozen=True):
 
 
 def dated_promises_on(
-    envelopes: Iterable[EnvelopeState], run: RunKey, rank: Precedence | None
+    envelopes: Iterable[EnvelopeState], run_key: RunKey, precedence: Precedence | None
 ) -> list[Promise]:
     """Others' promises with a date on these envelopes, made before that rank (all, without one)."""
     dated = (claim.promise for one in envelopes for claim in one.dated_reservations)
-    found = {promise.run: promise for promise in dated if promise.run != run}
-    return [promise for promise in found.values() if rank is None or promise.precedence < rank]
+    found = {promise.run_key: promise for promise in dated if promise.run_key != run_key}
+    return [promise for promise in found.values() if precedence is None or promise.precedence < precedence]
 
 
 def reserved_usages(
-    envelopes: list[EnvelopeState], run: RunKey, rank: Precedence | None, *, priced: bool
+    envelopes: list[EnvelopeState], run_key: RunKey, precedence: Precedence | None, *, priced: bool
 ) -> list[ReservedUsage]:
     prices = {one.key: one.price if priced else 1 for one in envelopes}
     return [
@@ -56,7 +56,7 @@ def reserved_usages(
             None if promise.end is None else promise.end - (promise.at or 0),
             sum(gpus * MILLI * prices.get(key, 0) for key, gpus in promise.funding),
         )
-        for promise in dated_promises_on(envelopes, run, rank)
+        for promise in dated_promises_on(envelopes, run_key, precedence)
     ]
 
 
@@ -83,17 +83,17 @@ def max_gpus(  # noqa: PLR0913  one question with its circumstances
 
 
 def use_limits(  # noqa: PLR0913, PLR0917  one question with its circumstances
-    state: RunState, envelope: EnvelopeState, rank: Precedence | None, rate: int, at: int, span: int
+    run: RunState, envelope: EnvelopeState, precedence: Precedence | None, rate: int, at: int, span: int
 ) -> Iterator[tuple[str, int]]:
     """By name, the GPUs that hours and credits of an envelope and its caps leave a Run behind all pledges."""
-    declared = state.shape is not None and state.shape.max_duration is not None
-    return use_limits_of(state.key, envelope, rank, rate, at, span, declared=declared)
+    declared = run.shape is not None and run.shape.max_duration is not None
+    return use_limits_of(run.key, envelope, precedence, rate, at, span, declared=declared)
 
 
 def use_limits_of(  # noqa: PLR0913, PLR0917  the same, of a Run that is known by name only
-    run: RunKey,
+    run_key: RunKey,
     envelope: EnvelopeState,
-    rank: Precedence | None,
+    precedence: Precedence | None,
     rate: int,
     at: int,
     span: int,
@@ -104,12 +104,12 @@ def use_limits_of(  # noqa: PLR0913, PLR0917  the same, of a Run that is known b
         if account.max_use is None and max_credits is None:
             continue
         if account.max_use is not None:
-            known = reserved_usages(envelopes, run, rank, priced=False)
+            known = reserved_usages(envelopes, run_key, precedence, priced=False)
             if known:
                 hours = partial(hours_left, account, envelopes)
                 yield account.label, max_gpus(known, hours, at, span, rate, declared=declared)
         if max_credits is not None:
-            known = reserved_usages(envelopes, run, rank, priced=True)
+            known = reserved_usages(envelopes, run_key, precedence, priced=True)
             if known:
                 money = partial(credits_left, max_credits, envelopes)
                 cost = rate * envelope.price

@@ -25,7 +25,7 @@ class SharedLimit(msgspec.Struct, frozen=True, eq=False):
     """One limit, with all that counts against it as somebody sees it."""
 
     account: Account
-    rank: Precedence | None  # of who looks: promises made before that one hold; all, without one
+    precedence: Precedence | None  # of who looks: promises made before that one hold; all, without one
     ends: list[tuple[int | None, int, RunState | None]]  # of leases: known end, charge, holder
     claims: list[tuple[Promise, int]]  # others' promises with a date, and their charge
     own: tuple[Promise, int] | None
@@ -42,7 +42,11 @@ class SharedLimit(msgspec.Struct, frozen=True, eq=False):
     def _left(self, instant: int) -> int:
         free = self.account.free_charge()
         for known_end, charge, holder in self.ends:
-            yields = self.rank is not None and holder is not None and holder.is_provisional_to(self.rank)
+            yields = (
+                self.precedence is not None
+                and holder is not None
+                and holder.is_provisional_to(self.precedence)
+            )
             lapse = holder.interim_until if holder is not None else None
             if yields or any(end is not None and end <= instant for end in (known_end, lapse)):
                 free += charge
@@ -53,7 +57,7 @@ class SharedLimit(msgspec.Struct, frozen=True, eq=False):
 
     def _due_by(self, instant: int) -> int:
         """What its own promise would have by then anyway (R7)."""
-        if self.own is None or self.rank is not None:
+        if self.own is None or self.precedence is not None:
             return -FOREVER
         promise, charge = self.own
         return charge if promise.at is not None and promise.at <= instant else -FOREVER
@@ -79,25 +83,29 @@ def shared_limit(  # noqa: PLR0913, PLR0917  a limit, what counts against it, fo
     leases: Iterable[GpuLease],
     promises: dict[RunKey, Promise],
     weight: ChargeOf,
-    run: RunKey,
-    rank: Precedence | None,
+    run_key: RunKey,
+    precedence: Precedence | None,
 ) -> SharedLimit:
     held = ((world.posted_leases[lease.name], lease) for lease in leases)
-    own = promises.get(run)
+    own = promises.get(run_key)
     return SharedLimit(
         account,
-        rank,
+        precedence,
         [(one.known_end, lease.charge, one.run) for one, lease in held],
         [
             (promise, weight(promise))
             for key, promise in promises.items()
-            if key != run and promise.at is not None and (rank is None or promise.precedence < rank)
+            if key != run_key
+            and promise.at is not None
+            and (precedence is None or promise.precedence < precedence)
         ],
         None if own is None else (own, weight(own)),
     )
 
 
-def lending_limit(world: World, envelope: EnvelopeState, run: RunKey, rank: Precedence | None) -> SharedLimit:
+def lending_limit(
+    world: World, envelope: EnvelopeState, run_key: RunKey, precedence: Precedence | None
+) -> SharedLimit:
     """What one envelope lends to sponsored Runs."""
     leases = (lease for lease in envelope.leases.values() if lease.class_ == "Borrowed")
     promises = {
@@ -109,12 +117,12 @@ def lending_limit(world: World, envelope: EnvelopeState, run: RunKey, rank: Prec
     def weight(promise: Promise) -> int:
         return sum(gpus for key, gpus in promise.funding if key == envelope.key) * MILLI
 
-    return shared_limit(world, envelope.lending_account, leases, promises, weight, run, rank)
+    return shared_limit(world, envelope.lending_account, leases, promises, weight, run_key, precedence)
 
 
-def quota_limits(world: World, state: RunState, rank: Precedence | None) -> Iterator[SharedLimit]:
+def quota_limits(world: World, run: RunState, precedence: Precedence | None) -> Iterator[SharedLimit]:
     """The quotas of all trees above a stage."""
-    for tree in world.run_graph.trees_of(state) if state.quotas else ():
+    for tree in world.run_graph.trees_of(run) if run.quotas else ():
         account = world.run_graph.quota(tree.key)
         if account is not None:
             stages = list(world.run_graph.descendants(tree))
@@ -122,7 +130,7 @@ def quota_limits(world: World, state: RunState, rank: Precedence | None) -> Iter
                 lease for one in stages for lease in one.leases.values() if lease.role != "Opportunistic"
             )
             promises = {one.key: one.promise for one in stages if one.promise is not None}
-            yield shared_limit(world, account, leases, promises, promised_charge, state.key, rank)
+            yield shared_limit(world, account, leases, promises, promised_charge, run.key, precedence)
 
 
 def promised_charge(promise: Promise) -> int:

@@ -50,7 +50,7 @@ class LeaseClosing(msgspec.Struct, frozen=True):
 
 class Action(msgspec.Struct, frozen=True):
     kind: ActionKind
-    run: RunKey
+    run_key: RunKey
     at: int  # the instant at which it takes effect
     cause: Cause
     closes: tuple[LeaseClosing, ...] = ()

@@ -25,7 +25,7 @@ Slots = tuple[tuple[str, int], ...]  # node and mask of its slots, in rank order
 
 class GpuLease(msgspec.Struct, frozen=True):
     name: str
-    run: RunKey
+    run_key: RunKey
     uid: str
     owner: str
     payer: EnvelopeKey
@@ -87,7 +87,7 @@ def lease_from_object(lease: wire.Lease) -> GpuLease:
     slots = tuple(parse_slots(spec.slots).items())
     return GpuLease(
         name=lease.metadata.name,
-        run=(spec.run_ref.namespace, spec.run_ref.name),
+        run_key=(spec.run_ref.namespace, spec.run_ref.name),
         uid=spec.run_ref.uid,
         owner=spec.owner,
         payer=(spec.payer.budget, spec.payer.envelope),
@@ -106,7 +106,7 @@ def lease_from_object(lease: wire.Lease) -> GpuLease:
 
 def lease_to_object(lease: GpuLease) -> wire.Lease:
     budget, envelope = lease.payer
-    namespace, name = lease.run
+    namespace, name = lease.run_key
     return wire.Lease(
         metadata=ObjectMeta(name=lease.name),
         spec=wire.LeaseSpec(

@@ -35,7 +35,7 @@ def add_slip(slips: tuple[PromiseSlip, ...], slip: PromiseSlip) -> tuple[Promise
 
 
 class Promise(msgspec.Struct, frozen=True):
-    run: RunKey
+    run_key: RunKey
     flavor: str
     number: int  # of the Run's Reservations, never reused
     made_at: int
@@ -67,7 +67,7 @@ class Promise(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return f"{self.named_after or self.run[1]}-{self.number}"
+        return f"{self.named_after or self.run_key[1]}-{self.number}"
 
     def has_failed_by(self, now: int) -> bool:
         """Whether it was due, could not be kept and has no date since: counting alone did not do."""

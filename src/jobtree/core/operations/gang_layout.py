@@ -29,7 +29,7 @@ class GangLayout:
     def __init__(  # noqa: PLR0913  an attempt is of a Run, at a size, at an instant, for a reason
         self,
         trial: Trial,
-        state: RunState,
+        run: RunState,
         pod_size: int,
         at: int,
         reason: OpenReason,
@@ -39,11 +39,11 @@ class GangLayout:
         promised_slice: dict[str, int] | None = None,
         promised_payers: dict[EnvelopeKey, int] | None = None,
     ) -> None:
-        assert state.shape is not None
+        assert run.shape is not None
         self.trial = trial
         self.world = trial.world
-        self.state = state
-        self.shape = state.shape
+        self.run = run
+        self.shape = run.shape
         self.size = pod_size
         self.at = at
         self.reason = reason
@@ -51,12 +51,12 @@ class GangLayout:
         self.may_use_spares = may_use_spares  # unpaid work may also stand on the slots of others' spares
         self.promised_slice = promised_slice  # a promised slice: GPUs per domain
         self.flavor = self.world.fleet.flavor(self.shape.flavor)
-        self.candidates = self._in_order = payer_candidates(self.world, state)
+        self.candidates = self._in_order = payer_candidates(self.world, run)
         self._payer_parts_known = promised_payers is not None  # it is known how much each pays, not where
         if self._payer_parts_known:  # those that pay in few places choose theirs first
             self.candidates = tuple(sorted(self._in_order, key=lambda one: -len(one.envelope.selector)))
         self._means = GangFunding(
-            self.world, state, pod_size, at, unpaid=opportunistic, promised=promised_payers
+            self.world, run, pod_size, at, unpaid=opportunistic, promised=promised_payers
         )
         self._demands: dict[NodeSelector, PodDemand] = {}
 
@@ -164,7 +164,7 @@ class GangLayout:
             if not self.place_group(group, gpus // self.size, spares, [domain]):
                 return None
         furthest = [0] * len(sizes)
-        for lease in self.state.leases.values():
+        for lease in self.run.leases.values():
             if lease.role != "Spare":
                 furthest[lease.group] = max(furthest[lease.group], ranks[lease.payer])
         return furthest
@@ -191,7 +191,7 @@ class GangLayout:
         mark = self.trial.checkpoint()
         ranks = frozenset(
             node
-            for lease in self.state.leases.values()
+            for lease in self.run.leases.values()
             if lease.group == group and lease.role != "Spare"
             for node, _ in lease.slots
         )
@@ -222,34 +222,34 @@ class GangLayout:
         if self.promised_slice is not None:
             mine = sum(
                 mask.bit_count()
-                for lease in self.state.leases.values()
+                for lease in self.run.leases.values()
                 if lease.role != "Spare"
                 for node, mask in lease.slots
                 if node in domain.nodes
             )
             return (self.promised_slice.get(domain.name, 0) - mine) // self.size
         free = self.opportunistic or not domain.promises
-        return FOREVER if free else self._pods_beside_promises(domain, self.state.precedence_at(self.at))
+        return FOREVER if free else self._pods_beside_promises(domain, self.run.precedence_at(self.at))
 
-    def _pods_beside_promises(self, domain: Domain, rank: Precedence | None) -> int:
+    def _pods_beside_promises(self, domain: Domain, precedence: Precedence | None) -> int:
         """Pods that stand in no promise's way made before; provisional work may, if time remains (R6)."""
-        if self.state.provisional and all(
-            promise.run == self.state.key
+        if self.run.provisional and all(
+            promise.run_key == self.run.key
             or promise.at is None
-            or promise.at - self.at >= min_provisional_duration(self.world, self.state)
+            or promise.at - self.at >= min_provisional_duration(self.world, self.run)
             for promise in domain.promises.values()
         ):
             return FOREVER
-        end = FOREVER if self.state.known_end is None else self.state.known_end
-        one = availability_profile(self.world, domain, placement_demand(self.state, self.size), rank)
-        return one.pods(0, self.at, end, self.state.key, rank)
+        end = FOREVER if self.run.known_end is None else self.run.known_end
+        one = availability_profile(self.world, domain, placement_demand(self.run, self.size), precedence)
+        return one.pods(0, self.at, end, self.run.key, precedence)
 
     def _keeps_promises(self, domain: Domain) -> bool:
         """Whether every promise that counts on this domain can still be kept, pod by pod."""
         if not self._may_break_promise(domain):
             return True
-        before = None if self.promised_slice is None else self.state.precedence_at(self.at)
-        return keeps_all_promises(self.world, domain, self.state.key, before)
+        before = None if self.promised_slice is None else self.run.precedence_at(self.at)
+        return keeps_all_promises(self.world, domain, self.run.key, before)
 
     def unreserved_gpus(self, domain: Domain) -> int:
         return min(domain.placeable(self.demand()), self._unreserved_pods(domain)) * self.size
@@ -270,7 +270,7 @@ class GangLayout:
     def _open(self, candidate: PayerCandidate, role: Role, group: int, slots: Slots) -> None:
         class_ = "Opportunistic" if self.opportunistic else candidate.class_
         terms = LeaseTerms(candidate.envelope, class_, role, group)
-        self.trial.open(self.state, terms, slots, self.at, self.reason)
+        self.trial.open(self.run, terms, slots, self.at, self.reason)
         self._means.invalidate_payer(candidate)
 
     def _rollback(self, mark: int) -> None:
@@ -308,16 +308,16 @@ class GangLayout:
         return False
 
     def _may_break_promise(self, domain: Domain) -> bool:
-        return bool(domain.promises) and not (self.opportunistic or self.state.provisional)
+        return bool(domain.promises) and not (self.opportunistic or self.run.provisional)
 
     def _nodes_for_larger_pods(self, domain: Domain) -> frozenset[str]:
         """Nodes where one more pod would break up what larger ones are promised here."""
-        rank = self.state.precedence_at(self.at)
-        one = availability_profile(self.world, domain, placement_demand(self.state, self.size), rank)
-        wholes = one.promises_before(self.state.key, rank).wholes
+        precedence = self.run.precedence_at(self.at)
+        one = availability_profile(self.world, domain, placement_demand(self.run, self.size), precedence)
+        wholes = one.promises_before(self.run.key, precedence).wholes
         if wholes is None:
             return frozenset()
-        end = FOREVER if self.state.known_end is None else self.state.known_end
+        end = FOREVER if self.run.known_end is None else self.run.known_end
         beside = wholes.beside(self.at, end)
         return frozenset(
             name for name, gpus in zip(one.node_availability.nodes, beside, strict=True) if gpus < self.size

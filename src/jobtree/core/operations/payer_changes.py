@@ -43,7 +43,7 @@ def leases_ending(trial: Trial, envelope: EnvelopeState, at: int) -> list[GpuLea
 def end_leases_under_quota(trial: Trial, tree: RunState, at: int) -> None:
     """The tree's hours run out at that instant: nobody pays for open-ended leases below it (C5, J4)."""
     world = trial.world
-    leases = [lease for state in world.run_graph.descendants(tree) for lease in state.leases.values()]
+    leases = [lease for run in world.run_graph.descendants(tree) for lease in run.leases.values()]
     ends = [
         one
         for one in leases
@@ -68,14 +68,16 @@ def overdrawn(account: Account) -> bool:
 
 
 def newest_first(leases: Collection[GpuLease]) -> list[GpuLease]:
-    return sorted(leases, key=lambda lease: (lease.start, lease.run, lease.group, lease.name), reverse=True)
+    return sorted(
+        leases, key=lambda lease: (lease.start, lease.run_key, lease.group, lease.name), reverse=True
+    )
 
 
 def in_queue_order(trial: Trial, leases: Collection[GpuLease]) -> list[GpuLease]:
     """By creation of their Runs: so freed money is competed for in one order (C8)."""
     runs = trial.world.runs
     return sorted(
-        leases, key=lambda lease: (runs[lease.run].creation_order, lease.group, lease.role, lease.name)
+        leases, key=lambda lease: (runs[lease.run_key].creation_order, lease.group, lease.role, lease.name)
     )
 
 
@@ -83,23 +85,23 @@ def change_payer(
     trial: Trial, lease: GpuLease, at: int, reason: ClosureReason, without: Collection[EnvelopeKey]
 ) -> None:
     """End a lease and cover its slots again, from others than those; else demote, or drop a spare."""
-    state = trial.world.runs[lease.run]
+    run = trial.world.runs[lease.run_key]
     at = max(at, lease.start)
     mark = trial.checkpoint()
-    trial.begin_action("Repay", state, at, Cause(cause_of(reason), "/".join(lease.payer), 0, lease.gpus))
+    trial.begin_action("Repay", run, at, Cause(cause_of(reason), "/".join(lease.payer), 0, lease.gpus))
     trial.close(lease.name, at, reason)
-    if repay(trial, state, lease, at, without) and not exhausts_own_promise(trial.world, state):
+    if repay(trial, run, lease, at, without) and not exhausts_own_promise(trial.world, run):
         return
     trial.rollback(mark)
     if lease.role == "Spare":
         trial.begin_action(
-            "DropSpare", state, at, Cause(cause_of(reason), "/".join(lease.payer), 0, lease.gpus)
+            "DropSpare", run, at, Cause(cause_of(reason), "/".join(lease.payer), 0, lease.gpus)
         )
         trial.close(lease.name, at, reason)
         return
-    trial.begin_action("Demote", state, at, Cause(Reason.DEMOTED, "/".join(lease.payer), 0, lease.gpus))
+    trial.begin_action("Demote", run, at, Cause(Reason.DEMOTED, "/".join(lease.payer), 0, lease.gpus))
     trial.close(lease.name, at, reason)
-    demote(trial, state, lease, at)
+    demote(trial, run, lease, at)
 
 
 PAYER_CHANGE_REASONS = {
@@ -116,7 +118,7 @@ def cause_of(reason: ClosureReason) -> Reason:
 
 def repay(  # noqa: PLR0913, PLR0917  whose slots, from when, by whom not, and why
     trial: Trial,
-    state: RunState,
+    run: RunState,
     lease: GpuLease,
     at: int,
     without: Collection[EnvelopeKey],
@@ -125,29 +127,29 @@ def repay(  # noqa: PLR0913, PLR0917  whose slots, from when, by whom not, and w
     """Cover exactly these slots from the remaining candidates, all of them or none (C6)."""
     mark = trial.checkpoint()
     role: Role = "Spare" if lease.role == "Spare" else "Active"
-    pods = list(pods_of(lease.slots, state.pod_size))
-    for candidate in payer_candidates(trial.world, state):
+    pods = list(pods_of(lease.slots, run.pod_size))
+    for candidate in payer_candidates(trial.world, run):
         if not pods:
             break
         if candidate.envelope.key in without:
             continue
-        affordable = payable(trial.world, state, candidate, trial.rate(role), at) // state.pod_size
+        affordable = payable(trial.world, run, candidate, trial.rate(role), at) // run.pod_size
         paid = [pod for pod in pods if pays_on(trial, candidate.envelope, pod[0])][:affordable]
         if paid:
             slots = join_pods(paid)
             terms = LeaseTerms(candidate.envelope, candidate.class_, role, lease.group)
-            trial.open(state, terms, slots, at, reason)
+            trial.open(run, terms, slots, at, reason)
             pods = [pod for pod in pods if pod not in paid]
     if pods:
         trial.rollback(mark)
     return not pods
 
 
-def demote(trial: Trial, state: RunState, lease: GpuLease, at: int) -> None:
+def demote(trial: Trial, run: RunState, lease: GpuLease, at: int) -> None:
     """The same slots, unpaid. Their nominal payer is the first that matches flavor and place (C9)."""
     world = trial.world
     rest = dict(lease.slots)
-    payers = [(candidate.envelope, False) for candidate in payer_candidates(world, state)]
+    payers = [(candidate.envelope, False) for candidate in payer_candidates(world, run)]
     # Where its envelope was taken away and nobody else matches, that one stays the one to ask.
     last = world.budgets.envelope(lease.payer, lease.payer_owner, lease.flavor)
     for envelope, anywhere in (*payers, (last, True)):
@@ -156,7 +158,7 @@ def demote(trial: Trial, state: RunState, lease: GpuLease, at: int) -> None:
         )
         if slots:
             terms = LeaseTerms(envelope, "Opportunistic", "Opportunistic", lease.group)
-            trial.open(state, terms, slots, at, "Demote")
+            trial.open(run, terms, slots, at, "Demote")
             rest = {node: mask for node, mask in rest.items() if (node, mask) not in slots}
 
 
@@ -165,28 +167,28 @@ def pays_on(trial: Trial, envelope: EnvelopeState, node: str) -> bool:
     return state is not None and selector_matches(state.node.labels, envelope.selector)
 
 
-def repay_opportunistic(trial: Trial, state: RunState) -> None:
+def repay_opportunistic(trial: Trial, run: RunState) -> None:
     """A Run that holds unpaid GPUs: pay for what somebody can pay again (C8)."""
     at = trial.world.now
-    for lease in sorted(state.leases.values(), key=lambda lease: (lease.group, lease.name)):
+    for lease in sorted(run.leases.values(), key=lambda lease: (lease.group, lease.name)):
         if lease.role != "Opportunistic" or on_spare(trial, lease):
             continue
         mark = trial.checkpoint()
-        trial.begin_action("Repay", state, at, Cause(Reason.ADMITTED, state.owner, lease.gpus, lease.gpus))
+        trial.begin_action("Repay", run, at, Cause(Reason.ADMITTED, run.owner, lease.gpus, lease.gpus))
         trial.close(lease.name, at, "Repaid")
-        paid = repay(trial, state, lease, at, ()) and keeps_other_promises(trial.world, state)
-        if not paid or exhausts_own_promise(trial.world, state):
+        paid = repay(trial, run, lease, at, ()) and keeps_other_promises(trial.world, run)
+        if not paid or exhausts_own_promise(trial.world, run):
             trial.rollback(mark)
-    promise = state.promise
-    if promise is not None and not state.opportunistic_gpus and not state.provisional:
-        trial.begin_action("Supersede", state, at, Cause(Reason.SUPERSEDED, promise.name), promise=promise)
+    promise = run.promise
+    if promise is not None and not run.opportunistic_gpus and not run.provisional:
+        trial.begin_action("Supersede", run, at, Cause(Reason.SUPERSEDED, promise.name), promise=promise)
 
 
-def keeps_other_promises(world: World, state: RunState) -> bool:
+def keeps_other_promises(world: World, run: RunState) -> bool:
     """Whether others' promises, where this Run stands and with its payers, can all be kept."""
-    paid = [lease for lease in state.leases.values() if lease.role != "Opportunistic"]
-    others = {run for lease in paid for run in promises_affected_by(world, lease)} - {state.key}
-    return all(broken_reason(world, world.runs[run]) is None for run in others)
+    paid = [lease for lease in run.leases.values() if lease.role != "Opportunistic"]
+    others = {run_key for lease in paid for run_key in promises_affected_by(world, lease)} - {run.key}
+    return all(broken_reason(world, world.runs[run_key]) is None for run_key in others)
 
 
 def on_spare(trial: Trial, lease: GpuLease) -> bool:

@@ -68,15 +68,15 @@ def repeat_reclaims(
     return worth() and attempt()
 
 
-def reclaim_actions(trial: Trial, state: RunState, at: int) -> list[ReclaimAction]:
+def reclaim_actions(trial: Trial, run: RunState, at: int) -> list[ReclaimAction]:
     """Provisional work that uses money kept for the Run, then unpaid work of its flavor, newest first."""
-    world, takings = trial.world, list(provisional_reclaims(trial, state, at))
-    if world.fleet.flavor(state.flavor).opportunistic_slots:
+    world, takings = trial.world, list(provisional_reclaims(trial, run, at))
+    if world.fleet.flavor(run.flavor).opportunistic_slots:
         unpaid = [
             lease
             for order in world.queue
             for lease in world.runs[order[1:]].leases.values()
-            if lease.role == "Opportunistic" and lease.flavor == state.flavor
+            if lease.role == "Opportunistic" and lease.flavor == run.flavor
         ]
         widths: dict[RunKey, int] = {}  # of malleable Runs, after what was listed so far
         takings += [
@@ -85,14 +85,12 @@ def reclaim_actions(trial: Trial, state: RunState, at: int) -> list[ReclaimActio
     return takings
 
 
-def provisional_reclaims(trial: Trial, state: RunState, at: int) -> Iterator[ReclaimAction]:
-    for other in provisional_runs(trial, state):
+def provisional_reclaims(trial: Trial, run: RunState, at: int) -> Iterator[ReclaimAction]:
+    for other in provisional_runs(trial, run):
         yield partial(requeue, trial, other, at, Cause(Reason.RECLAIMED), "Reclaimed")
 
 
-def is_funded_without_provisional(
-    trial: Trial, states: Iterable[RunState], funded: Callable[[], bool]
-) -> bool:
+def is_funded_without_provisional(trial: Trial, runs: Iterable[RunState], funded: Callable[[], bool]) -> bool:
     """Whether a start can be paid, if provisional work goes that uses money kept for it.
 
     Only then may unpaid work give way to it: with its place, never with the money of that part of it which
@@ -101,66 +99,66 @@ def is_funded_without_provisional(
     if funded():
         return True
     mark, now = trial.checkpoint(), trial.world.now
-    for taking in [one for state in states for one in provisional_reclaims(trial, state, now)]:
+    for taking in [one for run in runs for one in provisional_reclaims(trial, run, now)]:
         taking()
     found = trial.checkpoint() > mark and funded()
     trial.rollback(mark)
     return found
 
 
-def provisional_runs(trial: Trial, state: RunState) -> list[RunState]:
+def provisional_runs(trial: Trial, run: RunState) -> list[RunState]:
     """Runs that a Run with money kept for it, but no date, may end to start: newest first (C12)."""
-    if not state.waits_for_funding:
+    if not run.waits_for_funding:
         return []
     world = trial.world
-    found = [world.runs[key] for key in world.provisional_runs if world.runs[key].flavor == state.flavor]
+    found = [world.runs[key] for key in world.provisional_runs if world.runs[key].flavor == run.flavor]
     return sorted(found, key=lambda other: (other.since or 0, other.creation_order), reverse=True)
 
 
-def provisional_gpus(trial: Trial, state: RunState) -> int:
-    return sum(other.width for other in provisional_runs(trial, state))
+def provisional_gpus(trial: Trial, run: RunState) -> int:
+    return sum(other.width for other in provisional_runs(trial, run))
 
 
 def opportunistic_reclaims(
     trial: Trial, lease: GpuLease, at: int, widths: dict[RunKey, int]
 ) -> Iterator[ReclaimAction]:
     """Unpaid GPUs as what can be ended at a time: steps of a malleable Run, else the whole lease."""
-    state = trial.world.runs[lease.run]
-    shape = state.shape
+    run = trial.world.runs[lease.run_key]
+    shape = run.shape
     if shape is None or not shape.malleable or shape.group:
         yield partial(end_opportunistic, trial, lease, at, "Reclaimed")
         return
     for _ in range(0, lease.gpus, shape.step):
-        width = widths[state.key] = widths.get(state.key, state.width) - shape.step
-        yield partial(shrink_opportunistic_first, trial, state, width, at)
+        width = widths[run.key] = widths.get(run.key, run.width) - shape.step
+        yield partial(shrink_opportunistic_first, trial, run, width, at)
 
 
-def recall_actions(trial: Trial, state: RunState, at: int) -> list[ReclaimAction]:
+def recall_actions(trial: Trial, run: RunState, at: int) -> list[ReclaimAction]:
     """What the Run's own envelopes pay for its family, newest first; none of them is elsewhere (C11).
 
     Not from who has just settled on what it was promised: that it has for an instant at least (R5).
     """
-    own, settled = {one.key for one in own_envelopes(trial.world, state, at)}, trial.confirmed_runs()
+    own, settled = {one.key for one in own_envelopes(trial.world, run, at)}, trial.confirmed_runs()
     return [
         partial(change_payer, trial, lease, at, "Recalled", own)
-        for lease in newest_first(recallable_leases(trial.world, state, at))
-        if lease.run not in settled
+        for lease in newest_first(recallable_leases(trial.world, run, at))
+        if lease.run_key not in settled
     ]
 
 
-def recallable_leases(world: World, state: RunState, at: int) -> list[GpuLease]:
+def recallable_leases(world: World, run: RunState, at: int) -> list[GpuLease]:
     """Leases of the family that the Run's owner pays for, save those that were promised until now."""
     return [
         lease
-        for one in own_envelopes(world, state, at)
+        for one in own_envelopes(world, run, at)
         for lease in one.leases.values()
-        if lease.class_ == "Shared" and world.runs[lease.run].is_recallable_at(at)
+        if lease.class_ == "Shared" and world.runs[lease.run_key].is_recallable_at(at)
     ]
 
 
-def own_envelopes(world: World, state: RunState, at: int) -> list[EnvelopeState]:
-    mine = world.budgets.by_owner.get(state.owner, ())
-    return [one for one in mine if one.spec.flavor == state.flavor and one.open_at(at)]
+def own_envelopes(world: World, run: RunState, at: int) -> list[EnvelopeState]:
+    mine = world.budgets.by_owner.get(run.owner, ())
+    return [one for one in mine if one.spec.flavor == run.flavor and one.open_at(at)]
 
 
 def end_opportunistic(trial: Trial, lease: GpuLease, at: int, reason: ClosureReason) -> None:
@@ -168,19 +166,19 @@ def end_opportunistic(trial: Trial, lease: GpuLease, at: int, reason: ClosureRea
     world = trial.world
     if lease.name not in world.posted_leases:
         return  # it went with another lease of its Run
-    state = world.runs[lease.run]
-    shape = state.shape
+    run = world.runs[lease.run_key]
+    shape = run.shape
     cause = Cause(Reason.RECLAIMED, "", 0, lease.gpus)
-    lost = [other for other in state.leases.values() if other.group == lease.group]
-    width = state.width - sum(other.gpus for other in lost if other.role != "Spare")
+    lost = [other for other in run.leases.values() if other.group == lease.group]
+    width = run.width - sum(other.gpus for other in lost if other.role != "Spare")
     if shape is None or not shape.malleable or width < shape.min:
-        requeue(trial, state, at, cause, reason)
+        requeue(trial, run, at, cause, reason)
         return
-    trial.begin_action("Shrink", state, at, cause)
+    trial.begin_action("Shrink", run, at, cause)
     close_all(trial, lost, at, reason)
-    while (state.width - shape.min) % shape.step:  # whole groups, until it is a width that it may have
-        last = max(other.group for other in state.leases.values())
-        close_all(trial, [other for other in state.leases.values() if other.group == last], at, "Shrink")
+    while (run.width - shape.min) % shape.step:  # whole groups, until it is a width that it may have
+        last = max(other.group for other in run.leases.values())
+        close_all(trial, [other for other in run.leases.values() if other.group == last], at, "Shrink")
 
 
 def evict_from_spare(trial: Trial, node: str, mask: int, at: int, reason: ClosureReason) -> None:
@@ -192,24 +190,24 @@ def evict_from_spare(trial: Trial, node: str, mask: int, at: int, reason: Closur
             end_opportunistic(trial, guest, at, reason)
 
 
-def shrink_opportunistic_first(trial: Trial, state: RunState, width: int, at: int) -> None:
+def shrink_opportunistic_first(trial: Trial, run: RunState, width: int, at: int) -> None:
     """A malleable Run shrinks to that width, unpaid pods first; below its minimum it gives up all (C13)."""
-    excess = state.width - width
-    if state.shape is None or not state.opportunistic_gpus or excess <= 0:
+    excess = run.width - width
+    if run.shape is None or not run.opportunistic_gpus or excess <= 0:
         return
-    cause = Cause(Reason.RECLAIMED, "", 0, min(state.opportunistic_gpus, excess))
-    if width < state.shape.min:
-        requeue(trial, state, at, cause, "Reclaimed")
+    cause = Cause(Reason.RECLAIMED, "", 0, min(run.opportunistic_gpus, excess))
+    if width < run.shape.min:
+        requeue(trial, run, at, cause, "Reclaimed")
         return
-    trial.begin_action("Shrink", state, at, cause)
-    owed = end_pods_of_role(trial, state, "Opportunistic", excess, at)
-    end_pods_of_role(trial, state, "Active", owed, at)
-    drop_orphaned_spares(trial, state, at)
+    trial.begin_action("Shrink", run, at, cause)
+    owed = end_pods_of_role(trial, run, "Opportunistic", excess, at)
+    end_pods_of_role(trial, run, "Active", owed, at)
+    drop_orphaned_spares(trial, run, at)
 
 
-def requeue(trial: Trial, state: RunState, at: int, cause: Cause, reason: ClosureReason) -> None:
+def requeue(trial: Trial, run: RunState, at: int, cause: Cause, reason: ClosureReason) -> None:
     """Give up everything; the Run, and all that started with it, wait again with their old creation time."""
-    for member in trial.world.run_graph.members(state):
+    for member in trial.world.run_graph.members(run):
         if member.phase == "Running":
             trial.begin_action("Requeue", member, at, cause)
             close_all(trial, list(member.leases.values()), at, reason)
@@ -221,47 +219,47 @@ def close_all(trial: Trial, leases: Sequence[GpuLease], at: int, reason: Closure
 
 
 def end_pods(  # noqa: PLR0913, PLR0917  which pods of whose lease, when and why
-    trial: Trial, state: RunState, name: str, pods: Collection[PodSlots], at: int, reason: ClosureReason
+    trial: Trial, run: RunState, name: str, pods: Collection[PodSlots], at: int, reason: ClosureReason
 ) -> GpuLease:
     """End these pods of a lease; the others go on from the same instant, with the same payer."""
     lease = trial.close(name, at, reason)
-    keep = [pod for pod in pods_of(lease.slots, state.pod_size) if pod not in pods]
+    keep = [pod for pod in pods_of(lease.slots, run.pod_size) if pod not in pods]
     if keep:
         envelope = trial.world.budgets.envelope(lease.payer, lease.payer_owner, lease.flavor)
         terms = LeaseTerms(envelope, lease.class_, lease.role, lease.group)
-        trial.open(state, terms, join_pods(keep), at, "Continue")
+        trial.open(run, terms, join_pods(keep), at, "Continue")
     return lease
 
 
 def end_lease_parts(
-    trial: Trial, state: RunState, pieces: Iterable[LeasePart], at: int, reason: ClosureReason
+    trial: Trial, run: RunState, pieces: Iterable[LeasePart], at: int, reason: ClosureReason
 ) -> None:
     """End these pods; spares of groups that are gone go with them. The action they belong to has begun."""
     gone: dict[str, set[PodSlots]] = {}
     for piece in pieces:
         gone.setdefault(piece.lease, set()).add((piece.node, piece.mask))
     for name in sorted(gone):
-        end_pods(trial, state, name, gone[name], at, reason)
-    drop_orphaned_spares(trial, state, at)
+        end_pods(trial, run, name, gone[name], at, reason)
+    drop_orphaned_spares(trial, run, at)
 
 
-def drop_orphaned_spares(trial: Trial, state: RunState, at: int) -> None:
+def drop_orphaned_spares(trial: Trial, run: RunState, at: int) -> None:
     """Spares of groups that are gone go with them."""
-    groups = {lease.group for lease in state.leases.values() if lease.role != "Spare"}
-    close_all(trial, [lease for lease in state.leases.values() if lease.group not in groups], at, "Shrink")
+    groups = {lease.group for lease in run.leases.values() if lease.role != "Spare"}
+    close_all(trial, [lease for lease in run.leases.values() if lease.group not in groups], at, "Shrink")
 
 
-def end_pods_of_role(trial: Trial, state: RunState, role: Role, gpus: int, at: int) -> int:
+def end_pods_of_role(trial: Trial, run: RunState, role: Role, gpus: int, at: int) -> int:
     """Give up so many GPUs held in that role, pod by pod, highest rank first; how many it still owes."""
     reason: ClosureReason = "Reclaimed" if role == "Opportunistic" else "Shrink"
     ranks = sorted(
-        (lease for lease in state.leases.values() if lease.role == role),
+        (lease for lease in run.leases.values() if lease.role == role),
         key=lambda lease: (lease.group, lease.start, lease_number(lease)),
     )
     while gpus > 0 and ranks:
         lease = ranks.pop()
-        pods = list(pods_of(lease.slots, state.pod_size))
-        going = pods[max(0, len(pods) - gpus // state.pod_size) :]
-        end_pods(trial, state, lease.name, going, at, reason)
-        gpus -= len(going) * state.pod_size
+        pods = list(pods_of(lease.slots, run.pod_size))
+        going = pods[max(0, len(pods) - gpus // run.pod_size) :]
+        end_pods(trial, run, lease.name, going, at, reason)
+        gpus -= len(going) * run.pod_size
     return gpus

@@ -25,16 +25,16 @@ from jobtree.core.runs.run_state import RunState
 MAX_TURNS = 64  # members asked in turn for one instant that suits all
 
 
-def search_again_for_gang(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
+def search_again_for_gang(trial: Trial, run: RunState, reason: Reason, not_before: int = 0) -> None:
     """Promise another start, to a Run or to all of its gang."""
-    if state.gang:
-        search_gang_start_again(trial, state, reason, not_before)
+    if run.gang:
+        search_gang_start_again(trial, run, reason, not_before)
     else:
-        search_start_again(trial, state, reason, not_before)
+        search_start_again(trial, run, reason, not_before)
 
 
-def member_pod_size(trial: Trial, state: RunState) -> int:
-    shape = state.shape
+def member_pod_size(trial: Trial, run: RunState) -> int:
+    shape = run.shape
     if shape is None:
         return 0
     flavor = trial.world.fleet.flavors.get(shape.flavor)
@@ -54,8 +54,8 @@ def make_gang_promise(trial: Trial, party: Sequence[RunState]) -> None:
     find_common_instant(trial, gpus, ordered_behind_all(trial.world, gpus, blank), None)
 
 
-def width_order(state: RunState) -> tuple[int, CreationOrder]:
-    return (-state.shape.min if state.shape else 0, state.creation_order)
+def width_order(run: RunState) -> tuple[int, CreationOrder]:
+    return (-run.shape.min if run.shape else 0, run.creation_order)
 
 
 def find_common_instant(
@@ -100,20 +100,20 @@ def payable_when_empty(trial: Trial, promises: Sequence[Promise]) -> bool:
 
 
 def make_member_promise(
-    trial: Trial, state: RunState, before: Promise, reason: Reason | None, not_before: int
+    trial: Trial, run: RunState, before: Promise, reason: Reason | None, not_before: int
 ) -> Promise:
-    rank = None if reason is None or before.at is None else before.precedence
-    found = search_start(trial.world, state, before.pod_size, rank, not_before)
-    return record_promise(trial, state, before, with_option(trial.world, state, before, found), reason)
+    precedence = None if reason is None or before.at is None else before.precedence
+    found = search_start(trial.world, run, before.pod_size, precedence, not_before)
+    return record_promise(trial, run, before, with_option(trial.world, run, before, found), reason)
 
 
 def record_promise(
-    trial: Trial, state: RunState, before: Promise, after: Promise, reason: Reason | None
+    trial: Trial, run: RunState, before: Promise, after: Promise, reason: Reason | None
 ) -> Promise:
     """Make the promise or, with a reason, move it."""
     if reason is not None:
-        return replace_promise(trial, state, before, after, reason)
-    trial.begin_action("Reserve", state, trial.world.now, Cause(Reason.RESERVED, after.name), promise=after)
+        return replace_promise(trial, run, before, after, reason)
+    trial.begin_action("Reserve", run, trial.world.now, Cause(Reason.RESERVED, after.name), promise=after)
     return after
 
 
@@ -138,9 +138,9 @@ def find_gang_date(trial: Trial, party: Sequence[RunState]) -> None:
         trial.rollback(mark)
 
 
-def search_gang_start_again(trial: Trial, state: RunState, reason: Reason, not_before: int = 0) -> None:
+def search_gang_start_again(trial: Trial, run: RunState, reason: Reason, not_before: int = 0) -> None:
     """Look again for the whole gang, in the order in which its members rank."""
-    found = [(one.promise, one) for one in trial.world.run_graph.members(state) if one.promise is not None]
+    found = [(one.promise, one) for one in trial.world.run_graph.members(run) if one.promise is not None]
     found.sort(key=lambda pair: pair[0].precedence)
     before, party = [promise for promise, _ in found], [one for _, one in found]
     for promise, one in found:

@@ -50,7 +50,7 @@ class LeaseClosed(msgspec.Struct, frozen=True):
 
 
 class ActionBegun(msgspec.Struct, frozen=True):
-    state: RunState
+    run: RunState
     action: Action  # without its leases, which follow in the journal
     before: SavedRunState
 
@@ -75,30 +75,30 @@ class Trial:
         while len(journal) > mark:
             entry = journal.pop()
             if isinstance(entry, ActionBegun):
-                undo_transition(world, entry.state, entry.before)
+                undo_transition(world, entry.run, entry.before)
                 continue
             if isinstance(entry, LeaseOpened):
                 world.open_leases.undo_open(entry.lease.name)
-                world.runs[entry.lease.run].leases_opened -= 1
+                world.runs[entry.lease.run_key].leases_opened -= 1
             else:
                 world.open_leases.undo_close(entry.held, entry.at)
             for one, memory in entry.remembered:
                 one.restore_cache(memory)
 
-    def open(self, state: RunState, terms: LeaseTerms, slots: Slots, at: int, reason: OpenReason) -> GpuLease:
+    def open(self, run: RunState, terms: LeaseTerms, slots: Slots, at: int, reason: OpenReason) -> GpuLease:
         """Put slots under lease for a Run."""
-        state.leases_opened += 1
+        run.leases_opened += 1
         lease = GpuLease(
-            name=f"{state.key[1][:200].rstrip('.')}-{state.uid[:8]}-{state.leases_opened}",
-            run=state.key,
-            uid=state.uid,
-            owner=state.owner,
+            name=f"{run.key[1][:200].rstrip('.')}-{run.uid[:8]}-{run.leases_opened}",
+            run_key=run.key,
+            uid=run.uid,
+            owner=run.owner,
             payer=terms.envelope.key,
             payer_owner=terms.envelope.owner,
             class_=terms.class_,
             role=terms.role,
             group=terms.group,
-            flavor=state.flavor,
+            flavor=run.flavor,
             slots=slots,
             gpus=count_slots(slots),
             start=at,
@@ -132,19 +132,19 @@ class Trial:
         self._journal.append(LeaseClosed(held, remembered, at, reason))
         return held.lease
 
-    def begin_action(self, kind: ActionKind, state: RunState, at: int, cause: Cause, **details: Any) -> None:  # noqa: ANN401  fields of Action
+    def begin_action(self, kind: ActionKind, run: RunState, at: int, cause: Cause, **details: Any) -> None:  # noqa: ANN401  fields of Action
         """Begin an action: what opens and closes for this Run from here on is part of it."""
-        action = Action(kind, state.key, at, cause, **details)
+        action = Action(kind, run.key, at, cause, **details)
         if kind == "Settle":
             self._settles.append(len(self._journal))
-        self._journal.append(ActionBegun(state, action, state.save_state()))
-        apply_transition(self.world, state, action)
+        self._journal.append(ActionBegun(run, action, run.save_state()))
+        apply_transition(self.world, run, action)
 
-    def has_promised(self, state: RunState, promise: Promise) -> bool:
+    def has_promised(self, run: RunState, promise: Promise) -> bool:
         """Whether the Run got this promise in this trial, so that nobody knows of it yet."""
         return any(
             isinstance(entry, ActionBegun)
-            and entry.state is state
+            and entry.run is run
             and entry.action.kind == "Reserve"
             and entry.action.promise is not None
             and entry.action.promise.number == promise.number
@@ -154,7 +154,7 @@ class Trial:
     def confirmed_runs(self) -> set[RunKey]:
         """Runs that were on sufferance, and have got in this trial what they were promised."""
         entries = [self._journal[place] for place in self._settles]
-        return {entry.action.run for entry in entries if isinstance(entry, ActionBegun)}
+        return {entry.action.run_key for entry in entries if isinstance(entry, ActionBegun)}
 
     def disturbed_runs(self) -> set[RunKey]:
         """Runs whose promises count on what leases that opened or a promise that moved took a part of.
@@ -166,9 +166,9 @@ class Trial:
         found: set[RunKey] = set()
         for entry in self._journal if self.world.promise_order else ():
             if isinstance(entry, ActionBegun) and entry.action.kind in ("Requeue", "Preempt"):
-                found.add(entry.action.run)
+                found.add(entry.action.run_key)
             elif isinstance(entry, ActionBegun) and entry.action.kind == "Settle":
-                for lease in entry.state.leases.values():
+                for lease in entry.run.leases.values():
                     found.update(promises_affected_by(self.world, lease))
             elif isinstance(entry, ActionBegun) and entry.action.kind == "Move" and entry.action.promise:
                 domains = self.world.fleet.flavor(entry.action.promise.flavor).domains
@@ -176,10 +176,10 @@ class Trial:
                     found.update(domains[name].promises if name in domains else ())
                 for key, _ in entry.action.promise.funding:
                     found.update(envelopes[key].promises if key in envelopes else ())
-                found.update(self._under_quota(entry.action.run))
+                found.update(self._under_quota(entry.action.run_key))
             elif isinstance(entry, LeaseOpened):
                 found.update(promises_affected_by(self.world, entry.lease))
-                found.update(self._under_quota(entry.lease.run))
+                found.update(self._under_quota(entry.lease.run_key))
         return found
 
     def freed_domains(self) -> dict[str, Domain]:
@@ -193,16 +193,16 @@ class Trial:
             if node in nodes
         }
 
-    def _under_quota(self, run: RunKey) -> Iterator[RunKey]:
+    def _under_quota(self, run_key: RunKey) -> Iterator[RunKey]:
         """Promised Runs that share a quota with this one."""
-        state, kin = self.world.runs[run], self.world.run_graph
-        for tree in kin.trees_of(state) if state.quotas else ():
+        run, kin = self.world.runs[run_key], self.world.run_graph
+        for tree in kin.trees_of(run) if run.quotas else ():
             yield from (one.key for one in kin.descendants(tree) if one.promise is not None)
 
     def causes(self, mark: int = 0) -> dict[RunKey, Cause]:
         """Every Run that something was done to since the mark, and the cause of the last of it."""
         acts = (entry.action for entry in self._journal[mark:] if isinstance(entry, ActionBegun))
-        return {action.run: action.cause for action in acts}
+        return {action.run_key: action.cause for action in acts}
 
     def actions(self) -> list[Action]:
         """The journal as actions, in the order in which they began.
@@ -213,13 +213,13 @@ class Trial:
         latest: dict[RunKey, int] = {}
         for entry in self._journal:
             if isinstance(entry, ActionBegun):
-                latest[entry.action.run] = len(begun)
+                latest[entry.action.run_key] = len(begun)
                 begun.append((entry.action, [], []))
             elif isinstance(entry, LeaseOpened):
-                begun[latest[entry.lease.run]][2].append(entry.lease)
+                begun[latest[entry.lease.run_key]][2].append(entry.lease)
             else:
                 lease = entry.held.lease
-                _, closes, opens = begun[latest[lease.run]]
+                _, closes, opens = begun[latest[lease.run_key]]
                 if lease in opens:
                     opens.remove(lease)
                 else:
@@ -242,17 +242,19 @@ def promises_affected_by(world: World, lease: GpuLease) -> Iterator[RunKey]:
         world.budgets.envelopes[lease.payer],
         world.fleet.nodes,
     )
-    state = world.runs[lease.run]
-    since = state.provisional_since
+    run = world.runs[lease.run_key]
+    since = run.provisional_since
     if not envelope.limited_by_concurrency_only or lease.class_ == "Borrowed":
-        yield from (claim.promise.run for one in envelope.sharing_a_cap for claim in one.dated_reservations)
+        yield from (
+            claim.promise.run_key for one in envelope.sharing_a_cap for claim in one.dated_reservations
+        )
     elif lease.charge:
         paid_until = FOREVER if held is None or held.known_end is None else held.known_end
         for claim in envelope.dated_reservations if since is None else envelope.dated_after(since):
             if claim.at < paid_until:
-                yield claim.promise.run
-    end = FOREVER if state.known_end is None else state.known_end
+                yield claim.promise.run_key
+    end = FOREVER if run.known_end is None else run.known_end
     for domain in {nodes[node].domain for node, _ in lease.slots if node in nodes}:
-        for run, promise in domain.promises.items() if lease.role != "Opportunistic" else ():
-            if promise.begins_before(end) and not state.is_provisional_to(promise.precedence):
-                yield run
+        for run_key, promise in domain.promises.items() if lease.role != "Opportunistic" else ():
+            if promise.begins_before(end) and not run.is_provisional_to(promise.precedence):
+                yield run_key

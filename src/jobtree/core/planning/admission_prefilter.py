@@ -98,76 +98,76 @@ class AdmissionPrefilter:
             known = self._free_wholes[flavor.name, size] = pods * size
         return known
 
-    def is_certainly_refused(self, state: RunState) -> bool:
+    def is_certainly_refused(self, run: RunState) -> bool:
         """Whether asking this Run is certain to change nothing, not even what it was told."""
-        if state.phase == "Running":
-            return self._stays_opportunistic(state)
-        world, shape = self._world, state.shape
-        flavor = world.fleet.flavors.get(state.flavor)
-        if not state.waiting or shape is None or flavor is None or not self._has_reported_promise(state):
+        if run.phase == "Running":
+            return self._stays_opportunistic(run)
+        world, shape = self._world, run.shape
+        flavor = world.fleet.flavors.get(run.flavor)
+        if not run.waiting or shape is None or flavor is None or not self._has_reported_promise(run):
             return False
         size = shape.pod_size(flavor.biggest_node)
-        if self._is_asked_anyway(state, shape, flavor, size):
+        if self._is_asked_anyway(run, shape, flavor, size):
             return False
-        if self._fits(state, shape, self._placement_key(state, shape, flavor, size)):
-            return self._is_refused_for_funding(state, shape, flavor, size)
-        return self._is_refused_for_room(state, shape, flavor, size)
+        if self._fits(run, shape, self._placement_key(run, shape, flavor, size)):
+            return self._is_refused_for_funding(run, shape, flavor, size)
+        return self._is_refused_for_room(run, shape, flavor, size)
 
-    def _is_asked_anyway(self, state: RunState, shape: GangShape, flavor: FlavorPool, size: int) -> bool:
+    def _is_asked_anyway(self, run: RunState, shape: GangShape, flavor: FlavorPool, size: int) -> bool:
         """Whether it might start unpaid, find a date, or have what goes with others' work."""
         if shape.allow_opportunistic and flavor.free + flavor.spare_slots >= shape.min:
             return True
         hopes = (
-            should_search_date(self._world, state)
-            and not self.is_known_dateless(state)
-            and self._may_find_date(state, size)
+            should_search_date(self._world, run)
+            and not self.is_known_dateless(run)
+            and self._may_find_date(run, size)
         )
-        if (state.waits_for_funding and self._world.provisional_runs) or hopes:
+        if (run.waits_for_funding and self._world.provisional_runs) or hopes:
             return True
-        return self._has_partly_opportunistic(flavor) and self._recall_may_suffice(state, shape, flavor, size)
+        return self._has_partly_opportunistic(flavor) and self._recall_may_suffice(run, shape, flavor, size)
 
     # What might give way to a start of a Run that is asked
 
-    def may_start_by_reclaim(self, state: RunState) -> bool:
+    def may_start_by_reclaim(self, run: RunState) -> bool:
         """Whether a Run might find a place if all unpaid work went (P7)."""
-        shape, flavor = state.shape, self._world.fleet.flavors.get(state.flavor)
-        if shape is None or flavor is None or not self._bounds_apply(state):
+        shape, flavor = run.shape, self._world.fleet.flavors.get(run.flavor)
+        if shape is None or flavor is None or not self._bounds_apply(run):
             return True
         size = shape.pod_size(flavor.biggest_node)
-        lent = self._loaned.all_recallable(state) if self._has_partly_opportunistic(flavor) else None
-        return self._fits(state, shape, self._placement_key_without(state, shape, flavor, size, lent))
+        lent = self._loaned.all_recallable(run) if self._has_partly_opportunistic(flavor) else None
+        return self._fits(run, shape, self._placement_key_without(run, shape, flavor, size, lent))
 
-    def may_start_by_recall(self, state: RunState) -> bool:
+    def may_start_by_recall(self, run: RunState) -> bool:
         """Whether a Run might start with all that its family gives back (C11)."""
-        shape, flavor = state.shape, self._world.fleet.flavors.get(state.flavor)
-        if shape is None or flavor is None or not self._bounds_apply(state):
+        shape, flavor = run.shape, self._world.fleet.flavors.get(run.flavor)
+        if shape is None or flavor is None or not self._bounds_apply(run):
             return True
         size = shape.pod_size(flavor.biggest_node)
-        return self._recallable_by(state) > 0 and self._recall_may_suffice(state, shape, flavor, size)
+        return self._recallable_by(run) > 0 and self._recall_may_suffice(run, shape, flavor, size)
 
     # Dates of those who are promised something without one
 
-    def is_known_dateless(self, state: RunState) -> bool:
+    def is_known_dateless(self, run: RunState) -> bool:
         """Whether none was found for another like it, for whom money is kept before it (C12)."""
-        promise = state.promise
-        if promise is None or state.gang or state.quotas:
+        promise = run.promise
+        if promise is None or run.gang or run.quotas:
             return False
-        first = self._dateless.get(date_signature(state, promise))
+        first = self._dateless.get(date_signature(run, promise))
         return first is not None and first < promise.precedence
 
-    def record_dateless(self, state: RunState) -> None:
-        if state.promise is not None:
-            self._dateless.setdefault(date_signature(state, state.promise), state.promise.precedence)
+    def record_dateless(self, run: RunState) -> None:
+        if run.promise is not None:
+            self._dateless.setdefault(date_signature(run, run.promise), run.promise.precedence)
 
-    def _may_find_date(self, state: RunState, size: int) -> bool:
+    def _may_find_date(self, run: RunState, size: int) -> bool:
         """Whether there might be money for it one day, or more is to be told than that there is none."""
-        kept = state.promise is not None and state.promise.funding
-        return not kept or fundable_ever(self._world, state, size)
+        kept = run.promise is not None and run.promise.funding
+        return not kept or fundable_ever(self._world, run, size)
 
-    def _bounds_apply(self, state: RunState) -> bool:
+    def _bounds_apply(self, run: RunState) -> bool:
         """Whether bounds hold: it is not due, and no provisional work would go for it."""
-        return state.precedence_at(self._world.now) is None and not (
-            state.waits_for_funding and self._world.provisional_runs
+        return run.precedence_at(self._world.now) is None and not (
+            run.waits_for_funding and self._world.provisional_runs
         )
 
     def _has_partly_opportunistic(self, flavor: FlavorPool) -> bool:
@@ -178,128 +178,118 @@ class AdmissionPrefilter:
         if known is None:
             runs = (self._world.runs[order[1:]] for order in self._world.queue)
             known = self._halves[flavor.name] = any(
-                state.flavor == flavor.name
-                and (state.is_partly_opportunistic or (state.opportunistic_gpus and state.gang))
-                for state in runs
+                run.flavor == flavor.name
+                and (run.is_partly_opportunistic or (run.opportunistic_gpus and run.gang))
+                for run in runs
             )
         return known
 
-    def _has_reported_promise(self, state: RunState) -> bool:
+    def _has_reported_promise(self, run: RunState) -> bool:
         """Whether it has its promise and its answer, and its promise is not due."""
         return (
-            state.promise is not None
-            and state.verdict is not None
-            and state.verdict.phase == "Reserved"
+            run.promise is not None
+            and run.verdict is not None
+            and run.verdict.phase == "Reserved"
             and not self._world.recheck_all_promises
-            and state.precedence_at(self._world.now) is None
+            and run.precedence_at(self._world.now) is None
         )
 
-    def _is_refused_for_room(self, state: RunState, shape: GangShape, flavor: FlavorPool, size: int) -> bool:
+    def _is_refused_for_room(self, run: RunState, shape: GangShape, flavor: FlavorPool, size: int) -> bool:
         """There is no place: money that is recalled from the family could make some (C11)."""
         world, now = self._world, self._world.now
-        lent = self._recallable_by(state)
+        lent = self._recallable_by(run)
         if lent and flavor.free + flavor.opportunistic_slots + lent >= shape.min:
-            if not lacks_room_only(state):
-                return self._recall_is_insufficient(state, shape, flavor, size)
-            return self._sureties.certainly_pays(state, shape.total, size) or not funding_refusals(
-                world, state, shape.total, size, now, anywhere=True
+            if not lacks_room_only(run):
+                return self._recall_is_insufficient(run, shape, flavor, size)
+            return self._sureties.certainly_pays(run, shape.total, size) or not funding_refusals(
+                world, run, shape.total, size, now, anywhere=True
             )
-        return lacks_room_only(state) or not self._payable(state, shape, size)
+        return lacks_room_only(run) or not self._payable(run, shape, size)
 
-    def _recall_is_insufficient(
-        self, state: RunState, shape: GangShape, flavor: FlavorPool, size: int
-    ) -> bool:
+    def _recall_is_insufficient(self, run: RunState, shape: GangShape, flavor: FlavorPool, size: int) -> bool:
         """Whether all that the family could give back is too little, in money or in place."""
-        return not self._recall_may_suffice(state, shape, flavor, size) or not self._fits(
-            state,
+        return not self._recall_may_suffice(run, shape, flavor, size) or not self._fits(
+            run,
             shape,
-            self._placement_key_without(state, shape, flavor, size, self._loaned.actually_recallable(state)),
+            self._placement_key_without(run, shape, flavor, size, self._loaned.actually_recallable(run)),
         )
 
-    def _recall_may_suffice(self, state: RunState, shape: GangShape, flavor: FlavorPool, size: int) -> bool:
+    def _recall_may_suffice(self, run: RunState, shape: GangShape, flavor: FlavorPool, size: int) -> bool:
         """Whether it might be enough if all of that, and whatever goes with it, were gone."""
-        if self._ceilings.pods(state, size) * size < shape.min:
+        if self._ceilings.pods(run, size) * size < shape.min:
             return False
-        lent = self._loaned.all_recallable(state)
-        return self._fits(state, shape, self._placement_key_without(state, shape, flavor, size, lent))
+        lent = self._loaned.all_recallable(run)
+        return self._fits(run, shape, self._placement_key_without(run, shape, flavor, size, lent))
 
     def _placement_key_without(
-        self, state: RunState, shape: GangShape, flavor: FlavorPool, size: int, lent: RecallKey | None = None
+        self, run: RunState, shape: GangShape, flavor: FlavorPool, size: int, lent: RecallKey | None = None
     ) -> PlacementKey:
         """Beside all promises, and without what is lent."""
-        return msgspec.structs.replace(
-            self._placement_key(state, shape, flavor, size), notice=None, lent=lent
-        )
+        return msgspec.structs.replace(self._placement_key(run, shape, flavor, size), notice=None, lent=lent)
 
-    def _recallable_by(self, state: RunState) -> int:
+    def _recallable_by(self, run: RunState) -> int:
         """GPUs that its owner pays for others of the family."""
-        key = (state.owner, state.flavor)
+        key = (run.owner, run.flavor)
         known = self._lent.get(key)
         if known is None:
-            found = recallable_leases(self._world, state, self._world.now)
+            found = recallable_leases(self._world, run, self._world.now)
             known = self._lent[key] = sum(lease.gpus for lease in found)
         return known
 
-    def _is_refused_for_funding(
-        self, state: RunState, shape: GangShape, flavor: FlavorPool, size: int
-    ) -> bool:
+    def _is_refused_for_funding(self, run: RunState, shape: GangShape, flavor: FlavorPool, size: int) -> bool:
         """There is place: whether money lacks, as it was told, and none can be recalled."""
-        if lacks_room_only(state):
+        if lacks_room_only(run):
             return False
-        if self._recallable_by(state) and not self._recall_is_insufficient(state, shape, flavor, size):
+        if self._recallable_by(run) and not self._recall_is_insufficient(run, shape, flavor, size):
             return False
-        notice = 0 if shape.checkpoint is None else min_provisional_duration(self._world, state)
-        if notice and self._ceilings.pods_before(state, size, notice) * size < shape.min:
+        notice = 0 if shape.checkpoint is None else min_provisional_duration(self._world, run)
+        if notice and self._ceilings.pods_before(run, size, notice) * size < shape.min:
             return True
         if notice and self._gpus_in_whole_pods(flavor, size) >= shape.min:
             return False  # it might start provisionally, on slots that are free
-        return not self._payable(state, shape, size)
+        return not self._payable(run, shape, size)
 
-    def _stays_opportunistic(self, state: RunState) -> bool:
+    def _stays_opportunistic(self, run: RunState) -> bool:
         """Whether nobody has the money for the least of what a running Run holds unpaid (C8)."""
-        if state.precedence_at(self._world.now) is not None:
+        if run.precedence_at(self._world.now) is not None:
             return False
-        size = state.pod_size
-        if state.provisional:
-            most = self._ceilings.pods_before(state, size, min_provisional_duration(self._world, state))
+        size = run.pod_size
+        if run.provisional:
+            most = self._ceilings.pods_before(run, size, min_provisional_duration(self._world, run))
         else:
-            most = self._ceilings.pods(state, size, recalled=False)
-        unpaid = (lease.gpus for lease in state.leases.values() if lease.role == "Opportunistic")
+            most = self._ceilings.pods(run, size, recalled=False)
+        unpaid = (lease.gpus for lease in run.leases.values() if lease.role == "Opportunistic")
         return most * size < min(unpaid, default=0)
 
-    def _payable(self, state: RunState, shape: GangShape, size: int) -> bool:
-        means = GangFunding(self._world, state, size, self._world.now, unpaid=False)
-        return (
-            means.affordable_by_selector(payer_candidates(self._world, state), shape.min // size) is not None
-        )
+    def _payable(self, run: RunState, shape: GangShape, size: int) -> bool:
+        means = GangFunding(self._world, run, size, self._world.now, unpaid=False)
+        return means.affordable_by_selector(payer_candidates(self._world, run), shape.min // size) is not None
 
     # Places
 
-    def _fits(self, state: RunState, shape: GangShape, kind: PlacementKey) -> bool:
+    def _fits(self, run: RunState, shape: GangShape, kind: PlacementKey) -> bool:
         """Whether its pods might fit at its least width."""
         room = self._room(kind)
         whole = shape.min // kind.demand.size // kind.chunk * kind.chunk
         if (room.together if shape.spread else room.alone) >= whole:
             return True
-        return self._fits_with_own_promise(state, kind, whole, spread=shape.spread)
+        return self._fits_with_own_promise(run, kind, whole, spread=shape.spread)
 
-    def _placement_key(
-        self, state: RunState, shape: GangShape, flavor: FlavorPool, size: int
-    ) -> PlacementKey:
+    def _placement_key(self, run: RunState, shape: GangShape, flavor: FlavorPool, size: int) -> PlacementKey:
         return PlacementKey(
             flavor=flavor.name,
-            demand=placement_demand(state, size),
+            demand=placement_demand(run, size),
             chunk=max(1, shape.group // size) if shape.spread else 1,
             duration=shape.max_duration,
-            notice=None if shape.checkpoint is None else min_provisional_duration(self._world, state),
+            notice=None if shape.checkpoint is None else min_provisional_duration(self._world, run),
         )
 
-    def _fits_with_own_promise(self, state: RunState, kind: PlacementKey, pods: int, *, spread: bool) -> bool:
+    def _fits_with_own_promise(self, run: RunState, kind: PlacementKey, pods: int, *, spread: bool) -> bool:
         """The same where its own promise, which does not stand in its way, has its share."""
         rooms = self._rooms[kind]
         own = {
-            name: self._pods(kind, self._world.fleet.flavors[kind.flavor].domains[name], state.key)
-            for name, _ in (state.promise.domain_gpus if state.promise else ())
+            name: self._pods(kind, self._world.fleet.flavors[kind.flavor].domains[name], run.key)
+            for name, _ in (run.promise.domain_gpus if run.promise else ())
             if name in rooms
         }
         if not spread:
@@ -329,17 +319,17 @@ class AdmissionPrefilter:
             ]
         return known
 
-    def _pods(self, kind: PlacementKey, domain: Domain, run: RunKey | None) -> int:
+    def _pods(self, kind: PlacementKey, domain: Domain, run_key: RunKey | None) -> int:
         """Pods that could start here now: beside all promises, or provisionally before they are due."""
         world, now = self._world, self._world.now
         end = FOREVER if kind.duration is None else now + kind.duration
         if kind.lent is not None:
-            pods = self._loaned.pods(kind.lent, domain, kind.demand, end, run)
+            pods = self._loaned.pods(kind.lent, domain, kind.demand, end, run_key)
         elif kind.notice is not None and all(
-            promise.run == run or promise.at is None or promise.at - now >= kind.notice
+            promise.run_key == run_key or promise.at is None or promise.at - now >= kind.notice
             for promise in domain.promises.values()
         ):
             pods = availability_profile(world, domain, kind.demand, None).max_pods(0, now)
         else:
-            pods = availability_profile(world, domain, kind.demand, None).pods(0, now, end, run, None)
+            pods = availability_profile(world, domain, kind.demand, None).pods(0, now, end, run_key, None)
         return max(0, pods) // kind.chunk * kind.chunk

@@ -131,51 +131,51 @@ class PlanningPass:
         trial, world = self.trial, self.world
         noted = [world.runs[key] for key in world.runs_to_check if key in world.runs]
         world.runs_to_check = set()
-        for state in sorted(noted, key=lambda state: (event_instant(world, state), state.creation_order)):
-            process_timers(trial, event_instant(world, state) - 1)
-            self.process_run(state)
+        for run in sorted(noted, key=lambda run: (event_instant(world, run), run.creation_order)):
+            process_timers(trial, event_instant(world, run) - 1)
+            self.process_run(run)
 
-    def process_run(self, state: RunState) -> None:
+    def process_run(self, run: RunState) -> None:
         trial, world = self.trial, self.world
-        if state.cancelled:
-            self.cancel(state)
-        elif state.phase == "Running":
-            process_running(trial, state)
-        elif state.phase == "Waiting" and not release_run(trial, state):
-            self.reported[state.key] = waiting_verdict(world, state)
-        if state.is_tree:
-            self.trees.add(state.key)
-            finish_tree(trial, state)
-        elif state.cpu_only and state.phase == "Pending" and not state.gang:
-            trial.begin_action("Start", state, world.now, Cause(Reason.NO_GPUS))
+        if run.cancelled:
+            self.cancel(run)
+        elif run.phase == "Running":
+            process_running(trial, run)
+        elif run.phase == "Waiting" and not release_run(trial, run):
+            self.reported[run.key] = waiting_verdict(world, run)
+        if run.is_tree:
+            self.trees.add(run.key)
+            finish_tree(trial, run)
+        elif run.cpu_only and run.phase == "Pending" and not run.gang:
+            trial.begin_action("Start", run, world.now, Cause(Reason.NO_GPUS))
 
-    def cancel(self, state: RunState) -> None:
+    def cancel(self, run: RunState) -> None:
         """A Run goes, and with a tree all of it."""
-        for one in (*self.world.run_graph.descendants(state), state):
+        for one in (*self.world.run_graph.descendants(run), run):
             if one.key not in self.cancelled:
                 self.cancelled.add(one.key)
                 end_run(self.trial, one, "Cancel", self.world.now)
 
 
-def release_run(trial: Trial, state: RunState) -> bool:
+def release_run(trial: Trial, run: RunState) -> bool:
     """Let a Run queue once all that it waits for is done."""
-    if not is_released(trial.world, state):
+    if not is_released(trial.world, run):
         return False
-    trial.begin_action("Release", state, trial.world.now, Cause(Reason.RELEASED))
+    trial.begin_action("Release", run, trial.world.now, Cause(Reason.RELEASED))
     return True
 
 
-def finish_tree(trial: Trial, state: RunState) -> None:
+def finish_tree(trial: Trial, run: RunState) -> None:
     """A tree ends with its last stage: Completed if all of them are."""
-    children = trial.world.run_graph.children(state)
-    if state.phase in FINISHED or len(children) < len(state.run.spec.stages):
+    children = trial.world.run_graph.children(run)
+    if run.phase in FINISHED or len(children) < len(run.run_object.spec.stages):
         return
     if any(child.cancelled for child in children):
         return  # somebody deleted the Run of a stage: it comes back
     if all(child.phase in FINISHED for child in children):
         failed = next((child.key[1] for child in children if child.phase == "Failed"), None)
         cause = Cause(Reason.COMPLETED) if failed is None else Cause(Reason.STAGE_FAILED, failed)
-        trial.begin_action("Complete" if failed is None else "Fail", state, trial.world.now, cause)
+        trial.begin_action("Complete" if failed is None else "Fail", run, trial.world.now, cause)
 
 
 def missing_children(world: World, trees: set[RunKey]) -> tuple[Run, ...]:
@@ -185,7 +185,7 @@ def missing_children(world: World, trees: set[RunKey]) -> tuple[Run, ...]:
         tree = world.runs[key]
         if tree.cancelled or tree.phase in FINISHED:
             continue
-        for child in children_of(tree.run):
+        for child in children_of(tree.run_object):
             known = world.runs.get((child.metadata.namespace, child.metadata.name))
             if known is None or (known.parent == key and outdated(known, child)):
                 found.append(child)
@@ -194,29 +194,29 @@ def missing_children(world: World, trees: set[RunKey]) -> tuple[Run, ...]:
 
 def outdated(known: RunState, wanted: Run) -> bool:
     begun = known.phase == "Running" or known.phase in FINISHED
-    return not begun and not known.cancelled and known.run.spec != wanted.spec
+    return not begun and not known.cancelled and known.run_object.spec != wanted.spec
 
 
-def process_running(trial: Trial, state: RunState) -> None:
+def process_running(trial: Trial, run: RunState) -> None:
     """A running Run ended, lost nodes or pods, or was asked to be narrower."""
-    world, shape = trial.world, state.shape
-    if state.outcome is not None:
-        end_run(trial, state, *state.outcome)
+    world, shape = trial.world, run.shape
+    if run.outcome is not None:
+        end_run(trial, run, *run.outcome)
         return
-    lost = pods_on_failed_nodes(world, state)
+    lost = pods_on_failed_nodes(world, run)
     if lost:
         nodes = ", ".join(sorted({node for pods in lost.values() for node, _ in pods}))
-        recover(trial, state, lost, Cause(Reason.NODE_FAILURE, nodes), "NodeFailure")
-    elif state.rank_losses:
-        restart(trial, state)
-    elif state.evicted_spare_nodes:
-        drop_evicted_spares(trial, state)
-    if shape is not None and shape.malleable and state.phase == "Running" and state.width > shape.desired:
-        shrink_to(trial, state, shape.desired)
+        recover(trial, run, lost, Cause(Reason.NODE_FAILURE, nodes), "NodeFailure")
+    elif run.rank_losses:
+        restart(trial, run)
+    elif run.evicted_spare_nodes:
+        drop_evicted_spares(trial, run)
+    if shape is not None and shape.malleable and run.phase == "Running" and run.width > shape.desired:
+        shrink_to(trial, run, shape.desired)
 
 
-def event_instant(world: World, state: RunState) -> int:
-    return state.outcome[1] if state.outcome is not None and not state.cancelled else world.now
+def event_instant(world: World, run: RunState) -> int:
+    return run.outcome[1] if run.outcome is not None and not run.cancelled else world.now
 
 
 END_REASONS: dict[ActionKind, tuple[Reason, ClosureReason]] = {
@@ -226,20 +226,20 @@ END_REASONS: dict[ActionKind, tuple[Reason, ClosureReason]] = {
 }
 
 
-def end_run(trial: Trial, state: RunState, kind: ActionKind, at: int) -> None:
+def end_run(trial: Trial, run: RunState, kind: ActionKind, at: int) -> None:
     reason, closure = END_REASONS[kind]
-    withdraw_promise(trial, state)
-    trial.begin_action(kind, state, at, Cause(reason))
-    for name in sorted(state.leases):
-        trial.close(name, max(at, state.leases[name].start), closure)
+    withdraw_promise(trial, run)
+    trial.begin_action(kind, run, at, Cause(reason))
+    for name in sorted(run.leases):
+        trial.close(name, max(at, run.leases[name].start), closure)
 
 
-def withdraw_promise(trial: Trial, state: RunState) -> None:
+def withdraw_promise(trial: Trial, run: RunState) -> None:
     """A Run that is finished or gone is promised nothing."""
-    promise = state.promise
+    promise = run.promise
     if promise is not None:
         trial.begin_action(
-            "Withdraw", state, trial.world.now, Cause(Reason.CANCELLED, promise.name), promise=promise
+            "Withdraw", run, trial.world.now, Cause(Reason.CANCELLED, promise.name), promise=promise
         )
 
 
@@ -263,30 +263,30 @@ def process_timers(trial: Trial, until: int) -> None:
 def first_due_promise(world: World) -> RunState:
     """Of the Runs whose promise is due now, the one that was due first, then the one promised first."""
     found = [
-        (promise.at, promise.precedence, state)
-        for state in world.runs.values()
-        if (promise := state.promise) is not None
+        (promise.at, promise.precedence, run)
+        for run in world.runs.values()
+        if (promise := run.promise) is not None
         and promise.at is not None
         and promise.at <= world.now
-        and state.phase not in FINISHED
+        and run.phase not in FINISHED
     ]
     return min(found, key=itemgetter(0, 1))[2]
 
 
-def end_at_max_duration(trial: Trial, state: RunState, at: int) -> None:
+def end_at_max_duration(trial: Trial, run: RunState, at: int) -> None:
     """A Run reached its maxDuration: it is Failed (F7)."""
-    limit = state.run.spec.runtime.max_duration or ""
-    withdraw_promise(trial, state)
-    trial.begin_action("Fail", state, at, Cause(Reason.DURATION_EXCEEDED, limit))
-    for name in sorted(state.leases):
-        trial.close(name, max(at, state.leases[name].start), "Failed")
+    limit = run.run_object.spec.runtime.max_duration or ""
+    withdraw_promise(trial, run)
+    trial.begin_action("Fail", run, at, Cause(Reason.DURATION_EXCEEDED, limit))
+    for name in sorted(run.leases):
+        trial.close(name, max(at, run.leases[name].start), "Failed")
 
 
-def fail_with_upstream(trial: Trial, state: RunState, at: int) -> None:
+def fail_with_upstream(trial: Trial, run: RunState, at: int) -> None:
     """What a Run waits for failed, and it waits no longer, nor do those that would start with it (J1, J3)."""
-    failure = upstream_failure_at(trial.world, state)
+    failure = upstream_failure_at(trial.world, run)
     assert failure is not None
-    for member in trial.world.run_graph.members(state):
+    for member in trial.world.run_graph.members(run):
         if member.phase == "Waiting":
             trial.begin_action(
                 "Fail", member, max(at, member.created), Cause(Reason.UPSTREAM_FAILED, failure[1])
@@ -311,26 +311,25 @@ def admit_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
         while turns or late:
             is_late = late and (not turns or late[0] < turns[0])
             order = heappop(late) if is_late else turns.popleft()
-            state = world.runs[order[1:]]
-            flavor = world.fleet.flavor(state.flavor)
+            run = world.runs[order[1:]]
+            flavor = world.fleet.flavor(run.flavor)
             asked = (
-                state.queued
-                and seen.get(state.key, state.queue_checked_generation) != flavor.reconsider_generation
+                run.queued and seen.get(run.key, run.queue_checked_generation) != flavor.reconsider_generation
             )
             if not asked or not world.run_queue.is_active(order, chances.max_gpus_for):
                 continue
             mark, verdict = trial.checkpoint(), None
-            if waits_in_gang(state):
-                verdict = admit_gang(trial, state)
-            elif not chances.is_certainly_refused(state):
-                verdict = admit(trial, state, chances)
-            seen[state.key] = flavor.reconsider_generation
+            if waits_in_gang(run):
+                verdict = admit_gang(trial, run)
+            elif not chances.is_certainly_refused(run):
+                verdict = admit(trial, run, chances)
+            seen[run.key] = flavor.reconsider_generation
             if trial.checkpoint() != mark:
                 changed, chances = True, AdmissionPrefilter(world)
                 for one in world.run_queue.newly_active_runs(order, chances.max_gpus_for):
                     heappush(late, one)
             if verdict is not None:
-                refused[state.key] = verdict
+                refused[run.key] = verdict
         mark = trial.checkpoint()
         process_timers(
             trial, world.now
@@ -346,8 +345,8 @@ def changed_verdicts(
     """Verdicts that differ from what each Run was told before."""
     verdicts: dict[RunKey, Verdict] = {}
     for key in sorted(causes.keys() | refused.keys() | stalled.keys()):
-        state = world.runs[key]
-        verdict = refused.get(key) or current_verdict(state, causes.get(key), stalled.get(key, ()))
-        if verdict != state.verdict:
+        run = world.runs[key]
+        verdict = refused.get(key) or current_verdict(run, causes.get(key), stalled.get(key, ()))
+        if verdict != run.verdict:
             verdicts[key] = verdict
     return verdicts

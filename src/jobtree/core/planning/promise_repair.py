@@ -17,12 +17,12 @@ from jobtree.core.world.world import World
 def repair_promises(trial: Trial) -> None:
     """Before anybody starts: what edits, lost nodes and whatever was due have done to promises."""
     world, disturbed = trial.world, trial.disturbed_runs()
-    for state in (
+    for run in (
         runs_by_promise_order(world) if world.recheck_all_promises or world.edited_runs or disturbed else ()
     ):
-        if state.key in world.edited_runs and state.waiting:
-            search_again_for_gang(trial, state, Reason.EDITED)
-        elif not (world.recheck_all_promises or state.key in disturbed) or not repair_promise(trial, state):
+        if run.key in world.edited_runs and run.waiting:
+            search_again_for_gang(trial, run, Reason.EDITED)
+        elif not (world.recheck_all_promises or run.key in disturbed) or not repair_promise(trial, run):
             continue
         disturbed = trial.disturbed_runs()
 
@@ -30,32 +30,32 @@ def repair_promises(trial: Trial) -> None:
 def repair_disturbed_promises(trial: Trial) -> None:
     """Promises that starts of this very pass crowded out: counting is by GPUs, placing is by nodes."""
     world, disturbed = trial.world, trial.disturbed_runs()
-    for state in runs_by_promise_order(world) if disturbed else ():
-        if state.key in disturbed and repair_promise(trial, state):
+    for run in runs_by_promise_order(world) if disturbed else ():
+        if run.key in disturbed and repair_promise(trial, run):
             disturbed = trial.disturbed_runs()
 
 
-def repair_promise(trial: Trial, state: RunState) -> bool:
+def repair_promise(trial: Trial, run: RunState) -> bool:
     """Move a promise that cannot be kept as it stands, for what broke it; or let others pay for it."""
-    found, surely_paid = broken_reason_and_certainty(trial.world, state)
+    found, surely_paid = broken_reason_and_certainty(trial.world, run)
     if found is None:
-        return not surely_paid and replace_payers(trial, state)
-    if state.is_partly_opportunistic:
-        search_again_as_if_released(trial, state, found)
+        return not surely_paid and replace_payers(trial, run)
+    if run.is_partly_opportunistic:
+        search_again_as_if_released(trial, run, found)
     else:
-        search_again_for_gang(trial, state, found)
+        search_again_for_gang(trial, run, found)
     return True
 
 
-def search_again_as_if_released(trial: Trial, state: RunState, reason: Reason) -> None:
+def search_again_as_if_released(trial: Trial, run: RunState, reason: Reason) -> None:
     """Promise another start to a Run that holds a part of it, as if it had given that back."""
     world, mark = trial.world, trial.checkpoint()
-    requeue(trial, state, world.now, Cause(Reason.RECLAIMED), "Reclaimed")
-    search_again_for_gang(trial, state, reason)
-    after = state.promise
+    requeue(trial, run, world.now, Cause(Reason.RECLAIMED), "Reclaimed")
+    search_again_for_gang(trial, run, reason)
+    after = run.promise
     trial.rollback(mark)
     assert after is not None
-    trial.begin_action("Move", state, world.now, Cause(reason, after.name), promise=after)
+    trial.begin_action("Move", run, world.now, Cause(reason, after.name), promise=after)
 
 
 def runs_by_promise_order(world: World) -> list[RunState]:

@@ -39,7 +39,7 @@ def pull_promises_forward(trial: Trial) -> None:
     soon = world.now + max(min_provisional_duration(world, world.runs[key]) for key in world.provisional_runs)
     for _, domain in sorted(trial.freed_domains().items()):
         for promise in islice(pull_candidates(world, domain, soon), MAX_PROMISES):
-            if pull_promise_to(trial, world.runs[promise.run], promise, soon):
+            if pull_promise_to(trial, world.runs[promise.run_key], promise, soon):
                 break
 
 
@@ -51,47 +51,45 @@ def pull_candidates(world: World, domain: Domain, soon: int) -> Iterator[Promise
     if any(one.at is not None and one.at <= soon for one in domain.promises.values()):
         return
     for promise in sorted(domain.promises.values(), key=attrgetter("precedence")):
-        state, flavor = world.runs[promise.run], world.fleet.flavor(promise.flavor)
+        run, flavor = world.runs[promise.run_key], world.fleet.flavor(promise.flavor)
         free = domain.free if domain.free >= flavor.biggest_node else 0
         later = promise.at is not None and promise.at > soon
-        if later and 2 * free >= promise.width and state.waiting and not state.gang:
+        if later and 2 * free >= promise.width and run.waiting and not run.gang:
             yield promise
 
 
-def pull_promise_to(trial: Trial, state: RunState, promise: Promise, at: int) -> bool:
+def pull_promise_to(trial: Trial, run: RunState, promise: Promise, at: int) -> bool:
     """Move a promise to that instant, if it can be kept then and harms nobody."""
     world, mark = trial.world, trial.checkpoint()
-    trial.begin_action("Withdraw", state, world.now, Cause(Reason.SUPERSEDED, promise.name))
-    found = StartSearch(world, state, promise.pod_size, promise.precedence).option_at(
+    trial.begin_action("Withdraw", run, world.now, Cause(Reason.SUPERSEDED, promise.name))
+    found = StartSearch(world, run, promise.pod_size, promise.precedence).option_at(
         NO_DISRUPTION, promise.width, at
     )
-    if found is not None and pay_throughout(world, state.flavor, found.shares, found.funding):
-        after = replace_promise(
-            trial, state, promise, with_option(world, state, promise, found), Reason.RESERVED
-        )
-        if could_start(trial, state, after) and all(
-            broken_reason(world, world.runs[run]) is None
-            for run in (state.key, *runs_with_promises_beside(world, state, found))
+    if found is not None and pay_throughout(world, run.flavor, found.shares, found.funding):
+        after = replace_promise(trial, run, promise, with_option(world, run, promise, found), Reason.RESERVED)
+        if could_start(trial, run, after) and all(
+            broken_reason(world, world.runs[run_key]) is None
+            for run_key in (run.key, *runs_with_promises_beside(world, run, found))
         ):
             return True
     trial.rollback(mark)
     return False
 
 
-def could_start(trial: Trial, state: RunState, promise: Promise) -> bool:
+def could_start(trial: Trial, run: RunState, promise: Promise) -> bool:
     """Whether it could start this very instant if provisional work went: pod by pod, and paid for."""
     world, mark = trial.world, trial.checkpoint()
     due = msgspec.structs.replace(promise, at=world.now)
-    trial.begin_action("Move", state, world.now, Cause(Reason.RESERVED, promise.name), promise=due)
-    found = resolve_all(trial, state) is None and keeps_other_promises(world, state)
+    trial.begin_action("Move", run, world.now, Cause(Reason.RESERVED, promise.name), promise=due)
+    found = resolve_all(trial, run) is None and keeps_other_promises(world, run)
     trial.rollback(mark)
     return found
 
 
-def runs_with_promises_beside(world: World, state: RunState, found: StartOption) -> set[RunKey]:
+def runs_with_promises_beside(world: World, run: RunState, found: StartOption) -> set[RunKey]:
     """Runs that are promised something where it would start, or money of its payers."""
-    domains = world.fleet.flavor(state.flavor).domains
-    runs = {run for name, _ in found.shares for run in domains[name].promises}
+    domains = world.fleet.flavor(run.flavor).domains
+    runs = {run_key for name, _ in found.shares for run_key in domains[name].promises}
     for key, _ in found.funding:
-        runs.update(run for one in world.budgets.envelopes[key].sharing_a_cap for run in one.promises)
+        runs.update(run_key for one in world.budgets.envelopes[key].sharing_a_cap for run_key in one.promises)
     return runs

@@ -35,33 +35,35 @@ class RecallCapacity:
         self._remain: dict[RecallKey, dict[str, DomainOccupancy]] = {}
         self._horizons: dict[tuple[RecallKey, str, PodDemand], AvailabilityProfile] = {}
 
-    def all_recallable(self, state: RunState) -> RecallKey:
+    def all_recallable(self, run: RunState) -> RecallKey:
         """All that the Run's owner lends, with whatever goes with it."""
-        lent = (state.owner, state.flavor, False)
+        lent = (run.owner, run.flavor, False)
         if lent not in self._gone:
-            self._gone[lent] = self._going(state)
+            self._gone[lent] = self._going(run)
         return lent
 
-    def actually_recallable(self, state: RunState) -> RecallKey:
+    def actually_recallable(self, run: RunState) -> RecallKey:
         """What of it would really go."""
-        lent = (state.owner, state.flavor, True)
+        lent = (run.owner, run.flavor, True)
         if lent not in self._remain:
-            self._remain[lent] = self._remaining(state)
+            self._remain[lent] = self._remaining(run)
         return lent
 
     def freed_domains(self, lent: RecallKey) -> Container[str]:
         """Domains in which that makes a difference, by name."""
         return self._remain[lent] if lent in self._remain else self._gone[lent]
 
-    def pods(self, lent: RecallKey, domain: Domain, demand: PodDemand, end: int, run: RunKey | None) -> int:
+    def pods(
+        self, lent: RecallKey, domain: Domain, demand: PodDemand, end: int, run_key: RunKey | None
+    ) -> int:
         """What the domain could hold until then for a Run of this owner, if all that it lends came back."""
         now = self._world.now
         if lent in self._remain:
-            return self._afterwards(lent, domain, demand).pods(0, now, end, run, None)
+            return self._afterwards(lent, domain, demand).pods(0, now, end, run_key, None)
         gone = self._gone[lent].get(domain.name)
         if gone is None:
-            return availability_profile(self._world, domain, demand, None).counted_pods(now, end, run)
-        return availability_profile_without(self._world, domain, demand, gone).counted_pods(now, end, run)
+            return availability_profile(self._world, domain, demand, None).counted_pods(now, end, run_key)
+        return availability_profile_without(self._world, domain, demand, gone).counted_pods(now, end, run_key)
 
     def _afterwards(self, lent: RecallKey, domain: Domain, demand: PodDemand) -> AvailabilityProfile:
         tenants = self._remain[lent].get(domain.name)
@@ -74,28 +76,28 @@ class RecallCapacity:
             known = self._horizons[key] = AvailabilityProfile(domain, demand.size, ground)
         return known
 
-    def _going(self, state: RunState) -> dict[str, frozenset[RunKey]]:
+    def _going(self, run: RunState) -> dict[str, frozenset[RunKey]]:
         """Runs that would go at the most, in the domains where they stand."""
         world = self._world
-        lent = {lease.run for lease in recallable_leases(world, state, world.now)}
+        lent = {lease.run_key for lease in recallable_leases(world, run, world.now)}
         queued = (world.runs[order[1:]] for order in world.queue)
-        unpaid = {one.key for one in queued if one.opportunistic_gpus and one.flavor == state.flavor}
+        unpaid = {one.key for one in queued if one.opportunistic_gpus and one.flavor == run.flavor}
         nodes, found = world.fleet.nodes, dict[str, set[RunKey]]()
         for one in {
             one.key: one for key in lent | unpaid for one in world.run_graph.members(world.runs[key])
         }.values():
             held = (node for lease in one.leases.values() for node, _ in lease.slots if node in nodes)
             for domain in {nodes[node].domain for node in held}:
-                if domain.flavor == state.flavor:
+                if domain.flavor == run.flavor:
                     found.setdefault(domain.name, set()).add(one.key)
         return {name: frozenset(runs) for name, runs in found.items()}
 
-    def _remaining(self, state: RunState) -> dict[str, DomainOccupancy]:
+    def _remaining(self, run: RunState) -> dict[str, DomainOccupancy]:
         """Who would be left, in the domains where it makes a difference."""
         world, trial = self._world, Trial(self._world)
-        domains = world.fleet.flavor(state.flavor).domains.values()
+        domains = world.fleet.flavor(run.flavor).domains.values()
         before = {domain.name: domain.occupancy_views for domain in domains}
-        for taking in (*recall_actions(trial, state, world.now), *reclaim_actions(trial, state, world.now)):
+        for taking in (*recall_actions(trial, run, world.now), *reclaim_actions(trial, run, world.now)):
             taking()
         touched = [domain for domain in domains if domain.occupancy_views is not before[domain.name]]
         found = {domain.name: lease_occupancies(world, domain) for domain in touched}

@@ -35,13 +35,13 @@ from jobtree.core.world.world import World
 Losses = dict[str, list[PodSlots]]  # by lease
 
 
-def pods_on_failed_nodes(world: World, state: RunState) -> Losses:
+def pods_on_failed_nodes(world: World, run: RunState) -> Losses:
     """The Run's pods on nodes that have failed."""
     lost: Losses = {}
-    for lease in sorted(state.leases.values(), key=lease_number):
+    for lease in sorted(run.leases.values(), key=lease_number):
         pods = [
             pod
-            for pod in pods_of(lease.slots, state.pod_size)
+            for pod in pods_of(lease.slots, run.pod_size)
             if world.node_lifecycle.has_failed(pod[0], lease.name)
         ]
         if pods:
@@ -55,14 +55,14 @@ def node_takes_pods(world: World, name: str) -> bool:
     return known is not None and known.node.ready and not known.node.cordoned and not known.node.failed
 
 
-def recover(trial: Trial, state: RunState, lost: Losses, cause: Cause, closure: ClosureReason) -> None:
+def recover(trial: Trial, run: RunState, lost: Losses, cause: Cause, closure: ClosureReason) -> None:
     """Save the Run if that can be, else let it queue again."""
     mark = trial.checkpoint()
-    if Recovery(trial, state, cause, closure).recover(lost):
+    if Recovery(trial, run, cause, closure).recover(lost):
         return
     trial.rollback(mark)
     gone = Cause(Reason.CAPACITY_LOST, cause.where)
-    requeue(trial, state, trial.world.now, gone, "CapacityLost")
+    requeue(trial, run, trial.world.now, gone, "CapacityLost")
 
 
 class LostRanks(msgspec.Struct):
@@ -87,10 +87,10 @@ class LostRanks(msgspec.Struct):
 class Recovery:
     """One attempt to save a Run that lost pods. Others make room first, then the Run changes as a whole."""
 
-    def __init__(self, trial: Trial, state: RunState, cause: Cause, closure: ClosureReason) -> None:
+    def __init__(self, trial: Trial, run: RunState, cause: Cause, closure: ClosureReason) -> None:
         self.trial = trial
         self.world = trial.world
-        self.state = state
+        self.run = run
         self.cause = cause
         self.closure = closure
         self.at = trial.world.now
@@ -115,7 +115,7 @@ class Recovery:
 
     def _recover_group(self, orphans: LostRanks, saved: list[LostRanks], lost: Losses) -> LostRanks | None:
         """The ranks of a group that can go on beside those saved already: all, some where it may, or none."""
-        shape = self.state.shape
+        shape = self.run.shape
         left: LostRanks | None = orphans
         while left is not None and not self._make_room(left, saved, lost):
             left = left.fewer() if shape is not None and shape.malleable and not shape.group else None
@@ -123,16 +123,16 @@ class Recovery:
 
     def _move(self, lost: Losses, saved: list[LostRanks]) -> bool:
         """The Run changes as a whole: what was lost ends, and these ranks go on elsewhere."""
-        ranks = any(self.state.leases[name].role != "Spare" for name in lost)
-        self.trial.begin_action("Recover" if ranks else "DropSpare", self.state, self.at, self.cause)
+        ranks = any(self.run.leases[name].role != "Spare" for name in lost)
+        self.trial.begin_action("Recover" if ranks else "DropSpare", self.run, self.at, self.cause)
         for name, pods in lost.items():
-            end_pods(self.trial, self.state, name, pods, self.at, self.closure)
+            end_pods(self.trial, self.run, name, pods, self.at, self.closure)
         return all(self._place(one) for one in saved)
 
     def _lost_ranks(self, lost: Losses) -> list[LostRanks]:
-        state, groups = self.state, dict[int, LostRanks]()
+        run, groups = self.run, dict[int, LostRanks]()
         for name, pods in lost.items():
-            lease = state.leases[name]
+            lease = run.leases[name]
             if lease.role == "Spare":
                 continue
             if lease.group not in groups:
@@ -144,7 +144,7 @@ class Recovery:
     def _domain_of(self, group: int, lost: Losses) -> Domain | None:
         """Where the group sits: as its living pods tell, else the nodes it lost, there or not."""
         nodes = self.world.fleet.nodes
-        leases = [lease for lease in self.state.leases.values() if lease.group == group]
+        leases = [lease for lease in self.run.leases.values() if lease.group == group]
         standing = [
             node
             for lease in leases
@@ -159,13 +159,13 @@ class Recovery:
 
     def _spare_pods(self, group: int, lost: Losses) -> list[tuple[GpuLease, list[PodSlots]]]:
         """The group's spares that were not lost themselves and whose node takes pods."""
-        spares = [one for one in self.state.leases.values() if one.role == "Spare" and one.group == group]
+        spares = [one for one in self.run.leases.values() if one.role == "Spare" and one.group == group]
         return [
             (
                 spare,
                 [
                     pod
-                    for pod in pods_of(spare.slots, self.state.pod_size)
+                    for pod in pods_of(spare.slots, self.run.pod_size)
                     if pod not in lost.get(spare.name, ()) and node_takes_pods(self.world, pod[0])
                 ],
             )
@@ -203,8 +203,8 @@ class Recovery:
             name: None for node in sorted(domain.nodes) for name in self.world.leases_by_node.get(node, ())
         }
         leases = [self.world.posted_leases[name].lease for name in names]
-        company = {one.key for one in self.world.run_graph.members(self.state)}  # goes where the Run goes
-        unpaid = [one for one in leases if one.role == "Opportunistic" and one.run not in company]
+        company = {one.key for one in self.world.run_graph.members(self.run)}  # goes where the Run goes
+        unpaid = [one for one in leases if one.role == "Opportunistic" and one.run_key not in company]
         widths: dict[RunKey, int] = {}
         return [
             one
@@ -213,11 +213,11 @@ class Recovery:
         ]
 
     def _demand(self, lease: GpuLease) -> PodDemand:
-        shape = self.state.shape
+        shape = self.run.shape
         assert shape is not None
         envelope = self.world.budgets.envelope(lease.payer, lease.payer_owner, lease.flavor)
         return PodDemand(
-            size=self.state.pod_size,
+            size=self.run.pod_size,
             cpu_milli=shape.cpu_milli,
             memory_bytes=shape.memory_bytes,
             tolerations=shape.tolerations,
@@ -239,7 +239,7 @@ class Recovery:
             slots = pick_slots(orphans.domain, len(pods), self._demand(lease)) if orphans.domain else None
             if slots is None:
                 return False
-            self._open(lease, list(pods_of(slots, self.state.pod_size)), "Recover")
+            self._open(lease, list(pods_of(slots, self.run.pod_size)), "Recover")
         return True
 
     def _swap(self, orphans: LostRanks) -> list[tuple[GpuLease, list[PodSlots]]]:
@@ -249,7 +249,7 @@ class Recovery:
             chosen = standby[: sum(len(pods) for _, pods in waiting)]
             if not chosen:
                 continue
-            end_pods(self.trial, self.state, spare.name, chosen, self.at, "Swap")
+            end_pods(self.trial, self.run, spare.name, chosen, self.at, "Swap")
             for lease, pods in waiting:
                 taken, chosen = chosen[: len(pods)], chosen[len(pods) :]
                 del pods[: len(taken)]
@@ -259,28 +259,28 @@ class Recovery:
     def _open(self, lease: GpuLease, pods: list[PodSlots], reason: OpenReason) -> None:
         """The payer of the lost pods pays for these; where it does not pay there, another, or nobody."""
         envelope = self.world.budgets.envelope(lease.payer, lease.payer_owner, lease.flavor)
-        asked = funding_class(self.world, envelope, self.state) == lease.class_  # budgets may have changed
+        asked = funding_class(self.world, envelope, self.run) == lease.class_  # budgets may have changed
         mine = [pod for pod in pods if asked and pays_on(self.trial, envelope, pod[0])]
         others = [pod for pod in pods if pod not in mine]
         if mine:
             terms = LeaseTerms(envelope, lease.class_, "Active", lease.group)
-            self.trial.open(self.state, terms, join_pods(mine), self.at, reason)
+            self.trial.open(self.run, terms, join_pods(mine), self.at, reason)
         if others:
             elsewhere = msgspec.structs.replace(lease, slots=join_pods(others))
-            if not repay(self.trial, self.state, elsewhere, self.at, (), reason):
-                demote(self.trial, self.state, elsewhere, self.at)
+            if not repay(self.trial, self.run, elsewhere, self.at, (), reason):
+                demote(self.trial, self.run, elsewhere, self.at)
 
     def _shrink_without(self, groups: list[int]) -> bool:
         """A malleable Run goes on without what could not be saved, at a width that it may have (F4)."""
-        state, shape = self.state, self.state.shape
+        run, shape = self.run, self.run.shape
         if shape is None or not shape.malleable:
             return False
         if shape.group:
-            close_groups(self.trial, state, groups, self.at)
-        excess = (state.width - shape.min) % shape.step
-        if state.width - excess < shape.min:
+            close_groups(self.trial, run, groups, self.at)
+        excess = (run.width - shape.min) % shape.step
+        if run.width - excess < shape.min:
             return False
         if excess:
-            shrink_by(self.trial, state, excess, self.at)
-        drop_orphaned_spares(self.trial, state, self.at)
+            shrink_by(self.trial, run, excess, self.at)
+        drop_orphaned_spares(self.trial, run, self.at)
         return True

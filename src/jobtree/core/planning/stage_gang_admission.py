@@ -28,16 +28,16 @@ from jobtree.core.world.date_search_generation import should_search_date
 Widths = dict[str, int]  # by UID; 0: no GPUs
 
 
-def waits_in_gang(state: RunState) -> bool:
+def waits_in_gang(run: RunState) -> bool:
     """Whether it waits to start together with others."""
-    return bool(state.gang) and state.phase != "Running"
+    return bool(run.gang) and run.phase != "Running"
 
 
-def admit_gang(trial: Trial, state: RunState) -> Verdict | None:
+def admit_gang(trial: Trial, run: RunState) -> Verdict | None:
     """Start a gang of stages, or give it one Reservation; only the first member that waits asks."""
-    party = [one for one in trial.world.run_graph.members(state) if one.phase in ("Pending", "Reserved")]
+    party = [one for one in trial.world.run_graph.members(run) if one.phase in ("Pending", "Reserved")]
     leader = next(one for one in party if one.shape is not None)
-    if leader is not state:
+    if leader is not run:
         return Verdict("Reserved", (Cause(Reason.TOGETHER, leader.key[1]),))
     if any(one.precedence_at(trial.world.now) is not None for one in party):
         return None  # their promise is due this very instant: the next pass activates it
@@ -45,11 +45,11 @@ def admit_gang(trial: Trial, state: RunState) -> Verdict | None:
         if start_gang_at_widths(trial, party, widths):
             return None
     whys = gang_refusal_causes(trial, party)
-    if state.promise is None:
+    if run.promise is None:
         make_gang_promise(trial, party)
     elif any(should_search_date(trial.world, one) for one in party):
         find_gang_date(trial, party)
-    names = ", ".join(one.key[1] for one in party if one is not state)
+    names = ", ".join(one.key[1] for one in party if one is not run)
     return Verdict("Reserved", (Cause(Reason.TOGETHER, names), *dict.fromkeys(whys)))
 
 
@@ -96,14 +96,14 @@ def start_gang_at_widths(trial: Trial, party: Sequence[RunState], widths: Widths
         # As for a Run alone: unpaid work gives way with its place, never with what others pay for it.
         if not is_funded_without_provisional(trial, kinds, funded):
             return False
-        takings = [one for state in kinds for one in reclaim_actions(trial, state, now)]
+        takings = [one for run in kinds for one in reclaim_actions(trial, run, now)]
         return reclaim_least(trial, takings, funded, attempt)
 
     if attempt() or reclaim():
         return True
     if not any(gang_funding_refusals(trial, party, widths, anywhere=True)):
         return False
-    loans = [one for state in kinds for one in recall_actions(trial, state, now)]
+    loans = [one for run in kinds for one in recall_actions(trial, run, now)]
     return reclaim_least(trial, loans, funded, lambda: attempt() or reclaim())
 
 
@@ -143,9 +143,9 @@ def place_members(trial: Trial, party: Sequence[RunState], widths: Widths) -> bo
     return True
 
 
-def place_member(trial: Trial, state: RunState, width: int) -> bool:
+def place_member(trial: Trial, run: RunState, width: int) -> bool:
     """One member starts at that width; without GPUs it just starts."""
-    now, size = trial.world.now, member_pod_size(trial, state)
-    cause = Cause(Reason.ADMITTED, state.owner, width, width) if state.shape else Cause(Reason.NO_GPUS)
-    trial.begin_action("Start", state, now, cause, pod_size=size)
-    return state.shape is None or GangLayout(trial, state, size, now, "Start").place(width)
+    now, size = trial.world.now, member_pod_size(trial, run)
+    cause = Cause(Reason.ADMITTED, run.owner, width, width) if run.shape else Cause(Reason.NO_GPUS)
+    trial.begin_action("Start", run, now, cause, pod_size=size)
+    return run.shape is None or GangLayout(trial, run, size, now, "Start").place(width)

@@ -21,20 +21,20 @@ Lookup = Callable[[str], Run | None]
 # Runs
 
 
-def run_reference_problems(run: Run, named: Lookup) -> list[Problem]:
-    follow = run.spec.follow
+def run_reference_problems(run_object: Run, named: Lookup) -> list[Problem]:
+    follow = run_object.spec.follow
     for position, name in enumerate(follow.after if follow else ()):
-        path = _way(name, run, named)
+        path = _way(name, run_object, named)
         if path:
-            shown = " after ".join([run.metadata.name, *path])
+            shown = " after ".join([run_object.metadata.name, *path])
             rule = f"{shown} is a cycle: none of them could ever start: leave one of these out"
             return [Problem(f"spec.follow.after[{position}]", name, rule)]
     return []
 
 
-def _way(start: str, run: Run, named: Lookup) -> list[str]:
+def _way(start: str, run_object: Run, named: Lookup) -> list[str]:
     """From an upstream, by what it waits for, back to the Run or one of its stages; empty: there is none."""
-    goals = {run.metadata.name, *_stage_names(run)}
+    goals = {run_object.metadata.name, *_stage_names(run_object)}
     came_from: dict[str, str] = {start: ""}
     waiting = [start]
     while waiting:
@@ -51,31 +51,35 @@ def _way(start: str, run: Run, named: Lookup) -> list[str]:
     return []
 
 
-def _upstreams(run: Run | None, named: Lookup) -> Iterator[str]:
+def _upstreams(run_object: Run | None, named: Lookup) -> Iterator[str]:
     """What a Run waits for; a stage waits for what its tree waits for, too."""
-    if run is None:
+    if run_object is None:
         return
-    if run.spec.follow:
-        yield from run.spec.follow.after
-    for reference in run.metadata.owner_references:
+    if run_object.spec.follow:
+        yield from run_object.spec.follow.after
+    for reference in run_object.metadata.owner_references:
         if reference.kind == Run.KIND and reference.controller:
             yield from _upstreams(named(reference.name), named)
 
 
-def _stage_names(run: Run) -> Iterator[str]:
-    for stage in run.spec.stages:
-        name = f"{run.metadata.name}-{stage.name}"
+def _stage_names(run_object: Run) -> Iterator[str]:
+    for stage in run_object.spec.stages:
+        name = f"{run_object.metadata.name}-{stage.name}"
         yield name
         yield from (f"{name}-{leaf.name}" for leaf in stage.stages)
 
 
-def run_warnings(run: Run, budgets: Iterable[BudgetSpec], named: Lookup) -> list[Problem]:
+def run_warnings(run_object: Run, budgets: Iterable[BudgetSpec], named: Lookup) -> list[Problem]:
     specs = list(budgets)
-    return [*_owner_advice(run, specs), *_sponsor_advice(run, specs), *_upstream_advice(run, named)]
+    return [
+        *_owner_advice(run_object, specs),
+        *_sponsor_advice(run_object, specs),
+        *_upstream_advice(run_object, named),
+    ]
 
 
-def _owner_advice(run: Run, budgets: list[BudgetSpec]) -> Iterator[Problem]:
-    owner, owners = run.spec.owner, {spec.owner for spec in budgets}
+def _owner_advice(run_object: Run, budgets: list[BudgetSpec]) -> Iterator[Problem]:
+    owner, owners = run_object.spec.owner, {spec.owner for spec in budgets}
     if owner in owners:
         return
     payer = next((prefix for prefix in prefixes(owner) if prefix in owners), None)
@@ -87,17 +91,17 @@ def _owner_advice(run: Run, budgets: list[BudgetSpec]) -> Iterator[Problem]:
     yield Problem("spec.owner", owner, rule)
 
 
-def _sponsor_advice(run: Run, budgets: list[BudgetSpec]) -> Iterator[Problem]:
-    flavors = sorted(set(_flavors(run.spec, run.spec.stages)))
-    for position, sponsor in enumerate(run.spec.funding.sponsors):
+def _sponsor_advice(run_object: Run, budgets: list[BudgetSpec]) -> Iterator[Problem]:
+    flavors = sorted(set(_flavors(run_object.spec, run_object.spec.stages)))
+    for position, sponsor in enumerate(run_object.spec.funding.sponsors):
         field = f"spec.funding.sponsors[{position}]"
-        if not run.spec.funding.allow_borrow:
+        if not run_object.spec.funding.allow_borrow:
             yield Problem(field, sponsor, "is not asked without funding.allowBorrow: true")
             continue
         envelopes = [envelope for spec in budgets if spec.owner == sponsor for envelope in spec.envelopes]
         for flavor in flavors:
-            if not any(_lends(envelope, flavor, run.spec.owner) for envelope in envelopes):
-                rule = f"has no envelope of {flavor} that lends to {run.spec.owner}: it cannot pay"
+            if not any(_lends(envelope, flavor, run_object.spec.owner) for envelope in envelopes):
+                rule = f"has no envelope of {flavor} that lends to {run_object.spec.owner}: it cannot pay"
                 yield Problem(field, sponsor, rule)
 
 
@@ -118,12 +122,12 @@ def _flavors(gang: Gang, stages: tuple[Gang, ...]) -> Iterator[str]:
         yield from _flavors(stage, stage.stages if isinstance(stage, Stage) else ())
 
 
-def _upstream_advice(run: Run, named: Lookup) -> Iterator[Problem]:
-    follow = run.spec.follow
+def _upstream_advice(run_object: Run, named: Lookup) -> Iterator[Problem]:
+    follow = run_object.spec.follow
     for position, name in enumerate(follow.after if follow else ()):
         upstream, field = named(name), f"spec.follow.after[{position}]"
         if upstream is None:
-            where = run.metadata.namespace
+            where = run_object.metadata.namespace
             yield Problem(field, name, f"there is no such Run in {where}: this one waits until there is")
         elif upstream.status.phase == "Failed":
             yield Problem(field, name, "that Run has failed: this one does not start unless it is run again")

@@ -21,7 +21,7 @@ from jobtree.core.world.world import World
 class ExpectedArrival(msgspec.Struct, frozen=True, eq=False):
     """A Run that will have started by then, on these nodes."""
 
-    state: RunState
+    run: RunState
     promise: Promise
     gpus: dict[str, int]
 
@@ -29,10 +29,10 @@ class ExpectedArrival(msgspec.Struct, frozen=True, eq=False):
 class FutureCase(PromiseCase):
     """A docket with the holders of that day in place of today's."""
 
-    def __init__(self, world: World, state: RunState, promise: Promise) -> None:
+    def __init__(self, world: World, run: RunState, promise: Promise) -> None:
         self._arrivals: list[ExpectedArrival] = []
         self._room: dict[str, int] = {}  # GPUs that are free by then, as far as it is known
-        super().__init__(world, state, promise)
+        super().__init__(world, run, promise)
         taken: dict[str, int] = {}
         for one in self._arrivals:
             for node, gpus in one.gpus.items():
@@ -43,33 +43,33 @@ class FutureCase(PromiseCase):
             nodes=tuple(NodeRoom(r.node, r.domain, max(0, r.free - taken.get(r.node, 0))) for r in rooms),
             tickets=tuple(sorted((*self.case.tickets, *self._arrived()), key=lambda ticket: ticket.run)),
         )
-        self.holders = [*self.holders, *(one.state for one in self._arrivals)]
+        self.holders = [*self.holders, *(one.run for one in self._arrivals)]
 
     def _arrived(self) -> Iterator[Ticket]:
         for one in self._arrivals:
             if self.promise.disruption >= LOTTERY and one.promise.immune_until <= self.at:
-                yield Ticket(one.state.uid, tuple(sorted(one.gpus.items())))
+                yield Ticket(one.run.uid, tuple(sorted(one.gpus.items())))
 
     def _ticket_holders(self) -> tuple[list[RunState], list[RunState]]:
         """Those still there then, and those gone: ended, or given way to somebody promised before."""
         stay, gone = super()._ticket_holders()
         self._room = {name: place.free for name, place in self.nodes.items()}
-        for state in gone:
-            self._add_freed(state)
+        for run in gone:
+            self._add_freed(run)
         for other in self._before():
-            rank = other.precedence
-            for state in [one for one in stay if one.provisional and one.is_provisional_to(rank)]:
-                self._remove(state, stay, gone)
+            precedence = other.precedence
+            for run in [one for one in stay if one.provisional and one.is_provisional_to(precedence)]:
+                self._remove(run, stay, gone)
             self._add_arrival(other, stay, gone)
         return stay, gone
 
-    def _remove(self, state: RunState, stay: list[RunState], gone: list[RunState]) -> None:
-        stay.remove(state)
-        gone.append(state)
-        self._add_freed(state)
+    def _remove(self, run: RunState, stay: list[RunState], gone: list[RunState]) -> None:
+        stay.remove(run)
+        gone.append(run)
+        self._add_freed(run)
 
-    def _add_freed(self, state: RunState) -> None:
-        for node, gpus in self._gpus(list(state.leases.values())):
+    def _add_freed(self, run: RunState) -> None:
+        for node, gpus in self._gpus(list(run.leases.values())):
             self._room[node] += gpus
 
     def _before(self) -> list[Promise]:
@@ -96,7 +96,7 @@ class FutureCase(PromiseCase):
             if not losers:
                 return  # cuts, or somebody unforeseen: it stands somewhere, but nobody can say on which node
             self._remove(losers.pop(0), stay, gone)
-        self._arrivals.append(ExpectedArrival(self.world.runs[other.run], other, gpus))
+        self._arrivals.append(ExpectedArrival(self.world.runs[other.run_key], other, gpus))
         for node, taken in gpus.items():
             self._room[node] -= taken
 

@@ -88,12 +88,12 @@ def slots_are_exclusive(world: World) -> Iterator[Violation]:
 def payers_are_entitled(world: World) -> Iterator[Violation]:
     """I2, as far as the present budgets tell: a payer edited since then is not judged, nor one kept on."""
     for held in world.posted_leases.values():
-        lease, state, envelope = held.lease, held.run, held.envelope
-        if state is None or state.shape is None or lease.reason in ("Demote", "Continue"):
+        lease, run, envelope = held.lease, held.run, held.envelope
+        if run is None or run.shape is None or lease.reason in ("Demote", "Continue"):
             continue
         if lease.start <= max(world.budgets_edited_at, envelope.amended_at):
             continue
-        entitled = {candidate.envelope.key: candidate.class_ for candidate in payer_candidates(world, state)}
+        entitled = {candidate.envelope.key: candidate.class_ for candidate in payer_candidates(world, run)}
         if lease.payer not in entitled:
             yield Violation("I2", f"{lease.name} is paid by {envelope.label}, which may not be asked")
         elif lease.role != "Opportunistic" and entitled[lease.payer] != lease.class_:
@@ -125,24 +125,24 @@ def limits_hold(world: World) -> Iterator[Violation]:
 
 
 def gangs_are_whole(world: World) -> Iterator[Violation]:
-    for state in world.runs.values():
-        if state.phase == "Running" and state.shape is not None and not state.leases:
-            yield Violation("I4", f"{name_of(state)} is running and holds nothing")
-        if state.phase != "Running" and state.leases:
-            yield Violation("I4", f"{name_of(state)} is {state.phase} and holds {sorted(state.leases)}")
+    for run in world.runs.values():
+        if run.phase == "Running" and run.shape is not None and not run.leases:
+            yield Violation("I4", f"{name_of(run)} is running and holds nothing")
+        if run.phase != "Running" and run.leases:
+            yield Violation("I4", f"{name_of(run)} is {run.phase} and holds {sorted(run.leases)}")
 
 
 def groups_are_together(world: World) -> Iterator[Violation]:
-    for state in world.runs.values():
+    for run in world.runs.values():
         domains: dict[int, set[str]] = {}
-        for lease in state.leases.values():
+        for lease in run.leases.values():
             for node, _ in lease.slots:
                 known = world.fleet.nodes.get(node)
                 if known is not None:
                     domains.setdefault(lease.group, set()).add(known.domain.name)
         for group, names in domains.items():
             if len(names) > 1:
-                yield Violation("I5", f"group {group} of {name_of(state)} is in {sorted(names)}")
+                yield Violation("I5", f"group {group} of {name_of(run)} is in {sorted(names)}")
 
 
 def leases_are_sound(world: World) -> Iterator[Violation]:
@@ -155,10 +155,10 @@ def leases_are_sound(world: World) -> Iterator[Violation]:
 
 
 def widths_are_in_range(world: World) -> Iterator[Violation]:
-    for state in world.runs.values():
-        shape = state.shape
-        if state.phase == "Running" and shape and not shape.min <= state.width <= shape.max:
-            yield Violation("I7", f"{name_of(state)} has {state.width} of [{shape.min}, {shape.max}]")
+    for run in world.runs.values():
+        shape = run.shape
+        if run.phase == "Running" and shape and not shape.min <= run.width <= shape.max:
+            yield Violation("I7", f"{name_of(run)} has {run.width} of [{shape.min}, {shape.max}]")
 
 
 def books_equal_replay(world: World, replay: LedgerReplay) -> Iterator[Violation]:
@@ -189,34 +189,34 @@ def compare(
 
 def promises_hold(world: World) -> Iterator[Violation]:
     """I8: a promise that is due was kept or slipped, and each can still be kept as things stand."""
-    for state in world.runs.values():
-        promise = state.promise
+    for run in world.runs.values():
+        promise = run.promise
         if promise is None or promise.at is None:
             continue
-        if promise.at <= world.now and state.waiting:
-            yield Violation("I8", f"{promise.name} was due and {name_of(state)} still waits")
-        elif state.waiting and (reason := broken_reason(world, state)) is not None:
+        if promise.at <= world.now and run.waiting:
+            yield Violation("I8", f"{promise.name} was due and {name_of(run)} still waits")
+        elif run.waiting and (reason := broken_reason(world, run)) is not None:
             yield Violation("I8", f"{promise.name} can no longer be kept ({reason}) and did not slip")
 
 
 def runs_are_accounted_for(world: World) -> Iterator[Violation]:
-    for state in world.runs.values():
-        if state.phase == "Waiting" and (state.verdict is None or not state.verdict.causes):
-            yield Violation("I11", f"{name_of(state)} waits for others and does not say for whom")
-        if state.waiting:
-            if not state.queued:
-                yield Violation("I11", f"{name_of(state)} waits and is not in the queue")
-            if state.verdict is None or not state.verdict.causes:
-                yield Violation("I11", f"{name_of(state)} waits without a reason")
-            if state.promise is None or state.phase != "Reserved":
-                yield Violation("I11", f"{name_of(state)} waits without a Reservation")
+    for run in world.runs.values():
+        if run.phase == "Waiting" and (run.verdict is None or not run.verdict.causes):
+            yield Violation("I11", f"{name_of(run)} waits for others and does not say for whom")
+        if run.waiting:
+            if not run.queued:
+                yield Violation("I11", f"{name_of(run)} waits and is not in the queue")
+            if run.verdict is None or not run.verdict.causes:
+                yield Violation("I11", f"{name_of(run)} waits without a reason")
+            if run.promise is None or run.phase != "Reserved":
+                yield Violation("I11", f"{name_of(run)} waits without a Reservation")
 
 
 def nothing_left_to_do(world: World) -> Iterator[Violation]:
     """A world at rest plans nothing: what a plan cut, it needed, and what it could do, it did."""
     for action in plan(world).actions:
-        yield Violation("I12", f"a world at rest would still {action.kind} {'/'.join(action.run)}")
+        yield Violation("I12", f"a world at rest would still {action.kind} {'/'.join(action.run_key)}")
 
 
-def name_of(state: RunState) -> str:
-    return "/".join(state.key)
+def name_of(run: RunState) -> str:
+    return "/".join(run.key)

@@ -36,66 +36,64 @@ class KnownRisks(msgspec.Struct, frozen=True):
 
 
 def run_status(
-    world: World, state: RunState, warned: KnownRisks, closing: tuple[Ending, ...] = ()
+    world: World, run: RunState, warned: KnownRisks, closing: tuple[Ending, ...] = ()
 ) -> RunStatus:
     """The whole status of a Run, as of now; ``closing``: leases whose end is not yet known to be written."""
-    if state.is_tree:
-        return status_of_tree(world, state, warned)
-    verdict = state.verdict or Verdict(state.phase)
-    phase, promise = state.phase, state.promise
+    if run.is_tree:
+        return status_of_tree(world, run, warned)
+    verdict = run.verdict or Verdict(run.phase)
+    phase, promise = run.phase, run.promise
     return RunStatus(
         phase=phase,
-        conditions=conditions(state, phase, verdict, warned),
-        width=width_of(state),
-        allocation=status_allocation(state),
+        conditions=conditions(run, phase, verdict, warned),
+        width=width_of(run),
+        allocation=status_allocation(run),
         closing=closing,
-        revision=state.revision,
-        funding=tuple(funding_status(world, state)),
-        carried=carried_usage.carried_run(world.budgets, state),
+        revision=run.revision,
+        funding=tuple(funding_status(world, run)),
+        carried=carried_usage.carried_run(world.budgets, run),
         reservation=promise.name if promise else None,
         earliest_start=format_time(promise.at) if promise and promise.at is not None else None,
-        deficit_gpus=forecast(world, state).deficit if promise else 0,
+        deficit_gpus=forecast(world, run).deficit if promise else 0,
         risk=warned.risks[:MOST_RISKS],
-        attempt=state.attempt,
-        ranks=encode_ranks(state.rank_slots) if phase == "Running" else (),
-        changed_at=format_time(state.changed_at) if phase == "Running" else None,
-        restarts=state.restarts,
-        resume_at=format_time(state.resume_at)
-        if state.resume_at > world.now and phase == "Running"
-        else None,
-        lotteries_lost=state.lotteries_lost,
-        reservations_made=state.reservations_made,
-        provisional=state.provisional,
-        leases_opened=state.leases_opened,
+        attempt=run.attempt,
+        ranks=encode_ranks(run.rank_slots) if phase == "Running" else (),
+        changed_at=format_time(run.changed_at) if phase == "Running" else None,
+        restarts=run.restarts,
+        resume_at=format_time(run.resume_at) if run.resume_at > world.now and phase == "Running" else None,
+        lotteries_lost=run.lotteries_lost,
+        reservations_made=run.reservations_made,
+        provisional=run.provisional,
+        leases_opened=run.leases_opened,
         reason=verdict.reason,
         message=verdict.message[:4096],
-        observed_generation=state.run.metadata.generation,
+        observed_generation=run.run_object.metadata.generation,
     )
 
 
-def status_of_tree(world: World, state: RunState, warned: KnownRisks) -> RunStatus:
-    summed = tree_status(world, state)
-    verdict = state.verdict or Verdict(state.phase)
+def status_of_tree(world: World, run: RunState, warned: KnownRisks) -> RunStatus:
+    summed = tree_status(world, run)
+    verdict = run.verdict or Verdict(run.phase)
     shares: dict[tuple[LeaseClass, EnvelopeKey], tuple[int, int]] = {}
-    for child in world.run_graph.descendants(state):
+    for child in world.run_graph.descendants(run):
         for key, tally in child.funding.items():
             gpus, used = shares.get(key, (0, 0))
             shares[key] = (gpus + tally.amount, used + tally.used(world.now))
     return msgspec.structs.replace(
         summed,
-        conditions=conditions(state, summed.phase or state.phase, verdict, warned),
+        conditions=conditions(run, summed.phase or run.phase, verdict, warned),
         funding=tuple(funding_shares(world, shares)),
     )
 
 
-def conditions(state: RunState, phase: Phase, verdict: Verdict, warned: KnownRisks) -> tuple[Condition, ...]:
+def conditions(run: RunState, phase: Phase, verdict: Verdict, warned: KnownRisks) -> tuple[Condition, ...]:
     """Where the Run stands, since it came into its phase; and whether somebody's promise threatens it."""
     reason = verdict.reason or phase
-    standing = [condition(name, phase in phases, reason, state.phase_at) for name, phases in CONDITIONS]
-    reserved = state.promise is not None
+    standing = [condition(name, phase in phases, reason, run.phase_at) for name, phases in CONDITIONS]
+    reserved = run.promise is not None
     return (
         *standing,
-        condition("Reserved", reserved, reason, state.promise.made_at if state.promise else state.phase_at),
+        condition("Reserved", reserved, reason, run.promise.made_at if run.promise else run.phase_at),
         condition(
             "AtRisk", bool(warned.risks), "ConflictSet" if warned.risks else "NoConflict", warned.since
         ),
@@ -111,23 +109,23 @@ def condition(name: str, holds: bool, reason: str, since: int) -> Condition:  # 
     )
 
 
-def width_of(state: RunState) -> Width | None:
-    shape = state.shape
+def width_of(run: RunState) -> Width | None:
+    shape = run.shape
     if shape is None:
         return None
-    return Width(min=shape.min, max=shape.max, desired=shape.desired, allocated=state.width)
+    return Width(min=shape.min, max=shape.max, desired=shape.desired, allocated=run.width)
 
 
-def status_allocation(state: RunState) -> Allocation | None:
-    if state.phase != "Running" or state.since is None:
+def status_allocation(run: RunState) -> Allocation | None:
+    if run.phase != "Running" or run.since is None:
         return None
-    return run_allocation.build_allocation(state.leases.values(), state.since, state.pod_size)
+    return run_allocation.build_allocation(run.leases.values(), run.since, run.pod_size)
 
 
-def funding_status(world: World, state: RunState) -> list[FundingShare]:
+def funding_status(world: World, run: RunState) -> list[FundingShare]:
     """Who pays and paid for it, by class: GPUs now, GPU-hours so far."""
     return funding_shares(
-        world, {key: (tally.amount, tally.used(world.now)) for key, tally in state.funding.items()}
+        world, {key: (tally.amount, tally.used(world.now)) for key, tally in run.funding.items()}
     )
 
 

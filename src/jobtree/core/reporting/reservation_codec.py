@@ -18,9 +18,9 @@ TAKES: tuple[str, ...] = ("Nothing", "Cuts", "Lottery")
 MAX_NODES = 12_500
 
 
-def reservation_spec(world: World, state: RunState, promise: Promise) -> wire.ReservationSpec:
-    party = promised_together(world, state, promise)
-    holder = world.runs.get((state.key[0], promise.named_after), state)
+def reservation_spec(world: World, run: RunState, promise: Promise) -> wire.ReservationSpec:
+    party = promised_together(world, run, promise)
+    holder = world.runs.get((run.key[0], promise.named_after), run)
     return wire.ReservationSpec(
         run_ref=RunRef(namespace=holder.key[0], name=holder.key[1], uid=holder.uid),
         flavor=promise.flavor,
@@ -29,18 +29,18 @@ def reservation_spec(world: World, state: RunState, promise: Promise) -> wire.Re
         intended_slice=wire.IntendedSlice(
             domains=tuple(share for _, one in party for share in intended_slice(world, one))
         ),
-        members=tuple(stage_of(one, holder) for one, _ in party) if state.gang else (),
+        members=tuple(stage_of(one, holder) for one, _ in party) if run.gang else (),
     )
 
 
-def promised_together(world: World, state: RunState, promise: Promise) -> list[tuple[RunState, Promise]]:
+def promised_together(world: World, run: RunState, promise: Promise) -> list[tuple[RunState, Promise]]:
     """The Run, or all stages that this very Reservation starts."""
-    found = [(one, one.promise) for one in world.run_graph.members(state) if one.promise is not None]
-    return [(one, other) for one, other in found if other.name == promise.name] or [(state, promise)]
+    found = [(one, one.promise) for one in world.run_graph.members(run) if one.promise is not None]
+    return [(one, other) for one, other in found if other.name == promise.name] or [(run, promise)]
 
 
-def stage_of(state: RunState, tree: RunState) -> str:
-    return state.key[1].removeprefix(f"{tree.key[1]}-")
+def stage_of(run: RunState, tree: RunState) -> str:
+    return run.key[1].removeprefix(f"{tree.key[1]}-")
 
 
 def intended_slice(world: World, promise: Promise) -> Iterator[wire.DomainShare]:
@@ -55,28 +55,28 @@ def usable_nodes_of(domain: object) -> tuple[str, ...]:
 
 
 def reservation_status(
-    world: World, state: RunState, promise: Promise, expected: StartEstimate | None = None
+    world: World, run: RunState, promise: Promise, expected: StartEstimate | None = None
 ) -> wire.ReservationStatus:
     """The status of a Reservation that is still pending; when its Run is expected, where that was asked."""
     return wire.ReservationStatus(
         state="Pending",
         terms=promise_terms(world, promise),
-        members=tuple(members_of(world, state, promise)) if state.gang else (),
-        forecast=forecast_object(reservation_forecast(world, state, promise), promise, expected),
-        told=first_estimate_object(world, (state.key[0], promise.name)),
+        members=tuple(members_of(world, run, promise)) if run.gang else (),
+        forecast=forecast_object(reservation_forecast(world, run, promise), promise, expected),
+        told=first_estimate_object(world, (run.key[0], promise.name)),
         slips=tuple(slip_to_wire(slip) for slip in promise.slips),
     )
 
 
-def reservation_forecast(world: World, state: RunState, promise: Promise) -> ReservationForecast:
+def reservation_forecast(world: World, run: RunState, promise: Promise) -> ReservationForecast:
     """The forecast of a Reservation: of its Run, or of all stages that it starts."""
-    party = promised_together(world, state, promise)
-    return joint_forecast(world, party) if state.gang else forecast(world, state)
+    party = promised_together(world, run, promise)
+    return joint_forecast(world, party) if run.gang else forecast(world, run)
 
 
-def members_of(world: World, state: RunState, promise: Promise) -> Iterator[wire.MemberTerms]:
-    tree = world.runs.get((state.key[0], promise.named_after), state)
-    for one, part in promised_together(world, state, promise):
+def members_of(world: World, run: RunState, promise: Promise) -> Iterator[wire.MemberTerms]:
+    tree = world.runs.get((run.key[0], promise.named_after), run)
+    for one, part in promised_together(world, run, promise):
         yield wire.MemberTerms(
             stage=stage_of(one, tree),
             flavor=part.flavor,
@@ -117,13 +117,13 @@ def forecast_object(
         deficit_gpus=outcome.deficit,
         funding_deficit_gpus=outcome.funding_deficit,
         scope=", ".join(name for name, _ in promise.domain_gpus),
-        conflict_set=tuple(state.key[1] for state in outcome.conflict_set()),
+        conflict_set=tuple(run.key[1] for run in outcome.conflict_set()),
         remedies=tuple(
             wire.Remedy(
                 kind=remedy.kind,  # type: ignore[arg-type]
                 gpus=remedy.gpus if remedy.gpu_hours is None else None,
                 gpu_hours=remedy.gpu_hours,
-                runs=tuple(state.key[1] for state in remedy.runs),
+                runs=tuple(run.key[1] for run in remedy.runs),
                 message=remedy.message,
             )
             for remedy in outcome.remedies
@@ -143,17 +143,17 @@ def slip_to_wire(slip: PromiseSlip) -> wire.Slip:
     )
 
 
-def reservation_object(world: World, state: RunState, promise: Promise) -> wire.Reservation:
+def reservation_object(world: World, run: RunState, promise: Promise) -> wire.Reservation:
     return wire.Reservation(
         metadata=ObjectMeta(
-            name=promise.name, namespace=state.key[0], creation_timestamp=format_time(promise.made_at)
+            name=promise.name, namespace=run.key[0], creation_timestamp=format_time(promise.made_at)
         ),
-        spec=reservation_spec(world, state, promise),
-        status=reservation_status(world, state, promise),
+        spec=reservation_spec(world, run, promise),
+        status=reservation_status(world, run, promise),
     )
 
 
-def promise_from_reservation(reservation: wire.Reservation, state: RunState, stage: str = "") -> Promise:
+def promise_from_reservation(reservation: wire.Reservation, run: RunState, stage: str = "") -> Promise:
     """The promise that a pending Reservation holds, to its Run or to one of its stages.
 
     Raises ValueError where its name has no number.
@@ -163,19 +163,19 @@ def promise_from_reservation(reservation: wire.Reservation, state: RunState, sta
     terms = part.terms if part else status.terms
     slice_ = part.intended_slice if part else spec.intended_slice
     at = parse_time(spec.earliest_start) if spec.earliest_start else None
-    shape = state.shape
+    shape = run.shape
     duration = shape.max_duration if shape else None
     made = (terms and terms.made) or reservation.metadata.creation_timestamp or "1970-01-01T00:00:00Z"
-    level: Disruption = TAKES.index(terms.takes) if terms else 0  # type: ignore[assignment]
+    disruption: Disruption = TAKES.index(terms.takes) if terms else 0  # type: ignore[assignment]
     return Promise(
-        run=state.key,
+        run_key=run.key,
         flavor=part.flavor if part else spec.flavor,
         number=int(reservation.metadata.name.rpartition("-")[2]),
         made_at=parse_time(made),
-        creation_order=state.creation_order,
+        creation_order=run.creation_order,
         commitment=spec.commitment,
         at=at,
-        disruption=level,
+        disruption=disruption,
         width=terms.width if terms else shape.min if shape else 0,
         pod_size=terms.gpus_per_pod if terms else 1,
         domain_gpus=tuple((share.domain, share.gpus) for share in slice_.domains),
@@ -209,7 +209,7 @@ def first_estimate_object(world: World, name: RunKey) -> wire.FirstTold | None:
 
 
 def load_first_estimate(
-    world: World, reservation: wire.Reservation, run: RunKey, started: int | None = None
+    world: World, reservation: wire.Reservation, run_key: RunKey, started: int | None = None
 ) -> None:
     """What a Reservation says of its first telling is experience; ``started``, where it does not say when."""
     told, metadata = reservation.status.told, reservation.metadata
@@ -217,7 +217,7 @@ def load_first_estimate(
         at, p50, p90, mean = (parse_time(text) for text in (told.at, told.p50, told.p90, told.mean))
         start = parse_time(told.started) if told.started else started
         world.start_calibration.load_estimate(
-            run, (metadata.namespace, metadata.name), FirstEstimate(at, p50, p90, mean, start)
+            run_key, (metadata.namespace, metadata.name), FirstEstimate(at, p50, p90, mean, start)
         )
 
 

@@ -51,24 +51,24 @@ class ReservationForecast(msgspec.Struct, frozen=True):
     odds: dict[str, int]  # thousandths, by UID of the Run that might have to go
 
     def conflict_set(self) -> list[RunState]:
-        found = {state.key: state for remedy in self.remedies for state in remedy.runs}
+        found = {run.key: run for remedy in self.remedies for run in remedy.runs}
         return [found[key] for key in sorted(found)]
 
 
-def forecast(world: World, state: RunState) -> ReservationForecast:
+def forecast(world: World, run: RunState) -> ReservationForecast:
     """The forecast of the Run's promise."""
-    promise = state.promise
+    promise = run.promise
     assert promise is not None
     if promise.at is None:
-        return undated_forecast(world, state, promise)
-    docket = FutureCase(world, state, promise)
+        return undated_forecast(world, run, promise)
+    docket = FutureCase(world, run, promise)
     taken = structural_victims(docket)
-    terms = (world, state, promise.width, promise.pod_size, docket.at, promise.precedence)
-    _, lacking = funding_at(*terms, only=payers_in_slice(world, state, promise), recall=False)
+    terms = (world, run, promise.width, promise.pod_size, docket.at, promise.precedence)
+    _, lacking = funding_at(*terms, only=payers_in_slice(world, run, promise), recall=False)
     return ReservationForecast(
         deficit=deficit_now(world, promise, docket),
         funding_deficit=lacking,
-        remedies=(*forecast_remedies(docket, taken), *recall_remedies(world, state, lacking)),
+        remedies=(*forecast_remedies(docket, taken), *recall_remedies(world, run, lacking)),
         odds=kill_probabilities_of(docket, taken),
     )
 
@@ -95,42 +95,42 @@ def forecast_remedies(docket: PromiseCase, taken: Sequence[int] | None) -> list[
     for index in range(len(docket.victims)) if taken is None else taken:
         quarry = docket.victims[index]
         gpus, runs = found.get(quarry.taking.kind, (0, {}))
-        runs[quarry.state.uid] = quarry.state
+        runs[quarry.run.uid] = quarry.run
         found[quarry.taking.kind] = (gpus + sum(count for _, count in quarry.taking.gpus), runs)
     listed = [ForecastRemedy(kind, gpus, tuple(runs.values())) for kind, (gpus, runs) in found.items()]
     if taken is None:
         tickets = {ticket.run for ticket in docket.case.tickets}
-        holders = tuple(state for state in docket.holders if state.uid in tickets)
+        holders = tuple(run for run in docket.holders if run.uid in tickets)
         listed.append(ForecastRemedy("Lottery", lottery_gpus(docket.case), holders))
     return listed
 
 
-def recall_remedies(world: World, state: RunState, lacking: int) -> Iterator[ForecastRemedy]:
+def recall_remedies(world: World, run: RunState, lacking: int) -> Iterator[ForecastRemedy]:
     """Money that the owner's family has by then: the newest of it comes back (C11)."""
     if not lacking:
         return
     runs: dict[str, RunState] = {}
     left = lacking
-    for other, gpus in family_charges(world, state):
+    for other, gpus in family_charges(world, run):
         if left > 0:
             left -= gpus
             runs[other.uid] = other
     yield ForecastRemedy("Recall", lacking, tuple(runs.values()))
 
 
-def family_charges(world: World, state: RunState) -> Iterator[tuple[RunState, int]]:
+def family_charges(world: World, run: RunState) -> Iterator[tuple[RunState, int]]:
     """Who has the owner's money when the Run's promise is due, newest first, and for how many GPUs."""
-    due = state.promise.at if state.promise is not None and state.promise.at is not None else world.now
+    due = run.promise.at if run.promise is not None and run.promise.at is not None else world.now
     begun = [
-        (claim.at, claim.rank, claim.promise.run, claim.charge // MILLI)
-        for one in own_envelopes(world, state, due)
-        for claim in family_reservations(world, one, state.promise.precedence if state.promise else None)
+        (claim.at, claim.precedence, claim.promise.run_key, claim.charge // MILLI)
+        for one in own_envelopes(world, run, due)
+        for claim in family_reservations(world, one, run.promise.precedence if run.promise else None)
         if recallable_from(world, claim) <= due
     ]
-    for _, _, run, gpus in sorted(begun, reverse=True):
-        yield world.runs[run], gpus
-    for lease in newest_first(recallable_leases(world, state, due)):
-        yield world.runs[lease.run], lease.gpus
+    for _, _, run_key, gpus in sorted(begun, reverse=True):
+        yield world.runs[run_key], gpus
+    for lease in newest_first(recallable_leases(world, run, due)):
+        yield world.runs[lease.run_key], lease.gpus
 
 
 def lottery_gpus(case: Case) -> int:
@@ -156,48 +156,48 @@ def kill_probabilities_of(docket: PromiseCase, taken: Sequence[int] | None) -> d
     return odds
 
 
-def undated_forecast(world: World, state: RunState, promise: Promise) -> ReservationForecast:
+def undated_forecast(world: World, run: RunState, promise: Promise) -> ReservationForecast:
     """A Run that nothing known will start: what would help (R9)."""
-    shape = state.shape
+    shape = run.shape
     assert shape is not None
-    terms = (world, state, shape.min, promise.pod_size, world.now, promise.precedence)
-    payers = payers_with_room(world, state, promise.pod_size)
+    terms = (world, run, shape.min, promise.pod_size, world.now, promise.precedence)
+    payers = payers_with_room(world, run, promise.pod_size)
     split, lacking = funding_at(*terms, only=payers)
     helps: list[ForecastRemedy] = []
     if lacking:
-        helps += funding_remedies(world, state, split, lacking, payers)
-    missing = capacity_missing(world, state, promise.pod_size)
+        helps += funding_remedies(world, run, split, lacking, payers)
+    missing = capacity_missing(world, run, promise.pod_size)
     if missing:
         helps.append(ForecastRemedy("AddCapacity", missing[0], message=missing[1]))
     return ReservationForecast(0, lacking, tuple(helps), {})
 
 
-def payers_with_room(world: World, state: RunState, size: int) -> frozenset[EnvelopeKey] | None:
+def payers_with_room(world: World, run: RunState, size: int) -> frozenset[EnvelopeKey] | None:
     """The Run's payers that pay where the empty fleet could hold it; None: all of them, or nobody."""
-    sets = payer_placements(world, state)
+    sets = payer_placements(world, run)
     if len(sets) == 1:
         return None
-    room = [one for one in sets if placeable_ever(StartSearch(world, state, size, None, 0, one))]
+    room = [one for one in sets if placeable_ever(StartSearch(world, run, size, None, 0, one))]
     return frozenset().union(*(one.payers or () for one in room)) or None
 
 
 def funding_remedies(
     world: World,
-    state: RunState,
+    run: RunState,
     split: FundingSplit,
     lacking: int,
     only: frozenset[EnvelopeKey] | None = None,
 ) -> list[ForecastRemedy]:
     """Raise an envelope of its own, or ask a sponsor."""
     found = []
-    payers = [one for one in payer_candidates(world, state) if only is None or one.envelope.key in only]
+    payers = [one for one in payer_candidates(world, run) if only is None or one.envelope.key in only]
     own = next((payer.envelope for payer in payers if payer.class_ != "Borrowed"), None)
     if own is not None:
-        found += envelope_increase(world, state, own, dict(split).get(own.key, 0) + lacking)
+        found += envelope_increase(world, run, own, dict(split).get(own.key, 0) + lacking)
     else:
-        message = f"give {state.owner} an envelope of {lacking} GPUs of {state.flavor}"
+        message = f"give {run.owner} an envelope of {lacking} GPUs of {run.flavor}"
         found.append(ForecastRemedy("RaiseEnvelope", lacking, message=message))
-    sponsors = state.run.spec.funding.sponsors
+    sponsors = run.run_object.spec.funding.sponsors
     if sponsors:
         names = ", ".join(sponsors)
         message = f"ask {names} to lend {lacking} more GPUs, and raise funding.maxBorrowGPUs to use them"
@@ -206,14 +206,14 @@ def funding_remedies(
 
 
 def envelope_increase(
-    world: World, state: RunState, envelope: EnvelopeState, gpus: int
+    world: World, run: RunState, envelope: EnvelopeState, gpus: int
 ) -> list[ForecastRemedy]:
     """By how much the envelope must be raised to pay for so many GPUs, in GPUs and in GPU-hours.
 
     What older Runs are promised stays theirs: the envelope may have less to give than nothing.
     """
     free = envelope.account.free_charge()
-    kept = available_beside_promises(world, state, envelope, world.now)
+    kept = available_beside_promises(world, run, envelope, world.now)
     short = gpus - (free if kept is None else min(free, kept)) // MILLI
     found = []
     if short > 0:
@@ -221,30 +221,30 @@ def envelope_increase(
         found.append(ForecastRemedy("RaiseEnvelope", short, message=message))
     left = envelope.account.free_use(world.now)
     if left is not None:
-        hours = -((left - gpus * MILLI * committed_duration(state, envelope, world.now)) // GPU_HOUR)
+        hours = -((left - gpus * MILLI * committed_duration(run, envelope, world.now)) // GPU_HOUR)
         if hours > 0:
             message = f"raise maxGPUHours of envelope {envelope.label} by {hours}"
             found.append(ForecastRemedy("RaiseEnvelope", 0, message=message, gpu_hours=hours))
     return found
 
 
-def capacity_missing(world: World, state: RunState, size: int) -> tuple[int, str] | None:
+def capacity_missing(world: World, run: RunState, size: int) -> tuple[int, str] | None:
     """GPUs that the fleet lacks to ever hold the Run, and in what form."""
-    shape = state.shape
+    shape = run.shape
     assert shape is not None
-    sight = StartSearch(world, state, size, None)
+    sight = StartSearch(world, run, size, None)
     largest = max((one.capacity for one in sight.profiles), default=0) * size
     together = shape.group if shape.group and shape.spread else 0 if shape.spread else shape.min
     if largest < together:
         return (
             together - largest,
-            f"needs a domain of {together} GPUs of {state.flavor}: the largest has {largest}",
+            f"needs a domain of {together} GPUs of {run.flavor}: the largest has {largest}",
         )
     chunk = shape.group or size
     whole = sum(one.capacity * size // chunk for one in sight.profiles) * chunk
     if whole < shape.min:
         return (
             shape.min - whole,
-            f"needs {shape.min} GPUs of {state.flavor}: the fleet could ever give {whole}",
+            f"needs {shape.min} GPUs of {run.flavor}: the fleet could ever give {whole}",
         )
     return None

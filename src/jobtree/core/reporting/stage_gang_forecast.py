@@ -25,14 +25,14 @@ GangPromises = list[tuple[RunState, Promise]]
 
 def joint_forecast(world: World, party: GangPromises) -> ReservationForecast:
     """One forecast for all: what each lacks, and what they lack together."""
-    outcomes = [forecast(world, state) for state, _ in party]
+    outcomes = [forecast(world, run) for run, _ in party]
     undated = any(promise.at is None for _, promise in party)
     helps = [] if undated else [remedy for outcome in outcomes for remedy in outcome.remedies]
     if undated:
         helps = [one for outcome in outcomes for one in outcome.remedies if one.kind == "AddCapacity"]
     lacking = 0
-    for state, split, short in funding_deficit(world, party) if undated else ():
-        helps = [*funding_remedies(world, state, split, short), *helps]
+    for run, split, short in funding_deficit(world, party) if undated else ():
+        helps = [*funding_remedies(world, run, split, short), *helps]
         lacking += short
     return ReservationForecast(
         deficit=sum(outcome.deficit for outcome in outcomes),
@@ -45,13 +45,13 @@ def joint_forecast(world: World, party: GangPromises) -> ReservationForecast:
 def funding_deficit(world: World, party: GangPromises) -> Iterator[tuple[RunState, FundingSplit, int]]:
     """Flavor by flavor: who would pay if all of them started now, and the GPUs that nobody pays for."""
     for flavor in sorted({promise.flavor for _, promise in party}):
-        same = [(state, promise) for state, promise in party if promise.flavor == flavor]
-        width = sum(state.shape.min for state, _ in same if state.shape)
+        same = [(run, promise) for run, promise in party if promise.flavor == flavor]
+        width = sum(run.shape.min for run, _ in same if run.shape)
         size = gcd(*(promise.pod_size for _, promise in same))
-        state, promise = same[0]
-        split, lacking = funding_at(world, state, width, size, world.now, promise.precedence)
+        run, promise = same[0]
+        split, lacking = funding_at(world, run, width, size, world.now, promise.precedence)
         if lacking:
-            yield state, split, lacking
+            yield run, split, lacking
 
 
 def merged_remedies(helps: list[ForecastRemedy]) -> list[ForecastRemedy]:
@@ -59,7 +59,7 @@ def merged_remedies(helps: list[ForecastRemedy]) -> list[ForecastRemedy]:
     found: dict[tuple[str, str], ForecastRemedy] = {}
     for one in helps:
         known = found.get((one.kind, one.message))
-        runs = {state.key: state for state in (*(known.runs if known else ()), *one.runs)}
+        runs = {run.key: run for run in (*(known.runs if known else ()), *one.runs)}
         gpus = one.gpus + (known.gpus if known else 0)
         found[one.kind, one.message] = msgspec.structs.replace(one, gpus=gpus, runs=tuple(runs.values()))
     return list(found.values())

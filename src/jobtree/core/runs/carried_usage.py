@@ -59,25 +59,25 @@ def load_budget(ledger: BudgetIndex, budget: Budget) -> None:
     ledger.archived_leases[name] = dict.fromkeys(carried.leases)
 
 
-def load_run(ledger: BudgetIndex, state: RunState) -> None:
+def load_run(ledger: BudgetIndex, run: RunState) -> None:
     """The same for a Run."""
-    carried = state.run.status.carried
+    carried = run.run_object.status.carried
     if carried is None:
         return
     for share in carried.funding:
         payer = share.payer
         key = (payer.budget, payer.envelope)
-        ledger.envelope(key, payer.owner, state.flavor)
+        ledger.envelope(key, payer.owner, run.flavor)
         used = parse_micro(share.gpu_seconds) // MILLI
-        state.carried[share.class_, key] = used
-        state.funding.setdefault((share.class_, key), ClassUsage()).closed_usage += used
-    state.carried_charge = parse_micro(carried.charged_gpu_seconds)
-    state.carried_spare = parse_micro(carried.spare_gpu_seconds) // MILLI
-    state.closed_charge += state.carried_charge
-    state.archived_leases = dict.fromkeys(carried.leases)
+        run.carried[share.class_, key] = used
+        run.funding.setdefault((share.class_, key), ClassUsage()).closed_usage += used
+    run.carried_charge = parse_micro(carried.charged_gpu_seconds)
+    run.carried_spare = parse_micro(carried.spare_gpu_seconds) // MILLI
+    run.closed_charge += run.carried_charge
+    run.archived_leases = dict.fromkeys(carried.leases)
 
 
-def carry_lease(ledger: BudgetIndex, state: RunState | None, lease: GpuLease, end: int) -> None:
+def carry_lease(ledger: BudgetIndex, run: RunState | None, lease: GpuLease, end: int) -> None:
     """A closed lease is in the archive: its use is carried from now on, by its Run too if that is there."""
     span = end - lease.start
     charged = 0 if lease.role == "Opportunistic" else lease.charge * span
@@ -88,38 +88,38 @@ def carry_lease(ledger: BudgetIndex, state: RunState | None, lease: GpuLease, en
         ledger.carried_budgets.setdefault(lease.payer[0], {})[lease.payer] = None
         envelope.carried[usage_class(lease)] += reported_amount(lease) * span
         envelope.carried[LENT] += charged if lease.class_ == "Borrowed" else 0
-    if state is not None and lease.name not in state.archived_leases:
-        state.archived_leases[lease.name] = None
+    if run is not None and lease.name not in run.archived_leases:
+        run.archived_leases[lease.name] = None
         key = (lease.class_, lease.payer)
-        state.carried[key] = state.carried.get(key, 0) + lease.gpus * span
-        state.carried_charge += charged
-        state.carried_spare += lease.gpus * span if lease.role == "Spare" else 0
+        run.carried[key] = run.carried.get(key, 0) + lease.gpus * span
+        run.carried_charge += charged
+        run.carried_spare += lease.gpus * span if lease.role == "Spare" else 0
 
 
-def can_carry(ledger: BudgetIndex, state: RunState | None, lease: GpuLease) -> bool:
+def can_carry(ledger: BudgetIndex, run: RunState | None, lease: GpuLease) -> bool:
     """Whether the status of its Budget and of its Run can carry it too, within their bounds."""
     budget, key = lease.payer[0], (lease.class_, lease.payer)
     carrying, leaving = ledger.carried_budgets.get(budget, {}), ledger.archived_leases.get(budget, {})
     fits = len(carrying) < MAX_ENVELOPES or lease.payer in carrying
-    if state is not None:
-        fits = fits and (len(state.carried) < MAX_SHARES or key in state.carried)
-        fits = fits and (len(state.archived_leases) < MAX_LEAVING or lease.name in state.archived_leases)
+    if run is not None:
+        fits = fits and (len(run.carried) < MAX_SHARES or key in run.carried)
+        fits = fits and (len(run.archived_leases) < MAX_LEAVING or lease.name in run.archived_leases)
     return fits and (len(leaving) < MAX_LEAVING or lease.name in leaving)
 
 
-def forget_lease(ledger: BudgetIndex, state: RunState | None, lease: GpuLease) -> None:
+def forget_lease(ledger: BudgetIndex, run: RunState | None, lease: GpuLease) -> None:
     """The lease is not in the cluster any more: nobody can count it twice."""
     ledger.archived_leases.get(lease.payer[0], {}).pop(lease.name, None)
-    if state is not None:
-        state.archived_leases.pop(lease.name, None)
+    if run is not None:
+        run.archived_leases.pop(lease.name, None)
 
 
-def forget_leases_except(ledger: BudgetIndex, states: Iterable[RunState], there: Container[str]) -> None:
+def forget_leases_except(ledger: BudgetIndex, runs: Iterable[RunState], there: Container[str]) -> None:
     """Of the leases that leave, all but those that are there are gone."""
     for budget, names in ledger.archived_leases.items():
         ledger.archived_leases[budget] = {name: None for name in names if name in there}
-    for state in states:
-        state.archived_leases = {name: None for name in state.archived_leases if name in there}
+    for run in runs:
+        run.archived_leases = {name: None for name in run.archived_leases if name in there}
 
 
 def carried_usage_of(ledger: BudgetIndex, budget: str) -> CarriedUses | None:
@@ -139,18 +139,18 @@ def use_of(envelope: EnvelopeState) -> CarriedUse:
     )
 
 
-def carried_run(ledger: BudgetIndex, state: RunState) -> CarriedRun | None:
+def carried_run(ledger: BudgetIndex, run: RunState) -> CarriedRun | None:
     """What a Run carries, as its status says it."""
-    if not state.carried and not state.archived_leases:
+    if not run.carried and not run.archived_leases:
         return None
     return CarriedRun(
         funding=tuple(
             CarriedShare(class_=class_, payer=payer_of(ledger, key), gpu_seconds=format_micro(used * MILLI))
-            for (class_, key), used in sorted(state.carried.items())
+            for (class_, key), used in sorted(run.carried.items())
         ),
-        charged_gpu_seconds=format_micro(state.carried_charge),
-        spare_gpu_seconds=format_micro(state.carried_spare * MILLI),
-        leases=tuple(sorted(state.archived_leases)),
+        charged_gpu_seconds=format_micro(run.carried_charge),
+        spare_gpu_seconds=format_micro(run.carried_spare * MILLI),
+        leases=tuple(sorted(run.archived_leases)),
     )
 
 
@@ -168,7 +168,7 @@ def budget_status_is_ahead(ledger: BudgetIndex, budget: Budget) -> bool:
     return False
 
 
-def run_status_is_ahead(state: RunState, carried: CarriedRun | None) -> bool:
+def run_status_is_ahead(run: RunState, carried: CarriedRun | None) -> bool:
     """The same for a Run."""
     if carried is None:
         return False
@@ -176,7 +176,7 @@ def run_status_is_ahead(state: RunState, carried: CarriedRun | None) -> bool:
         (share.class_, (share.payer.budget, share.payer.envelope)): parse_micro(share.gpu_seconds) // MILLI
         for share in carried.funding
     }
-    return any(used > state.carried.get(key, 0) for key, used in shares.items())
+    return any(used > run.carried.get(key, 0) for key, used in shares.items())
 
 
 def sums_of(use: CarriedUse) -> dict[str, int]:

@@ -10,15 +10,15 @@ from jobtree.core.model.gpu_lease import GpuLease, lease_number, pods_of
 from jobtree.core.runs.run_state import GroupRank, PodSlots, RankSlots, RunState
 
 
-def ranks_in_order(state: RunState) -> dict[GroupRank, tuple[str, PodSlots]]:
+def ranks_in_order(run: RunState) -> dict[GroupRank, tuple[str, PodSlots]]:
     """Every rank of the Run as its leases stand: its lease and its pod, in the order of ranks."""
     present: dict[tuple[int, PodSlots], str] = {}
-    for lease in sorted(state.leases.values(), key=_by_age):
+    for lease in sorted(run.leases.values(), key=_by_age):
         if lease.role != "Spare":
-            for pod in pods_of(lease.slots, state.pod_size or 1):
+            for pod in pods_of(lease.slots, run.pod_size or 1):
                 present[lease.group, pod] = lease.name
     found: dict[GroupRank, tuple[str, PodSlots]] = {}
-    for seat, pod in state.rank_slots.items():
+    for seat, pod in run.rank_slots.items():
         name = present.pop((seat[0], pod), None)
         if name is not None:
             found[seat] = (name, pod)
@@ -36,18 +36,18 @@ def _by_age(lease: GpuLease) -> tuple[int, int]:
     return (lease.group, lease_number(lease))
 
 
-def reassign_ranks(state: RunState) -> None:
+def reassign_ranks(run: RunState) -> None:
     """Leases opened or closed: seats follow. Pods without GPUs have a seat and no slots."""
-    resources = state.run.spec.resources
-    if state.cpu_only and resources is not None:
-        state.rank_slots = {(0, place): ("", 0) for place in range(resources.pods or 1)}
+    resources = run.run_object.spec.resources
+    if run.cpu_only and resources is not None:
+        run.rank_slots = {(0, place): ("", 0) for place in range(resources.pods or 1)}
         return
-    state.rank_slots = {seat: pod for seat, (_, pod) in ranks_in_order(state).items()}
+    run.rank_slots = {seat: pod for seat, (_, pod) in ranks_in_order(run).items()}
 
 
-def rank_of(state: RunState, seat: GroupRank) -> int:
+def rank_of(run: RunState, seat: GroupRank) -> int:
     """The number of a rank: ranks count from 0, without gaps, in the order of their seats."""
-    return sum(other < seat for other in state.rank_slots)
+    return sum(other < seat for other in run.rank_slots)
 
 
 def encode_ranks(seats: RankSlots) -> tuple[str, ...]:

@@ -27,10 +27,14 @@ def build_allocation(leases: Iterable[GpuLease], since: int, pod_size: int) -> A
     )
 
 
-def leases_in_allocation(run: Run) -> list[GpuLease]:
+def leases_in_allocation(run_object: Run) -> list[GpuLease]:
     """The open leases that a Run's allocation holds."""
-    allocation = run.status.allocation
-    return [] if allocation is None else [lease_from_allocation(run, lease) for lease in allocation.leases]
+    allocation = run_object.status.allocation
+    return (
+        []
+        if allocation is None
+        else [lease_from_allocation(run_object, lease) for lease in allocation.leases]
+    )
 
 
 def allocated_lease(lease: GpuLease) -> AllocatedLease:
@@ -48,14 +52,14 @@ def allocated_lease(lease: GpuLease) -> AllocatedLease:
     )
 
 
-def lease_from_allocation(run: Run, lease: AllocatedLease) -> GpuLease:
+def lease_from_allocation(run_object: Run, lease: AllocatedLease) -> GpuLease:
     slots = tuple(parse_slots(lease.slots).items())
-    resources = run.spec.resources
+    resources = run_object.spec.resources
     return GpuLease(
         name=lease.name,
-        run=(run.metadata.namespace, run.metadata.name),
-        uid=run.metadata.uid,
-        owner=run.spec.owner,
+        run_key=(run_object.metadata.namespace, run_object.metadata.name),
+        uid=run_object.metadata.uid,
+        owner=run_object.spec.owner,
         payer=(lease.payer.budget, lease.payer.envelope),
         payer_owner=lease.payer.owner,
         class_=lease.class_,

@@ -22,48 +22,48 @@ class RunGraph:
         self._followers: dict[RunKey, dict[RunKey, None]] = {}
         self._quotas: dict[RunKey, Account] = {}
 
-    def add(self, state: RunState) -> None:
+    def add(self, run: RunState) -> None:
         """A Run came: it may be a tree, a stage, a follower, or all of them."""
-        follow = state.run.spec.follow
+        follow = run.run_object.spec.follow
         for name in follow.after if follow else ():
-            self._followers.setdefault((state.key[0], name), {})[state.key] = None
-        self._index_tree(state)
-        for reference in state.run.metadata.owner_references:
-            tree = self._runs.get((state.key[0], reference.name))
-            if tree is not None and tree.is_tree and is_child(tree.run, state.run):
-                state.parent = tree.key
+            self._followers.setdefault((run.key[0], name), {})[run.key] = None
+        self._index_tree(run)
+        for reference in run.run_object.metadata.owner_references:
+            tree = self._runs.get((run.key[0], reference.name))
+            if tree is not None and tree.is_tree and is_child(tree.run_object, run.run_object):
+                run.parent = tree.key
 
-    def _index_tree(self, state: RunState) -> None:
-        if not state.is_tree:
+    def _index_tree(self, run: RunState) -> None:
+        if not run.is_tree:
             return
-        quota = state.run.spec.quota
+        quota = run.run_object.spec.quota
         if quota is not None and quota != type(quota)():
-            label = f"{state.key[0]}/{state.key[1]}"
-            account = self._quotas.setdefault(state.key, Account(label, None, None))
+            label = f"{run.key[0]}/{run.key[1]}"
+            account = self._quotas.setdefault(run.key, Account(label, None, None))
             account.set_limits(quota.max_gpus, quota.max_gpu_hours)
-        self._children[state.key] = tuple(
-            (child.metadata.namespace, child.metadata.name) for child in children_of(state.run)
+        self._children[run.key] = tuple(
+            (child.metadata.namespace, child.metadata.name) for child in children_of(run.run_object)
         )
-        for child in self.children(state):
-            if is_child(state.run, child.run):
-                child.parent = state.key
+        for child in self.children(run):
+            if is_child(run.run_object, child.run_object):
+                child.parent = run.key
 
-    def forget(self, state: RunState) -> None:
+    def forget(self, run: RunState) -> None:
         """The Run is gone."""
-        self.remove_follower(state)
-        self._children.pop(state.key, None)
-        self._quotas.pop(state.key, None)
+        self.remove_follower(run)
+        self._children.pop(run.key, None)
+        self._quotas.pop(run.key, None)
 
-    def remove_follower(self, state: RunState) -> None:
+    def remove_follower(self, run: RunState) -> None:
         """It follows nobody any more, or others."""
-        follow = state.run.spec.follow
+        follow = run.run_object.spec.follow
         for name in follow.after if follow else ():
-            self._followers.get((state.key[0], name), {}).pop(state.key, None)
+            self._followers.get((run.key[0], name), {}).pop(run.key, None)
 
-    def update_gang_and_quotas(self, state: RunState) -> tuple[Account, ...]:
+    def update_gang_and_quotas(self, run: RunState) -> tuple[Account, ...]:
         """Its gang as its tree says now; the quotas of all trees above it, nearest first."""
-        state.gang = next((gang for gang in self._gangs(state) if state.key in gang), ())
-        above = [tree.key for tree in self.trees_of(state)]
+        run.gang = next((gang for gang in self._gangs(run) if run.key in gang), ())
+        above = [tree.key for tree in self.trees_of(run)]
         return tuple(self._quotas[key] for key in above if key in self._quotas)
 
     def quota(self, tree: RunKey) -> Account | None:
@@ -72,35 +72,35 @@ class RunGraph:
     def quotas(self) -> list[Account]:
         return list(self._quotas.values())
 
-    def _gangs(self, state: RunState) -> list[tuple[RunKey, ...]]:
-        tree = self.tree_of(state)
-        return stage_gangs(tree.run) if tree is not None else []
+    def _gangs(self, run: RunState) -> list[tuple[RunKey, ...]]:
+        tree = self.tree_of(run)
+        return stage_gangs(tree.run_object) if tree is not None else []
 
-    def tree_of(self, state: RunState) -> RunState | None:
-        return self._runs.get(state.parent) if state.parent is not None else None
+    def tree_of(self, run: RunState) -> RunState | None:
+        return self._runs.get(run.parent) if run.parent is not None else None
 
-    def trees_of(self, state: RunState) -> Iterator[RunState]:
-        tree = self.tree_of(state)
+    def trees_of(self, run: RunState) -> Iterator[RunState]:
+        tree = self.tree_of(run)
         while tree is not None:
             yield tree
             tree = self.tree_of(tree)
 
-    def children(self, state: RunState) -> list[RunState]:
+    def children(self, run: RunState) -> list[RunState]:
         """The stages' Runs that are there."""
-        return [self._runs[key] for key in self._children.get(state.key, ()) if key in self._runs]
+        return [self._runs[key] for key in self._children.get(run.key, ()) if key in self._runs]
 
-    def descendants(self, state: RunState) -> Iterator[RunState]:
+    def descendants(self, run: RunState) -> Iterator[RunState]:
         """All Runs of a tree, stages of stages included."""
-        for child in self.children(state):
+        for child in self.children(run):
             yield child
             yield from self.descendants(child)
 
-    def members(self, state: RunState) -> list[RunState]:
+    def members(self, run: RunState) -> list[RunState]:
         """The Run, or all of its gang that is not finished, in the order they are written."""
-        if not state.gang:
-            return [state]
-        known = [self._runs[key] for key in state.gang if key in self._runs]
-        return [one for one in known if one.phase not in FINISHED] or [state]
+        if not run.gang:
+            return [run]
+        known = [self._runs[key] for key in run.gang if key in self._runs]
+        return [one for one in known if one.phase not in FINISHED] or [run]
 
     def find_cycle(self) -> list[RunKey]:
         """Runs that wait for each other in a cycle; empty where there is none."""
@@ -116,8 +116,8 @@ class RunGraph:
 
     def affected_by(self, key: RunKey) -> Iterator[RunState]:
         """Runs that wait for this one or sum it up: its tree, its followers, and who waits with those."""
-        state = self._runs.get(key)
-        tree = self.tree_of(state) if state is not None else None
+        run = self._runs.get(key)
+        tree = self.tree_of(run) if run is not None else None
         if tree is not None:
             yield tree
         for name in self._followers.get(key, ()):

@@ -94,7 +94,7 @@ class RunState:
         "restarts",
         "resume_at",
         "revision",
-        "run",
+        "run_object",
         "shape",
         "since",
         "uid",
@@ -102,8 +102,8 @@ class RunState:
         "width",
     )
 
-    def __init__(self, run: Run, now: int) -> None:
-        meta, status = run.metadata, run.status
+    def __init__(self, run_object: Run, now: int) -> None:
+        meta, status = run_object.metadata, run_object.status
         self.key: RunKey = (meta.namespace, meta.name)
         self.uid = meta.uid
         self.created = parse_time(meta.creation_timestamp) if meta.creation_timestamp else now
@@ -119,7 +119,7 @@ class RunState:
         self.width = self.opportunistic_gpus = self.borrowed_gpus = 0
         self.parent: RunKey | None = None  # the tree whose stage it is
         self.gang: tuple[RunKey, ...] = ()  # stages that start together with it, itself among them
-        self.phase: Phase = self._reported_phase(run)
+        self.phase: Phase = self._reported_phase(run_object)
         self.phase_at = self.created  # when it came into this phase
         for condition in status.conditions:
             if condition.type in ("Admitted", "Finished") and condition.last_transition_time:
@@ -146,35 +146,35 @@ class RunState:
         self.queued = False
         self.date_search_generation: DateSearchGeneration | None = None  # when it was last looked for a date
         self.payable_at: int | None = None  # when time alone may make its unpaid GPUs payable
-        self.apply_edit(run)
+        self.apply_edit(run_object)
 
     @staticmethod
-    def _reported_phase(run: Run) -> Phase:
+    def _reported_phase(run_object: Run) -> Phase:
         """What the status says and leases do not: that it is finished, waits for others, or needs no GPUs."""
-        phase = run.status.phase
-        if phase in ("Completed", "Failed") or (phase == "Running" and is_cpu_only(run)):
+        phase = run_object.status.phase
+        if phase in ("Completed", "Failed") or (phase == "Running" and is_cpu_only(run_object)):
             return phase
         return "Waiting" if phase in (None, "Waiting") else "Pending"
 
-    def apply_edit(self, run: Run) -> None:
+    def apply_edit(self, run_object: Run) -> None:
         """The Run was edited: plan it again."""
-        self.run = run
-        self.shape: GangShape | None = gang_shape(run.spec)
-        self.cancelled = run.metadata.deletion_timestamp is not None
+        self.run_object = run_object
+        self.shape: GangShape | None = gang_shape(run_object.spec)
+        self.cancelled = run_object.metadata.deletion_timestamp is not None
         self.queue_checked_generation = -1
 
     @property
     def owner(self) -> str:
-        return self.run.spec.owner
+        return self.run_object.spec.owner
 
     @property
     def is_tree(self) -> bool:
-        return bool(self.run.spec.stages)
+        return bool(self.run_object.spec.stages)
 
     @property
     def cpu_only(self) -> bool:
         """A stage without GPUs: no lease, no payer, placed by the cluster's own scheduler (J5)."""
-        return is_cpu_only(self.run)
+        return is_cpu_only(self.run_object)
 
     @property
     def flavor(self) -> str:
@@ -204,10 +204,10 @@ class RunState:
         """When it began, if it is provisional."""
         return self.since if self.provisional else None
 
-    def is_provisional_to(self, rank: Precedence) -> bool:
+    def is_provisional_to(self, precedence: Precedence) -> bool:
         """Whether this Run is provisional and a promise of that rank was made before it started (R6)."""
         since = self.provisional_since
-        return since is not None and rank[0] <= since
+        return since is not None and precedence[0] <= since
 
     @property
     def interim_until(self) -> int | None:
@@ -299,7 +299,7 @@ class RunState:
     def max_duration(self) -> int | None:
         if self.shape is not None:
             return self.shape.max_duration
-        declared = self.run.spec.runtime.max_duration
+        declared = self.run_object.spec.runtime.max_duration
         return parse_duration(declared) if declared else None
 
     def save_state(self) -> SavedRunState:
@@ -311,6 +311,6 @@ class RunState:
             setattr(self, name, value)
 
 
-def is_cpu_only(run: Run) -> bool:
-    resources = run.spec.resources
+def is_cpu_only(run_object: Run) -> bool:
+    resources = run_object.spec.resources
     return resources is not None and not resources.total_gpus

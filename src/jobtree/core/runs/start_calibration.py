@@ -106,42 +106,42 @@ class StartCalibration:
         """What the Run of a Reservation was told first."""
         return self._told.get(name)
 
-    def record_estimate(self, run: RunKey, name: RunKey, told: FirstEstimate) -> None:
+    def record_estimate(self, run_key: RunKey, name: RunKey, told: FirstEstimate) -> None:
         """A waiting Run is told for the first time; what it is told later does not count."""
-        if run not in self._waiting:
-            self._waiting[run] = name
+        if run_key not in self._waiting:
+            self._waiting[run_key] = name
             self._told[name] = told
             self._recent.append(told.at)
             self._half.expect(name, told.p50)
             self._most.expect(name, told.p90)
 
-    def load_estimate(self, run: RunKey, name: RunKey, told: FirstEstimate) -> None:
+    def load_estimate(self, run_key: RunKey, name: RunKey, told: FirstEstimate) -> None:
         """What a Reservation says of its first telling."""
         if name in self._told:
             return
         if told.start is None:
-            self.record_estimate(run, name, told)
+            self.record_estimate(run_key, name, told)
         else:
             self._told[name] = told
             self._read.append((name, told))
 
-    def record_start(self, run: RunKey, at: int) -> None:
+    def record_start(self, run_key: RunKey, at: int) -> None:
         """The Run starts."""
-        name = self._waiting.pop(run, None)
+        name = self._waiting.pop(run_key, None)
         if name is not None:
             self.close_instant(at)
-            self._begun[run], self._begun_at = name, at
+            self._begun[run_key], self._begun_at = name, at
             self._told[name] = msgspec.structs.replace(self._told[name], start=at)
 
-    def undo_start(self, run: RunKey, at: int) -> None:
+    def undo_start(self, run_key: RunKey, at: int) -> None:
         """If it began at this very instant, it did not, after all."""
-        if at == self._begun_at and run in self._begun:
-            name = self._waiting[run] = self._begun.pop(run)
+        if at == self._begun_at and run_key in self._begun:
+            name = self._waiting[run_key] = self._begun.pop(run_key)
             self._told[name] = msgspec.structs.replace(self._told[name], start=None)
 
-    def drop_run(self, run: RunKey) -> None:
+    def drop_run(self, run_key: RunKey) -> None:
         """The Run is gone. If it never started, nobody knows what would have come of it."""
-        name = self._waiting.pop(run, None)
+        name = self._waiting.pop(run_key, None)
         if name is not None:
             del self._told[name]
             for aim in (self._half, self._most):

@@ -32,12 +32,12 @@ class ExpectedStarts:
         self._prospects: QueueForecast | None = None
         self._asked = 0  # that did not stand in line when these were made
 
-    def estimate(self, state: RunState) -> StartEstimate | None:
+    def estimate(self, run: RunState) -> StartEstimate | None:
         """By when it starts as likely as not, and nine times in ten; None where nobody can say."""
-        promise = state.promise
-        if promise is None or not state.waiting:
+        promise = run.promise
+        if promise is None or not run.waiting:
             return None
-        starts = self._starts(state, promise)
+        starts = self._starts(run, promise)
         if not starts:
             return None
         now, latest = self._world.now, FOREVER if promise.at is None else promise.at
@@ -45,27 +45,27 @@ class ExpectedStarts:
             now, [max(now, at) for at in starts], max(now, latest)
         )
 
-    def estimate_and_record(self, state: RunState) -> StartEstimate | None:
+    def estimate_and_record(self, run: RunState) -> StartEstimate | None:
         """The same, and the Run is told so: what comes of it will be experience."""
-        found = self.estimate(state)
-        if found is not None and state.promise is not None:
+        found = self.estimate(run)
+        if found is not None and run.promise is not None:
             told = FirstEstimate(self._world.now, found.p50, found.p90, found.mean)
-            self._world.start_calibration.record_estimate(state.key, (state.key[0], state.promise.name), told)
+            self._world.start_calibration.record_estimate(run.key, (run.key[0], run.promise.name), told)
         return found
 
-    def _starts(self, state: RunState, promise: Promise) -> list[int]:
+    def _starts(self, run: RunState, promise: Promise) -> list[int]:
         """The instants at which it may start; where need be, looked for anew for who came since."""
         prospects = self._prospects
-        if prospects is not None and prospects.includes(state):
-            return prospects.starts(state, promise)
-        if prospects is not None and not prospects.is_outdated(state):
+        if prospects is not None and prospects.includes(run):
+            return prospects.starts(run, promise)
+        if prospects is not None and not prospects.is_outdated(run):
             self._asked += 1
-            starts = prospects.starts(state, promise)
+            starts = prospects.starts(run, promise)
             wait = starts[len(starts) // 2] - self._world.now if starts else 0
             if self._is_young(prospects, max(LEAST_MEAN, wait)):
                 return starts
         self._prospects, self._asked = QueueForecast(self._world), 0
-        return self._prospects.starts(state, promise)
+        return self._prospects.starts(run, promise)
 
     def is_current(self) -> bool:
         """Whether it may be asked on: little has changed since, measured by how long there is to wait."""

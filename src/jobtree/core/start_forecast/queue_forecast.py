@@ -69,33 +69,33 @@ class QueueForecast:
         self._money: dict[EnvelopeKey, int] = {}
         self.typical_wait = self._simulate_head()
 
-    def includes(self, state: RunState) -> bool:
+    def includes(self, run: RunState) -> bool:
         """Whether the Run stands in line already, with the promise that it has."""
-        known = self._answers.get(state.key) or self._behind.get(state.key)
-        return known is not None and known[0] is state.promise
+        known = self._answers.get(run.key) or self._behind.get(run.key)
+        return known is not None and known[0] is run.promise
 
-    def is_outdated(self, state: RunState) -> bool:
+    def is_outdated(self, run: RunState) -> bool:
         """Whether much of what was free for such a Run has been taken since."""
-        flavor = self._world.fleet.flavor(state.flavor)
+        flavor = self._world.fleet.flavor(run.flavor)
         lost = self._slots.get(flavor.name, 0) - unfunded_gpus(flavor)
         if lost > 0 and lost * DRIFT > sum([one.capacity for one in flavor.domains.values()]):
             return True
-        accounts = ((one.envelope.key, one.envelope.account) for one in payer_candidates(self._world, state))
+        accounts = ((one.envelope.key, one.envelope.account) for one in payer_candidates(self._world, run))
         return any(
             (self._money.get(key, 0) - account.free_charge()) * DRIFT > account.max_charge
             for key, account in accounts
         )
 
-    def starts(self, state: RunState, promise: Promise) -> list[int]:
+    def starts(self, run: RunState, promise: Promise) -> list[int]:
         """The instants at which a waiting Run may start, sorted; none where nobody can say."""
-        if not self.includes(state):
-            self._append(state, promise)
-        if state.key not in self._answers:
-            gpus, line = self._behind.pop(state.key)[1], self._queue_key(state)
+        if not self.includes(run):
+            self._append(run, promise)
+        if run.key not in self._answers:
+            gpus, line = self._behind.pop(run.key)[1], self._queue_key(run)
             latest = FOREVER if promise.at is None else promise.at
             found = sorted(min(latest, self.at + wait) for wait in line.waits(gpus))
-            self._answers[state.key] = (promise, found if len(found) >= MAX_SAMPLE_PATHS else [])
-        return self._answers[state.key][1]
+            self._answers[run.key] = (promise, found if len(found) >= MAX_SAMPLE_PATHS else [])
+        return self._answers[run.key][1]
 
     def _simulate_head(self) -> int:
         """Let all who wait stand in line; how long they usually wait."""
@@ -109,29 +109,29 @@ class QueueForecast:
         waits = sorted(courses[len(courses) // 2] for courses in found)
         return waits[len(waits) // 2] - self.at if waits else 0
 
-    def _append(self, state: RunState, promise: Promise) -> None:
+    def _append(self, run: RunState, promise: Promise) -> None:
         """Stand in line, behind those promised before; at its head the Run is played through."""
-        self._answers.pop(state.key, None)
+        self._answers.pop(run.key, None)
         if promise.at is None and not promise.funding:
-            self._answers[state.key] = (promise, [])  # nothing known will ever start it
+            self._answers[run.key] = (promise, [])  # nothing known will ever start it
             return
-        line = self._queue_key(state)
+        line = self._queue_key(run)
         gpus = line.join(promise.width)
         if line.played < HEAD and self.played < MAX_SIMULATED:
             self.played += 1
-            starts = self._courses.simulate_start(state, promise)
+            starts = self._courses.simulate_start(run, promise)
             line.record_wait(gpus, [at if at == FOREVER else at - self.at for at in starts])
             found = sorted(at for at in starts if at < FOREVER)
-            self._answers[state.key] = (promise, found if len(found) >= MAX_SAMPLE_PATHS else [])
+            self._answers[run.key] = (promise, found if len(found) >= MAX_SAMPLE_PATHS else [])
         else:
-            self._behind[state.key] = (promise, gpus)
+            self._behind[run.key] = (promise, gpus)
 
-    def _queue_key(self, state: RunState) -> QueueRate:
-        key = (state.owner, state.flavor, state.sponsors)
+    def _queue_key(self, run: RunState) -> QueueRate:
+        key = (run.owner, run.flavor, run.sponsors)
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = QueueRate()
-            for one in payer_candidates(self._world, state):
+            for one in payer_candidates(self._world, run):
                 self._money.setdefault(one.envelope.key, one.envelope.account.free_charge())
         return line
 

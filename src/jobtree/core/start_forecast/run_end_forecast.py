@@ -31,45 +31,45 @@ class RunEndForecast:
         self._running: dict[str, list[RunState]] | None = None
         self.runs_with_history: set[RunKey] = set()  # running Runs of which something is known
 
-    def likely_ends(self, run: RunKey) -> list[int]:
+    def likely_ends(self, run_key: RunKey) -> list[int]:
         """When a running Run ends, in every course."""
-        known = self._ends.get(run)
+        known = self._ends.get(run_key)
         if known is None:
-            state = self._world.runs.get(run)
-            known = self._ends[run] = [FOREVER] * SAMPLE_PATHS if state is None else self._likely_ends(state)
+            run = self._world.runs.get(run_key)
+            known = self._ends[run_key] = [FOREVER] * SAMPLE_PATHS if run is None else self._likely_ends(run)
         return known
 
-    def _likely_ends(self, state: RunState) -> list[int]:
-        now, last = self._world.now, certain_end(self._world, state)
-        since = now if state.since is None else state.since
+    def _likely_ends(self, run: RunState) -> list[int]:
+        now, last = self._world.now, certain_end(self._world, run)
+        since = now if run.since is None else run.since
         if last < FOREVER:
-            self.runs_with_history.add(state.key)
-        curve = self._curve(state)
+            self.runs_with_history.add(run.key)
+        curve = self._curve(run)
         if curve is None:
             return [last] * SAMPLE_PATHS
-        self.runs_with_history.add(state.key)
+        self.runs_with_history.add(run.key)
         spans = curve.durations(now - since, SAMPLE_PATHS)
         ends = [last if span is None or since + span > last else since + span for span in spans]
-        return [ends[part] for part in parts_of(state.uid)]
+        return [ends[part] for part in parts_of(run.uid)]
 
-    def likely_durations(self, state: RunState) -> list[int]:
+    def likely_durations(self, run: RunState) -> list[int]:
         """How long a waiting Run will run, in every course."""
-        shape = state.shape
+        shape = run.shape
         most = FOREVER if shape is None or shape.max_duration is None else shape.max_duration
-        curve = self._curve(state)
+        curve = self._curve(run)
         if curve is None:
             return [most] * SAMPLE_PATHS
         spans = [most if span is None else min(most, span) for span in curve.durations(0, SAMPLE_PATHS)]
-        return [spans[part] for part in parts_of(state.uid)]
+        return [spans[part] for part in parts_of(run.uid)]
 
-    def _curve(self, state: RunState) -> SurvivalCurve | None:
+    def _curve(self, run: RunState) -> SurvivalCurve | None:
         """How long Runs of its owner and of similar size last; None where too few ended to tell."""
         history, now = self._world.run_history, self._world.now
-        known = history.curves.get(state.owner)
-        ended = history.ended.get(state.owner, 0)
+        known = history.curves.get(run.owner)
+        ended = history.ended.get(run.owner, 0)
         if known is None or (ended - known.ended) * REFRESH_SHARE > known.ended or now - known.at > DAY:
-            known = history.curves[state.owner] = SurvivalCurves(now, ended, self._curves_of(state.owner))
-        shape = state.shape
+            known = history.curves[run.owner] = SurvivalCurves(now, ended, self._curves_of(run.owner))
+        shape = run.shape
         curve = known.by_size.get(size_class(shape.total)) if shape else None
         return curve if curve is not None and curve.has_estimate else None
 
@@ -78,18 +78,18 @@ class RunEndForecast:
         world = self._world
         world.run_history.forget(world.now - world.policy.lease_retention_ms)
         found = world.run_history.of(owner)
-        for state in self._running_of(owner):
-            if state.since is not None and state.shape:
-                age = world.now - state.since
-                found.setdefault(size_class(state.shape.total), []).append((age, False))
+        for run in self._running_of(owner):
+            if run.since is not None and run.shape:
+                age = world.now - run.since
+                found.setdefault(size_class(run.shape.total), []).append((age, False))
         return {size: SurvivalCurve(observations) for size, observations in found.items()}
 
     def _running_of(self, owner: str) -> list[RunState]:
         if self._running is None:
             self._running = {}
-            for state in self._world.runs.values():
-                if state.phase == "Running":
-                    self._running.setdefault(state.owner, []).append(state)
+            for run in self._world.runs.values():
+                if run.phase == "Running":
+                    self._running.setdefault(run.owner, []).append(run)
         return self._running.get(owner, [])
 
 

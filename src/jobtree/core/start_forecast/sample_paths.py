@@ -39,13 +39,13 @@ MOST_TURNS = 256
 class StartQuery:
     """One waiting Run's question: what it needs, and when each domain would have that, visits apart."""
 
-    def __init__(self, state: RunState, promise: Promise, domains: Sequence[Domain], notice: int) -> None:
-        shape = state.shape
+    def __init__(self, run: RunState, promise: Promise, domains: Sequence[Domain], notice: int) -> None:
+        shape = run.shape
         assert shape is not None
-        self.state = state
+        self.run = run
         self.promise = promise
         self.domains = domains
-        self.demand = placement_demand(state, promise.pod_size)
+        self.demand = placement_demand(run, promise.pod_size)
         self.latest = FOREVER if promise.at is None else promise.at
         self.stay = FOREVER if shape.max_duration is None else shape.max_duration
         if shape.checkpoint is not None:  # it may start provisionally, and make way when others come (R6)
@@ -67,15 +67,15 @@ class SamplePaths:
         self._placed: list[dict[tuple[str, str], list[OccupiedInterval]]] = [{} for _ in range(SAMPLE_PATHS)]
         self._paid: list[dict[EnvelopeKey, list[OccupiedInterval]]] = [{} for _ in range(SAMPLE_PATHS)]
 
-    def simulate_start(self, state: RunState, promise: Promise) -> list[int]:
+    def simulate_start(self, run: RunState, promise: Promise) -> list[int]:
         """When a waiting Run starts in each course, behind those that came before; none if nobody can say."""
-        notice = min_provisional_duration(self._world, state)
-        query = StartQuery(state, promise, self._domains(state, promise), notice)
-        spans = self._lifetimes.likely_durations(state)
+        notice = min_provisional_duration(self._world, run)
+        query = StartQuery(run, promise, self._domains(run, promise), notice)
+        spans = self._lifetimes.likely_durations(run)
         starts = [self._simulate_path(number, query, spans[number]) for number in range(SAMPLE_PATHS)]
         informed = any(
             self._domain_has_history(domain) for domain in query.domains
-        ) or self._payers_have_history(state)
+        ) or self._payers_have_history(run)
         return starts if informed else []
 
     def _simulate_path(self, number: int, query: StartQuery, span: int) -> int:
@@ -88,7 +88,7 @@ class SamplePaths:
             if placed is None or at >= latest:
                 break
             chosen = placed[1]
-            paid = self._first_paid(number, query.state, promise, at)
+            paid = self._first_paid(number, query.run, promise, at)
             if paid == at:
                 break
             at, turns = paid, turns + 1
@@ -109,10 +109,10 @@ class SamplePaths:
 
     # Places
 
-    def _domains(self, state: RunState, promise: Promise) -> list[Domain]:
+    def _domains(self, run: RunState, promise: Promise) -> list[Domain]:
         """Where it may start: the promised slice first, then where most is free."""
         mine = dict(promise.domain_gpus)
-        selectors = frozenset(one.envelope.selector for one in payer_candidates(self._world, state))
+        selectors = frozenset(one.envelope.selector for one in payer_candidates(self._world, run))
         order, domains = self._order(promise.flavor), self._world.fleet.flavor(promise.flavor).domains
         first = sorted((domains[name] for name in mine if name in domains), key=freest_order)
         found = (
@@ -197,7 +197,9 @@ class SamplePaths:
         if known is None:
             nodes = domain.usable_node_names(demand)
             held = [
-                (place, run, gpus) for place, node in enumerate(nodes) for run, gpus in self._on(domain, node)
+                (place, run_key, gpus)
+                for place, node in enumerate(nodes)
+                for run_key, gpus in self._on(domain, node)
             ]
             free = [domain.nodes[node].free for node in nodes]
             for place, node in enumerate(nodes):
@@ -214,29 +216,29 @@ class SamplePaths:
         for name in self._world.leases_by_node.get(node, ()):
             lease = self._world.posted_leases[name].lease
             if lease.role != "Opportunistic" and node in domain.nodes:
-                yield lease.run, dict(lease.slots)[node].bit_count()
+                yield lease.run_key, dict(lease.slots)[node].bit_count()
 
     def _domain_has_history(self, domain: Domain) -> bool:
         key, told = (domain.flavor, domain.name), self._lifetimes.runs_with_history
         if key not in self._told and any(
-            run in told for node in domain.nodes for run, _ in self._on(domain, node)
+            run_key in told for node in domain.nodes for run_key, _ in self._on(domain, node)
         ):
             self._told.add(key)
         return key in self._told
 
     # Money
 
-    def _payers_have_history(self, state: RunState) -> bool:
-        payers = payer_candidates(self._world, state)
+    def _payers_have_history(self, run: RunState) -> bool:
+        payers = payer_candidates(self._world, run)
         return any(
-            lease.run in self._lifetimes.runs_with_history
+            lease.run_key in self._lifetimes.runs_with_history
             for one in payers
             for lease in one.envelope.leases.values()
         )
 
-    def _first_paid(self, number: int, state: RunState, promise: Promise, at: int) -> int:
+    def _first_paid(self, number: int, run: RunState, promise: Promise, at: int) -> int:
         """The first instant from ``at`` on at which its payers together have enough."""
-        payers = [one.envelope for one in payer_candidates(self._world, state)]
+        payers = [one.envelope for one in payer_candidates(self._world, run)]
         size = promise.pod_size
 
         def paid_at(instant: int) -> bool:  # one pod has one payer
@@ -266,7 +268,7 @@ class SamplePaths:
         """GPUs that an envelope has left, from instant to instant, in every course."""
         known = self._funds.get(envelope.key)
         if known is None:
-            held = [(0, lease.run, lease.charge // MILLI) for lease in envelope.leases.values()]
+            held = [(0, lease.run_key, lease.charge // MILLI) for lease in envelope.leases.values()]
             free = [envelope.account.free_charge() // MILLI]
             known = self._funds[envelope.key] = self._releases(free, held, 1)
         return known

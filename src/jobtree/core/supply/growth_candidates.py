@@ -28,8 +28,8 @@ class GrowthCandidates:
     def __iter__(self) -> Iterator[RunKey]:
         return iter(self._orders)
 
-    def __contains__(self, run: RunKey) -> bool:
-        return run in self._orders
+    def __contains__(self, run_key: RunKey) -> bool:
+        return run_key in self._orders
 
     def add(self, order: CreationOrder) -> None:
         """It wants more, or something else than before."""
@@ -37,24 +37,24 @@ class GrowthCandidates:
         self._orders[order[1:]] = order
         insort(self._alike.setdefault(None, []), order)
 
-    def discard(self, run: RunKey) -> None:
-        order = self._orders.pop(run, None)
+    def discard(self, run_key: RunKey) -> None:
+        order = self._orders.pop(run_key, None)
         if order is not None:
-            like = self._likes.pop(run, None)
+            like = self._likes.pop(run_key, None)
             orders = self._alike[like]
             del orders[bisect_left(orders, order)]
             if not orders:
                 del self._alike[like]
 
-    def set_signature(self, run: RunKey, like: GrowthSignature | None) -> None:
+    def set_signature(self, run_key: RunKey, like: GrowthSignature | None) -> None:
         """It was told something else: that it cannot grow, like these (None: anything but that)."""
-        order = self._orders.get(run)
-        if order is None or self._likes.get(run) == like:
+        order = self._orders.get(run_key)
+        if order is None or self._likes.get(run_key) == like:
             return
         self.add(order)
         if like is not None:
-            self.discard(run)
-            self._orders[run], self._likes[run] = order, like
+            self.discard(run_key)
+            self._orders[run_key], self._likes[run_key] = order, like
             insort(self._alike.setdefault(like, []), order)
 
     def first_of_each_signature(

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from jobtree.core.world.world import World
 
 
-def date_search_generation(world: "World", state: RunState) -> DateSearchGeneration:
+def date_search_generation(world: "World", run: RunState) -> DateSearchGeneration:
     """The counts of all that could bring the Run a date."""
     return (
         world.date_search_generation,
-        sum([one.envelope.reconsider_generation for one in payer_candidates(world, state)]),
+        sum([one.envelope.reconsider_generation for one in payer_candidates(world, run)]),
     )
 
 
-def should_search_date(world: "World", state: RunState) -> bool:
+def should_search_date(world: "World", run: RunState) -> bool:
     """Whether the Run is promised something without a date, and something new could bring one."""
-    promise = state.promise
+    promise = run.promise
     return (
         promise is not None
         and promise.at is None
-        and state.date_search_generation != date_search_generation(world, state)
+        and run.date_search_generation != date_search_generation(world, run)
     )

@@ -27,9 +27,9 @@ PLACEMENT_REASONS = frozenset({Reason.NO_FREE_SLOTS, Reason.GROUP_TOO_LARGE, Rea
 DateSignature = tuple[str, GangShape | None, bool, bool]
 
 
-def date_signature(state: RunState, promise: Promise) -> DateSignature:
+def date_signature(run: RunState, promise: Promise) -> DateSignature:
     """What finding a date depends on, besides who was promised something before."""
-    return state.owner, state.shape, bool(promise.funding), bool(promise.slips)
+    return run.owner, run.shape, bool(promise.funding), bool(promise.slips)
 
 
 class WaitSignature(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ ReconsideredUpTo = dict[WaitSignature, int]
 class InactiveRun(NamedTuple):
     like: WaitSignature
     need: int
-    rank: Precedence
+    precedence: Precedence
 
 
 class InactiveQueue:
@@ -59,26 +59,26 @@ class InactiveQueue:
         self._needs: dict[WaitSignature, list[tuple[int, CreationOrder]]] = {}
         self._lines: dict[WaitSignature, list[Precedence]] = {}  # of those without a date
 
-    def add(self, state: RunState, biggest_node: int) -> bool:
+    def add(self, run: RunState, biggest_node: int) -> bool:
         """Let it sleep, if it is a Run that can; whether it does."""
-        shape, promise = state.shape, state.promise
-        if shape is None or promise is None or state.gang or shape.allow_opportunistic:
+        shape, promise = run.shape, run.promise
+        if shape is None or promise is None or run.gang or shape.allow_opportunistic:
             return False
-        if not state.waiting or state.verdict is None or state.verdict.phase != "Reserved":
+        if not run.waiting or run.verdict is None or run.verdict.phase != "Reserved":
             return False
-        if promise.at is None and state.quotas:
+        if promise.at is None and run.quotas:
             return False  # what a tree may still use is not the same for all
         like = WaitSignature(
             flavor=shape.flavor,
-            owner=state.owner,
-            sponsors=state.sponsors,
-            place=lacks_room_only(state),
+            owner=run.owner,
+            sponsors=run.sponsors,
+            place=lacks_room_only(run),
             size=shape.pod_size(biggest_node),
             biggest_node=biggest_node,
-            dateless=date_signature(state, promise) if promise.at is None else None,
+            dateless=date_signature(run, promise) if promise.at is None else None,
         )
-        self._likes[state.creation_order] = InactiveRun(like, shape.min, promise.precedence)
-        insort(self._needs.setdefault(like, []), (shape.min, state.creation_order))
+        self._likes[run.creation_order] = InactiveRun(like, shape.min, promise.precedence)
+        insort(self._needs.setdefault(like, []), (shape.min, run.creation_order))
         if like.dateless is not None:
             insort(self._lines.setdefault(like, []), promise.precedence)
         return True
@@ -86,10 +86,10 @@ class InactiveQueue:
     def remove(self, order: CreationOrder) -> None:
         found = self._likes.pop(order, None)
         if found is not None:
-            like, need, rank = found
+            like, need, precedence = found
             remove_sorted(self._needs, like, (need, order))
             if like.dateless is not None:
-                remove_sorted(self._lines, like, rank)
+                remove_sorted(self._lines, like, precedence)
 
     def may_reconsider(self, order: CreationOrder, most: Callable[[WaitSignature], int]) -> bool:
         """Whether this one sleeps, and needs no more GPUs than are there at most, or is its first."""
@@ -97,7 +97,7 @@ class InactiveQueue:
         if found is None:
             return False
         line = self._lines.get(found.like)
-        return (line is not None and line[0] == found.rank) or found.need <= most(found.like)
+        return (line is not None and line[0] == found.precedence) or found.need <= most(found.like)
 
     def to_reconsider(
         self, most: Callable[[WaitSignature], int], flavors: Container[str], up_to: ReconsideredUpTo
@@ -128,6 +128,6 @@ def remove_sorted(
         del found[like]
 
 
-def lacks_room_only(state: RunState) -> bool:
+def lacks_room_only(run: RunState) -> bool:
     """Whether the Run was told that only place lacks."""
-    return state.verdict is not None and all(why.reason in PLACEMENT_REASONS for why in state.verdict.causes)
+    return run.verdict is not None and all(why.reason in PLACEMENT_REASONS for why in run.verdict.causes)

@@ -27,41 +27,41 @@ class LeaseIntake:
     def put(self, lease: WireLease) -> None:
         """A lease as the ledger has it."""
         known = lease_from_object(lease)
-        self._world.foreign_pods.register_run(known.uid, known.run[0])
+        self._world.foreign_pods.register_run(known.uid, known.run_key[0])
         if lease.status.end is not None:
             self._add_closed(known, parse_time(lease.status.end), lease.status.closure_reason)
         elif known.name not in self._world.posted_leases and known.name not in self.closed:
             self.add_open(known)
-        state = self._world.open_leases.run_of(known)
-        if state is not None:
-            state.leases_opened = max(state.leases_opened, lease_number(known))
-            self.mark_running(state)
+        run = self._world.open_leases.run_of(known)
+        if run is not None:
+            run.leases_opened = max(run.leases_opened, lease_number(known))
+            self.mark_running(run)
 
     def add_open(self, lease: GpuLease) -> None:
-        state = self._world.open_leases.run_of(lease)
-        if state is None:
-            self.orphans.setdefault(lease.run, {})[lease.name] = lease
+        run = self._world.open_leases.run_of(lease)
+        if run is None:
+            self.orphans.setdefault(lease.run_key, {})[lease.name] = lease
         else:
             self._world.open_leases.open(lease)
-            self.mark_running(state)
+            self.mark_running(run)
 
-    def add_orphans(self, state: RunState) -> None:
+    def add_orphans(self, run: RunState) -> None:
         """A Run came: leases that came before it count now."""
-        waiting = self.orphans.get(state.key, {})
-        for lease in [lease for lease in waiting.values() if lease.uid == state.uid]:
+        waiting = self.orphans.get(run.key, {})
+        for lease in [lease for lease in waiting.values() if lease.uid == run.uid]:
             del waiting[lease.name]
             self._world.open_leases.open(lease)
         if not waiting:
-            self.orphans.pop(state.key, None)
+            self.orphans.pop(run.key, None)
 
     def _add_closed(self, lease: GpuLease, end: int, reason: ClosureReason | None) -> None:
         if lease.name in self.closed:
             return
         self.closed.add(lease.name)
         self._world.run_history.close(lease, end, reason)
-        waiting = self.orphans.get(lease.run, {})
+        waiting = self.orphans.get(lease.run_key, {})
         if waiting.pop(lease.name, None) is not None and not waiting:
-            del self.orphans[lease.run]
+            del self.orphans[lease.run_key]
         if lease.name in self._world.posted_leases:
             self._world.open_leases.close(lease.name, end)
         else:
@@ -79,39 +79,39 @@ class LeaseIntake:
         if held.run is not None:
             world.timers.schedule_quotas(held.run.quotas)
 
-    def mark_running(self, state: RunState) -> None:
+    def mark_running(self, run: RunState) -> None:
         """A Run that holds leases is running, whatever its status says yet."""
-        if not state.leases or state.phase in FINISHED:
+        if not run.leases or run.phase in FINISHED:
             return
-        world, held = self._world, state.leases.values()
-        state.leases_opened = max(state.leases_opened, *map(lease_number, held))
-        if state.phase != "Running":
-            self._resume(state)
-        world.open_leases.repost(list(state.leases))
-        restore_ranks(state)
-        reassign_ranks(state)
+        world, held = self._world, run.leases.values()
+        run.leases_opened = max(run.leases_opened, *map(lease_number, held))
+        if run.phase != "Running":
+            self._resume(run)
+        world.open_leases.repost(list(run.leases))
+        restore_ranks(run)
+        reassign_ranks(run)
         if any(
             world.node_lifecycle.has_failed(node, lease.name) for lease in held for node, _ in lease.slots
         ):
-            world.runs_to_check.add(state.key)  # it failed, or comes later than its leases
-        world.run_queue.update_growth(state)
-        world.run_queue.schedule_recall(state, settled=False)
-        world.run_queue.update(state)
+            world.runs_to_check.add(run.key)  # it failed, or comes later than its leases
+        world.run_queue.update_growth(run)
+        world.run_queue.schedule_recall(run, settled=False)
+        world.run_queue.update(run)
 
-    def _resume(self, state: RunState) -> None:
-        state.phase = "Running"
-        state.attempt = max(state.attempt, 1)
-        if state.since is None:
-            state.since = min(lease.start for lease in state.leases.values())
-        state.changed_at = max(state.changed_at, state.since)
-        if not state.pod_size and state.shape:
-            biggest = self._world.fleet.flavor(state.shape.flavor).biggest_node
-            state.pod_size = state.shape.pod_size(biggest)
-        self._world.timers.schedule_run(state)
+    def _resume(self, run: RunState) -> None:
+        run.phase = "Running"
+        run.attempt = max(run.attempt, 1)
+        if run.since is None:
+            run.since = min(lease.start for lease in run.leases.values())
+        run.changed_at = max(run.changed_at, run.since)
+        if not run.pod_size and run.shape:
+            biggest = self._world.fleet.flavor(run.shape.flavor).biggest_node
+            run.pod_size = run.shape.pod_size(biggest)
+        self._world.timers.schedule_run(run)
 
 
-def restore_ranks(state: RunState) -> None:
+def restore_ranks(run: RunState) -> None:
     """Leases may arrive one by one: every rank comes back to the seat that the status tells."""
-    taken = set(state.rank_slots.values())
-    told = decode_ranks(state.run.status.ranks)
-    state.rank_slots = {seat: pod for seat, pod in told.items() if pod not in taken} | state.rank_slots
+    taken = set(run.rank_slots.values())
+    told = decode_ranks(run.run_object.status.ranks)
+    run.rank_slots = {seat: pod for seat, pod in told.items() if pod not in taken} | run.rank_slots

@@ -107,7 +107,7 @@ class NodeLifecycle:
     def _recheck_runs(self, name: str) -> None:
         held = self._world.posted_leases
         self._world.runs_to_check.update(
-            held[lease].lease.run for lease in self._world.leases_by_node.get(name, ())
+            held[lease].lease.run_key for lease in self._world.leases_by_node.get(name, ())
         )
 
     def forget_closed(self) -> None:

@@ -126,25 +126,25 @@ class OpenLeases:
             self._occupy(held, tuple(slot for slot in held.lease.slots if slot[0] == node), sign)
 
     def run_of(self, lease: GpuLease) -> RunState | None:
-        state = self._runs.get(lease.run)
-        return state if state is not None and state.uid == lease.uid else None
+        run = self._runs.get(lease.run_key)
+        return run if run is not None and run.uid == lease.uid else None
 
     def posting_for(self, lease: GpuLease) -> PostedLease:
         """The lease with what is to be posted for it as things stand."""
-        state = self.run_of(lease)
+        run = self.run_of(lease)
         envelope = self._ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
-        shape = state.shape if state else None
-        end = state.known_end if state else None
+        shape = run.shape if run else None
+        end = run.known_end if run else None
         if end is not None and lease.role != "Opportunistic":  # an unpaid one does not end with a window
             end = max(lease.start, min(end, envelope.end))
         return PostedLease(
             lease=lease,
             envelope=envelope,
-            run=state,
+            run=run,
             known_end=end,
             cpu_milli=shape.cpu_milli if shape else 0,
             memory_bytes=shape.memory_bytes if shape else 0,
-            pod_size=(state.pod_size if state else 0) or 1,
+            pod_size=(run.pod_size if run else 0) or 1,
         )
 
     def _post_lease(self, held: PostedLease) -> None:
@@ -174,22 +174,22 @@ class OpenLeases:
             self._post_run(held, held.run, -1)
             self.record_interim(held.run)
 
-    def record_interim(self, state: RunState) -> None:
+    def record_interim(self, run: RunState) -> None:
         """What the Run holds on sufferance counts until its promise is due."""
-        before, at = state.recorded_interim_until, state.interim_until
+        before, at = run.recorded_interim_until, run.interim_until
         if before is None and at is None:
             return
-        state.recorded_interim_until = at
+        run.recorded_interim_until = at
         if at != before:
-            self._fleet.invalidate_profiles_around(state.leases.values())
-        for lease in state.leases.values():
+            self._fleet.invalidate_profiles_around(run.leases.values())
+        for lease in run.leases.values():
             if lease.role != "Opportunistic":
                 held = self.posted[lease.name]
                 held.envelope.record_interim(lease, at, held.known_end)
 
-    def record_provisional(self, state: RunState) -> None:
+    def record_provisional(self, run: RunState) -> None:
         """The Run is provisional now, or is not any more."""
-        for lease in state.leases.values():
+        for lease in run.leases.values():
             if lease.role != "Opportunistic":
                 self._record_provisional(self.posted[lease.name])
 
@@ -223,21 +223,21 @@ class OpenLeases:
         change = self._fleet.take_slots if sign > 0 else self._fleet.release_slots
         change(slots, held.lease.role, held.cpu_milli, held.memory_bytes, held.pod_size)
 
-    def _post_run(self, held: PostedLease, state: RunState, sign: int) -> None:
+    def _post_run(self, held: PostedLease, run: RunState, sign: int) -> None:
         """Keep the Run's width, its unpaid and borrowed GPUs, and who paid how much of it."""
         lease = held.lease
-        run_usage(state, lease).open(lease.gpus, lease.start, sign)
+        run_usage(run, lease).open(lease.gpus, lease.start, sign)
         if lease.role != "Spare":
-            state.width += sign * lease.gpus
-            if state.shape is not None and state.shape.malleable:
+            run.width += sign * lease.gpus
+            if run.shape is not None and run.shape.malleable:
                 self._fleet.invalidate_profiles_around(
-                    state.leases.values()
+                    run.leases.values()
                 )  # its width says which steps it could take
         if lease.role == "Opportunistic":
-            state.opportunistic_gpus += sign * lease.gpus
-            self._line.update(state)
+            run.opportunistic_gpus += sign * lease.gpus
+            self._line.update(run)
         elif lease.class_ == "Borrowed":
-            state.borrowed_gpus += sign * lease.gpus
+            run.borrowed_gpus += sign * lease.gpus
 
     # What a closed lease used; it was taken off the open ones before, or never was among them
 
@@ -293,6 +293,6 @@ def accounts(held: PostedLease) -> Iterable[Account]:
         yield from held.run.quotas
 
 
-def run_usage(state: RunState, lease: GpuLease) -> ClassUsage:
+def run_usage(run: RunState, lease: GpuLease) -> ClassUsage:
     """What this payer pays for the Run, in this class."""
-    return state.funding.setdefault((lease.class_, lease.payer), ClassUsage())
+    return run.funding.setdefault((lease.class_, lease.payer), ClassUsage())

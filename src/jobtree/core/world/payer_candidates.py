@@ -37,9 +37,9 @@ class Payers(msgspec.Struct, frozen=True, eq=False):
     last_closing: int | None  # of all their windows; None where there are none
 
 
-def payer_candidates(world: "World", state: RunState) -> PayerCandidates:
+def payer_candidates(world: "World", run: RunState) -> PayerCandidates:
     """All envelopes of the Run's flavor that may be asked, in the order of C2."""
-    return payers_for(world, state.owner, state.flavor, state.sponsors).candidates
+    return payers_for(world, run.owner, run.flavor, run.sponsors).candidates
 
 
 def payers_for(world: "World", owner: str, flavor: str, sponsors: tuple[str, ...]) -> Payers:
@@ -60,19 +60,19 @@ def payers_for(world: "World", owner: str, flavor: str, sponsors: tuple[str, ...
     return known
 
 
-def funding_class(world: "World", envelope: EnvelopeState, state: RunState) -> LeaseClass | None:
+def funding_class(world: "World", envelope: EnvelopeState, run: RunState) -> LeaseClass | None:
     """What this envelope's money is called where it pays for the Run; None where it may not be asked."""
-    return payers_for(world, state.owner, state.flavor, state.sponsors).classes.get(envelope.key)
+    return payers_for(world, run.owner, run.flavor, run.sponsors).classes.get(envelope.key)
 
 
-def selectors_of(world: "World", state: RunState) -> frozenset[NodeSelector]:
+def selectors_of(world: "World", run: RunState) -> frozenset[NodeSelector]:
     """The selectors of all its payers."""
-    return payers_for(world, state.owner, state.flavor, state.sponsors).selectors
+    return payers_for(world, run.owner, run.flavor, run.sponsors).selectors
 
 
-def last_closing(world: "World", state: RunState) -> int | None:
+def last_closing(world: "World", run: RunState) -> int | None:
     """When the last window of all its payers closes; None where it has no payers."""
-    return payers_for(world, state.owner, state.flavor, state.sponsors).last_closing
+    return payers_for(world, run.owner, run.flavor, run.sponsors).last_closing
 
 
 def _payer_order(candidate: PayerCandidate) -> tuple[int, int, str, str]:
@@ -101,6 +101,6 @@ def _first_of_each(found: Sequence[PayerCandidate]) -> PayerCandidates:
     return tuple(nearest.values())
 
 
-def sponsor_lends(world: "World", state: RunState, sponsor: str) -> bool:
+def sponsor_lends(world: "World", run: RunState, sponsor: str) -> bool:
     """Whether that sponsor has anything to lend to the Run's owner."""
-    return any(True for _ in _sponsor(world, state.owner, state.flavor, sponsor, SPONSOR_TIER))
+    return any(True for _ in _sponsor(world, run.owner, run.flavor, sponsor, SPONSOR_TIER))

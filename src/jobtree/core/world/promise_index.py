@@ -25,23 +25,23 @@ class PromiseIndex:
         self.provisional: dict[RunKey, int] = {}  # Runs on promised slots or money, and when they began
         self._began: list[int] = []  # those instants, in order
 
-    def set(self, state: RunState, promise: Promise | None, *, undo: bool = False) -> None:
+    def set(self, run: RunState, promise: Promise | None, *, undo: bool = False) -> None:
         """Promise something else, or nothing; who else may start changes with it."""
-        if state.promise is not None:
-            self._index(state.promise, present=False)
+        if run.promise is not None:
+            self._index(run.promise, present=False)
         if promise is not None:
             self._index(promise, present=True)
-            state.reservations_made = max(state.reservations_made, promise.number)
-        gone, sign = (promise, -1) if undo else (state.promise, 1)
+            run.reservations_made = max(run.reservations_made, promise.number)
+        gone, sign = (promise, -1) if undo else (run.promise, 1)
         if gone is not None:
-            self._fleet.flavor(state.flavor).reconsider_generation += sign
+            self._fleet.flavor(run.flavor).reconsider_generation += sign
             for key, _ in gone.funding:
                 if key in self._ledger.envelopes:
                     self._ledger.envelopes[key].count_return(sign)
-        state.promise = promise
-        if state.provisional:
+        run.promise = promise
+        if run.provisional:
             self._fleet.invalidate_profiles_around(
-                state.leases.values()
+                run.leases.values()
             )  # it stays no longer than until that is due
 
     def _index(self, promise: Promise, *, present: bool) -> None:
@@ -52,15 +52,15 @@ class PromiseIndex:
         for domain in domains:
             domain.feasibility_checks = {}
             if present:
-                domain.promises[promise.run] = promise
+                domain.promises[promise.run_key] = promise
             else:
-                domain.promises.pop(promise.run, None)
+                domain.promises.pop(promise.run_key, None)
         envelopes = self._ledger.envelopes
         for envelope in [envelopes[key] for key, _ in promise.funding if key in envelopes]:
             if present:
                 envelope.add_promise(promise)
             else:
-                envelope.remove_promise(promise.run)
+                envelope.remove_promise(promise.run_key)
         for horizon in horizons:
             horizon.restore_promises()
         if present:
@@ -68,9 +68,9 @@ class PromiseIndex:
         else:
             del self.ranks[bisect_left(self.ranks, promise.precedence)]
 
-    def invalidate_feasibility(self, state: RunState) -> None:
+    def invalidate_feasibility(self, run: RunState) -> None:
         """The Run was edited: what its promise needs of its domains may be something else."""
-        promise = state.promise
+        promise = run.promise
         for domain in (
             self._fleet.flavor(promise.flavor).domains_of_slice(promise.domain_gpus) if promise else ()
         ):
@@ -78,31 +78,31 @@ class PromiseIndex:
 
     def index_domain(self, domain: Domain) -> None:
         """A domain came, perhaps anew: promises may count on it already."""
-        for state in self._runs.values():
-            promise = state.promise
+        for run in self._runs.values():
+            promise = run.promise
             if promise and promise.flavor == domain.flavor and domain.name in dict(promise.domain_gpus):
-                domain.promises[state.key] = promise
+                domain.promises[run.key] = promise
                 domain.feasibility_checks = {}
 
-    def update_provisional(self, state: RunState) -> bool:
+    def update_provisional(self, run: RunState) -> bool:
         """Whether it is provisional now and was not, or was and is not."""
-        since, before = state.provisional_since, self.provisional.get(state.key)
+        since, before = run.provisional_since, self.provisional.get(run.key)
         if since == before:
             return False
         if before is not None:
             del self._began[bisect_left(self._began, before)]
-            del self.provisional[state.key]
+            del self.provisional[run.key]
         if since is not None:
-            self.provisional[state.key] = since
+            self.provisional[run.key] = since
             insort(self._began, since)
         return True
 
-    def first_provisional_after(self, rank: Precedence | None, grain: int = 1) -> int | None:
+    def first_provisional_after(self, precedence: Precedence | None, grain: int = 1) -> int | None:
         """When the oldest provisional work began that yields to that rank: all younger ones do too (R6).
 
         With a ``grain``, somewhat younger work instead, the same for many ranks.
         """
-        if rank is None:
+        if precedence is None:
             return None
-        place = -(-bisect_left(self._began, rank[0]) // grain) * grain
+        place = -(-bisect_left(self._began, precedence[0]) // grain) * grain
         return self._began[place] if place < len(self._began) else None

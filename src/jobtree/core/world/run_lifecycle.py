@@ -24,70 +24,70 @@ class RunLifecycle:
         self._world = world
         self._successors: dict[RunKey, Run] = {}  # made anew under a name whose leases are still open
 
-    def put(self, run: Run) -> RunState:
+    def put(self, run_object: Run) -> RunState:
         world = self._world
-        key = (run.metadata.namespace, run.metadata.name)
-        state = world.runs.get(key)
-        if state is not None and state.uid != run.metadata.uid:
+        key = (run_object.metadata.namespace, run_object.metadata.name)
+        run = world.runs.get(key)
+        if run is not None and run.uid != run_object.metadata.uid:
             self.drop(key)
             if key in world.runs:  # the next plan ends the one that is gone; then this one comes
-                self._successors[key] = run
-                return state
-            state = None
-        if state is None:
-            state = self._add(key, run)
+                self._successors[key] = run_object
+                return run
+            run = None
+        if run is None:
+            run = self._add(key, run_object)
         else:
-            self._apply_edit(state, run)
-        if state.cancelled:
+            self._apply_edit(run, run_object)
+        if run.cancelled:
             world.runs_to_check.add(key)
-        world.timers.schedule_run(state)
-        world.run_queue.update(state)
-        return state
+        world.timers.schedule_run(run)
+        world.run_queue.update(run)
+        return run
 
-    def _add(self, key: RunKey, run: Run) -> RunState:
+    def _add(self, key: RunKey, run_object: Run) -> RunState:
         world = self._world
-        world.foreign_pods.register_run(run.metadata.uid, run.metadata.namespace)
-        state = world.runs[key] = RunState(run, world.now)
-        state.closed_charge = world.open_leases.pop_closed_charge(state.uid)
-        carried_usage.load_run(world.budgets, state)
-        self._update_relations(state)
-        world.lease_intake.add_orphans(state)
-        world.lease_intake.mark_running(state)
-        if state.cpu_only and state.phase == "Running":
-            reassign_ranks(state)
-        return state
+        world.foreign_pods.register_run(run_object.metadata.uid, run_object.metadata.namespace)
+        run = world.runs[key] = RunState(run_object, world.now)
+        run.closed_charge = world.open_leases.pop_closed_charge(run.uid)
+        carried_usage.load_run(world.budgets, run)
+        self._update_relations(run)
+        world.lease_intake.add_orphans(run)
+        world.lease_intake.mark_running(run)
+        if run.cpu_only and run.phase == "Running":
+            reassign_ranks(run)
+        return run
 
-    def _apply_edit(self, state: RunState, run: Run) -> None:
+    def _apply_edit(self, run: RunState, run_object: Run) -> None:
         world = self._world
-        if state.run.spec != run.spec:
-            world.edited_runs.add(state.key)
+        if run.run_object.spec != run_object.spec:
+            world.edited_runs.add(run.key)
             world.reconsider_all()  # if it runs it may end sooner now
-            world.promise_index.invalidate_feasibility(state)
-            world.run_graph.remove_follower(state)
-        state.apply_edit(run)
-        self._update_relations(state)
-        world.open_leases.repost(list(state.leases))
-        world.run_queue.update_growth(state)
+            world.promise_index.invalidate_feasibility(run)
+            world.run_graph.remove_follower(run)
+        run.apply_edit(run_object)
+        self._update_relations(run)
+        world.open_leases.repost(list(run.leases))
+        world.run_queue.update_growth(run)
 
     def drop(self, key: RunKey) -> None:
         """The Run's object is gone; leases it still has are closed by the next plan."""
         world = self._world
-        state = world.runs.get(key)
-        if state is None:
+        run = world.runs.get(key)
+        if run is None:
             return
-        for child in world.run_graph.children(state):
+        for child in world.run_graph.children(run):
             self.drop(child.key)
-        if state.leases or state.promise is not None:
-            state.cancelled = True
+        if run.leases or run.promise is not None:
+            run.cancelled = True
             world.runs_to_check.add(key)
-            world.run_queue.update(state)
+            world.run_queue.update(run)
             return
-        world.run_queue.remove(state)
+        world.run_queue.remove(run)
         self.recheck_dependents(key)
-        world.run_graph.forget(state)
+        world.run_graph.forget(run)
         del world.runs[key]
         world.start_calibration.drop_run(key)
-        world.timers.schedule_run(state)
+        world.timers.schedule_run(run)
         successor = self._successors.pop(key, None)
         if successor is not None:
             self.put(successor)
@@ -98,40 +98,40 @@ class RunLifecycle:
             self._world.runs_to_check.add(other.key)
             self._world.timers.schedule_run(other)
 
-    def _update_relations(self, state: RunState) -> None:
+    def _update_relations(self, run: RunState) -> None:
         """Find the Run's place among others; trees, gangs and quotas change with what arrives."""
         kin = self._world.run_graph
-        kin.add(state)
-        for one in (state, *kin.descendants(state)):
+        kin.add(run)
+        for one in (run, *kin.descendants(run)):
             quotas = kin.update_gang_and_quotas(one)
             if quotas != one.quotas:
                 self._repost_under_quotas(one, quotas)
             self._set_waiting_or_pending(one)
-        for member in kin.members(state):
+        for member in kin.members(run):
             self._set_waiting_or_pending(member)  # what one of a gang waits for, all wait for
-        self.recheck_dependents(state.key)
+        self.recheck_dependents(run.key)
 
-    def _repost_under_quotas(self, state: RunState, quotas: tuple[Account, ...]) -> None:
+    def _repost_under_quotas(self, run: RunState, quotas: tuple[Account, ...]) -> None:
         """All that the Run holds and has used counts against these quotas from now on."""
         holdings = self._world.open_leases
-        leases = list(state.leases.values())
+        leases = list(run.leases.values())
         for lease in leases:
             holdings.undo_open(lease.name)
-        for account in state.quotas:
-            account.closed_usage -= state.closed_charge
-        state.quotas = quotas
+        for account in run.quotas:
+            account.closed_usage -= run.closed_charge
+        run.quotas = quotas
         for account in quotas:
-            account.closed_usage += state.closed_charge
+            account.closed_usage += run.closed_charge
         self._world.timers.schedule_quotas(quotas)
         for lease in leases:
             holdings.open(lease)
 
-    def _set_waiting_or_pending(self, state: RunState) -> None:
+    def _set_waiting_or_pending(self, run: RunState) -> None:
         """Whether a Run that has not begun waits for others first (J1)."""
         world = self._world
-        if state.phase in ("Waiting", "Pending") and state.run.status.phase in (None, "Waiting"):
-            state.phase = "Waiting" if any(True for _ in upstreams(world, state)) else "Pending"
-        if state.phase == "Waiting" or state.shape is None:
-            world.runs_to_check.add(state.key)
-        world.timers.schedule_run(state)
-        world.run_queue.update(state)
+        if run.phase in ("Waiting", "Pending") and run.run_object.status.phase in (None, "Waiting"):
+            run.phase = "Waiting" if any(True for _ in upstreams(world, run)) else "Pending"
+        if run.phase == "Waiting" or run.shape is None:
+            world.runs_to_check.add(run.key)
+        world.timers.schedule_run(run)
+        world.run_queue.update(run)

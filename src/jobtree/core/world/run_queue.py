@@ -40,39 +40,39 @@ class RunQueue:
         self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
         self._kept: list[tuple[int, str]] = []  # when all of a flavor are to be asked, though nothing changed
 
-    def update(self, state: RunState) -> None:
+    def update(self, run: RunState) -> None:
         """Put the Run into the queue or take it out, as it stands now."""
-        belongs = state.waiting or (state.opportunistic_gpus > 0 and not state.cancelled)
+        belongs = run.waiting or (run.opportunistic_gpus > 0 and not run.cancelled)
         if not belongs:
-            self.remove(state)
+            self.remove(run)
             return
-        if not state.queued:
-            insort(self.queue, state.creation_order)
-            state.queued = True
-            record_either(state.creation_order, self._left, self._came)
-            self._world.fleet.flavor(state.flavor).queue_checked_generation = -1
-        self.mark_active(state)
+        if not run.queued:
+            insort(self.queue, run.creation_order)
+            run.queued = True
+            record_either(run.creation_order, self._left, self._came)
+            self._world.fleet.flavor(run.flavor).queue_checked_generation = -1
+        self.mark_active(run)
 
-    def remove(self, state: RunState) -> None:
-        if state.queued:
-            del self.queue[bisect_left(self.queue, state.creation_order)]
-            state.queued = False
-            record_either(state.creation_order, self._came, self._left)
-            self._sleepers.remove(state.creation_order)
-            self._awake.pop(state.creation_order, None)
+    def remove(self, run: RunState) -> None:
+        if run.queued:
+            del self.queue[bisect_left(self.queue, run.creation_order)]
+            run.queued = False
+            record_either(run.creation_order, self._came, self._left)
+            self._sleepers.remove(run.creation_order)
+            self._awake.pop(run.creation_order, None)
 
-    def mark_active(self, state: RunState) -> None:
+    def mark_active(self, run: RunState) -> None:
         """Something about a Run in the queue changed: it is asked whatever comes free."""
-        self._sleepers.remove(state.creation_order)
-        if state.creation_order not in self._awake:
-            self._awake[state.creation_order] = None
-            self._woken.add(state.creation_order)
+        self._sleepers.remove(run.creation_order)
+        if run.creation_order not in self._awake:
+            self._awake[run.creation_order] = None
+            self._woken.add(run.creation_order)
 
-    def mark_inactive(self, state: RunState) -> None:
+    def mark_inactive(self, run: RunState) -> None:
         """A Run in the queue was asked: most need not be asked again until something could help them."""
-        biggest = self._world.fleet.flavor(state.flavor).biggest_node
-        if state.creation_order in self._awake and self._sleepers.add(state, biggest):
-            del self._awake[state.creation_order]
+        biggest = self._world.fleet.flavor(run.flavor).biggest_node
+        if run.creation_order in self._awake and self._sleepers.add(run, biggest):
+            del self._awake[run.creation_order]
 
     def begin_round(self) -> None:
         """All who are in the queue now have their turn before those who come into it."""
@@ -117,42 +117,42 @@ class RunQueue:
         """Whether one of those who were to be asked is to be asked still."""
         return order in self._awake or self._sleepers.may_reconsider(order, most)
 
-    def update_growth(self, state: RunState) -> None:
+    def update_growth(self, run: RunState) -> None:
         """A running Run may be wider than it wants to be now, or want more than it has (E1, E2)."""
-        world, shape = self._world, state.shape
-        if state.phase != "Running" or shape is None:
+        world, shape = self._world, run.shape
+        if run.phase != "Running" or shape is None:
             return
-        if shape.malleable and state.width > shape.desired:
-            world.runs_to_check.add(state.key)
-        flavor, at = world.fleet.flavor(shape.flavor), may_grow_at(state)
-        if not state.wants_growth or at > world.now:
-            flavor.growth_candidates.discard(state.key)
+        if shape.malleable and run.width > shape.desired:
+            world.runs_to_check.add(run.key)
+        flavor, at = world.fleet.flavor(shape.flavor), may_grow_at(run)
+        if not run.wants_growth or at > world.now:
+            flavor.growth_candidates.discard(run.key)
         else:
-            flavor.growth_candidates.add(state.creation_order)
+            flavor.growth_candidates.add(run.creation_order)
             flavor.growth_checked_generation = -1
-        if state.wants_growth and at > world.now:
-            heappush(self._ripening, (at, state.key))
-            world.timers.schedule_run(state)
+        if run.wants_growth and at > world.now:
+            heappush(self._ripening, (at, run.key))
+            world.timers.schedule_run(run)
 
-    def schedule_recall(self, state: RunState, *, settled: bool) -> None:
+    def schedule_recall(self, run: RunState, *, settled: bool) -> None:
         """A promise was kept with money of the family: who lent it is asked again when it may recall it.
 
         From who has settled on its promise it may from the next second on, too, however long that one runs.
         """
-        until = state.protected_until
+        until = run.protected_until
         if until is not None and settled:
             until = self._world.now + SECOND
         if until is not None and until > self._world.now:
-            heappush(self._kept, (until, state.flavor))
-            self._world.timers.schedule_run(state)
+            heappush(self._kept, (until, run.flavor))
+            self._world.timers.schedule_run(run)
 
-    def schedule_payer_check(self, state: RunState, at: int | None) -> None:
+    def schedule_payer_check(self, run: RunState, at: int | None) -> None:
         """A Run that holds unpaid GPUs was asked, and somebody may pay for them from that instant on."""
-        if at != state.payable_at:
-            state.payable_at = at
-            self._world.timers.schedule_run(state)
+        if at != run.payable_at:
+            run.payable_at = at
+            self._world.timers.schedule_run(run)
             if at is not None:
-                heappush(self._kept, (at, state.flavor))
+                heappush(self._kept, (at, run.flavor))
 
     def process_due(self) -> None:
         """The clock moved: some may grow now, recall what they have lent, or be paid for."""
@@ -164,14 +164,14 @@ class RunQueue:
             if key in runs:
                 self.update_growth(runs[key])
 
-    def leases_changed(self, state: RunState) -> None:
+    def leases_changed(self, run: RunState) -> None:
         """The Run's leases changed for good: so did its ranks, and perhaps what it wants."""
-        if state.phase == "Running":
-            reassign_ranks(state)
-            self.update_growth(state)
+        if run.phase == "Running":
+            reassign_ranks(run)
+            self.update_growth(run)
         else:
-            state.rank_slots = {}
-            self._world.fleet.flavor(state.flavor).growth_candidates.discard(state.key)
+            run.rank_slots = {}
+            self._world.fleet.flavor(run.flavor).growth_candidates.discard(run.key)
 
 
 def record_either(order: CreationOrder, undone: set[CreationOrder], done: set[CreationOrder]) -> None:

@@ -53,17 +53,17 @@ class TimerQueue:
                 if other is not envelope:
                     self._watch((TimerKind.ENVELOPE, *other.key))
 
-    def schedule_run(self, state: RunState) -> None:
+    def schedule_run(self, run: RunState) -> None:
         """It changed. Most of the time nothing about it is due by itself, and that is seen at once."""
-        key, shape, running = state.key, state.shape, state.phase == "Running"
+        key, shape, running = run.key, run.shape, run.phase == "Running"
         self._watch((TimerKind.RUN, *key), running)
-        self._watch((TimerKind.PROMISE, *key), state.promise is not None)
-        self._watch((TimerKind.FOLLOW, *key), state.phase == "Waiting")
+        self._watch((TimerKind.PROMISE, *key), run.promise is not None)
+        self._watch((TimerKind.FOLLOW, *key), run.phase == "Waiting")
         self._watch(
             (TimerKind.GROWTH, *key), running and shape is not None and (shape.malleable or shape.spares > 0)
         )
-        self._watch((TimerKind.RECALL, *key), running and state.reservations_made > 0)
-        self._watch((TimerKind.REPAY, *key), running and state.opportunistic_gpus > 0)
+        self._watch((TimerKind.RECALL, *key), running and run.reservations_made > 0)
+        self._watch((TimerKind.REPAY, *key), running and run.opportunistic_gpus > 0)
 
     def schedule_quotas(self, quotas: tuple[Account, ...]) -> None:
         for account in quotas:
@@ -117,36 +117,36 @@ class TimerQueue:
         return at if at is not None and at > self._world.now else None
 
     def _run_instant(self, key: RunKey) -> int | None:
-        state = self._world.runs.get(key)
-        return state.known_end if state is not None and state.phase == "Running" else None
+        run = self._world.runs.get(key)
+        return run.known_end if run is not None and run.phase == "Running" else None
 
     def _promise_instant(self, key: RunKey) -> int | None:
-        state = self._world.runs.get(key)
-        if state is None or state.promise is None or state.phase in FINISHED or state.promise.at is None:
+        run = self._world.runs.get(key)
+        if run is None or run.promise is None or run.phase in FINISHED or run.promise.at is None:
             return None
-        return max(state.promise.at, self._world.now)  # nothing starts in the past: it comes after all else
+        return max(run.promise.at, self._world.now)  # nothing starts in the past: it comes after all else
 
     def _growth_instant(self, key: RunKey) -> int | None:
         """When a Run that wants to may grow or get missing spares; asked when the clock moves."""
-        state = self._world.runs.get(key)
-        return self._to_come(may_grow_at(state) if state is not None and state.wants_growth else None)
+        run = self._world.runs.get(key)
+        return self._to_come(may_grow_at(run) if run is not None and run.wants_growth else None)
 
     def _recall_instant(self, key: RunKey) -> int | None:
         """When whoever lent a Run its promised start may recall the money; asked when the clock moves."""
-        state = self._world.runs.get(key)
-        return self._to_come(state.protected_until if state is not None else None)
+        run = self._world.runs.get(key)
+        return self._to_come(run.protected_until if run is not None else None)
 
     def _repay_instant(self, key: RunKey) -> int | None:
         """When somebody may pay for what a Run holds unpaid; asked when the clock moves."""
-        state = self._world.runs.get(key)
-        return self._to_come(state.payable_at if state is not None and state.opportunistic_gpus else None)
+        run = self._world.runs.get(key)
+        return self._to_come(run.payable_at if run is not None and run.opportunistic_gpus else None)
 
     def _follow_instant(self, key: RunKey) -> int | None:
         """When a Run that waits for others fails because one of them did."""
-        state = self._world.runs.get(key)
-        if state is None or state.phase != "Waiting" or state.cancelled:
+        run = self._world.runs.get(key)
+        if run is None or run.phase != "Waiting" or run.cancelled:
             return None
-        failure = upstream_failure_at(self._world, state)
+        failure = upstream_failure_at(self._world, run)
         return failure[0] if failure else None
 
     def _quota_instant(self, key: RunKey) -> int | None:
@@ -181,10 +181,10 @@ INSTANTS: dict[TimerKind, Callable[[TimerQueue, tuple[str, str]], int | None]] =
 }
 
 
-def may_grow_at(state: RunState) -> int:
+def may_grow_at(run: RunState) -> int:
     """A Run grows at most once in a checkpoint interval, or in a minute without one (E1)."""
-    checkpoint = state.shape.checkpoint if state.shape else None
-    return state.changed_at + (MINUTE if checkpoint is None else checkpoint)
+    checkpoint = run.shape.checkpoint if run.shape else None
+    return run.changed_at + (MINUTE if checkpoint is None else checkpoint)
 
 
 def funding_ends_at(envelope: EnvelopeState) -> int | None:

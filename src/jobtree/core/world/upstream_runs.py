@@ -24,21 +24,21 @@ class Upstream(msgspec.Struct, frozen=True):
     """A Run that another waits for, as it stands; None: there is none of that name."""
 
     key: RunKey
-    state: RunState | None
+    run: RunState | None
     follow: Follow
 
     @property
     def done(self) -> bool:
-        return self.state is not None and self.state.phase == "Completed"
+        return self.run is not None and self.run.phase == "Completed"
 
     @property
     def failed(self) -> bool:
-        return self.state is not None and self.state.phase == "Failed"
+        return self.run is not None and self.run.phase == "Failed"
 
     def fails_followers_at(self) -> int:
         """When a Run that follows it fails too."""
-        assert self.state is not None
-        at = self.state.phase_at
+        assert self.run is not None
+        at = self.run.phase_at
         return (
             at
             if self.follow.on_upstream_failure == "fail"
@@ -46,34 +46,34 @@ class Upstream(msgspec.Struct, frozen=True):
         )
 
 
-def upstreams(world: "World", state: RunState) -> Iterator[Upstream]:
+def upstreams(world: "World", run: RunState) -> Iterator[Upstream]:
     """All that a Run waits for: what it follows, what its gang follows, what its trees follow."""
-    for member in world.run_graph.members(state):
-        follow = member.run.spec.follow
+    for member in world.run_graph.members(run):
+        follow = member.run_object.spec.follow
         for name in follow.after if follow else ():
-            key = (state.key[0], name)
+            key = (run.key[0], name)
             assert follow is not None
             yield Upstream(key, world.runs.get(key), follow)
-    tree = world.run_graph.tree_of(state)
+    tree = world.run_graph.tree_of(run)
     if tree is not None:
         yield from upstreams(world, tree)
 
 
-def is_released(world: "World", state: RunState) -> bool:
-    return all(one.done for one in upstreams(world, state))
+def is_released(world: "World", run: RunState) -> bool:
+    return all(one.done for one in upstreams(world, run))
 
 
-def upstream_failure_at(world: "World", state: RunState) -> tuple[int, str] | None:
+def upstream_failure_at(world: "World", run: RunState) -> tuple[int, str] | None:
     """When the Run fails because of a failure upstream, and whose; None: as things stand, never."""
-    failures = [(one.fails_followers_at(), one.key[1]) for one in upstreams(world, state) if one.failed]
+    failures = [(one.fails_followers_at(), one.key[1]) for one in upstreams(world, run) if one.failed]
     return min(failures, default=None)
 
 
-def waiting_verdict(world: "World", state: RunState) -> Verdict:
+def waiting_verdict(world: "World", run: RunState) -> Verdict:
     """What it waits for, in words."""
     whys = []
-    for one in upstreams(world, state):
-        if one.state is None:
+    for one in upstreams(world, run):
+        if one.run is None:
             whys.append(Cause(Reason.UPSTREAM_MISSING, one.key[1]))
         elif one.failed:
             whys.append(Cause(Reason.UPSTREAM_FAILED, one.key[1]))

@@ -144,9 +144,9 @@ class World:
 
     # Events: Runs and what is promised to them
 
-    def put_run(self, run: Run) -> RunState:
+    def put_run(self, run_object: Run) -> RunState:
         """A Run came or changed. Under its name, but with another UID, it is another Run."""
-        return self.run_lifecycle.put(run)
+        return self.run_lifecycle.put(run_object)
 
     def drop_run(self, key: RunKey) -> None:
         """The Run's object is gone; leases it still has are closed by the next plan."""
@@ -160,9 +160,9 @@ class World:
 
     def lose_rank(self, key: RunKey, mishap: RankLoss) -> None:
         """A pod failed, or somebody evicted or deleted it (F5). Pods of earlier attempts do not count."""
-        state = self.runs[key]
-        if state.phase == "Running" and mishap.attempt == state.attempt and mishap.seat in state.rank_slots:
-            state.rank_losses.append(mishap)
+        run = self.runs[key]
+        if run.phase == "Running" and mishap.attempt == run.attempt and mishap.seat in run.rank_slots:
+            run.rank_losses.append(mishap)
             self.runs_to_check.add(key)
 
     def lose_spare(self, key: RunKey, node: str) -> None:
@@ -172,12 +172,12 @@ class World:
             self.runs[key].evicted_spare_nodes[node] = None
             self.runs_to_check.add(key)
 
-    def put_promise(self, state: RunState, promise: Promise) -> None:
+    def put_promise(self, run: RunState, promise: Promise) -> None:
         """A pending Reservation as it was written: its promise holds."""
-        self.promise_index.set(state, promise)
-        if state.phase == "Pending":
-            state.phase = "Reserved"
-        reindex(self, state)
+        self.promise_index.set(run, promise)
+        if run.phase == "Pending":
+            run.phase = "Reserved"
+        reindex(self, run)
 
     # Events: leases as they come and leave
 
@@ -191,8 +191,8 @@ class World:
 
     def can_archive(self, lease: GpuLease) -> bool:
         """Whether a lease is closed, in the sums, and can be carried."""
-        state = self.open_leases.run_of(lease)
-        return lease.name in self.lease_intake.closed and carried_usage.can_carry(self.budgets, state, lease)
+        run = self.open_leases.run_of(lease)
+        return lease.name in self.lease_intake.closed and carried_usage.can_carry(self.budgets, run, lease)
 
     def forget_archived_except(self, there: Container[str]) -> None:
         """Of the leases that leave, only those that are still there can be counted twice."""
@@ -244,23 +244,21 @@ class World:
     def _record_verdicts(self, plan: Plan) -> None:
         """Every Run remembers what it was told, and up to what it was considered."""
         for key, verdict in plan.verdicts.items():
-            state = self.runs.get(key)
-            if state is not None and state.phase == verdict.phase:  # else it is another under its name
-                state.verdict = verdict
-                self.fleet.flavor(state.flavor).growth_candidates.set_signature(key, state.growth_signature)
-                if state.queued:
-                    self.run_queue.mark_active(state)
+            run = self.runs.get(key)
+            if run is not None and run.phase == verdict.phase:  # else it is another under its name
+                run.verdict = verdict
+                self.fleet.flavor(run.flavor).growth_candidates.set_signature(key, run.growth_signature)
+                if run.queued:
+                    self.run_queue.mark_active(run)
         for key in plan.considered:
-            state = self.runs.get(key)
-            if state is not None and state.shape is not None:
-                state.queue_checked_generation = self.fleet.flavor(state.shape.flavor).reconsider_generation
-                state.date_search_generation = (
-                    date_search_generation(self, state)
-                    if state.promise and state.promise.at is None
-                    else None
+            run = self.runs.get(key)
+            if run is not None and run.shape is not None:
+                run.queue_checked_generation = self.fleet.flavor(run.shape.flavor).reconsider_generation
+                run.date_search_generation = (
+                    date_search_generation(self, run) if run.promise and run.promise.at is None else None
                 )
-                self.run_queue.schedule_payer_check(state, plan.recheck_at.get(key))
-                self.run_queue.mark_inactive(state)
+                self.run_queue.schedule_payer_check(run, plan.recheck_at.get(key))
+                self.run_queue.mark_inactive(run)
 
     def apply(self, action: Action) -> None:
         """Carry out one action for good."""

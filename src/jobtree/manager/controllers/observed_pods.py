@@ -124,7 +124,7 @@ class ObservedPods:
             if name in pods and places[name].is_at(pods[name].value.pod.node)
         }
         seen = self._seen[uid] = (self._seen.get(uid, set()) | now_seen) & wanted
-        run = (metadata.namespace, metadata.name)
+        run_key = (metadata.namespace, metadata.name)
         lost = [
             (place, why)
             for name, place in places.items()
@@ -133,16 +133,16 @@ class ObservedPods:
         ranks = [name for name, place in places.items() if place.is_rank]
         done = all(name in pods and pods[name].value.phase == "Succeeded" for name in ranks)
         news: list[PodOutcome] = [
-            RankLost(run, uid, cast.attempt, now, (place.group, place.group_rank), *why)
+            RankLost(run_key, uid, cast.attempt, now, (place.group, place.group_rank), *why)
             for place, why in lost
             if place.is_rank
         ]
         if done or news:
             self._told.add(uid)
         if done:
-            return [RunSucceeded(run, uid, cast.attempt, now)]
+            return [RunSucceeded(run_key, uid, cast.attempt, now)]
         evicted = [place.node for place, (failed, _) in lost if not place.is_rank and not failed]
-        return [*(SpareLost(run, uid, node) for node in dict.fromkeys(evicted)), *news]
+        return [*(SpareLost(run_key, uid, node) for node in dict.fromkeys(evicted)), *news]
 
     def clear_reported(self, *uids: str) -> None:
         """Something was decided for these Runs, or what their pods told was lost: they may tell again."""

@@ -329,8 +329,8 @@ class PodReconciler:
     ) -> RankLost:
         metadata = company.run.metadata
         seat = (place.group, place.group_rank)
-        run = (metadata.namespace, metadata.name)
-        return RankLost(run, metadata.uid, company.cast.attempt, self._clock(), seat, failed, message)
+        run_key = (metadata.namespace, metadata.name)
+        return RankLost(run_key, metadata.uid, company.cast.attempt, self._clock(), seat, failed, message)
 
     def _document(self, company: DesiredPods, place: PodPlacement) -> ObjectBody:
         """The pod for one place. Raises UnfitTemplateError where nothing says what to run, or not rightly."""

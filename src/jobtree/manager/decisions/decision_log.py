@@ -54,11 +54,11 @@ def decision_logs(world: World, actions: Sequence[Action]) -> dict[RunKey, tuple
         ]
         measures = [*measures_of(world, action, ended)]
         promise = action.promise if action.kind in PROMISE_KEPT_KINDS else None
-        if promise is not None and (action.run[0], promise.name) not in kept:
-            kept.add((action.run[0], promise.name))
+        if promise is not None and (action.run_key[0], promise.name) not in kept:
+            kept.add((action.run_key[0], promise.name))
             measures += promise_measures(promise, action.at)
         deed = DecisionLog(tuple(log_lines(world, action, ended)), tuple(measures))
-        found[action.run] = (*found.get(action.run, ()), deed)
+        found[action.run_key] = (*found.get(action.run_key, ()), deed)
     return found
 
 
@@ -71,7 +71,7 @@ def log_lines(world: World, action: Action, ended: list[Ended]) -> Iterator[tupl
         return  # it is looked at again: what comes of that is told
     line: dict[str, object] = {
         "message": action.kind,
-        "run": "/".join(action.run),
+        "run": "/".join(action.run_key),
         "cause": str(action.cause.reason),
         "why": str(action.cause),
     }
@@ -96,7 +96,7 @@ def run_gone_log(lease: GpuLease) -> DecisionLog:
     """A Run went before its leases were ended: somebody took its finalizer away."""
     line: dict[str, object] = {
         "message": "a Run is gone that held a lease: it is ended",
-        "run": "/".join(lease.run),
+        "run": "/".join(lease.run_key),
         "lease": lease.name,
         "closes": lease.gpus,
     }
@@ -105,7 +105,7 @@ def run_gone_log(lease: GpuLease) -> DecisionLog:
 
 def loser_name(world: World, uid: str) -> str:
     """A Run by its name; a record names Runs by UID."""
-    return next(("/".join(state.key) for state in world.runs.values() if state.uid == uid), uid)
+    return next(("/".join(run.key) for run in world.runs.values() if run.uid == uid), uid)
 
 
 def log_part(action: Action) -> str:
@@ -118,21 +118,21 @@ def log_part(action: Action) -> str:
 
 
 def measures_of(world: World, action: Action, ended: list[Ended]) -> Iterator[Measure]:
-    state = world.runs[action.run]
-    if action.kind == "Start" and state.shape is not None and not state.attempt:
-        waited = (action.at - waits_since(world, state, action.at)) / SECOND
-        yield Measure(ADMISSION, (state.flavor, str(action.cause.reason)), waited)
+    run = world.runs[action.run_key]
+    if action.kind == "Start" and run.shape is not None and not run.attempt:
+        waited = (action.at - waits_since(world, run, action.at)) / SECOND
+        yield Measure(ADMISSION, (run.flavor, str(action.cause.reason)), waited)
     if action.record is not None:
-        yield from resolver_measures(action.record, state.flavor)
+        yield from resolver_measures(action.record, run.flavor)
     if action.cause.reason is not Reason.RESIZED:
         yield from preemption_measures(world, ended)
 
 
-def waits_since(world: World, state: RunState, now: int) -> int:
+def waits_since(world: World, run: RunState, now: int) -> int:
     """Since its creation, or the end of the last that it follows, which may end with this very plan."""
-    ends = [one.state.phase_at for one in upstreams(world, state) if one.state is not None and one.done]
-    ending = [now for one in upstreams(world, state) if not one.done]
-    return min(now, max(state.created, *ends, *ending, 0))
+    ends = [one.run.phase_at for one in upstreams(world, run) if one.run is not None and one.done]
+    ending = [now for one in upstreams(world, run) if not one.done]
+    return min(now, max(run.created, *ends, *ending, 0))
 
 
 def promise_measures(promise: Promise, at: int) -> Iterator[Measure]:

@@ -165,8 +165,8 @@ class LeaseObjects:
         if ending is None:
             at = format_time(max(self._world.now, known.start))
             ending = Ending(lease=name, end=at, reason="Cancelled")
-            state = self._world.runs.get(known.run)
-            if state is not None and state.uid == known.uid:
+            run = self._world.runs.get(known.run_key)
+            if run is not None and run.uid == known.uid:
                 found = [Violation("I6", f"{name} belongs to no Run that holds it: it is ended; {WHO}")]
             else:
                 self.leases_without_run.append(known)

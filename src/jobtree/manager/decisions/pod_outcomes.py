@@ -22,9 +22,9 @@ class RunSucceeded(msgspec.Struct, frozen=True):
     at: int
 
     def apply_to(self, world: World) -> None:
-        state = world.runs.get(self.run)
-        if state is not None and state.uid == self.uid and state.attempt == self.attempt:
-            world.finish(self.run, succeeded=True, at=max(self.at, state.since or 0))
+        run = world.runs.get(self.run)
+        if run is not None and run.uid == self.uid and run.attempt == self.attempt:
+            world.finish(self.run, succeeded=True, at=max(self.at, run.since or 0))
 
 
 class RankLost(msgspec.Struct, frozen=True):
@@ -39,8 +39,8 @@ class RankLost(msgspec.Struct, frozen=True):
     message: str = ""
 
     def apply_to(self, world: World) -> None:
-        state = world.runs.get(self.run)
-        if state is not None and state.uid == self.uid:
+        run = world.runs.get(self.run)
+        if run is not None and run.uid == self.uid:
             mishap = RankLoss(self.at, self.seat, self.attempt, self.failed, self.message)
             world.lose_rank(self.run, mishap)
 
@@ -53,6 +53,6 @@ class SpareLost(msgspec.Struct, frozen=True):
     node: str
 
     def apply_to(self, world: World) -> None:
-        state = world.runs.get(self.run)
-        if state is not None and state.uid == self.uid:
+        run = world.runs.get(self.run)
+        if run is not None and run.uid == self.uid:
             world.lose_spare(self.run, self.node)

@@ -67,7 +67,7 @@ class ClusterIntake:
         self.budgets.update(lease.payer[0] for lease in missed)
         self.budgets |= self.book.budgets_to_update
         self.book.budgets_to_update.clear()
-        self.changed_runs.update(lease.run for lease in missed)
+        self.changed_runs.update(lease.run_key for lease in missed)
         for reservation in changes.reservations:
             self._handle_reservation(reservation)
         return found
@@ -145,7 +145,7 @@ class ClusterIntake:
         else:
             state = self.world.runs.get(run_key(run))
             if state is not None and state.uid == uid:
-                state.run = run
+                state.run_object = run
 
     def _handle_new_run(self, run: Run) -> None:
         decided = self._decided.pop(run.metadata.uid, None)
@@ -208,25 +208,23 @@ class ClusterIntake:
         """What a Reservation promises to its Run, or to one of the stages that start together."""
         reference = reservation.spec.run_ref
         name = child_name(reference.name, stage) if stage else reference.name
-        state = self.world.runs.get((reservation.metadata.namespace, name))
-        if state is None:
+        run = self.world.runs.get((reservation.metadata.namespace, name))
+        if run is None:
             return
-        state.reservations_made = max(
-            state.reservations_made, number
-        )  # an earlier Run's too: its name is taken
-        if not stage and state.uid != reference.uid:
+        run.reservations_made = max(run.reservations_made, number)  # an earlier Run's too: its name is taken
+        if not stage and run.uid != reference.uid:
             return
-        if reservation.status.state != "Pending" or state.promise is not None:
+        if reservation.status.state != "Pending" or run.promise is not None:
             return
-        if state.phase in FINISHED:
+        if run.phase in FINISHED:
             self.ended_reservations[reservation.metadata.namespace, reservation.metadata.name] = "Cancelled"
-        elif state.leases and state.run.status.reservation != reservation.metadata.name:
+        elif run.leases and run.run_object.status.reservation != reservation.metadata.name:
             self.ended_reservations[reservation.metadata.namespace, reservation.metadata.name] = "Superseded"
-            if state.since is not None:
-                load_first_estimate(self.world, reservation, state.key, state.since)
-        elif state.phase in ("Pending", "Running"):
-            self.world.put_promise(state, promise_from_reservation(reservation, state, stage))
-            load_first_estimate(self.world, reservation, state.key)
+            if run.since is not None:
+                load_first_estimate(self.world, reservation, run.key, run.since)
+        elif run.phase in ("Pending", "Running"):
+            self.world.put_promise(run, promise_from_reservation(reservation, run, stage))
+            load_first_estimate(self.world, reservation, run.key)
 
 
 def run_key(run: Run) -> RunKey:

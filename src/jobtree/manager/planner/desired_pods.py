@@ -24,7 +24,7 @@ class PodSetTracker:
         self._lending = False
 
     def mark_changed(self, action: Action) -> None:
-        self._touched.add(action.run)
+        self._touched.add(action.run_key)
         self._lending = self._lending or bool(action.opens or action.closes)
 
     def touch_all(self) -> None:
@@ -41,10 +41,10 @@ class PodSetTracker:
         touched = self._touched | warned
         states = [self._world.runs[key] for key in touched if key in self._world.runs]
         self._spared -= touched
-        self._spared |= {state.key for state in states if has_spares(state)}
+        self._spared |= {run.key for run in states if has_spares(run)}
         if self._lending:
             states += [self._world.runs[key] for key in self._spared if key in self._world.runs]
-        present = {state.uid: self._desired_pods(state, threats) for state in states}
+        present = {run.uid: self._desired_pods(run, threats) for run in states}
         for key in touched | self._changed:
             for uid in sorted(self._by_run.get(key, ())):
                 known = self._known[uid]
@@ -73,13 +73,13 @@ class PodSetTracker:
     def _forget(self, company: DesiredPods) -> bool:
         """Whether its Run is not there any more, or another one has its name."""
         metadata = company.run.metadata
-        state = self._world.runs.get((metadata.namespace, metadata.name))
-        return company.cast != NO_PODS and (state is None or state.uid != metadata.uid)
+        run = self._world.runs.get((metadata.namespace, metadata.name))
+        return company.cast != NO_PODS and (run is None or run.uid != metadata.uid)
 
-    def _desired_pods(self, state: RunState, threats: RiskIndex) -> DesiredPods:
-        warned = threats.known_risks(state.key)
+    def _desired_pods(self, run: RunState, threats: RiskIndex) -> DesiredPods:
+        warned = threats.known_risks(run.key)
         return DesiredPods(
-            state.run, pod_set(state, self._spare_in_use), state.resume_at, warned.risks if warned else ()
+            run.run_object, pod_set(run, self._spare_in_use), run.resume_at, warned.risks if warned else ()
         )
 
     def _spare_in_use(self, node: str, mask: int) -> bool:
@@ -88,5 +88,5 @@ class PodSetTracker:
         return known is not None and bool(known.spare & known.leased & mask)
 
 
-def has_spares(state: RunState) -> bool:
-    return any(lease.role == "Spare" for lease in state.leases.values())
+def has_spares(run: RunState) -> bool:
+    return any(lease.role == "Spare" for lease in run.leases.values())

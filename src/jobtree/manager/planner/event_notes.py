@@ -22,17 +22,17 @@ def event_notes(world: World, intake: ClusterIntake, actions: Iterable[Action]) 
     Of a promise whose Reservation is not made yet nobody hears: that is told when it is.
     """
     for action in merged_actions(action for action in actions if not is_unwritten(intake, action)):
-        state = world.runs.get(action.run)
-        if state is not None:
-            yield from event_notes_of_action(intake, state, action)
+        run = world.runs.get(action.run_key)
+        if run is not None:
+            yield from event_notes_of_action(intake, run, action)
 
 
 def is_unwritten(intake: ClusterIntake, action: Action) -> bool:
     promise = action.promise if action.kind in (*SETS_PROMISE, *FINAL_STATES) else None
-    return promise is not None and (action.run[0], promise.name) not in intake.reservations
+    return promise is not None and (action.run_key[0], promise.name) not in intake.reservations
 
 
 def event_notes_of_action(intake: ClusterIntake, state: RunState, action: Action) -> Iterator[EventNote]:
-    run = intake.runs.get(state.uid, state.run)
+    run = intake.runs.get(state.uid, state.run_object)
     for event in events_of(action):
         yield EventNote(run, event.name, event.message, event.at, event.name in WARNINGS)

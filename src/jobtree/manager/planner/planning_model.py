@@ -143,7 +143,7 @@ class PlanningModel:
             if self._can_write_status(lease.uid) and self.world.can_archive(lease):
                 self.world.carry_lease(lease, parse_time(wire.status.end or ""))
                 self.telling.mark_budget_changed(lease.payer[0])
-                self.telling.mark_changed(lease.run)
+                self.telling.mark_changed(lease.run_key)
                 aside.append(lease.name)
         return aside
 
@@ -169,7 +169,7 @@ class PlanningModel:
         """Of the beacon, that promises are drawn with."""
         if self.world.policy.beacon is None:
             return ()
-        promises = [state.promise for state in self.world.runs.values() if state.promise is not None]
+        promises = [run.promise for run in self.world.runs.values() if run.promise is not None]
         return tuple(sorted({one.beacon for one in promises if one.beacon is not None}))
 
     def _check(self, acted: bool) -> list[Violation]:  # noqa: FBT001
@@ -184,8 +184,8 @@ class PlanningModel:
     def _redo_decisions(self) -> list[DecisionWrites]:
         """Decisions that a Reservation holds and the Runs do not say yet: as they were decided."""
         keys, self.intake.runs_to_redo = self.intake.runs_to_redo, []
-        states = [self.world.runs[key] for key in keys if key in self.world.runs]
-        writes = [self._write_of(state) for state in states]
+        runs = [self.world.runs[key] for key in keys if key in self.world.runs]
+        writes = [self._write_of(run) for run in runs]
         gives = tuple(write for write in writes if write.status.allocation is None)
         gets = tuple(write for write in writes if write.status.allocation is not None)
         return [DecisionWrites(moves=(*gives, *gets))] if writes else []
@@ -203,34 +203,34 @@ class PlanningModel:
     def _apply_decision(self, actions: list[Action]) -> DecisionWrites:
         lost: dict[RunKey, None] = {}
         gained: dict[RunKey, None] = {}
-        states: dict[RunKey, RunState] = {}
+        runs: dict[RunKey, RunState] = {}
         deeds = decision_logs(self.world, actions)
         for action in actions:
-            states[action.run] = self.world.runs[action.run]
+            runs[action.run_key] = self.world.runs[action.run_key]
             if action.kind == "Restart":  # no lease changes, yet the next attempt must not be forgotten
-                lost[action.run] = gained[action.run] = None
+                lost[action.run_key] = gained[action.run_key] = None
             elif action.kind == "Start":  # perhaps without a lease
-                gained[action.run] = None
+                gained[action.run_key] = None
             for closing in action.closes:
                 lease = self.world.posted_leases[closing.lease].lease
                 self.book.close(lease, closing)
                 self.telling.mark_budget_changed(lease.payer[0])
-                lost[action.run] = None
+                lost[action.run_key] = None
             self.world.apply(action)
             for lease in action.opens:
                 self.book.open(lease)
                 self.telling.mark_budget_changed(lease.payer[0])
-                gained.pop(action.run, None)
-                gained[action.run] = None
-            self.telling.mark_changed(action.run)
+                gained.pop(action.run_key, None)
+                gained[action.run_key] = None
+            self.telling.mark_changed(action.run_key)
             self.telling.reservations.record_action(action)
             self.casting.mark_changed(action)
-            if self.world.runs.get(action.run) is not states[action.run]:
-                self.intake.forget_run(states[action.run])
+            if self.world.runs.get(action.run_key) is not runs[action.run_key]:
+                self.intake.forget_run(runs[action.run_key])
         writes = {
-            key: self._write_of(states[key])
+            key: self._write_of(runs[key])
             for key in (*lost, *gained)
-            if states[key].uid in self.intake.runs  # else it is gone, and nothing can be written to it
+            if runs[key].uid in self.intake.runs  # else it is gone, and nothing can be written to it
         }
         resolution = self.telling.reservations.resolution(
             actions, [decision_of(write.run, write.status) for write in writes.values()]
@@ -238,7 +238,7 @@ class PlanningModel:
         if resolution is not None:
             done = tuple(deed for found in deeds.values() for deed in found)
             resolution, deeds = msgspec.structs.replace(resolution, deeds=done), {}
-        trees = self._trees(states, [key for key in gained if key not in lost], writes, deeds)
+        trees = self._trees(runs, [key for key in gained if key not in lost], writes, deeds)
         for key in writes.keys() & deeds.keys():
             writes[key] = msgspec.structs.replace(writes[key], deeds=deeds.pop(key))
         self._deeds += (deed for found in deeds.values() for deed in found)
@@ -253,7 +253,7 @@ class PlanningModel:
 
     def _trees(
         self,
-        states: dict[RunKey, RunState],
+        runs: dict[RunKey, RunState],
         starting: list[RunKey],
         writes: dict[RunKey, RunWrite],
         deeds: dict[RunKey, tuple[DecisionLog, ...]],
@@ -262,8 +262,8 @@ class PlanningModel:
         together: dict[RunKey, list[RunWrite]] = {}
         done: dict[RunKey, tuple[DecisionLog, ...]] = {}
         for key in starting:
-            tree = states[key].parent
-            if tree is not None and len(states[key].gang) > 1:
+            tree = runs[key].parent
+            if tree is not None and len(runs[key].gang) > 1:
                 together.setdefault(tree, []).append(writes[key])
                 done[tree] = (*done.get(tree, ()), *deeds.pop(key, ()))
         found = []
@@ -275,18 +275,18 @@ class PlanningModel:
         return tuple(found)
 
     def _write_of(self, state: RunState) -> RunWrite:
-        run = self.intake.runs.get(state.uid, state.run)
+        run = self.intake.runs.get(state.uid, state.run_object)
         status = self._status_of(state)
         self.telling.set_run_status(state.uid, status)
         return RunWrite(run, status, starts=bool(state.leases))
 
-    def _status_of(self, state: RunState) -> RunStatus:
-        closing = self.book.closing(state.uid)
-        known = self.world.runs.get(state.key)
-        if known is state:
-            return run_status(self.world, state, self.telling.known_risks_of(state), closing)
+    def _status_of(self, run: RunState) -> RunStatus:
+        closing = self.book.closing(run.uid)
+        known = self.world.runs.get(run.key)
+        if known is run:
+            return run_status(self.world, run, self.telling.known_risks_of(run), closing)
         return msgspec.structs.replace(  # it is going: what it held is all that changes
-            state.run.status, allocation=None, closing=closing, revision=state.revision
+            run.run_object.status, allocation=None, closing=closing, revision=run.revision
         )
 
 

@@ -129,25 +129,25 @@ class ReservationPublisher:
         """How many the pace must allow before one of them is told: few are told together."""
         return min(PER_BUSY_TURN, len(self._anew))
 
-    def is_unwritten(self, state: RunState, name: str) -> bool:
+    def is_unwritten(self, run: RunState, name: str) -> bool:
         """Whether a Reservation is still to be made: nobody speaks of it before."""
-        anew = any(key in self._anew for key in state.gang or (state.key,))
-        return anew and (state.key[0], name) not in self._intake.reservations
+        anew = any(key in self._anew for key in run.gang or (run.key,))
+        return anew and (run.key[0], name) not in self._intake.reservations
 
     # Promises that end
 
     def record_action(self, action: Action) -> None:
         """A promise was made or moved; or it ended without a record: its Reservation says how."""
         promise = action.promise
-        self._acted.add(action.run)
+        self._acted.add(action.run_key)
         if action.opens or action.closes:
             self._bustle.record_change(self._world.now)
         if action.kind in SETS_PROMISE:
-            self._anew.add(action.run)
+            self._anew.add(action.run_key)
         if action.kind == "Reserve":
-            self._reserving[action.run] = action
+            self._reserving[action.run_key] = action
         if PHASES.get(action.kind, "Running") != "Running":
-            self.risks.forget(action.run)
+            self.risks.forget(action.run_key)
         if promise is None or action.kind not in FINAL_STATES or action.record is not None:
             return
         written = self._ending(action, promise)
@@ -170,7 +170,7 @@ class ReservationPublisher:
         return msgspec.structs.replace(written, status=status)
 
     def _ending(self, action: Action, promise: Promise) -> ReservationWrite | None:
-        known = self._intake.reservations.get((action.run[0], promise.name))
+        known = self._intake.reservations.get((action.run_key[0], promise.name))
         if known is None:
             return None
         run = self._intake.runs.get(known.spec.run_ref.uid)
@@ -219,8 +219,8 @@ class ReservationPublisher:
     def _begin_round(self) -> None:
         """All are to be told anew, in the order of their promises."""
         promised = sorted(self._promised(), key=lambda pair: pair[1].precedence)
-        self._round = {state.key: None for state, _ in promised}
-        self.risks.keep_only({(state.key[0], promise.name) for state, promise in promised})
+        self._round = {run.key: None for run, _ in promised}
+        self.risks.keep_only({(run.key[0], promise.name) for run, promise in promised})
         self.is_behind, self._told_at = False, self._world.now
 
     def _update_some(self, *, at_rest: bool) -> list[ReservationWrite]:
@@ -230,9 +230,7 @@ class ReservationPublisher:
         due = self._next_changed(most)
         if expectations is not None:
             due += islice((key for key in self._round if key not in self._anew), max(0, most - len(due)))
-        promised = [
-            (state, state.promise) for key in due if (state := self._world.runs.get(key)) and state.promise
-        ]
+        promised = [(run, run.promise) for key in due if (run := self._world.runs.get(key)) and run.promise]
         writes = self._update_reservations(promised, expectations)
         for key in due:
             self._write_with_notes(key)
@@ -255,11 +253,11 @@ class ReservationPublisher:
             self._expectations, self._expected_at, stands = ExpectedStarts(self._world), now, True
         return self._expectations if stands else None
 
-    def _write_with_notes(self, run: RunKey) -> None:
+    def _write_with_notes(self, run_key: RunKey) -> None:
         """Its Reservation is made."""
-        action, state = self._reserving.pop(run, None), self._world.runs.get(run)
-        if action is not None and state is not None:
-            self._notes += event_notes_of_action(self._intake, state, action)
+        action, run = self._reserving.pop(run_key, None), self._world.runs.get(run_key)
+        if action is not None and run is not None:
+            self._notes += event_notes_of_action(self._intake, run, action)
 
     def _next_changed(self, most: int) -> list[RunKey]:
         """Promises made or moved, those first that come due first.
@@ -275,12 +273,12 @@ class ReservationPublisher:
         chosen = [one for one in looked_at if one.leases] + nsmallest(PER_BUSY_TURN, soon, key=by_date)
         if most:
             chosen += nsmallest(most, looked_at, key=by_date)
-        return list(dict.fromkeys(key for state in chosen for key in state.gang or (state.key,)))
+        return list(dict.fromkeys(key for run in chosen for key in run.gang or (run.key,)))
 
-    def _is_due_soon(self, state: RunState) -> bool:
+    def _is_due_soon(self, run: RunState) -> bool:
         """Whether those who might have to give way must be told soon, to have all their notice."""
         soon = self._world.now + 2 * self._world.policy.max_notice_ms
-        return state.promise is not None and state.promise.begins_before(soon)
+        return run.promise is not None and run.promise.begins_before(soon)
 
     def _still_promised(self, runs: set[RunKey]) -> list[RunState]:
         """Those who are there, and are promised something; of the others there is nothing to tell."""
@@ -296,13 +294,13 @@ class ReservationPublisher:
     ) -> list[ReservationWrite]:
         """Those of these promises whose Reservation does not say it; who is warned is found on the way."""
         writes: list[ReservationWrite] = []
-        for state, promise in sorted(promised, key=lambda pair: pair[1].precedence):
-            self._touched.add(state.key)
-            if promised_together(self._world, state, promise)[0][0] is not state:
+        for run, promise in sorted(promised, key=lambda pair: pair[1].precedence):
+            self._touched.add(run.key)
+            if promised_together(self._world, run, promise)[0][0] is not run:
                 continue  # one Reservation for all stages that start together
-            writes += self._write(state, promise, expectations)
-            risks = runs_at_risk(self._world, self._intake.key_of, state, promise)
-            self.risks.replace_risks((state.key[0], promise.name), promise, risks)
+            writes += self._write(run, promise, expectations)
+            risks = runs_at_risk(self._world, self._intake.key_of, run, promise)
+            self.risks.replace_risks((run.key[0], promise.name), promise, risks)
         return writes
 
     def _write(
@@ -321,18 +319,18 @@ class ReservationPublisher:
         if expected is not None:
             status = reservation_status(self._world, state, promise, expected)
         if expected is not None or not says:
-            run = self._intake.runs.get(spec.run_ref.uid, state.run)
+            run = self._intake.runs.get(spec.run_ref.uid, state.run_object)
             yield ReservationWrite(run, promise.name, status, spec)
 
     def _promised(self) -> PromisedRuns:
         if not self._world.promise_order:
             return []
-        return [(state, state.promise) for state in self._world.runs.values() if state.promise]
+        return [(run, run.promise) for run in self._world.runs.values() if run.promise]
 
     def _is_written(
-        self, state: RunState, promise: Promise, spec: ReservationSpec, status: ReservationStatus
+        self, run: RunState, promise: Promise, spec: ReservationSpec, status: ReservationStatus
     ) -> bool:
-        known = self._intake.reservations.get((state.key[0], promise.name))
+        known = self._intake.reservations.get((run.key[0], promise.name))
         return known is not None and known.spec == spec and without_expected_start(known.status) == status
 
     # Reservations that have served
@@ -356,7 +354,7 @@ class ReservationPublisher:
 
         And those whose proof has been kept for long enough.
         """
-        promised = {(state.key[0], promise.name) for state, promise in self._promised()}
+        promised = {(run.key[0], promise.name) for run, promise in self._promised()}
         return tuple(
             key
             for key, known in self._intake.reservations.items()
@@ -364,9 +362,9 @@ class ReservationPublisher:
         )
 
 
-def by_date(state: RunState) -> tuple[int, int, int, int, CreationOrder]:
+def by_date(run: RunState) -> tuple[int, int, int, int, CreationOrder]:
     """Those with a date by it; then the others, the last in line first."""
-    promise = state.promise
+    promise = run.promise
     assert promise is not None
     made, turn, order = promise.precedence
     if promise.at is None:

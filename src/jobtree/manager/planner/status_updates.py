@@ -63,17 +63,17 @@ class StatusPublisher:
     def set_budget_status(self, budget: Budget) -> None:
         self._budgets[budget.metadata.name] = (budget.metadata.uid, budget.status)
 
-    def mark_changed(self, run: RunKey) -> None:
-        self._touched.add(run)
+    def mark_changed(self, run_key: RunKey) -> None:
+        self._touched.add(run_key)
 
     def mark_budget_changed(self, name: str) -> None:
         self._touched_budgets.add(name)
 
-    def mark_unwritten(self, uid: str, run: RunKey) -> None:
+    def mark_unwritten(self, uid: str, run_key: RunKey) -> None:
         """What was to be written was not: say it again."""
         self._intake.promise_inputs_changed = True
         self._runs.pop(uid, None)
-        self._touched.add(run)
+        self._touched.add(run_key)
 
     def mark_names_unwritten(self, names: set[str]) -> None:
         """The same for Budgets and Reservations, by name."""
@@ -82,8 +82,8 @@ class StatusPublisher:
             del self._budgets[name]
             self._touched_budgets.add(name)
 
-    def known_risks_of(self, state: RunState) -> KnownRisks:
-        return self.reservations.risks.known_risks(state.key) or KnownRisks(state.phase_at)
+    def known_risks_of(self, run: RunState) -> KnownRisks:
+        return self.reservations.risks.known_risks(run.key) or KnownRisks(run.phase_at)
 
     # What is to be told now
 
@@ -144,14 +144,14 @@ class StatusPublisher:
         notes: list[EventNote] = []
         for key in sorted(self._touched):
             warned = self.reservations.risks.known_risks(key)
-            state = self._world.runs.get(key)
-            if warned is None or state is None:
+            run = self._world.runs.get(key)
+            if warned is None or run is None:
                 continue
-            told = self._runs.get(state.uid) or state.run.status
+            told = self._runs.get(run.uid) or run.run_object.status
             known = {risk.reservation for risk in told.risk}
             notes += [
                 EventNote(
-                    self._intake.runs.get(state.uid, state.run),
+                    self._intake.runs.get(run.uid, run.run_object),
                     "AtRisk",
                     f"reservation {risk.reservation} is due at {risk.at}; "
                     f"probability of being stopped: {risk.kill_probability}",

@@ -142,11 +142,11 @@ def pending_promises(world: World) -> Iterator[Promise]:
     """One for each pending Reservation: of stages that start together, the first's."""
     seen: set[RunKey] = set()
     for _, _, (_, namespace, name) in world.promise_order:
-        state = world.runs[namespace, name]
-        promise = state.promise
+        run = world.runs[namespace, name]
+        promise = run.promise
         assert promise is not None, "ranks are those of promises"
-        if state.gang:
-            promise = promised_together(world, state, promise)[0][1]
+        if run.gang:
+            promise = promised_together(world, run, promise)[0][1]
             if (namespace, promise.name) in seen:
                 continue
             seen.add((namespace, promise.name))

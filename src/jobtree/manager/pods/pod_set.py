@@ -60,24 +60,24 @@ class PodSet(msgspec.Struct, frozen=True):
 NO_PODS = PodSet(0, 0, ())
 
 
-def pod_set(state: RunState, lent: SpareInUse) -> PodSet:
+def pod_set(run: RunState, lent: SpareInUse) -> PodSet:
     """The pods that follow from what a Run holds; none where it does not run."""
-    if state.phase != "Running" or not state.rank_slots:
+    if run.phase != "Running" or not run.rank_slots:
         return NO_PODS
-    return PodSet(state.attempt, state.pod_size, (*rank_places(state), *standby_places(state, lent)))
+    return PodSet(run.attempt, run.pod_size, (*rank_places(run), *standby_places(run, lent)))
 
 
-def rank_places(state: RunState) -> Iterator[PodPlacement]:
-    for rank, ((group, place), (node, mask)) in enumerate(state.rank_slots.items()):
-        yield PodPlacement(f"{group}-{place}-{state.attempt}", node, mask.bit_count(), group, rank, place)
+def rank_places(run: RunState) -> Iterator[PodPlacement]:
+    for rank, ((group, place), (node, mask)) in enumerate(run.rank_slots.items()):
+        yield PodPlacement(f"{group}-{place}-{run.attempt}", node, mask.bit_count(), group, rank, place)
 
 
-def standby_places(state: RunState, lent: SpareInUse) -> Iterator[PodPlacement]:
+def standby_places(run: RunState, lent: SpareInUse) -> Iterator[PodPlacement]:
     """Standby pods are named after their lease: they stay as they are through attempts."""
-    for lease in sorted(state.leases.values(), key=lambda lease: lease.name):
+    for lease in sorted(run.leases.values(), key=lambda lease: lease.name):
         if lease.role != "Spare":
             continue
-        for number, (node, mask) in enumerate(pods_of(lease.slots, state.pod_size)):
+        for number, (node, mask) in enumerate(pods_of(lease.slots, run.pod_size)):
             idle = lent(node, mask)
             part = f"spare-{lease_number(lease)}-{number}" + ("-idle" if idle else "")
             yield PodPlacement(part, node, 0 if idle else mask.bit_count(), lease.group)

@@ -20,9 +20,9 @@ class EstimateLog:
         self._new: list[RunKey] = []
         self._expectations: ExpectedStarts | None = None
 
-    def reserved(self, run: RunKey) -> None:
+    def reserved(self, run_key: RunKey) -> None:
         """A Reservation was made."""
-        self._new.append(run)
+        self._new.append(run_key)
 
     def ask(self, world: World) -> None:
         """At the end of an instant: what started stays, and what the Runs that still wait are told."""
@@ -34,10 +34,10 @@ class EstimateLog:
             return
         if self._expectations is None or not self._expectations.is_current():
             self._expectations = ExpectedStarts(world)
-        for run in self._new:
-            state = world.runs.get(run)
-            waits = state is not None and state.waiting and run not in self.starts.told
-            answer = self._expectations.estimate_and_record(state) if state is not None and waits else None
+        for run_key in self._new:
+            run = world.runs.get(run_key)
+            waits = run is not None and run.waiting and run_key not in self.starts.told
+            answer = self._expectations.estimate_and_record(run) if run is not None and waits else None
             if answer is not None:
-                self.starts.told[run] = answer
+                self.starts.told[run_key] = answer
         self._new.clear()

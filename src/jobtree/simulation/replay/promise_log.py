@@ -39,19 +39,19 @@ class PromiseLog:
 
     def note(self, action: Action, at: int) -> None:
         """Take in what an action says of its Run's promise; ``at`` on the planner's clock."""
-        promise, run, told = action.promise, action.run, self._starts.told
+        promise, run_key, told = action.promise, action.run_key, self._starts.told
         if action.kind in TAKEN_BACK:
-            self._starts.take_back(run)
+            self._starts.take_back(run_key)
         if promise is None:
             return
         if action.kind == "Reserve":
             self.made += 1
-            self._told_again(told.setdefault(run, PromisedStart(promise.at)), promise.at)
+            self._told_again(told.setdefault(run_key, PromisedStart(promise.at)), promise.at)
         elif action.kind == "Move":
-            self._moved(told[run], promise.at, [slip.reason for slip in promise.slips])
+            self._moved(told[run_key], promise.at, [slip.reason for slip in promise.slips])
         elif action.kind in STARTS:
-            self._starts.begin(run, at)
-        elif told.pop(run, None) is not None:
+            self._starts.begin(run_key, at)
+        elif told.pop(run_key, None) is not None:
             self.withdrawn += 1
 
     def close(self) -> None:

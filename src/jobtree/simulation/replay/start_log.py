@@ -12,14 +12,14 @@ class StartLog(Generic[T]):
         self.told: dict[RunKey, T] = {}  # what those know that wait
         self._begun: dict[RunKey, tuple[T, int]] = {}  # at this instant, with what they knew
 
-    def begin(self, run: RunKey, at: int) -> None:
-        if run in self.told:
-            self._begun[run] = (self.told.pop(run), at)
+    def begin(self, run_key: RunKey, at: int) -> None:
+        if run_key in self.told:
+            self._begun[run_key] = (self.told.pop(run_key), at)
 
-    def take_back(self, run: RunKey) -> None:
+    def take_back(self, run_key: RunKey) -> None:
         """If it began at this very instant, it did not, after all."""
-        if run in self._begun:
-            self.told[run], _ = self._begun.pop(run)
+        if run_key in self._begun:
+            self.told[run_key], _ = self._begun.pop(run_key)
 
     def close(self) -> list[tuple[T, int]]:
         """The instant is over: what began, and when."""

@@ -99,7 +99,7 @@ class JobtreeScheduler(Simulation):
     # What is done
 
     def _carry_out(self, action: Action) -> None:
-        job, at = int(action.run[1]), action.at - self.scene.epoch
+        job, at = int(action.run_key[1]), action.at - self.scene.epoch
         before = self._widths.get(job, 0)
         for closing in action.closes:
             self._hold(self._leases.pop(closing.lease), closing.at - self.scene.epoch, -1)
@@ -109,11 +109,11 @@ class JobtreeScheduler(Simulation):
             self._hold(lease, at, 1)
         self.promises.note(action, action.at)
         if action.kind == "Reserve":
-            self.foretold.reserved(action.run)
+            self.foretold.reserved(action.run_key)
         if action.kind in ("Requeue", "Preempt"):
             self._stop(action, job, at)
         elif action.kind in ENDINGS:
-            self._leave(action.run, job, at)
+            self._leave(action.run_key, job, at)
         elif action.kind == "Recover":
             self._begin_again(job, at)
         elif (width := self._widths.get(job, 0)) != before:
@@ -124,7 +124,7 @@ class JobtreeScheduler(Simulation):
     def _hold(self, lease: GpuLease, at: int, sign: int) -> None:
         for node, mask in lease.slots:
             self.meter.take(self._numbers[node], sign * mask.bit_count(), at)
-        job = int(lease.run[1])
+        job = int(lease.run_key[1])
         self.meter.widen(job, sign * lease.gpus, at)
         self._widths[job] = self._widths.get(job, 0) + sign * lease.gpus
 
@@ -132,7 +132,7 @@ class JobtreeScheduler(Simulation):
         """Work begins, or goes on at another width."""
         if action.kind == "Start":
             self.meter.start(job, at)
-            self.foretold.starts.begin(action.run, action.at)
+            self.foretold.starts.begin(action.run_key, action.at)
             if action.provisional:
                 self._provisional.add(job)
         work = self._work[job]
@@ -147,7 +147,7 @@ class JobtreeScheduler(Simulation):
             work.resize(0, at)
             self._provisional.discard(job)
             self.meter.take_back_start(job, at)
-            self.foretold.starts.take_back(action.run)
+            self.foretold.starts.take_back(action.run_key)
             return
         done = work.progress(at)
         warned = action.kind == "Preempt" or job in self._provisional
@@ -168,12 +168,12 @@ class JobtreeScheduler(Simulation):
         work.resize(self._widths[job], at)
         self.expect_end(job, work.ends_at())
 
-    def _leave(self, run: RunKey, job: int, at: int) -> None:
+    def _leave(self, run_key: RunKey, job: int, at: int) -> None:
         self.meter.end_job(job, at)
         self.expect_end(job, None)
         self._provisional.discard(job)
         del self._work[job], self._widths[job]
-        self.world.drop_run(run)
+        self.world.drop_run(run_key)
         self.world.forget_run(job_uid(job), self._closed.pop(job, ()))
         self.world.run_history.trim(self.scene.owners[self.trace.team[job]])
 

@@ -13,7 +13,7 @@ KEY = ("team", "main")
 
 def promise(number: int, at: int | None, end: int | None, gpus: int) -> Promise:
     return Promise(
-        run=("ns", f"r{number}"),
+        run_key=("ns", f"r{number}"),
         flavor=H100,
         number=1,
         made_at=number,

@@ -14,7 +14,7 @@ RICH = budget("org", 10_000)
 
 def wish(lab: Lab, name: str, desired: int) -> None:
     """The user asks for another width."""
-    known = lab[name].run
+    known = lab[name].run_object
     assert known.spec.malleable is not None
     malleable = msgspec.structs.replace(known.spec.malleable, desired_total_gpus=desired)
     lab.put(msgspec.structs.replace(known, spec=msgspec.structs.replace(known.spec, malleable=malleable)))

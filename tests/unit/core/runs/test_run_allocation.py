@@ -16,7 +16,7 @@ def test_every_lease_is_read_back_from_the_status_as_it_was() -> None:
     lab.advance(HOUR)
     state = lab["r"]
     status = run_status(lab.world, state, KnownRisks(0))
-    again = leases_in_allocation(msgspec.structs.replace(state.run, status=status))
+    again = leases_in_allocation(msgspec.structs.replace(state.run_object, status=status))
     assert sorted(again, key=lambda one: one.name) == sorted(lab.leases("r"), key=lambda one: one.name)
     assert decode_ranks(status.ranks) == state.rank_slots
     assert len(state.rank_slots) == 4

@@ -18,7 +18,7 @@ def lease(
 ) -> GpuLease:
     return GpuLease(
         name=f"r-uid-{number}",
-        run=("ns", "r"),
+        run_key=("ns", "r"),
         uid="uid",
         owner="org:a",
         payer=("b", "main"),

@@ -53,7 +53,7 @@ def forged(child: Run, parent: Run) -> Run:
 def test_j2_one_run_per_stage_owned_by_the_tree() -> None:
     lab = lab_with(tree("t", "org", [stage("prep", 0), stage("train", after=["prep"])]))
     assert [state.key[1] for state in lab.world.run_graph.children(lab["t"])] == ["t-prep", "t-train"]
-    (reference,) = lab["t-train"].run.metadata.owner_references
+    (reference,) = lab["t-train"].run_object.metadata.owner_references
     assert (reference.uid, reference.controller) == ("t-uid", True)
     assert lab["t-train"].owner == "org"
 
@@ -113,7 +113,7 @@ def test_j2_children_of_a_finished_tree_do_not_come_back() -> None:
 def test_j2_editing_a_waiting_tree_edits_stages_that_have_not_begun() -> None:
     lab = lab_with(tree("t", "org", [stage("a"), stage("b", 8, after=["a"])]))
     lab.submit(tree("t", "org", [stage("a", 16), stage("b", 24, after=["a"])]))
-    assert (lab["t-a"].width, lab["t-b"].run.spec.resources.total_gpus) == (8, 24)  # type: ignore[union-attr]
+    assert (lab["t-a"].width, lab["t-b"].run_object.spec.resources.total_gpus) == (8, 24)  # type: ignore[union-attr]
     lab.finish("t-a")
     assert lab["t-b"].width == 24
 
@@ -158,7 +158,7 @@ def test_j6_cancel_takes_the_whole_tree() -> None:
 
 def test_j6_a_tree_that_is_being_deleted_goes_as_a_whole() -> None:
     lab = lab_with(tree("t", "org", [stage("a"), stage("b", after=["a"])]))
-    known = lab["t"].run
+    known = lab["t"].run_object
     meta = msgspec.structs.replace(known.metadata, deletion_timestamp=format_time(T0))
     lab.submit(msgspec.structs.replace(known, metadata=meta))
     assert lab.world.runs == {}
@@ -253,7 +253,7 @@ def test_j4_quotas_are_the_same_whatever_order_objects_arrive_in(turn: int) -> N
     made = lab_with(tree("t", "org", [inner, stage("a")], quota={"maxGPUs": 24}))
     made.live(HOUR)
     things: list[Node | Run | WireLease] = [*nodes("nv-a", 4)]
-    things += [state.run for state in made.world.runs.values()]
+    things += [state.run_object for state in made.world.runs.values()]
     things += [lease_to_object(lease) for name in ("t-in-x", "t-in-y", "t-a") for lease in made.leases(name)]
     ordered = things[turn * 3 :] + things[: turn * 3]
     again = rebuilt(ordered if turn % 2 else ordered[::-1], made.world.now)

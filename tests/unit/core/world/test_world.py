@@ -80,7 +80,7 @@ def test_a_lease_whose_run_never_comes_holds_nothing_until_it_is_closed() -> Non
     world.put_budget(ORG)
     world.put_lease(lease_to_object(lease))
     assert (plan(world).actions, world.fleet.nodes["n"].free) == ((), 8)
-    assert world.lease_intake.orphans == {lease.run: {lease.name: lease}}
+    assert world.lease_intake.orphans == {lease.run_key: {lease.name: lease}}
     world.put_lease(closed_lease_object(lease_to_object(lease), T0 + HOUR, "Cancelled"))
     assert world.lease_intake.orphans == {}
     assert world.budgets.envelopes["org", "main"].account.used(world.now) == 8_000 * HOUR

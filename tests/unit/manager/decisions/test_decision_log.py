@@ -27,7 +27,7 @@ def started() -> tuple[World, Action]:
 
 def reclaimed(start: Action, *leases: str) -> Action:
     closes = tuple(LeaseClosing(name, T0, "Reclaimed") for name in leases)
-    return Action("Requeue", start.run, T0, Cause(Reason.RECLAIMED), closes=closes)
+    return Action("Requeue", start.run_key, T0, Cause(Reason.RECLAIMED), closes=closes)
 
 
 def test_a_lease_that_one_plan_opens_and_closes_again_is_told() -> None:

@@ -40,13 +40,13 @@ class Chart:
         self._now, self._ahead = cluster.now, ahead
         cluster.documents()  # so that every status is as of now
         runs = cluster.world.runs
-        self._states = [runs[key] for key in sorted(runs)]
+        self._runs = [runs[key] for key in sorted(runs)]
 
     def objects(self) -> list[dict[str, Any]]:
         """The Runs that hold GPUs or are promised some, and their Reservations."""
         found = self._cluster.objects
-        shown = [state for state in self._states if state.leases or state.promise]
-        keys = [("Run", *state.key) for state in shown]
+        shown = [run for run in self._runs if run.leases or run.promise]
+        keys = [("Run", *run.key) for run in shown]
         keys += [("Reservation", one.key[0], one.promise.name) for one in shown if one.promise]
         return [body for key in keys if (body := found.get(key))]
 
@@ -61,23 +61,23 @@ class Chart:
         yield LEGEND if domains else "no GPUs"
 
     def _held(self, domain: Domain) -> Iterator[Bar]:
-        for state in self._states:
-            leases = [lease for lease in state.leases.values() if lease.flavor == domain.flavor]
+        for run in self._runs:
+            leases = [lease for lease in run.leases.values() if lease.flavor == domain.flavor]
             slots = [mask for lease in leases for node, mask in lease.slots if node in domain.nodes]
             gpus = sum(mask.bit_count() for mask in slots)
             if gpus:
-                yield Bar(run_title(state), gpus, "#", self._now, state.known_end, self._threat(state))
+                yield Bar(run_title(run), gpus, "#", self._now, run.known_end, self._threat(run))
 
-    def _threat(self, state: RunState) -> int | None:
-        risks = risks_of(self._cluster.objects.get(("Run", *state.key)) or {})
+    def _threat(self, run: RunState) -> int | None:
+        risks = risks_of(self._cluster.objects.get(("Run", *run.key)) or {})
         return min((parse_time(risk.at) for risk in risks if risk.kill_probability != "0"), default=None)
 
     def _promised(self, domain: Domain) -> Iterator[Bar]:
-        promises = [state.promise for state in self._states if state.promise]
+        promises = [run.promise for run in self._runs if run.promise]
         for promise in sorted(promises, key=lambda promise: promise.precedence):
             gpus = dict(promise.domain_gpus).get(domain.name, 0)
             if gpus and promise.flavor == domain.flavor and promise.at is not None:
-                yield Bar(f"{promise.run[0]}/{promise.name}", gpus, "=", promise.at, promise.end)
+                yield Bar(f"{promise.run_key[0]}/{promise.name}", gpus, "=", promise.at, promise.end)
 
     def _drawn(self, bars: list[Bar]) -> Iterator[str]:
         """The bars below a scale of times; nothing to draw is said, too."""

@@ -57,7 +57,7 @@ def csv_row(cluster: Cluster, entry: LeaseEntry, period: Period) -> list[str]:
     charge = charge_of(lease) * (last - first)
     return [
         lease.name,
-        "/".join(lease.run),
+        "/".join(lease.run_key),
         lease.owner,
         lease.payer_owner,
         *lease.payer,

@@ -40,7 +40,7 @@ def print_leases(settings: CommandOptions, found: Sequence[LeaseEntry], *, with_
 def _row(entry: LeaseEntry) -> list[str]:
     lease = entry.lease
     return [
-        "/".join(lease.run),
+        "/".join(lease.run_key),
         str(lease.group),
         lease.role,
         lease.class_,

@@ -65,10 +65,8 @@ def reservation_entry(body: dict[str, Any], where: str) -> ReservationEntry:
 
 def reservation_owner(cluster: Cluster, entry: ReservationEntry) -> str:
     """The owner of its Run; of a Run that is gone nothing is known."""
-    state = cluster.world.runs.get(
-        (entry.reservation.metadata.namespace, entry.reservation.spec.run_ref.name)
-    )
-    return state.owner if state else ""
+    run = cluster.world.runs.get((entry.reservation.metadata.namespace, entry.reservation.spec.run_ref.name))
+    return run.owner if run else ""
 
 
 def order(entry: ReservationEntry) -> tuple[bool, str, str, str]:

@@ -21,38 +21,38 @@ from jobtree.core.world.world import World
 FundingRemedyText = Callable[[World, RunState, Cause, int], Iterator[str]]
 
 
-def shortage(world: World, state: RunState, why: Cause) -> int:
+def shortage(world: World, run: RunState, why: Cause) -> int:
     """GPUs by which this limit must be raised, so that its payer makes up for what all of them lack."""
     label = why.where.removesuffix(BESIDE_PROMISES).removesuffix(" lending")
     paid = why.have
-    for candidate in payer_candidates(world, state):
+    for candidate in payer_candidates(world, run):
         if candidate.envelope.label == label:
-            paid = min(paid, payable(world, state, candidate, MILLI, world.now))
-    size = run_pod_size(world, state)
-    return paid // size * size + deficit(world, state) - why.have
+            paid = min(paid, payable(world, run, candidate, MILLI, world.now))
+    size = run_pod_size(world, run)
+    return paid // size * size + deficit(world, run) - why.have
 
 
-def run_pod_size(world: World, state: RunState) -> int:
-    return state.shape.pod_size(world.fleet.flavor(state.flavor).biggest_node) if state.shape else 1
+def run_pod_size(world: World, run: RunState) -> int:
+    return run.shape.pod_size(world.fleet.flavor(run.flavor).biggest_node) if run.shape else 1
 
 
-def deficit(world: World, state: RunState) -> int:
+def deficit(world: World, run: RunState) -> int:
     """GPUs that all payers together lack for the least width, asked of cover itself."""
-    shape = state.shape
+    shape = run.shape
     if shape is None:
         return 0
-    size = run_pod_size(world, state)
+    size = run_pod_size(world, run)
     pods = bisect_right(
         range(1, shape.min // size + 1),
         0,
-        key=lambda pods: len(funding_refusals(world, state, pods * size, size, world.now)),
+        key=lambda pods: len(funding_refusals(world, run, pods * size, size, world.now)),
     )
     return shape.min - pods * size
 
 
-def new_envelope(_: World, state: RunState, __: Cause, short: int) -> Iterator[str]:
+def new_envelope(_: World, run: RunState, __: Cause, short: int) -> Iterator[str]:
     yield (
-        f"give {state.owner}, or a parent of it, an envelope of {state.flavor}"
+        f"give {run.owner}, or a parent of it, an envelope of {run.flavor}"
         f" with at least {counted_noun(short, 'GPU')}"
     )
 
@@ -65,46 +65,46 @@ def other_window(world: World, _: RunState, why: Cause, __: int) -> Iterator[str
         yield f"its window closed at {format_time(envelope.end)}: move its end"
 
 
-def more_concurrency(world: World, state: RunState, why: Cause, short: int) -> Iterator[str]:
+def more_concurrency(world: World, run: RunState, why: Cause, short: int) -> Iterator[str]:
     if why.where.endswith(BESIDE_PROMISES):
         yield "what it gets back is kept for older Runs: 'kubectl runs reservations' lists them"
-        if state.shape is not None and state.shape.checkpoint is None:
+        if run.shape is not None and run.shape.checkpoint is None:
             yield "declare a runtime.checkpoint, and it may use that provisionally"
         return
     yield f"raise envelope {why.where} by {counted_noun(short, 'GPU')}"
     yield from wait_for(world, envelope_of(world, why.where).leases.values())
 
 
-def more_hours(world: World, state: RunState, why: Cause, short: int) -> Iterator[str]:
+def more_hours(world: World, run: RunState, why: Cause, short: int) -> Iterator[str]:
     """Hours for what the Run commits: all of a declared duration, an hour of any other."""
     envelope = envelope_of(world, why.where)
     left = max(0, envelope.account.free_use(world.now) or 0)
-    wanted = (why.have + short) * MILLI * committed_duration(state, envelope, world.now)
+    wanted = (why.have + short) * MILLI * committed_duration(run, envelope, world.now)
     yield f"raise maxGPUHours of envelope {why.where} by {-((left - wanted) // GPU_HOUR)}"
     affordable = left // ((why.have + short) * MILLI) // MINUTE * MINUTE
-    if state.shape is not None and state.shape.max_duration is not None and affordable:
+    if run.shape is not None and run.shape.max_duration is not None and affordable:
         yield f"or declare a runtime.maxDuration of at most {format_duration(affordable)}"
 
 
-def more_credits(world: World, state: RunState, why: Cause, short: int) -> Iterator[str]:
+def more_credits(world: World, run: RunState, why: Cause, short: int) -> Iterator[str]:
     envelope = envelope_of(world, why.where)
     left = max(0, (envelope.max_credits or 0) - credits_used([envelope], world.now))
-    hours = (why.have + short) * MILLI * committed_duration(state, envelope, world.now)
+    hours = (why.have + short) * MILLI * committed_duration(run, envelope, world.now)
     amount = -((left - hours * envelope.price) // (GPU_HOUR * MILLI))
     yield f"raise maxCredits of envelope {why.where} by {amount}"
 
 
-def ask_sponsor(world: World, state: RunState, why: Cause, _: int) -> Iterator[str]:
+def ask_sponsor(world: World, run: RunState, why: Cause, _: int) -> Iterator[str]:
     owned = world.budgets.by_owner.get(why.where, [])
-    mine = [envelope for envelope in owned if envelope.spec.flavor == state.flavor]
+    mine = [envelope for envelope in owned if envelope.spec.flavor == run.flavor]
     if not owned:
         hint = suggestion(why.where, world.budgets.by_owner) or "check how it is spelled"
         yield f"no Budget is owned by {why.where}: {hint}"
     elif not mine:
-        yield f"ask another sponsor: {why.where} has no envelope of {state.flavor}"
+        yield f"ask another sponsor: {why.where} has no envelope of {run.flavor}"
     else:
         names = joined_list([envelope.label for envelope in mine])
-        yield f"ask {why.where} to lend: lending.allow: true and {state.owner} in lending.to of {names}"
+        yield f"ask {why.where} to lend: lending.allow: true and {run.owner} in lending.to of {names}"
 
 
 def borrow_more(world: World, _: RunState, why: Cause, short: int) -> Iterator[str]:
@@ -161,28 +161,27 @@ FUNDING: dict[Reason, FundingRemedyText] = {
 }
 
 
-def further_funding(world: World, state: RunState) -> Iterator[str]:
+def further_funding(world: World, run: RunState) -> Iterator[str]:
     """Ways to pay that the Run does not use yet."""
-    shape = state.shape
-    if shape is None or not deficit(world, state):
+    shape = run.shape
+    if shape is None or not deficit(world, run):
         return
     lenders = [
-        f"{owner} (up to {counted_noun(gpus, 'GPU')})"
-        for owner, gpus in unasked_lenders(world, state).items()
+        f"{owner} (up to {counted_noun(gpus, 'GPU')})" for owner, gpus in unasked_lenders(world, run).items()
     ]
     if lenders:
         yield f"borrow from {joined_list(lenders)}: funding.allowBorrow: true, with sponsors"
-    if not shape.allow_opportunistic and world.fleet.flavor(state.flavor).free >= shape.min:
+    if not shape.allow_opportunistic and world.fleet.flavor(run.flavor).free >= shape.min:
         yield "start unpaid, until someone funded needs the GPUs: funding.allowOpportunistic: true"
 
 
-def unasked_lenders(world: World, state: RunState) -> dict[str, int]:
+def unasked_lenders(world: World, run: RunState) -> dict[str, int]:
     """Owners that would lend to the Run's owner and that it does not ask, with the GPUs they have to lend."""
-    asked = {candidate.envelope.key for candidate in payer_candidates(world, state)}
+    asked = {candidate.envelope.key for candidate in payer_candidates(world, run)}
     lenders: dict[str, int] = {}
     for key, envelope in sorted(world.budgets.envelopes.items()):
-        fits = envelope.spec.flavor == state.flavor and envelope.open_at(world.now)
+        fits = envelope.spec.flavor == run.flavor and envelope.open_at(world.now)
         free = min(envelope.account.free_charge(), envelope.lending_account.free_charge()) // MILLI
-        if fits and free > 0 and key not in asked and envelope.lends_to(state.owner):
+        if fits and free > 0 and key not in asked and envelope.lends_to(run.owner):
             lenders[envelope.owner] = lenders.get(envelope.owner, 0) + free
     return lenders

@@ -13,22 +13,22 @@ def holders(world: World, leases: Iterable[GpuLease]) -> str:
     """``default/a (32 GPUs, ends by …) and default/b (8 GPUs)``: the largest first."""
     gpus: dict[RunKey, int] = {}
     for lease in leases:
-        gpus[lease.run] = gpus.get(lease.run, 0) + lease.gpus
+        gpus[lease.run_key] = gpus.get(lease.run_key, 0) + lease.gpus
     largest = sorted(gpus.items(), key=lambda item: (-item[1], item[0]))
-    return joined_list([_holder(world, run, number) for run, number in largest])
+    return joined_list([_holder(world, run_key, number) for run_key, number in largest])
 
 
-def _holder(world: World, run: RunKey, gpus: int) -> str:
-    state = world.runs.get(run)
-    end = state.known_end if state else None
+def _holder(world: World, run_key: RunKey, gpus: int) -> str:
+    run = world.runs.get(run_key)
+    end = run.known_end if run else None
     until = f", ends by {format_time(end)}" if end is not None else ""
-    return f"{'/'.join(run)} ({counted_noun(gpus, 'GPU')}{until})"
+    return f"{'/'.join(run_key)} ({counted_noun(gpus, 'GPU')}{until})"
 
 
-def holders_in_flavor(world: World, state: RunState) -> str:
+def holders_in_flavor(world: World, run: RunState) -> str:
     """Everyone with funded GPUs of the Run's flavor."""
     leases = (held.lease for held in world.posted_leases.values())
     return holders(
         world,
-        (lease for lease in leases if lease.flavor == state.flavor and lease.role != "Opportunistic"),
+        (lease for lease in leases if lease.flavor == run.flavor and lease.role != "Opportunistic"),
     )

@@ -39,57 +39,56 @@ class PlanView:
     def __init__(self, cluster: Cluster, runs: Sequence[RunKey], events: Sequence[Event]) -> None:
         self.cluster = cluster
         self.places = Places(cluster.world)
-        self.states = [cluster.world.runs[run] for run in runs if run in cluster.world.runs]
+        self.runs = [cluster.world.runs[run_key] for run_key in runs if run_key in cluster.world.runs]
         self.new = {event.run for event in events if event.name == "Admitted"}
         self.effects = [event for event in events if event.run not in set(runs)]
 
     @property
     def starts(self) -> bool:
         """Whether all of them run or would start now."""
-        return all(phase_of(self.cluster.world, state) == "Running" for state in self.states)
+        return all(phase_of(self.cluster.world, run) == "Running" for run in self.runs)
 
     def objects(self) -> list[dict[str, Any]]:
         """The Runs as they would be, each with its Reservation and the leases that it would hold."""
         self.cluster.documents()
         found = self.cluster.objects
-        keys = [key for state in self.states for key in self._keys(state)]
+        keys = [key for run in self.runs for key in self._keys(run)]
         return [body for key in keys if (body := found.get(key))]
 
     @staticmethod
-    def _keys(state: RunState) -> Iterator[Key]:
-        yield ("Run", *state.key)
-        if state.promise is not None:
-            yield ("Reservation", state.key[0], state.promise.name)
-        for name in sorted(state.leases):
+    def _keys(run: RunState) -> Iterator[Key]:
+        yield ("Run", *run.key)
+        if run.promise is not None:
+            yield ("Reservation", run.key[0], run.promise.name)
+        for name in sorted(run.leases):
             yield ("Lease", "", name)
 
     def show(self, settings: CommandOptions) -> None:
-        for state in self.states:
-            if state.phase == "Running" and state.shape is not None:
-                self._show_slots(settings, state)
+        for run in self.runs:
+            if run.phase == "Running" and run.shape is not None:
+                self._show_slots(settings, run)
             else:
-                for line in self._waiting(state):
+                for line in self._waiting(run):
                     click.echo(line)
         if self.effects:
-            click.echo("besides, this would happen:" if self.states else "this would happen:")
+            click.echo("besides, this would happen:" if self.runs else "this would happen:")
             for line in event_lines(self.effects, "  "):
                 click.echo(line)
-        elif not self.states:
+        elif not self.runs:
             click.echo("nothing would change for any Run")
 
-    def _show_slots(self, settings: CommandOptions, state: RunState) -> None:
-        if state.key in self.new:
-            click.echo(f"{run_title(state)} would start now: {asks(state)}")
+    def _show_slots(self, settings: CommandOptions, run: RunState) -> None:
+        if run.key in self.new:
+            click.echo(f"{run_title(run)} would start now: {asks(run)}")
         else:
-            click.echo(f"{run_title(state)} runs since {format_time(state.since or 0)}: {asks(state)}")
-        leases = sorted(state.leases.values(), key=lambda lease: (lease.group, lease.role, lease.name))
+            click.echo(f"{run_title(run)} runs since {format_time(run.since or 0)}: {asks(run)}")
+        leases = sorted(run.leases.values(), key=lambda lease: (lease.group, lease.role, lease.name))
         print_table(settings, COLUMNS, [self._row(lease) for lease in leases])
         charge = sum(lease.charge for lease in leases)
         click.echo(
-            f"width {state.width}, charge {format_milli(charge)}, "
-            f"pods of {counted_noun(state.pod_size, 'GPU')}"
+            f"width {run.width}, charge {format_milli(charge)}, pods of {counted_noun(run.pod_size, 'GPU')}"
         )
-        for line in promise_lines(self.places, state, ""):
+        for line in promise_lines(self.places, run, ""):
             click.echo(line)
 
     def _row(self, lease: GpuLease) -> list[str]:
@@ -103,22 +102,22 @@ class PlanView:
             lease.class_,
         ]
 
-    def _waiting(self, state: RunState) -> Iterator[str]:
-        if not state.waiting:
-            yield from run_outcome(self.places, state)
+    def _waiting(self, run: RunState) -> Iterator[str]:
+        if not run.waiting:
+            yield from run_outcome(self.places, run)
             return
-        yield f"{run_title(state)} cannot start now: {asks(state)}"
+        yield f"{run_title(run)} cannot start now: {asks(run)}"
         world = self.cluster.world
-        if not (state.verdict and state.verdict.causes):
+        if not (run.verdict and run.verdict.causes):
             yield "  the manager has not looked at it yet"
-        for why in state.verdict.causes if state.verdict else ():
+        for why in run.verdict.causes if run.verdict else ():
             figures = f" (have {why.have}, need {why.need})" if why.need else ""
             yield f"  {why.reason}{figures}: {why}"
-            for remedy in remedy_lines(world, state, why):
+            for remedy in remedy_lines(world, run, why):
                 yield f"    → {remedy}"
-        further = list(further_funding(world, state))
+        further = list(further_funding(world, run))
         if further:
             yield "  Other ways to pay:"
             for way in further:
                 yield f"    → {way}"
-        yield from promise_lines(self.places, state)
+        yield from promise_lines(self.places, run)

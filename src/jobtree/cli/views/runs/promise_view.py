@@ -15,14 +15,14 @@ from jobtree.core.start_forecast.expected_start import ExpectedStarts
 ROOM = 17
 
 
-def promise_lines(places: Places, state: RunState, indent: str = "  ") -> Iterator[str]:
+def promise_lines(places: Places, run: RunState, indent: str = "  ") -> Iterator[str]:
     """The Reservation of a Run, a fact a line; nothing where it has none."""
-    promise = state.promise
+    promise = run.promise
     if promise is None:
         return
-    outcome = reservation_forecast(places.world, state, promise)
+    outcome = reservation_forecast(places.world, run, promise)
     yield f"{indent}Reservation {promise.name}:"
-    expected = ExpectedStarts(places.world).estimate(state)
+    expected = ExpectedStarts(places.world).estimate(run)
     for name, text in facts(places, promise, outcome, expected):
         yield f"{indent}  {name:<{ROOM}}{text}"
 
@@ -64,9 +64,9 @@ def countdown(places: Places, promise: Promise) -> str:
     return f"in {age(ahead)}" if ahead > 0 else "now"
 
 
-def eta(state: RunState) -> str:
+def eta(run: RunState) -> str:
     """When a waiting Run will start; ``none`` where nobody can say."""
-    return instant(state.promise.at) if state.promise else ""
+    return instant(run.promise.at) if run.promise else ""
 
 
 def instant(at: int | None) -> str:
@@ -90,26 +90,26 @@ def give_way(outcome: ReservationForecast) -> Iterator[tuple[str, str]]:
     conflicts = outcome.conflict_set()
     if conflicts:
         named = namer(conflicts)
-        yield "conflict set", f"[{', '.join(sorted(f'run/{named(state)}' for state in conflicts))}]"
+        yield "conflict set", f"[{', '.join(sorted(f'run/{named(run)}' for run in conflicts))}]"
     if outcome.remedies:
         joint = ", " if conflicts else "; "
         yield "remedies", joint.join(worded(outcome.remedies))
     if conflicts:
-        odds = [f"{'/'.join(state.key)} {odds_of(outcome, state)}" for state in conflicts]
-        stopped = any(outcome.odds.get(state.uid) for state in conflicts)
+        odds = [f"{'/'.join(run.key)} {odds_of(outcome, run)}" for run in conflicts]
+        stopped = any(outcome.odds.get(run.uid) for run in conflicts)
         yield "odds", f"of being stopped: {', '.join(odds)}" if stopped else "nobody is stopped"
 
 
-def odds_of(outcome: ReservationForecast, state: RunState) -> str:
-    return format_milli(outcome.odds.get(state.uid, 0))
+def odds_of(outcome: ReservationForecast, run: RunState) -> str:
+    return format_milli(outcome.odds.get(run.uid, 0))
 
 
-def namer(states: Sequence[RunState]) -> Callable[[RunState], str]:
+def namer(runs: Sequence[RunState]) -> Callable[[RunState], str]:
     """Names alone, and with their namespace where one name stands for two of these Runs."""
-    names = [state.key[1] for state in states]
+    names = [run.key[1] for run in runs]
 
-    def name(state: RunState) -> str:
-        return state.key[1] if names.count(state.key[1]) == 1 else "/".join(state.key)
+    def name(run: RunState) -> str:
+        return run.key[1] if names.count(run.key[1]) == 1 else "/".join(run.key)
 
     return name
 
@@ -119,7 +119,7 @@ def worded(remedies: Sequence[ForecastRemedy]) -> Iterator[str]:
     drawn = any(remedy.kind == "Lottery" for remedy in remedies)
     for remedy in remedies:
         named = namer(remedy.runs)
-        who = ", ".join(sorted(named(state) for state in remedy.runs))
+        who = ", ".join(sorted(named(run) for run in remedy.runs))
         match remedy.kind:
             case "Reclaim":
                 yield f"reclaim {who} ({remedy.gpus})"

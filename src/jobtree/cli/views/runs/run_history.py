@@ -62,17 +62,17 @@ class Moment(NamedTuple):
 class RunHistoryView:
     """A Run of a cluster, with the leases and Reservations that tell of it."""
 
-    def __init__(self, cluster: Cluster, state: RunState) -> None:
+    def __init__(self, cluster: Cluster, run: RunState) -> None:
         self.world = cluster.world
-        self.state = state
+        self.run = run
         documents = cluster.documents()
-        self.body = cluster.objects.get(("Run", *state.key)) or {}
-        self.leases = entries(cluster, lambda lease: (lease.run, lease.uid) == (state.key, state.uid))
-        self.resolutions = [told for told in resolutions(documents) if state.uid in told.uids]
+        self.body = cluster.objects.get(("Run", *run.key)) or {}
+        self.leases = entries(cluster, lambda lease: (lease.run_key, lease.uid) == (run.key, run.uid))
+        self.resolutions = [told for told in resolutions(documents) if run.uid in told.uids]
         self.reservations = [
             body
             for _, body in cluster.objects.of("Reservation")
-            if body["spec"]["runRef"]["uid"] == state.uid or any(body is one.body for one in self.resolutions)
+            if body["spec"]["runRef"]["uid"] == run.uid or any(body is one.body for one in self.resolutions)
         ]
 
     def objects(self) -> list[dict[str, Any]]:
@@ -81,27 +81,27 @@ class RunHistoryView:
 
     def lines(self) -> Iterator[str]:
         """Where it stands, what is ahead, then what has been."""
-        state, places = self.state, Places(self.world)
-        times = f"since {format_time(state.phase_at)} ({since(places, state)})"
-        yield f"{run_title(state)} is {painted(state.phase)} {times}"
-        yield f"  owner    {state.owner}"
-        yield f"  asks     {asks(state)}"
-        yield f"  width    {width_text(state)}, attempt {state.attempt}"
-        yield f"  created  {format_time(state.created)}"
+        run, places = self.run, Places(self.world)
+        times = f"since {format_time(run.phase_at)} ({since(places, run)})"
+        yield f"{run_title(run)} is {painted(run.phase)} {times}"
+        yield f"  owner    {run.owner}"
+        yield f"  asks     {asks(run)}"
+        yield f"  width    {width_text(run)}, attempt {run.attempt}"
+        yield f"  created  {format_time(run.created)}"
         lost = int(self.body["metadata"].get("annotations", {}).get(LOST, "0"))
         if lost:
             hours = counted_noun(format_milli(lost * MILLI // HOUR), "GPU-hour")
             yield f"  lost     {hours} of work that had to be done again"
         yield "Why:"
-        yield from reasons(state)
-        if state.promise is not None:
+        yield from reasons(run)
+        if run.promise is not None:
             yield "What it is promised:"
-            yield from promise_lines(places, state)
+            yield from promise_lines(places, run)
         yield from threats(places, risks_of(self.body))
         for told in self.resolutions:
-            yield from lottery_story(told, state.uid)
+            yield from lottery_story(told, run.uid)
         if self.resolutions:
-            yield f"  proof    'kubectl runs explain {run_title(state)} --verify' recomputes it"
+            yield f"  proof    'kubectl runs explain {run_title(run)} --verify' recomputes it"
         if self.leases:
             yield from self._held()
 
@@ -112,7 +112,7 @@ class RunHistoryView:
         for moment, leases in held:
             yield f"  {moment_line(moment, leases, room)}"
         yield "Who paid:"
-        for share in funding_status(self.world, self.state):
+        for share in funding_status(self.world, self.run):
             payer = f"{share.payer.budget}/{share.payer.envelope} of {share.payer.owner}"
             if share.class_ == "Opportunistic":
                 payer = f"nobody, in the name of {payer}"

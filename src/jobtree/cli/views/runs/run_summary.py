@@ -9,51 +9,51 @@ from jobtree.core.reporting.tree_status import phase_of
 from jobtree.core.runs.run_state import RunState
 
 
-def run_title(state: RunState) -> str:
-    return "/".join(state.key)
+def run_title(run: RunState) -> str:
+    return "/".join(run.key)
 
 
-def width_text(state: RunState) -> str:
+def width_text(run: RunState) -> str:
     """``96/128``: allocated of desired."""
-    return f"{state.width}/{state.shape.desired}" if state.shape else "-"
+    return f"{run.width}/{run.shape.desired}" if run.shape else "-"
 
 
-def since(places: Places, state: RunState) -> str:
-    return age(places.world.now - state.phase_at)
+def since(places: Places, run: RunState) -> str:
+    return age(places.world.now - run.phase_at)
 
 
-def class_split(state: RunState) -> str:
+def class_split(run: RunState) -> str:
     """``Owned 96, Borrowed 32, spare 8``: GPUs now, by who pays for them."""
     gpus: dict[str, int] = {}
-    for lease in state.leases.values():
+    for lease in run.leases.values():
         name = "spare" if lease.role == "Spare" else lease.class_
         gpus[name] = gpus.get(name, 0) + lease.gpus
     order = ("Owned", "Shared", "Borrowed", "Opportunistic", "spare")
     return ", ".join(f"{name} {gpus[name]}" for name in order if name in gpus)
 
 
-def payers(state: RunState) -> str:
+def payers(run: RunState) -> str:
     """``west/h100 (Owned 96) and vision/lend (Borrowed 32)``: everyone who pays for its ranks."""
     gpus: dict[tuple[str, str], int] = {}
-    for lease in state.leases.values():
+    for lease in run.leases.values():
         if lease.role == "Active":
             key = ("/".join(lease.payer), lease.class_)
             gpus[key] = gpus.get(key, 0) + lease.gpus
     return joined_list([f"{payer} ({class_} {number})" for (payer, class_), number in gpus.items()], most=8)
 
 
-def reason(state: RunState) -> str:
+def reason(run: RunState) -> str:
     """The reason where it says more than the phase: why it waits, why it failed, that nobody pays."""
-    said = state.verdict.reason if state.verdict else ""
-    return "" if said in ("Admitted", state.phase) else said
+    said = run.verdict.reason if run.verdict else ""
+    return "" if said in ("Admitted", run.phase) else said
 
 
-def asks(state: RunState) -> str:
+def asks(run: RunState) -> str:
     """What its spec asks for, in a line."""
-    shape = state.shape
+    shape = run.shape
     if shape is None:
-        resources = state.run.spec.resources
-        stages = len(state.run.spec.stages)
+        resources = run.run_object.spec.resources
+        stages = len(run.run_object.spec.stages)
         return (
             f"{counted_noun(resources.pods or 1, 'pod')} without GPUs"
             if resources
@@ -71,53 +71,53 @@ def asks(state: RunState) -> str:
     return ", ".join(parts)
 
 
-def run_outcome(places: Places, state: RunState) -> Iterator[str]:
+def run_outcome(places: Places, run: RunState) -> Iterator[str]:
     """What became of a Run: where it runs and who pays, or every reason why it waits."""
-    if state.is_tree:
-        yield from tree(places, state)
-    elif state.phase == "Waiting":
-        yield f"{run_title(state)} waits for other Runs:"
-        yield from reasons(state)
-    elif state.shape is None:
-        yield f"{run_title(state)} is {state.phase}: {asks(state)}"
-    elif state.phase == "Running":
-        yield from running(places, state)
-    elif state.waiting:
-        yield f"{run_title(state)} waits for {asks(state)}:"
-        yield from reasons(state)
-        yield from promise_lines(places, state)
+    if run.is_tree:
+        yield from tree(places, run)
+    elif run.phase == "Waiting":
+        yield f"{run_title(run)} waits for other Runs:"
+        yield from reasons(run)
+    elif run.shape is None:
+        yield f"{run_title(run)} is {run.phase}: {asks(run)}"
+    elif run.phase == "Running":
+        yield from running(places, run)
+    elif run.waiting:
+        yield f"{run_title(run)} waits for {asks(run)}:"
+        yield from reasons(run)
+        yield from promise_lines(places, run)
     else:
-        yield f"{run_title(state)} is {state.phase}: {state.verdict.message if state.verdict else ''}"
+        yield f"{run_title(run)} is {run.phase}: {run.verdict.message if run.verdict else ''}"
 
 
-def tree(places: Places, state: RunState) -> Iterator[str]:
+def tree(places: Places, run: RunState) -> Iterator[str]:
     """A tree, and what became of each of its stages."""
-    children = places.world.run_graph.children(state)
-    phase = phase_of(places.world, state)
-    yield f"{run_title(state)} is {phase}: a tree of {counted_noun(len(state.run.spec.stages), 'stage')}"
+    children = places.world.run_graph.children(run)
+    phase = phase_of(places.world, run)
+    yield f"{run_title(run)} is {phase}: a tree of {counted_noun(len(run.run_object.spec.stages), 'stage')}"
     for child in children:
         for line in run_outcome(places, child):
             yield f"  {line}"
 
 
-def running(places: Places, state: RunState) -> Iterator[str]:
+def running(places: Places, run: RunState) -> Iterator[str]:
     """``train runs: 8 GPUs in nv-a (a01), paid by west/h100 (Owned 8)``; spares on a line of their own."""
-    ranks = [lease for lease in state.leases.values() if lease.role != "Spare"]
-    spares = [lease for lease in state.leases.values() if lease.role == "Spare"]
-    text = f"{run_title(state)} runs: {counted_noun(state.width, 'GPU')} in {places.where(ranks)}"
-    if payers(state):
-        text += f", paid by {payers(state)}"
-    if state.opportunistic_gpus:
-        text += f", {state.opportunistic_gpus} unpaid until someone funded needs them"
+    ranks = [lease for lease in run.leases.values() if lease.role != "Spare"]
+    spares = [lease for lease in run.leases.values() if lease.role == "Spare"]
+    text = f"{run_title(run)} runs: {counted_noun(run.width, 'GPU')} in {places.where(ranks)}"
+    if payers(run):
+        text += f", paid by {payers(run)}"
+    if run.opportunistic_gpus:
+        text += f", {run.opportunistic_gpus} unpaid until someone funded needs them"
     yield text
     if spares:
         held = counted_noun(sum(lease.gpus for lease in spares), "spare GPU")
         yield f"  and holds {held} in {places.where(spares)}"
-    if state.provisional:
+    if run.provisional:
         yield "  provisionally: these GPUs are promised to others, and it goes first when they are due"
-    yield from promise_lines(places, state)
+    yield from promise_lines(places, run)
 
 
-def reasons(state: RunState) -> Iterator[str]:
-    for why in state.verdict.causes if state.verdict else ():
+def reasons(run: RunState) -> Iterator[str]:
+    for why in run.verdict.causes if run.verdict else ():
         yield f"  {why.reason}: {why}"

@@ -37,34 +37,34 @@ COLUMNS = (
 def select_runs(cluster: Cluster, namespace: str | None, owner: str | None) -> list[RunState]:
     """Runs of a namespace and of a team, each if given, by name."""
     return [
-        state
-        for key, state in sorted(cluster.world.runs.items())
-        if namespace in (None, key[0]) and (owner is None or belongs_to(state.owner, owner))
+        run
+        for key, run in sorted(cluster.world.runs.items())
+        if namespace in (None, key[0]) and (owner is None or belongs_to(run.owner, owner))
     ]
 
 
-def print_runs(settings: CommandOptions, world: World, states: Sequence[RunState]) -> None:
+def print_runs(settings: CommandOptions, world: World, runs: Sequence[RunState]) -> None:
     places = Places(world)
-    if states:
-        print_table(settings, COLUMNS, [_row(places, state) for state in states])
+    if runs:
+        print_table(settings, COLUMNS, [_row(places, run) for run in runs])
     else:
         click.echo("no Runs")
 
 
-def _row(places: Places, state: RunState) -> list[str]:
+def _row(places: Places, run: RunState) -> list[str]:
     return [
-        run_title(state),
-        state.owner,
-        phase_of(places.world, state),
-        width_text(state),
-        class_split(state),
-        places.domains(state.leases.values()),
-        since(places, state),
-        reason(state),
-        eta(state),
-        state.flavor,
-        payers(state),
-        format_time(state.created),
-        str(state.attempt),
-        state.verdict.message if state.verdict else "",
+        run_title(run),
+        run.owner,
+        phase_of(places.world, run),
+        width_text(run),
+        class_split(run),
+        places.domains(run.leases.values()),
+        since(places, run),
+        reason(run),
+        eta(run),
+        run.flavor,
+        payers(run),
+        format_time(run.created),
+        str(run.attempt),
+        run.verdict.message if run.verdict else "",
     ]

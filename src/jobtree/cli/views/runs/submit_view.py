@@ -14,10 +14,10 @@ def submitted(cluster: Cluster, keys: Iterable[Key]) -> Iterator[str]:
     places = Places(cluster.world)
     mine = set()
     for kind, namespace, name in keys:
-        state = cluster.world.runs.get((namespace, name)) if kind == "Run" else None
-        if state is not None:
-            mine.add(state.key)
-            yield from run_outcome(places, state)
+        run = cluster.world.runs.get((namespace, name)) if kind == "Run" else None
+        if run is not None:
+            mine.add(run.key)
+            yield from run_outcome(places, run)
         else:
             yield f"{object_title((kind, namespace, name))} is in place"
     others = [event for event in cluster.events if event.run not in mine]

@@ -25,11 +25,11 @@ COLUMNS = (
 )
 
 
-def print_tree(settings: CommandOptions, world: World, state: RunState) -> None:
-    if not state.is_tree:
-        click.echo(f"{run_title(state)} has no stages: it is a Run of its own")
+def print_tree(settings: CommandOptions, world: World, run: RunState) -> None:
+    if not run.is_tree:
+        click.echo(f"{run_title(run)} has no stages: it is a Run of its own")
         return
-    rows = [stage_row(world, state, run_title(state)), *branches(world, state, "")]
+    rows = [stage_row(world, run, run_title(run)), *branches(world, run, "")]
     print_table(settings, COLUMNS, rows)
 
 
@@ -42,29 +42,29 @@ def branches(world: World, tree: RunState, indent: str) -> Iterator[list[str]]:
         yield from branches(world, child, indent + ("   " if last else "│  "))
 
 
-def stage_row(world: World, state: RunState, name: str) -> list[str]:
-    start, done = starts_at(world, state), done_at(world, state)
-    prefix = f"{state.parent[1]}-" if state.parent else ""
-    follow = state.run.spec.follow
-    gang = [key[1].removeprefix(prefix) for key in state.gang if key != state.key]
+def stage_row(world: World, run: RunState, name: str) -> list[str]:
+    start, done = starts_at(world, run), done_at(world, run)
+    prefix = f"{run.parent[1]}-" if run.parent else ""
+    follow = run.run_object.spec.follow
+    gang = [key[1].removeprefix(prefix) for key in run.gang if key != run.key]
     return [
         name,
-        phase_of(world, state),
-        stage_width_text(world, state),
+        phase_of(world, run),
+        stage_width_text(world, run),
         "" if start is None else format_time(start),
         "" if done is None else format_time(done),
         ", ".join(other.removeprefix(prefix) for other in (follow.after if follow else ())),
         ", ".join(gang),
-        reason(state) if state.phase not in ("Running", "Completed") else "",
+        reason(run) if run.phase not in ("Running", "Completed") else "",
     ]
 
 
-def stage_width_text(world: World, state: RunState) -> str:
-    if state.is_tree:
-        whole = total_width(world, state)
+def stage_width_text(world: World, run: RunState) -> str:
+    if run.is_tree:
+        whole = total_width(world, run)
         return f"{whole.allocated}/{whole.desired}"
-    if state.shape is not None:
-        return f"{state.width}/{state.shape.desired}"
-    resources = state.run.spec.resources
+    if run.shape is not None:
+        return f"{run.width}/{run.shape.desired}"
+    resources = run.run_object.spec.resources
     pods = (resources.pods or 1) if resources else 0
-    return counted_noun(pods, "pod") if state.phase not in FINISHED else "0 pods"
+    return counted_noun(pods, "pod") if run.phase not in FINISHED else "0 pods"
