@@ -21,8 +21,7 @@ from benchmarks.live.client import Client, Document, in_blocks
 from benchmarks.live.cluster import GPUS, Cluster, run_manifest
 from benchmarks.live.gangs import Seen
 from jobtree.kube.http import api_requests
-from jobtree.kube.http.api_requests import Preconditions as Object
-from jobtree.kube.http.api_requests import Request
+from jobtree.kube.http.api_requests import Preconditions as Object, Request
 from jobtree.kube.http.api_resources import EVENTS, LEASES, PODS, RUNS
 from jobtree.kube.installation import FINALIZER
 

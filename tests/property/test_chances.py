@@ -10,8 +10,7 @@ from jobtree.core.model.actions import Plan
 from jobtree.core.model.promise import CreationOrder
 from jobtree.core.model.reasons import Verdict
 from jobtree.core.operations.trial import Trial
-from jobtree.core.planning import admission, elastic_width
-from jobtree.core.planning import planning_pass as planning
+from jobtree.core.planning import admission, elastic_width, planning_pass as planning
 from jobtree.core.planning.admission import AdmissionHints, StartAttempt, admit, start_at_width
 from jobtree.core.planning.admission_prefilter import AdmissionPrefilter
 from jobtree.core.planning.elastic_width import Stalled, StalledGrowth, grow_runs

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from jobtree.api.schema.quantities import HOUR, MINUTE
 from jobtree.core.runs.start_calibration import FirstEstimate, StartCalibration

@@ -6,8 +6,7 @@ from math import gcd
 from random import Random
 from typing import NamedTuple
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from jobtree.core.model.gpu_lease import GpuLease
 from tests.property.examples import examples

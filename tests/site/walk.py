@@ -8,8 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urldefrag, urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
-from playwright.sync_api import TimeoutError as PlaywrightTimeout
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Page,
+    Request,
+    Response,
+    TimeoutError as PlaywrightTimeout,
+)
 
 WIDTHS = (400, 1280)
 LINKS = "nodes => nodes.map(node => node.href)"

@@ -11,10 +11,16 @@ To add a metric: describe it here, put it into ``METRICS``, and call ``add``, ``
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
-from prometheus_client import generate_latest as text_of
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest as text_of,
+)
 
-from jobtree.core.reporting.invariants import Violation
+from jobtree.core import Violation
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series began is of no use here
 

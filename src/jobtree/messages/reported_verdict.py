@@ -2,9 +2,7 @@
 
 import re
 
-from jobtree.core.model.reasons import SENTENCES, Cause, Reason, Verdict
-from jobtree.core.runs.run_state import FINISHED, RunState
-from jobtree.core.runs.run_verdict import current_verdict
+from jobtree.core import FINISHED, SENTENCES, Cause, Reason, RunState, Verdict, current_verdict
 
 
 def reported_verdict(run: RunState) -> Verdict | None:

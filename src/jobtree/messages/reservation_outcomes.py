@@ -5,11 +5,7 @@ from collections.abc import Callable, Iterator
 from jobtree.api.kinds.reservation import ReservationState
 from jobtree.api.kinds.run import Risk
 from jobtree.api.schema.quantities import format_milli, format_time
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Promise
-from jobtree.core.reporting.reservation_codec import reservation_forecast
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.world import World
+from jobtree.core import Promise, RunKey, RunState, World, reservation_forecast
 
 FINAL_STATES: dict[str, ReservationState] = {
     "Activate": "Activated",

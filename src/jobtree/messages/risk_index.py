@@ -10,9 +10,7 @@ from itertools import chain, islice
 import msgspec
 
 from jobtree.api.kinds.run import Risk
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Precedence, Promise
-from jobtree.core.reporting.object_status import MOST_RISKS, KnownRisks
+from jobtree.core import MOST_RISKS, KnownRisks, Precedence, Promise, RunKey
 
 ReservationKey = tuple[str, str]  # namespace and name
 

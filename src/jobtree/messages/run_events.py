@@ -5,9 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from jobtree.api.schema.quantities import format_slots
-from jobtree.core.model.actions import Action
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.reasons import Reason
+from jobtree.core import Action, Reason, RunKey
 
 EVENT_NAMES = {
     "Start": "Admitted",

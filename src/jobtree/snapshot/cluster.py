@@ -23,16 +23,27 @@ from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import format_time, parse_time
 from jobtree.api.validation.object_parser import parse_object, to_document
 from jobtree.api.validation.object_rules import policy_problems
-from jobtree.core.model.actions import Action
-from jobtree.core.model.gpu_lease import RunKey, lease_from_object, lease_to_object
-from jobtree.core.model.reasons import Reason
-from jobtree.core.planning.admission import refresh_verdicts
-from jobtree.core.planning.elastic_width import refresh_stalled_verdicts
-from jobtree.core.planning.planning_pass import plan
-from jobtree.core.reporting.invariants import LedgerReplay, Violation, check_invariants
-from jobtree.core.reporting.object_status import KnownRisks, budget_status, run_status
-from jobtree.core.runs.run_state import FINISHED, GroupRank, RankLoss, RunState
-from jobtree.core.world.world import World
+from jobtree.core import (
+    FINISHED,
+    Action,
+    GroupRank,
+    KnownRisks,
+    LedgerReplay,
+    RankLoss,
+    Reason,
+    RunKey,
+    RunState,
+    Violation,
+    World,
+    budget_status,
+    check_invariants,
+    lease_from_object,
+    lease_to_object,
+    plan,
+    refresh_stalled_verdicts,
+    refresh_verdicts,
+    run_status,
+)
 from jobtree.messages.reported_verdict import reported_verdict, verdict_from_status
 from jobtree.messages.run_events import Event, events_of, merged_actions
 from jobtree.snapshot.object_documents import Key, Objects, made_up_uid

@@ -8,10 +8,14 @@ from jobtree.api.kinds.reservation import Reservation
 from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import format_milli, format_time
 from jobtree.api.validation.object_parser import to_document
-from jobtree.core.model.actions import Action
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Promise
-from jobtree.core.reporting.reservation_codec import (
+from jobtree.core import (
+    Action,
+    ExpectedStarts,
+    Promise,
+    RunKey,
+    RunState,
+    World,
+    child_name,
     first_estimate_object,
     load_first_estimate,
     promise_from_reservation,
@@ -21,10 +25,6 @@ from jobtree.core.reporting.reservation_codec import (
     reservation_spec,
     reservation_status,
 )
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.runs.run_tree import child_name
-from jobtree.core.start_forecast.expected_start import ExpectedStarts
-from jobtree.core.world.world import World
 from jobtree.messages.record_signature import sign
 from jobtree.messages.reservation_outcomes import FINAL_STATES, runs_at_risk
 from jobtree.messages.risk_index import RiskIndex

@@ -10,7 +10,7 @@ import msgspec
 
 from jobtree.api.schema.object_meta import SIM_GROUP
 from jobtree.api.schema.quantities import format_time, parse_duration, parse_time
-from jobtree.core.runs.run_state import RunState
+from jobtree.core import RunState
 
 DURATION = f"{SIM_GROUP}/duration"
 DONE = f"{SIM_GROUP}/done"

@@ -16,8 +16,7 @@ import msgspec
 import pytest
 
 from benchmarks import bars
-from benchmarks.arrivals import Fleet, Kind, arrive, decide, measure_refusals
-from benchmarks.arrivals import Samples as Arrivals
+from benchmarks.arrivals import Fleet, Kind, Samples as Arrivals, arrive, decide, measure_refusals
 from benchmarks.day import measure_day
 from benchmarks.failures import eager_world
 from benchmarks.fixtures import node_name

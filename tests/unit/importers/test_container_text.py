@@ -1,6 +1,5 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from jobtree.importers.container_text import escape_for_kubelet
 from tests.unit.importers.pod import kubelet

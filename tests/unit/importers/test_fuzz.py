@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from jobtree.api.documents.document_stream import Document, dump_yaml, read_documents
 from jobtree.api.schema.problems import InputError

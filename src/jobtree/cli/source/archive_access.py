@@ -19,9 +19,7 @@ from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.lease_entries import LeaseEntry, lease_entry
 from jobtree.cli.source.ledger_period import FOREVER, Period
-from jobtree.core.accounts.envelope_accounts import CLASSES, reported_amount, usage_class
-from jobtree.core.model.gpu_lease import EnvelopeKey
-from jobtree.core.runs.carried_usage import sums_of
+from jobtree.core import CLASSES, EnvelopeKey, reported_amount, sums_of, usage_class
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FORBIDDEN, NOT_FOUND, KubeError, StatusError
 from jobtree.kube.http.blocking_client import Client

@@ -8,7 +8,7 @@ from jobtree.archive.archive_directory import ArchiveDirectory
 from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.wording import joined_list, suggestion
-from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core import RunKey
 from jobtree.snapshot.cluster import BrokenInvariantError, Cluster
 from jobtree.snapshot.lottery_key_file import KeyFileError
 from jobtree.snapshot.state_file import (

@@ -18,7 +18,7 @@ from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.live_cluster import Live
 from jobtree.cli.source.server_refusals import YOUNG_SECONDS, translated_errors
 from jobtree.cli.tasks.width_rules import refuse_width
-from jobtree.core.model.gang_shape import gang_shape
+from jobtree.core import gang_shape
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import NOT_FOUND, KubeError, StatusError
 from jobtree.kube.http.api_requests import Preconditions, Selector

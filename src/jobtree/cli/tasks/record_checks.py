@@ -22,7 +22,7 @@ from jobtree.cli.views.lottery.resolution_records import (
     record_by_record,
     resolutions,
 )
-from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core import RunKey
 from jobtree.kube.http.api_resources import RESERVATIONS, RUNS
 
 

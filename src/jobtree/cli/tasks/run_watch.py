@@ -17,9 +17,7 @@ from jobtree.cli.views.lottery.risk_lines import risks_of, short
 from jobtree.cli.views.place_names import Places
 from jobtree.cli.views.runs.promise_view import countdown
 from jobtree.cli.views.runs.run_summary import class_split, reason, run_title, width_text
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.reasons import Reason
-from jobtree.core.runs.run_state import FINISHED, RunState
+from jobtree.core import FINISHED, Reason, RunKey, RunState
 from jobtree.snapshot.cluster import Cluster
 
 POLL_SECONDS = 0.5

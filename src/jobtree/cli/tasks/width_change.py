@@ -13,7 +13,7 @@ from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.session import edit, find_run
 from jobtree.cli.tasks.width_rules import refuse_width
 from jobtree.cli.views.event_lines import event_lines
-from jobtree.core.runs.run_state import RunState
+from jobtree.core import RunState
 
 
 def by_or_to(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,8 +1,7 @@
 """Checks whether a Run can have a width."""
 
 from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.core.model.gang_shape import GangShape
-from jobtree.core.runs.run_state import FINISHED
+from jobtree.core import FINISHED, GangShape
 
 
 def refuse_width(  # noqa: PLR0913, PLR0917  a Run as it stands, and what is asked of it

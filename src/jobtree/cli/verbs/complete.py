@@ -9,8 +9,7 @@ from jobtree.cli.shell.options import CommandOptions, verb
 from jobtree.cli.source.name_completion import run_names
 
 if TYPE_CHECKING:
-    from jobtree.core.model.gpu_lease import RunKey
-    from jobtree.core.runs.run_state import RunState
+    from jobtree.core import RunKey, RunState
     from jobtree.snapshot.cluster import Cluster
 
 EXAMPLES = """

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from jobtree.api.schema.quantities import format_slots
 from jobtree.cli.shell.wording import ranges
-from jobtree.core.model.gpu_lease import GpuLease
-from jobtree.core.world.world import World
+from jobtree.core import GpuLease, World
 
 
 class Places:

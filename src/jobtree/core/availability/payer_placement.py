@@ -6,8 +6,7 @@ that pay anywhere, and for each selector those that pay on all of its nodes. Onl
 one, payers of several places are put together, each for its part of the slice.
 """
 
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence, Set as AbstractSet
 
 import msgspec
 

@@ -1,7 +1,6 @@
 """The purse: who could pay for a Run at a coming instant, behind the promises made before."""
 
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Sequence, Set as AbstractSet
 
 import msgspec
 

@@ -1,7 +1,6 @@
 """Reservations: a promise is made, kept, moved earlier, or slips with a reason (R1, R5, R9)."""
 
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence, Set as AbstractSet
 from operator import attrgetter
 
 import msgspec

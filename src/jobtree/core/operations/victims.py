@@ -1,7 +1,6 @@
 """What could give way to a promised start, read off the world in the order of section 6."""
 
-from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Set as AbstractSet
 
 import msgspec
 

@@ -7,8 +7,7 @@ leases is running, whatever its status says yet: the leases are the truth, and t
 
 from typing import TYPE_CHECKING
 
-from jobtree.api.kinds.lease import ClosureReason
-from jobtree.api.kinds.lease import Lease as WireLease
+from jobtree.api.kinds.lease import ClosureReason, Lease as WireLease
 from jobtree.api.schema.quantities import parse_time
 from jobtree.core.model.gpu_lease import GpuLease, RunKey, lease_from_object, lease_number
 from jobtree.core.runs.rank_assignment import decode_ranks, reassign_ranks

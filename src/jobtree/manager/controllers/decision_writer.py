@@ -15,7 +15,7 @@ import msgspec
 from jobtree.api.kinds.run import Ending, Run
 from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.validation.object_parser import to_document
-from jobtree.core.model.gpu_lease import GpuLease, lease_to_object
+from jobtree.core import GpuLease, lease_to_object
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FORBIDDEN, INVALID, NOT_FOUND, StatusError
 from jobtree.kube.http.api_requests import Preconditions

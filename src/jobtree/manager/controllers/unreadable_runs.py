@@ -13,8 +13,7 @@ import msgspec
 from jobtree.api.kinds.run import RunStatus
 from jobtree.api.schema.object_meta import API_VERSION, Condition
 from jobtree.api.schema.quantities import format_time
-from jobtree.core.model.reasons import Cause, Reason, Verdict
-from jobtree.core.reporting.object_status import CONDITIONS
+from jobtree.core import CONDITIONS, Cause, Reason, Verdict
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FencedError, KubeError
 from jobtree.kube.http.api_requests import Preconditions, Request

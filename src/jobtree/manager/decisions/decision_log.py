@@ -10,14 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from jobtree.api.kinds.lease import ClosureReason
 from jobtree.api.kinds.run import Run
 from jobtree.api.schema.quantities import SECOND
-from jobtree.core.lottery.resolution_record import Record
-from jobtree.core.model.actions import Action
-from jobtree.core.model.gpu_lease import GpuLease, RunKey
-from jobtree.core.model.promise import Promise
-from jobtree.core.model.reasons import Reason
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.upstream_runs import upstreams
-from jobtree.core.world.world import World
+from jobtree.core import Action, GpuLease, Promise, Reason, Record, RunKey, RunState, World, upstreams
 from jobtree.manager.decisions.write_set import DecisionLog
 from jobtree.manager.metrics import (
     ADMISSION,

@@ -14,11 +14,18 @@ import msgspec
 from jobtree.api.kinds.lease import Lease as WireLease
 from jobtree.api.kinds.run import Ending, Run
 from jobtree.api.schema.quantities import format_time, parse_time
-from jobtree.core.model.actions import LeaseClosing
-from jobtree.core.model.gpu_lease import GpuLease, closed_lease_object, lease_from_object, lease_to_object
-from jobtree.core.reporting.invariants import LedgerReplay, Violation
-from jobtree.core.runs.run_allocation import allocated_lease, lease_from_allocation
-from jobtree.core.world.world import World
+from jobtree.core import (
+    GpuLease,
+    LeaseClosing,
+    LedgerReplay,
+    Violation,
+    World,
+    allocated_lease,
+    closed_lease_object,
+    lease_from_allocation,
+    lease_from_object,
+    lease_to_object,
+)
 from jobtree.kube.watch.object_store import Change
 
 WHO = "the audit log of the API server says who did it"

@@ -4,9 +4,7 @@ from typing import Protocol
 
 import msgspec
 
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.runs.run_state import GroupRank, RankLoss
-from jobtree.core.world.world import World
+from jobtree.core import GroupRank, RankLoss, RunKey, World
 
 
 class PodOutcome(Protocol):

@@ -11,8 +11,7 @@ import msgspec
 from jobtree.api.kinds.budget import BudgetStatus
 from jobtree.api.kinds.reservation import ReservationSpec, ReservationStatus
 from jobtree.api.kinds.run import Risk, Run, RunStatus
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.reporting.invariants import Violation
+from jobtree.core import RunKey, Violation
 from jobtree.manager.decisions.lease_objects import PendingLeaseWrites
 from jobtree.manager.metrics import Measure
 from jobtree.manager.pods.pod_set import PodSet

@@ -16,13 +16,17 @@ from jobtree.api.kinds.policy import Policy
 from jobtree.api.kinds.reservation import Reservation, ReservationState
 from jobtree.api.kinds.run import Decided, Run, RunStatus
 from jobtree.api.schema.object_meta import Condition
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.reporting.invariants import Violation
-from jobtree.core.reporting.reservation_codec import load_first_estimate, promise_from_reservation
-from jobtree.core.runs.run_allocation import leases_in_allocation
-from jobtree.core.runs.run_state import FINISHED, RunState
-from jobtree.core.runs.run_tree import child_name
-from jobtree.core.world.world import World
+from jobtree.core import (
+    FINISHED,
+    RunKey,
+    RunState,
+    Violation,
+    World,
+    child_name,
+    leases_in_allocation,
+    load_first_estimate,
+    promise_from_reservation,
+)
 from jobtree.kube.watch.object_decoder import LiveNode, LivePod
 from jobtree.kube.watch.object_store import Change
 from jobtree.manager.cluster_view import Changes

@@ -3,10 +3,7 @@
 from collections.abc import Iterable
 
 from jobtree.api.kinds.run import Run
-from jobtree.core.model.actions import Action
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.world import World
+from jobtree.core import Action, RunKey, RunState, World
 from jobtree.kube.watch.object_store import Change
 from jobtree.manager.decisions.write_set import DesiredPods
 from jobtree.manager.pods.pod_set import NO_PODS, pod_set

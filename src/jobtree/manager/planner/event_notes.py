@@ -2,10 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from jobtree.core.model.actions import Action
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.run_transitions import SETS_PROMISE
-from jobtree.core.world.world import World
+from jobtree.core import SETS_PROMISE, Action, RunState, World
 from jobtree.manager.decisions.write_set import EventNote
 from jobtree.manager.planner.cluster_intake import ClusterIntake
 from jobtree.messages.reservation_outcomes import FINAL_STATES

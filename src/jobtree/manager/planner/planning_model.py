@@ -14,14 +14,20 @@ import msgspec
 from jobtree.api.kinds.lease import Lease as WireLease
 from jobtree.api.kinds.run import Run, RunStatus
 from jobtree.api.schema.quantities import parse_time
-from jobtree.core.model.actions import Action, Plan
-from jobtree.core.model.gpu_lease import RunKey, lease_from_object
-from jobtree.core.planning.planning_pass import plan
-from jobtree.core.reporting.invariants import Violation, check_invariants
-from jobtree.core.reporting.object_status import run_status
-from jobtree.core.runs import carried_usage
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.world import World
+from jobtree.core import (
+    Action,
+    Plan,
+    RunKey,
+    RunState,
+    Violation,
+    World,
+    budget_status_is_ahead,
+    check_invariants,
+    lease_from_object,
+    plan,
+    run_status,
+    run_status_is_ahead,
+)
 from jobtree.manager.cluster_view import Changes
 from jobtree.manager.decisions.decision_log import decision_logs, run_gone_log
 from jobtree.manager.decisions.lease_objects import LeaseObjects
@@ -157,10 +163,8 @@ class PlanningModel:
         """Whether another manager has set leases aside that this model still counts by themselves."""
         budgets = [one.after.value for one in changes.budgets if one.before and one.after]
         runs = [one.after.value for one in changes.runs if one.before and one.after]
-        return any(
-            carried_usage.budget_status_is_ahead(self.world.budgets, budget) for budget in budgets
-        ) or any(
-            state.uid == run.metadata.uid and carried_usage.run_status_is_ahead(state, run.status.carried)
+        return any(budget_status_is_ahead(self.world.budgets, budget) for budget in budgets) or any(
+            state.uid == run.metadata.uid and run_status_is_ahead(state, run.status.carried)
             for run in runs
             if (state := self.world.runs.get(run_key(run))) is not None
         )

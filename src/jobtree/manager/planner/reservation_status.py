@@ -20,20 +20,22 @@ import msgspec
 from jobtree.api.kinds.reservation import Reservation, ReservationSpec, ReservationState, ReservationStatus
 from jobtree.api.kinds.run import Decided
 from jobtree.api.schema.quantities import SECOND, parse_time
-from jobtree.core.accounts.envelope_accounts import FOREVER
-from jobtree.core.model.actions import Action
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import CreationOrder, Promise
-from jobtree.core.reporting.reservation_codec import (
+from jobtree.core import (
+    FOREVER,
+    PHASES,
+    SETS_PROMISE,
+    Action,
+    CreationOrder,
+    ExpectedStarts,
+    Promise,
+    RunKey,
+    RunState,
+    World,
     first_estimate_object,
     promised_together,
     reservation_spec,
     reservation_status,
 )
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.start_forecast.expected_start import ExpectedStarts
-from jobtree.core.world.run_transitions import PHASES, SETS_PROMISE
-from jobtree.core.world.world import World
 from jobtree.manager.decisions.write_set import EventNote, ReservationWrite
 from jobtree.manager.planner.cluster_intake import ClusterIntake
 from jobtree.manager.planner.event_notes import event_notes_of_action

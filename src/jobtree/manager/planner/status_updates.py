@@ -17,12 +17,16 @@ import msgspec
 
 from jobtree.api.kinds.budget import Budget, BudgetStatus, ClassUse
 from jobtree.api.kinds.run import RunStatus
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.planning.admission import refresh_verdicts
-from jobtree.core.planning.elastic_width import refresh_stalled_verdicts
-from jobtree.core.reporting.object_status import KnownRisks, budget_status, run_status
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.world import World
+from jobtree.core import (
+    KnownRisks,
+    RunKey,
+    RunState,
+    World,
+    budget_status,
+    refresh_stalled_verdicts,
+    refresh_verdicts,
+    run_status,
+)
 from jobtree.manager.decisions.write_set import EventNote, RunWrite
 from jobtree.manager.planner.cluster_intake import ClusterIntake
 from jobtree.manager.planner.reservation_status import BUSY_MS, ReservationPublisher, ReservationWrites

@@ -12,12 +12,7 @@ from functools import lru_cache
 from threading import Lock
 
 from jobtree.api.schema.quantities import HOUR, MILLI, SECOND
-from jobtree.core.accounts.envelope_accounts import EnvelopeState
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Promise
-from jobtree.core.reporting.reservation_codec import promised_together
-from jobtree.core.supply.domain import Domain
-from jobtree.core.world.world import World
+from jobtree.core import Domain, EnvelopeState, Promise, RunKey, World, promised_together
 from jobtree.manager.metrics import (
     BACKLOG,
     CONCURRENCY,

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from jobtree.core.model.gpu_lease import lease_number, pods_of
-from jobtree.core.runs.run_state import RunState
+from jobtree.core import RunState, lease_number, pods_of
 
 SpareInUse = Callable[[str, int], bool]  # whether unpaid work uses slots of this node
 

@@ -17,7 +17,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from jobtree.api.kinds.policy import Beacon
 from jobtree.api.schema.quantities import SECOND
-from jobtree.core.world.world import World
+from jobtree.core import World
 from jobtree.manager.log import Log
 
 Round = tuple[str, int]  # the beacon's name, and the round

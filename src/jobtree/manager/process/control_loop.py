@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 from jobtree.api.kinds.lease import Lease
-from jobtree.core.reporting.invariants import Violation
+from jobtree.core import Violation
 from jobtree.kube.http.api_errors import FencedError, KubeError
 from jobtree.kube.write.object_writer import Writer
 from jobtree.manager.cluster_view import Changes, ClusterView

@@ -14,7 +14,7 @@ from jobtree.api.kinds.run import Run
 from jobtree.api.schema.problems import InputError, Problem
 from jobtree.api.validation.object_parser import parse_object
 from jobtree.api.validation.object_rules import policy_problems
-from jobtree.core.reporting import cross_object_rules
+from jobtree.core import budget_warnings, family_cycle_problems, run_reference_problems, run_warnings
 from jobtree.kube.http.async_client import AsyncClient
 from jobtree.kube.installation import POLICY_NAME, account_of
 from jobtree.manager.cluster_view import ClusterView
@@ -72,20 +72,16 @@ class CrossObjectChecks:
 
         problems = [
             *policy_problems(run, self._max_grace_ms()),
-            *cross_object_rules.run_reference_problems(run, named),
+            *run_reference_problems(run, named),
         ]
         if problems:
             return deny(problems)
-        return allow_with_warnings(cross_object_rules.run_warnings(run, self._budgets(), named))
+        return allow_with_warnings(run_warnings(run, self._budgets(), named))
 
     def _budget(self, budget: Budget, before: Budget | None) -> AdmissionResponse:
         others = list(self._budgets(but=budget.metadata.name))
-        problems = cross_object_rules.family_cycle_problems(budget, others)
-        return (
-            deny(problems)
-            if problems
-            else allow_with_warnings(cross_object_rules.budget_warnings(budget, before, others))
-        )
+        problems = family_cycle_problems(budget, others)
+        return deny(problems) if problems else allow_with_warnings(budget_warnings(budget, before, others))
 
     def _budgets(self, but: str = "") -> Iterable[BudgetSpec]:
         return (held.value.spec for held in self._view.budgets if held.name != but)

@@ -4,10 +4,7 @@ A Run is told p50 and p90 when its Reservation is made and it has to wait. Odds 
 true starts come by p50, and nine in ten by p90.
 """
 
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.runs.start_calibration import StartEstimate
-from jobtree.core.start_forecast.expected_start import ExpectedStarts
-from jobtree.core.world.world import World
+from jobtree.core import ExpectedStarts, RunKey, StartEstimate, World
 from jobtree.simulation.replay.start_log import StartLog
 
 

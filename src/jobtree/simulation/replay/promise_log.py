@@ -10,7 +10,7 @@ from array import array
 import msgspec
 
 from jobtree.api.schema.quantities import SECOND
-from jobtree.core.model.actions import Action
+from jobtree.core import Action
 from jobtree.simulation.replay.start_log import StartLog
 
 STARTS = ("Activate", "Supersede", "Settle")

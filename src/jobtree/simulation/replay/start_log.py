@@ -2,7 +2,7 @@
 
 from typing import Generic, TypeVar
 
-from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core import RunKey
 
 T = TypeVar("T")
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from jobtree.simulation.reports.comparison import cells
-from jobtree.simulation.reports.comparison import rows as side_by_side
+from jobtree.simulation.reports.comparison import cells, rows as side_by_side
 from jobtree.simulation.reports.report import Report, Spread, Times
 from jobtree.simulation.reports.svg_plots import Axis, PlotLine, chart, paint
 

@@ -10,10 +10,7 @@ import msgspec
 from jobtree.api.kinds.run import Resources, Run, RunSpec, Runtime
 from jobtree.api.schema.object_meta import ObjectMeta
 from jobtree.api.schema.quantities import format_duration, format_time
-from jobtree.core.model.actions import Action
-from jobtree.core.model.gpu_lease import GpuLease, RunKey
-from jobtree.core.planning.planning_pass import EMPTY_PLAN, plan
-from jobtree.core.world.world import World
+from jobtree.core import EMPTY_PLAN, Action, GpuLease, RunKey, World, plan
 from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.inputs.user_behavior import declared
 from jobtree.simulation.replay.engine import FOREVER, Simulation

@@ -1,7 +1,6 @@
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from jobtree.api.documents.document_stream import dump_yaml, read_documents
 

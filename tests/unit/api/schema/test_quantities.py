@@ -2,8 +2,7 @@ import re
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from jobtree.api.schema.quantities import (
     DAY,

@@ -3,8 +3,7 @@
 import copy
 from typing import Any
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from jobtree.api.documents.document_stream import dump_yaml, read_documents
 from jobtree.api.kinds.policy import parse_clock, parse_policy

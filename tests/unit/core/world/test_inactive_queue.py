@@ -12,8 +12,7 @@ import pytest
 from benchmarks.replay_speed import crowded
 from jobtree.api.schema.quantities import HOUR, SECOND
 from jobtree.core.operations.promise_changes import find_date
-from jobtree.core.planning import admission
-from jobtree.core.planning import planning_pass as planning
+from jobtree.core.planning import admission, planning_pass as planning
 from jobtree.core.planning.admission import admit
 from jobtree.core.planning.admission_prefilter import AdmissionPrefilter
 from jobtree.core.runs.run_state import RunState

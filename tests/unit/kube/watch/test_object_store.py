@@ -1,8 +1,7 @@
 import json
 
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from jobtree.kube.watch.object_store import Change, Encoded, Patience, Store, StoredObject, Unreadable
 from tests.unit.kube.server import thing

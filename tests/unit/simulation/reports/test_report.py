@@ -15,8 +15,15 @@ from jobtree.simulation.reports.comparison import cells, rows
 from jobtree.simulation.reports.html_page import budget_lines, page
 from jobtree.simulation.reports.report import Report, encode_report
 from jobtree.simulation.reports.statistics import at_share, report_of
-from jobtree.simulation.reports.svg_plots import Axis, PlotLine, chart, picture, tick_label, ticks
-from jobtree.simulation.reports.svg_plots import scale as scale_of
+from jobtree.simulation.reports.svg_plots import (
+    Axis,
+    PlotLine,
+    chart,
+    picture,
+    scale as scale_of,
+    tick_label,
+    ticks,
+)
 from tests.unit.simulation.stage import Job, replay, scene
 
 HOUR_S = 3_600

@@ -5,7 +5,7 @@ import click
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
 from jobtree.cli.shell.wording import ranges
-from jobtree.core.supply.domain import Domain
+from jobtree.core import Domain
 from jobtree.snapshot.cluster import Cluster
 
 COLUMNS = (

@@ -13,8 +13,7 @@ from jobtree.cli.shell.wording import counted_noun
 from jobtree.cli.views.lottery.risk_lines import risks_of
 from jobtree.cli.views.place_names import Places
 from jobtree.cli.views.runs.run_summary import run_title
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.supply.domain import Domain
+from jobtree.core import Domain, RunState
 from jobtree.snapshot.cluster import Cluster
 
 PLAIN_WIDTH = 110

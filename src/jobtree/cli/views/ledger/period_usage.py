@@ -15,8 +15,7 @@ from jobtree.cli.source.archive_access import archived
 from jobtree.cli.source.lease_entries import LeaseEntry, belongs_to, entries
 from jobtree.cli.source.ledger_period import FOREVER, Period
 from jobtree.cli.views.ledger.lease_rows import charge_of, decimal
-from jobtree.core.accounts.envelope_accounts import CLASSES, reported_amount, usage_class
-from jobtree.core.model.gpu_lease import EnvelopeKey
+from jobtree.core import CLASSES, EnvelopeKey, reported_amount, usage_class
 from jobtree.snapshot.cluster import Cluster
 
 COLUMNS = (

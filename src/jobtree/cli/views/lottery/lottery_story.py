@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from jobtree.cli.shell.wording import counted_noun, joined_list
 from jobtree.cli.views.lottery.resolution_records import Resolution
-from jobtree.core.lottery.draw import commitment_of
-from jobtree.core.lottery.resolution import Case, Taking
+from jobtree.core import Case, Taking, commitment_of
 
 CUTS = {"Reclaim": "{} of {} reclaimed", "DropSpares": "{} dropped by {}", "Shrink": "{} given up by {}"}
 ORDINALS = ("first", "second", "third")

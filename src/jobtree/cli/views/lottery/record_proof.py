@@ -12,8 +12,7 @@ import msgspec
 
 from jobtree.cli.shell.object_output import api_status
 from jobtree.cli.views.lottery.resolution_records import ObjectBody
-from jobtree.core.lottery.draw import nonce_for
-from jobtree.core.lottery.resolution_record import BeaconInput, Record, verify
+from jobtree.core import BeaconInput, Record, nonce_for, verify
 from jobtree.messages.record_signature import public_key
 from jobtree.snapshot.lottery_key_file import key_path, load_key
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from jobtree.core.lottery.resolution_record import Record, is_hex
+from jobtree.core import Record, is_hex
 
 ObjectBody = dict[str, Any]
 

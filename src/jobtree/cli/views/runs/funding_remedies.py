@@ -10,13 +10,22 @@ from collections.abc import Callable, Iterable, Iterator
 from jobtree.api.schema.quantities import MILLI, MINUTE, format_duration, format_time
 from jobtree.cli.shell.wording import counted_noun, joined_list, suggestion
 from jobtree.cli.views.runs.holder_lines import holders
-from jobtree.core.accounts.envelope_accounts import GPU_HOUR, Account, EnvelopeState, credits_used
-from jobtree.core.funding.cover import BESIDE_PROMISES, committed_duration, funding_refusals, payable
-from jobtree.core.model.gpu_lease import GpuLease
-from jobtree.core.model.reasons import Cause, Reason
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import payer_candidates
-from jobtree.core.world.world import World
+from jobtree.core import (
+    BESIDE_PROMISES,
+    GPU_HOUR,
+    Account,
+    Cause,
+    EnvelopeState,
+    GpuLease,
+    Reason,
+    RunState,
+    World,
+    committed_duration,
+    credits_used,
+    funding_refusals,
+    payable,
+    payer_candidates,
+)
 
 FundingRemedyText = Callable[[World, RunState, Cause, int], Iterator[str]]
 

@@ -4,9 +4,7 @@ from collections.abc import Iterable
 
 from jobtree.api.schema.quantities import format_time
 from jobtree.cli.shell.wording import counted_noun, joined_list
-from jobtree.core.model.gpu_lease import GpuLease, RunKey
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.world import World
+from jobtree.core import GpuLease, RunKey, RunState, World
 
 
 def holders(world: World, leases: Iterable[GpuLease]) -> str:

@@ -15,9 +15,7 @@ from jobtree.cli.views.runs.funding_remedies import further_funding
 from jobtree.cli.views.runs.promise_view import promise_lines
 from jobtree.cli.views.runs.remedies import remedy_lines
 from jobtree.cli.views.runs.run_summary import asks, run_outcome, run_title
-from jobtree.core.model.gpu_lease import GpuLease, RunKey
-from jobtree.core.reporting.tree_status import phase_of
-from jobtree.core.runs.run_state import RunState
+from jobtree.core import GpuLease, RunKey, RunState, phase_of
 from jobtree.messages.run_events import Event
 from jobtree.snapshot.cluster import Cluster
 from jobtree.snapshot.object_documents import Key

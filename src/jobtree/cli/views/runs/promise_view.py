@@ -5,12 +5,16 @@ from collections.abc import Callable, Iterator, Sequence
 from jobtree.api.schema.quantities import format_milli, format_time
 from jobtree.cli.shell.wording import age, counted_noun, joined_list
 from jobtree.cli.views.place_names import Places
-from jobtree.core.model.promise import Promise
-from jobtree.core.reporting.reservation_codec import reservation_forecast, usable_nodes_of
-from jobtree.core.reporting.reservation_forecast import ForecastRemedy, ReservationForecast
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.runs.start_calibration import StartEstimate
-from jobtree.core.start_forecast.expected_start import ExpectedStarts
+from jobtree.core import (
+    ExpectedStarts,
+    ForecastRemedy,
+    Promise,
+    ReservationForecast,
+    RunState,
+    StartEstimate,
+    reservation_forecast,
+    usable_nodes_of,
+)
 
 ROOM = 17
 

@@ -9,9 +9,7 @@ from jobtree.api.schema.quantities import format_time
 from jobtree.cli.shell.wording import counted_noun, joined_list, ranges, suggestion
 from jobtree.cli.views.runs.funding_remedies import FUNDING, shortage
 from jobtree.cli.views.runs.holder_lines import holders_in_flavor
-from jobtree.core.model.reasons import Cause, Reason
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.world import World
+from jobtree.core import Cause, Reason, RunState, World
 
 RemedyText = Callable[[World, RunState, Cause], Iterator[str]]
 

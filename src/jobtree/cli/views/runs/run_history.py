@@ -14,9 +14,7 @@ from jobtree.cli.views.lottery.risk_lines import risks_of, threats
 from jobtree.cli.views.place_names import Places, slots_of
 from jobtree.cli.views.runs.promise_view import promise_lines
 from jobtree.cli.views.runs.run_summary import asks, reasons, run_title, since, width_text
-from jobtree.core.model.gpu_lease import GpuLease
-from jobtree.core.reporting.object_status import funding_status
-from jobtree.core.runs.run_state import RunState
+from jobtree.core import GpuLease, RunState, funding_status
 from jobtree.snapshot.cluster import Cluster
 from jobtree.snapshot.simulated_work import LOST
 

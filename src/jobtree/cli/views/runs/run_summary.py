@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from jobtree.cli.shell.wording import age, counted_noun, joined_list
 from jobtree.cli.views.place_names import Places
 from jobtree.cli.views.runs.promise_view import promise_lines
-from jobtree.core.reporting.tree_status import phase_of
-from jobtree.core.runs.run_state import RunState
+from jobtree.core import RunState, phase_of
 
 
 def run_title(run: RunState) -> str:

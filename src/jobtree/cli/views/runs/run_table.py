@@ -11,9 +11,7 @@ from jobtree.cli.source.lease_entries import belongs_to
 from jobtree.cli.views.place_names import Places
 from jobtree.cli.views.runs.promise_view import eta
 from jobtree.cli.views.runs.run_summary import class_split, payers, reason, run_title, since, width_text
-from jobtree.core.reporting.tree_status import phase_of
-from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.world import World
+from jobtree.core import RunState, World, phase_of
 from jobtree.snapshot.cluster import Cluster
 
 COLUMNS = (

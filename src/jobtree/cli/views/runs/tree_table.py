@@ -9,9 +9,7 @@ from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import Column, print_table
 from jobtree.cli.shell.wording import counted_noun
 from jobtree.cli.views.runs.run_summary import reason, run_title
-from jobtree.core.reporting.tree_status import done_at, phase_of, starts_at, total_width
-from jobtree.core.runs.run_state import FINISHED, RunState
-from jobtree.core.world.world import World
+from jobtree.core import FINISHED, RunState, World, done_at, phase_of, starts_at, total_width
 
 COLUMNS = (
     Column("STAGE"),
