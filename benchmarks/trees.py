@@ -10,7 +10,8 @@ from benchmarks.sampling import settle_memory, timed
 from benchmarks.workload import parse_run, run_document
 from jobtree.api.kinds.run import Run
 from jobtree.api.schema.quantities import SECOND, format_time
-from jobtree.core.planning.planning_pass import plan
+from jobtree.core.model.actions import Plan
+from jobtree.core.planning.run_to_rest import run_to_rest
 from jobtree.core.world.world import World
 
 
@@ -57,9 +58,9 @@ def tree_of(fleet: Fleet, number: int) -> Run:
 
 
 def settle(world: World) -> None:
-    """Plan and carry out, until nothing is left to do."""
-    while True:
-        decided = plan(world)
+    """Plans and applies until nothing is left to do."""
+
+    def apply(decided: Plan) -> None:
         world.apply_plan(decided)
         for child in decided.children:
             name = child.metadata.name
@@ -67,8 +68,8 @@ def settle(world: World) -> None:
                 child.metadata, uid=f"{name}-uid", creation_timestamp=format_time(world.now)
             )
             world.put_run(msgspec.structs.replace(child, metadata=metadata))
-        if not decided.actions and not decided.children:
-            return
+
+    run_to_rest(world, apply, creates_children=True)
 
 
 def arrive(world: World, tree: Run) -> None:

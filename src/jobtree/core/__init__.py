@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     )
     from jobtree.core.planning.admission import refresh_verdicts as refresh_verdicts
     from jobtree.core.planning.elastic_width import refresh_stalled_verdicts as refresh_stalled_verdicts
-    from jobtree.core.planning.planning_pass import EMPTY_PLAN as EMPTY_PLAN, plan as plan
+    from jobtree.core.planning.planning_pass import plan as plan
+    from jobtree.core.planning.run_to_rest import MAX_ROUNDS as MAX_ROUNDS, run_to_rest as run_to_rest
     from jobtree.core.reporting.cross_object_rules import (
         budget_warnings as budget_warnings,
         family_cycle_problems as family_cycle_problems,
@@ -155,7 +156,8 @@ _ROOMS = {
     "start_forecast.expected_start": "ExpectedStarts",
     "planning.admission": "refresh_verdicts",
     "planning.elastic_width": "refresh_stalled_verdicts",
-    "planning.planning_pass": "EMPTY_PLAN plan",
+    "planning.planning_pass": "plan",
+    "planning.run_to_rest": "MAX_ROUNDS run_to_rest",
     "reporting.cross_object_rules": (
         "budget_warnings family_cycle_problems run_reference_problems run_warnings"
     ),

@@ -25,10 +25,12 @@ from jobtree.api.validation.object_parser import parse_object, to_document
 from jobtree.api.validation.object_rules import policy_problems
 from jobtree.core import (
     FINISHED,
+    MAX_ROUNDS,
     Action,
     GroupRank,
     KnownRisks,
     LedgerReplay,
+    Plan,
     RankLoss,
     Reason,
     RunKey,
@@ -39,10 +41,10 @@ from jobtree.core import (
     check_invariants,
     lease_from_object,
     lease_to_object,
-    plan,
     refresh_stalled_verdicts,
     refresh_verdicts,
     run_status,
+    run_to_rest,
 )
 from jobtree.messages.reported_verdict import reported_verdict, verdict_from_status
 from jobtree.messages.run_events import Event, events_of, merged_actions
@@ -251,21 +253,21 @@ class Cluster:
         self.run_to_rest()
 
     def run_to_rest(self) -> None:
-        """Plan and carry out, until nothing is left to do at this instant."""
-        while True:
-            decided = plan(self.world)
-            self.world.apply_plan(decided)
-            self._cordon(decided.cordons)
-            warnings = [warning for action in decided.actions for warning in self._carry_out(action)]
-            happened = [event for action in merged_actions(decided.actions) for event in events_of(action)]
-            self.events += [*happened, *warnings]
-            self._touched.update(decided.verdicts)
-            for child in decided.children:
-                self._keep_child(child)
-            if not decided.actions and not decided.children:
-                break
+        """Plans and applies until nothing is left to do at this instant, then checks the invariants."""
+        if not run_to_rest(self.world, self._apply_plan, creates_children=True):
+            raise BrokenInvariantError(f"something is still left to do after {MAX_ROUNDS} plans")
         if self._checked and (broken := self.violations()):
             raise BrokenInvariantError("; ".join(str(violation) for violation in broken))
+
+    def _apply_plan(self, decided: Plan) -> None:
+        self.world.apply_plan(decided)
+        self._cordon(decided.cordons)
+        warnings = [warning for action in decided.actions for warning in self._carry_out(action)]
+        happened = [event for action in merged_actions(decided.actions) for event in events_of(action)]
+        self.events += [*happened, *warnings]
+        self._touched.update(decided.verdicts)
+        for child in decided.children:
+            self._keep_child(child)
 
     def _keep_child(self, child: Run) -> None:
         """One Run per stage of a tree, as the tree wants it (J2)."""

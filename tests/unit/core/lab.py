@@ -18,7 +18,7 @@ from jobtree.core.model.actions import Action, Plan
 from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.model.promise import Promise
 from jobtree.core.model.reasons import Cause
-from jobtree.core.planning.planning_pass import plan
+from jobtree.core.planning.run_to_rest import run_to_rest
 from jobtree.core.reporting.invariants import LedgerReplay, check_invariants
 from jobtree.core.reporting.reservation_forecast import ReservationForecast, forecast
 from jobtree.core.runs.run_state import RunState
@@ -65,23 +65,26 @@ class Lab:
                 self.world.put_run(thing)
 
     def settle(self) -> Plan:
-        """Plan and carry out until nothing is left to do; the first plan. Then the world is sound."""
-        first = made = self._carry_out(plan(self.world))
-        while made.actions or made.children:
-            made = self._carry_out(plan(self.world))
-        broken = check_invariants(self.world, self.replay)
-        assert broken == [], "\n".join([*map(str, broken), *self.story])
-        return first
+        """Plans and applies until nothing is left to do, and checks the invariants; the first plan."""
+        plans: list[Plan] = []
 
-    def _carry_out(self, made: Plan) -> Plan:
-        for action in made.actions:
+        def apply(decided: Plan) -> None:
+            plans.append(decided)
+            self._apply_plan(decided)
+
+        at_rest = run_to_rest(self.world, apply, creates_children=True)
+        broken = check_invariants(self.world, self.replay)
+        assert (at_rest, broken) == (True, []), "\n".join([*map(str, broken), *self.story])
+        return plans[0]
+
+    def _apply_plan(self, decided: Plan) -> None:
+        for action in decided.actions:
             self._record(action)
-        self.world.apply_plan(made)
+        self.world.apply_plan(decided)
         created = format_time(self.world.now)
-        for child in made.children:
+        for child in decided.children:
             meta = self._child_meta(child, created)
             self.world.put_run(msgspec.structs.replace(child, metadata=meta))
-        return made
 
     def _child_meta(self, child: Run, created: str) -> ObjectMeta:
         """A stage's Run that is there stays the same object; one that is not is a new one."""

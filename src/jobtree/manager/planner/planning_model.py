@@ -7,6 +7,7 @@ anew from the cluster and plans again.
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import msgspec
@@ -24,9 +25,9 @@ from jobtree.core import (
     budget_status_is_ahead,
     check_invariants,
     lease_from_object,
-    plan,
     run_status,
     run_status_is_ahead,
+    run_to_rest,
 )
 from jobtree.manager.cluster_view import Changes
 from jobtree.manager.decisions.decision_log import decision_logs, run_gone_log
@@ -39,8 +40,18 @@ from jobtree.manager.planner.desired_pods import PodSetTracker
 from jobtree.manager.planner.event_notes import event_notes
 from jobtree.manager.planner.status_updates import StatusPublisher
 
-MAX_ROUNDS = 64  # of planning in one step; what is then still to do is done in the next
 CHECK_EVERY_MS = 30_000
+
+
+@dataclass
+class PlannedWrites:
+    """All that the plans of one turn ask for."""
+
+    batches: list[DecisionWrites]
+    event_notes: list[EventNote] = field(default_factory=list)
+    cordons: set[str] = field(default_factory=set)
+    children: dict[RunKey, Run] = field(default_factory=dict)
+    acted: bool = False  # whether a plan had actions, or decisions were written again
 
 
 class PlanningModel:
@@ -84,7 +95,10 @@ class PlanningModel:
                 envelope.amended_at = self.world.now
 
     def take_turn(self, changes: Changes, news: Iterable[PodOutcome], now: int) -> WriteSet:
-        """Take in what happened, and decide all that follows."""
+        """Takes in what happened, and decides all that follows.
+
+        At most ``MAX_ROUNDS`` plans are made; the next turn does what is left then.
+        """
         self.world.advance_clock(now)
         began = time.perf_counter()
         violations = self.intake.apply_changes(changes)
@@ -93,43 +107,30 @@ class PlanningModel:
         self.book.leases_without_run.clear()
         for one in news:
             one.apply_to(self.world)
-        batches = self._redo_decisions()
-        notes: list[EventNote] = []
-        cordons: set[str] = set()
-        children: dict[RunKey, Run] = {}
-        acted = bool(batches)
-        for _ in range(MAX_ROUNDS):
-            decided = plan(self.world)
-            notes += event_notes(self.world, self.intake, decided.actions)
-            batches += self._commit(decided)
-            cordons.update(decided.cordons)
-            children.update({run_key(child): child for child in decided.children})
-            if not decided.actions:
-                break
-            acted = True
-        planned = time.perf_counter()
-        told = self.telling.refresh(at_rest=not acted)
-        measures = [Measure(PLAN, value=planned - began)]
+        planned = self._plan_to_rest()
+        planned_at = time.perf_counter()
+        told = self.telling.refresh(at_rest=not planned.acted)
+        measures = [Measure(PLAN, value=planned_at - began)]
         if told.foretold.told:
-            measures.append(Measure(FORECAST, value=time.perf_counter() - planned))
+            measures.append(Measure(FORECAST, value=time.perf_counter() - planned_at))
         deeds, self._deeds = self._deeds, []
         threats = self.telling.reservations.risks
         return WriteSet(
-            batches=tuple(batches),
+            batches=tuple(planned.batches),
             leases=self.book.pending_writes(),
             reservations=told.foretold.reservations,
             reservations_to_delete=told.foretold.abandoned,
             reservations_to_keep=told.foretold.proofs,
             statuses=told.statuses,
             budgets=told.budgets,
-            notes=(*notes, *told.notes),
-            cordons=tuple(sorted(cordons)),
-            children=tuple(children.values()),
+            notes=(*planned.event_notes, *told.notes),
+            cordons=tuple(sorted(planned.cordons)),
+            children=tuple(planned.children.values()),
             desired_pods=self.casting.refresh(self.intake.runs, told.foretold.warned, threats),
             runs_without_finalizer=tuple(
                 run for uid, run in self.intake.runs_leaving.items() if not self.book.closing(uid)
             ),
-            violations=(*violations, *self._check(acted)),
+            violations=(*violations, *self._check(planned.acted)),
             logs=tuple(deeds),
             measures=tuple(measures),
             beacon_rounds=self.beacon_rounds(),
@@ -183,7 +184,22 @@ class PlanningModel:
         self._checked_at = self.world.now
         return check_invariants(self.world, self.book.replay)
 
-    # Carrying out a plan, as far as the world goes
+    # Applying plans to the world
+
+    def _plan_to_rest(self) -> PlannedWrites:
+        """Plans until nothing is left to do; the API server creates the Runs of stages later."""
+        planned = PlannedWrites(self._redo_decisions())
+        planned.acted = bool(planned.batches)
+
+        def apply(decided: Plan) -> None:
+            planned.event_notes += event_notes(self.world, self.intake, decided.actions)
+            planned.batches += self._commit(decided)
+            planned.cordons.update(decided.cordons)
+            planned.children.update({run_key(child): child for child in decided.children})
+            planned.acted = planned.acted or bool(decided.actions)
+
+        run_to_rest(self.world, apply, creates_children=False)
+        return planned
 
     def _redo_decisions(self) -> list[DecisionWrites]:
         """Decisions that a Reservation holds and the Runs do not say yet: as they were decided."""

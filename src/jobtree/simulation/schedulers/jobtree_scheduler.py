@@ -10,7 +10,7 @@ import msgspec
 from jobtree.api.kinds.run import Resources, Run, RunSpec, Runtime
 from jobtree.api.schema.object_meta import ObjectMeta
 from jobtree.api.schema.quantities import format_duration, format_time
-from jobtree.core import EMPTY_PLAN, Action, GpuLease, RunKey, World, plan
+from jobtree.core import Action, GpuLease, Plan, RunKey, World, run_to_rest
 from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.inputs.user_behavior import declared
 from jobtree.simulation.replay.engine import FOREVER, Simulation
@@ -65,14 +65,15 @@ class JobtreeScheduler(Simulation):
         self.world.put_node(self.scene.nodes[node])
 
     def decide(self, at: int) -> None:  # noqa: ARG002  the world has its own clock
-        while (decided := plan(self.world)) is not EMPTY_PLAN:
-            self.world.apply_plan(decided)
-            for action in decided.actions:
-                self._carry_out(action)
-            if not decided.actions:
-                break
+        at_rest = run_to_rest(self.world, self._apply_plan, creates_children=False)
+        assert at_rest, "something is still left to do after the last plan of an instant"
         self.promises.close()
         self.foretold.ask(self.world)
+
+    def _apply_plan(self, decided: Plan) -> None:
+        self.world.apply_plan(decided)
+        for action in decided.actions:
+            self._carry_out(action)
 
     def _run(self, job: int) -> Run:
         habits, limit = self.scene.habits, self._declared
