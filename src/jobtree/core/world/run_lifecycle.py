@@ -11,6 +11,7 @@ from jobtree.api.kinds.run import Run
 from jobtree.core.accounts.envelope_accounts import Account
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.runs import carried_usage
+from jobtree.core.runs.planning_inputs import is_planned_alike
 from jobtree.core.runs.rank_assignment import reassign_ranks
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.upstream_runs import upstreams
@@ -59,7 +60,7 @@ class RunLifecycle:
 
     def _apply_edit(self, run: RunState, run_object: Run) -> None:
         world = self._world
-        if run.run_object.spec != run_object.spec:
+        if not is_planned_alike(run.run_object, run_object):
             world.edited_runs.add(run.key)
             world.reconsider_all()  # if it runs it may end sooner now
             world.promise_index.invalidate_feasibility(run)

@@ -74,7 +74,7 @@ class World:
 
     def _clear_changes(self) -> None:
         """What has happened since the last plan: nothing yet."""
-        self.edited_runs: set[RunKey] = set()  # waiting Runs whose spec changed
+        self.edited_runs: set[RunKey] = set()  # Runs with an edit that changes what planning uses
         self.nodes_to_cordon: dict[str, None] = {}  # failed nodes that are not cordoned yet
         self.domains_that_shrank: set[str] = set()  # domains that lost GPUs
         self.recheck_all_promises = False  # nodes or budgets changed: promises must be looked at again

@@ -149,6 +149,19 @@ def test_objects_are_replaced_like_with_apply(desk: Desk) -> None:
     assert desk.saved("Run", "train")["status"]["phase"] == "Running"
 
 
+def test_a_waiting_run_keeps_its_reservation_when_planning_does_not_use_the_edit(desk: Desk) -> None:
+    desk.submit(run("train", runtime={"maxDuration": "1h"}))
+    desk.submit(run("next"))
+    before = desk.saved("Reservation", "next-1")
+    other = desk.file("next.yaml", run("next", runtime={"maxRestarts": 9}))
+    assert "Edited" not in desk.runs("submit", "-f", other, "--replace").out
+    assert desk.saved("Run", "next")["spec"]["runtime"]["maxRestarts"] == 9
+    assert desk.saved("Reservation", "next-1") == before
+    more = desk.file("next.yaml", run("next", 64))
+    desk.runs("submit", "-f", more, "--replace")
+    assert [slip["reason"] for slip in desk.saved("Reservation", "next-1")["status"]["slips"]] == ["Edited"]
+
+
 def test_a_lease_is_not_replaced(desk: Desk) -> None:
     desk.submit(run("train"))
     lease = desk.saved("Run", "train")["status"]["allocation"]["leases"][0]["name"]
