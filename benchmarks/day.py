@@ -11,8 +11,8 @@ from benchmarks.workload import Workload
 from jobtree.api.documents.document_stream import Document
 from jobtree.api.schema.quantities import HOUR
 from jobtree.api.validation.object_parser import to_document
-from jobtree.snapshot.cluster import Cluster
-from jobtree.snapshot.simulated_work import DURATION
+from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
+from jobtree.simulation.cluster.simulated_work import DURATION
 
 DAY = 24 * HOUR
 MINUTES = (60, 120, 240, 480, 960, 1_800)  # of work; on average ten hours
@@ -25,7 +25,7 @@ class Day(msgspec.Struct, frozen=True):
 
 
 def measure_day(scale: Scale, arrivals: int) -> Day:
-    cluster = Cluster(EPOCH, checked=False)
+    cluster = SimulatedCluster(EPOCH, checked=False)
     cluster.load(Document("fleet", body) for body in (*nodes(scale), *budgets(scale)))
     workload, random = Workload(scale, "day"), Random(6)
     settle_memory()

@@ -18,7 +18,7 @@ import msgspec
 
 from benchmarks.comparison import write_page
 from jobtree.simulation.inputs.job_trace import Cut, Trace, read_trace
-from jobtree.simulation.inputs.outages import read_outages
+from jobtree.simulation.inputs.outages import replay_outages
 from jobtree.simulation.inputs.replay_cluster import made_up, made_up_budgets
 from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.inputs.user_behavior import Declares, UserBehavior
@@ -119,7 +119,7 @@ def scene(case: Case) -> ReplaySetup:
         owners=owners,
         epoch=ground.epoch,
         habits=UserBehavior(declares=case.declares, notice=case.notice),
-        outages=tuple(read_outages(str(faults), nodes)) if case.outages else (),
+        outages=tuple(replay_outages(str(faults), nodes)) if case.outages else (),
     )
 
 

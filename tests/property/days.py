@@ -8,7 +8,7 @@ from jobtree.api.documents.document_stream import Document
 from jobtree.api.schema.quantities import DAY, HOUR, MINUTE, SECOND, parse_time
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Promise
-from jobtree.snapshot.cluster import Cluster
+from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from tests.unit.cli.desk import T0, Body, budget, envelope, lasting, node, run
 
 START = parse_time(T0)
@@ -65,7 +65,7 @@ class Watched:
     """A cluster whose promises are looked at after every step."""
 
     def __init__(self, *bodies: Body) -> None:
-        self.cluster = Cluster(START, checked=False)
+        self.cluster = SimulatedCluster(START, checked=False)
         self.cluster.load(Document("test", body) for body in bodies)
         self.promises: dict[tuple[RunKey, int], Promise] = {}
         self.broken: list[str] = []

@@ -8,7 +8,7 @@ from jobtree.api.kinds.policy import Policy
 from jobtree.api.schema.quantities import DAY, HOUR, SECOND, parse_time
 from jobtree.core.runs.start_calibration import StartEstimate
 from jobtree.core.start_forecast.expected_start import ExpectedStarts
-from jobtree.snapshot.cluster import Cluster
+from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from tests.unit.cli.desk import T0, Body, budget, envelope, lasting, node, run
 
 START = parse_time(T0)
@@ -26,7 +26,7 @@ class Weeks:
 
     def __init__(self, seed: int, days: int) -> None:
         self.dice = Random(seed)
-        self.cluster = Cluster(START, Policy(min_runtime_ms=12 * HOUR), checked=False)
+        self.cluster = SimulatedCluster(START, Policy(min_runtime_ms=12 * HOUR), checked=False)
         fleet = [node(f"{name}{number}", name) for name in ("nv-a", "nv-b", "nv-c") for number in range(6)]
         teams = [budget(team, envelope(1000)) for team, _, _ in TEAMS]
         self.cluster.load(document(body) for body in (*fleet, *teams))

@@ -13,12 +13,13 @@ import msgspec
 
 from jobtree.api.documents.document_stream import Document, read_documents
 from jobtree.api.kinds.policy import Policy
-from jobtree.api.schema.quantities import HOUR
+from jobtree.api.schema.quantities import DAY, HOUR
 from jobtree.core.lottery.resolution_record import Record, verify
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.runs.run_state import FINISHED, RunState
-from jobtree.simulation.inputs.fault_model import DAY, FaultRates, draw_downtimes, faults, inject
-from jobtree.snapshot.cluster import Cluster
+from jobtree.simulation.cluster.node_faults import advance_with_faults, faults_between
+from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
+from jobtree.simulation.inputs.outages import OutageRates, draw_cluster_outages
 from jobtree.snapshot.state_file import write_cluster
 from tests.property.scenes import OWNERS
 from tests.soak.fleet import budget_document, fleet_documents, run_document, tree_document
@@ -26,7 +27,9 @@ from tests.unit.core.build import T0
 
 KEY = bytes(range(32))
 END = T0 + 7 * DAY
-RATES = FaultRates(node_days=10.0, down_p50_hours=2.0, down_p90_hours=12.0, flapping=0.2, domain_days=40.0)
+RATES = OutageRates(
+    interval=10 * DAY, median=2 * HOUR, spread=1.3981173493065902, flapping=0.2, domain_interval=40 * DAY
+)
 HAPPENINGS = (
     *("submit",) * 8,
     *("tree",) * 2,
@@ -45,7 +48,7 @@ HAPPENINGS = (
 class Week:
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
-        self.cluster = Cluster(T0, Policy(), key=KEY)
+        self.cluster = SimulatedCluster(T0, Policy(), key=KEY)
         self.runs: set[RunKey] = set()  # submitted and not cancelled
         self.named = 0
         self.leases: dict[str, Any] = {}  # documents as they were seen last
@@ -53,8 +56,8 @@ class Week:
         documents = fleet_documents(self.dice)
         documents += [budget_document(self.dice, owner) for owner in OWNERS if self.dice.random() < 0.8]
         self.cluster.load(documents)
-        down = draw_downtimes(seed, self.cluster.domains(), END, RATES)
-        self.down = {node: [one for one in outages if one.end > T0] for node, outages in down.items()}
+        outages = draw_cluster_outages(seed, self.cluster.domains(), END, RATES)
+        self.outages = [outage for outage in outages if outage.end > T0]
 
     def live(self) -> None:
         """Everything that happens in the week, in order, each followed by a look."""
@@ -69,7 +72,7 @@ class Week:
         self._reread()
 
     def pass_time(self, until: int) -> None:
-        inject(self.cluster, faults(self.down, self.cluster.now, until), until)
+        advance_with_faults(self.cluster, faults_between(self.outages, self.cluster.now, until), until)
 
     # What people do
 
@@ -145,7 +148,7 @@ class Week:
             write_cluster(self.cluster),
             any(one.opportunistic_gpus for one in self.cluster.world.runs.values()),
         )
-        again = Cluster(self.cluster.now, Policy(), key=KEY)
+        again = SimulatedCluster(self.cluster.now, Policy(), key=KEY)
         again.load([one for one in read_documents(text, "the week") if one.body["kind"] != "Clock"])
         same = unpaid or steady(again.documents()) == steady(self.cluster.documents())
         assert same, "a cluster read anew writes another file"

@@ -13,7 +13,7 @@ from jobtree.api.kubernetes.pod import template_requests
 from jobtree.api.validation.object_parser import parse_object
 from jobtree.core.model.gpu_lease import GpuLease
 from jobtree.core.reporting.object_status import budget_status
-from jobtree.snapshot.cluster import Cluster
+from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from jobtree.snapshot.state_file import parse_cluster
 
 SAMPLES = Path(__file__).parents[2] / "config" / "samples"
@@ -67,15 +67,17 @@ def sample_run(name: str) -> Run:
 
 
 @pytest.fixture(name="cluster")
-def _cluster() -> Cluster:
+def _cluster() -> SimulatedCluster:
     """The sample cluster with the sample budgets, in the order in which the documentation submits them."""
-    cluster = parse_cluster((SAMPLES / "cluster.yaml").read_text(encoding="utf-8"), "cluster.yaml")
+    cluster = parse_cluster(
+        (SAMPLES / "cluster.yaml").read_text(encoding="utf-8"), "cluster.yaml", SimulatedCluster
+    )
     for name in ("budget-west-h100", "budget-vision-lending"):
         cluster.submit(documents(SAMPLES / "budgets" / f"{name}.yaml"))
     return cluster
 
 
-def leases_of(cluster: Cluster, name: str) -> list[GpuLease]:
+def leases_of(cluster: SimulatedCluster, name: str) -> list[GpuLease]:
     (state,) = (state for key, state in cluster.world.runs.items() if key[1] == name)
     assert state.phase == "Running", state.verdict
     return list(state.leases.values())
@@ -88,7 +90,7 @@ def split_of(leases: list[GpuLease]) -> Split:
     return dict(gpus)
 
 
-def domains_of(cluster: Cluster, leases: list[GpuLease]) -> list[str]:
+def domains_of(cluster: SimulatedCluster, leases: list[GpuLease]) -> list[str]:
     """The one island of each group, by the group's number."""
     found: dict[int, set[str]] = {}
     for lease in leases:
@@ -111,7 +113,7 @@ def test_a_sample_is_valid_and_of_the_family(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_sample_starts_at_once_and_is_paid_as_it_says(cluster: Cluster, name: str) -> None:
+def test_a_sample_starts_at_once_and_is_paid_as_it_says(cluster: SimulatedCluster, name: str) -> None:
     cluster.submit(documents(SAMPLES / "runs" / f"{name}.yaml"))
     leases = leases_of(cluster, name)
     assert Expected(split_of(leases), domains_of(cluster, leases)) == EXPECTED[name]
@@ -126,14 +128,14 @@ def test_a_sample_says_what_its_pods_run(name: str) -> None:
     assert template_requests(template).cpu_milli > 0
 
 
-def test_the_first_two_runs_fill_the_cluster_together(cluster: Cluster) -> None:
+def test_the_first_two_runs_fill_the_cluster_together(cluster: SimulatedCluster) -> None:
     for name in ("run-128-groups", "run-cofunded-128"):
         cluster.submit(documents(SAMPLES / "runs" / f"{name}.yaml"))
         assert sum(lease.gpus for lease in leases_of(cluster, name)) == 128
     assert cluster.world.fleet.flavor("H100-80GB").free == 0
 
 
-def test_once_the_sprint_is_over_the_lasting_envelope_pays_alone(cluster: Cluster) -> None:
+def test_once_the_sprint_is_over_the_lasting_envelope_pays_alone(cluster: SimulatedCluster) -> None:
     """Samples are applied to live clusters long after the dates in them."""
     cluster.advance(cluster.now + 14 * 24 * 3_600_000)
     cluster.submit(documents(SAMPLES / "runs" / "trainer-128.yaml"))
@@ -154,7 +156,7 @@ def test_the_named_samples_keep_their_word() -> None:
     assert trainer.spec.spares == 1
 
 
-def test_spares_are_charged_at_a_quarter(cluster: Cluster) -> None:
+def test_spares_are_charged_at_a_quarter(cluster: SimulatedCluster) -> None:
     cluster.submit(documents(SAMPLES / "runs" / "trainer-128.yaml"))
     lasting, sprint = budget_status(cluster.world, "rai-sys").envelopes
     assert (lasting.used_gpus, sprint.used_gpus) == ("104", "32")  # 96 + 32 × 0.25, and 32

@@ -1,7 +1,7 @@
-"""The state file: a cluster that you can hold in your hand (SPEC section 11).
+"""The state file: a cluster in one YAML file, with its clock and its policy.
 
-Reading never writes. Writing holds a lock beside the file and replaces the file in one step, so that a
-crash, a full disk or a second command leaves the old file or the new one, never half of either.
+Reading never writes. Writing holds a lock beside the file and replaces the file in one step: after a crash, a
+full disk or a second command the file has its old text or its new one, never a part of either.
 """
 
 import fcntl
@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from jobtree.api.documents.document_stream import Document, dump_yaml, read_documents
 from jobtree.api.kinds.policy import (
@@ -26,42 +27,45 @@ from jobtree.archive.archive_directory import ArchiveDirectory, ArchiveError
 from jobtree.snapshot.cluster import Cluster
 from jobtree.snapshot.lottery_key_file import key_path, load_key
 
+C = TypeVar("C", bound=Cluster)
+
 
 class StateFileError(Exception):
     """The state file cannot be read, locked or replaced; the message says what to do."""
 
 
 class MissingStateFileError(StateFileError):
-    """There is no such file."""
+    """The file does not exist."""
 
 
 class LockedStateFileError(StateFileError):
-    """Another command is about to change the file."""
+    """Another command is changing the file."""
 
 
 class ExistingStateFileError(StateFileError):
-    """The file is there already, and nobody asked to replace it."""
+    """The file exists and was not to be replaced."""
 
 
-class StateFile:
-    def __init__(self, path: str) -> None:
+class StateFile(Generic[C]):
+    def __init__(self, path: str, cluster_class: type[C]) -> None:
         self.path = Path(path)
-        self._real = self.path.resolve()  # what a symbolic link leads to is locked and replaced, not the link
+        self._cluster_class = cluster_class
+        self._target = self.path.resolve()  # a symbolic link stays: its target is locked and replaced
 
-    def read(self, *, checked: bool = True) -> Cluster:
-        """The cluster as the file tells it, planned up to its clock. The file stays as it is."""
-        return parse_cluster(self._text(), str(self.path), checked=checked)
+    def read(self, *, checked: bool = True) -> C:
+        """The cluster in the file, planned at the instant of its clock. The file does not change."""
+        return parse_cluster(self._text(), str(self.path), self._cluster_class, checked=checked)
 
     @contextmanager
-    def edit(self, archive: ArchiveDirectory | None = None) -> Iterator[Cluster]:
-        """The cluster, locked for a change; saved if the block ends without an exception.
+    def edit(self, archive: ArchiveDirectory | None = None) -> Iterator[C]:
+        """Locks the file and yields its cluster, which is saved if the block ends without an exception.
 
-        With an archive, closed leases that are old enough are in it before the file that lacks them is saved.
+        With an archive, closed leases that are old enough are archived before the file without them is saved.
         """
         if not self.path.exists():
             raise self._missing()
         with self._locked():
-            cluster = parse_cluster(self._text(), str(self.path))
+            cluster = parse_cluster(self._text(), str(self.path), self._cluster_class)
             cluster.archiving = archive is not None
             yield cluster
             if archive is not None:
@@ -75,7 +79,7 @@ class StateFile:
             raise StateFileError(f"{broken}; {self.path} stays as it was, with all its leases") from None
 
     def create(self, text: str, *, replace: bool = False) -> None:
-        """Write a first state file; one that is there already is only replaced if asked to."""
+        """Writes a first state file. A file that exists is only replaced with ``replace``."""
         if self.path.exists() and not replace:
             raise ExistingStateFileError(f"{self.path} is there already: choose another name, or add --force")
         with self._locked():
@@ -96,7 +100,7 @@ class StateFile:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        lock = self._real.with_name(self._real.name + ".lock")
+        lock = self._target.with_name(self._target.name + ".lock")
         try:
             descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o644)
         except OSError as broken:
@@ -113,21 +117,21 @@ class StateFile:
             os.close(descriptor)
 
     def _replace(self, text: str) -> None:
-        """Write beside the file, flush to disk, then take its place."""
+        """Writes a file beside it, flushes that to disk, and renames it."""
         new = None
         try:
             with tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", dir=self._real.parent, prefix=f".{self._real.name}.", delete=False
+                "w", encoding="utf-8", dir=self._target.parent, prefix=f".{self._target.name}.", delete=False
             ) as file:
                 new = Path(file.name)
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            if self._real.exists():
-                new.chmod(self._real.stat().st_mode & 0o777)
+            if self._target.exists():
+                new.chmod(self._target.stat().st_mode & 0o777)
             else:
                 new.chmod(0o644)
-            new.replace(self._real)
+            new.replace(self._target)
         except OSError as broken:
             if new is not None:
                 new.unlink(missing_ok=True)
@@ -136,8 +140,8 @@ class StateFile:
             ) from None
 
 
-def parse_cluster(text: str, source: str, *, checked: bool = True) -> Cluster:
-    """The cluster of a state file's text. Raises InputError."""
+def parse_cluster(text: str, source: str, cluster_class: type[C], *, checked: bool = True) -> C:
+    """The cluster in the text of a state file. Raises InputError."""
     documents: list[Document] = []
     now: int | None = None
     policy: Policy | None = None
@@ -159,7 +163,8 @@ def parse_cluster(text: str, source: str, *, checked: bool = True) -> Cluster:
             policy = parse_policy(document.body, document.where)
             policy_document = document.body
     key = load_key(key_path())
-    cluster = Cluster(time.time_ns() // 1_000_000 if now is None else now, policy, key=key, checked=checked)
+    at = time.time_ns() // 1_000_000 if now is None else now
+    cluster = cluster_class(at, policy, key=key, checked=checked)
     if policy is not None:
         cluster.policy_document = policy_document
     cluster.world.beacon_values = values
@@ -169,7 +174,7 @@ def parse_cluster(text: str, source: str, *, checked: bool = True) -> Cluster:
 
 
 def write_cluster(cluster: Cluster) -> str:
-    """The text of a state file: its clock, its policy, then all objects."""
+    """The text of a state file: its clock, its policy, the published beacon values, then all objects."""
     head = [clock_document(cluster.now)]
     if cluster.policy_document is not None:
         head.append(cluster.policy_document)

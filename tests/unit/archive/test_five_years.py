@@ -21,9 +21,9 @@ from jobtree.cli.source.lease_entries import LeaseEntry, entries
 from jobtree.cli.source.ledger_period import Period
 from jobtree.core.accounts.envelope_accounts import reported_amount, usage_class
 from jobtree.core.model.gpu_lease import RunKey
+from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from jobtree.simulation.inputs.job_trace import Cut
 from jobtree.simulation.inputs.lease_trace import read_ledger
-from jobtree.snapshot.cluster import Cluster
 from jobtree.snapshot.state_file import StateFile, parse_cluster
 from tests.unit.cli.desk import FLAVOR, T0, Body, budget, envelope, lasting, nodes, run
 
@@ -96,7 +96,7 @@ def service() -> Body:
     return run("service", 8, owner="org:service", namespace="service")
 
 
-def live_a_month(cluster: Cluster, number: int, until: int) -> None:
+def live_a_month(cluster: SimulatedCluster, number: int, until: int) -> None:
     """Last month's Runs go, this month's come, and time passes."""
     for name in finished(cluster):
         cluster.cancel(name)
@@ -108,7 +108,7 @@ def live_a_month(cluster: Cluster, number: int, until: int) -> None:
     cluster.advance(until)
 
 
-def finished(cluster: Cluster) -> list[RunKey]:
+def finished(cluster: SimulatedCluster) -> list[RunKey]:
     return [
         key
         for key, state in cluster.world.runs.items()
@@ -129,9 +129,9 @@ class Lived:
 
     def __init__(self, path: Path) -> None:
         text = dump_yaml([clock_document(parse_time(T0)), *fleet_and_budgets(), service()])
-        self.whole = parse_cluster(text, "whole")  # keeps every lease, in one go
+        self.whole = parse_cluster(text, "whole", SimulatedCluster)  # keeps every lease, in one go
         self.archive = ArchiveDirectory(str(path / "archive"))
-        self.file = StateFile(str(path / "cluster.yaml"))
+        self.file = StateFile(str(path / "cluster.yaml"), SimulatedCluster)
         self.file.create(text)
         self.sizes: list[int] = []
         self.leases: list[int] = []
@@ -144,7 +144,7 @@ class Lived:
         self.kept = self.file.read()
 
 
-def totals(cluster: Cluster, found: list[LeaseEntry]) -> Totals:
+def totals(cluster: SimulatedCluster, found: list[LeaseEntry]) -> Totals:
     """By owner, envelope, class and month: thousandths of a GPU times milliseconds."""
     bounds = [parse_time(T0[:8] + "01T00:00:00Z"), *map(parse_time, MONTHS)]
     sums: Totals = {}
@@ -160,7 +160,7 @@ def totals(cluster: Cluster, found: list[LeaseEntry]) -> Totals:
     return {key: used for key, used in sums.items() if used}
 
 
-def everything(cluster: Cluster, archived: list[Body]) -> list[LeaseEntry]:
+def everything(cluster: SimulatedCluster, archived: list[Body]) -> list[LeaseEntry]:
     return entries(cluster, lambda _: True, archived=archived)
 
 
@@ -185,7 +185,7 @@ def test_every_lease_is_there_once_as_it_was(lived: Lived) -> None:
     assert [entry.body for entry in kept] == [entry.body for entry in everything(lived.whole, [])]
 
 
-def statuses(cluster: Cluster, kind: str) -> dict[str, Any]:
+def statuses(cluster: SimulatedCluster, kind: str) -> dict[str, Any]:
     found = {}
     for body in cluster.documents():
         if body["kind"] == kind:

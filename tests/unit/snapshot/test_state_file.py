@@ -6,7 +6,7 @@ import pytest
 
 from jobtree.api.documents.document_stream import Document, read_documents
 from jobtree.api.schema.quantities import HOUR, MINUTE
-from jobtree.snapshot.cluster import Cluster
+from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from jobtree.snapshot.state_file import write_cluster
 from tests.unit.core.build import H100, T0
 
@@ -40,24 +40,24 @@ def run(name: str, gpus: int = 8, **spec: Any) -> Body:  # noqa: ANN401  fields 
     return {"apiVersion": API, "kind": "Run", "metadata": metadata, "spec": {"owner": "org", **spec}}
 
 
-def cluster_of(*bodies: Body, nodes: int = 3) -> Cluster:
-    made = Cluster(T0, key=KEY)
+def cluster_of(*bodies: Body, nodes: int = 3) -> SimulatedCluster:
+    made = SimulatedCluster(T0, key=KEY)
     made.load([Document("it", body) for body in (*map(node, [f"a{n}" for n in range(nodes)]), budget())])
     if bodies:
         made.submit([Document("it", body) for body in bodies])
     return made
 
 
-def reread(cluster: Cluster) -> Cluster:
+def reread(cluster: SimulatedCluster) -> SimulatedCluster:
     """The cluster as its own file tells it; the file of that is the same."""
     text = write_cluster(cluster)
-    again = Cluster(cluster.now, key=KEY)
+    again = SimulatedCluster(cluster.now, key=KEY)
     again.load([one for one in read_documents(text, "file") if one.body["kind"] != "Clock"])
     assert write_cluster(again) == text
     return again
 
 
-def progress(cluster: Cluster) -> dict[str, tuple[object, ...]]:
+def progress(cluster: SimulatedCluster) -> dict[str, tuple[object, ...]]:
     """What a Run's status tells beside its leases: of one that runs, also when it may change and resume."""
     found: dict[str, tuple[object, ...]] = {}
     for (_, name), one in cluster.world.runs.items():
@@ -76,7 +76,7 @@ def progress(cluster: Cluster) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def same_future(cluster: Cluster, until: int) -> None:
+def same_future(cluster: SimulatedCluster, until: int) -> None:
     """Both go on alike from here."""
     again = reread(cluster)
     assert progress(again) == progress(cluster)
@@ -158,7 +158,7 @@ def test_the_lotteries_of_a_gang_are_kept_member_by_member() -> None:
 
 
 def test_budgets_that_came_later_do_not_make_leases_of_before_wrong() -> None:
-    made = Cluster(T0, key=KEY)
+    made = SimulatedCluster(T0, key=KEY)
     parent = budget()
     child = run("r")
     child["spec"]["owner"] = "org:a"

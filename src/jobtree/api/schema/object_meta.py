@@ -12,6 +12,7 @@ GROUP = "rq.davidlangworthy.io"
 VERSION = "v1"
 API_VERSION = f"{GROUP}/{VERSION}"
 SIM_GROUP = f"sim.{GROUP}"
+LOST_WORK = f"{SIM_GROUP}/lost"  # annotation: GPU-milliseconds of work that had to be done again
 
 
 ACRONYMS = {"gpu": "GPU", "gpus": "GPUs"}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from jobtree.api.schema.object_meta import GROUP
 from jobtree.archive.archive_directory import ArchiveDirectory
@@ -19,6 +20,9 @@ from jobtree.snapshot.state_file import (
     StateFileError,
 )
 
+if TYPE_CHECKING:
+    from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
+
 NAME_PREFIX = f"run.{GROUP}/"
 LISTS = {
     "Run": "'kubectl runs state --all' lists all Runs",
@@ -34,15 +38,12 @@ def read_cluster(settings: CommandOptions, *, checked: bool = True, pods: bool =
         return Live(settings).cluster(plan=False, pods=pods, checked=checked)
     path = settings.state_path
     with translated(path):
-        return StateFile(path).read(checked=checked)
+        return state_file(path).read(checked=checked)
 
 
 @contextmanager
-def edit(settings: CommandOptions, *, save: bool = True, archive: str | None = None) -> Iterator[Cluster]:
-    """The cluster, to change. Without ``save`` all changes are what-if and the file stays as it is.
-
-    ``archive`` is the directory that closed leases move to when they are old enough.
-    """
+def edit(settings: CommandOptions, *, save: bool = True) -> Iterator[Cluster]:
+    """The cluster, to change. Without ``save`` all changes are what-if and the file stays as it is."""
     if settings.live and not save:
         from jobtree.cli.source.live_cluster import Live
 
@@ -51,10 +52,30 @@ def edit(settings: CommandOptions, *, save: bool = True, archive: str | None = N
     path = settings.state_path
     with translated(path):
         if save:
-            with StateFile(path).edit(None if archive is None else ArchiveDirectory(archive)) as cluster:
+            with state_file(path).edit() as cluster:
                 yield cluster
         else:
-            yield StateFile(path).read()
+            yield state_file(path).read()
+
+
+@contextmanager
+def edit_simulation(settings: CommandOptions, archive: str | None = None) -> "Iterator[SimulatedCluster]":
+    """The simulated cluster of a state file, to let time pass or nodes fail.
+
+    ``archive`` is the directory that closed leases move to when they are old enough.
+    """
+    path = settings.state_path
+    with (
+        translated(path),
+        state_file(path).edit(None if archive is None else ArchiveDirectory(archive)) as cluster,
+    ):
+        yield cluster
+
+
+def state_file(path: str) -> "StateFile[SimulatedCluster]":
+    from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
+
+    return StateFile(path, SimulatedCluster)
 
 
 @contextmanager

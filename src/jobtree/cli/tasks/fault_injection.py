@@ -1,4 +1,4 @@
-"""``advance --faults``: nodes fail and heal on the way, as a seed or a file says."""
+"""``advance --faults``: nodes fail and return on the way, drawn from a seed or read from a file."""
 
 from collections.abc import Iterator
 from heapq import merge
@@ -6,50 +6,42 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import parse_time
 from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.views.event_lines import event_object
 from jobtree.messages.run_events import Event
-from jobtree.simulation.inputs.fault_model import (
-    Down,
-    Fault,
-    FaultFileError,
-    FaultRates,
-    draw_downtimes,
-    faults,
-    inject,
-    recorded,
-)
-from jobtree.snapshot.cluster import Cluster
+from jobtree.simulation.cluster.node_faults import Fault, advance_with_faults, faults_between
+from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
+from jobtree.simulation.inputs.outages import Outage, OutageRates, cluster_outages, draw_cluster_outages
 
 NODE = "node"  # in the place of a namespace
 WORDS = {"fail": ("NodeFailed", "out of service"), "heal": ("NodeHealed", "in service")}
 
 
-def advance_with_faults(cluster: Cluster, until: int, source: str, rate: float) -> list[Event]:
-    """Let time pass with faults on the way; all that happened, to nodes and to Runs, in order."""
-    down = outages(cluster, until, source, rate)
-    told = inject(cluster, faults(down, cluster.now, until), until)
-    return list(merge(map(as_event, told), cluster.events, key=attrgetter("at")))
+def simulate_faults(cluster: SimulatedCluster, until: int, source: str, rate: float) -> list[Event]:
+    """Moves the clock with faults on the way. Returns the events of nodes and Runs in order."""
+    faults = faults_between(find_outages(cluster, until, source, rate), cluster.now, until)
+    effective = advance_with_faults(cluster, faults, until)
+    return list(merge(map(as_event, effective), cluster.events, key=attrgetter("at")))
 
 
-def outages(cluster: Cluster, until: int, source: str, rate: float) -> Down:
-    """When nodes are down. Raises CommandError for what is neither a seed nor a file of outages."""
+def find_outages(cluster: SimulatedCluster, until: int, source: str, rate: float) -> list[Outage[str]]:
+    """The outages of ``--faults``, a seed or a file. Raises CommandError."""
     nodes = cluster.domains()
     if source.isdecimal():
-        return draw_downtimes(int(source), nodes, until, FaultRates().faster(rate))
-    path = Path(source)
-    if not path.exists():
-        said = f"--faults {source}: neither a whole number, from which outages are drawn, nor a file of them"
-        raise CommandError(Exit.NOT_FOUND, said)
+        return draw_cluster_outages(int(source), nodes, until, OutageRates().faster(rate))
+    if not Path(source).exists():
+        rule = f"--faults {source}: neither a whole number, from which outages are drawn, nor a file of them"
+        raise CommandError(Exit.NOT_FOUND, rule)
     try:
-        return recorded(path, nodes, first_node_created(cluster))
-    except FaultFileError as broken:
+        return cluster_outages(source, nodes, first_node_created(cluster))
+    except InputError as broken:
         raise CommandError(Exit.IO, str(broken)) from None
 
 
-def first_node_created(cluster: Cluster) -> int:
-    """When the first node came: there a recorded file begins."""
+def first_node_created(cluster: SimulatedCluster) -> int:
+    """The instant at which the first node was created, which is the zero of a file of outages."""
     created = [parse_time(body["metadata"]["creationTimestamp"]) for _, body in cluster.objects.of("Node")]
     return min(created, default=cluster.now)
 
@@ -60,7 +52,7 @@ def as_event(fault: Fault) -> Event:
 
 
 def event_objects(events: list[Event]) -> Iterator[dict[str, Any]]:
-    """The events as kubectl would show them; those of nodes are about nodes."""
+    """The events as kubectl shows them. Events of nodes have the node as their object."""
     for number, event in enumerate(events):
         body = event_object(number, event)
         if event.run[0] == NODE and event.name in ("NodeFailed", "NodeHealed"):

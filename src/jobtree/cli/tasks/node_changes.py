@@ -7,16 +7,19 @@ import click
 from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.wording import ranges
-from jobtree.cli.source.session import edit, find_node
+from jobtree.cli.source.session import edit_simulation, find_node
 from jobtree.cli.views.event_lines import event_lines
-from jobtree.snapshot.cluster import Cluster
+from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 
 
 def change_nodes(
-    settings: CommandOptions, nodes: Iterable[str], change: Callable[[Cluster, list[str]], None], state: str
+    settings: CommandOptions,
+    nodes: Iterable[str],
+    change: Callable[[SimulatedCluster, list[str]], None],
+    state: str,
 ) -> None:
     """Change nodes that are all there, at one instant; then say so and what followed."""
-    with edit(settings) as cluster:
+    with edit_simulation(settings) as cluster:
         names = list(dict.fromkeys(find_node(cluster, name) for name in nodes))
         change(cluster, names)
         bodies = [body for name in names if (body := cluster.objects.get(("Node", "", name)))]

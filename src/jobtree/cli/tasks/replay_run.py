@@ -21,7 +21,7 @@ from jobtree.cli.views.fleet.replay_tables import print_reports
 from jobtree.simulation.inputs.csv_table import LATEST_S, LONGEST
 from jobtree.simulation.inputs.job_trace import Cut, Trace, read_trace, skipped_lines
 from jobtree.simulation.inputs.lease_trace import is_ledger, read_ledger
-from jobtree.simulation.inputs.outages import Outage, OutageRates, draw_outages, read_outages
+from jobtree.simulation.inputs.outages import Outage, draw_replay_outages, parse_rates, replay_outages
 from jobtree.simulation.inputs.replay_cluster import (
     ReplayCluster,
     made_up,
@@ -228,17 +228,13 @@ def habits_of(request: SimulateRequest) -> UserBehavior:
     return UserBehavior(request.declare, every, request.notice, request.seed)
 
 
-def outages_of(request: SimulateRequest, nodes: int, trace: Trace) -> list[Outage]:
-    text = request.faults
-    if text is None:
+def outages_of(request: SimulateRequest, nodes: int, trace: Trace) -> list[Outage[int]]:
+    if request.faults is None:
         return []
-    parts = text.split("/")
-    if len(parts) == len(OutageRates.__struct_fields__) and text[:1].isdigit():
-        rates = OutageRates(*(duration("--faults", part) for part in parts))
-        if not 0 < rates.median < rates.p90 or not rates.between:
-            raise InputError("options", [Problem("--faults", text, "all above 0, and p90 above p50")])
-        return draw_outages(rates, nodes, trace.submit[0], trace.submit[-1], request.seed)
-    return read_outages(text, nodes)
+    rates = parse_rates(request.faults)
+    if rates is None:
+        return replay_outages(request.faults, nodes)
+    return draw_replay_outages(rates, nodes, trace.submit[0], trace.submit[-1], request.seed)
 
 
 # The replay

@@ -47,21 +47,21 @@ def command(  # noqa: PLR0913  one for each option
     """Move the clock of a simulation, and show what happened on the way: one event a line."""
     from jobtree.api.schema.quantities import format_time
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.session import edit
-    from jobtree.cli.tasks.fault_injection import advance_with_faults, event_objects
+    from jobtree.cli.source.session import edit_simulation
+    from jobtree.cli.tasks.fault_injection import event_objects, simulate_faults
     from jobtree.cli.views.event_lines import event_lines
 
     if (duration is None) == (until is None):
         raise click.UsageError("advance needs a duration such as 30m, or --to TIME, and not both")
     if fault_rate is not None and not (faults or "").isdecimal():
         raise click.UsageError("--fault-rate needs --faults with a number to draw from")
-    with edit(settings, archive=archive) as cluster:
+    with edit_simulation(settings, archive=archive) as cluster:
         at = _instant(cluster.now, duration, until)
         if faults is None:
             cluster.advance(at)
             events = cluster.events
         else:
-            events = advance_with_faults(cluster, at, faults, fault_rate or 1.0)
+            events = simulate_faults(cluster, at, faults, fault_rate or 1.0)
     if not settings.human:
         print_objects(settings, list(event_objects(events)))
         return

@@ -10,7 +10,7 @@ from jobtree.cli.source.name_completion import run_names
 
 if TYPE_CHECKING:
     from jobtree.core import RunKey, RunState
-    from jobtree.snapshot.cluster import Cluster
+    from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml complete train
@@ -27,10 +27,10 @@ kubectl runs --state cluster.yaml complete train --rank 3 --exit-code 1    # tha
 def command(settings: CommandOptions, runs: tuple[str, ...], *, rank: int, code: int) -> None:
     """Let all ranks of Runs succeed now, or one of them fail. Only in a simulation."""
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.session import edit, find_run
+    from jobtree.cli.source.session import edit_simulation, find_run
     from jobtree.cli.views.event_lines import event_lines
 
-    with edit(settings) as cluster:
+    with edit_simulation(settings) as cluster:
         keys = list(dict.fromkeys(find_run(cluster, run, settings) for run in runs))
         for key in keys:
             refuse_idle(cluster.world.runs[key])
@@ -54,7 +54,7 @@ def refuse_idle(run: "RunState") -> None:
         raise CommandError(Exit.CONFLICT, f"{name} is {run.phase}, not Running: {hint}")
 
 
-def fail_rank(cluster: "Cluster", key: "RunKey", rank: int, code: int) -> None:
+def fail_rank(cluster: "SimulatedCluster", key: "RunKey", rank: int, code: int) -> None:
     ranks = len(cluster.world.runs[key].rank_slots)
     if rank >= ranks:
         raise CommandError(Exit.USAGE, f"{'/'.join(key)} has no rank {rank}: its ranks are 0 to {ranks - 1}")

@@ -15,6 +15,6 @@ kubectl runs --state cluster.yaml drain gpu-a-01    # as kubectl drain does on a
 def command(settings: CommandOptions, nodes: tuple[str, ...]) -> None:
     """Cordon nodes and evict their pods, at once, together, and show what follows. Only in a simulation."""
     from jobtree.cli.tasks.node_changes import change_nodes
-    from jobtree.snapshot.cluster import Cluster
+    from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 
-    change_nodes(settings, nodes, Cluster.drain, "drained")
+    change_nodes(settings, nodes, SimulatedCluster.drain, "drained")

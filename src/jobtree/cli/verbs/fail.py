@@ -16,6 +16,6 @@ kubectl runs --state cluster.yaml fail gpu-a-01 gpu-a-02    # at the same instan
 def command(settings: CommandOptions, nodes: tuple[str, ...]) -> None:
     """Take nodes out of service at once, together, and show what follows. Only in a simulation."""
     from jobtree.cli.tasks.node_changes import change_nodes
-    from jobtree.snapshot.cluster import Cluster
+    from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 
-    change_nodes(settings, nodes, Cluster.fail, "out of service")
+    change_nodes(settings, nodes, SimulatedCluster.fail, "out of service")

@@ -15,6 +15,6 @@ kubectl runs --state cluster.yaml heal gpu-a-01
 def command(settings: CommandOptions, nodes: tuple[str, ...]) -> None:
     """Put nodes back into service, and show what follows. Only in a simulation."""
     from jobtree.cli.tasks.node_changes import change_nodes
-    from jobtree.snapshot.cluster import Cluster
+    from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 
-    change_nodes(settings, nodes, Cluster.heal, "in service")
+    change_nodes(settings, nodes, SimulatedCluster.heal, "in service")

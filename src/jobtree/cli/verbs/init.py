@@ -119,12 +119,11 @@ def command(settings: CommandOptions, file: str | None, *, force: bool) -> None:
     """
     from jobtree.api.documents.document_stream import read_documents
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.session import translated
-    from jobtree.snapshot.state_file import StateFile
+    from jobtree.cli.source.session import state_file, translated
 
     path, text = file or settings.state or DEFAULT_PATH, starting_cluster()
     with translated(path):
-        StateFile(path).create(text, replace=force)
+        state_file(path).create(text, replace=force)
     if settings.human:
         click.echo(NEXT.format(path=path))
     else:

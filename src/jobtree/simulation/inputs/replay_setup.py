@@ -23,7 +23,7 @@ class ReplaySetup(msgspec.Struct, frozen=True, eq=False):
     owners: tuple[str, ...]  # of the trace's teams
     epoch: int  # the instant of the trace's zero
     habits: UserBehavior = UserBehavior()
-    outages: tuple[Outage, ...] = ()
+    outages: tuple[Outage[int], ...] = ()
     policy: Policy = Policy()
 
     @property

@@ -11,12 +11,12 @@ from jobtree.api.kinds.run import Resources, Run, RunSpec, Runtime
 from jobtree.api.schema.object_meta import ObjectMeta
 from jobtree.api.schema.quantities import format_duration, format_time
 from jobtree.core import Action, GpuLease, Plan, RunKey, World, run_to_rest
+from jobtree.simulation.cluster.simulated_work import SimulatedWork
 from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.inputs.user_behavior import declared
 from jobtree.simulation.replay.engine import FOREVER, Simulation
 from jobtree.simulation.replay.estimate_log import EstimateLog
 from jobtree.simulation.replay.promise_log import PromiseLog
-from jobtree.snapshot.simulated_work import SimulatedWork
 
 NAMESPACE = "trace"
 ENDINGS = ("Complete", "Fail", "Cancel")

@@ -8,7 +8,7 @@ import pytest
 from jobtree.api.documents.document_stream import Document
 from jobtree.api.kinds.policy import PolicySpec, build_policy
 from jobtree.manager.planner import status_updates
-from jobtree.snapshot.cluster import Cluster
+from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from tests.unit.manager.cluster import KEY, Body, Manager, Server
 from tests.unit.manager.process.test_crashes import GROWTH, SOONER, Act, finish, later
 from tests.unit.manager.stage import TEMPLATE, put_budget, put_nodes, put_policy, put_run
@@ -36,7 +36,7 @@ def said(bodies: list[Body]) -> dict[str, tuple[Any, ...]]:
 
 def simulated(server: Server) -> dict[str, tuple[Any, ...]]:
     """What a simulation says of the same objects at the same instant."""
-    cluster = Cluster(server.now, build_policy(PolicySpec(), "test"), key=KEY, checked=False)
+    cluster = SimulatedCluster(server.now, build_policy(PolicySpec(), "test"), key=KEY, checked=False)
     kinds = ("Node", "Budget", "Run", "Lease", "Reservation")
     bodies = [body for body in server.objects.values() if body.get("kind") in kinds]
     cluster.load(

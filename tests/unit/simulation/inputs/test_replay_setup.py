@@ -1,6 +1,5 @@
 """What a replay is given: habits, outages, fleets, budgets, and changes of them."""
 
-import gzip
 from pathlib import Path
 from statistics import median
 
@@ -10,7 +9,6 @@ import pytest
 from jobtree.api.kinds.budget import BudgetSpec, Envelope
 from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import DAY, HOUR, SECOND, format_time
-from jobtree.simulation.inputs.outages import Outage, OutageRates, draw_outages, joined, read_outages
 from jobtree.simulation.inputs.replay_cluster import (
     in_proportion,
     made_up,
@@ -50,64 +48,6 @@ def test_without_a_declaration_the_longest_duration_counts() -> None:
     assert declared(known, UserBehavior(declares="none")) is None
     assert list(assumed_ends(known, UserBehavior(declares="none"))) == [2 * DAY, 2 * DAY]
     assert list(assumed_ends(known, EXACT)) == list(known.duration)
-
-
-def test_drawn_outages_have_the_rates_asked_for() -> None:
-    rates = OutageRates(239 * DAY, 20 * HOUR, 312 * HOUR)
-    found = draw_outages(rates, 2_000, 0, 239 * DAY, seed=1)
-    assert 1_600 < len(found) < 2_100
-    downs = sorted(outage.end - outage.start for outage in found)
-    assert 15 * HOUR < downs[len(downs) // 2] < 25 * HOUR
-    assert 250 * HOUR < downs[len(downs) * 9 // 10] < 380 * HOUR
-    assert found == draw_outages(rates, 2_000, 0, 239 * DAY, seed=1)
-    assert found != draw_outages(rates, 2_000, 0, 239 * DAY, seed=2)
-
-
-def test_outages_of_one_node_that_overlap_are_one() -> None:
-    assert joined([Outage(0, 5, 9), Outage(1, 6, 7), Outage(0, 1, 6), Outage(2, 3, 3)]) == [
-        Outage(0, 1, 9),
-        Outage(1, 6, 7),
-    ]
-
-
-def test_outages_are_read_as_far_as_there_are_nodes(tmp_path: Path) -> None:
-    path = tmp_path / "faults.csv"
-    path.write_text("node,start_s,end_s,why\na,1,2,x\nb,3,4,x\nc,5,6,x\n")
-    assert len(read_outages(str(path), 10)) == 3
-    assert {outage.node for outage in read_outages(str(path), 2)} == {0, 1}
-
-
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        ("node,start_s\na,1\n", "names its columns; these are missing: end_s"),
-        ("node,start_s,end_s\n", "there are no rows with outages"),
-        ("node,start_s,end_s\na,x,2\n", 'line 2: start_s: "x" is not allowed: must be a number of seconds'),
-        ("node,start_s,end_s\na,5,2\n", 'end_s: "2" is not allowed: must not be before start_s 5'),
-        ("node,start_s,end_s\na,-5,2\n", 'start_s: "-5" is not allowed: must not be negative'),
-        ("node,start_s,end_s\na,5\n", "line 2: end_s: is missing"),
-        (f"node,start_s,end_s\na,5,{'9' * 5_000}\n", "must be less than 1000000000"),
-        (f"node,start_s,end_s\n{'a' * 200_000},5,6\n", "is not CSV"),
-    ],
-)
-def test_bad_outages_are_refused(tmp_path: Path, text: str, rule: str) -> None:
-    path = tmp_path / "faults.csv"
-    path.write_text(text)
-    with pytest.raises(InputError, match=rule):
-        read_outages(str(path), 4)
-    with pytest.raises(InputError, match="there is no such file"):
-        read_outages(str(tmp_path / "missing"), 4)
-
-
-def test_a_file_of_outages_is_read_as_a_trace_is(tmp_path: Path) -> None:
-    path = tmp_path / "faults.csv.gz"
-    whole = gzip.compress(b"\xef\xbb\xbfnode,start_s,end_s\n" + b"a,1,2.5\n" * 500)
-    path.write_bytes(whole)
-    assert read_outages(str(path), 1) == [Outage(0, 1_000, 2_500)]
-    for broken in (whole[:30], whole[:20] + bytes(9) + whole[29:], b"\x1f\x8b no more"):
-        path.write_bytes(broken)
-        with pytest.raises(InputError, match="cannot be read"):
-            read_outages(str(path), 1)
 
 
 def test_budgets_are_what_is_asked_for_and_the_rest_by_demand() -> None:

@@ -9,12 +9,12 @@ from jobtree.api.kubernetes.node import OUT_OF_SERVICE
 from jobtree.api.schema.quantities import SECOND, format_duration, format_time, parse_time
 from jobtree.api.validation.object_parser import to_document
 from jobtree.core.runs import run_durations
+from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
+from jobtree.simulation.cluster.simulated_work import DURATION
 from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.inputs.user_behavior import UserBehavior, declared
 from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.schedulers.jobtree_scheduler import NAMESPACE, JobtreeScheduler
-from jobtree.snapshot.cluster import Cluster
-from jobtree.snapshot.simulated_work import DURATION
 from tests.unit.simulation.stage import Job, replay, scene
 
 TYPICAL = UserBehavior(declares="typical", checkpoint=600 * SECOND)
@@ -71,8 +71,8 @@ def run_document(given: ReplaySetup, job: int) -> Document:
     return Document("stage", body)
 
 
-def on_a_simulated_cluster(given: ReplaySetup) -> Cluster:
-    cluster = Cluster(given.epoch, given.policy, checked=False)  # other tests check the invariants
+def on_a_simulated_cluster(given: ReplaySetup) -> SimulatedCluster:
+    cluster = SimulatedCluster(given.epoch, given.policy, checked=False)  # other tests check the invariants
     nodes = [node_document(given, number) for number in range(len(given.nodes))]
     cluster.load([*nodes, *(Document("stage", to_document(budget)) for budget in given.budgets)])
     changes = [(at, 2, job) for job, at in enumerate(given.trace.submit)]

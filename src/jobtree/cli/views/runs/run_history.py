@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from jobtree.api.schema.object_meta import LOST_WORK
 from jobtree.api.schema.quantities import HOUR, MILLI, format_milli, format_time
 from jobtree.cli.shell.table import painted
 from jobtree.cli.shell.wording import counted_noun
@@ -16,7 +17,6 @@ from jobtree.cli.views.runs.promise_view import promise_lines
 from jobtree.cli.views.runs.run_summary import asks, reasons, run_title, since, width_text
 from jobtree.core import GpuLease, RunState, funding_status
 from jobtree.snapshot.cluster import Cluster
-from jobtree.snapshot.simulated_work import LOST
 
 OPENED = {
     "Start": "it started",
@@ -86,7 +86,7 @@ class RunHistoryView:
         yield f"  asks     {asks(run)}"
         yield f"  width    {width_text(run)}, attempt {run.attempt}"
         yield f"  created  {format_time(run.created)}"
-        lost = int(self.body["metadata"].get("annotations", {}).get(LOST, "0"))
+        lost = int(self.body["metadata"].get("annotations", {}).get(LOST_WORK, "0"))
         if lost:
             hours = counted_noun(format_milli(lost * MILLI // HOUR), "GPU-hour")
             yield f"  lost     {hours} of work that had to be done again"

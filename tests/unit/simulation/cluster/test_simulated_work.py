@@ -4,8 +4,8 @@ import pytest
 
 from jobtree.api.documents.document_stream import Document
 from jobtree.api.schema.quantities import HOUR, MINUTE, parse_time
-from jobtree.snapshot.cluster import Cluster
-from jobtree.snapshot.simulated_work import LOST, SimulatedWork
+from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
+from jobtree.simulation.cluster.simulated_work import LOST, SimulatedWork
 from tests.unit.cli.desk import T0, Body, budget, envelope, nodes, run
 
 START = parse_time(T0)
@@ -26,9 +26,9 @@ def test_a_stop_costs_what_was_not_saved(checkpoint: int | None, saved: bool, do
     assert (work.done, work.lost) == (done, lost + 80)
 
 
-def seven(on_notice: str) -> Cluster:
+def seven(on_notice: str) -> SimulatedCluster:
     """Scenario 7 at T0+2h, when j4 has come; nothing ever completes."""
-    cluster = Cluster(START, checked=False)
+    cluster = SimulatedCluster(START, checked=False)
     notice = {"onNotice": on_notice}
     cluster.load(documents(*nodes(9), budget("a", envelope(64)), budget("b", envelope(64))))
     cluster.submit(
@@ -47,14 +47,14 @@ def documents(*bodies: Body) -> list[Document]:
     return [Document("test", body) for body in bodies]
 
 
-def lost(cluster: Cluster) -> dict[str, int]:
+def lost(cluster: SimulatedCluster) -> dict[str, int]:
     """GPU-milliseconds lost, as each Run's document reports them."""
     cluster.documents()
     runs = {key[2]: body["metadata"].get("annotations", {}) for key, body in cluster.objects.of("Run")}
     return {name: int(notes[LOST]) for name, notes in runs.items() if LOST in notes}
 
 
-def stops(cluster: Cluster) -> int:
+def stops(cluster: SimulatedCluster) -> int:
     return sum(event.name == "RandomPreempt" for event in cluster.events)
 
 
@@ -76,7 +76,7 @@ def test_16_with_a_checkpoint_on_notice_nothing_but_the_restart_is_lost() -> Non
 
 
 def test_a_node_that_fails_gives_no_notice() -> None:
-    cluster = Cluster(START)
+    cluster = SimulatedCluster(START)
     cluster.load(documents(*nodes(1), budget("lab", envelope(8))))
     cluster.submit(documents(run("r", runtime={"onNotice": "Checkpoint"})))
     cluster.advance(START + HOUR)

@@ -1,51 +1,51 @@
-"""How far a simulated Run has come with its work.
+"""The work of a simulated Run, and how much of it is done.
 
-Annotation ``duration`` says how long the work takes at ``totalGPUs``; a narrower Run takes longer in
-proportion. Work is counted in GPU-milliseconds. A Run that has to start again goes on from its last
-checkpoint; without one it starts over. One with ``onNotice: Checkpoint`` that was warned has saved its state
-in time and loses nothing (R11). What was lost in all stands in the annotation ``lost``.
+The annotation ``duration`` says how long the work takes at ``totalGPUs``. A narrower Run takes longer in
+proportion. Work is counted in GPU-milliseconds. A Run that starts again continues from its last checkpoint,
+or from the beginning if it has none. A Run with ``onNotice: Checkpoint`` that was warned has saved its state
+and loses nothing (R11). The annotation ``lost`` has the sum of all work that was lost.
 """
 
 import msgspec
 
-from jobtree.api.schema.object_meta import SIM_GROUP
+from jobtree.api.schema.object_meta import LOST_WORK, SIM_GROUP
 from jobtree.api.schema.quantities import format_time, parse_duration, parse_time
 from jobtree.core import RunState
 
 DURATION = f"{SIM_GROUP}/duration"
 DONE = f"{SIM_GROUP}/done"
-LOST = f"{SIM_GROUP}/lost"  # GPU-milliseconds of work that had to be done again
+LOST = LOST_WORK
 
 
 class SimulatedWork(msgspec.Struct):
-    """Work of one Run: all of it, what was done by an instant, and at what width it goes on."""
+    """The work of one Run in GPU-milliseconds, and the width at which it continues."""
 
-    total: int | None  # None: it runs until somebody completes it
-    done: int = 0
+    total: int | None  # None: the Run ends when a user completes it
+    done: int = 0  # at the instant ``at``
     at: int = 0
     width: int = 0
-    started_with: int = 0  # what was done when this admission began
+    started_with: int = 0  # work that was done when the Run last started
     started_at: int = 0
     attempt: int = 0
-    lost: int = 0  # in all its stops
+    lost: int = 0  # in all stops
 
     def progress(self, now: int) -> int:
         return self.done + self.width * max(0, now - self.at)
 
     def ends_at(self) -> int | None:
-        """The instant at which the work is done if the width stays as it is."""
+        """The instant at which the work is done if the width does not change."""
         if self.total is None or self.width == 0:
             return None
         return self.at + -(-(self.total - self.done) // self.width)
 
     def resize(self, width: int, now: int) -> None:
-        """From now on the work goes on at this width."""
+        """Continues at this width from now on."""
         if self.width == 0:
             self.started_with, self.started_at = self.done, now
         self.done, self.at, self.width = self.progress(now), now, width
 
     def stop(self, now: int, checkpoint: int | None, *, saved: bool = False) -> None:
-        """The Run was stopped: what it did since its last checkpoint is lost, unless it saved all."""
+        """Stops the work. What was done since the last checkpoint is lost, unless the state was saved."""
         if not self.width:
             return
         done = self.progress(now)
@@ -58,7 +58,7 @@ class SimulatedWork(msgspec.Struct):
 
 
 def read_work(run: RunState) -> SimulatedWork:
-    """The work of a Run as its annotations tell it. Raises ValueError where they cannot be read."""
+    """The work of a Run from its annotations. Raises ValueError where they cannot be read."""
     annotations = run.run_object.metadata.annotations
     text = annotations.get(DURATION)
     total = None
@@ -66,24 +66,27 @@ def read_work(run: RunState) -> SimulatedWork:
         total = parse_duration(text) * (run.shape.total if run.shape else 1)
     work = SimulatedWork(total, lost=int(annotations.get(LOST, "0")))
     if saved := annotations.get(DONE):
-        (work.done, work.at), (work.started_with, work.started_at) = map(point, saved.split(" since ", 1))
+        (work.done, work.at), (work.started_with, work.started_at) = map(
+            parse_point, saved.split(" since ", 1)
+        )
     elif run.since is not None:
         work.at = work.started_at = run.since
-    work.width = pace_of(run)
+    work.width = work_rate(run)
     work.attempt = run.attempt
     return work
 
 
-def pace_of(run: RunState) -> int:
-    """How fast a Run works: by its width; without GPUs, at one pace."""
+def work_rate(run: RunState) -> int:
+    """The GPU-milliseconds that a Run does in a millisecond: its width, or 1 for a Run without GPUs."""
     return run.width if run.shape is not None else int(run.phase == "Running")
 
 
-def point(text: str) -> tuple[int, int]:
+def parse_point(text: str) -> tuple[int, int]:
+    """The work done and its instant, from ``300@2026-01-05T00:00:00Z``."""
     done, _, at = text.partition("@")
     return int(done), parse_time(at)
 
 
 def encode_work(work: SimulatedWork) -> str:
-    """``300@… since 100@…``: GPU-milliseconds done by an instant, and when this admission began."""
+    """``300@… since 100@…``: the work done at an instant, and when the Run last started."""
     return f"{work.done}@{format_time(work.at)} since {work.started_with}@{format_time(work.started_at)}"
