@@ -9,7 +9,7 @@ from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.reports.html_page import page
 from jobtree.simulation.reports.statistics import report_of
 from jobtree.simulation.schedulers.scheduler_names import POLICIES
-from tests.unit.simulation.schedulers.test_jobtree_scheduler import busy_day
+from tests.unit.simulation.stage import busy_day
 
 PLOTS = 4
 DRAWN = """figures => figures.map(figure => {

@@ -78,19 +78,3 @@ def test_bad_arguments(arguments: list[str], says: str, capsys: pytest.CaptureFi
 def test_bounds_are_printed_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--bounds"]) == 0
     assert "≤" in capsys.readouterr().out
-
-
-def test_a_group_can_be_measured_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--quick", "--groups", "lottery", "--json", str(tmp_path / "bench.json")]) == 0
-    printed = capsys.readouterr().out
-    assert "resolution with 200 tickets" in printed
-    assert "make bench-live (last on 20" in printed
-    assert (tmp_path / "bench.json").exists()
-
-
-def test_replays_are_in_the_same_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--quick", "--groups", "replay", "--json", str(tmp_path / "bench.json")]) == 0
-    printed = capsys.readouterr().out
-    assert "a replay of 300 jobs on 3,000 GPUs at 70 % load" in printed
-    assert "a replay of 300 jobs on 3,000 GPUs at 110 % load" in printed
-    assert "memory of Runs that wait in a replay" in printed

@@ -1,7 +1,8 @@
-"""A stage for replays: a few jobs in few words, and what became of them, in seconds."""
+"""Replay setups from a few jobs, and when these started and ended, in seconds."""
 
 from array import array
 from collections.abc import Sequence
+from random import Random
 from typing import NamedTuple
 
 from jobtree.api.schema.quantities import SECOND
@@ -15,6 +16,7 @@ from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.schedulers.scheduler_names import POLICIES
 
 EXACT = UserBehavior(declares="exact", checkpoint=None)
+TYPICAL = UserBehavior(declares="typical", checkpoint=600 * SECOND)
 
 
 class Job(NamedTuple):
@@ -59,17 +61,33 @@ def scene(
     outages: Sequence[tuple[int, int, int]] = (),
 ) -> ReplaySetup:
     """Jobs in the order of their submission; outages as node, start, end."""
-    ground, known = made_up(nodes, gpus_per_node, 1), trace(jobs)
-    granted, owners = made_up_budgets(known, ground.gpus, budgets or {})
+    cluster, jobs_trace = made_up(nodes, gpus_per_node, 1), trace(jobs)
+    granted, owners = made_up_budgets(jobs_trace, cluster.gpus, budgets or {})
     return ReplaySetup(
-        trace=known,
-        nodes=ground.nodes,
+        trace=jobs_trace,
+        nodes=cluster.nodes,
         budgets=granted,
         owners=owners,
-        epoch=ground.epoch,
+        epoch=cluster.epoch,
         habits=habits,
         outages=tuple(Outage(node, start * SECOND, end * SECOND) for node, start, end in outages),
     )
+
+
+def busy_day(seed: int, jobs: int = 60) -> ReplaySetup:
+    """Eleven hours of two teams on five nodes, of which one fails. Fewer jobs make a shorter day."""
+    dice, seconds = Random(seed), 40_000 * jobs // 60
+    drawn = sorted(
+        Job(
+            dice.randrange(seconds),
+            dice.randrange(600, 20_000),
+            dice.choice([1, 2, 4, 8, 8, 16]),
+            dice.choice("ab"),
+        )
+        for _ in range(jobs)
+    )
+    outage = (1, 9_000 * jobs // 60, 15_000)
+    return scene(*drawn, nodes=5, habits=TYPICAL, budgets={"a": "24", "b": "16"}, outages=[outage])
 
 
 def replay(policy: str, given: ReplaySetup) -> Simulation:

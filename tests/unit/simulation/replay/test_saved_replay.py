@@ -3,16 +3,19 @@ from pathlib import Path
 
 import pytest
 
+from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.replay.engine import Simulation
 from jobtree.simulation.replay.saved_replay import SavedReplayError, load, run, save
 from jobtree.simulation.reports.report import encode_report
 from jobtree.simulation.reports.statistics import report_of
 from jobtree.simulation.schedulers.scheduler_names import POLICIES
-from tests.unit.simulation.schedulers.test_jobtree_scheduler import busy_day
+from tests.unit.simulation.stage import busy_day
+
+JOBS = 12  # tests/replays has whole days
 
 
 class Stop:
-    """Asks to stop when asked for the last time."""
+    """Stops a replay after so many instants."""
 
     def __init__(self, after: int) -> None:
         self.left = after
@@ -22,10 +25,8 @@ class Stop:
         return self.left == 0
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("after", [1, 40])
-def test_an_interrupted_replay_goes_on_to_the_same_report(tmp_path: Path, policy: str, after: int) -> None:
-    given, path = busy_day(1), tmp_path / "replay"
+def check_resumed(given: ReplaySetup, policy: str, after: int, path: Path) -> None:
+    """A replay that is saved and read after so many instants gives the same report."""
     whole = POLICIES[policy](given)
     assert run(whole)
     first = POLICIES[policy](given)
@@ -38,16 +39,27 @@ def test_an_interrupted_replay_goes_on_to_the_same_report(tmp_path: Path, policy
     assert encode_report(report_of(second, policy, "x")) == encode_report(report_of(whole, policy, "x"))
 
 
-def test_a_replay_can_be_read_again_wherever_it_was_interrupted(tmp_path: Path) -> None:
-    simulation, path = POLICIES["jobtree"](busy_day(1)), tmp_path / "replay"
+def check_every_instant(given: ReplaySetup, path: Path) -> None:
+    """A replay can be saved and read after every fifth instant."""
+    simulation = POLICIES["jobtree"](given)
     while all(simulation.step() for _ in range(5)):
         save(path, simulation, "x")
-        read = load(path, "x")
-        assert read is not None
-        assert read.meter.finished == simulation.meter.finished
+        resumed = load(path, "x")
+        assert resumed is not None
+        assert resumed.meter.finished == simulation.meter.finished
 
 
-def test_a_replay_of_something_else_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("after", [1, 14])
+def test_interrupted_replay_continues_to_the_same_report(tmp_path: Path, policy: str, after: int) -> None:
+    check_resumed(busy_day(1, JOBS), policy, after, tmp_path / "replay")
+
+
+def test_replay_can_be_saved_at_any_instant(tmp_path: Path) -> None:
+    check_every_instant(busy_day(1, JOBS), tmp_path / "replay")
+
+
+def test_saved_replay_of_another_setup_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "replay"
     given = busy_day(1)
     save(path, POLICIES["fifo"](given), given.digest("fifo"))
@@ -56,7 +68,7 @@ def test_a_replay_of_something_else_is_refused(tmp_path: Path) -> None:
             load(path, other)
 
 
-def test_what_is_no_saved_replay_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_no_saved_replay_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "replay"
     assert load(path, "x") is None
     path.write_text("hello")
@@ -69,7 +81,7 @@ def test_what_is_no_saved_replay_is_refused(tmp_path: Path) -> None:
         save(tmp_path / "nowhere" / "replay", POLICIES["fifo"](busy_day(1)), "x")
 
 
-def test_a_replay_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saved_replay_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given, path = busy_day(1), tmp_path / "replay"
     save(path, POLICIES["fifo"](given), given.digest("fifo"))
     monkeypatch.setattr("jobtree.simulation.inputs.replay_setup.__version__", "0.0.1")
@@ -77,9 +89,7 @@ def test_a_replay_of_another_version_is_refused(tmp_path: Path, monkeypatch: pyt
         load(path, given.digest("fifo"))
 
 
-def test_saving_that_breaks_leaves_what_was_saved_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_save_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "replay"
     path.write_text("before")
 
@@ -89,7 +99,7 @@ def test_saving_that_breaks_leaves_what_was_saved_before(
     monkeypatch.setattr(pickle, "dump", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save(path, POLICIES["fifo"](busy_day(1)), "x")
-    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("replay", "before")]
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("replay", "before")]
 
 
 def test_a_saved_replay_cannot_run_a_program(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ WORDS = ["--case", "philly-90", "--case", "philly-110", *(f"--policy={name}" for
 
 @pytest.fixture
 def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Forty jobs of two teams that want two nodes most of the time, some of them whole ones."""
+    """Twenty jobs of two teams that want two nodes most of the time, some of them whole ones."""
     rows = "".join(
         f"j{n},{'ab'[n % 2]},{55 * DAY_S + 600 * n},{3_000 + 500 * (n % 7)},{(1, 8, 2, 4, 16)[n % 5]},,\n"
-        for n in range(40)
+        for n in range(20)
     )
     head = "job_id,user_or_team,submit_s,duration_s,gpus,gpu_type,status\n"
     (tmp_path / "philly_vc4").mkdir()
@@ -43,7 +43,7 @@ def test_the_page_is_made_and_what_was_replayed_is_kept(
     for title in ("## Philly, four teams, 90 % load", "## Philly, four teams, 110 % load"):
         assert title in page
     assert page.count("| jobtree |") == page.count("| conservative |") == 2
-    assert "40 jobs" in page
+    assert "20 jobs" in page
     assert len(list((traces / "docs" / "comparison").glob("*.svg"))) == 2
     assert "jobtree" in capsys.readouterr().out
     assert replay.main([*WORDS, "--write"]) == 0
@@ -59,8 +59,8 @@ def test_without_traces_it_says_what_to_do(traces: Path, capsys: pytest.CaptureF
 
 def test_a_part_of_a_trace(traces: Path) -> None:
     whole = read_trace(str(traces / "philly_vc4" / "jobs.csv.gz"))
-    assert list(replay.part_of(whole, 10, thinned=True).submit) == list(whole.submit)[::4]
-    assert list(replay.part_of(whole, 10, thinned=False).submit) == list(whole.submit)[:10]
+    assert list(replay.part_of(whole, 5, thinned=True).submit) == list(whole.submit)[::4]
+    assert list(replay.part_of(whole, 5, thinned=False).submit) == list(whole.submit)[:5]
     assert replay.part_of(whole, 0, thinned=True) is whole
 
 

@@ -1,6 +1,4 @@
-"""Jobtree's replay does what its simulated cluster does, without the documents."""
-
-import random
+"""A replay under Jobtree does what the simulated cluster does, without the documents."""
 
 import pytest
 
@@ -15,23 +13,9 @@ from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.inputs.user_behavior import UserBehavior, declared
 from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.schedulers.jobtree_scheduler import NAMESPACE, JobtreeScheduler
-from tests.unit.simulation.stage import Job, replay, scene
+from tests.unit.simulation.stage import Job, busy_day, replay, scene
 
-TYPICAL = UserBehavior(declares="typical", checkpoint=600 * SECOND)
-
-
-def busy_day(seed: int) -> ReplaySetup:
-    draw = random.Random(seed)
-    jobs = sorted(
-        Job(
-            draw.randrange(40_000),
-            draw.randrange(600, 20_000),
-            draw.choice([1, 2, 4, 8, 8, 16]),
-            draw.choice("ab"),
-        )
-        for _ in range(60)
-    )
-    return scene(*jobs, nodes=5, habits=TYPICAL, budgets={"a": "24", "b": "16"}, outages=[(1, 9_000, 15_000)])
+SEED, JOBS = 1, 16  # tests/replays has whole days
 
 
 def node_document(given: ReplaySetup, number: int, *, failed: bool = False) -> Document:
@@ -88,9 +72,8 @@ def on_a_simulated_cluster(given: ReplaySetup) -> SimulatedCluster:
     return cluster
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_same_jobs_end_at_the_same_instants(seed: int) -> None:
-    given = busy_day(seed)
+def check_ends_agree(given: ReplaySetup) -> None:
+    """The replay and the simulated cluster end each job at the same instant."""
     meter = replay("jobtree", given).meter
     cluster = on_a_simulated_cluster(given)
     ended: dict[int, int] = {}
@@ -100,28 +83,43 @@ def test_the_same_jobs_end_at_the_same_instants(seed: int) -> None:
     assert [ended[job] for job in range(len(given.trace))] == list(meter.finish)
 
 
-def test_promises_and_stops_are_counted() -> None:
-    found = [JobtreeScheduler(busy_day(seed)) for seed in range(3)]
-    assert all(run(simulation) for simulation in found)
-    assert sum(simulation.promises.dated for simulation in found) > 0
-    for simulation in found:
-        promises = simulation.promises
-        assert promises.kept <= promises.dated <= promises.made
-        assert len(promises.errors) == promises.dated
-        assert simulation.meter.stops["NodeFailure"].count >= 1
+def check_counts(simulation: JobtreeScheduler) -> None:
+    """Promises are counted, and so are the stops by the node that failed."""
+    promises = simulation.promises
+    assert promises.kept <= promises.dated <= promises.made
+    assert len(promises.errors) == promises.dated > 0
+    assert simulation.meter.stops["NodeFailure"].count >= 1
 
 
-def test_what_is_finished_leaves_nothing_behind() -> None:
-    simulation = JobtreeScheduler(busy_day(0))
-    assert run(simulation)
-    assert simulation.world.runs == {}
-    assert simulation.world.posted_leases == {}
+def check_nothing_is_left(simulation: JobtreeScheduler) -> None:
+    """Closed leases go with their Run, and the world is empty at the end."""
+    world = simulation.world
+    while simulation.step():
+        runs_of_closed = {lease.rsplit("-", 2)[0] for lease in world.lease_intake.closed}
+        assert runs_of_closed <= {name for _, name in world.runs}
+    assert not world.runs
+    assert not world.posted_leases
+    assert not world.lease_intake.closed
     assert simulation.meter.used.value == simulation.meter.waiting.value == 0
     assert simulation.meter.stranded.value == 0
 
 
-def test_with_notice_a_lottery_costs_no_work() -> None:
-    """One node. The other team's job may take it after two hours; the loser goes on where it was."""
+def test_replay_ends_jobs_when_the_simulated_cluster_does() -> None:
+    check_ends_agree(busy_day(SEED, JOBS))
+
+
+def test_promises_and_stops_are_counted() -> None:
+    simulation = JobtreeScheduler(busy_day(SEED, JOBS))
+    assert run(simulation)
+    check_counts(simulation)
+
+
+def test_nothing_is_left_of_jobs_that_ended() -> None:
+    check_nothing_is_left(JobtreeScheduler(busy_day(SEED, JOBS)))
+
+
+def test_lottery_costs_no_work_with_notice() -> None:
+    """One node: the other team's job may take it after two hours, and the loser continues where it was."""
     jobs = (Job(0, 30_000, 8, "ours"), Job(7_300, 1_000, 8, "theirs"))
     both = {"ours": "8", "theirs": "8"}
     lost = {}
@@ -134,19 +132,8 @@ def test_with_notice_a_lottery_costs_no_work() -> None:
     assert lost[True] == 0
 
 
-def test_memory_does_not_follow_what_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How long jobs took is known of the last ones only, however many there were."""
+def test_run_times_are_kept_of_the_last_jobs_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_durations, "MAX_OBSERVATIONS", 5)
     simulation = JobtreeScheduler(scene(*(Job(100 * number, 50, 1) for number in range(80))))
     assert run(simulation)
     assert sum(map(len, simulation.world.run_history.by_owner.values())) <= 10
-
-
-def test_nothing_is_left_of_runs_that_are_gone() -> None:
-    replayed = JobtreeScheduler(busy_day(1))
-    world = replayed.world
-    while replayed.step():
-        there = {lease.rsplit("-", 2)[0] for lease in world.lease_intake.closed}
-        assert there <= {name for _, name in world.runs}
-    assert not world.runs
-    assert not world.lease_intake.closed

@@ -13,7 +13,7 @@ from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.schedulers.scheduler_names import POLICIES
 
-REPOSITORY = Path(__file__).parents[4]
+REPOSITORY = Path(__file__).parents[2]
 TRACES = Path(os.environ.get("JOBTREE_TRACES", REPOSITORY.parent / "shared" / "traces"))
 JOBS = TRACES / "philly_vc4" / "jobs.csv.gz"
 FROM_DAY, TO_DAY = 55, 116
