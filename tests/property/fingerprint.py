@@ -117,5 +117,5 @@ def of_run(state: RunState) -> Print:
         names += ["since", "pod_size"]
     found: Print = {name: getattr(state, name) for name in names}
     found["leases"] = dict(state.leases)
-    found["funding"] = of_tallies(state.funding.items())
+    found["funding"] = of_tallies(state.usage.by_payer.items())
     return found

@@ -226,7 +226,7 @@ def shares_equal_the_ledger(drive: Drive, key: tuple[str, str]) -> Iterator[str]
     if most is not None and borrowed > most:
         yield f"{key} borrows {borrowed} of {most}"
     used = sum(record.lease.gpus * span(record, now) for record in mine)
-    if sum(tally.used(now) for tally in state.funding.values()) != used:
+    if sum(tally.used(now) for tally in state.usage.by_payer.values()) != used:
         yield f"{key}: its shares do not add up to {used}"
 
 

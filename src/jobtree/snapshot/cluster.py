@@ -88,7 +88,7 @@ class Cluster:
         self._refuse_cycles(keys)
         for run in self.world.runs.values():
             self._run_loaded(run)
-            run.verdict = reported_verdict(run) if settle else verdict_from_status(run)
+            run.record_verdict(reported_verdict(run) if settle else verdict_from_status(run))
         self.world.forget_archived_except({key[2] for key, _ in self.objects.of("Lease")})
         self._note_cuts()
         self._as_written = not settle

@@ -60,7 +60,7 @@ class ReservationDocuments:
     def number_on(self, run: RunState) -> None:
         """A Run may have had a forerunner of its name: what was promised to that one keeps its number."""
         taken = [self._numbers.get(key, 0) for key in (run.key, run.parent) if key is not None]
-        run.reservations_made = max(run.reservations_made, *taken)
+        run.raise_reservations_made(max(taken))
 
     def _take_in_part(self, reservation: Reservation, stage: str, number: int) -> None:
         """What a Reservation promises to its Run, or to one of the stages that start together."""
@@ -69,7 +69,7 @@ class ReservationDocuments:
         run = self._world.runs.get(key)
         if run is None:
             return
-        run.reservations_made = max(run.reservations_made, number)
+        run.raise_reservations_made(number)
         if not stage and reservation.spec.run_ref.uid not in ("", run.uid):
             return  # an earlier Run of that name: its promise is not this one's
         if reservation.status.state in (None, "Pending") and run.phase in ("Pending", "Running"):

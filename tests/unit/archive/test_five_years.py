@@ -210,9 +210,9 @@ def test_the_file_alone_knows_every_limit_without_the_archive(lived: Lived) -> N
         ]
     assert lived.kept.world.budgets.envelopes["lab", "own"].lending_account.closed_usage > 0
     for key, state in lived.whole.world.runs.items():
-        assert lived.kept.world.runs[key].closed_charge == state.closed_charge
+        assert lived.kept.world.runs[key].usage.closed_charge == state.usage.closed_charge
     quotas = [(one.label, one.closed_usage) for one in lived.whole.world.run_graph.quotas()]
-    assert lived.kept.world.runs["lab", "long-one"].carried_charge > 0
+    assert lived.kept.world.runs["lab", "long-one"].usage.carried_charge > 0
     assert [(one.label, one.closed_usage) for one in lived.kept.world.run_graph.quotas()] == quotas
 
 

@@ -79,7 +79,7 @@ class Trial:
                 continue
             if isinstance(entry, LeaseOpened):
                 world.open_leases.undo_open(entry.lease.name)
-                world.runs[entry.lease.run_key].leases_opened -= 1
+                world.runs[entry.lease.run_key].undo_lease_number()
             else:
                 world.open_leases.undo_close(entry.held, entry.at)
             for one, memory in entry.remembered:
@@ -87,9 +87,8 @@ class Trial:
 
     def open(self, run: RunState, terms: LeaseTerms, slots: Slots, at: int, reason: OpenReason) -> GpuLease:
         """Put slots under lease for a Run."""
-        run.leases_opened += 1
         lease = GpuLease(
-            name=f"{run.key[1][:200].rstrip('.')}-{run.uid[:8]}-{run.leases_opened}",
+            name=f"{run.key[1][:200].rstrip('.')}-{run.uid[:8]}-{run.next_lease_number()}",
             run_key=run.key,
             uid=run.uid,
             owner=run.owner,

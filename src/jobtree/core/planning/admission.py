@@ -287,7 +287,7 @@ def refresh_verdicts(world: World, runs: Iterable[RunKey]) -> list[RunKey]:
             continue
         flavor = world.fleet.flavors.get(shape.flavor)
         size = shape.pod_size(flavor.biggest_node if flavor else 1)
-        run.verdict = Verdict("Reserved", tuple(refusal_causes(trial, run, shape, flavor, size)))
+        run.record_verdict(Verdict("Reserved", tuple(refusal_causes(trial, run, shape, flavor, size))))
         if run.verdict != verdict:
             world.run_queue.mark_active(run)
             changed.append(run.key)

@@ -160,7 +160,7 @@ def refresh_stalled_verdicts(world: World) -> list[RunKey]:
                 shape.desired,
             )
             if verdict.causes[0] != why:
-                run.verdict = Verdict(verdict.phase, (why, *verdict.causes[1:]))
+                run.record_verdict(Verdict(verdict.phase, (why, *verdict.causes[1:])))
                 changed.append(run.key)
     return changed
 

@@ -76,7 +76,7 @@ def status_of_tree(world: World, run: RunState, warned: KnownRisks) -> RunStatus
     verdict = run.verdict or Verdict(run.phase)
     shares: dict[tuple[LeaseClass, EnvelopeKey], tuple[int, int]] = {}
     for child in world.run_graph.descendants(run):
-        for key, tally in child.funding.items():
+        for key, tally in child.usage.by_payer.items():
             gpus, used = shares.get(key, (0, 0))
             shares[key] = (gpus + tally.amount, used + tally.used(world.now))
     return msgspec.structs.replace(
@@ -125,7 +125,7 @@ def status_allocation(run: RunState) -> Allocation | None:
 def funding_status(world: World, run: RunState) -> list[FundingShare]:
     """Who pays and paid for it, by class: GPUs now, GPU-hours so far."""
     return funding_shares(
-        world, {key: (tally.amount, tally.used(world.now)) for key, tally in run.funding.items()}
+        world, {key: (tally.amount, tally.used(world.now)) for key, tally in run.usage.by_payer.items()}
     )
 
 

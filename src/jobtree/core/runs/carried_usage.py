@@ -25,18 +25,18 @@ from jobtree.api.kinds.carried_sums import (
     CarriedUses,
     ClassSeconds,
 )
-from jobtree.api.kinds.lease import LeaseClass, Payer
+from jobtree.api.kinds.lease import Payer
 from jobtree.api.schema.quantities import MILLI, format_micro, parse_micro
 from jobtree.core.accounts.budget_index import BudgetIndex
 from jobtree.core.accounts.envelope_accounts import (
     CLASSES,
-    ClassUsage,
     EnvelopeState,
     reported_amount,
     usage_class,
 )
 from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease
 from jobtree.core.runs.run_state import RunState
+from jobtree.core.runs.run_usage import FundingKey
 
 LENT = "lent"
 
@@ -64,17 +64,17 @@ def load_run(ledger: BudgetIndex, run: RunState) -> None:
     carried = run.run_object.status.carried
     if carried is None:
         return
+    used: dict[FundingKey, int] = {}
     for share in carried.funding:
-        payer = share.payer
-        key = (payer.budget, payer.envelope)
-        ledger.envelope(key, payer.owner, run.flavor)
-        used = parse_micro(share.gpu_seconds) // MILLI
-        run.carried[share.class_, key] = used
-        run.funding.setdefault((share.class_, key), ClassUsage()).closed_usage += used
-    run.carried_charge = parse_micro(carried.charged_gpu_seconds)
-    run.carried_spare = parse_micro(carried.spare_gpu_seconds) // MILLI
-    run.closed_charge += run.carried_charge
-    run.archived_leases = dict.fromkeys(carried.leases)
+        key = (share.payer.budget, share.payer.envelope)
+        ledger.envelope(key, share.payer.owner, run.flavor)
+        used[share.class_, key] = parse_micro(share.gpu_seconds) // MILLI
+    run.usage.load_carried(
+        used,
+        charge=parse_micro(carried.charged_gpu_seconds),
+        spare=parse_micro(carried.spare_gpu_seconds) // MILLI,
+        leases=carried.leases,
+    )
 
 
 def carry_lease(ledger: BudgetIndex, run: RunState | None, lease: GpuLease, end: int) -> None:
@@ -88,12 +88,8 @@ def carry_lease(ledger: BudgetIndex, run: RunState | None, lease: GpuLease, end:
         ledger.carried_budgets.setdefault(lease.payer[0], {})[lease.payer] = None
         envelope.carried[usage_class(lease)] += reported_amount(lease) * span
         envelope.carried[LENT] += charged if lease.class_ == "Borrowed" else 0
-    if run is not None and lease.name not in run.archived_leases:
-        run.archived_leases[lease.name] = None
-        key = (lease.class_, lease.payer)
-        run.carried[key] = run.carried.get(key, 0) + lease.gpus * span
-        run.carried_charge += charged
-        run.carried_spare += lease.gpus * span if lease.role == "Spare" else 0
+    if run is not None:
+        run.usage.carry(lease, span, charged)
 
 
 def can_carry(ledger: BudgetIndex, run: RunState | None, lease: GpuLease) -> bool:
@@ -102,8 +98,10 @@ def can_carry(ledger: BudgetIndex, run: RunState | None, lease: GpuLease) -> boo
     carrying, leaving = ledger.carried_budgets.get(budget, {}), ledger.archived_leases.get(budget, {})
     fits = len(carrying) < MAX_ENVELOPES or lease.payer in carrying
     if run is not None:
-        fits = fits and (len(run.carried) < MAX_SHARES or key in run.carried)
-        fits = fits and (len(run.archived_leases) < MAX_LEAVING or lease.name in run.archived_leases)
+        fits = fits and (len(run.usage.carried) < MAX_SHARES or key in run.usage.carried)
+        fits = fits and (
+            len(run.usage.archived_leases) < MAX_LEAVING or lease.name in run.usage.archived_leases
+        )
     return fits and (len(leaving) < MAX_LEAVING or lease.name in leaving)
 
 
@@ -111,7 +109,7 @@ def forget_lease(ledger: BudgetIndex, run: RunState | None, lease: GpuLease) -> 
     """The lease is not in the cluster any more: nobody can count it twice."""
     ledger.archived_leases.get(lease.payer[0], {}).pop(lease.name, None)
     if run is not None:
-        run.archived_leases.pop(lease.name, None)
+        run.usage.forget_archived(lease.name)
 
 
 def forget_leases_except(ledger: BudgetIndex, runs: Iterable[RunState], there: Container[str]) -> None:
@@ -119,7 +117,7 @@ def forget_leases_except(ledger: BudgetIndex, runs: Iterable[RunState], there: C
     for budget, names in ledger.archived_leases.items():
         ledger.archived_leases[budget] = {name: None for name in names if name in there}
     for run in runs:
-        run.archived_leases = {name: None for name in run.archived_leases if name in there}
+        run.usage.forget_archived_except(there)
 
 
 def carried_usage_of(ledger: BudgetIndex, budget: str) -> CarriedUses | None:
@@ -141,16 +139,16 @@ def use_of(envelope: EnvelopeState) -> CarriedUse:
 
 def carried_run(ledger: BudgetIndex, run: RunState) -> CarriedRun | None:
     """What a Run carries, as its status says it."""
-    if not run.carried and not run.archived_leases:
+    if not run.usage.carried and not run.usage.archived_leases:
         return None
     return CarriedRun(
         funding=tuple(
             CarriedShare(class_=class_, payer=payer_of(ledger, key), gpu_seconds=format_micro(used * MILLI))
-            for (class_, key), used in sorted(run.carried.items())
+            for (class_, key), used in sorted(run.usage.carried.items())
         ),
-        charged_gpu_seconds=format_micro(run.carried_charge),
-        spare_gpu_seconds=format_micro(run.carried_spare * MILLI),
-        leases=tuple(sorted(run.archived_leases)),
+        charged_gpu_seconds=format_micro(run.usage.carried_charge),
+        spare_gpu_seconds=format_micro(run.usage.carried_spare * MILLI),
+        leases=tuple(sorted(run.usage.archived_leases)),
     )
 
 
@@ -172,11 +170,11 @@ def run_status_is_ahead(run: RunState, carried: CarriedRun | None) -> bool:
     """The same for a Run."""
     if carried is None:
         return False
-    shares: dict[tuple[LeaseClass, EnvelopeKey], int] = {
+    shares: dict[FundingKey, int] = {
         (share.class_, (share.payer.budget, share.payer.envelope)): parse_micro(share.gpu_seconds) // MILLI
         for share in carried.funding
     }
-    return any(used > run.carried.get(key, 0) for key, used in shares.items())
+    return any(used > run.usage.carried.get(key, 0) for key, used in shares.items())
 
 
 def sums_of(use: CarriedUse) -> dict[str, int]:

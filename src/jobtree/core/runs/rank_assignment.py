@@ -40,9 +40,9 @@ def reassign_ranks(run: RunState) -> None:
     """Leases opened or closed: seats follow. Pods without GPUs have a seat and no slots."""
     resources = run.run_object.spec.resources
     if run.cpu_only and resources is not None:
-        run.rank_slots = {(0, place): ("", 0) for place in range(resources.pods or 1)}
+        run.assign_ranks({(0, place): ("", 0) for place in range(resources.pods or 1)})
         return
-    run.rank_slots = {seat: pod for seat, (_, pod) in ranks_in_order(run).items()}
+    run.assign_ranks({seat: pod for seat, (_, pod) in ranks_in_order(run).items()})
 
 
 def rank_of(run: RunState, seat: GroupRank) -> int:

@@ -31,7 +31,7 @@ class RunGraph:
         for reference in run.run_object.metadata.owner_references:
             tree = self._runs.get((run.key[0], reference.name))
             if tree is not None and tree.is_tree and is_child(tree.run_object, run.run_object):
-                run.parent = tree.key
+                run.set_tree(tree.key)
 
     def _index_tree(self, run: RunState) -> None:
         if not run.is_tree:
@@ -46,7 +46,7 @@ class RunGraph:
         )
         for child in self.children(run):
             if is_child(run.run_object, child.run_object):
-                child.parent = run.key
+                child.set_tree(run.key)
 
     def forget(self, run: RunState) -> None:
         """The Run is gone."""
@@ -62,7 +62,7 @@ class RunGraph:
 
     def update_gang_and_quotas(self, run: RunState) -> tuple[Account, ...]:
         """Its gang as its tree says now; the quotas of all trees above it, nearest first."""
-        run.gang = next((gang for gang in self._gangs(run) if run.key in gang), ())
+        run.set_gang(next((gang for gang in self._gangs(run) if run.key in gang), ()))
         above = [tree.key for tree in self.trees_of(run)]
         return tuple(self._quotas[key] for key in above if key in self._quotas)
 

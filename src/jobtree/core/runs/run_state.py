@@ -1,28 +1,37 @@
-"""A Run as the world holds it."""
+"""The state of one Run in the world.
+
+Only the methods of ``RunState`` change it. ``World`` and its parts call them and update the indexes that
+depend on the change. An action on a Run is undone exactly: ``save_state`` returns all that an action may
+change about the Run itself, ``restore_state`` puts it back, and leases are added and removed one by one.
+"""
 
 from operator import attrgetter
 from typing import Any, Literal
 
 import msgspec
 
-from jobtree.api.kinds.lease import LeaseClass
 from jobtree.api.kinds.run import Phase, Run
-from jobtree.api.schema.quantities import SECOND, parse_duration, parse_time
-from jobtree.core.accounts.envelope_accounts import FOREVER, Account, ClassUsage
+from jobtree.api.schema.quantities import MINUTE, SECOND, parse_duration, parse_time
+from jobtree.core.accounts.envelope_accounts import FOREVER, Account
+from jobtree.core.model.actions import Action
 from jobtree.core.model.gang_shape import GangShape, gang_shape
-from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease, RunKey
+from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.model.promise import CreationOrder, Precedence, Promise
 from jobtree.core.model.reasons import Reason, Verdict
+from jobtree.core.runs.run_usage import RunUsage
 
 FINISHED = frozenset({"Completed", "Failed"})
+NEW_ATTEMPT_KINDS = frozenset({"Start", "Grow", "Shrink", "Recover", "Restart"})
+MIN_RESTART_DELAY = 10 * SECOND
+MAX_RESTART_DELAY = 10 * MINUTE
 
-PodSlots = tuple[str, int]  # its node, and the mask of its slots there
-GroupRank = tuple[int, int]  # a group, and a place in it
+PodSlots = tuple[str, int]  # the node of a pod, and the mask of its slots there
+GroupRank = tuple[int, int]  # a group, and the number of a pod in it
 RankSlots = dict[GroupRank, PodSlots]
 
 
 class RankLoss(msgspec.Struct, frozen=True, order=True):
-    """A pod of one attempt failed, or somebody evicted or deleted it."""
+    """The loss of one pod of one attempt: it failed, or was evicted or deleted."""
 
     at: int
     seat: GroupRank
@@ -31,8 +40,8 @@ class RankLoss(msgspec.Struct, frozen=True, order=True):
     message: str = ""
 
 
-DateSearchGeneration = tuple[int, int]  # counts of events, see hopes
-SavedRunState = tuple[Any, ...]  # values of SAVED_FIELDS
+DateSearchGeneration = tuple[int, int]  # counters of events, see date_search_generation
+SavedRunState = tuple[Any, ...]  # the promise, and the values of SAVED_FIELDS
 
 SAVED_FIELDS = (
     "phase",
@@ -46,30 +55,23 @@ SAVED_FIELDS = (
     "leases_opened",
     "lotteries_lost",
     "provisional",
-    "promise",
     "reservations_made",
 )
-_progress = attrgetter(*SAVED_FIELDS)
+_saved_values = attrgetter("promise", *SAVED_FIELDS)
 
 
 class RunState:
-    """The Run's shape, what it holds, and where it stands in the queue."""
+    """One Run: its shape, its leases, its promise, and its position in trees, gangs and the queue."""
 
     __slots__ = (
-        "archived_leases",
         "attempt",
         "borrowed_gpus",
         "cancelled",
-        "carried",
-        "carried_charge",
-        "carried_spare",
         "changed_at",
-        "closed_charge",
         "created",
         "creation_order",
         "date_search_generation",
         "evicted_spare_nodes",
-        "funding",
         "gang",
         "key",
         "leases",
@@ -98,6 +100,7 @@ class RunState:
         "shape",
         "since",
         "uid",
+        "usage",
         "verdict",
         "width",
     )
@@ -108,45 +111,228 @@ class RunState:
         self.uid = meta.uid
         self.created = parse_time(meta.creation_timestamp) if meta.creation_timestamp else now
         self.creation_order: CreationOrder = (self.created, *self.key)
-        self.leases: dict[str, GpuLease] = {}
-        self.funding: dict[tuple[LeaseClass, EnvelopeKey], ClassUsage] = {}
-        self.quotas: tuple[Account, ...] = ()
-        self.closed_charge = 0  # charge × time of its closed leases
-        self.carried: dict[tuple[LeaseClass, EnvelopeKey], int] = {}  # GPUs × time of archived ones
-        self.carried_charge = 0  # the part of what is spent that those are
-        self.carried_spare = 0  # the part of them that stood by
-        self.archived_leases: dict[str, None] = {}  # archived leases that are not gone yet
+        self.leases: dict[str, GpuLease] = {}  # open leases by name
+        self.usage = RunUsage()
+        self.quotas: tuple[Account, ...] = ()  # of the trees above it, nearest first
         self.width = self.opportunistic_gpus = self.borrowed_gpus = 0
-        self.parent: RunKey | None = None  # the tree whose stage it is
-        self.gang: tuple[RunKey, ...] = ()  # stages that start together with it, itself among them
+        self.parent: RunKey | None = None  # the tree that it is a stage of
+        self.gang: tuple[RunKey, ...] = ()  # all stages that start together with it, including itself
         self.phase: Phase = self._reported_phase(run_object)
-        self.phase_at = self.created  # when it came into this phase
+        self.phase_at = self.created  # when it entered this phase
         for condition in status.conditions:
             if condition.type in ("Admitted", "Finished") and condition.last_transition_time:
                 self.phase_at = max(self.phase_at, parse_time(condition.last_transition_time))
         allocation = status.allocation
         self.since = parse_time(allocation.since) if allocation else None
         self.pod_size = allocation.gpus_per_pod if allocation else 0
-        self.revision = status.revision  # how many decisions there were about it
+        self.revision = status.revision  # how many decisions changed its leases or its attempt
         self.attempt = status.attempt
         self.changed_at = parse_time(status.changed_at) if status.changed_at else self.since or 0
         self.restarts = status.restarts
         self.resume_at = parse_time(status.resume_at) if status.resume_at else 0
         self.rank_slots: RankSlots = {}
         self.rank_losses: list[RankLoss] = []
-        self.evicted_spare_nodes: dict[str, None] = {}  # nodes from which somebody evicted its standby pods
+        self.evicted_spare_nodes: dict[str, None] = {}  # nodes from which its spares were evicted
         self.leases_opened = status.leases_opened
         self.lotteries_lost = status.lotteries_lost
-        self.provisional = status.provisional  # stands in promised slots, and goes first when they are due
+        self.provisional = status.provisional  # it runs on promised slots or budget until they are due
         self.promise: Promise | None = None
-        self.recorded_interim_until: int | None = None  # as it was last noted where it holds leases
+        self.recorded_interim_until: int | None = None  # interim_until as its envelopes have it
         self.reservations_made = status.reservations_made
         self.outcome: tuple[Literal["Complete", "Fail"], int] | None = None
         self.verdict: Verdict | None = None
         self.queued = False
-        self.date_search_generation: DateSearchGeneration | None = None  # when it was last looked for a date
-        self.payable_at: int | None = None  # when time alone may make its unpaid GPUs payable
+        self.date_search_generation: DateSearchGeneration | None = None  # at the last search for a date
+        self.payable_at: int | None = None  # when its opportunistic GPUs may find a payer, if nothing changes
         self.apply_edit(run_object)
+
+    # Changes of its object, and of its relations to other Runs
+
+    def apply_edit(self, run_object: Run) -> None:
+        """Takes over an edited spec, so that the next pass considers the Run again."""
+        self.run_object = run_object
+        self.shape: GangShape | None = gang_shape(run_object.spec)
+        self.cancelled = run_object.metadata.deletion_timestamp is not None
+        self.queue_checked_generation = -1
+
+    def update_object(self, run_object: Run) -> None:
+        """Takes over an object of which only metadata or status changed."""
+        self.run_object = run_object
+
+    def cancel(self) -> None:
+        """Marks a Run whose object is deleted while it has leases or a promise."""
+        self.cancelled = True
+
+    def set_tree(self, tree: RunKey) -> None:
+        self.parent = tree
+
+    def set_gang(self, gang: tuple[RunKey, ...]) -> None:
+        self.gang = gang
+
+    def change_quotas(self, quotas: tuple[Account, ...]) -> None:
+        """Charges what its closed leases used to these quotas instead of the present ones."""
+        for account in self.quotas:
+            account.closed_usage -= self.usage.closed_charge
+        self.quotas = quotas
+        for account in quotas:
+            account.closed_usage += self.usage.closed_charge
+
+    # Changes of phase, attempt and promise
+
+    def set_waiting(self, *, waiting: bool) -> None:
+        """Records whether a Run that has not been queued yet waits for other Runs."""
+        self.phase = "Waiting" if waiting else "Pending"
+
+    def enter_phase(self, phase: Phase, at: int) -> None:
+        self.phase, self.phase_at = phase, at
+
+    def start(self, at: int, pod_size: int, *, provisional: bool) -> None:
+        self.since, self.pod_size, self.provisional = at, pod_size, provisional
+
+    def requeue(self, *, lost_lottery: bool) -> None:
+        """Records that all its leases end; with a promise it is reserved again."""
+        self.since, self.pod_size, self.provisional = None, 0, False
+        self.lotteries_lost += lost_lottery
+        if self.promise is not None:
+            self.phase = "Reserved"
+
+    def resume(self, pod_size: int) -> None:
+        """Records from its leases that it runs, whatever its status says; keeps a pod size that is known."""
+        self.phase = "Running"
+        self.attempt = max(self.attempt, 1)
+        if self.since is None:
+            self.since = min(lease.start for lease in self.leases.values())
+        self.changed_at = max(self.changed_at, self.since)
+        self.pod_size = self.pod_size or pod_size
+
+    def begin_attempt(self, action: Action) -> None:
+        """Counts the attempt that an action begins, if it begins one, and sets when its pods may start."""
+        if action.kind not in NEW_ATTEMPT_KINDS:
+            return
+        keeps_pods = self.shape is not None and self.shape.rendezvous
+        if action.kind in ("Start", "Restart") or (not keeps_pods and action.at > self.changed_at):
+            self.attempt += 1
+            self.restarts += action.counts_as_restart
+            delay = restart_delay(self.restarts) if action.counts_as_restart else 0
+            self.resume_at = action.at + delay
+        self.changed_at = action.at
+
+    def end_provisional(self) -> None:
+        self.provisional = False
+
+    def record_outcome(self, kind: Literal["Complete", "Fail"], at: int) -> None:
+        """Records how and when all ranks ended; the next plan ends the Run."""
+        self.outcome = (kind, at)
+
+    def set_promise(self, promise: Promise | None) -> None:
+        self.promise = promise
+        if promise is not None:
+            self.raise_reservations_made(promise.number)
+
+    def mark_reserved(self) -> None:
+        """Records that a pending Run has a promise."""
+        if self.phase == "Pending":
+            self.phase = "Reserved"
+
+    def raise_reservations_made(self, number: int) -> None:
+        """Records that this number of a Reservation is used, perhaps by an earlier Run of this name."""
+        self.reservations_made = max(self.reservations_made, number)
+
+    def count_decision(self) -> None:
+        self.revision += 1
+
+    def save_state(self) -> SavedRunState:
+        """Returns everything that an action may change about the Run itself."""
+        return _saved_values(self)
+
+    def restore_state(self, saved: SavedRunState) -> Promise | None:
+        """Restores the saved state, and returns the saved promise, which its index has to set."""
+        promise: Promise | None
+        promise, *values = saved
+        for name, value in zip(SAVED_FIELDS, values, strict=True):
+            setattr(self, name, value)
+        return promise
+
+    # Changes of leases and usage
+
+    def next_lease_number(self) -> int:
+        self.leases_opened += 1
+        return self.leases_opened
+
+    def undo_lease_number(self) -> None:
+        """The inverse of next_lease_number."""
+        self.leases_opened -= 1
+
+    def raise_leases_opened(self, number: int) -> None:
+        """Records that this number of a lease is used."""
+        self.leases_opened = max(self.leases_opened, number)
+
+    def add_lease(self, lease: GpuLease) -> None:
+        self.leases[lease.name] = lease
+        self._count_lease(lease, 1)
+
+    def remove_lease(self, lease: GpuLease) -> None:
+        """The inverse of add_lease."""
+        del self.leases[lease.name]
+        self._count_lease(lease, -1)
+
+    def _count_lease(self, lease: GpuLease, sign: int) -> None:
+        gpus = sign * lease.gpus
+        self.usage.of(lease).open(lease.gpus, lease.start, sign)
+        if lease.role != "Spare":
+            self.width += gpus
+        if lease.role == "Opportunistic":
+            self.opportunistic_gpus += gpus
+        elif lease.class_ == "Borrowed":
+            self.borrowed_gpus += gpus
+
+    def add_closed_usage(self, lease: GpuLease, span_ms: int, charge: int) -> None:
+        """Adds what a closed lease used, to its quotas too; a negative span and charge take it back."""
+        self.usage.add_closed(lease, span_ms, charge)
+        if charge:
+            for account in self.quotas:
+                account.closed_usage += charge
+
+    # Changes of ranks
+
+    def assign_ranks(self, rank_slots: RankSlots) -> None:
+        self.rank_slots = rank_slots
+
+    def add_rank_loss(self, loss: RankLoss) -> None:
+        self.rank_losses.append(loss)
+
+    def clear_rank_losses(self) -> None:
+        self.rank_losses.clear()
+
+    def add_evicted_spare_node(self, node: str) -> None:
+        self.evicted_spare_nodes[node] = None
+
+    def clear_evicted_spare_nodes(self) -> None:
+        self.evicted_spare_nodes.clear()
+
+    # What the queue and the indexes record about it
+
+    def enter_queue(self) -> None:
+        self.queued = True
+
+    def leave_queue(self) -> None:
+        self.queued = False
+
+    def record_verdict(self, verdict: Verdict | None) -> None:
+        self.verdict = verdict
+
+    def record_considered(self, queue_generation: int, date_generation: DateSearchGeneration | None) -> None:
+        """Records up to which events a pass has considered it."""
+        self.queue_checked_generation = queue_generation
+        self.date_search_generation = date_generation
+
+    def record_interim_until(self, until: int | None) -> None:
+        self.recorded_interim_until = until
+
+    def set_payable_at(self, at: int | None) -> None:
+        self.payable_at = at
+
+    # What follows from it
 
     @staticmethod
     def _reported_phase(run_object: Run) -> Phase:
@@ -155,13 +341,6 @@ class RunState:
         if phase in ("Completed", "Failed") or (phase == "Running" and is_cpu_only(run_object)):
             return phase
         return "Waiting" if phase in (None, "Waiting") else "Pending"
-
-    def apply_edit(self, run_object: Run) -> None:
-        """The Run was edited: plan it again."""
-        self.run_object = run_object
-        self.shape: GangShape | None = gang_shape(run_object.spec)
-        self.cancelled = run_object.metadata.deletion_timestamp is not None
-        self.queue_checked_generation = -1
 
     @property
     def owner(self) -> str:
@@ -302,13 +481,10 @@ class RunState:
         declared = self.run_object.spec.runtime.max_duration
         return parse_duration(declared) if declared else None
 
-    def save_state(self) -> SavedRunState:
-        """Everything that an action may change about the Run itself."""
-        return _progress(self)
 
-    def restore_state(self, saved: SavedRunState) -> None:
-        for name, value in zip(SAVED_FIELDS, saved, strict=True):
-            setattr(self, name, value)
+def restart_delay(restarts: int) -> int:
+    """Returns how long pods wait before they start again, in milliseconds, after so many failures."""
+    return min(MIN_RESTART_DELAY << min(restarts - 1, 16), MAX_RESTART_DELAY) if restarts else 0
 
 
 def is_cpu_only(run_object: Run) -> bool:

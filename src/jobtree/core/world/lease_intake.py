@@ -33,7 +33,7 @@ class LeaseIntake:
             self.add_open(known)
         run = self._world.open_leases.run_of(known)
         if run is not None:
-            run.leases_opened = max(run.leases_opened, lease_number(known))
+            run.raise_leases_opened(lease_number(known))
             self.mark_running(run)
 
     def add_open(self, lease: GpuLease) -> None:
@@ -72,7 +72,7 @@ class LeaseIntake:
         held = world.open_leases.posting_for(lease)
         if lease.name not in world.budgets.archived_leases.get(lease.payer[0], ()):
             world.open_leases.add_closed_usage_of_payer(held, end, 1)
-        if held.run is None or lease.name not in held.run.archived_leases:
+        if held.run is None or lease.name not in held.run.usage.archived_leases:
             world.open_leases.add_closed_usage_of_run(held, end, 1)
         world.timers.schedule_envelope(held.envelope)  # what it used is gone: hours may run out sooner
         if held.run is not None:
@@ -83,7 +83,7 @@ class LeaseIntake:
         if not run.leases or run.phase in FINISHED:
             return
         world, held = self._world, run.leases.values()
-        run.leases_opened = max(run.leases_opened, *map(lease_number, held))
+        run.raise_leases_opened(max(map(lease_number, held)))
         if run.phase != "Running":
             self._resume(run)
         world.open_leases.repost(list(run.leases))
@@ -98,14 +98,10 @@ class LeaseIntake:
         world.run_queue.update(run)
 
     def _resume(self, run: RunState) -> None:
-        run.phase = "Running"
-        run.attempt = max(run.attempt, 1)
-        if run.since is None:
-            run.since = min(lease.start for lease in run.leases.values())
-        run.changed_at = max(run.changed_at, run.since)
-        if not run.pod_size and run.shape:
-            biggest = self._world.fleet.flavor(run.shape.flavor).biggest_node
-            run.pod_size = run.shape.pod_size(biggest)
+        pod_size = run.pod_size
+        if not pod_size and run.shape:
+            pod_size = run.shape.pod_size(self._world.fleet.flavor(run.shape.flavor).biggest_node)
+        run.resume(pod_size)
         self._world.timers.schedule_run(run)
 
 
@@ -113,4 +109,4 @@ def restore_ranks(run: RunState) -> None:
     """Leases may arrive one by one: every rank comes back to the seat that the status tells."""
     taken = set(run.rank_slots.values())
     told = decode_ranks(run.run_object.status.ranks)
-    run.rank_slots = {seat: pod for seat, pod in told.items() if pod not in taken} | run.rank_slots
+    run.assign_ranks({seat: pod for seat, pod in told.items() if pod not in taken} | run.rank_slots)

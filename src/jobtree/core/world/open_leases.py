@@ -15,7 +15,6 @@ import msgspec
 from jobtree.core.accounts.budget_index import BudgetIndex
 from jobtree.core.accounts.envelope_accounts import (
     Account,
-    ClassUsage,
     EnvelopeState,
     reported_amount,
     usage_class,
@@ -155,8 +154,8 @@ class OpenLeases:
         for node, _ in lease.slots:
             self.by_node.setdefault(node, {})[lease.name] = None
         if held.run is not None:
-            held.run.leases[lease.name] = lease
-            self._post_run(held, held.run, 1)
+            held.run.add_lease(lease)
+            self._reindex_run(lease, held.run)
             self.record_interim(held.run)
 
     def _unpost_lease(self, held: PostedLease) -> None:
@@ -170,8 +169,8 @@ class OpenLeases:
             if not on_node:
                 del self.by_node[node]
         if held.run is not None:
-            del held.run.leases[lease.name]
-            self._post_run(held, held.run, -1)
+            held.run.remove_lease(lease)
+            self._reindex_run(lease, held.run)
             self.record_interim(held.run)
 
     def record_interim(self, run: RunState) -> None:
@@ -179,7 +178,7 @@ class OpenLeases:
         before, at = run.recorded_interim_until, run.interim_until
         if before is None and at is None:
             return
-        run.recorded_interim_until = at
+        run.record_interim_until(at)
         if at != before:
             self._fleet.invalidate_profiles_around(run.leases.values())
         for lease in run.leases.values():
@@ -223,21 +222,12 @@ class OpenLeases:
         change = self._fleet.take_slots if sign > 0 else self._fleet.release_slots
         change(slots, held.lease.role, held.cpu_milli, held.memory_bytes, held.pod_size)
 
-    def _post_run(self, held: PostedLease, run: RunState, sign: int) -> None:
-        """Keep the Run's width, its unpaid and borrowed GPUs, and who paid how much of it."""
-        lease = held.lease
-        run_usage(run, lease).open(lease.gpus, lease.start, sign)
-        if lease.role != "Spare":
-            run.width += sign * lease.gpus
-            if run.shape is not None and run.shape.malleable:
-                self._fleet.invalidate_profiles_around(
-                    run.leases.values()
-                )  # its width says which steps it could take
+    def _reindex_run(self, lease: GpuLease, run: RunState) -> None:
+        """Updates what depends on the width and the opportunistic GPUs of a Run whose leases changed."""
+        if lease.role != "Spare" and run.shape is not None and run.shape.malleable:
+            self._fleet.invalidate_profiles_around(run.leases.values())  # they count the steps it can take
         if lease.role == "Opportunistic":
-            run.opportunistic_gpus += sign * lease.gpus
             self._line.update(run)
-        elif lease.class_ == "Borrowed":
-            run.borrowed_gpus += sign * lease.gpus
 
     # What a closed lease used; it was taken off the open ones before, or never was among them
 
@@ -257,11 +247,7 @@ class OpenLeases:
         if run is None:
             self._spent[lease.uid] = self._spent.get(lease.uid, 0) + charged
             return
-        run_usage(run, lease).closed_usage += lease.gpus * span
-        run.closed_charge += charged
-        if charged:
-            for account in run.quotas:
-                account.closed_usage += charged
+        run.add_closed_usage(lease, span, charged)
 
     def pop_closed_charge(self, uid: str) -> int:
         """A Run came: what its closed leases used that came before it."""
@@ -291,8 +277,3 @@ def accounts(held: PostedLease) -> Iterable[Account]:
     yield from held.envelope.accounts(held.lease)
     if held.run is not None:
         yield from held.run.quotas
-
-
-def run_usage(run: RunState, lease: GpuLease) -> ClassUsage:
-    """What this payer pays for the Run, in this class."""
-    return run.funding.setdefault((lease.class_, lease.payer), ClassUsage())

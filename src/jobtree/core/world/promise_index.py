@@ -31,14 +31,13 @@ class PromiseIndex:
             self._index(run.promise, present=False)
         if promise is not None:
             self._index(promise, present=True)
-            run.reservations_made = max(run.reservations_made, promise.number)
         gone, sign = (promise, -1) if undo else (run.promise, 1)
         if gone is not None:
             self._fleet.flavor(run.flavor).reconsider_generation += sign
             for key, _ in gone.funding:
                 if key in self._ledger.envelopes:
                     self._ledger.envelopes[key].count_return(sign)
-        run.promise = promise
+        run.set_promise(promise)
         if run.provisional:
             self._fleet.invalidate_profiles_around(
                 run.leases.values()

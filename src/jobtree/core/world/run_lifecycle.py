@@ -49,7 +49,7 @@ class RunLifecycle:
         world = self._world
         world.foreign_pods.register_run(run_object.metadata.uid, run_object.metadata.namespace)
         run = world.runs[key] = RunState(run_object, world.now)
-        run.closed_charge = world.open_leases.pop_closed_charge(run.uid)
+        run.usage.add_closed_charge(world.open_leases.pop_closed_charge(run.uid))
         carried_usage.load_run(world.budgets, run)
         self._update_relations(run)
         world.lease_intake.add_orphans(run)
@@ -79,7 +79,7 @@ class RunLifecycle:
         for child in world.run_graph.children(run):
             self.drop(child.key)
         if run.leases or run.promise is not None:
-            run.cancelled = True
+            run.cancel()
             world.runs_to_check.add(key)
             world.run_queue.update(run)
             return
@@ -118,11 +118,7 @@ class RunLifecycle:
         leases = list(run.leases.values())
         for lease in leases:
             holdings.undo_open(lease.name)
-        for account in run.quotas:
-            account.closed_usage -= run.closed_charge
-        run.quotas = quotas
-        for account in quotas:
-            account.closed_usage += run.closed_charge
+        run.change_quotas(quotas)
         self._world.timers.schedule_quotas(quotas)
         for lease in leases:
             holdings.open(lease)
@@ -131,7 +127,7 @@ class RunLifecycle:
         """Whether a Run that has not begun waits for others first (J1)."""
         world = self._world
         if run.phase in ("Waiting", "Pending") and run.run_object.status.phase in (None, "Waiting"):
-            run.phase = "Waiting" if any(True for _ in upstreams(world, run)) else "Pending"
+            run.set_waiting(waiting=any(True for _ in upstreams(world, run)))
         if run.phase == "Waiting" or run.shape is None:
             world.runs_to_check.add(run.key)
         world.timers.schedule_run(run)

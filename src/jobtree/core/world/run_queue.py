@@ -48,7 +48,7 @@ class RunQueue:
             return
         if not run.queued:
             insort(self.queue, run.creation_order)
-            run.queued = True
+            run.enter_queue()
             record_either(run.creation_order, self._left, self._came)
             self._world.fleet.flavor(run.flavor).queue_checked_generation = -1
         self.mark_active(run)
@@ -56,7 +56,7 @@ class RunQueue:
     def remove(self, run: RunState) -> None:
         if run.queued:
             del self.queue[bisect_left(self.queue, run.creation_order)]
-            run.queued = False
+            run.leave_queue()
             record_either(run.creation_order, self._came, self._left)
             self._sleepers.remove(run.creation_order)
             self._awake.pop(run.creation_order, None)
@@ -149,7 +149,7 @@ class RunQueue:
     def schedule_payer_check(self, run: RunState, at: int | None) -> None:
         """A Run that holds unpaid GPUs was asked, and somebody may pay for them from that instant on."""
         if at != run.payable_at:
-            run.payable_at = at
+            run.set_payable_at(at)
             self._world.timers.schedule_run(run)
             if at is not None:
                 heappush(self._kept, (at, run.flavor))
@@ -170,7 +170,7 @@ class RunQueue:
             reassign_ranks(run)
             self.update_growth(run)
         else:
-            run.rank_slots = {}
+            run.assign_ranks({})
             self._world.fleet.flavor(run.flavor).growth_candidates.discard(run.key)
 
 

@@ -9,32 +9,9 @@ Runs started.
 from typing import TYPE_CHECKING
 
 from jobtree.api.kinds.run import Phase
-from jobtree.api.schema.quantities import MINUTE, SECOND
 from jobtree.core.model.actions import Action
 from jobtree.core.model.gpu_lease import lease_number
-from jobtree.core.runs.run_state import FINISHED, RunState, SavedRunState
-
-MIN_RESTART_DELAY = 10 * SECOND
-MAX_RESTART_DELAY = 10 * MINUTE
-NEW_ATTEMPT_KINDS = frozenset({"Start", "Grow", "Shrink", "Recover", "Restart"})
-
-
-def restart_delay(restarts: int) -> int:
-    """How long the pods wait before they start again, after so many failures."""
-    return min(MIN_RESTART_DELAY << min(restarts - 1, 16), MAX_RESTART_DELAY) if restarts else 0
-
-
-def begin_attempt(run: RunState, action: Action) -> None:
-    """Count the attempt that an action begins, and say when its pods may start."""
-    if action.kind not in NEW_ATTEMPT_KINDS:
-        return
-    keeps = run.shape is not None and run.shape.rendezvous
-    if action.kind in ("Start", "Restart") or (not keeps and action.at > run.changed_at):
-        run.attempt += 1
-        run.restarts += action.counts_as_restart
-        run.resume_at = action.at + (restart_delay(run.restarts) if action.counts_as_restart else 0)
-    run.changed_at = action.at
-
+from jobtree.core.runs.run_state import FINISHED, NEW_ATTEMPT_KINDS, RunState, SavedRunState
 
 if TYPE_CHECKING:
     from jobtree.core.world.world import World
@@ -58,34 +35,30 @@ def apply_transition(world: "World", run: RunState, action: Action) -> None:
     if action.kind == "Reserve" and run.phase == "Pending":
         phase = "Reserved"
     if phase != run.phase:
-        run.phase, run.phase_at = phase, action.at
+        run.enter_phase(phase, action.at)
         if phase in FINISHED:
             world.run_lifecycle.recheck_dependents(run.key)
-    begin_attempt(run, action)
+    run.begin_attempt(action)
     if action.kind == "Start":
-        run.since, run.pod_size, run.provisional = action.at, action.pod_size, action.provisional
+        run.start(action.at, action.pod_size, provisional=action.provisional)
     elif action.kind in ("Requeue", "Preempt"):
-        run.since, run.pod_size, run.provisional = None, 0, False
-        run.lotteries_lost += action.kind == "Preempt"
-        if run.promise is not None:
-            run.phase = "Reserved"
+        run.requeue(lost_lottery=action.kind == "Preempt")
     elif action.kind in (*SETS_PROMISE, *CLEARS_PROMISE):
         world.promise_index.set(run, action.promise if action.kind in SETS_PROMISE else None)
         if action.kind in ("Activate", "Settle") and run.provisional:
-            run.provisional = False
+            run.end_provisional()
             world.fleet.invalidate_profiles_around(run.leases.values())
     if run.phase in FINISHED:
-        run.provisional = False
+        run.end_provisional()
     reindex(world, run)
 
 
 def undo_transition(world: "World", run: RunState, before: SavedRunState) -> None:
     """The inverse of transition."""
-    promise, provisional = run.promise, run.provisional
-    run.restore_state(before)
+    provisional = run.provisional
+    promise = run.restore_state(before)
     if run.promise is not promise:
-        now, run.promise = run.promise, promise
-        world.promise_index.set(run, now, undo=True)
+        world.promise_index.set(run, promise, undo=True)
     if run.provisional != provisional:
         world.fleet.invalidate_profiles_around(run.leases.values())
     reindex(world, run)
@@ -114,14 +87,14 @@ def apply_action(world: "World", action: Action) -> None:
         world.lease_intake.closed.add(closing.lease)
     for lease in action.opens:
         world.open_leases.open(lease)
-        run.leases_opened = max(run.leases_opened, lease_number(lease))
+        run.raise_leases_opened(lease_number(lease))
     if action.closes or action.opens or action.kind in ("Start", "Restart"):
-        run.revision += 1
+        run.count_decision()
         world.run_queue.leases_changed(run)
     if action.kind in NEW_ATTEMPT_KINDS or run.phase != "Running":
-        run.rank_losses.clear()
+        run.clear_rank_losses()
     if action.closes:
-        run.evicted_spare_nodes.clear()
+        run.clear_evicted_spare_nodes()
     if action.kind in ("Start", *CLEARS_PROMISE):
         world.run_queue.schedule_recall(run, settled=action.kind == "Settle")
         world.run_queue.update_growth(run)  # on sufferance it could not grow

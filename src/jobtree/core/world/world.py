@@ -155,28 +155,27 @@ class World:
     def finish(self, key: RunKey, *, succeeded: bool, at: int) -> None:
         """All ranks ended. The next plan closes the Run's leases at that instant."""
         if self.runs[key].phase == "Running":  # else they are those of an earlier life
-            self.runs[key].outcome = ("Complete" if succeeded else "Fail", at)
+            self.runs[key].record_outcome("Complete" if succeeded else "Fail", at)
             self.runs_to_check.add(key)
 
     def lose_rank(self, key: RunKey, mishap: RankLoss) -> None:
         """A pod failed, or somebody evicted or deleted it (F5). Pods of earlier attempts do not count."""
         run = self.runs[key]
         if run.phase == "Running" and mishap.attempt == run.attempt and mishap.seat in run.rank_slots:
-            run.rank_losses.append(mishap)
+            run.add_rank_loss(mishap)
             self.runs_to_check.add(key)
 
     def lose_spare(self, key: RunKey, node: str) -> None:
         """Somebody evicted its standby pods from a node. One that takes pods gets them back."""
         known = self.fleet.nodes.get(node)
         if self.runs[key].phase == "Running" and known is not None and known.node.cordoned:
-            self.runs[key].evicted_spare_nodes[node] = None
+            self.runs[key].add_evicted_spare_node(node)
             self.runs_to_check.add(key)
 
     def put_promise(self, run: RunState, promise: Promise) -> None:
         """A pending Reservation as it was written: its promise holds."""
         self.promise_index.set(run, promise)
-        if run.phase == "Pending":
-            run.phase = "Reserved"
+        run.mark_reserved()
         reindex(self, run)
 
     # Events: leases as they come and leave
@@ -246,16 +245,17 @@ class World:
         for key, verdict in plan.verdicts.items():
             run = self.runs.get(key)
             if run is not None and run.phase == verdict.phase:  # else it is another under its name
-                run.verdict = verdict
+                run.record_verdict(verdict)
                 self.fleet.flavor(run.flavor).growth_candidates.set_signature(key, run.growth_signature)
                 if run.queued:
                     self.run_queue.mark_active(run)
         for key in plan.considered:
             run = self.runs.get(key)
             if run is not None and run.shape is not None:
-                run.queue_checked_generation = self.fleet.flavor(run.shape.flavor).reconsider_generation
-                run.date_search_generation = (
-                    date_search_generation(self, run) if run.promise and run.promise.at is None else None
+                dateless = run.promise is not None and run.promise.at is None
+                run.record_considered(
+                    self.fleet.flavor(run.shape.flavor).reconsider_generation,
+                    date_search_generation(self, run) if dateless else None,
                 )
                 self.run_queue.schedule_payer_check(run, plan.recheck_at.get(key))
                 self.run_queue.mark_inactive(run)

@@ -149,7 +149,7 @@ class ClusterIntake:
         else:
             state = self.world.runs.get(run_key(run))
             if state is not None and state.uid == uid:
-                state.run_object = run
+                state.update_object(run)
 
     def _handle_new_run(self, run: Run) -> None:
         decided = self._decided.pop(run.metadata.uid, None)
@@ -162,9 +162,9 @@ class ClusterIntake:
             self.world.lease_intake.add_open(lease)
             self.book.open(lease)
         if state.uid == run.metadata.uid:
-            state.verdict = reported_verdict(state)
+            state.record_verdict(reported_verdict(state))
             taken = [self._numbers.get(key, 0) for key in (state.key, state.parent) if key is not None]
-            state.reservations_made = max(state.reservations_made, *taken)
+            state.raise_reservations_made(max(taken))
         self.changed_runs.add(run_key(run))
         self.promise_inputs_changed = True
 
@@ -215,7 +215,7 @@ class ClusterIntake:
         run = self.world.runs.get((reservation.metadata.namespace, name))
         if run is None:
             return
-        run.reservations_made = max(run.reservations_made, number)  # an earlier Run's too: its name is taken
+        run.raise_reservations_made(number)  # an earlier Run's too: its name is taken
         if not stage and run.uid != reference.uid:
             return
         if reservation.status.state != "Pending" or run.promise is not None:

@@ -213,7 +213,7 @@ class PlanningModel:
     def _commit(self, decided: Plan) -> list[DecisionWrites]:
         for key, verdict in decided.verdicts.items():
             if key in self.world.runs:
-                self.world.runs[key].verdict = verdict
+                self.world.runs[key].record_verdict(verdict)
                 self.telling.mark_changed(key)
         self.world.begin_plan(decided)
         batches = [self._apply_decision(segment) for segment in decisions_in(decided.actions)]

@@ -5,8 +5,7 @@ import pytest
 
 from jobtree.api.schema.quantities import HOUR, MINUTE, SECOND
 from jobtree.core.model.actions import Plan
-from jobtree.core.runs.run_state import RankLoss
-from jobtree.core.world.run_transitions import restart_delay
+from jobtree.core.runs.run_state import RankLoss, restart_delay
 from tests.unit.core.build import T0, budget, node, nodes, parsed_run, run
 from tests.unit.core.lab import Lab
 

@@ -69,7 +69,7 @@ def out_of_the_queue(lab: Lab, _lease: GpuLease) -> None:
 
 
 def no_reason(lab: Lab, _lease: GpuLease) -> None:
-    lab["waiting"].verdict = None
+    lab["waiting"].record_verdict(None)
 
 
 def something_to_do(lab: Lab, _lease: GpuLease) -> None:

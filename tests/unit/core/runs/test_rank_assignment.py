@@ -104,8 +104,8 @@ def test_a_status_that_was_tampered_with_moves_no_rank_off_its_lease() -> None:
     lab.submit(run("r", "org", 16))
     state = lab["r"]
     forged = msgspec.structs.replace(state.run_object.status, ranks=("0/0 elsewhere#0-7", "5/5 nv-a-01#0-7"))
-    state.run_object = msgspec.structs.replace(state.run_object, status=forged)
-    state.rank_slots = decode_ranks(forged.ranks)
+    state.update_object(msgspec.structs.replace(state.run_object, status=forged))
+    state.assign_ranks(decode_ranks(forged.ranks))
     lab.world.lease_intake.mark_running(state)
     assert state.rank_slots == {(0, 0): ("nv-a-00", 255), (0, 1): ("nv-a-01", 255)}
     assert state.since == T0

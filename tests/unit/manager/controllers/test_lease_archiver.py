@@ -75,7 +75,10 @@ def known_by(manager: Manager) -> dict[str, object]:
         for key, one in world.budgets.envelopes.items()
     }
     runs = {
-        key[1]: (state.closed_charge, {payer: tally.used(at) for payer, tally in state.funding.items()})
+        key[1]: (
+            state.usage.closed_charge,
+            {payer: tally.used(at) for payer, tally in state.usage.by_payer.items()},
+        )
         for key, state in world.runs.items()
     }
     return {**envelopes, **runs}
@@ -129,7 +132,7 @@ def test_a_manager_that_begins_anew_without_the_archive_knows_every_hour(archive
             again.model.world.budgets.envelopes[key].account.closed_usage == envelope.account.closed_usage > 0
         )
     for key, state in manager.model.world.runs.items():
-        assert again.model.world.runs[key].closed_charge == state.closed_charge
+        assert again.model.world.runs[key].usage.closed_charge == state.usage.closed_charge
     assert again.violations == []
 
 
