@@ -6,12 +6,11 @@ begins from what the server holds. Everything of the manager runs but its socket
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from jobtree.api.kinds.lease import Lease
 from jobtree.api.schema.quantities import format_time
 from jobtree.archive.archive_directory import ArchiveDirectory
 from jobtree.core.reporting.invariants import check_invariants
@@ -30,17 +29,12 @@ from jobtree.kube.http.api_resources import (
 from jobtree.kube.write.object_writer import Writer
 from jobtree.kube.write.write_gate import Gate
 from jobtree.manager.cluster_view import ClusterView
-from jobtree.manager.controllers.decision_writer import DecisionWriter, WriteRefusedError
-from jobtree.manager.controllers.event_writer import EventWriter
-from jobtree.manager.controllers.lease_archiver import ArchiveSettings, LeaseArchiver
-from jobtree.manager.controllers.pod_reconciler import PodReconciler
-from jobtree.manager.controllers.unreadable_runs import UnreadableRuns
-from jobtree.manager.decisions.write_set import DecisionLog
+from jobtree.manager.controllers.lease_archiver import ArchiveSettings
 from jobtree.manager.log import Log
 from jobtree.manager.metrics import Metrics
 from jobtree.manager.planner.planning_model import PlanningModel
-from jobtree.manager.planner.world_gauges import WorldGauges
-from jobtree.manager.process.beacon_listener import BeaconValue
+from jobtree.manager.process.control_loop import ControlLoop, LoopRuntime
+from jobtree.manager.process.health import Health
 from tests.unit.core.build import T0
 
 Body = dict[str, Any]
@@ -48,6 +42,7 @@ WATCHED = {
     resource.plural: resource for resource in (BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS)
 }
 KEY = bytes(range(32))
+RUNNER = asyncio.Runner()  # one event loop for all managers of the tests: what one began may go on
 
 
 class StoppedError(BaseException):
@@ -158,6 +153,7 @@ class Server:
             assert new["spec"] == old["spec"], "a Lease's spec never changes"
             assert "end" not in old.get("status", {}), f"{path} ends twice"
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
+            self.objects[path] = new
             return self._remove(path)
         return self._put(path, new)
 
@@ -222,48 +218,62 @@ def merged(old: Any, patch: Any) -> Any:  # noqa: ANN401
     return result
 
 
+class RecordingLog(Log):
+    """Keeps every line: the part that writes it, and its fields."""
+
+    def __init__(self) -> None:
+        super().__init__(Silent())  # type: ignore[arg-type]
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+
+    def say(self, part: str, message: object, **details: object) -> None:
+        self.lines.append((part, {"message": message, **details}))
+        super().say(part, message, **details)
+
+
+async def run_inline(work: Callable[[], Any]) -> Any:  # noqa: ANN401  whatever the work returns
+    return work()
+
+
+async def no_sleep(_: float) -> None:
+    await asyncio.sleep(0)
+
+
 class Manager:
-    """One life of the manager."""
+    """One life of the manager: its own control loop, driven turn by turn."""
 
     def __init__(self, server: Server, stop_after: int = 0, archive: ArchiveDirectory | None = None) -> None:
         self.server = server
         self.gate = Gate(lambda: not self.dead, self._after_write)
         self._stop_after = stop_after
         self.dead = False
-        self.view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
-        self.writer = Writer(server, self.gate, sleep=self._no_sleep)  # type: ignore[arg-type]
-        log = Log(Silent())  # type: ignore[arg-type]
-        self.model = PlanningModel(KEY, check_every_ms=0)
-        self.carrier = DecisionWriter(self.writer, self.view, log)
-        self.keeper = PodReconciler(self.writer, self.view, log, lambda: server.now, lambda: None)
-        self.herald = EventWriter(self.writer, self.view, log)
-        self.heard: list[BeaconValue] = []  # of the beacon
-        self.rounds: tuple[tuple[str, int], ...] = ()  # that draws wait for
-        self.misfits = UnreadableRuns(self.writer, self.view, log)
-        self.violations: list[str] = []
+        self.view = ClusterView("jobtree-system", lambda *_: None, self._wake)
         self.metrics = Metrics()
-        self.metrics.of_world = WorldGauges(
-            lambda: self.model.world, lambda: server.now, self.metrics.forget_domains
-        ).page
-        self.archivist = (
-            LeaseArchiver(ArchiveSettings(archive, 0), self.writer, self.view, log, self.metrics)
-            if archive
-            else None
+        self.log = RecordingLog()
+        self.model = PlanningModel(KEY, check_every_ms=0)
+        self.loop = ControlLoop(
+            self.model,
+            self.view,
+            Writer(server, self.gate, sleep=no_sleep),  # type: ignore[arg-type]
+            Health(self.view, self.metrics),
+            self.log,
+            archive=ArchiveSettings(archive, 0) if archive else None,
+            runtime=LoopRuntime(lambda: server.now, run_inline, no_sleep),
         )
-        self.lines: list[
-            tuple[str, dict[str, Any]]
-        ] = []  # of the log: the part that speaks, and what it says
-        for store, _ in self.view.by_resource().values():
-            store.restart()
-        for path, body in server.objects.items():
-            self._watch(path, body, there=True)
-        for store, _ in self.view.by_resource().values():
-            store.finish()
+        self._list()
         server.watchers = [lambda path, body, there: self._watch(path, body, there=there)]
-        self.load()
+        RUNNER.run(self.loop.start())
 
-    async def _no_sleep(self, _: float) -> None:
-        await asyncio.sleep(0)
+    def _wake(self) -> None:
+        self.loop.woken.set()
+
+    def _list(self) -> None:
+        stores = [store for store, _ in self.view.by_resource().values()]
+        for store in stores:
+            store.restart()
+        for path, body in self.server.objects.items():
+            self._watch(path, body, there=True)
+        for store in stores:
+            store.finish()
 
     def _after_write(self, count: int) -> None:
         if self._stop_after and count >= self._stop_after:
@@ -277,92 +287,46 @@ class Manager:
             store, _ = self.view.by_resource()[WATCHED[plural]]
             (store.upsert if there else store.delete)(json.dumps(body).encode())
 
-    def load(self) -> None:
-        changes = self.view.drain()
-        self.keeper.handle_changes(changes.pods)
-        self.herald.handle_node_changes(changes.nodes)
-        self.keeper.restart()
-        if self.archivist:
-            self.archivist.restart()
-        self.violations += map(str, self.model.load(self.view.everything(), self.server.now))
-
-    async def _turn(self) -> bool:
-        """One turn of the loop; whether its decisions could be written."""
-        changes = self.view.drain()
-        self.keeper.handle_changes(changes.pods)
-        self.herald.handle_node_changes(changes.nodes)
-        if self.archivist:
-            self.archivist.handle_changes(changes.leases)
-        if self.model.status_is_ahead(changes):
-            self.load()
-            return False
-        news = [*self.keeper.outcomes(), *self.heard]
-        step = self.model.take_turn(changes, news, self.server.now)
-        self.rounds = step.beacon_rounds
-        self.violations += map(str, step.violations)
-        for measure in step.measures:
-            self.metrics.record(measure)
+    async def _turn(self) -> None:
         try:
-            await self.carrier.write_decisions(step)
-            self._record((*self.carrier.done(), *step.logs))
-            self.keeper.set_desired(step.desired_pods)
-            self.keeper.start_reconciling()
-            await self.carrier.write_statuses(step)
+            await self.loop.turn()
+            await self.loop.drain()
         except FencedError:
-            raise
-        except (WriteRefusedError, KubeError):
-            await self.keeper.drain()
-            self.load()
-            return False
-        finally:
-            self._record(self.carrier.done())
-        for run in self.carrier.unwritten_runs:
-            self.model.telling.mark_unwritten(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
-        self.model.telling.mark_names_unwritten(self.carrier.unwritten_names)
-        await self.keeper.drain()
-        self.herald.write_events((*step.notes, *self.keeper.event_notes()))
-        self.herald.cordon(step.cordons, self.server.now)
-        await self.misfits.report(self.server.now)
-        await self.herald.drain()
-        filed = self.archivist and await self.archivist.archive_batch(
-            self.model, self._set_aside, self.server.now
-        )
-        if self.dead:
+            raise StoppedError from None
+        if self.dead:  # a pod or an Event was the last write
             raise StoppedError
-        return not filed and not (
-            self.carrier.unwritten_runs or self.carrier.unwritten_names or self.keeper.has_outcomes
-        )
 
-    async def _set_aside(self, leases: list[Lease]) -> list[str]:
-        return self.model.carry_leases(leases)
+    def turn(self) -> None:
+        """Makes one turn, with all writes that it begins."""
+        RUNNER.run(self._turn())
 
-    def _record(self, deeds: Iterable[DecisionLog]) -> None:
-        for deed in deeds:
-            self.lines += deed.lines
-            for measure in deed.measures:
-                self.metrics.record(measure)
+    def settle(self) -> None:
+        """Makes turns, with a kubelet on each node, until nothing is written and nothing wakes the loop."""
+        for _ in range(100):
+            before = self.server.version, self.server.writes
+            self.turn()
+            kubelets(self.server)
+            if (self.server.version, self.server.writes) == before and not self._is_due():
+                return
+        raise AssertionError("it never comes to rest")
+
+    def _is_due(self) -> bool:
+        retry_at = self.loop._pod_reconciler.next_retry_at()
+        return self.loop.woken.is_set() or (retry_at is not None and retry_at <= self.server.now)
+
+    @property
+    def lines(self) -> list[tuple[str, dict[str, Any]]]:
+        """Lines of the log about decisions: the part that decided, and the fields."""
+        return [(part, line) for part, line in self.log.lines if "cause" in line or "lease" in line]
+
+    @property
+    def violations(self) -> list[str]:
+        broken = [line for _, line in self.log.lines if line["message"] == "an invariant is broken"]
+        return [f"{line['invariant']}: {line['why']}" for line in broken]
 
     def logged(self, message: str) -> list[object]:
         """The leases that lines with this message are about."""
-        return [line.get("lease") for _, line in self.lines if message in str(line["message"])]
-
-    def turn(self) -> None:
-        """Turn once; nobody looks at what came of it yet."""
-        asyncio.run(self._turn())
-
-    def settle(self) -> None:
-        """Turn until nothing is written any more."""
-        for _ in range(100):
-            before = self.server.version
-            try:
-                written = asyncio.run(self._turn())
-            except FencedError:
-                raise StoppedError from None
-            kubelets(self.server)
-            again = self.keeper.next_retry_at()
-            if written and self.server.version == before and (again is None or again > self.server.now):
-                return
-        raise AssertionError("it never comes to rest")
+        return [line.get("lease") for _, line in self.log.lines if message in str(line["message"])]
 
     def broken(self) -> list[str]:
         return [str(one) for one in check_invariants(self.model.world, self.model.book.replay)]

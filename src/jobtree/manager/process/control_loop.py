@@ -1,24 +1,25 @@
-"""The loop: what changed is taken in, what follows is decided in a thread, and carried out.
+"""The control loop: takes in what changed, plans in a thread, and writes what was decided.
 
-Nothing is decided from half a step: the next look at the world comes when the last decision is written, or
-was refused. Then the model is built anew from what the cluster says. Pods, events and cordons go on beside
-it.
+The next turn begins when all decisions of the last one are written, so no plan is made from half of them. If
+a write is refused, the model is built again from what the cluster says. Pods, Events and cordons are written
+beside the loop.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from jobtree.api.kinds.lease import Lease
+from jobtree.api.schema.quantities import SECOND
 from jobtree.core import Violation
 from jobtree.kube.http.api_errors import FencedError, KubeError
 from jobtree.kube.write.object_writer import Writer
 from jobtree.manager.cluster_view import Changes, ClusterView
 from jobtree.manager.controllers.decision_writer import DecisionWriter, WriteRefusedError
 from jobtree.manager.controllers.event_writer import EventWriter
-from jobtree.manager.controllers.lease_archiver import LeaseArchiver
+from jobtree.manager.controllers.lease_archiver import ArchiveSettings, LeaseArchiver
 from jobtree.manager.controllers.pod_reconciler import PodReconciler
 from jobtree.manager.controllers.unreadable_runs import UnreadableRuns
 from jobtree.manager.decisions.write_set import DecisionLog, WriteSet
@@ -31,7 +32,7 @@ from jobtree.manager.process.health import Health
 LEAST_WAIT_SECONDS = 0.02
 MOST_WAIT_SECONDS = 20.0
 TROUBLE_WAIT_SECONDS = 1.0
-PAUSE_SECONDS = 0.02  # between two looks: what comes together is decided together, and written at once
+PAUSE_SECONDS = 0.02  # between two turns, so that changes that come together are planned together
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,9 +42,27 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+class LoopRuntime(NamedTuple):
+    """How the loop reads the time (ms since the epoch), runs work in a thread, and waits (seconds)."""
+
+    now: Callable[[], int] = now_ms
+    in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
 class ControlLoop:
-    def __init__(
-        self, model: PlanningModel, view: ClusterView, writer: Writer, health: Health, log: Log
+    """``archive`` says where closed leases go; without it they stay in the cluster."""
+
+    def __init__(  # noqa: PLR0913  the parts of a manager, and what a test puts in their place
+        self,
+        model: PlanningModel,
+        view: ClusterView,
+        writer: Writer,
+        health: Health,
+        log: Log,
+        *,
+        archive: ArchiveSettings | None = None,
+        runtime: LoopRuntime = LoopRuntime(),  # noqa: B008  it is immutable
     ) -> None:
         self.woken = asyncio.Event()
         self._stopping = False
@@ -51,40 +70,152 @@ class ControlLoop:
         self._view = view
         self._health = health
         self._log = log
+        self._runtime = runtime
         self._metrics = health.metrics
-        self._gauges = WorldGauges(lambda: model.world, now_ms, self._metrics.forget_domains)
-        self._carrier = DecisionWriter(writer, view, log)
-        self._keeper = PodReconciler(writer, view, log, now_ms, self.woken.set)
-        self._herald = EventWriter(writer, view, log)
-        self._misfits = UnreadableRuns(writer, view, log)
-        self._listener = BeaconListener(log, self.woken.set)
-        self.archivist: LeaseArchiver | None = None  # of a manager that keeps an archive
+        self._gauges = WorldGauges(lambda: model.world, runtime.now, self._metrics.forget_domains)
+        self._decision_writer = DecisionWriter(writer, view, log)
+        self._pod_reconciler = PodReconciler(writer, view, log, runtime.now, self.woken.set)
+        self._event_writer = EventWriter(writer, view, log)
+        self._unreadable_runs = UnreadableRuns(writer, view, log)
+        self._beacon_listener = BeaconListener(log, self.woken.set, lambda: runtime.now() / SECOND)
+        self._lease_archiver = (
+            LeaseArchiver(archive, writer, view, log, self._metrics) if archive is not None else None
+        )
 
     async def run(self) -> None:
-        """Until it is told to stop, or may not write any more: then FencedError is raised."""
-        await self._load()
-        await self._listener.catch_up(self._model.world.policy.beacon, self._model.beacon_rounds())
-        self._metrics.of_world = self._gauges.page
+        """Turns until ``stop`` is called. Raises FencedError once this process may not write any more."""
+        await self.start()
         while not self._stopping:
             self._health.turned()
-            step = await self._turn()
-            await self._wait(step)
-        await self._keeper.drain()
-        await self._herald.drain()
-        self._listener.stop()
+            await self._wait(await self.turn())
+        await self.drain()
+        self._beacon_listener.stop()
 
     def stop(self) -> None:
-        """No further step; what was begun is brought to its end."""
+        """Makes the present turn the last one; everything that it begins is finished."""
         self._stopping = True
         self.woken.set()
 
+    async def start(self) -> None:
+        """Builds the model, and waits a moment for values of the beacon that are published already."""
+        await self._load()
+        await self._beacon_listener.catch_up(self._model.world.policy.beacon, self._model.beacon_rounds())
+        self._metrics.of_world = self._gauges.page
+
+    async def drain(self) -> None:
+        """Waits until all pods, Events and cordons are written whose writing has begun."""
+        await self._pod_reconciler.drain()
+        await self._event_writer.drain()
+
+    async def turn(self) -> WriteSet | None:
+        """Takes in what changed, plans, and writes what was decided.
+
+        Returns None if a decision was refused: then the model has been built again, for the next turn.
+        """
+        self.woken.clear()
+        write_set = await self._plan(await self._take_changes())
+        try:
+            await self._write(write_set)
+        except FencedError:
+            raise
+        except (WriteRefusedError, KubeError) as refused:
+            await self._rebuild_model(refused)
+            return None
+        self._health.trouble = ""
+        self._mark_unwritten()
+        self._begin_events(write_set)
+        if self._pod_reconciler.has_outcomes:
+            self.woken.set()
+        self._beacon_listener.follow_rounds(self._model.world.policy.beacon, write_set.beacon_rounds)
+        await self._unreadable_runs.report(self._runtime.now())
+        await self._archive_leases()
+        return write_set
+
+    # The steps of a turn
+
+    async def _take_changes(self) -> Changes:
+        """Returns what changed in the cluster since the last turn."""
+        changes = self._view.drain()
+        self._dispatch(changes)
+        if self._model.status_is_ahead(changes):
+            await self._load()
+            changes = self._view.drain()
+        return changes
+
+    async def _plan(self, changes: Changes) -> WriteSet:
+        news = [*self._pod_reconciler.outcomes(), *self._beacon_listener.new_values()]
+        write_set = await self._in_thread(self._model.take_turn, changes, news, self._runtime.now())
+        self._report_violations(write_set.violations)
+        for measure in write_set.measures:
+            self._metrics.record(measure)
+        return write_set
+
+    async def _write(self, write_set: WriteSet) -> None:
+        """Writes decisions, then statuses; pods are created and deleted beside it."""
+        try:
+            await self._decision_writer.write_decisions(write_set)
+            self._record((*self._decision_writer.done(), *write_set.logs))
+            self._pod_reconciler.set_desired(write_set.desired_pods)
+            self._pod_reconciler.start_reconciling()
+            await self._decision_writer.write_statuses(write_set)
+        finally:
+            self._record(self._decision_writer.done())
+
+    def _mark_unwritten(self) -> None:
+        """Has the model write again what could not be written in this turn."""
+        for run_object in self._decision_writer.unwritten_runs:
+            metadata = run_object.metadata
+            self._model.telling.mark_unwritten(metadata.uid, (metadata.namespace, metadata.name))
+        self._model.telling.mark_names_unwritten(self._decision_writer.unwritten_names)
+
+    def _begin_events(self, write_set: WriteSet) -> None:
+        self._event_writer.write_events((*write_set.notes, *self._pod_reconciler.event_notes()))
+        self._event_writer.cordon(write_set.cordons, self._runtime.now())
+
+    async def _archive_leases(self) -> None:
+        """Moves a few old leases to the archive, if there is one."""
+
+        async def set_aside(leases: list[Lease]) -> list[str]:
+            return await self._in_thread(self._model.carry_leases, leases)
+
+        if self._lease_archiver is not None and await self._lease_archiver.archive_batch(
+            self._model, set_aside, self._runtime.now()
+        ):
+            self.woken.set()
+
+    async def _rebuild_model(self, refused: Exception) -> None:
+        """Builds the model again after a write was refused, so that it decides from what the cluster says."""
+        self._health.trouble = f"the last decision could not be written: {refused}"
+        self._log.say("binder", "a decision was refused: planning again", why=str(refused))
+        await self._runtime.sleep(TROUBLE_WAIT_SECONDS if isinstance(refused, KubeError) else 0)
+        await self._load()
+        self.woken.set()
+
+    async def _wait(self, write_set: WriteSet | None) -> None:
+        """Waits until something changes or is due."""
+        alarms = [
+            at
+            for at in (write_set.wake_at if write_set else None, self._pod_reconciler.next_retry_at())
+            if at is not None
+        ]
+        until = (min(alarms) - self._runtime.now()) / SECOND if alarms else MOST_WAIT_SECONDS
+        ended = time.monotonic()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.woken.wait(), min(max(until, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS))
+        await self._runtime.sleep(ended + PAUSE_SECONDS - time.monotonic())
+
+    # Parts
+
     async def _load(self) -> None:
+        """Builds the model from all objects of the cluster."""
         self._dispatch(self._view.drain())
-        self._keeper.restart()
-        self._listener.restart()
-        if self.archivist is not None:
-            self.archivist.restart()
-        self._count(await self._in_thread(self._model.load, self._view.everything(), now_ms()))
+        self._pod_reconciler.restart()
+        self._beacon_listener.restart()
+        if self._lease_archiver is not None:
+            self._lease_archiver.restart()
+        self._report_violations(
+            await self._in_thread(self._model.load, self._view.everything(), self._runtime.now())
+        )
         self._log.say(
             "binder",
             "the cluster is read",
@@ -93,100 +224,34 @@ class ControlLoop:
             leases=len(self._view.leases),
         )
 
-    async def _turn(self) -> WriteSet | None:
-        self.woken.clear()
-        changes = self._view.drain()
-        self._dispatch(changes)
-        if self._model.status_is_ahead(changes):
-            await self._load()
-            changes = self._view.drain()
-        news = [*self._keeper.outcomes(), *self._listener.new_values()]
-        step = await self._in_thread(self._model.take_turn, changes, news, now_ms())
-        self._count(step.violations)
-        for measure in step.measures:
-            self._metrics.record(measure)
-        try:
-            await self._carrier.write_decisions(step)
-            self._record((*self._carrier.done(), *step.logs))
-            self._keeper.set_desired(step.desired_pods)
-            self._keeper.start_reconciling()
-            await self._carrier.write_statuses(step)
-        except FencedError:
-            raise
-        except (WriteRefusedError, KubeError) as refused:
-            await self._rebuild_model(refused)
-            return None
-        finally:
-            self._record(self._carrier.done())
-        self._health.trouble = ""
-        for run in self._carrier.unwritten_runs:
-            self._model.telling.mark_unwritten(run.metadata.uid, (run.metadata.namespace, run.metadata.name))
-        self._model.telling.mark_names_unwritten(self._carrier.unwritten_names)
-        if self._keeper.has_outcomes:
-            self.woken.set()
-        self._herald.write_events((*step.notes, *self._keeper.event_notes()))
-        self._herald.cordon(step.cordons, now_ms())
-        self._listener.follow_rounds(self._model.world.policy.beacon, step.beacon_rounds)
-        await self._misfits.report(now_ms())
-        if self.archivist is not None:
-            await self._archive(self.archivist)
-        return step
-
-    async def _archive(self, archivist: LeaseArchiver) -> None:
-        """Old leases leave for the archive, a few at a time, between two steps."""
-
-        async def set_aside(leases: list[Lease]) -> list[str]:
-            return await self._in_thread(self._model.carry_leases, leases)
-
-        if await archivist.archive_batch(self._model, set_aside, now_ms()):
-            self.woken.set()
-
     def _dispatch(self, changes: Changes) -> None:
-        """What goes on beside the model, and is not built anew with it, hears of every change."""
-        self._keeper.handle_changes(changes.pods)
-        self._herald.handle_node_changes(changes.nodes)
-        if self.archivist is not None:
-            self.archivist.handle_changes(changes.leases)
+        """Passes changes to the parts that are not built again with the model."""
+        self._pod_reconciler.handle_changes(changes.pods)
+        self._event_writer.handle_node_changes(changes.nodes)
+        if self._lease_archiver is not None:
+            self._lease_archiver.handle_changes(changes.leases)
 
-    async def _in_thread(self, doing: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-        """The model belongs to a thread while it works; whoever reads the world waits for that."""
+    async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs work on the model in a thread; readers of the world wait until it is done."""
 
-        def work() -> T:
+        def planning() -> T:
             with self._gauges.planning():
-                return doing(*given, **named)
+                return work(*args, **kwargs)
 
-        return await asyncio.to_thread(work)
+        result: T = await self._runtime.in_thread(planning)
+        return result
 
-    def _record(self, deeds: Iterable[DecisionLog]) -> None:
-        """What was decided and written is logged and counted."""
-        for deed in deeds:
-            for part, line in deed.lines:
+    def _record(self, decision_logs: Iterable[DecisionLog]) -> None:
+        """Logs and counts decisions that are written."""
+        for decision_log in decision_logs:
+            for part, line in decision_log.lines:
                 self._log.say(part, **line)
-            for measure in deed.measures:
+            for measure in decision_log.measures:
                 self._metrics.record(measure)
 
-    async def _rebuild_model(self, refused: Exception) -> None:
-        """Something could not be written: what was decided is forgotten, and decided again."""
-        self._health.trouble = f"the last decision could not be written: {refused}"
-        self._log.say("binder", "a decision was refused: planning again", why=str(refused))
-        await asyncio.sleep(TROUBLE_WAIT_SECONDS if isinstance(refused, KubeError) else 0)
-        await self._load()
-        self.woken.set()
-
-    async def _wait(self, step: WriteSet | None) -> None:
-        """Until something changes or is due."""
-        alarms = [
-            at for at in (step.wake_at if step else None, self._keeper.next_retry_at()) if at is not None
-        ]
-        until = (min(alarms) - now_ms()) / 1000 if alarms else MOST_WAIT_SECONDS
-        ended = time.monotonic()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.woken.wait(), min(max(until, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS))
-        await asyncio.sleep(ended + PAUSE_SECONDS - time.monotonic())
-
-    def _count(self, violations: Iterable[Violation]) -> None:
+    def _report_violations(self, violations: Iterable[Violation]) -> None:
         for violation in violations:
-            self._health.metrics.count(violation)
+            self._metrics.count(violation)
             self._log.say(
                 "check", "an invariant is broken", invariant=violation.invariant, why=violation.message
             )

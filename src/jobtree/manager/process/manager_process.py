@@ -24,7 +24,7 @@ from jobtree.kube.write.leader_election import ElectionChange, ElectionTarget, L
 from jobtree.kube.write.object_writer import Writer
 from jobtree.kube.write.write_gate import Gate
 from jobtree.manager.cluster_view import ClusterView
-from jobtree.manager.controllers.lease_archiver import ArchiveSettings, LeaseArchiver
+from jobtree.manager.controllers.lease_archiver import ArchiveSettings
 from jobtree.manager.log import Log, log_fields
 from jobtree.manager.metrics import Metrics
 from jobtree.manager.planner.planning_model import PlanningModel
@@ -129,10 +129,10 @@ class ManagerProcess:
             self._webhook.lead(writer)
         key = await self._key(transport, writer, health)
         model = PlanningModel(key, self._settings.check_seconds * 1000)
-        loop = ControlLoop(model, view, writer, health, self._log)
+        archive = None
         if self._archive is not None:
-            filing = ArchiveSettings(self._archive, self._settings.archive_seconds * 1000)
-            loop.archivist = LeaseArchiver(filing, writer, view, self._log, health.metrics)
+            archive = ArchiveSettings(self._archive, self._settings.archive_seconds * 1000)
+        loop = ControlLoop(model, view, writer, health, self._log, archive=archive)
         self._loop, self._wake = loop, loop.woken
         await loop.run()
 

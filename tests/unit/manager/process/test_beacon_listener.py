@@ -127,7 +127,11 @@ def test_what_was_heard_is_told_again_to_a_world_built_anew() -> None:
     assert world.beacon_values == {("drand", 2): VALUE}
 
 
-def test_a_draw_mixes_in_what_was_heard() -> None:
+def test_a_draw_mixes_in_what_was_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(_url: str, _number: int) -> str:
+        return VALUE
+
+    monkeypatch.setattr(beacon_listener, "fetch", answer)
     server = Server()
     put_policy(
         server,
@@ -141,8 +145,6 @@ def test_a_draw_mixes_in_what_was_heard() -> None:
     manager.settle()
     put_run(server, "winner", "other", 16)
     manager.settle()
-    ((name, number),) = manager.rounds
-    manager.heard.append(BeaconValue(name, number, VALUE))
     server.now += 60_000
     manager.settle()
     (reservation,) = [one for one in server.all(RESERVATIONS) if one["metadata"]["name"] == "winner-1"]
