@@ -1,125 +1,138 @@
-"""Every reason Jobtree gives, with its sentence.
+"""Every reason that Jobtree gives, each with its sentence.
 
-One enum is the condition's reason, the metric's label and the CLI's words, so that what a user reads
-in one place can be searched for in all others.
+A reason is the reason of a condition, the label of a metric and the word that the command line prints, so
+that what a user reads in one place can be searched for in all others.
 """
 
 from enum import StrEnum
+from typing import Literal, Self
 
 import msgspec
 
+ReasonTopic = Literal["funding", "room", "state", "change"]
+FUNDING: ReasonTopic = "funding"  # no payer covers a Run (C6)
+ROOM: ReasonTopic = "room"  # a gang does not fit (P6)
+STATE: ReasonTopic = "state"  # what a Run waits for or lacks
+CHANGE: ReasonTopic = "change"  # what happened to a Run or a promise: the reason of an action
+
 
 class Reason(StrEnum):
+    """The word of a reason, its topic and its sentence; adding a reason adds one row."""
+
+    topic: ReasonTopic
+    sentence: str
+
+    def __new__(cls, word: str, topic: ReasonTopic, sentence: str) -> Self:
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.topic = topic
+        member.sentence = sentence
+        return member
+
     # Cover says no (C6)
-    NO_ENVELOPE = "NoEnvelope"
-    WINDOW_NOT_OPEN = "WindowNotOpen"
-    CONCURRENCY_EXHAUSTED = "ConcurrencyExhausted"
-    HOURS_EXHAUSTED = "HoursExhausted"
-    CREDITS_EXHAUSTED = "CreditsExhausted"
-    LENDING_DENIED = "LendingDenied"
-    BORROW_LIMIT = "BorrowLimit"
-    AGGREGATE_CAP = "AggregateCap"
-    TREE_QUOTA = "TreeQuota"
+    NO_ENVELOPE = "NoEnvelope", FUNDING, "no envelope of {where} pays for this flavor and place"
+    WINDOW_NOT_OPEN = "WindowNotOpen", FUNDING, "envelope {where} is outside its time window"
+    CONCURRENCY_EXHAUSTED = (
+        "ConcurrencyExhausted",
+        FUNDING,
+        "envelope {where} has {have} of the {need} GPUs still needed",
+    )
+    HOURS_EXHAUSTED = (
+        "HoursExhausted",
+        FUNDING,
+        "envelope {where} has GPU-hours for {have} of the {need} GPUs still needed",
+    )
+    CREDITS_EXHAUSTED = (
+        "CreditsExhausted",
+        FUNDING,
+        "envelope {where} has credits for {have} of the {need} GPUs still needed",
+    )
+    LENDING_DENIED = "LendingDenied", FUNDING, "{where} does not lend to this owner"
+    BORROW_LIMIT = (
+        "BorrowLimit",
+        FUNDING,
+        "borrowing is limited to {have} of the {need} GPUs still needed ({where})",
+    )
+    AGGREGATE_CAP = (
+        "AggregateCap",
+        FUNDING,
+        "aggregate cap {where} leaves {have} of the {need} GPUs still needed",
+    )
+    TREE_QUOTA = (
+        "TreeQuota",
+        FUNDING,
+        "the tree's quota ({where}) leaves {have} of the {need} GPUs still needed",
+    )
     # Pack says no (P6)
-    NO_SUCH_FLAVOR = "NoSuchFlavor"
-    GROUP_TOO_LARGE = "GroupTooLarge"
-    NO_FREE_SLOTS = "NoFreeSlots"
-    HELD = "Held"
+    NO_SUCH_FLAVOR = "NoSuchFlavor", ROOM, "no node has GPUs of flavor {where}"
+    GROUP_TOO_LARGE = (
+        "GroupTooLarge",
+        ROOM,
+        "no domain could ever hold {need} GPUs: the largest holds {have} ({where})",
+    )
+    NO_FREE_SLOTS = "NoFreeSlots", ROOM, "{have} of {need} GPUs are free for its pods ({where})"
+    HELD = "Held", ROOM, "{have} of {need} GPUs are free, the rest is promised to others ({where})"
     # What became of a Run
-    ADMITTED = "Admitted"
-    OPPORTUNISTIC = "Opportunistic"
-    DEMOTED = "Demoted"
-    RECLAIMED = "Reclaimed"
-    CAPACITY_LOST = "CapacityLost"
-    NODE_FAILURE = "NodeFailure"
-    EVICTED = "Evicted"
-    SPARE_EVICTED = "SpareEvicted"
-    RESTARTED = "Restarted"
-    RESTARTS_EXHAUSTED = "RestartsExhausted"
-    RESIZED = "Resized"
-    GROWN = "Grown"
-    NOT_GROWING = "NotGrowing"
-    SPARE_ADDED = "SpareAdded"
-    SPARE_MISSING = "SpareMissing"
-    COMPLETED = "Completed"
-    FAILED = "Failed"
-    CANCELLED = "Cancelled"
-    DURATION_EXCEEDED = "DurationExceeded"
-    RANDOM_PREEMPT = "RandomPreempt"
+    ADMITTED = "Admitted", CHANGE, "{need} GPUs, paid by {where}"
+    OPPORTUNISTIC = "Opportunistic", CHANGE, "{need} GPUs, unpaid, until someone funded needs them"
+    DEMOTED = (
+        "Demoted",
+        CHANGE,
+        "nobody can pay for {need} of its GPUs: it keeps them until someone funded needs them",
+    )
+    RECLAIMED = "Reclaimed", CHANGE, "its GPUs, unpaid or provisional, went to work with a right to them"
+    CAPACITY_LOST = "CapacityLost", CHANGE, "it lost node {where}"
+    NODE_FAILURE = "NodeFailure", CHANGE, "node {where} failed"
+    EVICTED = "Evicted", CHANGE, "pods of rank {where} were evicted or deleted"
+    SPARE_EVICTED = "SpareEvicted", CHANGE, "standby pods were evicted from {where}, which takes no pods now"
+    RESTARTED = "Restarted", CHANGE, "rank {where} failed: it starts again from its last checkpoint"
+    RESTARTS_EXHAUSTED = "RestartsExhausted", CHANGE, "rank {where} failed and its maxRestarts are used up"
+    RESIZED = "Resized", CHANGE, "asked to be {need} GPUs wide"
+    GROWN = "Grown", CHANGE, "{need} GPUs more"
+    NOT_GROWING = "NotGrowing", STATE, "it has {have} of the {need} GPUs it wants: {where}"
+    SPARE_ADDED = "SpareAdded", CHANGE, "{need} spare GPUs that were missing"
+    SPARE_MISSING = "SpareMissing", STATE, "{need} spare GPUs are missing: {where}"
+    COMPLETED = "Completed", CHANGE, "all its work is done"
+    FAILED = "Failed", CHANGE, "its work failed"
+    CANCELLED = "Cancelled", CHANGE, "it was cancelled"
+    DURATION_EXCEEDED = "DurationExceeded", CHANGE, "it reached its maxDuration ({where})"
+    RANDOM_PREEMPT = "RandomPreempt", CHANGE, "it lost the lottery of reservation {where}"
     # Job trees
-    UPSTREAM = "Upstream"
-    UPSTREAM_FAILED = "UpstreamFailed"
-    UPSTREAM_MISSING = "UpstreamMissing"
-    RELEASED = "Released"
-    NO_GPUS = "NoGPUs"
-    TOGETHER = "Together"
-    STAGE_FAILED = "StageFailed"
+    UPSTREAM = "Upstream", STATE, "it waits for {where}"
+    UPSTREAM_FAILED = "UpstreamFailed", CHANGE, "{where}, which it waits for, failed"
+    UPSTREAM_MISSING = "UpstreamMissing", STATE, "it waits for {where}, and there is no such Run"
+    RELEASED = "Released", CHANGE, "what it waited for is done"
+    NO_GPUS = "NoGPUs", CHANGE, "it needs no GPUs: the cluster's own scheduler places its pods"
+    TOGETHER = "Together", STATE, "it starts together with {where}"
+    STAGE_FAILED = "StageFailed", CHANGE, "stage {where} failed"
     # What became of a promise
-    RESERVED = "Reserved"
-    ACTIVATED = "Activated"
-    SUPERSEDED = "Superseded"
-    PROVISIONAL = "Provisional"
-    EDITED = "Edited"
-    NODES_LOST = "NodesLost"
-    FUNDING_LOST = "FundingLost"
-    CROWDED_OUT = "CrowdedOut"
-    KEY_CHANGED = "KeyChanged"
+    RESERVED = "Reserved", CHANGE, "reservation {where}"
+    ACTIVATED = "Activated", CHANGE, "reservation {where} is due"
+    SUPERSEDED = "Superseded", CHANGE, "it starts before reservation {where} is due"
+    PROVISIONAL = (
+        "Provisional",
+        CHANGE,
+        "{need} GPUs that are promised to others later: it goes first when they are due",
+    )
+    EDITED = "Edited", CHANGE, "the Run was edited ({where})"
+    NODES_LOST = "NodesLost", CHANGE, "the GPUs counted on by reservation {where} are no longer there"
+    FUNDING_LOST = "FundingLost", CHANGE, "the payers counted on by reservation {where} can no longer pay"
+    CROWDED_OUT = (
+        "CrowdedOut",
+        CHANGE,
+        "those that came before reservation {where} hold more, or longer, than foreseen",
+    )
+    KEY_CHANGED = (
+        "KeyChanged",
+        CHANGE,
+        "the lottery key is not the one that reservation {where} was committed with",
+    )
     # What is wrong with the object itself
-    UNREADABLE = "Unreadable"
-
-
-SENTENCES: dict[Reason, str] = {
-    Reason.NO_ENVELOPE: "no envelope of {where} pays for this flavor and place",
-    Reason.WINDOW_NOT_OPEN: "envelope {where} is outside its time window",
-    Reason.CONCURRENCY_EXHAUSTED: "envelope {where} has {have} of the {need} GPUs still needed",
-    Reason.HOURS_EXHAUSTED: "envelope {where} has GPU-hours for {have} of the {need} GPUs still needed",
-    Reason.CREDITS_EXHAUSTED: "envelope {where} has credits for {have} of the {need} GPUs still needed",
-    Reason.LENDING_DENIED: "{where} does not lend to this owner",
-    Reason.BORROW_LIMIT: "borrowing is limited to {have} of the {need} GPUs still needed ({where})",
-    Reason.AGGREGATE_CAP: "aggregate cap {where} leaves {have} of the {need} GPUs still needed",
-    Reason.TREE_QUOTA: "the tree's quota ({where}) leaves {have} of the {need} GPUs still needed",
-    Reason.NO_SUCH_FLAVOR: "no node has GPUs of flavor {where}",
-    Reason.GROUP_TOO_LARGE: "no domain could ever hold {need} GPUs: the largest holds {have} ({where})",
-    Reason.NO_FREE_SLOTS: "{have} of {need} GPUs are free for its pods ({where})",
-    Reason.HELD: "{have} of {need} GPUs are free, the rest is promised to others ({where})",
-    Reason.ADMITTED: "{need} GPUs, paid by {where}",
-    Reason.OPPORTUNISTIC: "{need} GPUs, unpaid, until someone funded needs them",
-    Reason.DEMOTED: "nobody can pay for {need} of its GPUs: it keeps them until someone funded needs them",
-    Reason.RECLAIMED: "its GPUs, unpaid or provisional, went to work with a right to them",
-    Reason.CAPACITY_LOST: "it lost node {where}",
-    Reason.NODE_FAILURE: "node {where} failed",
-    Reason.EVICTED: "pods of rank {where} were evicted or deleted",
-    Reason.SPARE_EVICTED: "standby pods were evicted from {where}, which takes no pods now",
-    Reason.RESTARTED: "rank {where} failed: it starts again from its last checkpoint",
-    Reason.RESTARTS_EXHAUSTED: "rank {where} failed and its maxRestarts are used up",
-    Reason.RESIZED: "asked to be {need} GPUs wide",
-    Reason.GROWN: "{need} GPUs more",
-    Reason.NOT_GROWING: "it has {have} of the {need} GPUs it wants: {where}",
-    Reason.SPARE_ADDED: "{need} spare GPUs that were missing",
-    Reason.SPARE_MISSING: "{need} spare GPUs are missing: {where}",
-    Reason.COMPLETED: "all its work is done",
-    Reason.FAILED: "its work failed",
-    Reason.CANCELLED: "it was cancelled",
-    Reason.DURATION_EXCEEDED: "it reached its maxDuration ({where})",
-    Reason.RANDOM_PREEMPT: "it lost the lottery of reservation {where}",
-    Reason.UPSTREAM: "it waits for {where}",
-    Reason.UPSTREAM_FAILED: "{where}, which it waits for, failed",
-    Reason.UPSTREAM_MISSING: "it waits for {where}, and there is no such Run",
-    Reason.RELEASED: "what it waited for is done",
-    Reason.NO_GPUS: "it needs no GPUs: the cluster's own scheduler places its pods",
-    Reason.TOGETHER: "it starts together with {where}",
-    Reason.STAGE_FAILED: "stage {where} failed",
-    Reason.RESERVED: "reservation {where}",
-    Reason.ACTIVATED: "reservation {where} is due",
-    Reason.SUPERSEDED: "it starts before reservation {where} is due",
-    Reason.PROVISIONAL: "{need} GPUs that are promised to others later: it goes first when they are due",
-    Reason.EDITED: "the Run was edited ({where})",
-    Reason.NODES_LOST: "the GPUs counted on by reservation {where} are no longer there",
-    Reason.FUNDING_LOST: "the payers counted on by reservation {where} can no longer pay",
-    Reason.CROWDED_OUT: "those that came before reservation {where} hold more, or longer, than foreseen",
-    Reason.UNREADABLE: "Jobtree cannot read it, so it waits until somebody mends or deletes it: {where}",
-    Reason.KEY_CHANGED: "the lottery key is not the one that reservation {where} was committed with",
-}
+    UNREADABLE = (
+        "Unreadable",
+        STATE,
+        "Jobtree cannot read it, so it waits until somebody mends or deletes it: {where}",
+    )
 
 
 class Cause(msgspec.Struct, frozen=True, order=True):
@@ -131,7 +144,7 @@ class Cause(msgspec.Struct, frozen=True, order=True):
     need: int = 0
 
     def __str__(self) -> str:
-        return SENTENCES[self.reason].format(where=self.where, have=self.have, need=self.need)
+        return self.reason.sentence.format(where=self.where, have=self.have, need=self.need)
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -1,0 +1,343 @@
+"""The table of outcomes: every way in which something begins, ends or moves, and what follows from it.
+
+``OUTCOMES`` has a row for each pair of an action and its reason. What depends on one word alone stands in the
+table of that word: ``ACTIONS``, ``OPENINGS``, ``CLOSURES``, ``EVENTS`` and the rows of ``Reason``. Whatever
+treats some of these words in its own way reads it from here: the phases of Runs, the states of Reservations,
+events, metrics, logs, the history of a Run, the reference pages.
+"""
+
+from typing import Literal, NamedTuple
+
+from jobtree.api.kinds.lease import ClosureReason, OpenReason
+from jobtree.api.kinds.reservation import ReservationState
+from jobtree.api.kinds.run import Phase
+from jobtree.core.model.reasons import Reason
+
+ActionKind = Literal[
+    "Start",
+    "Repay",
+    "Demote",
+    "Grow",
+    "AddSpare",
+    "Recover",
+    "Restart",
+    "Shrink",
+    "DropSpare",
+    "Requeue",
+    "Release",
+    "Complete",
+    "Fail",
+    "Cancel",
+    "Preempt",
+    "Reserve",
+    "Move",
+    "Activate",
+    "Supersede",
+    "Withdraw",
+    "Settle",
+]
+LogPart = Literal["binder", "forecast", "resolver"]
+"""The part of the manager that a line of its log names."""
+
+
+class ActionFacts(NamedTuple):
+    """The effects of one kind of action, whatever its reason."""
+
+    effect: str
+    event: str = ""  # empty: the event is named after the reason
+    part: LogPart = "binder"
+    phase: Phase | None = None  # that the Run enters
+    begins_attempt: bool = False  # or changes which pods belong to the present attempt
+    requeues: bool = False  # the Run waits again with its old creation time
+    reservation: ReservationState | None = None  # that the promise's Reservation enters
+
+
+ACTIONS: dict[ActionKind, ActionFacts] = {
+    "Start": ActionFacts(
+        "opens the leases, then starts all pods: the Run is admitted",
+        "Admitted",
+        phase="Running",
+        begins_attempt=True,
+    ),
+    "Repay": ActionFacts("gives the same slots another payer; touches no pod", "Repaid"),
+    "Demote": ActionFacts("leaves these slots without a payer; touches no pod", "Demoted"),
+    "Grow": ActionFacts(
+        "opens leases and starts pods on them: the Run is wider", "Grown", begins_attempt=True
+    ),
+    "AddSpare": ActionFacts("starts standby pods on the opened slots", "SpareAdded"),
+    "Recover": ActionFacts(
+        "starts lost ranks on the opened slots and stops their other pods", begins_attempt=True
+    ),
+    "Restart": ActionFacts(
+        "stops all pods and starts them again on the same slots once the Run may resume",
+        "Restarted",
+        begins_attempt=True,
+    ),
+    "Shrink": ActionFacts(
+        "stops the pods on the closed slots: the Run is narrower", "Shrunk", begins_attempt=True
+    ),
+    "DropSpare": ActionFacts("stops the standby pods on the closed slots", "SpareDropped"),
+    "Requeue": ActionFacts(
+        "stops all pods: the Run waits again with its old creation time", phase="Pending", requeues=True
+    ),
+    "Release": ActionFacts("puts a Run into the queue: its upstream Runs are done", phase="Pending"),
+    "Complete": ActionFacts("closes the leases: all ranks succeeded", "Completed", phase="Completed"),
+    "Fail": ActionFacts("stops the pods that still run: the Run is finished", "Failed", phase="Failed"),
+    "Cancel": ActionFacts(
+        "stops the pods, closes the leases and removes the finalizer of a deleted Run",
+        "Cancelled",
+        phase="Failed",
+    ),
+    "Preempt": ActionFacts(
+        "requeues a Run that lost a lottery; its immunity doubles",
+        "RandomPreempt",
+        "resolver",
+        phase="Pending",
+        requeues=True,
+    ),
+    "Reserve": ActionFacts("writes a Reservation", "Reserved", "forecast", reservation="Pending"),
+    "Move": ActionFacts("gives a Reservation another start or slice", part="forecast", reservation="Pending"),
+    "Activate": ActionFacts(
+        "writes the decision and its record into a Reservation that is due",
+        "Activated",
+        "resolver",
+        reservation="Activated",
+    ),
+    "Supersede": ActionFacts(
+        "ends a promise because the Run starts earlier and takes nothing",
+        "Superseded",
+        "forecast",
+        reservation="Superseded",
+    ),
+    "Withdraw": ActionFacts("ends a promise without a start", part="forecast", reservation="Cancelled"),
+    "Settle": ActionFacts(
+        "gives a provisional Run what it was promised, where it runs",
+        "Activated",
+        "resolver",
+        reservation="Activated",
+    ),
+}
+
+
+class OpeningFacts(NamedTuple):
+    sentence: str
+    event: str = ""  # of lost ranks that continue on the new lease
+
+
+OPENINGS: dict[OpenReason, OpeningFacts] = {
+    "Start": OpeningFacts("it started"),
+    "Grow": OpeningFacts("it grew"),
+    "Swap": OpeningFacts("a spare took over", "Swapped"),
+    "Recover": OpeningFacts("a lost rank got other GPUs", "Recovered"),
+    "Repay": OpeningFacts("this payer took over"),
+    "Demote": OpeningFacts("nobody pays: it keeps the GPUs until someone funded needs them"),
+    "Continue": OpeningFacts("the rest went on"),
+}
+
+
+class ClosureFacts(NamedTuple):
+    sentence: str
+    preempts: bool = False  # others with a right to the GPUs took them: jobtree_preemptions_total
+    ends_run: bool = False  # by itself or by its owner: its run time is a whole one
+
+
+CLOSURES: dict[ClosureReason, ClosureFacts] = {
+    "Completed": ClosureFacts("its work was done", ends_run=True),
+    "Failed": ClosureFacts("it failed", ends_run=True),
+    "Cancelled": ClosureFacts("it was cancelled", ends_run=True),
+    "Shrink": ClosureFacts("it became narrower", preempts=True),
+    "DropSpare": ClosureFacts("funded work needed the spare", preempts=True),
+    "RandomPreempt": ClosureFacts("it lost a lottery", preempts=True),
+    "ReclaimedBySpare": ClosureFacts("a spare was needed for the rank it stands in for", preempts=True),
+    "Reclaimed": ClosureFacts("funded work needed the unpaid GPUs", preempts=True),
+    "Swap": ClosureFacts("the spare became a rank"),
+    "NodeFailure": ClosureFacts("a node failed"),
+    "CapacityLost": ClosureFacts("a node failed and nothing could replace it"),
+    "WindowClosed": ClosureFacts("the envelope's window closed"),
+    "BudgetExhausted": ClosureFacts("the envelope's hours ran out, or it was cut"),
+    "Recalled": ClosureFacts("the envelope's owner needed it for itself"),
+    "Repaid": ClosureFacts("somebody could pay again"),
+}
+
+
+class EventFacts(NamedTuple):
+    """What the Event says; ``warning`` is its type."""
+
+    meaning: str
+    warning: bool = False
+
+
+AT_RISK = "AtRisk"
+EVENTS: dict[str, EventFacts] = {
+    "Admitted": EventFacts("It started, and who pays."),
+    "RandomPreempt": EventFacts("It lost a lottery, and queues again.", warning=True),
+    "Reserved": EventFacts("It cannot start now. The Reservation says when it will."),
+    "Activated": EventFacts("Its promised time has come."),
+    "Superseded": EventFacts("It starts before its promised time, taking nothing from anyone."),
+    "Repaid": EventFacts("Another payer took over. No pod was touched."),
+    "Demoted": EventFacts("Nobody can pay. It keeps its GPUs until someone funded needs them.", warning=True),
+    "Grown": EventFacts("It became wider."),
+    "SpareAdded": EventFacts("A spare that was missing is there."),
+    "Restarted": EventFacts("A rank failed. All ranks start again from the last checkpoint."),
+    "Shrunk": EventFacts("It became narrower."),
+    "SpareDropped": EventFacts("Its spare went to funded work."),
+    "Completed": EventFacts("All ranks succeeded."),
+    "Failed": EventFacts("It is finished without success.", warning=True),
+    "Cancelled": EventFacts("Somebody deleted it."),
+    "Swapped": EventFacts("A spare took over for a lost rank."),
+    "Recovered": EventFacts("A lost rank goes on at other GPUs of its domain."),
+    "NodeFailed": EventFacts("A node that it was on failed.", warning=True),
+    "Evicted": EventFacts("Somebody evicted or deleted a pod of it."),
+    AT_RISK: EventFacts(
+        "It may be stopped for a promise to somebody else; when, and how likely.", warning=True
+    ),
+    "Reclaimed": EventFacts("It was unpaid or provisional, and gave way. It queues again.", warning=True),
+    "CapacityLost": EventFacts("It lost a node that nothing could replace. It queues again.", warning=True),
+    "Released": EventFacts("What it waited for is done."),
+    "Edited": EventFacts("Its Run was edited, and its promise was looked at again."),
+    "NodesLost": EventFacts("Nodes that its promise counted on are gone, and it was looked at again."),
+    "FundingLost": EventFacts(
+        "Payers that its promise counted on can no longer pay, and it was looked at again."
+    ),
+    "CrowdedOut": EventFacts("Others stay longer than was foreseen, and its promise was looked at again."),
+    "KeyChanged": EventFacts(
+        "The lottery key is not the one that its promise was made with. It begins anew."
+    ),
+}
+
+
+class Outcome(NamedTuple):
+    """An action for one reason: how leases open and close with it, and how it is reported."""
+
+    action: ActionKind
+    reason: Reason
+    opens: tuple[OpenReason, ...] = ()
+    closes: tuple[ClosureReason, ...] = ()
+    reported_as: tuple[str, ...] = ()  # events, where they are not those of the action
+    logged_by: LogPart | None = None  # the part of the log, where it is not that of the action
+    plain: bool = False  # the reason of this end of a Run where no other is known
+    by_owner: bool = False  # its owner wanted it: GPUs that it loses are no preemption
+    counted_as: Reason | None = None  # the reason under which a replay counts it, where it is another
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        return self.reported_as or (ACTIONS[self.action].event or str(self.reason),)
+
+    @property
+    def part(self) -> LogPart:
+        return self.logged_by or ACTIONS[self.action].part
+
+
+ROWS = (
+    Outcome("Start", Reason.ADMITTED, opens=("Start",)),
+    Outcome("Start", Reason.OPPORTUNISTIC, opens=("Start",)),
+    Outcome("Start", Reason.PROVISIONAL, opens=("Start",)),
+    Outcome("Start", Reason.ACTIVATED, opens=("Start",)),
+    Outcome("Start", Reason.NO_GPUS),
+    Outcome("Repay", Reason.ADMITTED, opens=("Repay",), closes=("Repaid",)),
+    Outcome("Repay", Reason.WINDOW_NOT_OPEN, opens=("Repay",), closes=("WindowClosed",)),
+    Outcome("Repay", Reason.HOURS_EXHAUSTED, opens=("Repay",), closes=("BudgetExhausted",)),
+    Outcome("Repay", Reason.CONCURRENCY_EXHAUSTED, opens=("Repay",), closes=("Recalled",)),
+    Outcome(
+        "Demote", Reason.DEMOTED, opens=("Demote",), closes=("WindowClosed", "BudgetExhausted", "Recalled")
+    ),
+    Outcome("Grow", Reason.GROWN, opens=("Grow",)),
+    Outcome("AddSpare", Reason.SPARE_ADDED, opens=("Grow",)),
+    Outcome(
+        "Recover",
+        Reason.NODE_FAILURE,
+        opens=("Swap", "Recover", "Continue"),
+        closes=("NodeFailure", "Swap", "Shrink"),
+        reported_as=("NodeFailed",),
+    ),
+    Outcome(
+        "Recover",
+        Reason.EVICTED,
+        opens=("Swap", "Recover", "Continue"),
+        closes=("CapacityLost", "Swap", "Shrink"),
+        reported_as=("Evicted",),
+    ),
+    Outcome("Restart", Reason.RESTARTED),
+    Outcome("Restart", Reason.EVICTED),
+    Outcome("Shrink", Reason.RESIZED, opens=("Continue",), closes=("Shrink",), by_owner=True),
+    Outcome(
+        "Shrink", Reason.RECLAIMED, opens=("Continue",), closes=("Reclaimed", "ReclaimedBySpare", "Shrink")
+    ),
+    Outcome(
+        "Shrink",
+        Reason.ACTIVATED,
+        opens=("Continue",),
+        closes=("Reclaimed", "Shrink"),
+        logged_by="resolver",
+    ),
+    Outcome("DropSpare", Reason.ACTIVATED, closes=("DropSpare",), logged_by="resolver"),
+    Outcome("DropSpare", Reason.NODE_FAILURE, opens=("Continue",), closes=("NodeFailure",)),
+    Outcome("DropSpare", Reason.EVICTED, opens=("Continue",), closes=("CapacityLost",)),
+    Outcome("DropSpare", Reason.SPARE_EVICTED, opens=("Continue",), closes=("CapacityLost",)),
+    Outcome("DropSpare", Reason.WINDOW_NOT_OPEN, closes=("WindowClosed",)),
+    Outcome("DropSpare", Reason.HOURS_EXHAUSTED, closes=("BudgetExhausted",)),
+    Outcome("DropSpare", Reason.CONCURRENCY_EXHAUSTED, closes=("Recalled",)),
+    Outcome("Requeue", Reason.RECLAIMED, closes=("Reclaimed", "ReclaimedBySpare")),
+    Outcome("Requeue", Reason.CAPACITY_LOST, closes=("CapacityLost",), counted_as=Reason.NODE_FAILURE),
+    Outcome("Preempt", Reason.RANDOM_PREEMPT, closes=("RandomPreempt",)),
+    Outcome("Release", Reason.RELEASED),
+    Outcome("Complete", Reason.COMPLETED, closes=("Completed",), plain=True),
+    Outcome("Fail", Reason.FAILED, closes=("Failed",), plain=True),
+    Outcome("Fail", Reason.RESTARTS_EXHAUSTED, closes=("Failed",)),
+    Outcome("Fail", Reason.DURATION_EXCEEDED, closes=("Failed",)),
+    Outcome("Fail", Reason.STAGE_FAILED),
+    Outcome("Fail", Reason.UPSTREAM_FAILED),
+    Outcome(
+        "Fail",
+        Reason.RANDOM_PREEMPT,
+        closes=("RandomPreempt",),
+        reported_as=("RandomPreempt", "Failed"),
+        logged_by="resolver",
+    ),
+    Outcome("Cancel", Reason.CANCELLED, closes=("Cancelled",), plain=True),
+    Outcome("Reserve", Reason.RESERVED),
+    Outcome("Move", Reason.RESERVED),
+    Outcome("Move", Reason.EDITED),
+    Outcome("Move", Reason.NODES_LOST),
+    Outcome("Move", Reason.FUNDING_LOST),
+    Outcome("Move", Reason.CROWDED_OUT),
+    Outcome("Move", Reason.NODE_FAILURE),
+    Outcome("Activate", Reason.ACTIVATED),
+    Outcome("Settle", Reason.ACTIVATED),
+    Outcome("Supersede", Reason.SUPERSEDED),
+    Outcome("Withdraw", Reason.CANCELLED),
+    Outcome("Withdraw", Reason.SUPERSEDED),
+    Outcome("Withdraw", Reason.EDITED),
+    Outcome("Withdraw", Reason.NODES_LOST),
+    Outcome("Withdraw", Reason.FUNDING_LOST),
+    Outcome("Withdraw", Reason.CROWDED_OUT),
+    Outcome("Withdraw", Reason.NODE_FAILURE),
+    Outcome("Withdraw", Reason.KEY_CHANGED, logged_by="resolver"),
+)
+OUTCOMES = {(row.action, row.reason): row for row in ROWS}
+
+
+def outcome_of(action: ActionKind, reason: Reason) -> Outcome:
+    """The row of an action and its reason; a row without leases where there is none."""
+    return OUTCOMES.get((action, reason)) or Outcome(action, reason)
+
+
+# Lookups by one word, derived from the tables above.
+
+PHASES: dict[str, Phase] = {kind: facts.phase for kind, facts in ACTIONS.items() if facts.phase is not None}
+RUN_ENDS = frozenset(kind for kind, phase in PHASES.items() if phase in ("Completed", "Failed"))
+NEW_ATTEMPT_KINDS = frozenset(kind for kind, facts in ACTIONS.items() if facts.begins_attempt)
+REQUEUES = frozenset(kind for kind, facts in ACTIONS.items() if facts.requeues)
+SETS_PROMISE = frozenset(kind for kind, facts in ACTIONS.items() if facts.reservation == "Pending")
+FINAL_STATES: dict[str, ReservationState] = {
+    kind: facts.reservation
+    for kind, facts in ACTIONS.items()
+    if facts.reservation is not None and kind not in SETS_PROMISE
+}
+CLEARS_PROMISE = frozenset(FINAL_STATES)
+KEEPS_PROMISE = frozenset(kind for kind, state in FINAL_STATES.items() if state != "Cancelled")
+PLAIN_ENDS = {row.action: row for row in ROWS if row.plain}
+REPAY_REASONS = {closure: row.reason for row in ROWS if row.action == "Repay" for closure in row.closes}
+PREEMPTION_CLOSURES = frozenset(closure for closure, facts in CLOSURES.items() if facts.preempts)
+RUN_END_CLOSURES = frozenset(closure for closure, facts in CLOSURES.items() if facts.ends_run)
+WARNINGS = frozenset(name for name, facts in EVENTS.items() if facts.warning)
