@@ -16,12 +16,6 @@ def field_sentences() -> dict[str, dict[str, str]]:
     return found
 
 
-@cache
-def event_sentences() -> dict[str, str]:
-    found: dict[str, str] = yaml.safe_load(SENTENCES.read_text(encoding="utf-8"))["events"]
-    return found
-
-
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table. A bar inside a cell is escaped, for it would end the cell."""
     lines = [header, ["---"] * len(header), *rows]

@@ -45,13 +45,29 @@ if TYPE_CHECKING:
         lease_to_object as lease_to_object,
         pods_of as pods_of,
     )
+    from jobtree.core.model.outcomes import (
+        ACTIONS as ACTIONS,
+        AT_RISK as AT_RISK,
+        CLOSURE_SENTENCES as CLOSURE_SENTENCES,
+        FINAL_STATES as FINAL_STATES,
+        KEEPS_PROMISE as KEEPS_PROMISE,
+        OPENING_SENTENCES as OPENING_SENTENCES,
+        OPENINGS as OPENINGS,
+        PHASES as PHASES,
+        PREEMPTION_CLOSURES as PREEMPTION_CLOSURES,
+        REQUEUES as REQUEUES,
+        RUN_ENDS as RUN_ENDS,
+        SETS_PROMISE as SETS_PROMISE,
+        WARNINGS as WARNINGS,
+        outcome_of as outcome_of,
+    )
     from jobtree.core.model.promise import (
         CreationOrder as CreationOrder,
         Precedence as Precedence,
         Promise as Promise,
     )
     from jobtree.core.model.reasons import (
-        SENTENCES as SENTENCES,
+        REASONS as REASONS,
         Cause as Cause,
         Reason as Reason,
         Verdict as Verdict,
@@ -122,7 +138,6 @@ if TYPE_CHECKING:
     from jobtree.core.start_forecast.expected_start import ExpectedStarts as ExpectedStarts
     from jobtree.core.supply.domain import Domain as Domain
     from jobtree.core.world.payer_candidates import payer_candidates as payer_candidates
-    from jobtree.core.world.run_transitions import PHASES as PHASES, SETS_PROMISE as SETS_PROMISE
     from jobtree.core.world.upstream_runs import upstreams as upstreams
     from jobtree.core.world.world import World as World
 
@@ -136,8 +151,12 @@ _ROOMS = {
         "EnvelopeKey GpuLease RunKey closed_lease_object lease_from_object lease_number lease_to_object "
         "pods_of"
     ),
+    "model.outcomes": (
+        "ACTIONS AT_RISK CLOSURE_SENTENCES FINAL_STATES KEEPS_PROMISE OPENINGS OPENING_SENTENCES PHASES "
+        "PREEMPTION_CLOSURES REQUEUES RUN_ENDS SETS_PROMISE WARNINGS outcome_of"
+    ),
     "model.promise": "CreationOrder Precedence Promise",
-    "model.reasons": "Cause Reason SENTENCES Verdict",
+    "model.reasons": "Cause REASONS Reason Verdict",
     "supply.domain": "Domain",
     "accounts.envelope_accounts": (
         "Account CLASSES EnvelopeState FOREVER GPU_HOUR credits_used reported_amount usage_class"
@@ -149,7 +168,6 @@ _ROOMS = {
     "runs.run_verdict": "current_verdict",
     "runs.start_calibration": "StartEstimate",
     "world.payer_candidates": "payer_candidates",
-    "world.run_transitions": "PHASES SETS_PROMISE",
     "world.upstream_runs": "upstreams",
     "world.world": "World",
     "funding.cover": "BESIDE_PROMISES committed_duration funding_refusals payable",

@@ -4,13 +4,23 @@ A promise that is told says anew whom it threatens. That changes something for t
 looked at.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, islice
 
 import msgspec
 
 from jobtree.api.kinds.run import Risk
-from jobtree.core import MOST_RISKS, KnownRisks, Precedence, Promise, RunKey
+from jobtree.api.schema.quantities import format_milli, format_time
+from jobtree.core import (
+    MOST_RISKS,
+    KnownRisks,
+    Precedence,
+    Promise,
+    RunKey,
+    RunState,
+    World,
+    reservation_forecast,
+)
 
 ReservationKey = tuple[str, str]  # namespace and name
 
@@ -69,3 +79,19 @@ class RiskIndex:
             self.changed.add(run_key)
         if not threats:
             self._of.pop(run_key, None)
+
+
+def runs_at_risk(
+    world: World, key_of: Callable[[str], RunKey], run: RunState, promise: Promise
+) -> Iterator[tuple[RunKey, Risk]]:
+    """Who might have to go for a promise, with what probability, and all stages that would go with it.
+
+    ``key_of`` names a Run by its UID.
+    """
+    if promise.at is None:
+        return
+    at = format_time(promise.at)
+    for uid, odds in sorted(reservation_forecast(world, run, promise).odds.items()):
+        risk = Risk(reservation=promise.name, at=at, kill_probability=format_milli(odds))
+        for other in world.run_graph.members(world.runs[key_of(uid)]):
+            yield other.key, risk

@@ -4,27 +4,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from jobtree.api.kinds.run import Risk
 from jobtree.api.schema.quantities import format_slots
-from jobtree.core import Action, Reason, RunKey
-
-EVENT_NAMES = {
-    "Start": "Admitted",
-    "Preempt": "RandomPreempt",
-    "Reserve": "Reserved",
-    "Activate": "Activated",
-    "Settle": "Activated",
-    "Supersede": "Superseded",
-    "Repay": "Repaid",
-    "Demote": "Demoted",
-    "Grow": "Grown",
-    "AddSpare": "SpareAdded",
-    "Restart": "Restarted",
-    "Shrink": "Shrunk",
-    "DropSpare": "SpareDropped",
-    "Complete": "Completed",
-    "Fail": "Failed",
-    "Cancel": "Cancelled",
-}
+from jobtree.core import ACTIONS, AT_RISK, OPENINGS, Action, RunKey, outcome_of
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -58,36 +40,38 @@ def merged_actions(actions: Iterable[Action]) -> Iterator[Action]:
         yield together
 
 
-RECOVERIES = {"Swap": "Swapped", "Recover": "Recovered"}
-
-
 def events_of(action: Action) -> Iterator[Event]:
-    """An event named after the action; a Run that queues again is named after the cause.
+    """The Events of an action, as its row in the table of outcomes names them.
 
-    One that lost a lottery and does not queue again both lost it and failed (X6).
+    A Run that lost a lottery and is not requeued both lost it and failed (X6).
     """
+    message = str(action.cause) if action.kind == "Recover" else message_of(action)
+    for name in outcome_of(action.kind, action.cause.reason).events:
+        yield Event(action.at, name, action.run_key, message)
     if action.kind == "Recover":
         yield from recovery_events(action)
-        return
-    if action.kind == "Fail" and action.cause.reason is Reason.RANDOM_PREEMPT:
-        yield Event(action.at, EVENT_NAMES["Preempt"], action.run_key, message_of(action))
-    name = EVENT_NAMES.get(action.kind, str(action.cause.reason))
-    yield Event(action.at, name, action.run_key, message_of(action))
 
 
 def recovery_events(action: Action) -> Iterator[Event]:
-    """What was lost, then where its ranks went, or that it goes on narrower."""
-    lost = "NodeFailed" if action.cause.reason is Reason.NODE_FAILURE else "Evicted"
-    yield Event(action.at, lost, action.run_key, str(action.cause))
-    gone = True
-    for reason, name in RECOVERIES.items():
+    """Where lost ranks continue, or that the Run is narrower without them."""
+    recovered = False
+    for reason, opening in OPENINGS.items():
         slots = [slot for lease in action.opens if lease.reason == reason for slot in lease.slots]
-        if slots:
+        if opening.event and slots:
             where = ", ".join(text for node, mask in slots for text in format_slots(node, mask))
-            yield Event(action.at, name, action.run_key, f"its ranks go on at {where}")
-            gone = False
-    if gone:
-        yield Event(action.at, "Shrunk", action.run_key, "it goes on narrower")
+            yield Event(action.at, opening.event, action.run_key, f"its ranks go on at {where}")
+            recovered = True
+    if not recovered:
+        yield Event(action.at, ACTIONS["Shrink"].event, action.run_key, "it goes on narrower")
+
+
+def risk_event(at: int, run_key: RunKey, risk: Risk) -> Event:
+    """The warning of a Run that the start of another may stop (R11)."""
+    message = (
+        f"reservation {risk.reservation} is due at {risk.at}; "
+        f"probability of being stopped: {risk.kill_probability}"
+    )
+    return Event(at, AT_RISK, run_key, message)
 
 
 def message_of(action: Action) -> str:

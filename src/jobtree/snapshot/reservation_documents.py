@@ -5,10 +5,12 @@ from typing import Any
 import msgspec
 
 from jobtree.api.kinds.reservation import Reservation
+from jobtree.api.kinds.run import Risk
 from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import format_milli, format_time
 from jobtree.api.validation.object_parser import to_document
 from jobtree.core import (
+    FINAL_STATES,
     Action,
     ExpectedStarts,
     Promise,
@@ -26,9 +28,8 @@ from jobtree.core import (
     reservation_status,
 )
 from jobtree.messages.record_signature import sign
-from jobtree.messages.reservation_outcomes import FINAL_STATES, runs_at_risk
-from jobtree.messages.risk_index import RiskIndex
-from jobtree.messages.run_events import Event
+from jobtree.messages.risk_index import RiskIndex, runs_at_risk
+from jobtree.messages.run_events import Event, risk_event
 from jobtree.snapshot.object_documents import Key, Objects, made_up_uid
 
 
@@ -125,16 +126,13 @@ class ReservationDocuments:
         if promise.at is None:
             return []
         outcome = reservation_forecast(self._world, run, promise)
-        return [
-            Event(
-                at,
-                "AtRisk",
-                other.key,
-                f"reservation {promise.name} is due at {format_time(promise.at)}; "
-                f"probability of being stopped: {format_milli(outcome.odds.get(other.uid, 0))}",
-            )
-            for other in outcome.conflict_set()
-        ]
+        due = format_time(promise.at)
+        warnings = []
+        for other in outcome.conflict_set():
+            probability = format_milli(outcome.odds.get(other.uid, 0))
+            risk = Risk(reservation=promise.name, at=due, kill_probability=probability)
+            warnings.append(risk_event(at, other.key, risk))
+        return warnings
 
     def refresh(self) -> RiskIndex:
         """Bring every pending Reservation up to date; the warnings that follow for other Runs."""

@@ -2,7 +2,8 @@
 
 import pytest
 
-from jobtree.core.model.actions import Action, ActionKind
+from jobtree.core.model.actions import Action
+from jobtree.core.model.outcomes import ActionKind
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.messages.run_events import events_of
 from tests.unit.core.build import T0

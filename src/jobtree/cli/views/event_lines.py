@@ -5,9 +5,10 @@ from typing import Any
 
 from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.schema.quantities import format_time
+from jobtree.core import WARNINGS
 from jobtree.messages.run_events import Event
 
-WARNINGS = ("AtRisk", "RandomPreempt", "Reclaimed", "Demoted", "CapacityLost", "Failed")
+PRINTED_WARNINGS = WARNINGS - {"NodeFailed"}  # printed as Normal, unlike on a live cluster
 
 
 def event_lines(events: Iterable[Event], indent: str = "") -> Iterator[str]:
@@ -27,7 +28,7 @@ def event_object(number: int, event: Event) -> dict[str, Any]:
         "kind": "Event",
         "metadata": {"name": f"{name}.{event.at:x}.{number}", "namespace": namespace},
         "involvedObject": {"apiVersion": API_VERSION, "kind": "Run", "namespace": namespace, "name": name},
-        "type": "Warning" if event.name in WARNINGS else "Normal",
+        "type": "Warning" if event.name in PRINTED_WARNINGS else "Normal",
         "reason": event.name,
         "message": event.message,
         "firstTimestamp": at,

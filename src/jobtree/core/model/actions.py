@@ -4,40 +4,15 @@ Whoever carries out a plan must do each action whole or not at all, in order, an
 the rest is dropped and planned again from the world as it is.
 """
 
-from typing import Literal
-
 import msgspec
 
 from jobtree.api.kinds.lease import ClosureReason
 from jobtree.api.kinds.run import Run
 from jobtree.core.lottery.resolution_record import Record
 from jobtree.core.model.gpu_lease import GpuLease, RunKey
+from jobtree.core.model.outcomes import ActionKind
 from jobtree.core.model.promise import Promise
 from jobtree.core.model.reasons import Cause, Verdict
-
-ActionKind = Literal[
-    "Start",  # open the leases, then start all pods; the Run is admitted
-    "Repay",  # the same slots have another payer; no pod is touched
-    "Demote",  # nobody pays for these slots any more; no pod is touched
-    "Grow",  # open the leases, start pods on them; the Run goes on wider
-    "AddSpare",  # start standby pods on the opened slots
-    "Recover",  # ranks were lost: start them on the opened slots, stop what is left of them elsewhere
-    "Restart",  # stop all pods and start them again on the same slots, once the Run may resume
-    "Shrink",  # stop the pods on the closed slots; the Run goes on narrower
-    "DropSpare",  # stop the standby pods on the closed slots
-    "Requeue",  # stop all pods; the Run waits again with its old creation time
-    "Release",  # what it waited for is done: the Run queues
-    "Complete",  # all ranks succeeded; close the leases
-    "Fail",  # stop what still runs; the Run is finished
-    "Cancel",  # the Run is going: stop its pods, close its leases, let it go
-    "Preempt",  # it lost a lottery: as Requeue, and its immunity doubles
-    "Reserve",  # write a Reservation with this promise
-    "Move",  # the same Reservation has another start or slice
-    "Activate",  # the promise is due: the decision and its record are in the Reservation
-    "Supersede",  # the Run starts before its promise, taking nothing
-    "Withdraw",  # nothing is promised any more
-    "Settle",  # a provisional Run stands in nobody's way any more
-]
 
 
 class LeaseClosing(msgspec.Struct, frozen=True):

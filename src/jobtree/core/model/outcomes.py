@@ -200,6 +200,9 @@ EVENTS: dict[str, EventFacts] = {
         "Payers that its promise counted on can no longer pay, and it was looked at again."
     ),
     "CrowdedOut": EventFacts("Others stay longer than was foreseen, and its promise was looked at again."),
+    "NodeFailure": EventFacts(
+        "Ranks of another Run that lost a node took what its promise counted on, and it was looked at again."
+    ),
     "KeyChanged": EventFacts(
         "The lottery key is not the one that its promise was made with. It begins anew."
     ),
@@ -338,6 +341,8 @@ CLEARS_PROMISE = frozenset(FINAL_STATES)
 KEEPS_PROMISE = frozenset(kind for kind, state in FINAL_STATES.items() if state != "Cancelled")
 PLAIN_ENDS = {row.action: row for row in ROWS if row.plain}
 REPAY_REASONS = {closure: row.reason for row in ROWS if row.action == "Repay" for closure in row.closes}
+OPENING_SENTENCES: dict[str, str] = {reason: facts.sentence for reason, facts in OPENINGS.items()}
+CLOSURE_SENTENCES: dict[str, str] = {closure: facts.sentence for closure, facts in CLOSURES.items()}
 PREEMPTION_CLOSURES = frozenset(closure for closure, facts in CLOSURES.items() if facts.preempts)
 RUN_END_CLOSURES = frozenset(closure for closure, facts in CLOSURES.items() if facts.ends_run)
 WARNINGS = frozenset(name for name, facts in EVENTS.items() if facts.warning)

@@ -135,6 +135,10 @@ class Reason(StrEnum):
     )
 
 
+REASONS: dict[str, Reason] = {str(reason): reason for reason in Reason}
+"""Each reason by its word."""
+
+
 class Cause(msgspec.Struct, frozen=True, order=True):
     """One reason with its figures: have and need in GPUs, where it applies."""
 

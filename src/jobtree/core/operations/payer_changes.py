@@ -10,6 +10,7 @@ from jobtree.api.kinds.lease import ClosureReason, OpenReason, Role
 from jobtree.core.accounts.envelope_accounts import Account, EnvelopeState
 from jobtree.core.funding.cover import payable
 from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease, join_pods, pods_of
+from jobtree.core.model.outcomes import REPAY_REASONS
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.promise_changes import broken_reason, exhausts_own_promise
 from jobtree.core.operations.trial import LeaseTerms, Trial, promises_affected_by
@@ -88,32 +89,20 @@ def change_payer(
     run = trial.world.runs[lease.run_key]
     at = max(at, lease.start)
     mark = trial.checkpoint()
-    trial.begin_action("Repay", run, at, Cause(cause_of(reason), "/".join(lease.payer), 0, lease.gpus))
+    trial.begin_action("Repay", run, at, Cause(REPAY_REASONS[reason], "/".join(lease.payer), 0, lease.gpus))
     trial.close(lease.name, at, reason)
     if repay(trial, run, lease, at, without) and not exhausts_own_promise(trial.world, run):
         return
     trial.rollback(mark)
     if lease.role == "Spare":
         trial.begin_action(
-            "DropSpare", run, at, Cause(cause_of(reason), "/".join(lease.payer), 0, lease.gpus)
+            "DropSpare", run, at, Cause(REPAY_REASONS[reason], "/".join(lease.payer), 0, lease.gpus)
         )
         trial.close(lease.name, at, reason)
         return
     trial.begin_action("Demote", run, at, Cause(Reason.DEMOTED, "/".join(lease.payer), 0, lease.gpus))
     trial.close(lease.name, at, reason)
     demote(trial, run, lease, at)
-
-
-PAYER_CHANGE_REASONS = {
-    "WindowClosed": Reason.WINDOW_NOT_OPEN,
-    "BudgetExhausted": Reason.HOURS_EXHAUSTED,
-    "Recalled": Reason.CONCURRENCY_EXHAUSTED,
-    "Repaid": Reason.ADMITTED,
-}
-
-
-def cause_of(reason: ClosureReason) -> Reason:
-    return PAYER_CHANGE_REASONS[reason]
 
 
 def repay(  # noqa: PLR0913, PLR0917  whose slots, from when, by whom not, and why

@@ -14,8 +14,9 @@ import msgspec
 
 from jobtree.api.kinds.lease import ClosureReason, LeaseClass, OpenReason, Role
 from jobtree.core.accounts.envelope_accounts import FOREVER, EnvelopeState
-from jobtree.core.model.actions import Action, ActionKind, LeaseClosing
+from jobtree.core.model.actions import Action, LeaseClosing
 from jobtree.core.model.gpu_lease import GpuLease, RunKey, Slots, count_slots
+from jobtree.core.model.outcomes import REQUEUES, ActionKind
 from jobtree.core.model.promise import Promise
 from jobtree.core.model.reasons import Cause
 from jobtree.core.runs.run_state import RunState, SavedRunState
@@ -164,7 +165,7 @@ class Trial:
         envelopes = self.world.budgets.envelopes
         found: set[RunKey] = set()
         for entry in self._journal if self.world.promise_order else ():
-            if isinstance(entry, ActionBegun) and entry.action.kind in ("Requeue", "Preempt"):
+            if isinstance(entry, ActionBegun) and entry.action.kind in REQUEUES:
                 found.add(entry.action.run_key)
             elif isinstance(entry, ActionBegun) and entry.action.kind == "Settle":
                 for lease in entry.run.leases.values():

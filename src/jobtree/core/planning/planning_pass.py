@@ -10,11 +10,11 @@ from collections import deque
 from heapq import heappop, heappush
 from operator import itemgetter
 
-from jobtree.api.kinds.lease import ClosureReason
 from jobtree.api.kinds.run import Run
 from jobtree.core.funding.cover import payable_from
-from jobtree.core.model.actions import ActionKind, Plan
+from jobtree.core.model.actions import Plan
 from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.model.outcomes import PLAIN_ENDS, ActionKind
 from jobtree.core.model.promise import CreationOrder
 from jobtree.core.model.reasons import Cause, Reason, Verdict
 from jobtree.core.operations.payer_changes import (
@@ -219,19 +219,12 @@ def event_instant(world: World, run: RunState) -> int:
     return run.outcome[1] if run.outcome is not None and not run.cancelled else world.now
 
 
-END_REASONS: dict[ActionKind, tuple[Reason, ClosureReason]] = {
-    "Complete": (Reason.COMPLETED, "Completed"),
-    "Fail": (Reason.FAILED, "Failed"),
-    "Cancel": (Reason.CANCELLED, "Cancelled"),
-}
-
-
 def end_run(trial: Trial, run: RunState, kind: ActionKind, at: int) -> None:
-    reason, closure = END_REASONS[kind]
     withdraw_promise(trial, run)
-    trial.begin_action(kind, run, at, Cause(reason))
+    end = PLAIN_ENDS[kind]
+    trial.begin_action(kind, run, at, Cause(end.reason))
     for name in sorted(run.leases):
-        trial.close(name, max(at, run.leases[name].start), closure)
+        trial.close(name, max(at, run.leases[name].start), end.closes[0])
 
 
 def withdraw_promise(trial: Trial, run: RunState) -> None:

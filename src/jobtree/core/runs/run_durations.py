@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from jobtree.api.kinds.lease import ClosureReason
 from jobtree.core.model.gpu_lease import GpuLease
+from jobtree.core.model.outcomes import RUN_END_CLOSURES
 
-UNCENSORED_REASONS = frozenset({"Completed", "Failed", "Cancelled"})
 MIN_OBSERVATIONS = 5  # fewer Runs that ended say nothing about the next
 MAX_OBSERVATIONS = 1000  # of one owner and size that count, of Runs that were the last to end
 WHOLE = 1 << 40
@@ -71,7 +71,7 @@ class RunHistory:
         self.ended[lease.owner] = self.ended.get(lease.owner, 0) + 1
         if lease.reason == "Start" and lease.role != "Spare":
             past.starts[lease.start] = past.starts.get(lease.start, 0) + lease.gpus
-        past.ends[end] = past.ends.get(end, False) or reason in UNCENSORED_REASONS
+        past.ends[end] = past.ends.get(end, False) or reason in RUN_END_CLOSURES
         past.last, past.known = max(past.last, end), None
 
     def trim(self, owner: str) -> None:

@@ -16,12 +16,12 @@ from jobtree.core.accounts.envelope_accounts import FOREVER, Account
 from jobtree.core.model.actions import Action
 from jobtree.core.model.gang_shape import GangShape, gang_shape
 from jobtree.core.model.gpu_lease import GpuLease, RunKey
+from jobtree.core.model.outcomes import NEW_ATTEMPT_KINDS
 from jobtree.core.model.promise import CreationOrder, Precedence, Promise
 from jobtree.core.model.reasons import Reason, Verdict
 from jobtree.core.runs.run_usage import RunUsage
 
 FINISHED = frozenset({"Completed", "Failed"})
-NEW_ATTEMPT_KINDS = frozenset({"Start", "Grow", "Shrink", "Recover", "Restart"})
 MIN_RESTART_DELAY = 10 * SECOND
 MAX_RESTART_DELAY = 10 * MINUTE
 

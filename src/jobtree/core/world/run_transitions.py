@@ -8,25 +8,13 @@ Runs started.
 
 from typing import TYPE_CHECKING
 
-from jobtree.api.kinds.run import Phase
 from jobtree.core.model.actions import Action
 from jobtree.core.model.gpu_lease import lease_number
-from jobtree.core.runs.run_state import FINISHED, NEW_ATTEMPT_KINDS, RunState, SavedRunState
+from jobtree.core.model.outcomes import CLEARS_PROMISE, NEW_ATTEMPT_KINDS, PHASES, REQUEUES, SETS_PROMISE
+from jobtree.core.runs.run_state import FINISHED, RunState, SavedRunState
 
 if TYPE_CHECKING:
     from jobtree.core.world.world import World
-
-PHASES: dict[str, Phase] = {
-    "Release": "Pending",
-    "Start": "Running",
-    "Requeue": "Pending",
-    "Preempt": "Pending",
-    "Complete": "Completed",
-    "Fail": "Failed",
-    "Cancel": "Failed",
-}
-SETS_PROMISE = ("Reserve", "Move")
-CLEARS_PROMISE = ("Activate", "Supersede", "Withdraw", "Settle")
 
 
 def apply_transition(world: "World", run: RunState, action: Action) -> None:
@@ -41,9 +29,9 @@ def apply_transition(world: "World", run: RunState, action: Action) -> None:
     run.begin_attempt(action)
     if action.kind == "Start":
         run.start(action.at, action.pod_size, provisional=action.provisional)
-    elif action.kind in ("Requeue", "Preempt"):
+    elif action.kind in REQUEUES:
         run.requeue(lost_lottery=action.kind == "Preempt")
-    elif action.kind in (*SETS_PROMISE, *CLEARS_PROMISE):
+    elif action.kind in SETS_PROMISE or action.kind in CLEARS_PROMISE:
         world.promise_index.set(run, action.promise if action.kind in SETS_PROMISE else None)
         if action.kind in ("Activate", "Settle") and run.provisional:
             run.end_provisional()
@@ -79,7 +67,7 @@ def apply_action(world: "World", action: Action) -> None:
     apply_transition(world, run, action)
     if action.kind == "Start":
         world.start_calibration.record_start(action.run_key, action.at)
-    elif action.kind in ("Requeue", "Preempt"):
+    elif action.kind in REQUEUES:
         world.start_calibration.undo_start(action.run_key, action.at)
     for closing in action.closes:
         lease = world.open_leases.close(closing.lease, closing.at).lease
@@ -95,7 +83,7 @@ def apply_action(world: "World", action: Action) -> None:
         run.clear_rank_losses()
     if action.closes:
         run.clear_evicted_spare_nodes()
-    if action.kind in ("Start", *CLEARS_PROMISE):
+    if action.kind == "Start" or action.kind in CLEARS_PROMISE:
         world.run_queue.schedule_recall(run, settled=action.kind == "Settle")
         world.run_queue.update_growth(run)  # on sufferance it could not grow
     if action.kind == "Cancel":

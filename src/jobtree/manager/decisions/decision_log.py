@@ -10,7 +10,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from jobtree.api.kinds.lease import ClosureReason
 from jobtree.api.kinds.run import Run
 from jobtree.api.schema.quantities import SECOND
-from jobtree.core import Action, GpuLease, Promise, Reason, Record, RunKey, RunState, World, upstreams
+from jobtree.core import (
+    KEEPS_PROMISE,
+    PREEMPTION_CLOSURES,
+    Action,
+    GpuLease,
+    Promise,
+    Record,
+    RunKey,
+    RunState,
+    World,
+    outcome_of,
+    upstreams,
+)
 from jobtree.manager.decisions.write_set import DecisionLog
 from jobtree.manager.metrics import (
     ADMISSION,
@@ -24,13 +36,6 @@ from jobtree.manager.metrics import (
 from jobtree.messages.record_signature import sign
 from jobtree.messages.run_events import merged_actions
 
-PREEMPTION_REASONS: frozenset[ClosureReason] = frozenset(
-    {"RandomPreempt", "Reclaimed", "ReclaimedBySpare", "Shrink", "DropSpare"}
-)
-FORECAST_KINDS = frozenset({"Reserve", "Move", "Withdraw", "Supersede"})
-RESOLVER_KINDS = frozenset({"Activate", "Settle", "Preempt"})
-RESOLVER_REASONS = frozenset({Reason.ACTIVATED, Reason.RANDOM_PREEMPT, Reason.KEY_CHANGED})
-PROMISE_KEPT_KINDS = frozenset({"Activate", "Supersede", "Settle"})
 Ended = tuple[GpuLease, ClosureReason]
 SUBMITTED_LOG = DecisionLog(measures=(Measure(SUBMITTED),))
 
@@ -46,7 +51,7 @@ def decision_logs(world: World, actions: Sequence[Action]) -> dict[RunKey, tuple
             for one in action.closes
         ]
         measures = [*measures_of(world, action, ended)]
-        promise = action.promise if action.kind in PROMISE_KEPT_KINDS else None
+        promise = action.promise if action.kind in KEEPS_PROMISE else None
         if promise is not None and (action.run_key[0], promise.name) not in kept:
             kept.add((action.run_key[0], promise.name))
             measures += promise_measures(promise, action.at)
@@ -82,7 +87,7 @@ def log_lines(world: World, action: Action, ended: list[Ended]) -> Iterator[tupl
         line["message"] = "RandomPreempt"
         line["losers"] = [loser_name(world, uid) for uid in record.decision.losers]
         line["record"] = sign(record, world.lottery_key)
-    yield log_part(action), line
+    yield outcome_of(action.kind, action.cause.reason).part, line
 
 
 def run_gone_log(lease: GpuLease) -> DecisionLog:
@@ -101,12 +106,6 @@ def loser_name(world: World, uid: str) -> str:
     return next(("/".join(run.key) for run in world.runs.values() if run.uid == uid), uid)
 
 
-def log_part(action: Action) -> str:
-    if action.kind in RESOLVER_KINDS or (action.kind != "Start" and action.cause.reason in RESOLVER_REASONS):
-        return "resolver"
-    return "forecast" if action.kind in FORECAST_KINDS else "binder"
-
-
 # Counted
 
 
@@ -117,7 +116,7 @@ def measures_of(world: World, action: Action, ended: list[Ended]) -> Iterator[Me
         yield Measure(ADMISSION, (run.flavor, str(action.cause.reason)), waited)
     if action.record is not None:
         yield from resolver_measures(action.record, run.flavor)
-    if action.cause.reason is not Reason.RESIZED:
+    if not outcome_of(action.kind, action.cause.reason).by_owner:
         yield from preemption_measures(world, ended)
 
 
@@ -154,7 +153,7 @@ def preemption_measures(world: World, ended: list[Ended]) -> Iterator[Measure]:
     lost = {
         (lease.flavor, domain, reason)
         for lease, reason in ended
-        if reason in PREEMPTION_REASONS
+        if reason in PREEMPTION_CLOSURES
         for domain in domains_of_nodes(world, (node for node, _ in lease.slots))
     }
     for labels in sorted(lost):

@@ -2,15 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from jobtree.core import SETS_PROMISE, Action, RunState, World
+from jobtree.core import FINAL_STATES, SETS_PROMISE, WARNINGS, Action, RunState, World
 from jobtree.manager.decisions.write_set import EventNote
 from jobtree.manager.planner.cluster_intake import ClusterIntake
-from jobtree.messages.reservation_outcomes import FINAL_STATES
-from jobtree.messages.run_events import events_of, merged_actions
-
-WARNINGS = frozenset(
-    {"RandomPreempt", "Reclaimed", "Demoted", "Failed", "NodeFailed", "AtRisk", "CapacityLost"}
-)
+from jobtree.messages.run_events import Event, events_of, merged_actions
 
 
 def event_notes(world: World, intake: ClusterIntake, actions: Iterable[Action]) -> Iterator[EventNote]:
@@ -30,6 +25,10 @@ def is_unwritten(intake: ClusterIntake, action: Action) -> bool:
 
 
 def event_notes_of_action(intake: ClusterIntake, state: RunState, action: Action) -> Iterator[EventNote]:
-    run = intake.runs.get(state.uid, state.run_object)
     for event in events_of(action):
-        yield EventNote(run, event.name, event.message, event.at, event.name in WARNINGS)
+        yield event_note(intake, state, event)
+
+
+def event_note(intake: ClusterIntake, run: RunState, event: Event) -> EventNote:
+    run_object = intake.runs.get(run.uid, run.run_object)
+    return EventNote(run_object, event.name, event.message, event.at, event.name in WARNINGS)

@@ -21,6 +21,7 @@ from jobtree.api.kinds.reservation import Reservation, ReservationSpec, Reservat
 from jobtree.api.kinds.run import Decided
 from jobtree.api.schema.quantities import SECOND, parse_time
 from jobtree.core import (
+    FINAL_STATES,
     FOREVER,
     PHASES,
     SETS_PROMISE,
@@ -40,8 +41,7 @@ from jobtree.manager.decisions.write_set import EventNote, ReservationWrite
 from jobtree.manager.planner.cluster_intake import ClusterIntake
 from jobtree.manager.planner.event_notes import event_notes_of_action
 from jobtree.messages.record_signature import sign
-from jobtree.messages.reservation_outcomes import FINAL_STATES, runs_at_risk
-from jobtree.messages.risk_index import RiskIndex
+from jobtree.messages.risk_index import RiskIndex, runs_at_risk
 
 BUSY_MS = 2_000  # how often all are told anew while gangs start and end all the time
 CALM_MS = 500  # since the last decision: more may be on the way

@@ -29,7 +29,9 @@ from jobtree.core import (
 )
 from jobtree.manager.decisions.write_set import EventNote, RunWrite
 from jobtree.manager.planner.cluster_intake import ClusterIntake
+from jobtree.manager.planner.event_notes import event_note
 from jobtree.manager.planner.reservation_status import BUSY_MS, ReservationPublisher, ReservationWrites
+from jobtree.messages.run_events import risk_event
 
 REFRESH_MS = 5_000
 REFRESH_BATCH = 200
@@ -154,14 +156,7 @@ class StatusPublisher:
             told = self._runs.get(run.uid) or run.run_object.status
             known = {risk.reservation for risk in told.risk}
             notes += [
-                EventNote(
-                    self._intake.runs.get(run.uid, run.run_object),
-                    "AtRisk",
-                    f"reservation {risk.reservation} is due at {risk.at}; "
-                    f"probability of being stopped: {risk.kill_probability}",
-                    self._world.now,
-                    warning=True,
-                )
+                event_note(self._intake, run, risk_event(self._world.now, key, risk))
                 for risk in warned.risks
                 if risk.reservation not in known
             ]

@@ -11,7 +11,7 @@ from typing import Any
 from jobtree.api.kinds.policy import Policy
 from jobtree.api.kubernetes.node import CORDONED, OUT_OF_SERVICE
 from jobtree.api.schema.problems import InputError
-from jobtree.core import Action, GroupRank, KnownRisks, RankLoss, Reason, RunKey, RunState
+from jobtree.core import REQUEUES, Action, GroupRank, KnownRisks, RankLoss, Reason, RunKey, RunState
 from jobtree.simulation.cluster.simulated_work import (
     DONE,
     DURATION,
@@ -156,7 +156,7 @@ class SimulatedCluster(Cluster):
         if run is None:
             return
         work = self._work[action.run_key]
-        if action.kind in ("Requeue", "Preempt"):
+        if action.kind in REQUEUES:
             self._stop(action, run, work)
         elif run.waiting:
             return  # a later action of the same plan stops it

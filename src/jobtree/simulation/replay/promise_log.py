@@ -10,12 +10,10 @@ from array import array
 import msgspec
 
 from jobtree.api.schema.quantities import SECOND
-from jobtree.core import Action
+from jobtree.core import KEEPS_PROMISE, REQUEUES, Action, Reason
 from jobtree.simulation.replay.start_log import StartLog
 
-STARTS = ("Activate", "Supersede", "Settle")
-TAKEN_BACK = ("Requeue", "Preempt")
-TAKEN = "Reclaimed"  # started, and lost it again at once to somebody with more right
+TAKEN = str(Reason.RECLAIMED)  # started, and lost it again at once to somebody with more right
 
 
 class PromisedStart(msgspec.Struct):
@@ -40,7 +38,7 @@ class PromiseLog:
     def note(self, action: Action, at: int) -> None:
         """Take in what an action says of its Run's promise; ``at`` on the planner's clock."""
         promise, run_key, told = action.promise, action.run_key, self._starts.told
-        if action.kind in TAKEN_BACK:
+        if action.kind in REQUEUES:
             self._starts.take_back(run_key)
         if promise is None:
             return
@@ -49,7 +47,7 @@ class PromiseLog:
             self._told_again(told.setdefault(run_key, PromisedStart(promise.at)), promise.at)
         elif action.kind == "Move":
             self._moved(told[run_key], promise.at, [slip.reason for slip in promise.slips])
-        elif action.kind in STARTS:
+        elif action.kind in KEEPS_PROMISE:
             self._starts.begin(run_key, at)
         elif told.pop(run_key, None) is not None:
             self.withdrawn += 1

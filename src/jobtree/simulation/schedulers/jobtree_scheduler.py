@@ -10,7 +10,18 @@ import msgspec
 from jobtree.api.kinds.run import Resources, Run, RunSpec, Runtime
 from jobtree.api.schema.object_meta import ObjectMeta
 from jobtree.api.schema.quantities import format_duration, format_time
-from jobtree.core import Action, GpuLease, Plan, RunKey, World, run_to_rest
+from jobtree.core import (
+    FINAL_STATES,
+    REQUEUES,
+    RUN_ENDS,
+    Action,
+    GpuLease,
+    Plan,
+    RunKey,
+    World,
+    outcome_of,
+    run_to_rest,
+)
 from jobtree.simulation.cluster.simulated_work import SimulatedWork
 from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.inputs.user_behavior import declared
@@ -19,8 +30,6 @@ from jobtree.simulation.replay.estimate_log import EstimateLog
 from jobtree.simulation.replay.promise_log import PromiseLog
 
 NAMESPACE = "trace"
-ENDINGS = ("Complete", "Fail", "Cancel")
-STOPS = {"CapacityLost": "NodeFailure"}
 
 
 class JobtreeScheduler(Simulation):
@@ -108,15 +117,15 @@ class JobtreeScheduler(Simulation):
         self.promises.note(action, action.at)
         if action.kind == "Reserve":
             self.foretold.reserved(action.run_key)
-        if action.kind in ("Requeue", "Preempt"):
+        if action.kind in REQUEUES:
             self._stop(action, job, at)
-        elif action.kind in ENDINGS:
+        elif action.kind in RUN_ENDS:
             self._leave(action.run_key, job, at)
         elif action.kind == "Recover":
             self._begin_again(job, at)
         elif (width := self._widths.get(job, 0)) != before:
             self._go_on(action, job, width, at)
-        if action.kind in ("Settle", "Activate"):
+        if FINAL_STATES.get(action.kind) == "Activated":
             self._provisional.discard(job)
 
     def _hold(self, lease: GpuLease, at: int, sign: int) -> None:
@@ -154,8 +163,8 @@ class JobtreeScheduler(Simulation):
         else:
             work.stop(at, habits.checkpoint)
         self._provisional.discard(job)
-        reason = "RandomPreempt" if action.kind == "Preempt" else str(action.cause.reason)
-        self.meter.stop(job, at, STOPS.get(reason, reason), done - work.done)
+        counted_as = outcome_of(action.kind, action.cause.reason).counted_as or action.cause.reason
+        self.meter.stop(job, at, str(counted_as), done - work.done)
 
     def _begin_again(self, job: int, at: int) -> None:
         """It lost a node and goes on elsewhere, from its last checkpoint."""

@@ -3,11 +3,12 @@
 import msgspec
 import pytest
 
-from jobtree.core.model.actions import Action, ActionKind, LeaseClosing
+from jobtree.core.model.actions import Action, LeaseClosing
+from jobtree.core.model.outcomes import ActionKind
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.planning.planning_pass import plan
 from jobtree.core.world.world import World
-from jobtree.manager.decisions.decision_log import decision_logs, log_part
+from jobtree.manager.decisions.decision_log import decision_logs, log_lines
 from jobtree.manager.metrics import PREEMPTIONS, PROMISE_ERROR, Measure
 from tests.unit.core.build import H100, T0, budget, nodes, run
 
@@ -82,4 +83,5 @@ def test_a_promise_that_is_made_and_beaten_in_one_plan_counts_once() -> None:
     ],
 )
 def test_a_line_names_the_part_that_decided(kind: ActionKind, reason: Reason, part: str) -> None:
-    assert log_part(Action(kind, KEY, T0, Cause(reason))) == part
+    ((named, _),) = log_lines(World(now=T0), Action(kind, KEY, T0, Cause(reason)), [])
+    assert named == part

@@ -15,35 +15,8 @@ from jobtree.cli.views.lottery.risk_lines import risks_of, threats
 from jobtree.cli.views.place_names import Places, slots_of
 from jobtree.cli.views.runs.promise_view import promise_lines
 from jobtree.cli.views.runs.run_summary import asks, reasons, run_title, since, width_text
-from jobtree.core import GpuLease, RunState, funding_status
+from jobtree.core import CLOSURE_SENTENCES, OPENING_SENTENCES, GpuLease, RunState, funding_status
 from jobtree.snapshot.cluster import Cluster
-
-OPENED = {
-    "Start": "it started",
-    "Grow": "it grew",
-    "Swap": "a spare took over",
-    "Recover": "a lost rank got other GPUs",
-    "Repay": "this payer took over",
-    "Demote": "nobody pays: it keeps the GPUs until someone funded needs them",
-    "Continue": "the rest went on",
-}
-CLOSED = {
-    "Completed": "its work was done",
-    "Failed": "it failed",
-    "Cancelled": "it was cancelled",
-    "Shrink": "it became narrower",
-    "DropSpare": "funded work needed the spare",
-    "RandomPreempt": "it lost a lottery",
-    "ReclaimedBySpare": "a spare was needed for the rank it stands in for",
-    "Reclaimed": "funded work needed the unpaid GPUs",
-    "Swap": "the spare became a rank",
-    "NodeFailure": "a node failed",
-    "CapacityLost": "a node failed and nothing could replace it",
-    "WindowClosed": "the envelope's window closed",
-    "BudgetExhausted": "the envelope's hours ran out, or it was cut",
-    "Recalled": "the envelope's owner needed it for itself",
-    "Repaid": "somebody could pay again",
-}
 
 
 class Moment(NamedTuple):
@@ -133,7 +106,7 @@ def moments(found: Sequence[LeaseEntry]) -> Iterator[tuple[Moment, list[GpuLease
 
 def moment_line(moment: Moment, leases: Sequence[GpuLease], room: int) -> str:
     """``2026-01-05T09:00:00Z  Start  +8 GPUs, Owned, paid by west/h100: it started (a01#0-7)``."""
-    sentence = (OPENED if moment.sign == "+" else CLOSED)[moment.reason]
+    sentence = (OPENING_SENTENCES if moment.sign == "+" else CLOSURE_SENTENCES)[moment.reason]
     gpus = sum(lease.gpus for lease in leases)
     spare = " spare" if moment.role == "Spare" else ""
     what = f"{moment.sign}{gpus}{spare} GPU{'' if gpus == 1 else 's'}, {moment.class_}"
