@@ -34,7 +34,7 @@ ActionKind = Literal[
     "Activate",
     "Supersede",
     "Withdraw",
-    "Settle",
+    "Confirm",
 ]
 LogPart = Literal["binder", "forecast", "resolver"]
 """The part of the manager that a line of its log names."""
@@ -110,7 +110,7 @@ ACTIONS: dict[ActionKind, ActionFacts] = {
         reservation="Superseded",
     ),
     "Withdraw": ActionFacts("ends a promise without a start", part="forecast", reservation="Cancelled"),
-    "Settle": ActionFacts(
+    "Confirm": ActionFacts(
         "gives a provisional Run what it was promised, where it runs",
         "Activated",
         "resolver",
@@ -306,7 +306,7 @@ ROWS = (
     Outcome("Move", Reason.CROWDED_OUT),
     Outcome("Move", Reason.NODE_FAILURE),
     Outcome("Activate", Reason.ACTIVATED),
-    Outcome("Settle", Reason.ACTIVATED),
+    Outcome("Confirm", Reason.ACTIVATED),
     Outcome("Supersede", Reason.SUPERSEDED),
     Outcome("Withdraw", Reason.CANCELLED),
     Outcome("Withdraw", Reason.SUPERSEDED),

@@ -135,7 +135,7 @@ class Trial:
     def begin_action(self, kind: ActionKind, run: RunState, at: int, cause: Cause, **details: Any) -> None:  # noqa: ANN401  fields of Action
         """Begin an action: what opens and closes for this Run from here on is part of it."""
         action = Action(kind, run.key, at, cause, **details)
-        if kind == "Settle":
+        if kind == "Confirm":
             self._settles.append(len(self._journal))
         self._journal.append(ActionBegun(run, action, run.save_state()))
         apply_transition(self.world, run, action)
@@ -167,7 +167,7 @@ class Trial:
         for entry in self._journal if self.world.promise_order else ():
             if isinstance(entry, ActionBegun) and entry.action.kind in REQUEUES:
                 found.add(entry.action.run_key)
-            elif isinstance(entry, ActionBegun) and entry.action.kind == "Settle":
+            elif isinstance(entry, ActionBegun) and entry.action.kind == "Confirm":
                 for lease in entry.run.leases.values():
                     found.update(promises_affected_by(self.world, lease))
             elif isinstance(entry, ActionBegun) and entry.action.kind == "Move" and entry.action.promise:

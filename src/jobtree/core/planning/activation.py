@@ -107,7 +107,7 @@ def confirm_in_place(trial: Trial, run: RunState, promise: Promise) -> bool:
     if run.opportunistic_gpus:
         repay_opportunistic(trial, run)
         return run.promise is None
-    trial.begin_action("Settle", run, now, Cause(Reason.ACTIVATED, promise.name), promise=promise)
+    trial.begin_action("Confirm", run, now, Cause(Reason.ACTIVATED, promise.name), promise=promise)
     if keeps_other_promises(trial.world, run):
         return True
     trial.rollback(mark)

@@ -33,7 +33,7 @@ def apply_transition(world: "World", run: RunState, action: Action) -> None:
         run.requeue(lost_lottery=action.kind == "Preempt")
     elif action.kind in SETS_PROMISE or action.kind in CLEARS_PROMISE:
         world.promise_index.set(run, action.promise if action.kind in SETS_PROMISE else None)
-        if action.kind in ("Activate", "Settle") and run.provisional:
+        if action.kind in ("Activate", "Confirm") and run.provisional:
             run.end_provisional()
             world.fleet.invalidate_profiles_around(run.leases.values())
     if run.phase in FINISHED:
@@ -84,7 +84,7 @@ def apply_action(world: "World", action: Action) -> None:
     if action.closes:
         run.clear_evicted_spare_nodes()
     if action.kind == "Start" or action.kind in CLEARS_PROMISE:
-        world.run_queue.schedule_recall(run, settled=action.kind == "Settle")
+        world.run_queue.schedule_recall(run, settled=action.kind == "Confirm")
         world.run_queue.update_growth(run)  # on sufferance it could not grow
     if action.kind == "Cancel":
         world.run_lifecycle.drop(action.run_key)

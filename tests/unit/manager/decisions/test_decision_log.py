@@ -62,7 +62,7 @@ def test_a_promise_that_is_made_and_beaten_in_one_plan_counts_once() -> None:
     promise = world.runs["ns", "big"].promise
     assert promise is not None
     promise = msgspec.structs.replace(promise, at=T0 + 60_000)
-    kinds: tuple[ActionKind, ...] = ("Reserve", "Supersede", "Settle")
+    kinds: tuple[ActionKind, ...] = ("Reserve", "Supersede", "Confirm")
     actions = [Action(kind, ("ns", "big"), T0, Cause(Reason.RESERVED), promise=promise) for kind in kinds]
     measures = [one for deed in decision_logs(world, actions)["ns", "big"] for one in deed.measures]
     assert measures == [Measure(PROMISE_ERROR, value=-60)]
