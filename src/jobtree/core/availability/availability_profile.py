@@ -16,7 +16,6 @@ from jobtree.core.accounts.budget_timeline import CumulativeSum
 from jobtree.core.accounts.envelope_accounts import FOREVER
 from jobtree.core.availability.fragmentation import FragmentationBound, NodeAvailability, PromisedPods
 from jobtree.core.availability.occupancy import (
-    DrawNotice,
     OccupancyView,
     domain_occupancy,
     occupancy_view,
@@ -26,6 +25,7 @@ from jobtree.core.availability.payer_placement import placement_of_promise
 from jobtree.core.availability.step_functions import StepFunction, pods_over_time
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import LOTTERY, Disruption, Precedence, Promise
+from jobtree.core.runs.notice import DrawNotice
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.node_slots import NodeSelector, PodDemand

@@ -20,6 +20,7 @@ from jobtree.core.availability.fragmentation import NodeAvailability
 from jobtree.core.availability.shrink_steps import shrink_steps
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Disruption, Precedence
+from jobtree.core.runs.notice import DrawNotice, certain_end, draw_notice_ms, immune_until
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.world.open_leases import PostedLease
@@ -27,10 +28,6 @@ from jobtree.core.world.payer_candidates import last_closing
 from jobtree.core.world.world import World
 
 ALWAYS = -1  # released whenever it is asked for
-MAX_DOUBLINGS = 4
-
-DrawNotice = tuple[int, int, int]  # immune until, certain end, how long before a draw it must know
-
 
 ReleaseTimes = tuple[int, int, int]  # when each level could have it
 RELEASED: ReleaseTimes = (ALWAYS, ALWAYS, ALWAYS)
@@ -64,32 +61,6 @@ class LeaseOccupancy(NamedTuple):
 
     def is_provisional_to(self, made: int) -> bool:
         return self.provisional_since is not None and made <= self.provisional_since
-
-
-def immune_until(world: World, run: RunState) -> int:
-    """A Run cannot be drawn before that: its minimum runtime, doubled with each lottery lost (R4)."""
-    began = world.now if run.since is None else run.since
-    return began + immunity_duration(world, run)
-
-
-def immunity_duration(world: World, run: RunState) -> int:
-    return world.policy.min_runtime_ms << min(run.lotteries_lost, MAX_DOUBLINGS)
-
-
-def draw_notice_for(world: World, run: RunState) -> int:
-    """How long before a draw its holder must know: its checkpoint, within bounds (R3)."""
-    policy = world.policy
-    checkpoint = run.shape.checkpoint if run.shape else None
-    if checkpoint is None:
-        return policy.min_notice_ms
-    return max(policy.min_notice_ms, min(checkpoint, policy.max_notice_ms))
-
-
-def certain_end(world: World, run: RunState) -> int:
-    """When the Run's GPUs are free for certain: by maxDuration, or when nobody could pay any longer."""
-    end = FOREVER if run.known_end is None else run.known_end
-    closing = last_closing(world, run)
-    return end if closing is None else min(end, closing)
 
 
 class DomainOccupancy:
@@ -133,7 +104,8 @@ class OccupancyReader:
             return known
         if run is None:
             return LeaseOccupancy(held, None, 0, tuple(self._stays(held, RELEASED, {})), None, None)
-        end, immune = self._end(run), immune_until(self._world, run)
+        policy, now = self._world.policy, self._world.now
+        end, immune = self._end(run), immune_until(policy, run, now)
         malleable = run.shape is not None and run.shape.malleable
         loose = self._shrinkable(run) if malleable else {}
         found = LeaseOccupancy(
@@ -141,7 +113,7 @@ class OccupancyReader:
             since=run.since,
             lost=run.lotteries_lost,
             stays=tuple(self._stays(held, (end, end, min(end, immune)), loose)),
-            notice=(immune, end, draw_notice_for(self._world, run)),
+            notice=DrawNotice(immune, end, draw_notice_ms(policy, run.checkpoint_ms)),
             provisional_since=run.since if run.provisional else None,
         )
         if held.lease.role == "Active" and not malleable and not run.provisional:
@@ -150,7 +122,7 @@ class OccupancyReader:
 
     def _end(self, run: RunState) -> int:
         """What is held on sufferance lapses at the latest when its own promise is due: that counts, then."""
-        end, lapse = certain_end(self._world, run), run.interim_until
+        end, lapse = certain_end(run.known_end, last_closing(self._world, run)), run.interim_until
         return end if lapse is None else min(end, lapse)
 
     def _shrinkable(self, run: RunState) -> dict[tuple[str, str], int]:

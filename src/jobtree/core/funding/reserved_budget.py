@@ -12,6 +12,7 @@ from jobtree.core.accounts.envelope_accounts import FOREVER, Account, CapState, 
 from jobtree.core.funding.future_recall import RecallableCharges
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Precedence, Promise
+from jobtree.core.runs.notice import min_provisional_ms
 from jobtree.core.runs.run_state import RunState
 
 if TYPE_CHECKING:
@@ -146,13 +147,7 @@ def may_run_provisionally(world: "World", run: RunState, promises: Iterable[Prom
         promise.at is None
         or (
             run.is_provisional_to(promise.precedence)
-            and promise.at - at >= min_provisional_duration(world, run)
+            and promise.at - at >= min_provisional_ms(world.policy, run.checkpoint_ms)
         )
         for promise in promises
     )
-
-
-def min_provisional_duration(world: "World", run: RunState) -> int:
-    """How long provisional work must be able to run: its checkpoint, and no less than minNotice (R6)."""
-    checkpoint = run.shape.checkpoint if run.shape else None
-    return max(checkpoint or 0, world.policy.min_notice_ms)

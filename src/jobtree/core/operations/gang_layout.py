@@ -12,10 +12,10 @@ from jobtree.core.accounts.envelope_accounts import FOREVER
 from jobtree.core.availability.availability_profile import availability_profile, placement_demand
 from jobtree.core.availability.promise_feasibility import keeps_all_promises
 from jobtree.core.funding.cover import GangFunding, GpusBySelector
-from jobtree.core.funding.reserved_budget import min_provisional_duration
 from jobtree.core.model.gpu_lease import EnvelopeKey, Slots
 from jobtree.core.model.promise import Precedence
 from jobtree.core.operations.trial import LeaseTerms, Trial
+from jobtree.core.runs.notice import min_provisional_ms
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.node_slots import NodeSelector, PodDemand
@@ -236,7 +236,7 @@ class GangLayout:
         if self.run.provisional and all(
             promise.run_key == self.run.key
             or promise.at is None
-            or promise.at - self.at >= min_provisional_duration(self.world, self.run)
+            or promise.at - self.at >= min_provisional_ms(self.world.policy, self.run.checkpoint_ms)
             for promise in domain.promises.values()
         ):
             return FOREVER

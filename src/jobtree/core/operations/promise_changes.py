@@ -6,7 +6,6 @@ from operator import attrgetter
 import msgspec
 
 from jobtree.core.availability.availability_profile import keeps_promise
-from jobtree.core.availability.occupancy import immunity_duration
 from jobtree.core.availability.payer_placement import (
     can_pay_slice,
     pay_throughout,
@@ -21,6 +20,7 @@ from jobtree.core.model.gpu_lease import EnvelopeKey
 from jobtree.core.model.promise import LOTTERY, NO_DISRUPTION, Precedence, Promise, PromiseSlip, add_slip
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.trial import Trial
+from jobtree.core.runs.notice import immunity_ms
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
@@ -119,7 +119,7 @@ def with_option(world: World, run: RunState, promise: Promise, found: StartOptio
         domain_gpus=found.shares,
         funding=found.funding,
         end=None if shape.max_duration is None else found.at + shape.max_duration,
-        immune_until=found.at + immunity_duration(world, run),
+        immune_until=found.at + immunity_ms(world.policy, run.lotteries_lost),
         window_aligned=found.window_aligned,
         beacon=None if source is None else (source.name, source.round_heard_by(found.at)),
     )

@@ -5,13 +5,14 @@ from collections.abc import Iterator, Set as AbstractSet
 import msgspec
 
 from jobtree.core.availability.availability_profile import placement_demand
-from jobtree.core.availability.occupancy import certain_end, immune_until
 from jobtree.core.availability.payer_placement import placement_of_promise
 from jobtree.core.availability.shrink_steps import ShrinkStep, shrink_steps
 from jobtree.core.lottery.resolution import Case, NodeRoom, Taking, TakingKind, Ticket
 from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.model.promise import LOTTERY, STRUCTURAL, Promise
+from jobtree.core.runs.notice import certain_end, immune_until
 from jobtree.core.runs.run_state import RunState
+from jobtree.core.world.payer_candidates import last_closing
 from jobtree.core.world.world import World
 
 
@@ -74,8 +75,11 @@ class PromiseCase:
                 runs[self.world.posted_leases[name].lease.run_key] = None
         states = [self.world.runs[run_key] for run_key in runs if run_key in self.world.runs]
         states.sort(key=lambda run: run.creation_order)
-        gone = [run for run in states if self.world.now < certain_end(self.world, run) <= self.at]
+        gone = [run for run in states if self.world.now < self._certain_end(run) <= self.at]
         return [run for run in states if run not in gone], gone
+
+    def _certain_end(self, run: RunState) -> int:
+        return certain_end(run.known_end, last_closing(self.world, run))
 
     def _uid(self, run: RunState) -> str:
         """Whose ticket it is: of stages that started together, the first's."""
@@ -186,7 +190,7 @@ class PromiseCase:
         return Victim(taking, run, tuple(leases))
 
     def _immune(self, run: RunState) -> bool:
-        return run.key in self.settled or immune_until(self.world, run) > self.at
+        return run.key in self.settled or immune_until(self.world.policy, run, self.world.now) > self.at
 
     def _tickets(self) -> Iterator[Ticket]:
         """X4: Runs with active GPUs here that are not immune, with what they have after X1–X3."""

@@ -15,12 +15,12 @@ from jobtree.core.funding.cover import GangFunding, funding_refusals
 from jobtree.core.funding.current_funding_lower_bound import CurrentFundingLowerBound
 from jobtree.core.funding.current_funding_upper_bound import CurrentFundingUpperBound
 from jobtree.core.funding.future_funding import fundable_ever
-from jobtree.core.funding.reserved_budget import min_provisional_duration
 from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Precedence
 from jobtree.core.operations.reclaim import recallable_leases
 from jobtree.core.planning.recall_capacity import RecallCapacity, RecallKey
+from jobtree.core.runs.notice import min_provisional_ms
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.flavor_pool import FlavorPool
@@ -242,12 +242,15 @@ class AdmissionPrefilter:
             return False
         if self._recallable_by(run) and not self._recall_is_insufficient(run, shape, flavor, size):
             return False
-        notice = 0 if shape.checkpoint is None else min_provisional_duration(self._world, run)
+        notice = 0 if shape.checkpoint is None else self._min_provisional_ms(run)
         if notice and self._ceilings.pods_before(run, size, notice) * size < shape.min:
             return True
         if notice and self._gpus_in_whole_pods(flavor, size) >= shape.min:
             return False  # it might start provisionally, on slots that are free
         return not self._payable(run, shape, size)
+
+    def _min_provisional_ms(self, run: RunState) -> int:
+        return min_provisional_ms(self._world.policy, run.checkpoint_ms)
 
     def _stays_opportunistic(self, run: RunState) -> bool:
         """Whether nobody has the money for the least of what a running Run holds unpaid (C8)."""
@@ -255,7 +258,7 @@ class AdmissionPrefilter:
             return False
         size = run.pod_size
         if run.provisional:
-            most = self._ceilings.pods_before(run, size, min_provisional_duration(self._world, run))
+            most = self._ceilings.pods_before(run, size, self._min_provisional_ms(run))
         else:
             most = self._ceilings.pods(run, size, recalled=False)
         unpaid = (lease.gpus for lease in run.leases.values() if lease.role == "Opportunistic")
@@ -281,7 +284,7 @@ class AdmissionPrefilter:
             demand=placement_demand(run, size),
             chunk=max(1, shape.group // size) if shape.spread else 1,
             duration=shape.max_duration,
-            notice=None if shape.checkpoint is None else min_provisional_duration(self._world, run),
+            notice=None if shape.checkpoint is None else self._min_provisional_ms(run),
         )
 
     def _fits_with_own_promise(self, run: RunState, kind: PlacementKey, pods: int, *, spread: bool) -> bool:

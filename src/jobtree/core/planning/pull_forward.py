@@ -16,7 +16,6 @@ import msgspec
 
 from jobtree.core.availability.payer_placement import pay_throughout
 from jobtree.core.availability.start_search import StartOption, StartSearch
-from jobtree.core.funding.reserved_budget import min_provisional_duration
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import NO_DISRUPTION, Promise
 from jobtree.core.model.reasons import Cause, Reason
@@ -24,6 +23,7 @@ from jobtree.core.operations.payer_changes import keeps_other_promises
 from jobtree.core.operations.promise_changes import broken_reason, replace_promise, with_option
 from jobtree.core.operations.trial import Trial
 from jobtree.core.planning.activation import resolve_all
+from jobtree.core.runs.notice import min_provisional_ms
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.world.world import World
@@ -36,7 +36,8 @@ def pull_promises_forward(trial: Trial) -> None:
     world = trial.world
     if not world.provisional_runs:
         return
-    soon = world.now + max(min_provisional_duration(world, world.runs[key]) for key in world.provisional_runs)
+    provisional = (world.runs[key] for key in world.provisional_runs)
+    soon = world.now + max(min_provisional_ms(world.policy, run.checkpoint_ms) for run in provisional)
     for _, domain in sorted(trial.freed_domains().items()):
         for promise in islice(pull_candidates(world, domain, soon), MAX_PROMISES):
             if pull_promise_to(trial, world.runs[promise.run_key], promise, soon):

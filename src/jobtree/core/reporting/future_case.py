@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import msgspec
 
 from jobtree.core.accounts.envelope_accounts import FOREVER
-from jobtree.core.availability.occupancy import immune_until
 from jobtree.core.lottery.resolution import NodeRoom, Ticket
 from jobtree.core.model.promise import LOTTERY, Promise
 from jobtree.core.operations.victims import PromiseCase
+from jobtree.core.runs.notice import immune_until
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
@@ -104,8 +104,9 @@ class FutureCase(PromiseCase):
         """Those who might be drawn for it, the widest first."""
         if other.disruption < LOTTERY:
             return []
-        drawable = [one for one in stay if immune_until(self.world, one) <= (other.at or 0)]
-        return sorted(drawable, key=lambda one: (-one.width, one.creation_order))
+        policy, now = self.world.policy, self.world.now
+        drawable = [run for run in stay if immune_until(policy, run, now) <= (other.at or 0)]
+        return sorted(drawable, key=lambda run: (-run.width, run.creation_order))
 
     def _fit(self, other: Promise) -> dict[str, int] | None:
         """Nodes for its pods in these domains, by name; None where they do not all fit."""

@@ -481,6 +481,11 @@ class RunState:
         declared = self.run_object.spec.runtime.max_duration
         return parse_duration(declared) if declared else None
 
+    @property
+    def checkpoint_ms(self) -> int | None:
+        """How long a checkpoint of the Run takes; None where it cannot write any."""
+        return self.shape.checkpoint if self.shape else None
+
 
 def restart_delay(restarts: int) -> int:
     """Returns how long pods wait before they start again, in milliseconds, after so many failures."""

@@ -14,10 +14,11 @@ from functools import lru_cache
 
 from jobtree.api.schema.quantities import DAY
 from jobtree.core.accounts.envelope_accounts import FOREVER
-from jobtree.core.availability.occupancy import certain_end
 from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.runs.notice import certain_end
 from jobtree.core.runs.run_durations import SurvivalCurve, SurvivalCurves, size_class
 from jobtree.core.runs.run_state import RunState
+from jobtree.core.world.payer_candidates import last_closing
 from jobtree.core.world.world import World
 
 SAMPLE_PATHS = 23  # prime, so that every stride comes to every part
@@ -40,7 +41,8 @@ class RunEndForecast:
         return known
 
     def _likely_ends(self, run: RunState) -> list[int]:
-        now, last = self._world.now, certain_end(self._world, run)
+        now = self._world.now
+        last = certain_end(run.known_end, last_closing(self._world, run))
         since = now if run.since is None else run.since
         if last < FOREVER:
             self.runs_with_history.add(run.key)

@@ -22,9 +22,9 @@ from jobtree.core.availability.step_functions import (
     gpus_over_time,
     pods_over_time,
 )
-from jobtree.core.funding.reserved_budget import min_provisional_duration
 from jobtree.core.model.gpu_lease import EnvelopeKey, RunKey
 from jobtree.core.model.promise import Promise
+from jobtree.core.runs.notice import min_provisional_ms
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.start_forecast.run_end_forecast import SAMPLE_PATHS, RunEndForecast
 from jobtree.core.supply.domain import Domain
@@ -69,7 +69,7 @@ class SamplePaths:
 
     def simulate_start(self, run: RunState, promise: Promise) -> list[int]:
         """When a waiting Run starts in each course, behind those that came before; none if nobody can say."""
-        notice = min_provisional_duration(self._world, run)
+        notice = min_provisional_ms(self._world.policy, run.checkpoint_ms)
         query = StartQuery(run, promise, self._domains(run, promise), notice)
         spans = self._lifetimes.likely_durations(run)
         starts = [self._simulate_path(number, query, spans[number]) for number in range(SAMPLE_PATHS)]

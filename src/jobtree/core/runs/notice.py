@@ -1,0 +1,48 @@
+"""Computes how long a Run cannot be drawn, when it certainly ends and what notice it needs (R3, R4, R6)."""
+
+from typing import NamedTuple
+
+from jobtree.api.kinds.policy import Policy
+from jobtree.core.accounts.envelope_accounts import FOREVER
+from jobtree.core.runs.run_state import RunState
+
+MAX_DOUBLINGS = 4  # lotteries lost that still lengthen the immunity
+
+
+class DrawNotice(NamedTuple):
+    """From when to when a Run can be drawn, and how long before a draw its owner must know."""
+
+    immune_until: int
+    certain_end: int
+    notice_ms: int
+
+
+def immunity_ms(policy: Policy, lotteries_lost: int) -> int:
+    """How long after its start a Run cannot be drawn: ``minRuntime``, doubled with each lottery lost (R4)."""
+    return policy.min_runtime_ms << min(lotteries_lost, MAX_DOUBLINGS)
+
+
+def immune_until(policy: Policy, run: RunState, now: int) -> int:
+    """The instant before which the Run cannot be drawn; a Run that waits is taken to start now."""
+    start = now if run.since is None else run.since
+    return start + immunity_ms(policy, run.lotteries_lost)
+
+
+def draw_notice_ms(policy: Policy, checkpoint_ms: int | None) -> int:
+    """How long before a draw the owner must know: the checkpoint's time, within the policy's bounds (R3)."""
+    if checkpoint_ms is None:
+        return policy.min_notice_ms
+    return max(policy.min_notice_ms, min(checkpoint_ms, policy.max_notice_ms))
+
+
+def min_provisional_ms(policy: Policy, checkpoint_ms: int | None) -> int:
+    """How long provisional work must be able to run: its checkpoint's time, at least ``minNotice`` (R6)."""
+    return max(checkpoint_ms or 0, policy.min_notice_ms)
+
+
+def certain_end(known_end: int | None, last_closing: int | None) -> int:
+    """When a Run has certainly ended: by its ``maxDuration`` or when the last window of its payers closes."""
+    return min(
+        FOREVER if known_end is None else known_end,
+        FOREVER if last_closing is None else last_closing,
+    )
