@@ -1,13 +1,13 @@
 """The ledger: all budgets, their envelopes and caps, and the family they form."""
 
 from bisect import bisect_right
-from typing import Any
 
 from jobtree.api.kinds.budget import AggregateCap, Budget, Envelope
 from jobtree.api.kinds.policy import Policy
 from jobtree.core.accounts.envelope_accounts import CapState, EnvelopeState
 from jobtree.core.accounts.family import Family
 from jobtree.core.model.gpu_lease import EnvelopeKey
+from jobtree.core.model.versioned_cache import Version
 
 LAST_KEY: EnvelopeKey = ("\U0010ffff", "")  # sorts after every name
 
@@ -20,7 +20,7 @@ class BudgetIndex:
         self.family = Family(())
         self.by_owner: dict[str, list[EnvelopeState]] = {}
         self.edited_envelopes: set[EnvelopeKey] = set()  # edited since the last plan
-        self.payers: dict[tuple[object, ...], Any] = {}  # remembered by payers
+        self.version = Version()  # replaced when an envelope comes, goes or changes its owner or limits
         self.archived_leases: dict[
             str, dict[str, None]
         ] = {}  # archived leases that are not gone yet, by budget
@@ -117,7 +117,7 @@ class BudgetIndex:
         return retired
 
     def _index(self) -> None:
-        self.payers.clear()
+        self.version = Version()
         self.family = Family(budget.spec for budget in self.budgets.values())
         self.by_owner = {}
         for state in self.envelopes.values():

@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from jobtree.core.accounts.envelope_accounts import FOREVER, EnvelopeState, ReservedCharge
 from jobtree.core.model.promise import Precedence
+from jobtree.core.model.versioned_cache import VersionedCache
 
 
 class CumulativeSum:
@@ -129,23 +130,29 @@ def funded_until(envelope: EnvelopeState, lease: str, known_end: int | None) -> 
     return FOREVER if end is None else end
 
 
+RESERVED_CHARGES = VersionedCache[Precedence | None, ReservedCharges]()
+RETURNS = VersionedCache[None, CumulativeSum]()
+
+
 def reserved_charges_on(envelope: EnvelopeState, precedence: Precedence | None) -> ReservedCharges:
     """The envelope's dated promises made up to that rank, remembered until something there changes."""
-    known = envelope.reserved_cache.get(precedence)
-    if known is None:
-        known = envelope.reserved_cache[precedence] = ReservedCharges(envelope, precedence)
-    return known
+    cached = RESERVED_CHARGES.at(envelope.reserved_version)
+    reserved = cached.get(precedence)
+    if reserved is None:
+        reserved = cached[precedence] = ReservedCharges(envelope, precedence)
+    return reserved
 
 
 def returns_of(envelope: EnvelopeState) -> CumulativeSum:
     """What comes back to an envelope and when, whatever is promised from it."""
-    found: CumulativeSum | None = envelope.returns_cache
-    if found is None:
+    cached = RETURNS.at(envelope.returns_version)
+    returns = cached.get(None)
+    if returns is None:
         lapses = envelope.interim_charges.values()  # each comes back then, and not once more at its known end
         again = [(one.known_end, -one.charge) for one in lapses if one.known_end is not None]
         lapsed = [(one.at, one.charge) for one in lapses]
-        found = envelope.returns_cache = CumulativeSum([*envelope.known_ends, *again, *lapsed])
-    return found
+        returns = cached[None] = CumulativeSum([*envelope.known_ends, *again, *lapsed])
+    return returns
 
 
 def up_to_precedence(dated: Sequence[ReservedCharge], precedence: Precedence) -> int:

@@ -8,12 +8,13 @@ A declared Run (``maxDuration``) commits what it has not used yet: Σ charge·en
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from jobtree.api.kinds.budget import AggregateCap, Envelope
 from jobtree.api.schema.quantities import HOUR, MILLI, parse_time
 from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease, RunKey
 from jobtree.core.model.promise import Precedence, Promise
+from jobtree.core.model.versioned_cache import SavedVersions, Version
 
 FOREVER = 1 << 60
 GPU_HOUR = MILLI * HOUR
@@ -198,9 +199,9 @@ class EnvelopeState:
         "promises",
         "provisional_charges",
         "reconsider_generation",
-        "reserved_cache",
+        "reserved_version",
         "retired_at",
-        "returns_cache",
+        "returns_version",
         "selector",
         "spec",
         "start",
@@ -222,8 +223,8 @@ class EnvelopeState:
             ReservedCharge
         ] = []  # those of them with a date, in the order in which they hold
         self.undated_promises: list[tuple[Precedence, RunKey]] = []  # the others, likewise
-        self.reserved_cache: dict[Precedence | None, Any] = {}  # remembered by flow
-        self.returns_cache: Any = None  # likewise
+        self.reserved_version = Version()  # replaced when a promise or a return changes
+        self.returns_version = Version()  # replaced when it changes what comes back to the envelope, and when
         self.reconsider_generation = 0  # counts what came back to it, or to those that share a cap with it
         self.apply_edit(owner, spec, price, 0)
 
@@ -231,7 +232,7 @@ class EnvelopeState:
         """The budget was edited: new limits over the same totals."""
         self.amended_at = now
         self.owner = owner
-        self.reserved_cache.clear()
+        self.invalidate_reserved()
         self.spec = spec
         self.price = price
         self.retired_at: int | None = None
@@ -284,7 +285,11 @@ class EnvelopeState:
 
     def invalidate_reserved(self) -> None:
         """A promise changed, or a lease of which the end is known, or one that yields."""
-        self.reserved_cache = {}
+        self.reserved_version = Version()
+
+    def _invalidate_returns(self) -> None:
+        self.returns_version = Version()
+        self.invalidate_reserved()
 
     def dated_after(self, instant: int) -> "list[ReservedCharge]":
         """Of the dated promises, those made later than that."""
@@ -319,8 +324,7 @@ class EnvelopeState:
 
     def record_known_end(self, end: int, charge: int, sign: int) -> None:
         """A lease will end then for certain (with sign −1: it is gone)."""
-        self.returns_cache = None
-        self.invalidate_reserved()
+        self._invalidate_returns()
         if sign > 0:
             insort(self.known_ends, (end, charge))
         else:
@@ -341,20 +345,19 @@ class EnvelopeState:
     def _record(self, known: dict[str, Charge], lease: str, found: Charge | None) -> None:
         """Something of a lease on which answers about the envelope depend; None: there is nothing."""
         if found != known.get(lease):
-            self.returns_cache = None
-            self.invalidate_reserved()
+            self._invalidate_returns()
             if found is None:
                 del known[lease]
             else:
                 known[lease] = found
 
-    def cache_snapshot(self) -> tuple[dict[Precedence | None, Any], Any]:
-        """What is remembered, before a change that may be taken back."""
-        return self.reserved_cache, self.returns_cache
+    def save_versions(self) -> SavedVersions:
+        """Returns the versions before a change that may be rolled back."""
+        return self.reserved_version, self.returns_version
 
-    def restore_cache(self, memory: tuple[dict[Precedence | None, Any], Any]) -> None:
-        """All is again as it was when these answers were remembered."""
-        self.reserved_cache, self.returns_cache = memory
+    def restore_versions(self, saved: SavedVersions) -> None:
+        """Makes the answers of before a change valid again, which was rolled back."""
+        self.reserved_version, self.returns_version = saved
 
     def count_return(self, sign: int) -> None:
         """Money came back, from a lease that closed or a promise that is gone (with sign −1: it did not)."""

@@ -25,6 +25,7 @@ from jobtree.core.availability.payer_placement import placement_of_promise
 from jobtree.core.availability.step_functions import StepFunction, pods_over_time
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import LOTTERY, Disruption, Precedence, Promise
+from jobtree.core.model.versioned_cache import VersionedCache
 from jobtree.core.runs.notice import DrawNotice
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
@@ -43,23 +44,20 @@ class AvailabilityProfile:
         self._stand = stand
         self._swept: list[StepFunction | None] = [None for _ in DISRUPTIONS]
         self._notices: tuple[list[int], list[int]] | None = None
-        self.promised = self._changes = 0  # which of all states of its promises this is
-        self._kept: SavedProfiles | None = None
-        self._profiles: dict[Disruption, NewcomerProfile] = {}
-        self._promised: PromisedByViewer = {}
+        self._behind_promises = ProfilesBehindPromises(domain.promise_version)
+        self._earlier: ProfilesBehindPromises | None = None  # about other promises
 
-    def invalidate_promises(self) -> None:
-        """A promise that counts on this domain is about to change; who stands there is not."""
-        if self._profiles or self._promised:
-            self._kept = (dict(self.domain.promises), self.promised, self._profiles, self._promised)
-            self._profiles, self._promised = {}, {}
-        self._changes += 1
-        self.promised = self._changes
-
-    def restore_promises(self) -> None:
-        """It changed. What a plan tried, took back and then carried out is as it was: so are the answers."""
-        if self._kept is not None and self._kept[0] == self.domain.promises:
-            _, self.promised, self._profiles, self._promised = self._kept
+    def _current(self) -> "ProfilesBehindPromises":
+        """Answers about the present promises; those about earlier ones are kept for their return."""
+        current, version = self._behind_promises, self.domain.promise_version
+        if current.version != version:
+            earlier = self._earlier
+            if not current.is_empty:
+                self._earlier = current
+            if earlier is None or earlier.version != version:
+                earlier = ProfilesBehindPromises(version)
+            current = self._behind_promises = earlier
+        return current
 
     @property
     def draw_notices(self) -> set[DrawNotice]:
@@ -85,7 +83,8 @@ class AvailabilityProfile:
         """Others' promises made before that rank (all, without one), with what each takes up here."""
         promises = self.domain.promises
         key = (precedence, run_key if run_key in promises else None)
-        known = self._promised.get(key)
+        cached = self._current().totals
+        known = cached.get(key)
         if known is None:
             occupants = (
                 self._promised_pods(promise)
@@ -94,7 +93,7 @@ class AvailabilityProfile:
                 and promise.run_key != run_key
                 and (precedence is None or promise.precedence < precedence)
             )
-            known = self._promised[key] = PromisedPodTotals(occupants, partial(self.max_pods, 0))
+            known = cached[key] = PromisedPodTotals(occupants, partial(self.max_pods, 0))
             if self.all_usable and known.largest > self.size:
                 known.wholes = FragmentationBound(self.size, self.node_availability, known.occupants)
         return known
@@ -158,7 +157,8 @@ class AvailabilityProfile:
 
     def profile(self, disruption: Disruption) -> "NewcomerProfile":
         """The same for a newcomer who may stay for ever, at all instants."""
-        known = self._profiles.get(disruption)
+        cached = self._current().profiles
+        known = cached.get(disruption)
         if known is None:
             starts, present = self._at(disruption)
             known = NewcomerProfile(disruption, starts, present, present, None)
@@ -169,7 +169,7 @@ class AvailabilityProfile:
                 ]
                 most = [min(have, crowd.lowest_after(at)) for at, have in zip(starts, present, strict=True)]
                 known = NewcomerProfile(disruption, starts, present, most, crowd.wholes)
-            self._profiles[disruption] = known
+            cached[disruption] = known
         return known
 
     def first(self, disruption: Disruption, pods: int) -> int | None:
@@ -337,10 +337,23 @@ class PromisedPodTotals:
         return min(self._lefts[first:last]) if first < last else FOREVER
 
 
-PromisedByViewer = dict[tuple[Precedence | None, RunKey | None], PromisedPodTotals]
-SavedProfiles = tuple[
-    dict[RunKey, Promise], int, dict[Disruption, NewcomerProfile], PromisedByViewer
-]  # answers about earlier promises
+class ProfilesBehindPromises:
+    """Answers that depend on the promises on a domain, for one state of these."""
+
+    __slots__ = ("profiles", "totals", "version")
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.profiles: dict[Disruption, NewcomerProfile] = {}
+        self.totals: dict[tuple[Precedence | None, RunKey | None], PromisedPodTotals] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.profiles or self.totals)
+
+
+# By pod, and by what is left out: provisional work since then, or Runs.
+PROFILES = VersionedCache[tuple[PodDemand, int | frozenset[RunKey] | None], AvailabilityProfile]()
 
 
 def availability_profile(
@@ -352,24 +365,24 @@ def availability_profile(
         if precedence is not None
         else None
     )
-    key = (demand, threshold)
-    known = domain.profiles.get(key)
-    if known is None:
-        ground = occupancy_view(world, domain, domain.usable_node_names(demand), threshold)
-        known = domain.profiles[key] = AvailabilityProfile(domain, demand.size, ground)
-    return known
+    cached = PROFILES.at(domain.occupancy_version)
+    profile = cached.get((demand, threshold))
+    if profile is None:
+        view = occupancy_view(world, domain, domain.usable_node_names(demand), threshold)
+        profile = cached[demand, threshold] = AvailabilityProfile(domain, demand.size, view)
+    return profile
 
 
 def availability_profile_without(
     world: World, domain: Domain, demand: PodDemand, gone: frozenset[RunKey]
 ) -> AvailabilityProfile:
     """The same for all, if all that these Runs hold were gone."""
-    key = (demand, gone)
-    known: AvailabilityProfile | None = domain.profiles.get(key)
-    if known is None:
-        ground = occupancy_view_without(world, domain, domain.usable_node_names(demand), gone)
-        known = domain.profiles[key] = AvailabilityProfile(domain, demand.size, ground)
-    return known
+    cached = PROFILES.at(domain.occupancy_version)
+    profile = cached.get((demand, gone))
+    if profile is None:
+        view = occupancy_view_without(world, domain, domain.usable_node_names(demand), gone)
+        profile = cached[demand, gone] = AvailabilityProfile(domain, demand.size, view)
+    return profile
 
 
 def placement_demand(run: RunState, size: int, paid_on: NodeSelector = ()) -> PodDemand:

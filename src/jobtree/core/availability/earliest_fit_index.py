@@ -12,6 +12,7 @@ from operator import itemgetter
 from jobtree.core.availability.availability_profile import AvailabilityProfile, availability_profile
 from jobtree.core.availability.payer_placement import pays_in
 from jobtree.core.model.promise import Disruption, Precedence
+from jobtree.core.model.versioned_cache import VersionedCache
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.flavor_pool import FlavorPool
 from jobtree.core.supply.node_slots import NodeSelector, PodDemand
@@ -66,7 +67,7 @@ class EarliestFitOrder:
     ) -> None:
         self._horizons = horizons
         self._standpoint, self._disruption, self._pods = standpoint, disruption, pods
-        self._promised = [one.promised for one in horizons]
+        self._promised = [one.domain.promise_version for one in horizons]
         self._firsts = [self._first(one) for one in horizons]
         self._entries: list[FitEntry] | None = None
 
@@ -88,12 +89,16 @@ class EarliestFitOrder:
         return self._entries
 
     def _read_changed(self) -> None:
-        promised = [one.promised for one in self._horizons]
+        promised = [one.domain.promise_version for one in self._horizons]
         if promised != self._promised:
             for place, one in enumerate(self._horizons):
                 if promised[place] != self._promised[place]:
                     self._firsts[place] = self._first(one)
             self._promised, self._entries = promised, None
+
+
+# By pod, by the provisional work that is left out, and by the selectors of the payers (None: any node).
+EARLIEST_FIT_INDEXES = VersionedCache[tuple[PodDemand, int | None, Selectors | None], EarliestFitIndex]()
 
 
 def earliest_fit_index(
@@ -105,10 +110,11 @@ def earliest_fit_index(
     if not selectors or () in selectors:
         selectors = None  # anywhere
     key = (demand, world.promise_index.first_provisional_after(precedence), selectors)
-    known: EarliestFitIndex | None = flavor.skylines.get(key)
+    cached = EARLIEST_FIT_INDEXES.at(flavor.fit_version)
+    known = cached.get(key)
     if known is None:
         domains = (flavor.domains[name] for _, _, name in flavor.packing_order)
-        known = flavor.skylines[key] = EarliestFitIndex(
+        known = cached[key] = EarliestFitIndex(
             [
                 availability_profile(world, one, demand, precedence)
                 for one in domains

@@ -20,6 +20,7 @@ from jobtree.core.availability.fragmentation import NodeAvailability
 from jobtree.core.availability.shrink_steps import shrink_steps
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Disruption, Precedence
+from jobtree.core.model.versioned_cache import VersionedCache
 from jobtree.core.runs.notice import DrawNotice, certain_end, draw_notice_ms, immune_until
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
@@ -83,6 +84,9 @@ class DomainOccupancy:
         return DomainOccupancy([one for one in self.all if one.held.lease.run_key not in runs])
 
 
+LEASE_OCCUPANCIES = VersionedCache[str, LeaseOccupancy]()  # by name of the lease
+
+
 class OccupancyReader:
     """Takes leases in one domain apart."""
 
@@ -90,15 +94,17 @@ class OccupancyReader:
         self._world, self._domain = world, domain
 
     def all(self) -> list[LeaseOccupancy]:
-        world, known = self._world, self._domain.lease_occupancies
+        world, cached = self._world, LEASE_OCCUPANCIES.at(self._domain.release_version)
         names: dict[str, None] = {}
         for node in self._domain.nodes:
             names.update(world.leases_by_node.get(node, ()))
-        if len(known) > 2 * len(names) + 64:  # most of them are gone
-            known = self._domain.lease_occupancies = {name: known[name] for name in names if name in known}
-        return [self._occupancy(known.get(name), world.posted_leases[name]) for name in names]
+        if len(cached) > 2 * len(names) + 64:  # most of them are closed
+            for name in [name for name in cached if name not in names]:
+                del cached[name]
+        return [self._occupancy(cached, world.posted_leases[name]) for name in names]
 
-    def _occupancy(self, known: LeaseOccupancy | None, held: PostedLease) -> LeaseOccupancy:
+    def _occupancy(self, cached: dict[str, LeaseOccupancy], held: PostedLease) -> LeaseOccupancy:
+        known = cached.get(held.lease.name)
         run = self._world.runs.get(held.lease.run_key)
         if known is not None and known.is_current(held, run):
             return known
@@ -117,7 +123,7 @@ class OccupancyReader:
             provisional_since=run.since if run.provisional else None,
         )
         if held.lease.role == "Active" and not malleable and not run.provisional:
-            self._domain.lease_occupancies[held.lease.name] = found
+            cached[held.lease.name] = found
         return found
 
     def _end(self, run: RunState) -> int:
@@ -208,12 +214,18 @@ class OccupancyView:
         return max((notice for _, _, notice in self.notices), default=0)
 
 
+DOMAIN_OCCUPANCIES = VersionedCache[None, DomainOccupancy]()
+# By nodes, and by what is left out: provisional work since then, or Runs.
+OCCUPANCY_VIEWS = VersionedCache[tuple[tuple[str, ...], int | frozenset[RunKey] | None], OccupancyView]()
+
+
 def domain_occupancy(world: World, domain: Domain) -> DomainOccupancy:
     """All who stand in the domain, listed once until a lease there changes."""
-    known: DomainOccupancy | None = domain.occupancy_views.get(())
-    if known is None:
-        known = domain.occupancy_views[()] = lease_occupancies(world, domain)
-    return known
+    cached = DOMAIN_OCCUPANCIES.at(domain.occupancy_version)
+    occupancy = cached.get(None)
+    if occupancy is None:
+        occupancy = cached[None] = lease_occupancies(world, domain)
+    return occupancy
 
 
 def lease_occupancies(world: World, domain: Domain) -> DomainOccupancy:
@@ -224,19 +236,21 @@ def occupancy_view(
     world: World, domain: Domain, usable: tuple[str, ...], threshold: int | None
 ) -> OccupancyView:
     """The same on some nodes, as somebody sees it, remembered as long."""
-    known: OccupancyView | None = domain.occupancy_views.get((usable, threshold))
-    if known is None:
-        tenants = domain_occupancy(world, domain)
-        known = domain.occupancy_views[usable, threshold] = OccupancyView(tenants, domain, usable, threshold)
-    return known
+    cached = OCCUPANCY_VIEWS.at(domain.occupancy_version)
+    view = cached.get((usable, threshold))
+    if view is None:
+        occupancy = domain_occupancy(world, domain)
+        view = cached[usable, threshold] = OccupancyView(occupancy, domain, usable, threshold)
+    return view
 
 
 def occupancy_view_without(
     world: World, domain: Domain, usable: tuple[str, ...], gone: frozenset[RunKey]
 ) -> OccupancyView:
     """The same if all that these Runs hold were gone, remembered as long."""
-    known: OccupancyView | None = domain.occupancy_views.get((usable, gone))
-    if known is None:
-        tenants = domain_occupancy(world, domain).without(gone)
-        known = domain.occupancy_views[usable, gone] = OccupancyView(tenants, domain, usable, None)
-    return known
+    cached = OCCUPANCY_VIEWS.at(domain.occupancy_version)
+    view = cached.get((usable, gone))
+    if view is None:
+        occupancy = domain_occupancy(world, domain).without(gone)
+        view = cached[usable, gone] = OccupancyView(occupancy, domain, usable, None)
+    return view

@@ -18,6 +18,7 @@ from jobtree.core.availability.occupancy import domain_occupancy
 from jobtree.core.availability.payer_placement import placement_of_promise
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import LOTTERY, NO_DISRUPTION, Disruption, Precedence, Promise
+from jobtree.core.model.versioned_cache import VersionedCache
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.node_slots import PodDemand
 from jobtree.core.world.world import World
@@ -186,6 +187,9 @@ class PromiseFeasibility:
         )
 
 
+FEASIBILITIES = VersionedCache[tuple[RunKey | None, Precedence | None], PromiseFeasibility]()
+
+
 def keeps_all_promises(world: World, domain: Domain, run_key: RunKey, precedence: Precedence | None) -> bool:
     """Whether the domain keeps all promises that hold against a Run, now that it stands there (R6).
 
@@ -210,8 +214,9 @@ def promise_feasibility(
         and (precedence is None or one.precedence < precedence)
     ]
     key = (run_key if run_key in domain.promises else None, precedence)
-    known: PromiseFeasibility | None = domain.feasibility_checks.get(key)
-    late = any(one.at is not None and one.at < world.now for one in promises)
-    if known is None or late:
-        known = domain.feasibility_checks[key] = PromiseFeasibility(world, domain, promises)
-    return known
+    cached = FEASIBILITIES.at(domain.feasibility_version)
+    feasibility = cached.get(key)
+    late = any(promise.at is not None and promise.at < world.now for promise in promises)
+    if feasibility is None or late:
+        feasibility = cached[key] = PromiseFeasibility(world, domain, promises)
+    return feasibility

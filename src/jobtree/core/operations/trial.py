@@ -3,8 +3,8 @@
 ``begin_action`` says what happens to a Run and why; the leases of that Run which open and close afterwards
 belong to it. So no lease ever changes without a cause.
 
-What domains and envelopes remember is kept with every lease that opens or closes, and comes back when that is
-taken back: a start that is tried in vain costs nobody else an answer.
+The versions of domains and envelopes are saved with each lease that opens or closes and restored by a rollback:
+the answers cached before a trial are valid again after it.
 """
 
 from collections.abc import Iterator
@@ -19,6 +19,7 @@ from jobtree.core.model.gpu_lease import GpuLease, RunKey, Slots, count_slots
 from jobtree.core.model.outcomes import REQUEUES, ActionKind
 from jobtree.core.model.promise import Promise
 from jobtree.core.model.reasons import Cause
+from jobtree.core.model.versioned_cache import SavedVersions
 from jobtree.core.runs.run_state import RunState, SavedRunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.world.open_leases import PostedLease
@@ -35,17 +36,17 @@ class LeaseTerms(msgspec.Struct, frozen=True, eq=False):
     group: int
 
 
-SavedCaches = list[tuple[Any, Any]]  # domains and envelopes, each with its memory
+VersionsBefore = list[tuple[Domain | EnvelopeState, SavedVersions]]
 
 
 class LeaseOpened(msgspec.Struct, frozen=True):
     lease: GpuLease
-    remembered: SavedCaches
+    versions: VersionsBefore
 
 
 class LeaseClosed(msgspec.Struct, frozen=True):
     held: PostedLease
-    remembered: SavedCaches
+    versions: VersionsBefore
     at: int
     reason: ClosureReason
 
@@ -83,8 +84,8 @@ class Trial:
                 world.runs[entry.lease.run_key].undo_lease_number()
             else:
                 world.open_leases.undo_close(entry.held, entry.at)
-            for one, memory in entry.remembered:
-                one.restore_cache(memory)
+            for changed, saved in entry.versions:
+                changed.restore_versions(saved)
 
     def open(self, run: RunState, terms: LeaseTerms, slots: Slots, at: int, reason: OpenReason) -> GpuLease:
         """Put slots under lease for a Run."""
@@ -105,18 +106,18 @@ class Trial:
             rate=self.rate(terms.role),
             reason=reason,
         )
-        remembered = self._saved_caches(slots, terms.envelope)
+        versions = self._versions(slots, terms.envelope)
         self.world.open_leases.open(lease)
-        self._journal.append(LeaseOpened(lease, remembered))
+        self._journal.append(LeaseOpened(lease, versions))
         return lease
 
-    def _saved_caches(self, slots: Slots, envelope: EnvelopeState) -> SavedCaches:
-        """What is known of the places and the payer of a lease that is about to change."""
+    def _versions(self, slots: Slots, envelope: EnvelopeState) -> VersionsBefore:
+        """Versions of the domains and the payer of a lease that is about to open or close."""
         nodes = self.world.fleet.nodes
         domains = {nodes[node].domain for node, _ in slots if node in nodes}
-        found: SavedCaches = [(domain, domain.cache_snapshot()) for domain in domains]
-        found.append((envelope, envelope.cache_snapshot()))
-        return found
+        versions: VersionsBefore = [(domain, domain.save_versions()) for domain in domains]
+        versions.append((envelope, envelope.save_versions()))
+        return versions
 
     def rate(self, role: Role) -> int:
         """What a GPU in that role costs, in thousandths."""
@@ -127,9 +128,9 @@ class Trial:
 
     def close(self, name: str, at: int, reason: ClosureReason) -> GpuLease:
         known = self.world.posted_leases[name]
-        remembered = self._saved_caches(known.lease.slots, known.envelope)
+        versions = self._versions(known.lease.slots, known.envelope)
         held = self.world.open_leases.close(name, at)
-        self._journal.append(LeaseClosed(held, remembered, at, reason))
+        self._journal.append(LeaseClosed(held, versions, at, reason))
         return held.lease
 
     def begin_action(self, kind: ActionKind, run: RunState, at: int, cause: Cause, **details: Any) -> None:  # noqa: ANN401  fields of Action

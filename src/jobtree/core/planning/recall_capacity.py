@@ -96,10 +96,10 @@ class RecallCapacity:
         """Who would be left, in the domains where it makes a difference."""
         world, trial = self._world, Trial(self._world)
         domains = world.fleet.flavor(run.flavor).domains.values()
-        before = {domain.name: domain.occupancy_views for domain in domains}
+        before = {domain.name: domain.occupancy_version for domain in domains}
         for taking in (*recall_actions(trial, run, world.now), *reclaim_actions(trial, run, world.now)):
             taking()
-        touched = [domain for domain in domains if domain.occupancy_views is not before[domain.name]]
+        touched = [domain for domain in domains if domain.occupancy_version is not before[domain.name]]
         found = {domain.name: lease_occupancies(world, domain) for domain in touched}
         trial.rollback()
         return found

@@ -1,26 +1,22 @@
-"""A domain: an island of fast interconnect, with its nodes in buckets by free GPUs.
+"""A domain: the nodes of one island of fast interconnect, in buckets by free GPUs.
 
-Each bucket is sorted by name, and mended when a slot changes hands; nothing is ever rebuilt. Answers about a
-domain are remembered until something in it changes: about free slots until a slot does
-(``invalidate_free_slots``), about who may stand where until a node does (``invalidate_nodes``), about what
-ends when until a Run, a promise or a payer does (``invalidate_profiles``). A trial that takes a change back
-brings the answers of before it back too (``cache_snapshot``, ``restore_cache``): so what is remembered is
-replaced, never emptied.
+Each bucket is sorted by name and updated when a slot changes hands; nothing is ever rebuilt. Answers about a
+domain are cached by version (``versioned_cache``), and each kind of change replaces the versions that it makes
+wrong.
 """
 
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Promise
+from jobtree.core.model.versioned_cache import SavedVersions, Version, VersionedCache
 from jobtree.core.supply.node_slots import NodeSlots, PodDemand
 
 NodeChoice = tuple[int, int, list[str]]  # free GPUs, pods that fit, nodes by name
-ProfileCache = dict[tuple[object, ...], Any]
-CacheSnapshot = tuple[
-    "GpuCounts | None", dict[PodDemand, int], dict[PodDemand, list[NodeChoice]], ProfileCache, ProfileCache
-]
+MAX_EARLIER_PROMISES = 4  # states of the promises that are recognised when they return
 
 
 class GpuCounts(NamedTuple):
@@ -33,35 +29,38 @@ class GpuCounts(NamedTuple):
     foreign: int
 
 
+GPU_COUNTS = VersionedCache[None, GpuCounts]()
+PLACEABLE = VersionedCache[PodDemand, int]()
+NODE_CHOICES = VersionedCache[PodDemand, list[NodeChoice]]()
+
+
 class Domain:
     """An island of fast interconnect, for one flavor."""
 
     __slots__ = (
         "_admitted",
-        "_census",
-        "_options",
-        "_placeable",
+        "_earlier_promises",
+        "_promise_changes",
         "_usable",
         "buckets",
         "capacity",
-        "feasibility_checks",
-        "fit_indexes",
+        "feasibility_version",
         "flavor",
         "free",
         "in_use",
-        "lease_occupancies",
         "name",
         "nodes",
-        "occupancy_views",
+        "occupancy_version",
         "opportunistic_slots",
-        "profiles",
+        "promise_version",
         "promises",
+        "release_version",
+        "slots_version",
     )
 
-    def __init__(self, name: str, flavor: str, skylines: dict[tuple[object, ...], Any]) -> None:
+    def __init__(self, name: str, flavor: str) -> None:
         self.name = name
         self.flavor = flavor
-        self.fit_indexes = skylines  # its flavor's
         self.nodes: dict[str, NodeSlots] = {}
         self.buckets: list[list[str]] = [[]]  # by free GPUs, sorted by name
         self.free = 0
@@ -69,13 +68,13 @@ class Domain:
         self.in_use = 0  # slots under lease
         self.opportunistic_slots = 0  # of them under Opportunistic leases
         self.promises: dict[RunKey, Promise] = {}  # that count on this domain
-        self.profiles: ProfileCache = {}  # remembered by horizon
-        self.occupancy_views: ProfileCache = {}  # who occupies which nodes until when
-        self.lease_occupancies: dict[str, Any] = {}  # by lease; not invalidated when others come and go
-        self.feasibility_checks: dict[tuple[object, ...], Any] = {}  # until a promise here changes
-        self._census: GpuCounts | None = None
-        self._placeable: dict[PodDemand, int] = {}
-        self._options: dict[PodDemand, list[NodeChoice]] = {}
+        self.promise_version = 0  # which state of these promises this is
+        self._promise_changes = 0
+        self._earlier_promises = deque[tuple[int, dict[RunKey, Promise]]](maxlen=MAX_EARLIER_PROMISES)
+        self.slots_version = Version()  # replaced when a slot changes hands
+        self.occupancy_version = Version()  # replaced when a lease, or the time at which one ends, changes
+        self.release_version = Version()  # replaced when the end of a lease changes that stays
+        self.feasibility_version = Version()  # replaced when that, a promise or a promised Run changes
         self._admitted: dict[tuple[object, ...], frozenset[str] | None] = {}
         self._usable: dict[tuple[object, ...], tuple[str, ...]] = {}
 
@@ -89,10 +88,11 @@ class Domain:
 
     def placeable(self, demand: PodDemand) -> int:
         """How many such pods fit here now (P2)."""
-        known = self._placeable.get(demand)
-        if known is None:
-            known = self._placeable[demand] = self._count(demand)
-        return known
+        cached = PLACEABLE.at(self.slots_version)
+        pods = cached.get(demand)
+        if pods is None:
+            pods = cached[demand] = self._count(demand)
+        return pods
 
     def _count(self, demand: PodDemand) -> int:
         if demand.asks_only_gpus and self.admitted_nodes(demand) is None:
@@ -101,10 +101,11 @@ class Domain:
 
     def node_choices(self, demand: PodDemand) -> list[NodeChoice]:
         """The nodes that could take such a pod, grouped by free GPUs and by pods that fit."""
-        known = self._options.get(demand)
-        if known is None:
-            known = self._options[demand] = self._group(demand)
-        return known
+        cached = NODE_CHOICES.at(self.slots_version)
+        choices = cached.get(demand)
+        if choices is None:
+            choices = cached[demand] = self._group(demand)
+        return choices
 
     def _group(self, demand: PodDemand) -> list[NodeChoice]:
         names, size, buckets = self.admitted_nodes(demand), demand.size, self.buckets
@@ -153,48 +154,66 @@ class Domain:
 
     def gpu_counts(self) -> GpuCounts:
         """Who uses how much; counted again only after something changed here."""
-        if self._census is None:
-            states = self.nodes.values()
-            self._census = GpuCounts(
-                total=sum(state.node.gpus for state in states),
-                leased=sum(state.leased.bit_count() for state in states),
-                spare=sum(state.spare.bit_count() for state in states),
-                lent=sum((state.spare & state.leased).bit_count() for state in states),
-                foreign=sum(min(state.foreign, state.free_mask.bit_count()) for state in states),
+        cached = GPU_COUNTS.at(self.slots_version)
+        counts = cached.get(None)
+        if counts is None:
+            nodes = self.nodes.values()
+            counts = cached[None] = GpuCounts(
+                total=sum(slots.node.gpus for slots in nodes),
+                leased=sum(slots.leased.bit_count() for slots in nodes),
+                spare=sum(slots.spare.bit_count() for slots in nodes),
+                lent=sum((slots.spare & slots.leased).bit_count() for slots in nodes),
+                foreign=sum(min(slots.foreign, slots.free_mask.bit_count()) for slots in nodes),
             )
-        return self._census
+        return counts
+
+    def set_promise(self, run_key: RunKey, promise: Promise | None) -> None:
+        """Sets the promise to that Run which counts on this domain; None: there is none.
+
+        A trial changes promises, changes them back, and then the plan is applied: the version of the same
+        promises is the same each time.
+        """
+        self._earlier_promises.append((self.promise_version, dict(self.promises)))
+        if promise is None:
+            self.promises.pop(run_key, None)
+        else:
+            self.promises[run_key] = promise
+        self._promise_changes += 1
+        self.promise_version = next(
+            (version for version, promises in self._earlier_promises if promises == self.promises),
+            self._promise_changes,
+        )
+        self.invalidate_feasibility()
+
+    def invalidate_feasibility(self) -> None:
+        """A promise on this domain changed, or what the promised Run needs."""
+        self.feasibility_version = Version()
 
     def invalidate_free_slots(self) -> None:
-        """Something here changed: answers remembered about free slots no longer hold."""
-        self._census = None
-        self._placeable = {}
-        self._options = {}
-        self._invalidate_occupancy()
-
-    def _invalidate_occupancy(self) -> None:
-        self.profiles = {}
-        self.occupancy_views = {}
-        self.fit_indexes.clear()
+        """A slot, or the GPUs that foreign pods use, changed."""
+        self.slots_version = Version()
+        self.occupancy_version = Version()
 
     def invalidate_profiles(self) -> None:
-        """Who will be gone from here when is no longer what it was, of those who stay, too."""
-        self._invalidate_occupancy()
-        self.lease_occupancies = {}
-        self.feasibility_checks = {}
-
-    def cache_snapshot(self) -> CacheSnapshot:
-        """What is remembered, before a change that may be taken back."""
-        return self._census, self._placeable, self._options, self.profiles, self.occupancy_views
-
-    def restore_cache(self, memory: CacheSnapshot) -> None:
-        """All is again as it was when these answers were remembered."""
-        self._census, self._placeable, self._options, self.profiles, self.occupancy_views = memory
+        """The time at which leases end changed, also that of leases that stay."""
+        self.occupancy_version = Version()
+        self.release_version = Version()
+        self.feasibility_version = Version()
 
     def invalidate_nodes(self) -> None:
+        """A node came, went or changed."""
         self.invalidate_free_slots()
         self.invalidate_profiles()
         self._admitted.clear()
         self._usable.clear()
+
+    def save_versions(self) -> SavedVersions:
+        """Returns the versions before a lease opens or closes in a trial."""
+        return self.slots_version, self.occupancy_version
+
+    def restore_versions(self, saved: SavedVersions) -> None:
+        """Makes the answers of before a change valid again, which was rolled back."""
+        self.slots_version, self.occupancy_version = saved
 
     def recount(self, state: NodeSlots) -> None:
         """One of its nodes changed: put it in the bucket of its present free count."""

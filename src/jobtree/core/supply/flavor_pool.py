@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush, merge
 from operator import itemgetter
-from typing import Any
 
+from jobtree.core.model.versioned_cache import Version
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.growth_candidates import GrowthCandidates
 from jobtree.core.supply.node_slots import PodDemand
@@ -24,6 +24,7 @@ class FlavorPool:
         "_sizes",
         "biggest_node",
         "domains",
+        "fit_version",
         "free",
         "growth_candidates",
         "growth_checked_generation",
@@ -33,14 +34,13 @@ class FlavorPool:
         "packing_order",
         "queue_checked_generation",
         "reconsider_generation",
-        "skylines",
         "spare_slots",
     )
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.domains: dict[str, Domain] = {}
-        self.skylines: dict[tuple[object, ...], Any] = {}  # remembered by skyline
+        self.fit_version = Version()  # replaced when the occupancy of any of its domains changes
         self.packing_order: list[tuple[int, int, str]] = []  # (fresh, free, domain)
         self.free = 0
         self.biggest_node = 0
@@ -71,6 +71,10 @@ class FlavorPool:
                 known = max(known, domain.capacity_pods(demand))
             self._largest[demand] = known
         return known
+
+    def invalidate_fit(self) -> None:
+        """The occupancy of a domain changed, and with it the instants at which pods first fit there."""
+        self.fit_version = Version()
 
     def count_node(self, gpus: int, sign: int) -> None:
         """A node of that many GPUs came (or went)."""

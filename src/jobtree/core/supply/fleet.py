@@ -34,7 +34,7 @@ class Fleet:
         where = str(node.domain)
         domain = flavor.domains.get(where)
         if domain is None:
-            domain = flavor.domains[where] = Domain(where, node.flavor, flavor.skylines)
+            domain = flavor.domains[where] = Domain(where, node.flavor)
             insort(flavor.packing_order, (1, 0, domain.name))
         state = self.nodes[node.name] = NodeSlots(node, domain)
         before = self._entry(domain)
@@ -43,6 +43,7 @@ class Fleet:
         domain.free += state.free
         domain.capacity += 0 if node.failed else node.gpus
         domain.invalidate_nodes()
+        flavor.invalidate_fit()
         self._reorder(flavor, domain, before)
         flavor.count_node(node.gpus, 1)
         flavor.reconsider_generation += 1
@@ -60,6 +61,7 @@ class Fleet:
         domain.free -= state.free
         domain.capacity -= 0 if state.node.failed else state.node.gpus
         domain.invalidate_nodes()
+        flavor.invalidate_fit()
         self._reorder(flavor, domain, before)
         if not domain.nodes:
             del flavor.domains[domain.name]
@@ -86,6 +88,7 @@ class Fleet:
         state.memory -= memory
         state.domain.recount(state)
         state.domain.invalidate_free_slots()
+        flavor.invalidate_fit()
         self._reorder(flavor, state.domain, entry)
         flavor.reconsider_generation += 1
 
@@ -99,14 +102,15 @@ class Fleet:
         for flavor in self.flavors.values():
             for domain in flavor.domains.values():
                 domain.invalidate_profiles()
+            flavor.invalidate_fit()
 
     def invalidate_profiles_around(self, leases: Iterable[GpuLease]) -> None:
         """Something about a Run changed that horizons of all domains where it holds leases depend on."""
-        for lease in leases:
-            for name, _ in lease.slots:
-                state = self.nodes.get(name)
-                if state is not None:
-                    state.domain.invalidate_profiles()
+        nodes = self.nodes
+        domains = {nodes[node].domain for lease in leases for node, _ in lease.slots if node in nodes}
+        for domain in domains:
+            domain.invalidate_profiles()
+            self.flavors[domain.flavor].invalidate_fit()
 
     def _lease(self, slots: Slots, role: str, load: tuple[int, int, int], sign: int) -> None:
         cpu, memory, size = load
@@ -128,7 +132,9 @@ class Fleet:
             domain.in_use += sign * gpus
         for domain, entry in touched.items():
             domain.invalidate_free_slots()
-            self._reorder(self.flavors[domain.flavor], domain, entry)
+            flavor = self.flavors[domain.flavor]
+            flavor.invalidate_fit()
+            self._reorder(flavor, domain, entry)
         if role != "Active":
             self._count_roles(slots, role, sign)
 

@@ -8,6 +8,7 @@ import msgspec
 from jobtree.api.kinds.lease import LeaseClass
 from jobtree.core.accounts.envelope_accounts import EnvelopeState
 from jobtree.core.model.gpu_lease import EnvelopeKey
+from jobtree.core.model.versioned_cache import VersionedCache
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.node_slots import NodeSelector
 
@@ -37,6 +38,9 @@ class Payers(msgspec.Struct, frozen=True, eq=False):
     last_closing: int | None  # of all their windows; None where there are none
 
 
+PAYERS = VersionedCache[tuple[str, str, tuple[str, ...]], Payers]()  # by owner, flavor and sponsors
+
+
 def payer_candidates(world: "World", run: RunState) -> PayerCandidates:
     """All envelopes of the Run's flavor that may be asked, in the order of C2."""
     return payers_for(world, run.owner, run.flavor, run.sponsors).candidates
@@ -44,20 +48,21 @@ def payer_candidates(world: "World", run: RunState) -> PayerCandidates:
 
 def payers_for(world: "World", owner: str, flavor: str, sponsors: tuple[str, ...]) -> Payers:
     key = (owner, flavor, sponsors)
-    known: Payers | None = world.budgets.payers.get(key)
-    if known is None:
+    cached = PAYERS.at(world.budgets.version)
+    payers = cached.get(key)
+    if payers is None:
         found = list(_family(world, owner, flavor))
         for number, sponsor in enumerate(sponsors):
             found += _sponsor(world, owner, flavor, sponsor, SPONSOR_TIER + number)
         found.sort(key=_payer_order)
         asked = _first_of_each(found)
-        known = world.budgets.payers[key] = Payers(
+        payers = cached[key] = Payers(
             asked,
             {one.envelope.key: one.class_ for one in asked},
             frozenset(one.envelope.selector for one in asked),
             max((one.envelope.end for one in asked), default=None),
         )
-    return known
+    return payers
 
 
 def funding_class(world: "World", envelope: EnvelopeState, run: RunState) -> LeaseClass | None:

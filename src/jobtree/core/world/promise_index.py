@@ -45,23 +45,14 @@ class PromiseIndex:
 
     def _index(self, promise: Promise, *, present: bool) -> None:
         domains = self._fleet.flavor(promise.flavor).domains_of_slice(promise.domain_gpus)
-        horizons = [one for domain in domains for one in domain.profiles.values()]
-        for horizon in horizons:
-            horizon.invalidate_promises()
         for domain in domains:
-            domain.feasibility_checks = {}
-            if present:
-                domain.promises[promise.run_key] = promise
-            else:
-                domain.promises.pop(promise.run_key, None)
+            domain.set_promise(promise.run_key, promise if present else None)
         envelopes = self._ledger.envelopes
         for envelope in [envelopes[key] for key, _ in promise.funding if key in envelopes]:
             if present:
                 envelope.add_promise(promise)
             else:
                 envelope.remove_promise(promise.run_key)
-        for horizon in horizons:
-            horizon.restore_promises()
         if present:
             insort(self.ranks, promise.precedence)
         else:
@@ -73,15 +64,14 @@ class PromiseIndex:
         for domain in (
             self._fleet.flavor(promise.flavor).domains_of_slice(promise.domain_gpus) if promise else ()
         ):
-            domain.feasibility_checks = {}
+            domain.invalidate_feasibility()
 
     def index_domain(self, domain: Domain) -> None:
         """A domain came, perhaps anew: promises may count on it already."""
         for run in self._runs.values():
             promise = run.promise
             if promise and promise.flavor == domain.flavor and domain.name in dict(promise.domain_gpus):
-                domain.promises[run.key] = promise
-                domain.feasibility_checks = {}
+                domain.set_promise(run.key, promise)
 
     def update_provisional(self, run: RunState) -> bool:
         """Whether it is provisional now and was not, or was and is not."""

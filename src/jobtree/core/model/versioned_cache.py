@@ -1,0 +1,35 @@
+"""Caches of answers about objects that change.
+
+An object carries a ``Version`` and replaces it whenever a change makes answers about the object wrong. The code
+that computes answers declares a ``VersionedCache`` for them, so the object does not know who computes what.
+A trial that rolls a change back gives the object its former version back: the answers about that version hold
+again. When nothing refers to a version any longer, its answers are gone with it.
+"""
+
+from typing import Generic, TypeVar, cast
+
+Key = TypeVar("Key")
+Answer = TypeVar("Answer")
+
+
+class Version:
+    """One state of an object, with the answers about it. Two states never share a version."""
+
+    __slots__ = ("answers",)
+
+    def __init__(self) -> None:
+        self.answers: dict[object, object] = {}  # by cache
+
+
+SavedVersions = tuple[Version, ...]
+
+
+class VersionedCache(Generic[Key, Answer]):
+    """Answers of one kind about objects of one kind."""
+
+    def at(self, version: Version) -> dict[Key, Answer]:
+        """Returns the answers about that version; the caller adds those that it computes."""
+        answers = version.answers.get(self)
+        if answers is None:
+            answers = version.answers[self] = {}
+        return cast("dict[Key, Answer]", answers)
