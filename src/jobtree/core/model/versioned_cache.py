@@ -1,9 +1,9 @@
 """Caches of answers about objects that change.
 
-An object carries a ``Version`` and replaces it whenever a change makes answers about the object wrong. The code
-that computes answers declares a ``VersionedCache`` for them, so the object does not know who computes what.
-A trial that rolls a change back gives the object its former version back: the answers about that version hold
-again. When nothing refers to a version any longer, its answers are gone with it.
+An object carries a ``Version`` and replaces it whenever a change makes answers about the object wrong. The
+code that computes answers declares a ``VersionedCache`` for them, so the object does not depend on that code.
+When a trial is rolled back, the object gets its former version back, and the answers about that version are
+valid again. When nothing refers to a version any longer, its answers are freed with it.
 """
 
 from typing import Generic, TypeVar, cast

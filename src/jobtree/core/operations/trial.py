@@ -3,8 +3,8 @@
 ``begin_action`` says what happens to a Run and why; the leases of that Run which open and close afterwards
 belong to it. So no lease ever changes without a cause.
 
-The versions of domains and envelopes are saved with each lease that opens or closes and restored by a rollback:
-the answers cached before a trial are valid again after it.
+The versions of domains and envelopes are saved with each lease that opens or closes and restored by a
+rollback: the answers that were cached before are valid again.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """A domain: the nodes of one island of fast interconnect, in buckets by free GPUs.
 
 Each bucket is sorted by name and updated when a slot changes hands; nothing is ever rebuilt. Answers about a
-domain are cached by version (``versioned_cache``), and each kind of change replaces the versions that it makes
-wrong.
+domain are cached by version (``versioned_cache``): each kind of change replaces those versions whose answers
+it makes wrong.
 """
 
 from bisect import bisect_left, insort
