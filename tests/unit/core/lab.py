@@ -16,6 +16,7 @@ from jobtree.core.accounts.envelope_accounts import EnvelopeState
 from jobtree.core.lottery.resolution_record import Record as Lottery
 from jobtree.core.model.actions import Action, Plan
 from jobtree.core.model.gpu_lease import GpuLease, RunKey
+from jobtree.core.model.outcomes import OUTCOMES
 from jobtree.core.model.promise import Promise
 from jobtree.core.model.reasons import Cause
 from jobtree.core.planning.run_to_rest import run_to_rest
@@ -117,6 +118,9 @@ class Lab:
 
     def _record(self, action: Action) -> None:
         self.story.append(tell(action))
+        listed = OUTCOMES[action.kind, action.cause.reason]
+        assert {lease.reason for lease in action.opens} <= {*listed.opens}, f"not a row: {tell(action)}"
+        assert {closing.reason for closing in action.closes} <= {*listed.closes}, f"not a row: {tell(action)}"
         if action.kind == "Start":
             self.admissions.setdefault(action.run_key, []).append(action.at)
         if action.record is not None:

@@ -249,14 +249,14 @@ ROWS = (
     Outcome(
         "Recover",
         Reason.NODE_FAILURE,
-        opens=("Swap", "Recover", "Continue"),
+        opens=("Swap", "Recover", "Demote", "Continue"),
         closes=("NodeFailure", "Swap", "Shrink"),
         reported_as=("NodeFailed",),
     ),
     Outcome(
         "Recover",
         Reason.EVICTED,
-        opens=("Swap", "Recover", "Continue"),
+        opens=("Swap", "Recover", "Demote", "Continue"),
         closes=("CapacityLost", "Swap", "Shrink"),
         reported_as=("Evicted",),
     ),
