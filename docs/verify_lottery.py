@@ -169,7 +169,7 @@ def objections(reservation: Map, published: str) -> Iterator[str]:
     spec, name = reservation["spec"], reservation["metadata"]["name"]
     about = (record["reservation"], record["run"], f"-{record['number']}")
     if about != (name, spec["runRef"]["uid"], name[name.rfind("-") :]):
-        yield "the record is that of another Reservation"
+        yield "the record belongs to another Reservation"
     if published and record["publicKey"] != published:
         yield "it was not signed with the published key"
     fixed = (reservation["status"].get("terms") or {}).get("beacon") or {"name": "", "round": 0}

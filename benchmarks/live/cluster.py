@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.live.client import LIST_SECONDS, POLL_SECONDS, Client, Document, connect
 from benchmarks.live.usage import Usage, usage_of
-from jobtree.cli.tasks.live_writes import kept
+from jobtree.cli.tasks.live_writes import with_finalizer
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_resources import (
     BUDGETS,
@@ -180,7 +180,9 @@ class Cluster:
 def run_manifest(name: str, namespace: str, owner: str, gpus: int, **fields: Any) -> Document:  # noqa: ANN401
     """As ``kubectl runs submit`` sends it."""
     resources = {"gpuType": FLAVOR, "totalGPUs": gpus, **fields.pop("resources", {})}
-    return kept(kind("Run", name, namespace, spec={"owner": owner, "resources": resources, **fields}))
+    return with_finalizer(
+        kind("Run", name, namespace, spec={"owner": owner, "resources": resources, **fields})
+    )
 
 
 def kind(name: str, title: str, namespace: str = "", **parts: object) -> Document:

@@ -27,7 +27,7 @@ ELECTION = "/apis/coordination.k8s.io/v1/namespaces/jobtree-system/leases/jobtre
 LABEL = "rq.davidlangworthy.io"
 WITHIN_SECONDS = 300
 SETTLE_SECONDS = 120
-SOUND = "OK: all invariants hold, and pods and leases say the same\n"
+SOUND = "OK: all invariants hold, and all pods match their leases\n"
 
 Waits = Iterator[tuple[str, Callable[[], bool]]]
 Outcome = dict[str, Any]

@@ -90,7 +90,7 @@ def test_names_are_those_that_kubectl_takes(scene: Scene, ann: Person) -> None:
 
 def test_state_is_about_the_context_s_namespace(scene: Scene, ann: Person) -> None:
     said = ann.runs("state", "-n", "default")
-    assert said.out == "no Runs in namespace default: --all shows those of all namespaces\n"
+    assert said.out == "no Runs in namespace default: --all lists the Runs of all namespaces\n"
     assert f"{scene.name}/train" in ann.runs("state", "--all", "-n", "default").out
     said = ann.runs("pods", "train", "-n", "default")
     assert (said.code, f"did you mean {scene.name}/train?" in said.err) == (3, True), said.err
@@ -151,7 +151,7 @@ def test_topology_names_nodes_that_should_have_gpus_and_report_none(stage: Stage
 
 def test_an_audit_finds_pods_without_leases(stage: Stage, scene: Scene, ann: Person) -> None:
     said = ann.runs("audit")
-    assert (said.code, said.out) == (0, "OK: all invariants hold, and pods and leases say the same\n"), said
+    assert (said.code, said.out) == (0, "OK: all invariants hold, and all pods match their leases\n"), said
     assert ann.runs("check").code == 0
     stage.stop_manager()
     try:

@@ -152,7 +152,7 @@ def test_where_nothing_can_be_written_it_uses_a_temporary_directory(
     (tmp_path / "build").write_text("a file, not a directory")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert demo.workplace().parent == tmp_path
+    assert demo.demo_directory().parent == tmp_path
 
 
 def test_a_command_that_goes_wrong_ends_the_story(

@@ -1,5 +1,5 @@
 """Implements ``kubectl runs``.
 
-A file in ``verbs`` declares one verb: its arguments, its help, its body. It is light, since ``--help`` and
-completion load it. The body imports the cluster and the views when it runs.
+A file in ``verbs`` declares one verb: its arguments, its help and its body. The file must load fast, since
+``--help`` and completion load it; the body imports the cluster and the views when it runs.
 """

@@ -1,7 +1,7 @@
 """``make demo``: a narrated day on a small simulated fleet.
 
-``demo/story.txt`` is the script. Its words are shown as they stand; its commands are carried out as a user
-would type them, by the same program. The cluster is left behind to go on with.
+``demo/story.txt`` is the script: its text is printed, its commands are run by the same program that users
+run. The cluster is left behind for experiments.
 """
 
 import contextlib
@@ -25,26 +25,26 @@ PROMPT = "$ kubectl runs "
 NEXT = (
     ("what runs now, who pays, and where", "state --all"),
     ("whether one more Run would start, and if not, why", "plan -f {directory}/next.yaml"),
-    ("let three more hours pass", "advance 3h"),
+    ("advance the clock by three hours", "advance 3h"),
 )
 
 
 def main() -> int:
-    """Tell the story; the exit code of the first command that went wrong, else 0."""
-    directory = workplace()
+    """Plays the story; returns the exit code of the first command that failed, else 0."""
+    directory = demo_directory()
     for source in files("jobtree.cli").joinpath("demo").iterdir():
         (directory / source.name).write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
-    with at_work(directory):
+    with working_in(directory):
         for line in Path(STORY).read_text(encoding="utf-8").splitlines():
-            code = tell(line)
+            code = play(line)
             if code not in (Exit.OK, Exit.NO):  # "no" is an answer too
                 return code
-    farewell(directory)
+    print_next_steps(directory)
     return Exit.OK
 
 
-def workplace() -> Path:
-    """Where the cluster is left: build/demo, or a temporary directory where that cannot be written."""
+def demo_directory() -> Path:
+    """Returns build/demo, or a temporary directory if that cannot be written."""
     directory = Path("build", "demo")
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -55,8 +55,8 @@ def workplace() -> Path:
 
 
 @contextlib.contextmanager
-def at_work(directory: Path) -> Iterator[None]:
-    """In that directory, on the cluster in it: so commands are as short as those of a user."""
+def working_in(directory: Path) -> Iterator[None]:
+    """Changes to the directory and makes its cluster the default, so that the commands are short."""
     before = dict(os.environ)
     os.environ[STATE_VARIABLE] = STATE
     try:
@@ -67,8 +67,8 @@ def at_work(directory: Path) -> Iterator[None]:
         os.environ.update(before)
 
 
-def tell(line: str) -> int:
-    """Show a line of the story. A command is carried out, too."""
+def play(line: str) -> int:
+    """Prints a line of the story, and runs it if it is a command."""
     if not line.startswith(PROMPT):
         click.echo(line)
         return Exit.OK
@@ -76,26 +76,26 @@ def tell(line: str) -> int:
     return kubectl_runs(shlex.split(line.removeprefix(PROMPT)))
 
 
-def farewell(directory: Path) -> None:
-    place = shlex.quote(str(directory))
-    click.echo(f"\nThe cluster of that day is in {place}/{STATE}. Try next:")
+def print_next_steps(directory: Path) -> None:
+    path = shlex.quote(str(directory))
+    click.echo(f"\nThe cluster of that day is in {path}/{STATE}. Try next:")
     for purpose, arguments in NEXT:
         click.echo(f"\n  # {purpose}")
-        click.echo(f"  {program()} --state {place}/{STATE} {arguments.format(directory=place)}")
+        click.echo(f"  {program()} --state {path}/{STATE} {arguments.format(directory=path)}")
 
 
 def program() -> str:
-    """How to call kubectl-runs from here: the one beside this Python, else the one on the PATH."""
-    beside = Path(sys.executable).with_name("kubectl-runs")
-    if not beside.exists():
+    """Returns the command for kubectl-runs: the one next to this Python, else the one on the PATH."""
+    executable = Path(sys.executable).with_name("kubectl-runs")
+    if not executable.exists():
         return "kubectl-runs"
     with contextlib.suppress(ValueError):
-        beside = beside.relative_to(Path.cwd())
-    return shlex.quote(str(beside))
+        executable = executable.relative_to(Path.cwd())
+    return shlex.quote(str(executable))
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except BrokenPipeError:  # whoever read along (head, less) has seen enough
+    except BrokenPipeError:  # the reader (head, less) has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

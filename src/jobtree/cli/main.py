@@ -1,4 +1,4 @@
-"""The entry point: finds the verb, runs it, and turns every mistake into a message and an exit code."""
+"""The entry point: runs a verb and turns errors into messages and exit codes."""
 
 import io
 import os
@@ -13,78 +13,78 @@ from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.root_command import COMPLETE_VARIABLE, PROGRAM, root
 
-KUBECTL_ASKS = "__complete"
+KUBECTL_COMPLETION = "__complete"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; the exit code."""
-    _never_fail_to_print()
+    """Runs one command and returns its exit code."""
+    _replace_unprintable_characters()
     settings = CommandOptions()
     try:
-        answer = _run(sys.argv[1:] if argv is None else argv, settings)
+        code = _run(sys.argv[1:] if argv is None else argv, settings)
         sys.stdout.flush()
     except BrokenPipeError:
-        _forget_stdout()
+        _redirect_stdout_to_null()
         return Exit.OK
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
-    except Exception as broken:  # noqa: BLE001  the last resort: a bug, too, has its exit code
-        message, code = _explained(broken)
+    except Exception as error:  # noqa: BLE001  the last resort: a bug has an exit code of its own
+        message, code = _message_and_code(error)
         click.echo(f"{click.style('error:', fg='red')} {message}", err=True, color=settings.color)
         return code
-    return int(answer or Exit.OK)
+    return int(code or Exit.OK)
 
 
 def _run(words: list[str], settings: CommandOptions) -> int | None:
-    if words[:1] == [KUBECTL_ASKS]:
+    if words[:1] == [KUBECTL_COMPLETION]:
         from jobtree.cli.verbs.completion import answer_kubectl
 
         return answer_kubectl(words[1:])
-    if asked := os.environ.get(COMPLETE_VARIABLE):
-        return shell_complete(root, {"obj": settings}, PROGRAM, COMPLETE_VARIABLE, asked)
+    if instruction := os.environ.get(COMPLETE_VARIABLE):
+        return shell_complete(root, {"obj": settings}, PROGRAM, COMPLETE_VARIABLE, instruction)
     try:
         with root.make_context(PROGRAM, list(words), obj=settings) as context:
-            answer: int | None = root.invoke(context)
-            return answer
-    except click.exceptions.Exit as leaving:  # --help
-        return leaving.exit_code
-    except click.exceptions.NoArgsIsHelpError as bare:
-        click.echo(bare.format_message())
+            code: int | None = root.invoke(context)
+            return code
+    except click.exceptions.Exit as exit_request:  # --help
+        return exit_request.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
         return Exit.OK
 
 
-def _explained(broken: Exception) -> tuple[str, Exit]:
-    """What to tell the user, who is at fault for anything but a bug."""
-    match broken:
+def _message_and_code(error: Exception) -> tuple[str, Exit]:
+    """Returns the message and exit code of an error; any error of an unexpected type is a bug."""
+    match error:
         case CommandError():
-            return str(broken), broken.code
+            return str(error), error.code
         case InputError():
-            return str(broken), Exit.USAGE
+            return str(error), Exit.USAGE
         case click.ClickException():
-            return _usage(broken), Exit.USAGE
-    traceback.print_exception(broken)
+            return _usage_message(error), Exit.USAGE
+    traceback.print_exception(error)
     return BUG, Exit.BUG
 
 
-BUG = "this is a bug in Jobtree. Please report it with the lines above and the state file attached."
+BUG = "this is a bug in Jobtree: please report it with the lines above and, if there is one, the state file"
 
 
-def _usage(broken: click.ClickException) -> str:
-    context = getattr(broken, "ctx", None)
+def _usage_message(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
     path = context.command_path if context else PROGRAM
-    message = broken.format_message()
-    return f"{message[:1].lower()}{message[1:]}\n  '{path} --help' shows how it is used"
+    message = error.format_message()
+    return f"{message[:1].lower()}{message[1:]}\n  '{path} --help' shows how to use it"
 
 
-def _never_fail_to_print() -> None:
-    """A terminal that lacks a sign shows another in its place."""
+def _replace_unprintable_characters() -> None:
+    """Makes the output replace characters that its encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def _forget_stdout() -> None:
-    """Whoever read the output (head, less) is gone; so the interpreter must not complain at its end."""
+def _redirect_stdout_to_null() -> None:
+    """Keeps the interpreter from reporting an error at exit after the reader (head, less) has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

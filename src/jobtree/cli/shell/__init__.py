@@ -1,1 +1,1 @@
-"""What every verb shares: options, tables, output formats, wording, exit codes."""
+"""Defines what all verbs share: options, tables, output formats, wording, exit codes."""

@@ -1,4 +1,4 @@
-"""What a command answers: its exit code, and an error that says what to do next."""
+"""Exit codes, and the error of a command that could not do its work."""
 
 from enum import IntEnum
 
@@ -16,18 +16,18 @@ class Exit(IntEnum):
 
 
 MEANINGS: dict[Exit, str] = {
-    Exit.OK: "done, or the answer is yes",
+    Exit.OK: "success, or the answer is yes",
     Exit.NO: "the answer is no: the Run would not start now, an invariant is broken, a proof is refused",
-    Exit.USAGE: "a mistake in the command, a manifest or the state file; a right that you lack",
-    Exit.NOT_FOUND: "there is no such Run, node or file",
-    Exit.CONFLICT: "not as things are: the file is locked, the name is taken, the Run does not run",
+    Exit.USAGE: "an error in the command, a manifest or the state file; a permission that you lack",
+    Exit.NOT_FOUND: "the Run, node or file does not exist",
+    Exit.CONFLICT: "not possible now: the file is locked, the name is taken, the Run is not running",
     Exit.BUG: "a bug in Jobtree: please report it",
     Exit.IO: "the cluster does not answer; the state file or the lottery key cannot be read or saved",
 }
 
 
 class CommandError(Exception):
-    """A command that could not do what it was asked; the message says what to do next."""
+    """An error for the user, with its exit code; the message says what to do next."""
 
     def __init__(self, code: Exit, message: str) -> None:
         self.code = code

@@ -1,4 +1,4 @@
-"""Objects as scripts read them: the API's own fields and nothing else."""
+"""Prints API objects for scripts, with the fields of the API and no others."""
 
 import json
 from collections.abc import Sequence
@@ -11,27 +11,27 @@ from jobtree.cli.shell.options import CommandOptions
 
 ObjectBody = dict[str, Any]
 
-# A Lease is a gpulease to kubectl, so that it is never taken for one of coordination.k8s.io.
+# kubectl knows Leases of Jobtree as gpuleases, since coordination.k8s.io has Leases too.
 SINGULARS = {"Lease": "gpulease"}
 
 
 def print_objects(settings: CommandOptions, objects: Sequence[ObjectBody], *, many: bool = True) -> None:
-    """In the format asked for. One object stands alone where ``many`` is false, else in a List."""
+    """Prints objects in the requested format; unless ``many``, a single object is printed without a List."""
     if settings.output == "name":
         for body in objects:
             click.echo(resource_name(body))
         return
-    whole: ObjectBody = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+    document: ObjectBody = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
     if not many and len(objects) == 1:
-        whole = objects[0]
+        document = objects[0]
     if settings.output == "json":
-        click.echo(json.dumps(whole, indent=4, ensure_ascii=False))
+        click.echo(json.dumps(document, indent=4, ensure_ascii=False))
     else:
-        click.echo(dump_yaml([whole]), nl=False)
+        click.echo(dump_yaml([document]), nl=False)
 
 
 def resource_name(body: ObjectBody) -> str:
-    """``run.rq.davidlangworthy.io/train``, as kubectl takes it back."""
+    """Returns ``run.rq.davidlangworthy.io/train``, a form that kubectl accepts as an argument."""
     kind = str(body["kind"])
     group = str(body["apiVersion"]).rpartition("/")[0]
     singular = SINGULARS.get(kind, kind.lower())
@@ -40,7 +40,7 @@ def resource_name(body: ObjectBody) -> str:
 
 
 def api_status(message: str, causes: Sequence[ObjectBody]) -> ObjectBody:
-    """A yes or no as the API server words its own: with causes it is a failure, and says so."""
+    """Builds a Status object as the API server does: with causes a failure, else a success."""
     if not causes:
         return {"apiVersion": "v1", "kind": "Status", "status": "Success"}
     return {

@@ -1,4 +1,4 @@
-"""The options that every verb takes, before the verb or after it; nearer to the end wins."""
+"""Defines the options of all verbs. They may stand before or after the verb; the last one counts."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -13,14 +13,14 @@ from jobtree.cli.shell.command_errors import CommandError, Exit
 STATE_VARIABLE = "JOBTREE_STATE"
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
 ONLY_SIMULATED = (
-    "this works on a simulated cluster only: name a state file with --state FILE, or export "
+    "this verb works only on a simulated cluster: name a state file with --state FILE, or export "
     "JOBTREE_STATE=FILE.\n  'kubectl runs init cluster.yaml' writes one to start from."
 )
 
 
 @dataclass
 class CommandOptions:
-    """What the options and the environment say together."""
+    """The shared options of a command, completed by environment variables."""
 
     state: str | None = None
     context: str | None = None
@@ -31,7 +31,7 @@ class CommandOptions:
 
     @property
     def live(self) -> bool:
-        """Whether the cluster is a real one: no state file was named."""
+        """Whether the command works on a live cluster: no state file is named."""
         return not (self.state or os.environ.get(STATE_VARIABLE))
 
     @property
@@ -43,7 +43,7 @@ class CommandOptions:
 
     @property
     def human(self) -> bool:
-        """Whether a person reads the output; else it is API objects."""
+        """Whether the output is a table or text, and not API objects."""
         return self.output in ("table", "wide")
 
     @property
@@ -52,11 +52,11 @@ class CommandOptions:
 
     @property
     def color(self) -> bool | None:
-        """False: never; None: on a terminal only."""
+        """False: never; None: only on a terminal."""
         return False if self.no_color or os.environ.get("NO_COLOR") else None
 
 
-def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:  # noqa: ANN401  as click has it
+def _store_option(context: click.Context, option: click.Parameter, value: Any) -> None:  # noqa: ANN401  click's type
     if value and option.name:
         setattr(context.ensure_object(CommandOptions), option.name, value)
 
@@ -67,18 +67,21 @@ _OPTIONS: Mapping[tuple[str, ...], dict[str, Any]] = MappingProxyType(
             "metavar": "FILE",
             "help": "Work on the simulated cluster in this file, not on a live one. [env: JOBTREE_STATE]",
         },
-        ("--context",): {"metavar": "NAME", "help": "The kubeconfig's context. [default: the current one]"},
-        ("--kubeconfig",): {"metavar": "FILE", "help": "The kubeconfig. [env: KUBECONFIG]"},
+        ("--context",): {
+            "metavar": "NAME",
+            "help": "The context of the kubeconfig. [default: the current one]",
+        },
+        ("--kubeconfig",): {"metavar": "FILE", "help": "The path of the kubeconfig. [env: KUBECONFIG]"},
         ("-n", "--namespace"): {
             "metavar": "NAME",
-            "help": "Only Runs of this namespace; where new ones go. [default: the context's]",
+            "help": "The namespace of the Runs to show or create. [default: the context's]",
         },
         ("-o", "--output"): {
             "type": click.Choice(OUTPUTS),
             "metavar": "FORMAT",
             "help": "table, wide, json, yaml or name; the last three print API objects. [default: table]",
         },
-        ("--no-color",): {"is_flag": True, "help": "No colours. [env: NO_COLOR]"},
+        ("--no-color",): {"is_flag": True, "help": "Print without colours. [env: NO_COLOR]"},
     }
 )
 
@@ -91,20 +94,20 @@ CSV_OUTPUT: dict[str, Any] = {
 
 
 class SharedOption(click.Option):
-    """One of the options above: listed apart from the verb's own in its help."""
+    """An option that all verbs have; help lists it below the verb's own options."""
 
 
 def shared_options(*, csv: bool = False) -> list[click.Parameter]:
-    """With ``csv``, for a verb that can also print rows for a spreadsheet."""
+    """Returns the shared options; with ``csv``, the output format csv is allowed as well."""
     formats: dict[tuple[str, ...], dict[str, Any]] = {("-o", "--output"): CSV_OUTPUT} if csv else {}
     return [
-        SharedOption(list(names), expose_value=False, callback=_remember, **attributes)
+        SharedOption(list(names), expose_value=False, callback=_store_option, **attributes)
         for names, attributes in {**_OPTIONS, **formats}.items()
     ]
 
 
 class Sections(click.Command):
-    """Help in kubectl's order: what it does, examples, the verb's own options, the shared ones."""
+    """A command with help in kubectl's order: description, examples, own options, shared options."""
 
     examples: str = ""
 
@@ -116,22 +119,22 @@ class Sections(click.Command):
                     formatter.write(f"  {line}".rstrip() + "\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        listed: dict[str, list[tuple[str, str]]] = {"Options": [], "Options of every verb": []}
+        sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Options of every verb": []}
         for option in self.get_params(ctx):
             record = option.get_help_record(ctx)
             if record and isinstance(option, click.Option):
                 shared = isinstance(option, SharedOption) or "--help" in option.opts
-                listed["Options of every verb" if shared else "Options"].append(record)
-        for title, records in listed.items():
+                sections["Options of every verb" if shared else "Options"].append(record)
+        for title, records in sections.items():
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
 
 
 class Verbs(Sections, click.Group):
-    """A verb that is followed by another (``budgets usage``)."""
+    """A verb that has verbs of its own (``budgets usage``)."""
 
-    def __init__(self, name: str, *, help: str, examples: str, verbs: Iterable[click.Command]) -> None:  # noqa: A002  as click calls it
+    def __init__(self, name: str, *, help: str, examples: str, verbs: Iterable[click.Command]) -> None:  # noqa: A002  click's name
         super().__init__(name, help=help, commands=list(verbs), params=shared_options(), no_args_is_help=True)
         self.examples = examples
 
@@ -141,24 +144,26 @@ class Verbs(Sections, click.Group):
 
 
 def period_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--since``, ``--until`` and ``--archive``: a period of the ledger, however long ago."""
+    """Adds ``--since``, ``--until`` and ``--archive``, which select a period of the ledger."""
     for option in (
         click.option(
             "--archive",
             metavar="DIR",
-            help="Read archived leases from this directory too. A live cluster's manager is asked by itself.",
+            help="Also read archived leases from this directory. A live cluster's archive is always read.",
         ),
+        click.option("--until", metavar="TIME", help="End of the period, in the same format."),
         click.option(
-            "--until", metavar="TIME", help="Up to this instant: a day (2026-02-01) or an RFC 3339 time."
+            "--since", metavar="TIME", help="Start of the period: a day (2026-02-01) or an RFC 3339 time."
         ),
-        click.option("--since", metavar="TIME", help="From this instant on, written likewise."),
     ):
         function = option(function)
     return function
 
 
-def files_option(says: str, *, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """``-f FILE``, as often as one likes: the manifests that a verb works on."""
+def files_option(
+    help_text: str, *, required: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds ``-f FILE``, which can be repeated: the manifests that a verb works on."""
     return click.option(
         "-f",
         "--filename",
@@ -167,12 +172,24 @@ def files_option(says: str, *, required: bool = False) -> Callable[[Callable[...
         multiple=True,
         required=required,
         type=click.Path(),
-        help=says,
+        help=help_text,
     )
 
 
+def width_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds ``--by N`` and ``--to N``, the two ways to give a width."""
+    for option in (
+        click.option(
+            "--to", "width", type=click.IntRange(min=1), metavar="N", help="Change the width to N GPUs."
+        ),
+        click.option("--by", type=click.IntRange(min=1), metavar="N", help="Change the width by N GPUs."),
+    ):
+        function = option(function)
+    return function
+
+
 def verb(name: str, *, examples: str, csv: bool = False) -> Callable[[Callable[..., int | None]], Sections]:
-    """Declare a verb: its function is given the settings, then its own parameters."""
+    """Declares a verb; its function gets the shared options first, then its own parameters."""
 
     def declare(function: Callable[..., int | None]) -> Sections:
         command = click.command(name, cls=Sections)(click.pass_obj(function))

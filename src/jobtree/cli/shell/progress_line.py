@@ -1,4 +1,4 @@
-"""A line on the terminal that says how far a long command is; on anything but a terminal, nothing."""
+"""Draws the progress of a long command as one line, only on a terminal."""
 
 import sys
 import time
@@ -19,7 +19,7 @@ class ProgressLine:
         self._drawn = False
 
     def show(self, done: int) -> bool:
-        """Draw the line where it is time to; whether it is also time to keep what there is."""
+        """Draws the line if its interval is over; returns whether it is time to save the replay as well."""
         now = time.monotonic()
         if now - self._shown >= SHOWN_EVERY_SECONDS and sys.stderr.isatty():
             self._shown, self._drawn = now, True

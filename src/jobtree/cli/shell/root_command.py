@@ -13,36 +13,36 @@ from jobtree.cli.shell.wording import suggestion
 PROGRAM = "kubectl runs"
 COMPLETE_VARIABLE = "_KUBECTL_RUNS_COMPLETE"
 
-# Each verb's file, and what it does in a line: --help needs no more than this.
+# What each verb does, in one line: --help needs no more than this and loads no verb.
 SUMMARIES = {
-    "init": "Write a small cluster to start from.",
-    "import": "Turn batch scripts of Slurm or objects of Kueue into Runs and Budgets.",
+    "init": "Write the state file of a small simulated cluster.",
+    "import": "Convert Slurm batch scripts or Kueue objects to Runs and Budgets.",
     "submit": "Create Runs and Budgets from manifests.",
-    "plan": "Why a Run waits and what would help; or where it would start.",
-    "explain": "The story of a Run: verdict, reservation, lotteries, leases, payers.",
-    "tree": "Draw a job tree: stages, states and times.",
-    "watch": "Follow a Run as it changes.",
-    "state": "All Runs: phase, width, payers, place.",
-    "reservations": "The backlog: promised starts, what is missing, who would give way.",
-    "timeline": "Draw the coming hours: who holds which GPUs, who is promised them.",
-    "verify": "Check the proof of a lottery, from its record alone.",
-    "leases": "Who held which GPUs, when, and who paid.",
-    "budgets": "What envelopes and caps have given out, and what is left.",
-    "shrink": "Make a malleable Run narrower.",
-    "grow": "Let a malleable Run grow.",
-    "pods": "The pods of a Run (live).",
-    "logs": "What the ranks of a Run print (live).",
-    "cancel": "Delete Runs; what they hold is free at once.",
-    "complete": "Let the work of Runs be done now (simulation).",
-    "advance": "Let time pass (simulation).",
+    "plan": "Show why a Run waits and what would help, or where it would start.",
+    "explain": "Show the history of a Run: verdict, reservation, lotteries, leases, payers.",
+    "tree": "Draw a job tree: stages, phases and times.",
+    "watch": "Follow a Run: print a line for every change.",
+    "state": "List Runs: phase, width, payers, domains.",
+    "reservations": "List promised starts, the GPUs they lack, and the Runs they may stop.",
+    "timeline": "Draw the coming hours: GPUs in use and GPUs promised, by domain.",
+    "verify": "Check the proof of a lottery from its record alone.",
+    "leases": "List leases: which Run used which GPUs, when, and who paid.",
+    "budgets": "Show the usage of envelopes and caps, and what is left.",
+    "shrink": "Shrink a malleable Run.",
+    "grow": "Grow a malleable Run.",
+    "pods": "List the pods of a Run (live).",
+    "logs": "Print the logs of the ranks of a Run (live).",
+    "cancel": "Delete Runs and free their GPUs.",
+    "complete": "Complete Runs, or let a rank fail (simulation).",
+    "advance": "Move the clock forward (simulation).",
     "fail": "Take nodes out of service (simulation).",
     "drain": "Cordon nodes and evict their pods (simulation).",
     "heal": "Put nodes back into service (simulation).",
-    "topology": "Domains, nodes and free GPUs; labels that are missing.",
-    "snapshot": "A live cluster as a state file (live).",
-    "audit": "Check a cluster as it stands, pods against leases too.",
-    "check": "Check the invariants of a cluster.",
-    "simulate": "Replay a trace of jobs, and ask what would be if.",
+    "topology": "Show domains, nodes and free GPUs, and missing labels.",
+    "snapshot": "Print a live cluster as a state file (live).",
+    "audit": "Check the invariants, and that pods match their leases.",
+    "check": "Check the invariants, and an archive if one is named.",
+    "simulate": "Replay a trace of jobs, as it was or with changes.",
     "completion": "Print the completion script of a shell.",
     "version": "Print the version.",
 }
@@ -50,7 +50,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 class Root(Sections, click.Group):
-    """Verbs are loaded when they are used."""
+    """The group of all verbs; loads a verb when it is used."""
 
     examples = """
 kubectl runs init cluster.yaml
@@ -65,14 +65,14 @@ kubectl runs --state cluster.yaml plan -f run.yaml
         if cmd_name not in SUMMARIES:
             return None
         module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        found: click.Command = import_module(f"jobtree.cli.verbs.{module}").command
-        return found
+        command: click.Command = import_module(f"jobtree.cli.verbs.{module}").command
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in SUMMARIES and not ctx.resilient_parsing:
-            hint = suggestion(args[0], SUMMARIES) or f"there are {', '.join(SUMMARIES)}"
+            hint = suggestion(args[0], SUMMARIES) or f"the verbs are {', '.join(SUMMARIES)}"
             raise click.UsageError(f"there is no verb {args[0]}: {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -97,13 +97,14 @@ kubectl runs --state cluster.yaml plan -f run.yaml
 
 @click.group(cls=Root, no_args_is_help=True, context_settings=CONTEXT)
 def root() -> None:
-    """Runs, budgets and leases of a shared GPU fleet.
+    """Manage Runs, Budgets and Leases of a shared GPU fleet.
 
-    RUN is a name, or NAMESPACE/NAME where several namespaces have one. Every verb's --help has examples.
+    RUN is a name, or NAMESPACE/NAME if several namespaces have a Run of that name. The --help of each verb
+    has examples.
 
-    Lotteries are drawn with a secret key: the file that JOBTREE_LOTTERY_KEY names, else
-    ~/.config/jobtree/lottery.key, which is made on first use. Keep it: what was promised with one key cannot
-    be drawn with another.
+    Lotteries on a simulated cluster are drawn with a secret key. JOBTREE_LOTTERY_KEY names its file; the
+    default is ~/.config/jobtree/lottery.key, which is created on first use. Keep the key: a lottery that was
+    promised with one key cannot be drawn with another.
     """
 
 

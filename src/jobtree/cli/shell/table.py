@@ -1,6 +1,6 @@
-"""Tables that fit the terminal: plain aligned text, least important columns first to go.
+"""Prints tables that fit the terminal: plain aligned text; the least important columns are dropped first.
 
-Output that goes to a file or a program is as wide as it needs to be, unless COLUMNS says otherwise.
+Output to a file or a program has no limit of width, unless COLUMNS sets one.
 """
 
 import os
@@ -25,7 +25,7 @@ COLORS = {
 
 
 class Column(NamedTuple):
-    """``rank`` 0 is never dropped, higher ranks go first; rank 9 stands in wide tables only."""
+    """A column. Rank 0 is never dropped, higher ranks are dropped first, rank 9 is for wide tables only."""
 
     title: str
     rank: int = 0
@@ -42,7 +42,7 @@ def print_table(settings: CommandOptions, columns: Sequence[Column], rows: Seque
 
 
 def room() -> int | None:
-    """The columns there are; None: no limit."""
+    """Returns the width of the terminal in characters; None: no limit."""
     if os.environ.get("COLUMNS", "").isdecimal() or sys.stdout.isatty():
         return shutil.get_terminal_size().columns
     return None
@@ -51,7 +51,7 @@ def room() -> int | None:
 def layout(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None, *, wide: bool = False
 ) -> list[str]:
-    """The lines of a table, at most ``width`` wide as far as dropping and shrinking can do it."""
+    """Returns the lines of a table, at most ``width`` wide if dropping and shrinking columns suffices."""
     kept = [at for at, column in enumerate(columns) if wide or column.rank < WIDE_ONLY]
     if not wide:
         kept = [at for at in kept if columns[at].rank == 0 or any(row[at] for row in rows)]
@@ -63,7 +63,7 @@ def layout(
 
 
 def fit(columns: Sequence[Column], sizes: dict[int, int], width: int) -> None:
-    """Keep the columns that can be made to fit, most important first; then shrink the widest."""
+    """Keeps the columns that fit, most important first; then shrinks the widest."""
     kept: list[int] = []
     free = width + len(GAP)
     for at in sorted(sizes, key=lambda at: (columns[at].rank, at)):
@@ -90,5 +90,5 @@ def _line(columns: Sequence[Column], sizes: dict[int, int], row: Sequence[str], 
 
 
 def painted(phase: str) -> str:
-    """The phase in its colour; whoever prints takes colours out again where there is no terminal."""
+    """Returns the phase in its colour; click removes colours where there is no terminal."""
     return click.style(phase, fg=COLORS[phase]) if phase in COLORS else phase

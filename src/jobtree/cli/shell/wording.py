@@ -1,4 +1,4 @@
-"""How figures and names are said to people."""
+"""Formats figures, names and lists for people."""
 
 import difflib
 import re
@@ -10,7 +10,7 @@ _SECONDS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 def age(milliseconds: int) -> str:
-    """Two units are enough: ``45s``, ``5m10s``, ``2h05m``, ``3d04h``."""
+    """Returns a duration in at most two units: ``45s``, ``5m10s``, ``2h05m``, ``3d04h``."""
     rest = max(0, milliseconds) // 1000
     for (unit, size), (below, part) in pairwise(_SECONDS):
         if rest >= size:
@@ -19,49 +19,49 @@ def age(milliseconds: int) -> str:
 
 
 def counted_noun(number: int | str, noun: str) -> str:
-    """``1 GPU``, ``8 GPUs``."""
+    """Returns a number with its noun: ``1 GPU``, ``8 GPUs``."""
     return f"{number} {noun}" if str(number) == "1" else f"{number} {noun}s"
 
 
 def joined_list(words: Sequence[str], *, most: int = 4) -> str:
-    """``a, b and c``; of many, the first few and how many more."""
+    """Returns ``a, b and c``; of a long list, the first words and the number of the others."""
     if len(words) > most:
         words = [*words[: most - 1], f"{len(words) - most + 1} more"]
     return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
 
 
 def ranges(names: Iterable[str]) -> str:
-    """Names with their numbers run together: ``b01-b08, c02``; ``gpu-a-[01-08]`` where stems have dashes."""
-    runs: list[list[str]] = []
+    """Joins names with consecutive numbers: ``b01-b08, c02``; ``gpu-a-[01-08]`` if stems have dashes."""
+    series: list[list[str]] = []
     for name in sorted(names):
-        if runs and follows(runs[-1][-1], name):
-            runs[-1].append(name)
+        if series and follows(series[-1][-1], name):
+            series[-1].append(name)
         else:
-            runs.append([name])
-    return ", ".join(_run(run[0], run[-1]) for run in runs)
+            series.append([name])
+    return ", ".join(_range(names[0], names[-1]) for names in series)
 
 
 def follows(first: str, second: str) -> bool:
-    """Whether the second name is the first with the next number, written just as wide."""
-    one, two = _NUMBERED.match(first), _NUMBERED.match(second)
+    """Whether the second name is the first with the next number, with the same number of digits."""
+    before, after = _NUMBERED.match(first), _NUMBERED.match(second)
     return (
-        one is not None
-        and two is not None
-        and one["stem"] == two["stem"]
-        and len(one["number"]) == len(two["number"])
-        and int(one["number"]) + 1 == int(two["number"])
+        before is not None
+        and after is not None
+        and before["stem"] == after["stem"]
+        and len(before["number"]) == len(after["number"])
+        and int(before["number"]) + 1 == int(after["number"])
     )
 
 
-def _run(first: str, last: str) -> str:
+def _range(first: str, last: str) -> str:
     if first == last:
         return first
-    found = _NUMBERED.match(first)
-    stem = found["stem"] if found else ""
+    numbered = _NUMBERED.match(first)
+    stem = numbered["stem"] if numbered else ""
     return f"{stem}[{first[len(stem) :]}-{last[len(stem) :]}]" if "-" in stem else f"{first}-{last}"
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """``did you mean train?``, or nothing where nothing is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+def suggestion(word: str, choices: Iterable[str]) -> str:
+    """Returns ``did you mean train?``, or an empty string if no choice is similar."""
+    near = difflib.get_close_matches(word, list(choices), n=1)
     return f"did you mean {near[0]}?" if near else ""

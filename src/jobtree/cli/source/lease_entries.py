@@ -1,4 +1,4 @@
-"""Leases as the ledger has them, open, closed and archived, in the order in which they began."""
+"""Reads the leases of the ledger: open, closed and archived ones, in the order in which they started."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from jobtree.snapshot.cluster import Cluster
 
 
 class LeaseEntry(NamedTuple):
-    """One lease: what it is, and how it ended if it did."""
+    """One lease, with its end and closure reason if it is closed."""
 
     lease: GpuLease
     end: int | None
@@ -27,16 +27,16 @@ def entries(
     period: Period = ALWAYS,
     archived: Iterable[dict[str, Any]] = (),
 ) -> list[LeaseEntry]:
-    """The leases that are wanted, oldest first. One that is in both places is the cluster's."""
-    here = [body for _, body in cluster.objects.of("Lease")]
-    known = {lease_uid(body) for body in here}
-    found = [
+    """Returns the wanted leases, oldest first; those in cluster and archive are read from the cluster."""
+    in_cluster = [body for _, body in cluster.objects.of("Lease")]
+    uids = {lease_uid(body) for body in in_cluster}
+    selected = [
         entry
-        for body in (*here, *(body for body in archived if lease_uid(body) not in known))
+        for body in (*in_cluster, *(body for body in archived if lease_uid(body) not in uids))
         if wanted((entry := lease_entry(body)).lease) and period.overlaps(entry.lease.start, entry.end)
     ]
     return sorted(
-        found, key=lambda entry: (entry.lease.start, entry.lease.run_key, lease_number(entry.lease))
+        selected, key=lambda entry: (entry.lease.start, entry.lease.run_key, lease_number(entry.lease))
     )
 
 
@@ -48,5 +48,5 @@ def lease_entry(body: dict[str, Any]) -> LeaseEntry:
 
 
 def belongs_to(owner: str, team: str) -> bool:
-    """Whether an owner is that team, or below it."""
+    """Whether an owner is the team or below it."""
     return owner == team or owner.startswith(f"{team}:")

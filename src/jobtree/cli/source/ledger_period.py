@@ -1,4 +1,4 @@
-"""A period of the ledger: from one instant to another, as people write them."""
+"""Parses a period of the ledger: ``--since`` and ``--until``."""
 
 import re
 from typing import NamedTuple
@@ -11,7 +11,7 @@ FOREVER = 1 << 60
 
 
 class Period(NamedTuple):
-    """Half-open. Without a beginning or an end it reaches as far as the ledger does."""
+    """A half-open interval; without a start or an end it is unbounded on that side."""
 
     since: int = -FOREVER
     until: int = FOREVER
@@ -20,7 +20,7 @@ class Period(NamedTuple):
         return start < self.until and (end is None or end > self.since or start == end >= self.since)
 
     def clip(self, start: int, end: int) -> tuple[int, int]:
-        """The part of an interval that is in the period."""
+        """Returns the part of an interval that is in the period."""
         first = max(start, self.since)
         return first, max(first, min(end, self.until))
 
@@ -29,13 +29,13 @@ ALWAYS = Period()
 
 
 def parse_period(since: str | None, until: str | None) -> Period:
-    """Raises CommandError for what is no time, and for an end that is not after the beginning."""
+    """Raises CommandError for an invalid time, or if the end is not later than the start."""
     period = Period(
         -FOREVER if since is None else _instant("--since", since),
         FOREVER if until is None else _instant("--until", until),
     )
     if period.until <= period.since:
-        raise CommandError(Exit.USAGE, f"--until {until} is not after --since {since}: that period is empty")
+        raise CommandError(Exit.USAGE, f"--until {until} must be later than --since {since}")
     return period
 
 

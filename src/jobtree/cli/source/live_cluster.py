@@ -1,8 +1,8 @@
-"""A live cluster as the command line sees it: with the user's own credentials, and a snapshot to think on.
+"""Opens a live cluster with the user's own credentials.
 
-Reading verbs load a snapshot of the cluster into the same embedded cluster that a state file fills. What
-they print is what the manager has written; only ``plan -f`` lets the embedded planner go on from there.
-Pods, of which a cluster has the most, are listed only where free GPUs count.
+Reading verbs load a snapshot into a cluster held in memory, as they do with a state file. They print what
+the manager has written; only ``plan -f`` plans on from there. Pods, the most numerous objects, are listed
+only where the number of free GPUs matters.
 """
 
 import time
@@ -36,12 +36,12 @@ from jobtree.kube.installation import NAMESPACE, POLICY_NAME, policy_written
 from jobtree.snapshot.cluster import Cluster
 
 SIMULATE = (
-    "To work on a simulated cluster name a state file: --state FILE, or export JOBTREE_STATE=FILE. "
+    "To work on a simulated cluster, name a state file: --state FILE, or export JOBTREE_STATE=FILE. "
     "'kubectl runs init cluster.yaml' writes one to start from."
 )
 RECORDS = (NODES, BUDGETS, RUNS, RESERVATIONS, LEASES)
-TRIES = 3  # listings are not of one instant: what does not go together is asked for again
-ALIVE = Selector(fields="status.phase!=Succeeded,status.phase!=Failed")  # pods that use up their node
+TRIES = 3  # lists are not from one instant: if they do not match, they are requested again
+ALIVE = Selector(fields="status.phase!=Succeeded,status.phase!=Failed")  # pods that use GPUs of their node
 
 
 def warn(text: str) -> None:
@@ -49,7 +49,7 @@ def warn(text: str) -> None:
 
 
 class Live:
-    """One cluster, as one user."""
+    """A live cluster, with the rights of one user."""
 
     def __init__(self, settings: CommandOptions) -> None:
         access = find_cluster(settings)
@@ -64,35 +64,35 @@ class Live:
             return self.client.ask(request)
 
     def bodies(self, *, pods: bool = True) -> list[dict[str, Any]]:
-        """Everything that planning depends on, as documents; the policy first."""
+        """Returns all objects that planning depends on, as documents; the policy first."""
         for _ in range(TRIES):
-            found = self.listed(*RECORDS, pods=pods)
-            lost = dangling_leases(found)
-            if not lost:
+            bodies = self.listed(*RECORDS, pods=pods)
+            dangling = dangling_leases(bodies)
+            if not dangling:
                 break
-        return [self.policy_document(), *(body for body in found if id(body) not in lost)]
+        return [self.policy_document(), *(body for body in bodies if id(body) not in dangling)]
 
     def listed(self, *resources: Resource, pods: bool = False) -> list[dict[str, Any]]:
         with translated_errors():
-            found = self.client.list(PODS, ALIVE) if pods else []
+            bodies = self.client.list(PODS, ALIVE) if pods else []
             for resource in resources:
-                found += self.client.list(resource)
-        return found
+                bodies += self.client.list(resource)
+        return bodies
 
     def policy_document(self) -> dict[str, Any]:
-        """The administrator's policy; the defaults where there is none, or it may not be read."""
+        """Returns the administrator's policy; the defaults if there is none or the user may not read it."""
         default: dict[str, Any] = {"apiVersion": SIM_API_VERSION, "kind": "Policy", "spec": {}}
         with translated_errors():
             try:
-                written = self.client.ask(api_requests.get(CONFIG_MAPS, POLICY_NAME, NAMESPACE))
+                config_map = self.client.ask(api_requests.get(CONFIG_MAPS, POLICY_NAME, NAMESPACE))
             except StatusError as refused:
                 if refused.code in (FORBIDDEN, NOT_FOUND):
                     return default
                 raise
-        return {**default, "spec": policy_written(written.get("data", {}), NAMESPACE)[0]}
+        return {**default, "spec": policy_written(config_map.get("data", {}), NAMESPACE)[0]}
 
     def cluster(self, *, plan: bool, pods: bool = True, checked: bool = False) -> Cluster:
-        """The snapshot, loaded; with ``plan``, planned on from where the manager is."""
+        """Returns the snapshot, loaded; with ``plan``, also planned as the manager would do next."""
         policy, documents = Policy(), []
         for body in self.bodies(pods=pods):
             if is_sim_document(body):
@@ -105,22 +105,22 @@ class Live:
 
 
 def default_namespace(settings: CommandOptions) -> str:
-    """The namespace that a name means without one: as kubectl has it, the context's."""
+    """Returns the namespace of names without one: that of -n, else that of the context, as in kubectl."""
     return settings.namespace or find_cluster(settings).namespace
 
 
 def find_cluster(settings: CommandOptions) -> Access:
-    """As kubectl finds its cluster; where there is none, how to do without."""
+    """Finds the cluster as kubectl does; the error for no cluster explains the simulation."""
     try:
         return find_access(settings.context or "", settings.kubeconfig or "")
-    except InputError as broken:
-        if NO_CLUSTER not in str(broken):
+    except InputError as error:
+        if NO_CLUSTER not in str(error):
             raise
         raise CommandError(Exit.USAGE, f"{NO_CLUSTER}.\n  {SIMULATE}") from None
 
 
 def dangling_leases(bodies: list[dict[str, Any]]) -> set[int]:
-    """Open leases whose Run or node was not listed: it came or went while the listing was made."""
+    """Returns the ids of open leases whose Run or node is not listed: it changed between two lists."""
     runs, nodes = set(), set()
     for body in bodies:
         if body["kind"] == "Run":
@@ -130,10 +130,13 @@ def dangling_leases(bodies: list[dict[str, Any]]) -> set[int]:
     return {
         id(body)
         for body in bodies
-        if body["kind"] == "Lease" and "end" not in body.get("status", {}) and not held(body, runs, nodes)
+        if body["kind"] == "Lease"
+        and "end" not in body.get("status", {})
+        and not is_complete(body, runs, nodes)
     }
 
 
-def held(lease: dict[str, Any], runs: set[tuple[str, str]], nodes: set[str]) -> bool:
+def is_complete(lease: dict[str, Any], runs: set[tuple[str, str]], nodes: set[str]) -> bool:
+    """Whether the Run and all nodes of a lease are listed."""
     run, slots = lease["spec"]["runRef"], lease["spec"]["slots"]
     return (run["namespace"], run["name"]) in runs and all(slot.partition("#")[0] in nodes for slot in slots)

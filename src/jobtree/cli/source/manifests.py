@@ -1,4 +1,4 @@
-"""Manifests: read from files, placed in a namespace, created in a cluster or put in place of others."""
+"""Reads manifests from files, sets their namespaces, and creates or replaces objects in a cluster."""
 
 import sys
 from collections.abc import Iterable
@@ -19,13 +19,13 @@ JOBTREES_OWN = ("Lease", "Reservation")
 
 
 def read_manifests(paths: Iterable[str], settings: CommandOptions) -> list[Document]:
-    """All documents of these files (``-``: stdin), each in its namespace."""
+    """Returns all documents of these files (``-``: stdin), each with its namespace."""
     documents = [document for path in paths for document in _read(path)]
     for document in documents:
         if is_sim_document(document.body):
             kind = document.body.get("kind")
-            raise InputError(document.where, [f"a {kind} stands in the state file: edit it there"])
-        _place(document, settings.namespace)
+            raise InputError(document.where, [f"a {kind} belongs in the state file: edit it there"])
+        _set_namespace(document, settings.namespace)
     if settings.live:
         from jobtree.cli.source.live_cluster import default_namespace
 
@@ -35,46 +35,46 @@ def read_manifests(paths: Iterable[str], settings: CommandOptions) -> list[Docum
 
 
 def read_file(path: str) -> tuple[str, bytes]:
-    """The name of a file (``-``: stdin), for messages, and what it holds."""
+    """Returns the name of a file (``-``: stdin) for messages, and its contents."""
     try:
         if path == "-":
             return "stdin", sys.stdin.buffer.read()
         return path, Path(path).read_bytes()
     except FileNotFoundError:
         raise CommandError(Exit.NOT_FOUND, f"there is no file {path}") from None
-    except OSError as broken:
-        raise CommandError(Exit.USAGE, f"cannot read {path}: {broken.strerror}") from None
+    except OSError as error:
+        raise CommandError(Exit.USAGE, f"cannot read {path}: {error.strerror}") from None
 
 
 def _read(path: str) -> list[Document]:
     name, text = read_file(path)
-    found = read_documents(text, name)
-    if not found:
-        raise CommandError(Exit.USAGE, f"{name} holds no objects: it must hold Runs, Budgets or Nodes")
-    return found
+    documents = read_documents(text, name)
+    if not documents:
+        raise CommandError(Exit.USAGE, f"{name} contains no objects: it must contain Runs, Budgets or Nodes")
+    return documents
 
 
-def _place(document: Document, namespace: str | None) -> None:
-    """Put a namespaced object into the namespace asked for; one that says another is a mistake."""
+def _set_namespace(document: Document, namespace: str | None) -> None:
+    """Sets the namespace of -n on a namespaced object; refuses an object that names another one."""
     metadata = document.body.get("metadata")
     if not namespace or not isinstance(metadata, dict) or document.body.get("kind") in CLUSTER_SCOPED:
         return
     if not metadata.get("namespace"):
         metadata["namespace"] = namespace
     elif metadata["namespace"] != namespace:
-        rule = f"the command says namespace {namespace}: leave one of the two out"
-        raise InputError(document.where, [f"metadata.namespace: {metadata['namespace']} is there, {rule}"])
+        rule = f"differs from --namespace {namespace}: remove one of the two"
+        raise InputError(document.where, [f"metadata.namespace: {metadata['namespace']} {rule}"])
 
 
 def _set_default_namespace(document: Document, namespace: str) -> None:
-    """Give a namespaced object that names no namespace this one."""
+    """Sets the namespace of a namespaced object that names none."""
     metadata = document.body.get("metadata")
     if isinstance(metadata, dict) and document.body.get("kind") not in CLUSTER_SCOPED:
         metadata["namespace"] = metadata.get("namespace") or namespace
 
 
 def following(documents: list[Document], after: Iterable[str]) -> list[Document]:
-    """Runs that wait for others besides those that their manifests name."""
+    """Makes the Runs among the documents also follow the Runs ``after``."""
     names = list(after)
     for document in documents:
         spec = document.body.get("spec")
@@ -86,24 +86,24 @@ def following(documents: list[Document], after: Iterable[str]) -> list[Document]
 
 
 def create_in_cluster(cluster: Cluster, documents: list[Document], *, replace: bool) -> list[Key]:
-    """Create what is new; with ``replace``, put the rest in place of what is there."""
+    """Creates new objects; with ``replace``, also replaces existing ones."""
     keys = [object_key(document) for document in documents]
-    known = {key for key in keys if key in cluster.objects}
-    if known and not replace:
-        name = object_title(min(known))
-        raise CommandError(Exit.CONFLICT, f"{name} exists already: choose another name, or add --replace")
+    existing = {key for key in keys if key in cluster.objects}
+    if existing and not replace:
+        name = object_title(min(existing))
+        raise CommandError(Exit.CONFLICT, f"{name} already exists: choose another name, or add --replace")
     for key, document in zip(keys, documents, strict=True):
-        if key in known:
+        if key in existing:
             _replace(cluster, key, document)
-    cluster.submit(document for key, document in zip(keys, documents, strict=True) if key not in known)
+    cluster.submit(document for key, document in zip(keys, documents, strict=True) if key not in existing)
     return keys
 
 
 def _replace(cluster: Cluster, key: Key, document: Document) -> None:
-    """Another version of an object: it stays the same object, and its status stays Jobtree's."""
+    """Replaces the spec of an existing object; UID, creation time and status stay."""
     if key[0] in JOBTREES_OWN:
-        raise InputError(document.where, [f"a {key[0]} is written by Jobtree alone"])
-    cluster.documents()  # so that what is there says its status as of now
+        raise InputError(document.where, [f"a {key[0]} cannot be replaced: only Jobtree writes it"])
+    cluster.documents()  # updates the status of all objects
     old: dict[str, Any] = cluster.objects.get(key) or {}
     new = without_status(document.body)
     new["metadata"] = {**old["metadata"], **new["metadata"]}

@@ -1,6 +1,6 @@
-"""Names for completion: from the state file, or asked of a live cluster, which must answer at once.
+"""Lists names for completion, from the state file or from a live cluster with a short timeout.
 
-Whatever is wrong, completion stays silent.
+Errors are ignored: completion then offers no names.
 """
 
 from collections.abc import Iterator
@@ -19,27 +19,27 @@ LIMIT_SECONDS = 2.0
 
 
 def run_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Runs by name; by namespace/name where a slash was typed or the name is taken twice."""
+    """Returns Runs by name; by namespace/name if a slash was typed or several namespaces have the name."""
     return _namespaced(context, "Run", incomplete)
 
 
 def reservation_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Reservations, in the same way."""
+    """Returns Reservations in the same form."""
     return _namespaced(context, "Reservation", incomplete)
 
 
 def _namespaced(context: click.Context, kind: str, incomplete: str) -> list[str]:
     settings = context.ensure_object(CommandOptions)
-    found = [
+    keys = [
         (str(metadata.get("namespace", "default")), str(metadata.get("name")))
         for metadata in _metadata(settings, kind, everywhere="/" in incomplete)
         if settings.namespace in (None, metadata.get("namespace", "default"))
     ]
-    names = [name for _, name in found]
-    spelled = [
-        "/".join(key) if "/" in incomplete or names.count(key[1]) > 1 else key[1] for key in sorted(found)
+    names = [name for _, name in keys]
+    candidates = [
+        "/".join(key) if "/" in incomplete or names.count(key[1]) > 1 else key[1] for key in sorted(keys)
     ]
-    return [name for name in spelled if name.startswith(incomplete)]
+    return [name for name in candidates if name.startswith(incomplete)]
 
 
 def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -49,14 +49,14 @@ def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> l
 
 
 def _metadata(settings: CommandOptions, kind: str, *, everywhere: bool = False) -> Iterator[dict[str, Any]]:
-    bodies = _asked(settings, kind, everywhere=everywhere) if settings.live else _bodies(settings)
+    bodies = _live_bodies(settings, kind, everywhere=everywhere) if settings.live else _file_bodies(settings)
     for body in bodies:
         metadata = body.get("metadata")
         if body.get("kind") == kind and isinstance(metadata, dict):
             yield metadata
 
 
-def _bodies(settings: CommandOptions) -> list[dict[str, Any]]:
+def _file_bodies(settings: CommandOptions) -> list[dict[str, Any]]:
     try:
         path = settings.state_path
         return [document.body for document in read_documents(Path(path).read_bytes(), path)]
@@ -64,8 +64,8 @@ def _bodies(settings: CommandOptions) -> list[dict[str, Any]]:
         return []
 
 
-def _asked(settings: CommandOptions, kind: str, *, everywhere: bool) -> list[dict[str, Any]]:
-    """Those of the namespace that a name without one means, unless ``everywhere``."""
+def _live_bodies(settings: CommandOptions, kind: str, *, everywhere: bool) -> list[dict[str, Any]]:
+    """Lists objects of the default namespace, or with ``everywhere`` of all namespaces."""
     from jobtree.kube.auth.cluster_access import find_access
     from jobtree.kube.http.api_errors import KubeError
     from jobtree.kube.http.api_requests import EVERYTHING, Selector
@@ -73,11 +73,11 @@ def _asked(settings: CommandOptions, kind: str, *, everywhere: bool) -> list[dic
     from jobtree.kube.http.blocking_client import Client
     from jobtree.kube.http.blocking_transport import PlainTransport
 
-    resource = next(one for one in (RUNS, RESERVATIONS, NODES) if one.kind == kind)
+    resource = next(resource for resource in (RUNS, RESERVATIONS, NODES) if resource.kind == kind)
     try:
         access = find_access(settings.context or "", settings.kubeconfig or "")
-        here = EVERYTHING if everywhere else Selector(settings.namespace or access.namespace)
+        selector = EVERYTHING if everywhere else Selector(settings.namespace or access.namespace)
         with closing(PlainTransport(access, LIMIT_SECONDS)) as transport:
-            return Client(transport).list(resource, here)
+            return Client(transport).list(resource, selector)
     except (KubeError, InputError):
         return []

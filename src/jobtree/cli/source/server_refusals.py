@@ -1,4 +1,4 @@
-"""What keeps a live cluster from doing what a command asks, as exit codes and what to do about it."""
+"""Translates errors of a live cluster to exit codes and messages that say what to do next."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,43 +20,45 @@ NOT_INSTALLED = (
     "  An administrator installs it; or choose another cluster with --context"
 )
 UNTRUSTED = (
-    "the server's certificate is not believed: it has expired, or is not of the kubeconfig's "
-    "certificate-authority"
+    "the server's certificate is not trusted: it has expired, or the kubeconfig's certificate-authority "
+    "did not sign it"
 )
-UNREACHABLE = "is it up, and is this the right --context? 'kubectl cluster-info' asks the same server"
-STRANGER = (
-    "the cluster does not know you: your token or certificate may have expired; log in again, or choose "
-    "another --context"
+UNREACHABLE = (
+    "check that it is running and that --context is right: 'kubectl cluster-info' asks the same server"
+)
+INVALID_CREDENTIALS = (
+    "the cluster rejected your credentials: your token or certificate may have expired; log in again, or "
+    "choose another --context"
 )
 READER = "ask an administrator to bind you to the ClusterRole jobtree-planner, which lets you read and plan"
 WRITER = "ask an administrator to bind you to the ClusterRole jobtree-researcher in your namespace"
-NAMESPACE = "'kubectl get namespaces' lists those there are"
+NAMESPACE = "'kubectl get namespaces' lists the namespaces"
 MANAGER_DOWN = (
-    "Jobtree does not answer the cluster, and new Runs and Budgets wait for it; what runs goes on. "
-    "An administrator looks at 'kubectl get pods -n jobtree-system'"
+    "Jobtree's webhook does not answer, so Runs and Budgets cannot be created now; running Runs continue. "
+    "An administrator can check 'kubectl get pods -n jobtree-system'"
 )
 RUNS = "'kubectl runs state --all' lists all Runs of the cluster"
 
 
-YOUNG_SECONDS = 30.0
-"""For so long a server that has just started may refuse what it allowed before."""
+STARTUP_SECONDS = 30.0
+"""For this time after its start a server may refuse requests that it allowed before."""
 
 
 class NoAnswerError(CommandError):
-    """The cluster may well answer later: it cannot be reached, or is unwell."""
+    """Raised if the cluster cannot be reached or fails; it may answer later."""
 
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Turn what the cluster says, or that it says nothing, into a message for the user."""
+    """Translates an error of the cluster, or its silence, to a CommandError."""
     try:
         yield
     except StatusError as refused:
         kind = NoAnswerError if refused.is_passing else CommandError
         raise kind(exit_code(refused), sentence(refused)) from None
-    except KubeError as broken:
-        hint = UNTRUSTED if "CERTIFICATE_VERIFY_FAILED" in str(broken) else UNREACHABLE
-        raise NoAnswerError(Exit.IO, f"the cluster does not answer: {broken}\n  {hint}") from None
+    except KubeError as error:
+        hint = UNTRUSTED if "CERTIFICATE_VERIFY_FAILED" in str(error) else UNREACHABLE
+        raise NoAnswerError(Exit.IO, f"the cluster does not answer: {error}\n  {hint}") from None
 
 
 def exit_code(refused: StatusError) -> Exit:
@@ -68,8 +70,8 @@ def exit_code(refused: StatusError) -> Exit:
 
 
 def sentence(refused: StatusError) -> str:
-    """The server's own words, all that is wrong with the object sent, and what to do next."""
-    if refused.code == NOT_FOUND and not refused.reason:  # no Status: nobody there has heard of the path
+    """Returns the server's message, all causes in the object that was sent, and what to do next."""
+    if refused.code == NOT_FOUND and not refused.reason:  # without a Status the server does not know the path
         return NOT_INSTALLED
     causes = [f"  {cause.field}: {cause.message}" for cause in refused.causes if cause.field]
     return "\n".join([refused.message, *causes, *(f"  {hint}" for hint in hints(refused))])
@@ -78,7 +80,7 @@ def sentence(refused: StatusError) -> str:
 def hints(refused: StatusError) -> Iterator[str]:
     message = refused.message
     if refused.code == UNAUTHORIZED:
-        yield STRANGER
+        yield INVALID_CREDENTIALS
     elif "failed calling webhook" in message and GROUP in message:
         yield MANAGER_DOWN
     elif refused.code == FORBIDDEN and " cannot " in message:

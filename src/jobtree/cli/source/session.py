@@ -1,4 +1,4 @@
-"""The cluster that a command works on, and the things in it that its arguments name."""
+"""Opens the cluster that a command works on, and finds the objects that its arguments name."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ LISTS = {
 
 
 def read_cluster(settings: CommandOptions, *, checked: bool = True, pods: bool = False) -> Cluster:
-    """The cluster, to look at; a live one without its pods, unless what they use counts."""
+    """Returns the cluster for reading; of a live cluster, pods are listed only with ``pods``."""
     if settings.live:
         from jobtree.cli.source.live_cluster import Live
 
@@ -43,7 +43,7 @@ def read_cluster(settings: CommandOptions, *, checked: bool = True, pods: bool =
 
 @contextmanager
 def edit(settings: CommandOptions, *, save: bool = True) -> Iterator[Cluster]:
-    """The cluster, to change. Without ``save`` all changes are what-if and the file stays as it is."""
+    """Opens the cluster for changes. Without ``save`` the file is not written."""
     if settings.live and not save:
         from jobtree.cli.source.live_cluster import Live
 
@@ -80,70 +80,70 @@ def state_file(path: str) -> "StateFile[SimulatedCluster]":
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """What can go wrong with a state file or the lottery key, as exit codes."""
+    """Translates errors of the state file and the lottery key to exit codes."""
     try:
         yield
-    except MissingStateFileError as broken:
-        raise CommandError(Exit.NOT_FOUND, str(broken)) from None
-    except (LockedStateFileError, ExistingStateFileError) as broken:
-        raise CommandError(Exit.CONFLICT, str(broken)) from None
-    except (StateFileError, KeyFileError) as broken:
-        raise CommandError(Exit.IO, str(broken)) from None
-    except BrokenInvariantError as broken:
-        raise CommandError(Exit.BUG, _broken(path, broken)) from None
+    except MissingStateFileError as error:
+        raise CommandError(Exit.NOT_FOUND, str(error)) from None
+    except (LockedStateFileError, ExistingStateFileError) as error:
+        raise CommandError(Exit.CONFLICT, str(error)) from None
+    except (StateFileError, KeyFileError) as error:
+        raise CommandError(Exit.IO, str(error)) from None
+    except BrokenInvariantError as error:
+        raise CommandError(Exit.BUG, _invariant_message(path, error)) from None
 
 
-def _broken(path: str, broken: BrokenInvariantError) -> str:
+def _invariant_message(path: str, error: BrokenInvariantError) -> str:
     return (
-        f"the cluster would be in a state that must not be, so nothing was saved: {broken}\n"
+        f"the change would break an invariant, so nothing was saved: {error}\n"
         f"  If {path} was edited by hand, 'kubectl runs --state {path} check' lists what is wrong in it.\n"
         f"  Otherwise this is a bug in Jobtree: please report it with this message and {path} attached."
     )
 
 
 def find_run(cluster: Cluster, text: str, settings: CommandOptions) -> RunKey:
-    """The Run that an argument names."""
+    """Returns the key of the Run that an argument names."""
     return choose(text, list(cluster.world.runs), settings)
 
 
-def choose(text: str, known: list[RunKey], settings: CommandOptions, kind: str = "Run") -> RunKey:
-    """The one key that a NAME or NAMESPACE/NAME means."""
+def choose(text: str, keys: list[RunKey], settings: CommandOptions, kind: str = "Run") -> RunKey:
+    """Returns the key that NAME or NAMESPACE/NAME means; raises CommandError unless exactly one matches."""
     wanted = text.removeprefix(NAME_PREFIX)
     namespace, slash, name = wanted.rpartition("/")
     if not slash and settings.namespace:
         namespace = settings.namespace
-    found = [key for key in known if key[1] == name and namespace in ("", key[0])]
-    if len(found) > 1:
-        found = _at_home(found, settings)
-    if len(found) > 1:
-        spelled = joined_list(["/".join(key) for key in sorted(found)], most=8)
-        raise CommandError(Exit.USAGE, f"several {kind}s are named {name}: say which one of {spelled}")
-    if not found:
-        raise CommandError(Exit.NOT_FOUND, _nothing(wanted, known, kind))
-    return found[0]
+    matches = [key for key in keys if key[1] == name and namespace in ("", key[0])]
+    if len(matches) > 1:
+        matches = _in_default_namespace(matches, settings)
+    if len(matches) > 1:
+        spelled = joined_list(["/".join(key) for key in sorted(matches)], most=8)
+        raise CommandError(Exit.USAGE, f"several {kind}s are named {name}: choose one of {spelled}")
+    if not matches:
+        raise CommandError(Exit.NOT_FOUND, _not_found_message(wanted, keys, kind))
+    return matches[0]
 
 
-def _at_home(found: list[RunKey], settings: CommandOptions) -> list[RunKey]:
-    """On a live cluster the context's namespace goes first."""
+def _in_default_namespace(keys: list[RunKey], settings: CommandOptions) -> list[RunKey]:
+    """Prefers keys of the context's namespace on a live cluster."""
     if not settings.live:
-        return found
+        return keys
     from jobtree.cli.source.live_cluster import default_namespace
 
-    here = default_namespace(settings)
-    return [key for key in found if key[0] == here] or found
+    namespace = default_namespace(settings)
+    return [key for key in keys if key[0] == namespace] or keys
 
 
-def _nothing(wanted: str, known: list[RunKey], kind: str) -> str:
-    elsewhere = ["/".join(key) for key in known if key[1] == wanted.rpartition("/")[2]]
-    hint = f"did you mean {elsewhere[0]}?" if elsewhere else suggestion(wanted, [key[1] for key in known])
+def _not_found_message(wanted: str, keys: list[RunKey], kind: str) -> str:
+    elsewhere = ["/".join(key) for key in keys if key[1] == wanted.rpartition("/")[2]]
+    hint = f"did you mean {elsewhere[0]}?" if elsewhere else suggestion(wanted, [key[1] for key in keys])
     return f"there is no {kind} {wanted}: {hint or LISTS[kind]}"
 
 
 def find_node(cluster: Cluster, name: str) -> str:
-    """A node that is in the cluster."""
+    """Returns the name of a node; raises CommandError if the cluster does not have it."""
     name = name.removeprefix("node/")
     if ("Node", "", name) not in cluster.objects:
-        known = [key[2] for key, _ in cluster.objects.of("Node")]
-        hint = suggestion(name, known) or f"the cluster has {joined_list(sorted(known)) or 'no nodes'}"
+        names = [key[2] for key, _ in cluster.objects.of("Node")]
+        hint = suggestion(name, names) or f"the cluster has {joined_list(sorted(names)) or 'no nodes'}"
         raise CommandError(Exit.NOT_FOUND, f"there is no node {name}: {hint}")
     return name

@@ -1,1 +1,1 @@
-"""Does what a verb does."""
+"""Implements the verbs."""

@@ -1,4 +1,4 @@
-"""``advance --faults``: nodes fail and return on the way, drawn from a seed or read from a file."""
+"""Implements ``advance --faults``: nodes fail and heal as drawn from a seed or listed in a file."""
 
 from collections.abc import Iterator
 from heapq import merge
@@ -15,8 +15,8 @@ from jobtree.simulation.cluster.node_faults import Fault, advance_with_faults, f
 from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from jobtree.simulation.inputs.outages import Outage, OutageRates, cluster_outages, draw_cluster_outages
 
-NODE = "node"  # in the place of a namespace
-WORDS = {"fail": ("NodeFailed", "out of service"), "heal": ("NodeHealed", "in service")}
+NODE = "node"  # stands where events of Runs have their namespace
+EVENTS = {"fail": ("NodeFailed", "out of service"), "heal": ("NodeHealed", "in service")}
 
 
 def simulate_faults(cluster: SimulatedCluster, until: int, source: str, rate: float) -> list[Event]:
@@ -27,32 +27,32 @@ def simulate_faults(cluster: SimulatedCluster, until: int, source: str, rate: fl
 
 
 def find_outages(cluster: SimulatedCluster, until: int, source: str, rate: float) -> list[Outage[str]]:
-    """The outages of ``--faults``, a seed or a file. Raises CommandError."""
+    """Returns the outages of ``--faults``. Raises CommandError if it is neither a seed nor a file."""
     nodes = cluster.domains()
     if source.isdecimal():
         return draw_cluster_outages(int(source), nodes, until, OutageRates().faster(rate))
     if not Path(source).exists():
-        rule = f"--faults {source}: neither a whole number, from which outages are drawn, nor a file of them"
-        raise CommandError(Exit.NOT_FOUND, rule)
+        rule = "must be a whole number, from which outages are drawn, or an existing file of outages"
+        raise CommandError(Exit.NOT_FOUND, f"--faults {source}: {rule}")
     try:
         return cluster_outages(source, nodes, first_node_created(cluster))
-    except InputError as broken:
-        raise CommandError(Exit.IO, str(broken)) from None
+    except InputError as error:
+        raise CommandError(Exit.IO, str(error)) from None
 
 
 def first_node_created(cluster: SimulatedCluster) -> int:
-    """The instant at which the first node was created, which is the zero of a file of outages."""
+    """Returns when the first node was created; times in a file of outages count from it."""
     created = [parse_time(body["metadata"]["creationTimestamp"]) for _, body in cluster.objects.of("Node")]
     return min(created, default=cluster.now)
 
 
 def as_event(fault: Fault) -> Event:
-    name, message = WORDS[fault.kind]
+    name, message = EVENTS[fault.kind]
     return Event(fault.at, name, (NODE, fault.node), message)
 
 
 def event_objects(events: list[Event]) -> Iterator[dict[str, Any]]:
-    """The events as kubectl shows them. Events of nodes have the node as their object."""
+    """Yields Kubernetes Events; events of nodes refer to the node."""
     for number, event in enumerate(events):
         body = event_object(number, event)
         if event.run[0] == NODE and event.name in ("NodeFailed", "NodeHealed"):

@@ -1,4 +1,4 @@
-"""The pods of a Run on a live cluster, found by their owner: labels are only what they are called."""
+"""Lists the pods of a Run on a live cluster, and prints their logs."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ ObjectBody = dict[str, Any]
 
 
 class RunPods:
-    """A Run's pods, lowest rank first; standby pods last."""
+    """The pods of a Run, lowest rank first and standby pods last; found by their owner reference."""
 
     def __init__(self, settings: CommandOptions, run: str) -> None:
         if not settings.live:
@@ -43,12 +43,12 @@ class RunPods:
         metadata = self.run["metadata"]
         selector = Selector(metadata["namespace"], labels=f"{UID_LABEL}={metadata['uid']}")
         with translated_errors():
-            found = self.live.client.list(PODS, selector)
+            labelled = self.live.client.list(PODS, selector)
         self.pods = sorted(
-            filter(self._owned, found), key=lambda pod: (self._order(pod), pod["metadata"]["name"])
+            filter(self._is_owned, labelled), key=lambda pod: (self._order(pod), pod["metadata"]["name"])
         )
 
-    def _owned(self, pod: ObjectBody) -> bool:
+    def _is_owned(self, pod: ObjectBody) -> bool:
         owners = pod["metadata"].get("ownerReferences", ())
         return any(owner["uid"] == self.run["metadata"]["uid"] for owner in owners)
 
@@ -58,25 +58,27 @@ class RunPods:
         return (0, int(rank)) if rank.isdecimal() else (1, 0)
 
     def of_rank(self, rank: int) -> ObjectBody:
-        found = [pod for pod in self.pods if pod_label(pod, RANK_LABEL) == str(rank)]
-        if not found:
-            raise CommandError(Exit.NOT_FOUND, f"{self._name()} has no pod of rank {rank}{self._known()}")
-        return max(found, key=lambda pod: int(pod_label(pod, ATTEMPT_LABEL) or 0))
+        pods = [pod for pod in self.pods if pod_label(pod, RANK_LABEL) == str(rank)]
+        if not pods:
+            raise CommandError(Exit.NOT_FOUND, f"{self._name()} has no pod of rank {rank}{self._rank_hint()}")
+        return max(pods, key=lambda pod: int(pod_label(pod, ATTEMPT_LABEL) or 0))
 
     def of_group(self, group: int) -> list[ObjectBody]:
-        found = [
+        pods = [
             pod
             for pod in self.pods
             if pod_label(pod, GROUP_LABEL) == str(group) and pod_label(pod, RANK_LABEL)
         ]
-        if not found:
-            raise CommandError(Exit.NOT_FOUND, f"{self._name()} has no pods in group {group}{self._known()}")
-        return found
+        if not pods:
+            raise CommandError(
+                Exit.NOT_FOUND, f"{self._name()} has no pods in group {group}{self._rank_hint()}"
+            )
+        return pods
 
     def _name(self) -> str:
         return f"{self.run['metadata']['namespace']}/{self.run['metadata']['name']}"
 
-    def _known(self) -> str:
+    def _rank_hint(self) -> str:
         ranks = [int(rank) for pod in self.pods if (rank := pod_label(pod, RANK_LABEL)).isdecimal()]
         if not ranks:
             return f": it is {self.run.get('status', {}).get('phase', 'Pending')} and has no pods now"
@@ -88,31 +90,31 @@ def pod_label(pod: ObjectBody, name: str) -> str:
     return text
 
 
-def print_pods(settings: CommandOptions, crew: RunPods) -> None:
-    if crew.pods:
-        print_table(settings, COLUMNS, [pod_row(pod) for pod in crew.pods])
+def print_pods(settings: CommandOptions, run_pods: RunPods) -> None:
+    if run_pods.pods:
+        print_table(settings, COLUMNS, [pod_row(pod) for pod in run_pods.pods])
     else:
         click.echo("no pods")
 
 
 def pod_row(pod: ObjectBody) -> list[str]:
     status = pod.get("status", {})
-    leaving = "Terminating" if "deletionTimestamp" in pod["metadata"] else ""
+    terminating = "Terminating" if "deletionTimestamp" in pod["metadata"] else ""
     return [
         pod["metadata"]["name"],
         pod_label(pod, RANK_LABEL),
         pod_label(pod, GROUP_LABEL),
         pod_label(pod, ATTEMPT_LABEL),
         pod_label(pod, ROLE_LABEL),
-        leaving or status.get("phase", ""),
+        terminating or status.get("phase", ""),
         pod["spec"].get("nodeName", ""),
-        status.get("reason") or waiting(status),
+        status.get("reason") or container_reason(status),
     ]
 
 
-def waiting(status: dict[str, Any]) -> str:
-    """Why its containers do not run: an image that cannot be pulled, for one."""
-    states = [one.get("state", {}) for one in status.get("containerStatuses", ())]
+def container_reason(status: dict[str, Any]) -> str:
+    """Returns why its containers do not run, such as an image that cannot be pulled; else empty."""
+    states = [container.get("state", {}) for container in status.get("containerStatuses", ())]
     reasons = [
         state[kind].get("reason", "")
         for state in states
@@ -122,24 +124,26 @@ def waiting(status: dict[str, Any]) -> str:
     return next((reason for reason in reasons if reason), "")
 
 
-def print_logs(crew: RunPods, pods: list[ObjectBody], container: str, *, follow: bool) -> None:
-    """Lines as they come; where several ranks are shown, each line says whose it is."""
+def print_logs(run_pods: RunPods, pods: list[ObjectBody], container: str, *, follow: bool) -> None:
+    """Prints log lines as they arrive; with several pods, each line starts with its rank."""
     for pod in pods:
         metadata = pod["metadata"]
-        seen = Preconditions(metadata["name"], metadata["namespace"])
+        pod_key = Preconditions(metadata["name"], metadata["namespace"])
         prefix = f"[{pod_label(pod, RANK_LABEL)}] " if len(pods) > 1 else ""
         with translated_errors():
             try:
-                for line in crew.live.client.lines(api_requests.pod_log(seen, container, follow=follow)):
+                for line in run_pods.live.client.lines(
+                    api_requests.pod_log(pod_key, container, follow=follow)
+                ):
                     click.echo(f"{prefix}{line}")
             except StatusError as refused:
                 if not refused.is_passing:
                     raise
-                raise CommandError(Exit.IO, unserved(pod, refused)) from None
+                raise CommandError(Exit.IO, log_error(pod, refused)) from None
 
 
-def unserved(pod: ObjectBody, refused: StatusError) -> str:
-    """Logs lie on the node, and the server has to ask it for them."""
+def log_error(pod: ObjectBody, refused: StatusError) -> str:
+    """Returns the message for a failed log request; the API server reads logs from the node."""
     name, node = pod["metadata"]["name"], pod["spec"].get("nodeName", "")
-    hint = f"is its node up? 'kubectl get node {node}' says so" if node else "it is on no node yet"
-    return f"the logs of {name} cannot be had: {refused.message}\n  {hint}"
+    hint = f"is its node up? check 'kubectl get node {node}'" if node else "it is not on a node yet"
+    return f"cannot read the logs of {name}: {refused.message}\n  {hint}"

@@ -1,4 +1,4 @@
-"""Writing verbs on a live cluster: requests with the user's own rights; the manager does the rest."""
+"""Implements the writing verbs on a live cluster, with the user's own rights."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.live_cluster import Live
-from jobtree.cli.source.server_refusals import YOUNG_SECONDS, translated_errors
+from jobtree.cli.source.server_refusals import STARTUP_SECONDS, translated_errors
 from jobtree.cli.tasks.width_rules import refuse_width
 from jobtree.core import gang_shape
 from jobtree.kube.http import api_requests
@@ -29,23 +29,23 @@ from jobtree.kube.watch.watch_protocol import WatchProtocol
 from jobtree.snapshot.object_documents import object_key
 
 RESOURCES: dict[str, Resource] = {"Run": RUNS, "Budget": BUDGETS, "Node": NODES, "Pod": PODS}
-ANSWER_SECONDS = 10  # how long submit waits for the manager's word
-SILENT = (
-    "; the manager has not answered yet\n  'kubectl runs watch {name}' follows it. If nothing comes, an "
-    "administrator can see why: 'kubectl -n jobtree-system get deploy,pods'"
+ANSWER_SECONDS = 10  # how long submit waits for a status from the manager
+NO_STATUS_YET = (
+    "; the manager has not answered yet\n  'kubectl runs watch {name}' follows it. If nothing changes, an "
+    "administrator can check 'kubectl -n jobtree-system get deploy,pods'"
 )
 
 
 def submit(settings: CommandOptions, documents: Sequence[Document], *, replace: bool) -> None:
-    """Create objects, or put them in place of others; say what the manager made of each Run."""
+    """Creates or replaces objects, and prints what the manager decided about each Run."""
     live = Live(settings)
-    if len(documents) > 1:  # all of them or none, as far as can be known
+    if len(documents) > 1:  # all of them or none, as far as a dry run can tell
         dry_run(live, documents, replace=replace)
     else:
         check_documents(documents)
     bodies = [send(live, document.body, replace=replace) for document in documents]
-    patience = time.monotonic() + ANSWER_SECONDS
-    bodies = [wait_for_status(live, body, patience) if body["kind"] == "Run" else body for body in bodies]
+    deadline = time.monotonic() + ANSWER_SECONDS
+    bodies = [wait_for_status(live, body, deadline) if body["kind"] == "Run" else body for body in bodies]
     if not settings.human:
         print_objects(settings, bodies, many=len(bodies) > 1)
         return
@@ -54,14 +54,14 @@ def submit(settings: CommandOptions, documents: Sequence[Document], *, replace: 
 
 
 def dry_run(live: Live, documents: Sequence[Document], *, replace: bool) -> None:
-    """The server's word on objects that are not to be saved yet: raises CommandError if it is no."""
+    """Lets the server validate objects without saving them. Raises CommandError if it refuses one."""
     check_documents(documents)
     for document in documents:
         send(live, document.body, replace=replace, dry_run=True)
 
 
 def check_documents(documents: Sequence[Document]) -> None:
-    """Refuse here what the server would refuse less kindly."""
+    """Refuses invalid objects with clearer messages than the server's."""
     for document in documents:
         kind, _, _ = object_key(document)
         if kind not in RESOURCES:
@@ -74,50 +74,50 @@ def check_documents(documents: Sequence[Document]) -> None:
 
 def send(live: Live, body: dict[str, Any], *, replace: bool, dry_run: bool = False) -> dict[str, Any]:
     resource = RESOURCES[body["kind"]]
-    request = api_requests.create(resource, kept(body))
+    request = api_requests.create(resource, with_finalizer(body))
     with translated_errors():
         try:
-            answer = live.client.ask(rehearsed(request) if dry_run else request)
+            answer = live.client.ask(dry_run_request(request) if dry_run else request)
         except StatusError as refused:
             if not (refused.exists_already and replace):
                 raise
-            answer = put(live, resource, body, dry_run=dry_run)
+            answer = replace_object(live, resource, body, dry_run=dry_run)
     return {"apiVersion": resource.api_version, "kind": resource.kind, **answer}
 
 
-def kept(body: dict[str, Any]) -> dict[str, Any]:
-    """A Run goes after its leases: said here, the manager need not write that when it starts the Run."""
+def with_finalizer(body: dict[str, Any]) -> dict[str, Any]:
+    """Adds the finalizer that keeps a Run until its leases are closed, which saves the manager a write."""
     if body["kind"] != "Run" or body["spec"].get("stages"):
         return body
     others = [name for name in body["metadata"].get("finalizers") or () if name != FINALIZER]
     return {**body, "metadata": {**body["metadata"], "finalizers": [*others, FINALIZER]}}
 
 
-def rehearsed(request: api_requests.Request) -> api_requests.Request:
-    joint = "&" if "?" in request.target else "?"
-    return request._replace(target=f"{request.target}{joint}dryRun=All")
+def dry_run_request(request: api_requests.Request) -> api_requests.Request:
+    separator = "&" if "?" in request.target else "?"
+    return request._replace(target=f"{request.target}{separator}dryRun=All")
 
 
-def put(live: Live, resource: Resource, body: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
-    """Another version of an object that is there: its spec, as it stands now."""
+def replace_object(live: Live, resource: Resource, body: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+    """Replaces the spec of an existing object, and adds labels and annotations."""
     metadata = body["metadata"]
-    known = live.client.ask(api_requests.get(resource, metadata["name"], metadata.get("namespace", "")))
-    known["spec"] = body["spec"]
+    existing = live.client.ask(api_requests.get(resource, metadata["name"], metadata.get("namespace", "")))
+    existing["spec"] = body["spec"]
     for field in ("labels", "annotations"):
         if metadata.get(field):
-            known["metadata"][field] = {**known["metadata"].get(field, {}), **metadata[field]}
-    request = api_requests.replace(resource, known)
-    return live.client.ask(rehearsed(request) if dry_run else request)
+            existing["metadata"][field] = {**existing["metadata"].get(field, {}), **metadata[field]}
+    request = api_requests.replace(resource, existing)
+    return live.client.ask(dry_run_request(request) if dry_run else request)
 
 
-def wait_for_status(live: Live, body: dict[str, Any], patience: float) -> dict[str, Any]:
-    """The Run once the manager has said something of it, or as it was when patience ends."""
-    metadata, seconds = body["metadata"], int(patience - time.monotonic())
+def wait_for_status(live: Live, body: dict[str, Any], deadline: float) -> dict[str, Any]:
+    """Returns the Run with a status from the manager, or as it was created if the deadline passes first."""
+    metadata, seconds = body["metadata"], int(deadline - time.monotonic())
     if has_word(body, metadata) or seconds < 1:
         return body
     selector = Selector(metadata["namespace"], fields=f"metadata.name={metadata['name']}")
     request = api_requests.watch(RUNS, selector, metadata["resourceVersion"], seconds, initial=False)
-    with suppress(KubeError):  # it is created, whatever becomes of the question; perhaps we may not watch
+    with suppress(KubeError):  # the Run is created even if the watch fails, for example for lack of rights
         for line in live.client.lines(request):
             latest: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any]).get("object", {})
             if latest.get("kind") == "Run" and has_word(latest, metadata):
@@ -137,31 +137,32 @@ def status_line(body: dict[str, Any]) -> str:
         return f"{body['kind']} {name} is in place"
     phase = status.get("phase")
     if not has_word(body, metadata):
-        return f"{name} is {'changed' if phase else 'created'}{SILENT.format(name=name)}"
-    said = f": {status['message']}" if status.get("message") else ""
+        return f"{name} is {'changed' if phase else 'created'}{NO_STATUS_YET.format(name=name)}"
+    message = f": {status['message']}" if status.get("message") else ""
     start = f"; it starts at {status['earliestStart']} at the latest" if "earliestStart" in status else ""
-    return f"{name} is {phase}{said}{start}"
+    return f"{name} is {phase}{message}{start}"
 
 
 def cancel(settings: CommandOptions, runs: Sequence[str]) -> None:
     live = Live(settings)
-    found = [find(live, run) for run in runs]
-    bodies = list({body["metadata"]["uid"]: body for body in found}.values())
+    named = [find(live, run) for run in runs]
+    bodies = list({body["metadata"]["uid"]: body for body in named}.values())
     for body in bodies:
         metadata = body["metadata"]
-        seen = Preconditions(metadata["name"], metadata["namespace"], metadata["uid"])
-        live.ask(api_requests.delete(RUNS, seen))
+        preconditions = Preconditions(metadata["name"], metadata["namespace"], metadata["uid"])
+        live.ask(api_requests.delete(RUNS, preconditions))
     if not settings.human:
         print_objects(settings, bodies, many=len(bodies) > 1)
         return
     for body in bodies:
         click.echo(
-            f"{body['metadata']['namespace']}/{body['metadata']['name']} is going: its leases close first"
+            f"{body['metadata']['namespace']}/{body['metadata']['name']} is being deleted: "
+            "its leases close first"
         )
 
 
 def find(live: Live, text: str) -> dict[str, Any]:
-    """The Run that an argument names, in its namespace or in the current one."""
+    """Returns the Run that an argument names, in its namespace or in the current one."""
     wanted = text.rpartition(".io/")[2] if ".io/" in text else text
     namespace, _, name = wanted.rpartition("/")
     with translated_errors():
@@ -170,24 +171,26 @@ def find(live: Live, text: str) -> dict[str, Any]:
         except StatusError as refused:
             if refused.code != NOT_FOUND or not refused.reason:
                 raise
-            raise CommandError(Exit.NOT_FOUND, missing(live, namespace or live.namespace, name)) from None
+            raise CommandError(
+                Exit.NOT_FOUND, missing_run_message(live, namespace or live.namespace, name)
+            ) from None
     return {"apiVersion": RUNS.api_version, "kind": "Run"} | body
 
 
-def missing(live: Live, namespace: str, name: str) -> str:
-    """Where a Run of that name is, if the user may know it."""
+def missing_run_message(live: Live, namespace: str, name: str) -> str:
+    """Returns the message for an unknown Run; names a Run of that name elsewhere if the user may list it."""
     elsewhere: list[str] = []
     with suppress(KubeError):
-        found = live.client.list(RUNS, Selector(fields=f"metadata.name={name}"))
-        elsewhere = sorted(f"{body['metadata']['namespace']}/{name}" for body in found)
+        namesakes = live.client.list(RUNS, Selector(fields=f"metadata.name={name}"))
+        elsewhere = sorted(f"{body['metadata']['namespace']}/{name}" for body in namesakes)
     hint = f"did you mean {elsewhere[0]}?" if elsewhere else "'kubectl runs state --all' lists all Runs"
     return f"there is no Run {name} in namespace {namespace}: {hint}"
 
 
-def resize_live(settings: CommandOptions, run: str, sign: int, by: int | None, width: int | None) -> None:
-    """Set the width that a Run wants."""
+def resize_live(settings: CommandOptions, text: str, sign: int, by: int | None, width: int | None) -> None:
+    """Sets the desired width of a Run."""
     live = Live(settings)
-    body = find(live, run)
+    body = find(live, text)
     parsed = parse_object(deepcopy(body), "the cluster")
     allocated = body.get("status", {}).get("width", {}).get("allocated", 0)
     wanted = width if width is not None else allocated + sign * (by or 0)
@@ -195,9 +198,10 @@ def resize_live(settings: CommandOptions, run: str, sign: int, by: int | None, w
     phase = body.get("status", {}).get("phase", "Pending")
     assert isinstance(parsed, Run)
     refuse_width(name, gang_shape(parsed.spec), phase, allocated, sign, wanted)
-    seen = Preconditions(body["metadata"]["name"], body["metadata"]["namespace"], body["metadata"]["uid"])
+    metadata = body["metadata"]
+    preconditions = Preconditions(metadata["name"], metadata["namespace"], metadata["uid"])
     patched = live.ask(
-        api_requests.merge_patch(RUNS, seen, {"spec": {"malleable": {"desiredTotalGPUs": wanted}}})
+        api_requests.merge_patch(RUNS, preconditions, {"spec": {"malleable": {"desiredTotalGPUs": wanted}}})
     )
     if not settings.human:
         print_objects(settings, [{"apiVersion": RUNS.api_version, "kind": "Run"} | patched], many=False)
@@ -206,48 +210,48 @@ def resize_live(settings: CommandOptions, run: str, sign: int, by: int | None, w
 
 
 class ChangeSignal:
-    """Rings when something happened, and remembers nothing more: who hears it looks for itself."""
+    """A store for a watch that records only whether anything changed."""
 
     def __init__(self) -> None:
-        self.rung = False
+        self.changed = False
 
     def restart(self) -> None:
-        """A listing begins."""
+        """Begins a list."""
 
     def finish(self) -> None:
-        """A listing is done: what was missed before it is not told one by one."""
-        self.rung = True
+        """Ends a list, which replaces the events that were missed before it."""
+        self.changed = True
 
     def upsert(self, encoded: bytes | msgspec.Raw) -> str:
-        return self._ring(encoded)
+        return self._record(encoded)
 
     def delete(self, encoded: bytes | msgspec.Raw) -> str:
-        return self._ring(encoded)
+        return self._record(encoded)
 
-    def _ring(self, encoded: bytes | msgspec.Raw) -> str:
-        self.rung = True
+    def _record(self, encoded: bytes | msgspec.Raw) -> str:
+        self.changed = True
         version: str = msgspec.json.decode(encoded)["metadata"]["resourceVersion"]
         return version
 
 
 def run_changes(live: Live, namespace: str, name: str) -> Iterator[None]:
-    """Comes back whenever the Run has changed, for as long as anybody asks.
+    """Yields whenever the Run has changed, without an end.
 
-    A server that has just started refuses everybody until it has read who may do what. Whoever asks has seen
-    the Run before: a refusal counts only if it stays.
+    A server that has just started refuses all requests until it has read the access rules. The caller has
+    read the Run before, so a refusal is raised only if it lasts.
     """
-    bell, refused_at = ChangeSignal(), 0.0
-    follow = WatchProtocol(RUNS, bell, Selector(namespace, fields=f"metadata.name={name}"))
+    signal, refused_at = ChangeSignal(), 0.0
+    protocol = WatchProtocol(RUNS, signal, Selector(namespace, fields=f"metadata.name={name}"))
     with translated_errors():
         while True:
             try:
-                for _ in follow_changes(live.transport, follow):
+                for _ in follow_changes(live.transport, protocol):
                     refused_at = 0.0
-                    if bell.rung:
-                        bell.rung = False
+                    if signal.changed:
+                        signal.changed = False
                         yield
             except StatusError:
                 refused_at = refused_at or time.monotonic()
-                if time.monotonic() > refused_at + YOUNG_SECONDS:
+                if time.monotonic() > refused_at + STARTUP_SECONDS:
                     raise
                 time.sleep(1)

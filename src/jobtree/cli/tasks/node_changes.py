@@ -1,4 +1,4 @@
-"""What ``fail`` and ``heal`` have in common."""
+"""Implements ``fail``, ``heal`` and ``drain``."""
 
 from collections.abc import Callable, Iterable
 
@@ -18,7 +18,7 @@ def change_nodes(
     change: Callable[[SimulatedCluster, list[str]], None],
     state: str,
 ) -> None:
-    """Change nodes that are all there, at one instant; then say so and what followed."""
+    """Changes nodes at one instant, if all of them exist, and prints the events that follow."""
     with edit_simulation(settings) as cluster:
         names = list(dict.fromkeys(find_node(cluster, name) for name in nodes))
         change(cluster, names)

@@ -1,6 +1,6 @@
-"""Finding the records that a command asks about in a cluster, and answering whether they prove themselves.
+"""Implements ``verify`` and ``explain --verify``: finds records in a cluster and checks their proofs.
 
-A state file is read as it stands: nothing is planned, nothing is written, no key is made.
+A state file is only read: nothing is planned or written, and no key is created.
 """
 
 from pathlib import Path
@@ -27,39 +27,40 @@ from jobtree.kube.http.api_resources import RESERVATIONS, RUNS
 
 
 def verify_reservation(settings: CommandOptions, text: str) -> int:
-    """Whether the record of one Reservation proves itself."""
-    found = {public_key_of(body): body for body in bodies_of(settings) if body.get("kind") == "Reservation"}
+    """Checks the record of one Reservation and returns the exit code."""
+    reservations = {
+        object_key(body): body for body in bodies_of(settings) if body.get("kind") == "Reservation"
+    }
     wanted = text.rpartition(".io/")[2] if ".io/" in text else text
-    body = found[choose(wanted, list(found), settings, "Reservation")]
+    body = reservations[choose(wanted, list(reservations), settings, "Reservation")]
     if not has_record(body):
         state = (body.get("status") or {}).get("state", "Pending")
         raise CommandError(Exit.NOT_FOUND, f"reservation {text} has no record: it is {state}")
-    return print_proofs(settings, [checked(part) for part in record_by_record(body)], [])
+    return print_proofs(settings, [check_proof(part) for part in record_by_record(body)], [])
 
 
 def verify_run(settings: CommandOptions, text: str) -> int:
-    """Whether every record that a Run has a part in proves itself; with the stories that they tell."""
+    """Checks all records that concern a Run and prints their lotteries; returns the exit code."""
     bodies = bodies_of(settings)
-    runs = {public_key_of(body): body for body in bodies if body.get("kind") == "Run"}
+    runs = {object_key(body): body for body in bodies if body.get("kind") == "Run"}
     body = runs[choose(text, list(runs), settings)]
     uid = str(body["metadata"].get("uid"))
-    told = [one for one in resolutions(bodies) if uid in one.uids]
-    unreadable = [one for one in bodies if has_record(one) and concerns(one, uid, told)]
-    if not told and not unreadable:
-        raise CommandError(Exit.NOT_FOUND, f"{text} has had no part in an activation or a lottery so far")
-    stories = [line for one in told for line in lottery_story(one, uid)]
-    return print_proofs(
-        settings, [checked(one) for one in (*(one.body for one in told), *unreadable)], stories
-    )
+    readable = [resolution for resolution in resolutions(bodies) if uid in resolution.uids]
+    unreadable = [body for body in bodies if has_record(body) and is_unreadable_start(body, uid, readable)]
+    if not readable and not unreadable:
+        raise CommandError(Exit.NOT_FOUND, f"{text} has not been part of an activation or a lottery so far")
+    stories = [line for resolution in readable for line in lottery_story(resolution, uid)]
+    records = [*(resolution.body for resolution in readable), *unreadable]
+    return print_proofs(settings, [check_proof(record) for record in records], stories)
 
 
-def concerns(body: ObjectBody, uid: str, told: list[Resolution]) -> bool:
-    """Whether a record that cannot be read was that of this Run's own start."""
-    known = any(body is one.body for one in told)
-    return not known and (body.get("spec") or {}).get("runRef", {}).get("uid") == uid
+def is_unreadable_start(body: ObjectBody, uid: str, readable: list[Resolution]) -> bool:
+    """Whether a record is that of the Run's own start and cannot be read."""
+    is_readable = any(body is resolution.body for resolution in readable)
+    return not is_readable and (body.get("spec") or {}).get("runRef", {}).get("uid") == uid
 
 
-def checked(body: ObjectBody) -> Proof:
+def check_proof(body: ObjectBody) -> Proof:
     with translated(""):
         return prove(body, local_key())
 
@@ -73,13 +74,13 @@ def print_proofs(settings: CommandOptions, proofs: list[Proof], stories: list[st
     return Exit.OK if all(proof.accepted for proof in proofs) else Exit.NO
 
 
-def public_key_of(body: ObjectBody) -> RunKey:
+def object_key(body: ObjectBody) -> RunKey:
     metadata = body.get("metadata") or {}
     return (str(metadata.get("namespace", "default")), str(metadata.get("name")))
 
 
 def bodies_of(settings: CommandOptions) -> list[ObjectBody]:
-    """All documents of the state file but its clock and policy; of a live cluster those that matter here."""
+    """Returns all objects of the state file, or Runs and Reservations of a live cluster."""
     if settings.live:
         from jobtree.cli.source.live_cluster import Live
 
@@ -89,6 +90,6 @@ def bodies_of(settings: CommandOptions) -> list[ObjectBody]:
         text = Path(path).read_bytes()
     except FileNotFoundError:
         raise CommandError(Exit.NOT_FOUND, f"there is no state file {path}") from None
-    except OSError as broken:
-        raise CommandError(Exit.IO, f"cannot read {path}: {broken.strerror}") from None
-    return [one.body for one in read_documents(text, path) if not is_sim_document(one.body)]
+    except OSError as error:
+        raise CommandError(Exit.IO, f"cannot read {path}: {error.strerror}") from None
+    return [document.body for document in read_documents(text, path) if not is_sim_document(document.body)]

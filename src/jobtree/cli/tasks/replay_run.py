@@ -1,4 +1,4 @@
-"""From the words of ``simulate`` to a scene, its replay, and what is printed and written of it."""
+"""Implements ``simulate``: builds a replay setup from the options, replays it, and writes the reports."""
 
 import os
 import signal
@@ -40,11 +40,11 @@ from jobtree.simulation.reports.statistics import report_of
 from jobtree.simulation.schedulers.scheduler_names import POLICIES
 
 GPUS_PER_NODE = 8
-SIGNALLED = 128  # what shells add to the number of the signal that ended a command
+SIGNALLED = 128  # shells add this to the number of the signal that ended a command
 
 
 class SimulateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for, in the words of the command line."""
+    """The options of the command line."""
 
     trace: str
     policy: str
@@ -68,11 +68,13 @@ class SimulateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fleet(self) -> str | None:
-        """How many nodes the made-up fleet has; None: the state file's."""
-        plain = [text for text in self.nodes if text[:1] not in ("+", "-")]
-        if len(plain) > 1:
-            raise click.UsageError(f"--nodes {' and '.join(plain)}: the fleet has one size; +N adds to it")
-        return plain[0] if plain else None
+        """Returns the number of nodes of the made-up fleet; None: the fleet of the state file."""
+        sizes = [text for text in self.nodes if text[:1] not in ("+", "-")]
+        if len(sizes) > 1:
+            raise click.UsageError(
+                f"--nodes {' and '.join(sizes)}: give one size of the fleet; +N adds nodes to it"
+            )
+        return sizes[0] if sizes else None
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -80,83 +82,83 @@ class SimulateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulate(settings: CommandOptions, request: SimulateRequest) -> None:
-    """Replay, and replay again with what is asked about; print and write the reports.
+    """Replays the trace, and again with the what-if changes; prints and writes the reports.
 
-    What can be refused is refused before the first replay; what was replayed is kept until all is written.
+    All options are checked before the first replay; saved replays are deleted after all reports are written.
     """
-    scene = scene_of(settings, request)
-    scenes: dict[tuple[str, ...], ReplaySetup] = {(): with_outages(scene, request)}
+    setup = build_setup(settings, request)
+    setups: dict[tuple[str, ...], ReplaySetup] = {(): with_outages(setup, request)}
     if changes := request.changes:
-        scenes[changes] = with_outages(reduce(changed, changes, scene), request)
+        setups[changes] = with_outages(reduce(changed, changes, setup), request)
     for path in (request.json_file, request.html_file, request.resume):
-        check_place(path)
-    for line in dict.fromkeys(line for one in scenes.values() for line in skipped_lines(one.trace)):
+        check_writable(path)
+    for line in dict.fromkeys(line for setup in setups.values() for line in skipped_lines(setup.trace)):
         click.echo(line, err=True)
-    reports = [replayed(one, request, asked) for asked, one in scenes.items()]
+    reports = [replay(setup, request, changes) for changes, setup in setups.items()]
     print_reports(settings, reports)
     if request.json_file:
         write(request.json_file, encode_report(reports[-1]))
     if request.html_file:
         write(request.html_file, page(*reports).encode())
-    for asked in scenes:
-        if kept := kept_in(request, asked):
-            kept.unlink(missing_ok=True)
+    for changes in setups:
+        if saved := saved_replay_path(request, changes):
+            saved.unlink(missing_ok=True)
 
 
-def check_place(path: str | None) -> None:
-    """That a file can be written, said before hours of replay and not after."""
+def check_writable(path: str | None) -> None:
+    """Raises CommandError before hours of replay if a file cannot be written afterwards."""
     if path is None:
         return
-    place = Path(path)
-    for wrong, why in (
-        (place.is_dir(), "is a directory"),
-        (not place.parent.is_dir(), f"there is no directory {place.parent}"),
-        (not os.access(place if place.exists() else place.parent, os.W_OK), "no right to write there"),
+    file = Path(path)
+    for is_wrong, why in (
+        (file.is_dir(), "is a directory"),
+        (not file.parent.is_dir(), f"there is no directory {file.parent}"),
+        (not os.access(file if file.exists() else file.parent, os.W_OK), "you may not write there"),
     ):
-        if wrong:
+        if is_wrong:
             raise CommandError(Exit.IO, f"cannot write {path}: {why}")
 
 
 def write(path: str, data: bytes) -> None:
     try:
         Path(path).write_bytes(data)
-    except OSError as broken:
-        raise CommandError(Exit.IO, f"cannot write {path}: {broken.strerror}") from None
+    except OSError as error:
+        raise CommandError(Exit.IO, f"cannot write {path}: {error.strerror}") from None
 
 
-# The scene
+# The setup
 
 
-def scene_of(settings: CommandOptions, request: SimulateRequest) -> ReplaySetup:
-    ground = ground_of(settings, request)
+def build_setup(settings: CommandOptions, request: SimulateRequest) -> ReplaySetup:
+    cluster = replay_cluster(settings, request)
     read = read_ledger if is_ledger(request.trace) else read_trace
-    trace = read(request.trace, ground.gpus, cut_of(request))
-    if ground.left_out:
-        names = joined_list(ground.left_out)
-        click.echo(f"left out, being cordoned, failed or not ready: {names}", err=True)
-    budgets, owners = ground.budgets, tuple[str, ...]()
+    trace = read(request.trace, cluster.gpus, cut_of(request))
+    if cluster.left_out:
+        names = joined_list(cluster.left_out)
+        click.echo(f"left out nodes that are cordoned, failed or not ready: {names}", err=True)
+    budgets, owners = cluster.budgets, tuple[str, ...]()
     if request.fleet is not None:
-        budgets, owners = made_up_budgets(trace, ground.gpus, asked_budgets(request.budget))
+        budgets, owners = made_up_budgets(trace, cluster.gpus, asked_budgets(request.budget))
     else:
         owners = owners_in(budgets, trace.teams, request.trace)
     return ReplaySetup(
         trace=trace,
-        nodes=ground.nodes,
+        nodes=cluster.nodes,
         budgets=budgets,
         owners=owners,
-        epoch=ground.epoch,
-        habits=habits_of(request),
-        policy=ground.policy,
+        epoch=cluster.epoch,
+        habits=user_behavior(request),
+        policy=cluster.policy,
     )
 
 
-def with_outages(scene: ReplaySetup, request: SimulateRequest) -> ReplaySetup:
-    """Of a changed fleet, nodes that were added fail like the others, and those that are gone do not."""
-    outages = outages_of(request, len(scene.nodes), scene.trace)
-    return msgspec.structs.replace(scene, outages=tuple(outages))
+def with_outages(setup: ReplaySetup, request: SimulateRequest) -> ReplaySetup:
+    """Adds outages of all nodes of the setup, including nodes that a what-if change added."""
+    outages = outages_of(request, len(setup.nodes), setup.trace)
+    return msgspec.structs.replace(setup, outages=tuple(outages))
 
 
-def ground_of(settings: CommandOptions, request: SimulateRequest) -> ReplayCluster:
+def replay_cluster(settings: CommandOptions, request: SimulateRequest) -> ReplayCluster:
     if request.fleet is not None:
         if request.flavor is not None:
             raise click.UsageError(
@@ -183,8 +185,8 @@ def ground_of(settings: CommandOptions, request: SimulateRequest) -> ReplayClust
         return of_state_file(path, request.flavor)
     except FileNotFoundError:
         raise CommandError(Exit.NOT_FOUND, f"there is no state file {path}") from None
-    except (OSError, UnicodeDecodeError) as broken:
-        raise CommandError(Exit.IO, f"cannot read {path}: {broken}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(Exit.IO, f"cannot read {path}: {error}") from None
 
 
 def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -196,14 +198,14 @@ def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def asked_budgets(texts: tuple[str, ...]) -> dict[str, str]:
-    found = list(pairs("--budget", texts))
-    for _, team in repeats(team for team, _ in found):
+    budgets = list(pairs("--budget", texts))
+    for _, team in repeats(team for team, _ in budgets):
         raise InputError("options", [Problem("--budget", team, "is given twice")])
-    return dict(found)
+    return dict(budgets)
 
 
 def cut_of(request: SimulateRequest) -> Cut:
-    """Of a ledger, only Runs that asked for the kind of GPU that is replayed on, where one is chosen."""
+    """Returns which jobs to replay; --flavor also selects the Runs of a ledger with this flavor."""
     since = duration("--since", request.since) // SECOND if request.since else 0
     until = duration("--until", request.until) // SECOND if request.until else LATEST_S
     where = list(pairs("--where", request.where))
@@ -215,17 +217,17 @@ def cut_of(request: SimulateRequest) -> Cut:
 def duration(option: str, text: str) -> int:
     try:
         return parse_duration(text)
-    except ValueError as broken:
-        raise InputError("options", [f"{option}: {broken}"]) from None
+    except ValueError as error:
+        raise InputError("options", [f"{option}: {error}"]) from None
 
 
-def habits_of(request: SimulateRequest) -> UserBehavior:
-    every = None if request.checkpoint == "none" else duration("--checkpoint", request.checkpoint)
-    if every == 0:
+def user_behavior(request: SimulateRequest) -> UserBehavior:
+    interval = None if request.checkpoint == "none" else duration("--checkpoint", request.checkpoint)
+    if interval == 0:
         raise InputError(
             "options", [Problem("--checkpoint", request.checkpoint, "must be more than 0, or none")]
         )
-    return UserBehavior(request.declare, every, request.notice, request.seed)
+    return UserBehavior(request.declare, interval, request.notice, request.seed)
 
 
 def outages_of(request: SimulateRequest, nodes: int, trace: Trace) -> list[Outage[int]]:
@@ -240,74 +242,74 @@ def outages_of(request: SimulateRequest, nodes: int, trace: Trace) -> list[Outag
 # The replay
 
 
-def kept_in(request: SimulateRequest, changes: tuple[str, ...]) -> Path | None:
-    """The file in which a replay is kept: that with changes beside that without."""
+def saved_replay_path(request: SimulateRequest, changes: tuple[str, ...]) -> Path | None:
+    """Returns the file that a replay is saved in; the replay with changes has one of its own."""
     return None if request.resume is None else Path(request.resume + (".what-if" if changes else ""))
 
 
-def replayed(scene: ReplaySetup, request: SimulateRequest, changes: tuple[str, ...]) -> Report:
-    """Replay to the end, or as far as it may; keep what there is, and say how to go on."""
-    digest = scene.digest(request.policy)
-    kept = kept_in(request, changes)
+def replay(setup: ReplaySetup, request: SimulateRequest, changes: tuple[str, ...]) -> Report:
+    """Replays to the end. If interrupted, saves the replay and says how to continue."""
+    digest = setup.digest(request.policy)
+    path = saved_replay_path(request, changes)
     try:
-        simulation = (load(kept, digest) if kept else None) or POLICIES[request.policy](scene)
+        simulation = (load(path, digest) if path else None) or POLICIES[request.policy](setup)
         with interruptible() as interrupted:
-            progress = ProgressLine(request.policy, len(scene.trace), simulation.meter.finished)
-            watcher = Watcher(simulation, kept, digest, progress, interrupted)
+            progress = ProgressLine(request.policy, len(setup.trace), simulation.meter.finished)
+            watcher = ReplayWatcher(simulation, path, digest, progress, interrupted)
             finished = run(simulation, watch=watcher)
             progress.clear()
-            watcher.keep()
+            watcher.save()
         if not finished:
-            raise CommandError(Exit(SIGNALLED + interrupted[0]), stopped(simulation, kept))
-    except SavedReplayError as broken:
-        raise CommandError(Exit.IO, str(broken)) from None
+            raise CommandError(Exit(SIGNALLED + interrupted[0]), stopped_message(simulation, path))
+    except SavedReplayError as error:
+        raise CommandError(Exit.IO, str(error)) from None
     return report_of(simulation, request.policy, Path(request.trace).name, changes)
 
 
-class Watcher:
-    """Looks at a replay after every instant: shows it, keeps it, and stops it when asked to."""
+class ReplayWatcher:
+    """Is called after every instant of a replay: shows progress, saves, and stops after a signal."""
 
     def __init__(
         self,
         simulation: Simulation,
-        kept: Path | None,
+        path: Path | None,
         digest: str,
         progress: ProgressLine,
         interrupted: list[int],
     ) -> None:
-        self._simulation, self._kept, self._digest = simulation, kept, digest
+        self._simulation, self._path, self._digest = simulation, path, digest
         self._progress, self._interrupted = progress, interrupted
 
     def __call__(self, simulation: Simulation) -> bool:
         if self._progress.show(simulation.meter.finished):
-            self.keep()
+            self.save()
         return bool(self._interrupted)
 
-    def keep(self) -> None:
-        if self._kept is not None:
-            save(self._kept, self._simulation, self._digest)
+    def save(self) -> None:
+        if self._path is not None:
+            save(self._path, self._simulation, self._digest)
 
 
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
-    """Ctrl-C, or being told to end, is noted and heeded between two instants; a second time ends at once."""
-    noted: list[int] = []
+    """Yields a list that records SIGINT and SIGTERM for the next check; a second signal ends at once."""
+    signals: list[int] = []
 
-    def note(number: int, _: FrameType | None) -> None:
-        if noted:
+    def record(number: int, _: FrameType | None) -> None:
+        if signals:
             raise KeyboardInterrupt
-        noted.append(number)
+        signals.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, record) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield noted
+        yield signals
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
-def stopped(simulation: Simulation, kept: Path | None) -> str:
+def stopped_message(simulation: Simulation, path: Path | None) -> str:
     done = f"stopped with {simulation.meter.finished:,} of {len(simulation.trace):,} jobs done"
-    if kept is None:
-        return f"{done}; nothing is kept: with --resume FILE the same command would go on from here"
-    return f"{done}; the same command goes on from {kept}"
+    if path is None:
+        return f"{done}; nothing was saved: with --resume FILE the same command would continue from here"
+    return f"{done}; the same command continues from {path}"

@@ -1,8 +1,6 @@
-"""What ``shrink`` and ``grow`` have in common: they set the width that a Run wants (E2)."""
+"""Implements ``shrink`` and ``grow``: both set the desired width of a Run (E2)."""
 
-from collections.abc import Callable
 from copy import deepcopy
-from typing import Any
 
 import click
 
@@ -13,52 +11,41 @@ from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.session import edit, find_run
 from jobtree.cli.tasks.width_rules import refuse_width
 from jobtree.cli.views.event_lines import event_lines
+from jobtree.cli.views.runs.run_summary import run_title
 from jobtree.core import RunState
 
 
-def by_or_to(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The two ways to say a width."""
-    for option in (
-        click.option("--to", "width", type=click.IntRange(min=1), metavar="N", help="To that many GPUs."),
-        click.option("--by", "by", type=click.IntRange(min=1), metavar="N", help="By that many GPUs."),
-    ):
-        function = option(function)
-    return function
-
-
-def resize(settings: CommandOptions, run: str, sign: int, by: int | None, width: int | None) -> None:
-    """Set the width that a running Run wants, counted from the present one; say what followed."""
+def resize(settings: CommandOptions, name: str, sign: int, by: int | None, width: int | None) -> None:
+    """Sets the desired width of a running Run and prints the events that follow."""
     if (by is None) == (width is None):
-        raise CommandError(Exit.USAGE, "say how far: either --by N or --to N")
+        raise CommandError(Exit.USAGE, "give either --by N or --to N")
     if settings.live:
         from jobtree.cli.tasks import live_writes
 
-        live_writes.resize_live(settings, run, sign, by, width)
+        live_writes.resize_live(settings, name, sign, by, width)
         return
     with edit(settings) as cluster:
-        key = find_run(cluster, run, settings)
-        state = cluster.world.runs[key]
-        wanted = width if width is not None else state.width + sign * (by or 0)
-        refuse_width("/".join(key), state.shape, state.phase, state.width, sign, wanted)
-        body = deepcopy(cluster.objects.get(("Run", *key)) or {})
+        run_key = find_run(cluster, name, settings)
+        run = cluster.world.runs[run_key]
+        wanted = width if width is not None else run.width + sign * (by or 0)
+        refuse_width(run_title(run), run.shape, run.phase, run.width, sign, wanted)
+        body = deepcopy(cluster.objects.get(("Run", *run_key)) or {})
         body["spec"]["malleable"]["desiredTotalGPUs"] = wanted
-        cluster.edit(("Run", *key), Document(cluster.objects.where(("Run", *key)), body))
+        cluster.edit(("Run", *run_key), Document(cluster.objects.where(("Run", *run_key)), body))
         cluster.documents()
-        changed = cluster.objects.get(("Run", *key)) or {}
+        changed = cluster.objects.get(("Run", *run_key)) or {}
     if not settings.human:
         print_objects(settings, [changed], many=False)
         return
-    click.echo(f"{'/'.join(key)} wants {wanted} GPUs and has {state.width}{why_not(state, wanted)}")
+    click.echo(f"{run_title(run)} wants {wanted} GPUs and has {run.width}{missing_width_reason(run, wanted)}")
     for line in event_lines(cluster.events):
         click.echo(line)
 
 
-def why_not(run: RunState, wanted: int) -> str:
-    """Why it does not have them yet, in half a sentence."""
+def missing_width_reason(run: RunState, wanted: int) -> str:
+    """Returns why the Run does not have its desired width yet, as a clause; empty if it has."""
     if run.width == wanted or run.shape is None:
         return ""
     if not run.shape.may_grow:
-        return (
-            ": without runtime.checkpoint or onResize: Rendezvous it does not grow, or it would lose its work"
-        )
-    return ": it grows a step at a time, when there is room and money"
+        return ": without runtime.checkpoint or onResize: Rendezvous it cannot grow: it would lose its work"
+    return ": it grows step by step, as GPUs and budget allow"

@@ -1,20 +1,23 @@
-"""Checks whether a Run can have a width."""
+"""Checks whether a Run can have a desired width."""
 
 from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.core import FINISHED, GangShape
 
 
-def refuse_width(  # noqa: PLR0913, PLR0917  a Run as it stands, and what is asked of it
+def refuse_width(  # noqa: PLR0913, PLR0917  the Run as it is, and the change
     name: str, shape: GangShape | None, phase: str, width: int, sign: int, wanted: int
 ) -> None:
-    """Widths that the Run cannot have, each with the rule."""
+    """Raises CommandError, with the rule, for a width that the Run cannot have."""
     if shape is None or not shape.malleable:
         raise CommandError(
             Exit.CONFLICT, f"{name} is a fixed gang: only a Run with spec.malleable changes its width"
         )
     if phase != "Running":
-        done = phase in FINISHED
-        hint = "it is finished" if done else "edit spec.resources.totalGPUs of a waiting Run instead"
+        hint = (
+            "it is finished"
+            if phase in FINISHED
+            else "edit spec.resources.totalGPUs of a waiting Run instead"
+        )
         raise CommandError(Exit.CONFLICT, f"{name} is {phase}, not Running: {hint}")
     widths = f"{shape.min} to {shape.max} GPUs in steps of {shape.step}"
     if not shape.min <= wanted <= shape.max or (wanted - shape.min) % shape.step:

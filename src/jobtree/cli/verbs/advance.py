@@ -1,4 +1,4 @@
-"""``kubectl runs advance``: let time pass."""
+"""``kubectl runs advance``: move the clock."""
 
 import click
 
@@ -18,22 +18,22 @@ kubectl runs --state cluster.yaml advance 90d --archive archive/
 
 @verb("advance", examples=EXAMPLES)
 @click.argument("duration", required=False)
-@click.option("--to", "until", metavar="TIME", help="Up to this instant, in RFC 3339.")
+@click.option("--to", "until", metavar="TIME", help="Move the clock to this time (RFC 3339).")
 @click.option(
     "--faults",
     metavar="SEED|FILE",
-    help="Nodes fail and heal on the way: drawn from this number, or as in this CSV file of outages.",
+    help="Let nodes fail and heal: drawn from this seed, or as listed in this CSV file of outages.",
 )
 @click.option(
     "--fault-rate",
     type=click.FloatRange(min=0, min_open=True),
     metavar="TIMES",
-    help="So many times as many faults as real fleets have. Needs --faults with a number.",
+    help="Multiply the fault rate of real fleets by this factor. Requires --faults with a number.",
 )
 @click.option(
     "--archive",
     metavar="DIR",
-    help="Closed leases older than the policy's leaseRetention move from the file to this directory.",
+    help="Move closed leases that are older than the policy's leaseRetention to this directory.",
 )
 def command(  # noqa: PLR0913  one for each option
     settings: CommandOptions,
@@ -44,7 +44,7 @@ def command(  # noqa: PLR0913  one for each option
     fault_rate: float | None,
     archive: str | None,
 ) -> None:
-    """Move the clock of a simulation, and show what happened on the way: one event a line."""
+    """Move the clock of a simulation, and print one line for each event on the way."""
     from jobtree.api.schema.quantities import format_time
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.session import edit_simulation
@@ -52,9 +52,9 @@ def command(  # noqa: PLR0913  one for each option
     from jobtree.cli.views.event_lines import event_lines
 
     if (duration is None) == (until is None):
-        raise click.UsageError("advance needs a duration such as 30m, or --to TIME, and not both")
+        raise click.UsageError("give either a duration such as 30m or --to TIME")
     if fault_rate is not None and not (faults or "").isdecimal():
-        raise click.UsageError("--fault-rate needs --faults with a number to draw from")
+        raise click.UsageError("--fault-rate requires --faults with a number")
     with edit_simulation(settings, archive=archive) as cluster:
         at = _instant(cluster.now, duration, until)
         if faults is None:
@@ -71,15 +71,15 @@ def command(  # noqa: PLR0913  one for each option
 
 
 def _instant(now: int, duration: str | None, until: str | None) -> int:
-    """When to stop. Raises CommandError for what is no time, in the past, or beyond all calendars."""
+    """Returns the instant to stop at. Raises CommandError if it is invalid, in the past or too late."""
     from jobtree.api.schema.quantities import format_time, parse_duration, parse_time
 
     try:
         at = now + parse_duration(duration) if duration is not None else parse_time(until or "")
-    except ValueError as broken:
-        raise CommandError(Exit.USAGE, str(broken)) from None
+    except ValueError as error:
+        raise CommandError(Exit.USAGE, str(error)) from None
     if at < now:
-        raise CommandError(Exit.USAGE, f"it is {format_time(now)} already: time does not run backwards")
+        raise CommandError(Exit.USAGE, f"the clock is already at {format_time(now)} and cannot move back")
     if at > parse_time(LATEST):
-        raise CommandError(Exit.USAGE, f"that is too far: the clock ends at {LATEST}")
+        raise CommandError(Exit.USAGE, f"the clock cannot move past {LATEST}")
     return at

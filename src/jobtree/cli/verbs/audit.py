@@ -1,4 +1,4 @@
-"""``kubectl runs audit``: the invariants on a cluster as it stands, and its pods against its leases."""
+"""``kubectl runs audit``: check the invariants, and pods against leases."""
 
 import click
 
@@ -13,19 +13,19 @@ kubectl runs audit -o json    # a Status with every violation
 
 @verb("audit", examples=EXAMPLES)
 def command(settings: CommandOptions) -> int:
-    """Check a cluster as it stands: all invariants, and that pods and leases say the same.
+    """Check the invariants of a cluster, and that its pods match its leases.
 
-    Nothing is planned before it is judged. The exit code is 1 if anything is wrong.
+    The cluster is checked as it is, without planning first. The exit code is 1 if anything is wrong.
     """
     from jobtree.cli.shell.object_output import api_status, print_objects
     from jobtree.cli.tasks.audit_findings import findings
 
-    wrong = findings(settings)
+    problems = findings(settings)
     if not settings.human:
-        causes = [{"reason": name, "message": message} for name, message in wrong]
-        print_objects(settings, [api_status(f"{len(wrong)} invariants are broken", causes)], many=False)
-    for name, message in wrong if settings.human else ():
+        causes = [{"reason": name, "message": message} for name, message in problems]
+        print_objects(settings, [api_status(f"{len(problems)} invariants are broken", causes)], many=False)
+    for name, message in problems if settings.human else ():
         click.echo(f"{name}: {message}")
-    if settings.human and not wrong:
-        click.echo("OK: all invariants hold, and pods and leases say the same")
-    return Exit.NO if wrong else Exit.OK
+    if settings.human and not problems:
+        click.echo("OK: all invariants hold, and all pods match their leases")
+    return Exit.NO if problems else Exit.OK

@@ -1,4 +1,4 @@
-"""``kubectl runs budgets usage``: what has been given out, and what is left."""
+"""``kubectl runs budgets usage``: the usage of envelopes and caps."""
 
 import click
 
@@ -13,15 +13,15 @@ kubectl runs --state cluster.yaml budgets usage --since 2026-01-01 --until 2026-
 
 
 @verb("usage", examples=EXAMPLES, csv=True)
-@click.option("--owner", metavar="OWNER", help="Only budgets of this team and of teams below it.")
+@click.option("--owner", metavar="OWNER", help="Only Budgets of this team and of teams below it.")
 @period_options
 def usage(
     settings: CommandOptions, owner: str | None, since: str | None, until: str | None, archive: str | None
 ) -> int:
-    """Per envelope and cap: GPUs used and free, split by class; GPU-hours used and left.
+    """Show GPUs used and free for each envelope and cap, by class, and GPU-hours used and left.
 
-    Spares count at their discounted rate, opportunistic GPUs are not charged. A dash means: no limit.
-    With --since or --until, what each envelope paid for in that time, archived leases included.
+    Spares are charged at their discounted rate; opportunistic GPUs are not charged. A dash means no limit.
+    With --since or --until: what each envelope paid for in that period, including archived leases.
     """
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.lease_entries import belongs_to
@@ -36,21 +36,21 @@ def usage(
 
         return print_period(settings, cluster, owner, period, archive)
     cluster.documents()
-    found = [
+    budgets = [
         body
         for _, body in sorted(cluster.objects.of("Budget"), key=lambda item: item[0])
         if owner is None or belongs_to(body["spec"]["owner"], owner)
     ]
     if settings.human:
-        print_usage(settings, found)
+        print_usage(settings, budgets)
     else:
-        print_objects(settings, found)
+        print_objects(settings, budgets)
     return 0
 
 
 command = Verbs(
     "budgets",
-    help="What envelopes and caps have given out, and what is left.",
+    help="Show the usage of envelopes and caps, and what is left.",
     examples=EXAMPLES,
     verbs=[usage],
 )

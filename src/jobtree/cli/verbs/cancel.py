@@ -14,7 +14,7 @@ kubectl runs --state cluster.yaml cancel rai-sys/train rai-sys/eval
 @verb("cancel", examples=EXAMPLES)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=run_names)
 def command(settings: CommandOptions, runs: tuple[str, ...]) -> None:
-    """Delete Runs, all of them or none. Their leases close (Cancelled) and stay in the ledger."""
+    """Delete Runs, all of them or none. Their leases close as Cancelled and stay in the ledger."""
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.session import edit, find_run
     from jobtree.cli.views.event_lines import event_lines

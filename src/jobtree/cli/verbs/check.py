@@ -1,4 +1,4 @@
-"""``kubectl runs check``: whether the invariants hold."""
+"""``kubectl runs check``: check the invariants."""
 
 import click
 
@@ -13,31 +13,34 @@ kubectl runs --state cluster.yaml check --archive archive/    # and that nothing
 
 
 @verb("check", examples=EXAMPLES)
-@click.option("--archive", metavar="DIR", help="Check the archive in this directory against the budgets too.")
+@click.option(
+    "--archive", metavar="DIR", help="Also check the archive in this directory against the Budgets."
+)
 def command(settings: CommandOptions, archive: str | None) -> int:
-    """Check the invariants of a cluster: says OK, or lists all that are broken (exit code 1).
+    """Check the invariants of a cluster: print OK, or list all that are broken (exit code 1).
 
-    With --archive: every file is what was written, and its leases add up to what the budgets carry.
+    With --archive: check that no file was altered, and that its leases add up to the usage that the
+    Budgets carry.
     """
     from jobtree.cli.shell.object_output import api_status, print_objects
     from jobtree.cli.source.archive_access import audit
     from jobtree.cli.source.session import read_cluster
 
     cluster = read_cluster(settings, checked=False)
-    broken = [
+    problems = [
         (violation.invariant, violation.message)
         for violation in cluster.violations(planned=not settings.live)
     ]
-    broken += audit(cluster, archive) if archive is not None else []
+    problems += audit(cluster, archive) if archive is not None else []
     if not settings.human:
-        causes = [{"reason": name, "message": message} for name, message in broken]
-        status = api_status(f"{len(broken)} invariants are broken", causes)
+        causes = [{"reason": name, "message": message} for name, message in problems]
+        status = api_status(f"{len(problems)} invariants are broken", causes)
         print_objects(settings, [status], many=False)
-    elif broken:
-        for invariant, message in broken:
+    elif problems:
+        for invariant, message in problems:
             click.echo(f"{invariant}: {message}")
     else:
         kinds = ("Run", "Lease", "Budget", "Node")
-        found = [counted_noun(sum(1 for _ in cluster.objects.of(kind)), kind) for kind in kinds]
-        click.echo(f"OK: all invariants hold ({joined_list(found)})")
-    return Exit.NO if broken else Exit.OK
+        counts = [counted_noun(sum(1 for _ in cluster.objects.of(kind)), kind) for kind in kinds]
+        click.echo(f"OK: all invariants hold ({joined_list(counts)})")
+    return Exit.NO if problems else Exit.OK

@@ -1,4 +1,4 @@
-"""``kubectl runs complete``: the work of a Run is done."""
+"""``kubectl runs complete``: complete Runs, or let a rank fail."""
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ kubectl runs --state cluster.yaml complete train --rank 3 --exit-code 1    # tha
     "--exit-code", "code", type=click.IntRange(0, 255), default=0, help="Let one rank fail with this code."
 )
 def command(settings: CommandOptions, runs: tuple[str, ...], *, rank: int, code: int) -> None:
-    """Let all ranks of Runs succeed now, or one of them fail. Only in a simulation."""
+    """Let all ranks of Runs succeed now, or one rank fail. Only in a simulation."""
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.session import edit_simulation, find_run
     from jobtree.cli.views.event_lines import event_lines
@@ -48,9 +48,10 @@ def command(settings: CommandOptions, runs: tuple[str, ...], *, rank: int, code:
 
 
 def refuse_idle(run: "RunState") -> None:
+    """Raises CommandError unless the Run is running."""
     if run.phase != "Running":
         name = "/".join(run.key)
-        hint = f"'kubectl runs plan {name}' says why" if run.waiting else "it is finished"
+        hint = f"'kubectl runs plan {name}' shows why" if run.waiting else "it is finished"
         raise CommandError(Exit.CONFLICT, f"{name} is {run.phase}, not Running: {hint}")
 
 

@@ -1,7 +1,7 @@
-"""``kubectl runs completion``: verbs, options and names, at the press of a key.
+"""``kubectl runs completion``: shell completion of verbs, options and names.
 
-The shell's own script completes ``kubectl-runs``. For ``kubectl runs`` kubectl asks a program named
-``kubectl_complete-runs``, in the manner of Cobra: a candidate a line, then what else the shell may do.
+The script of the shell completes ``kubectl-runs``. For ``kubectl runs``, kubectl calls a program named
+``kubectl_complete-runs`` by the protocol of Cobra: one candidate a line, then a directive for the shell.
 """
 
 import click
@@ -38,14 +38,14 @@ def command(_: CommandOptions, shell: str) -> None:
 
 
 def answer_kubectl(words: list[str]) -> int:
-    """Answer kubectl, whose last word is the one to complete."""
+    """Prints the completions of the last word for kubectl."""
     from jobtree.cli.shell.root_command import COMPLETE_VARIABLE, PROGRAM, root
 
     *before, incomplete = words or [""]
-    answers = ShellComplete(root, {"obj": CommandOptions()}, PROGRAM, COMPLETE_VARIABLE)
-    found = answers.get_completions(before, incomplete)
-    for item in found:
+    completer = ShellComplete(root, {"obj": CommandOptions()}, PROGRAM, COMPLETE_VARIABLE)
+    candidates = completer.get_completions(before, incomplete)
+    for item in candidates:
         if item.type == "plain":
             click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
-    click.echo(FILES if any(item.type != "plain" for item in found) else NO_FILES)
+    click.echo(FILES if any(item.type != "plain" for item in candidates) else NO_FILES)
     return Exit.OK

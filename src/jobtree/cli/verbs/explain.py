@@ -1,4 +1,4 @@
-"""``kubectl runs explain``: the story of a Run."""
+"""``kubectl runs explain``: the history of a Run."""
 
 import click
 
@@ -14,12 +14,14 @@ kubectl runs --state cluster.yaml explain train -o yaml    # the Run, its Reserv
 
 @verb("explain", examples=EXAMPLES)
 @click.argument("run", shell_complete=run_names)
-@click.option("--verify", is_flag=True, help="Recompute every lottery it had a part in; 1 if one is refused.")
+@click.option(
+    "--verify", is_flag=True, help="Recompute all its lotteries; the exit code is 1 if a proof is refused."
+)
 def command(settings: CommandOptions, run: str, *, verify: bool) -> int:
-    """The story of a Run: where it stands and why, what it held and when, who paid.
+    """Show the history of a Run: its phase and why, what it held and when, and who paid.
 
-    With what it is promised, what threatens it, and the lotteries that it had a part in: who competed with
-    how many tickets, what was drawn, what was given back.
+    It includes its promise, the risks to it, and the lotteries it took part in: which Runs competed with how
+    many tickets, which were drawn, what was given back.
     """
     from jobtree.cli.shell.command_errors import Exit
     from jobtree.cli.source.session import find_run, read_cluster
@@ -30,12 +32,12 @@ def command(settings: CommandOptions, run: str, *, verify: bool) -> int:
 
         return verify_run(settings, run)
     cluster = read_cluster(settings)
-    told = RunHistoryView(cluster, cluster.world.runs[find_run(cluster, run, settings)])
+    history = RunHistoryView(cluster, cluster.world.runs[find_run(cluster, run, settings)])
     if settings.human:
-        for line in told.lines():
+        for line in history.lines():
             click.echo(line, color=settings.color)
     else:
         from jobtree.cli.shell.object_output import print_objects
 
-        print_objects(settings, told.objects())
+        print_objects(settings, history.objects())
     return Exit.OK

@@ -14,7 +14,7 @@ kubectl runs --state cluster.yaml fail gpu-a-01 gpu-a-02    # at the same instan
 @verb("fail", examples=EXAMPLES)
 @click.argument("nodes", metavar="NODE...", nargs=-1, required=True, shell_complete=node_names)
 def command(settings: CommandOptions, nodes: tuple[str, ...]) -> None:
-    """Take nodes out of service at once, together, and show what follows. Only in a simulation."""
+    """Take nodes out of service at the same instant, and show what follows. Only in a simulation."""
     from jobtree.cli.tasks.node_changes import change_nodes
     from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 

@@ -1,10 +1,9 @@
-"""``kubectl runs grow``: change the width that a Run wants."""
+"""``kubectl runs grow``: change the desired width of a Run."""
 
 import click
 
-from jobtree.cli.shell.options import CommandOptions, verb
+from jobtree.cli.shell.options import CommandOptions, verb, width_options
 from jobtree.cli.source.name_completion import run_names
-from jobtree.cli.tasks.width_change import by_or_to
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml grow train --by 32
@@ -14,9 +13,9 @@ kubectl runs --state cluster.yaml grow train --to 160
 
 @verb("grow", examples=EXAMPLES)
 @click.argument("run", metavar="RUN", shell_complete=run_names)
-@by_or_to
+@width_options
 def command(settings: CommandOptions, run: str, by: int | None, width: int | None) -> None:
-    """Let a malleable Run grow, a step at a time, when there is room and money."""
+    """Grow a malleable Run step by step, as GPUs and budget allow."""
     from jobtree.cli.tasks.width_change import resize
 
     resize(settings, run, 1, by, width)

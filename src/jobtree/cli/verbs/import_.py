@@ -1,4 +1,4 @@
-"""``kubectl runs import``: what people bring along from elsewhere."""
+"""``kubectl runs import``: convert objects of other schedulers."""
 
 from jobtree.cli.shell.options import Verbs
 from jobtree.cli.verbs.import_kueue import kueue
@@ -11,10 +11,10 @@ kubectl runs import kueue -f kueue.yaml --to converted
 
 command = Verbs(
     "import",
-    help="""Turn batch scripts of Slurm, or objects of Kueue, into Runs and Budgets.
+    help="""Convert Slurm batch scripts or Kueue objects to Runs and Budgets.
 
-    Nothing is submitted: the objects are printed, and 'kubectl runs submit -f' takes them. What has no
-    equivalent is listed on stderr, with what happens instead.
+    Nothing is submitted: the objects are printed, and 'kubectl runs submit -f' accepts them. Settings
+    without an equivalent are listed on stderr, with what happens instead.
     """,
     examples=EXAMPLES,
     verbs=[slurm, kueue],

@@ -18,11 +18,16 @@ kubectl runs import kueue --to converted     # of the live cluster, as kubectl s
     "flavors",
     metavar="OLD=NEW",
     multiple=True,
-    help="What a ResourceFlavor is called here (node label gpu.flavor).",
+    help="The Jobtree name of a ResourceFlavor (node label gpu.flavor).",
 )
 @click.option("--checkpoint", metavar="DURATION", help="How often the jobs save their state, such as 30m.")
-@click.option("--to", metavar="DIR", type=click.Path(), help="Write a file for each object, not to stdout.")
-@click.option("--force", is_flag=True, help="Replace files that are there already.")
+@click.option(
+    "--to",
+    metavar="DIR",
+    type=click.Path(),
+    help="Write one file for each object to this directory, not to stdout.",
+)
+@click.option("--force", is_flag=True, help="Replace existing files.")
 def kueue(  # noqa: PLR0913  one for each option
     settings: CommandOptions,
     files: tuple[str, ...],
@@ -32,10 +37,11 @@ def kueue(  # noqa: PLR0913  one for each option
     *,
     force: bool,
 ) -> None:
-    """Turn Kueue's queues into Budgets, and jobs into Runs.
+    """Convert Kueue's queues to Budgets, and jobs to Runs.
 
     Reads ResourceFlavors, ClusterQueues, Cohorts, LocalQueues, Topologies, Workloads, Jobs, JobSets and
-    PyTorchJobs (and Nodes, for the labels that they need). What has no equivalent is listed on stderr.
+    PyTorchJobs (and Nodes, for the labels that they need). Settings without an equivalent are listed on
+    stderr.
     """
     from jobtree.api.documents.document_stream import read_documents
     from jobtree.cli.source.kubectl_objects import get_objects
@@ -48,5 +54,5 @@ def kueue(  # noqa: PLR0913  one for each option
     for path in files:
         name, raw = read_file(path)
         documents += read_documents(raw, name)
-    outlet = ImportOutput(settings, to, replace=force)
-    outlet.give(convert_kueue(documents, names, checkpoint))
+    output = ImportOutput(settings, to, replace=force)
+    output.write(convert_kueue(documents, names, checkpoint))

@@ -14,7 +14,7 @@ kubectl runs import slurm train.sh --map site.yaml | kubectl runs --state cluste
 sacctmgr show assoc -p | kubectl runs import slurm --accounts - --gpu-type H100-80GB
 sacct -a -p -o JobID,Account,Submit,Elapsed,AllocTRES,State | kubectl runs import slurm --sacct -
 
-# site.yaml says what names of the site are here; every part is optional:
+# site.yaml maps names of the site to Jobtree's; every part is optional:
 image: registry.example.com/train:1
 gpus: {a100: A100-80GB}
 partitions:
@@ -33,24 +33,37 @@ volumes:
 @verb("slurm", examples=EXAMPLES)
 @click.argument("scripts", metavar="[SCRIPT...]", nargs=-1, type=click.Path())
 @click.option("--image", metavar="IMAGE", help="The container image that runs the scripts; it needs bash.")
-@click.option("--owner", metavar="OWNER", help="The team that pays where no account says otherwise.")
-@click.option(
-    "--gpu-type", metavar="FLAVOR", help="The kind of GPU where the script and the mapping do not say."
-)
+@click.option("--owner", metavar="OWNER", help="The team that pays, unless an account maps to another.")
+@click.option("--gpu-type", metavar="FLAVOR", help="The GPU flavor, if the script and the mapping name none.")
 @click.option("--checkpoint", metavar="DURATION", help="How often the jobs save their state, such as 30m.")
 @click.option(
-    "--map", "map_file", metavar="FILE", type=click.Path(), help="What names of the site are here (YAML)."
+    "--map", "map_file", metavar="FILE", type=click.Path(), help="A YAML file that maps names of the site."
 )
 @click.option(
     "--env-file",
     metavar="FILE",
     type=click.Path(),
-    help="Lines NAME=VALUE in place of your environment, whose SBATCH_* override directives.",
+    help="Read NAME=VALUE lines from here, not your environment; SBATCH_* variables override directives.",
 )
-@click.option("--accounts", metavar="FILE", type=click.Path(), help="Budgets from 'sacctmgr show assoc -p'.")
-@click.option("--sacct", metavar="FILE", type=click.Path(), help="A trace for 'simulate' from 'sacct -p'.")
-@click.option("--to", metavar="DIR", type=click.Path(), help="Write a file for each object, not to stdout.")
-@click.option("--force", is_flag=True, help="Replace files that are there already.")
+@click.option(
+    "--accounts",
+    metavar="FILE",
+    type=click.Path(),
+    help="Convert the output of 'sacctmgr show assoc -p' to Budgets.",
+)
+@click.option(
+    "--sacct",
+    metavar="FILE",
+    type=click.Path(),
+    help="Convert the output of 'sacct -p' to a trace for 'simulate'.",
+)
+@click.option(
+    "--to",
+    metavar="DIR",
+    type=click.Path(),
+    help="Write one file for each object to this directory, not to stdout.",
+)
+@click.option("--force", is_flag=True, help="Replace existing files.")
 def slurm(  # noqa: PLR0913  one for each option
     settings: CommandOptions,
     *,
@@ -61,12 +74,12 @@ def slurm(  # noqa: PLR0913  one for each option
     sacct: str | None,
     to: str | None,
     force: bool,
-    **wishes: str | None,
+    **options: str | None,
 ) -> None:
-    """Turn batch scripts into Runs, accounts into Budgets, or past jobs into a trace.
+    """Convert batch scripts to Runs, accounts to Budgets, or past jobs to a trace.
 
-    Directives are read as sbatch reads them. A script runs unchanged, in every pod, in an image that you
-    name: srun and the SLURM_ variables have stand-ins. What has no equivalent is listed on stderr.
+    Directives are read as sbatch reads them. A script runs unchanged in every pod, in the image that you
+    name; srun and the SLURM_ variables are emulated. Settings without an equivalent are listed on stderr.
     """
     from jobtree.api.documents.struct_decoder import decode_struct
     from jobtree.cli.source.manifests import read_file
@@ -78,18 +91,16 @@ def slurm(  # noqa: PLR0913  one for each option
     from jobtree.importers.slurm.site_mapping import SlurmMap, read_map
 
     if sum(map(bool, (scripts, accounts, sacct))) != 1:
-        raise CommandError(
-            Exit.USAGE, "name batch scripts, or --accounts FILE, or --sacct FILE: one of the three"
-        )
-    said = {"owner": wishes["owner"], "gpuType": wishes["gpu_type"]}
-    decode_struct(said, SlurmMap, "the command line")
+        raise CommandError(Exit.USAGE, "give exactly one of: batch scripts, --accounts FILE, --sacct FILE")
+    defaults = {"owner": options["owner"], "gpuType": options["gpu_type"]}
+    decode_struct(defaults, SlurmMap, "the command line")
     mapping = SlurmMap() if map_file is None else read_map(*read_file(map_file))
-    outlet = ImportOutput(settings, to, replace=force)
+    output = ImportOutput(settings, to, replace=force)
     if accounts:
-        outlet.give(convert_accounts(*read_file(accounts), mapping, wishes["gpu_type"]))
+        output.write(convert_accounts(*read_file(accounts), mapping, options["gpu_type"]))
     elif sacct:
-        outlet.give_trace(*convert_sacct(*read_file(sacct), mapping, wishes["gpu_type"]))
+        output.write_trace(*convert_sacct(*read_file(sacct), mapping, options["gpu_type"]))
     else:
         environment = dict(os.environ) if env_file is None else read_environment(*read_file(env_file))
-        wanted = CallerOptions(mapping, namespace=settings.namespace, environment=environment, **wishes)
-        outlet.give(convert_slurm((read_file(path) for path in scripts), wanted))
+        caller = CallerOptions(mapping, namespace=settings.namespace, environment=environment, **options)
+        output.write(convert_slurm((read_file(path) for path in scripts), caller))

@@ -1,4 +1,4 @@
-"""``kubectl runs init``: a first cluster."""
+"""``kubectl runs init``: write a first state file."""
 
 import click
 
@@ -35,7 +35,7 @@ NODE = """\
 
 TAIL = """\
 ---
-# What a team may hold: 32 GPUs at once, 1,000 GPU-hours in all.
+# What a team may use: 32 GPUs at once, 1,000 GPU-hours in all.
 apiVersion: rq.davidlangworthy.io/v1
 kind: Budget
 metadata:
@@ -65,7 +65,7 @@ spec:
       to: ["org:ai:*"]
       maxConcurrency: 16
 ---
-# A first Run: it starts as soon as somebody looks, and its work takes half an hour.
+# A first Run: it starts with the first command, and its work takes half an hour.
 apiVersion: rq.davidlangworthy.io/v1
 kind: Run
 metadata:
@@ -86,15 +86,15 @@ wrote {path}: 8 nodes in 2 domains (64 GPUs), 2 budgets, 1 Run
 
 Try next:
   export JOBTREE_STATE={path}
-  kubectl runs state --all           the Run, where it is and who pays
+  kubectl runs state --all           the Run, where it runs and who pays
   kubectl runs budgets usage         what each team has left
-  kubectl runs plan hello            slot by slot
-  kubectl runs advance 1h            let time pass
+  kubectl runs plan hello            its slots and their payers
+  kubectl runs advance 1h            move the clock
   kubectl runs submit --help         has a Run to copy"""
 
 
 def starting_cluster() -> str:
-    """The text of the first state file."""
+    """Returns the text of the first state file."""
     nodes = [
         NODE.format(name=f"gpu-{island}-{number:02}", domain=f"nv-{island}")
         for island in "ab"
@@ -105,17 +105,17 @@ def starting_cluster() -> str:
 
 EXAMPLES = """
 kubectl runs init                      # writes cluster.yaml
-kubectl runs init lab.yaml --force     # begin again
+kubectl runs init lab.yaml --force     # start over
 """
 
 
 @verb("init", examples=EXAMPLES)
 @click.argument("file", required=False)
-@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(settings: CommandOptions, file: str | None, *, force: bool) -> None:
-    """Write a small cluster to start from.
+    """Write the state file of a small simulated cluster.
 
-    Two domains of four nodes, two budgets and a first Run, with comments, in FILE (cluster.yaml).
+    It has two domains of four nodes, two Budgets, a first Run and comments. FILE defaults to cluster.yaml.
     """
     from jobtree.api.documents.document_stream import read_documents
     from jobtree.cli.shell.object_output import print_objects

@@ -1,4 +1,4 @@
-"""``kubectl runs leases``: who held which GPUs, and who paid."""
+"""``kubectl runs leases``: which Runs used which GPUs, and who paid."""
 
 from typing import TYPE_CHECKING
 
@@ -35,11 +35,11 @@ def command(  # noqa: PLR0913  one for each option
     archive: str | None,
     only_open: bool,
 ) -> int:
-    """Who held which GPUs: slots, role, payer, class, start and end, and why each opened and closed.
+    """List leases: slots, role, payer, class, start and end, and why each opened and closed.
 
-    Leases of a Run that was cancelled are still there. With --since or --until, all that reach into that
-    time, archived ones too; csv has one row for each, with its GPU-hours in that time and what they cost.
-    The exit code is 1 if a part of the archive could not be read: which one is told.
+    Leases of cancelled Runs are included. With --since or --until: all leases that overlap that period,
+    archived ones too; csv has one row for each, with its GPU-hours in that period and their cost. The exit
+    code is 1 if a part of the archive cannot be read; a warning names it.
     """
     from jobtree.cli.source.archive_access import IN_ARCHIVE, archived, carries_anything
     from jobtree.cli.source.lease_entries import belongs_to, entries
@@ -48,30 +48,30 @@ def command(  # noqa: PLR0913  one for each option
 
     dated = since is not None or until is not None
     if (run is None) == (owner is None) and not (dated and run is None):
-        raise click.UsageError(
-            "leases needs the name of a Run, or --owner OWNER, and not both; or --since TIME for all"
-        )
+        raise click.UsageError("give either a Run or --owner OWNER; with --since TIME, neither is needed")
     period = parse_period(since, until)
     cluster = read_cluster(settings)
-    asked = (dated or archive is not None) and not only_open
-    old, code = archived(settings, cluster, period, archive) if asked else ([], 0)
-    found = entries(cluster, lambda lease: owner is None or belongs_to(lease.owner, owner), period, old)
+    with_archive = (dated or archive is not None) and not only_open
+    archived_leases, code = archived(settings, cluster, period, archive) if with_archive else ([], 0)
+    leases = entries(
+        cluster, lambda lease: owner is None or belongs_to(lease.owner, owner), period, archived_leases
+    )
     if run is not None:
-        known = {*cluster.world.runs, *(entry.lease.run_key for entry in found)}
-        key = choose(run, sorted(known), settings)
-        found = [entry for entry in found if entry.lease.run_key == key]
+        keys = {*cluster.world.runs, *(entry.lease.run_key for entry in leases)}
+        key = choose(run, sorted(keys), settings)
+        leases = [entry for entry in leases if entry.lease.run_key == key]
     if only_open:
-        found = [entry for entry in found if entry.end is None]
-    elif not asked and settings.human and carries_anything(cluster):
+        leases = [entry for entry in leases if entry.end is None]
+    elif not with_archive and settings.human and carries_anything(cluster):
         click.echo(IN_ARCHIVE, err=True)
-    _print(settings, cluster, found, period, with_runs=run is None)
+    _print(settings, cluster, leases, period, with_runs=run is None)
     return code
 
 
 def _print(
     settings: CommandOptions,
     cluster: "Cluster",
-    found: "list[LeaseEntry]",
+    leases: "list[LeaseEntry]",
     period: "Period",
     *,
     with_runs: bool,
@@ -81,8 +81,8 @@ def _print(
     from jobtree.cli.views.ledger.lease_table import print_leases
 
     if settings.output == "csv":
-        print_rows(cluster, found, period)
+        print_rows(cluster, leases, period)
     elif settings.human:
-        print_leases(settings, found, with_runs=with_runs)
+        print_leases(settings, leases, with_runs=with_runs)
     else:
-        print_objects(settings, [entry.body for entry in found])
+        print_objects(settings, [entry.body for entry in leases])

@@ -1,4 +1,4 @@
-"""``kubectl runs logs``: what the ranks of a Run print."""
+"""``kubectl runs logs``: print the logs of the ranks of a Run."""
 
 import click
 
@@ -14,10 +14,10 @@ kubectl runs logs train --group 1      # of all ranks of a group, one after the 
 
 @verb("logs", examples=EXAMPLES)
 @click.argument("run", metavar="RUN", shell_complete=run_names)
-@click.option("-f", "--follow", is_flag=True, help="Go on as more is printed.")
-@click.option("--rank", type=click.IntRange(min=0), help="Of this rank. [default: 0]")
-@click.option("--group", type=click.IntRange(min=0), help="Of all ranks of this group.")
-@click.option("-c", "--container", default="", help="Of this container. [default: the only one]")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
+@click.option("--rank", type=click.IntRange(min=0), help="The rank to print. [default: 0]")
+@click.option("--group", type=click.IntRange(min=0), help="Print all ranks of this group.")
+@click.option("-c", "--container", default="", help="The container to print. [default: the only one]")
 def command(  # noqa: PLR0913  its options
     settings: CommandOptions,
     run: str,
@@ -27,13 +27,13 @@ def command(  # noqa: PLR0913  its options
     *,
     follow: bool,
 ) -> None:
-    """Print what a rank of a Run prints, or all ranks of a group. Only on a live cluster."""
+    """Print the log of a rank of a Run, or of all ranks of a group. Only on a live cluster."""
     from jobtree.cli.tasks.live_pods import RunPods, print_logs
 
     if rank is not None and group is not None:
-        raise click.UsageError("say either --rank or --group")
-    crew = RunPods(settings, run)
-    chosen = crew.of_group(group) if group is not None else [crew.of_rank(rank or 0)]
-    if follow and len(chosen) > 1:
-        raise click.UsageError("-f follows one rank: say --rank N")
-    print_logs(crew, chosen, container, follow=follow)
+        raise click.UsageError("give either --rank or --group")
+    run_pods = RunPods(settings, run)
+    pods = run_pods.of_group(group) if group is not None else [run_pods.of_rank(rank or 0)]
+    if follow and len(pods) > 1:
+        raise click.UsageError("-f can follow only one rank: add --rank N")
+    print_logs(run_pods, pods, container, follow=follow)

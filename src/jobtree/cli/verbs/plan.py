@@ -1,4 +1,4 @@
-"""``kubectl runs plan``: what would become of a Run, and why. Changes nothing."""
+"""``kubectl runs plan``: why a Run waits, or where it would start. Changes nothing."""
 
 import click
 
@@ -15,14 +15,14 @@ kubectl runs --state cluster.yaml plan -f run.yaml -o json
 
 @verb("plan", examples=EXAMPLES)
 @click.argument("run", required=False, shell_complete=run_names)
-@files_option("What if these objects were there? YAML or JSON, - is stdin. Can be given several times.")
+@files_option("Plan as if these objects were created: YAML or JSON; - is stdin. Can be repeated.")
 def command(settings: CommandOptions, run: str | None, files: tuple[str, ...]) -> int:
-    """Why a Run waits and what would help; or where it would start, slot by slot, and who pays.
+    """Show why a Run waits and what would help, or where it would start and who pays.
 
-    Nothing is changed. On a live cluster, RUN is shown as the manager decided it, and -f is planned here, on
-    a snapshot, as the manager would plan it: that takes no right but to read.
+    Nothing is changed. On a live cluster, RUN is shown as the manager decided it; -f is planned locally on a
+    snapshot, as the manager would plan it, and needs only the permission to read.
 
-    The exit code is 0 if every Run asked about runs or would start now, else 1.
+    The exit code is 0 if all these Runs are running or would start now, else 1.
     """
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.manifests import create_in_cluster, read_manifests
@@ -30,19 +30,19 @@ def command(settings: CommandOptions, run: str | None, files: tuple[str, ...]) -
     from jobtree.cli.views.runs.plan_view import PlanView
 
     if (run is None) == (not files):
-        raise click.UsageError("plan needs the name of a Run, or -f FILE, and not both")
+        raise click.UsageError("give either a Run or -f FILE")
     documents = read_manifests(files, settings)
     if run is not None:
         cluster = read_cluster(settings, pods=True)
-        planned = PlanView(cluster, [find_run(cluster, run, settings)], cluster.events)
+        view = PlanView(cluster, [find_run(cluster, run, settings)], cluster.events)
     else:
         with edit(settings, save=False) as cluster:
-            known = len(cluster.events)
+            earlier_events = len(cluster.events)
             keys = create_in_cluster(cluster, documents, replace=True)
             runs = [(namespace, name) for kind, namespace, name in keys if kind == "Run"]
-            planned = PlanView(cluster, runs, cluster.events[known:])
+            view = PlanView(cluster, runs, cluster.events[earlier_events:])
     if settings.human:
-        planned.show(settings)
+        view.show(settings)
     else:
-        print_objects(settings, planned.objects())
-    return Exit.OK if planned.starts else Exit.NO
+        print_objects(settings, view.objects())
+    return Exit.OK if view.starts else Exit.NO

@@ -18,8 +18,8 @@ def command(settings: CommandOptions, run: str) -> None:
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.tasks.live_pods import RunPods, print_pods
 
-    crew = RunPods(settings, run)
+    run_pods = RunPods(settings, run)
     if settings.human:
-        print_pods(settings, crew)
+        print_pods(settings, run_pods)
     else:
-        print_objects(settings, crew.pods)
+        print_objects(settings, run_pods.pods)

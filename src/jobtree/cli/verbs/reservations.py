@@ -1,4 +1,4 @@
-"""``kubectl runs reservations``: the backlog."""
+"""``kubectl runs reservations``: list promised starts."""
 
 import click
 
@@ -12,20 +12,23 @@ kubectl runs --state cluster.yaml reservations --all -o json
 
 
 @verb("reservations", examples=EXAMPLES)
-@click.option("--all", "ended", is_flag=True, help="Also those that were activated, superseded or cancelled.")
-@click.option("--owner", metavar="OWNER", help="Only those of Runs of this team and of teams below it.")
+@click.option(
+    "--all", "ended", is_flag=True, help="Include activated, superseded and cancelled Reservations."
+)
+@click.option("--owner", metavar="OWNER", help="Only Reservations of this team and of teams below it.")
 def command(settings: CommandOptions, owner: str | None, *, ended: bool) -> None:
-    """The backlog: which Runs are promised a start, when and where, and what has to give way for it.
+    """List promised starts: which Runs start when and where, and how many GPUs they lack now.
 
-    ETA is the promised start, DEFICIT what the slice lacks now, CONFLICTS how many Runs may have to give way.
+    ETA is the promised start, DEFICIT the GPUs that the slice lacks now, CONFLICTS the number of Runs that
+    may lose GPUs to the start.
     """
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.session import read_cluster
     from jobtree.cli.views.ledger.reservation_table import print_backlog, select_reservations
 
     cluster = read_cluster(settings)
-    found = select_reservations(cluster, settings.namespace, owner, ended=ended)
+    reservations = select_reservations(cluster, settings.namespace, owner, ended=ended)
     if settings.human:
-        print_backlog(settings, cluster, found)
+        print_backlog(settings, cluster, reservations)
     else:
-        print_objects(settings, [entry.body for entry in found])
+        print_objects(settings, [entry.body for entry in reservations])

@@ -23,32 +23,35 @@ kubectl runs simulate compare jobtree.json easy.json
 @verb("simulate", examples=EXAMPLES)
 @click.argument("trace", nargs=-1, required=True, metavar="TRACE | compare A.json B.json")
 @click.option(
-    "--policy", type=click.Choice(POLICIES), default="jobtree", help="Who schedules. [default: jobtree]"
+    "--policy", type=click.Choice(POLICIES), default="jobtree", help="The scheduler. [default: jobtree]"
 )
 @click.option(
     "--nodes",
     multiple=True,
     metavar="N",
-    help="A made-up fleet of N nodes; +N or -N: what if there were so many more?",
+    help="Replay on a made-up fleet of N nodes. +N or -N: also with N nodes more or fewer.",
 )
-@click.option("--gpus-per-node", type=int, metavar="N", help="Of a made-up fleet. [default: 8]")
-@click.option("--domains", type=int, metavar="N", help="Of a made-up fleet. [default: 1]")
+@click.option("--gpus-per-node", type=int, metavar="N", help="GPUs per node of a made-up fleet. [default: 8]")
+@click.option("--domains", type=int, metavar="N", help="Domains of a made-up fleet. [default: 1]")
 @click.option(
-    "--budget", multiple=True, metavar="TEAM=GPUS", help="Of a made-up fleet: GPUs, or per cent of it (30%)."
+    "--budget",
+    multiple=True,
+    metavar="TEAM=GPUS",
+    help="A budget on a made-up fleet, in GPUs or per cent (30%).",
+)
+@click.option("--flavor", metavar="NAME", help="The GPU flavor to replay on, if the state file has several.")
+@click.option(
+    "--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows of the trace with this value."
 )
 @click.option(
-    "--flavor", metavar="NAME", help="The GPUs of a state file to replay on, where it has several kinds."
+    "--since", metavar="DURATION", help="Only jobs submitted at or after this offset from the trace's zero."
 )
-@click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows of the trace that say this.")
-@click.option(
-    "--since", metavar="DURATION", help="Only jobs submitted from then on, counted from the trace's zero."
-)
-@click.option("--until", metavar="DURATION", help="Only jobs submitted before that.")
+@click.option("--until", metavar="DURATION", help="Only jobs submitted before this offset.")
 @click.option(
     "--declare",
     type=click.Choice(["none", "exact", "typical"]),
     default="typical",
-    help="maxDuration: none, the true one, or overestimated as people do. [default: typical]",
+    help="The maxDuration of jobs: none, exact, or overestimated as in real traces. [default: typical]",
 )
 @click.option(
     "--checkpoint",
@@ -56,37 +59,41 @@ kubectl runs simulate compare jobtree.json easy.json
     metavar="DURATION",
     help="How often jobs save their state, or none. [default: 30m]",
 )
-@click.option("--notice", is_flag=True, help="Jobs save their state when told that they may be stopped.")
+@click.option(
+    "--notice", is_flag=True, help="Jobs save their state when they are notified that they may be stopped."
+)
 @click.option(
     "--faults",
     metavar="FILE|RATES",
-    help="Node outages: CSV with node,start_s,end_s; or rates such as 239d/20h/312h: between two of a node, "
-    "down p50, down p90.",
+    help="Node outages: a CSV file with node,start_s,end_s; or rates such as 239d/20h/312h: mean time "
+    "between two outages of a node, downtime p50, downtime p90.",
 )
-@click.option("--seed", type=int, default=1, metavar="N", help="Of all that is drawn. [default: 1]")
+@click.option("--seed", type=int, default=1, metavar="N", help="The seed of all random draws. [default: 1]")
 @click.option(
     "--what-if",
     "what_if",
     multiple=True,
     metavar="CHANGE",
-    help="Also with this change: 'budget X concurrency=256'.",
+    help="Also replay with this change, such as 'budget X concurrency=256'.",
 )
 @click.option(
     "--json",
     "json_file",
     metavar="FILE",
-    help="Write the report as JSON; with a what-if, that of the change.",
+    help="Write the report as JSON; with --what-if, the report of the change.",
 )
-@click.option("--html", "html_file", metavar="FILE", help="Write the report as one page with plots.")
-@click.option("--resume", metavar="FILE", help="Keep an interrupted replay there, and go on from it.")
-def command(settings: CommandOptions, trace: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401  as click gives them
+@click.option("--html", "html_file", metavar="FILE", help="Write the report as an HTML page with plots.")
+@click.option(
+    "--resume", metavar="FILE", help="Save an interrupted replay in this file, and continue from it."
+)
+def command(settings: CommandOptions, trace: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401  click's types
     """Replay a trace of jobs on the fleet and budgets of a state file, or on a made-up fleet.
 
-    TRACE is CSV, plain or gzip, with the columns job_id, user_or_team, submit_s, duration_s and gpus; what
-    else it has is ignored. A YAML or JSON file of Runs and Leases is a trace too: its finished Runs.
-    Rows that cannot be are skipped and counted. The fleet is empty at the start.
+    TRACE is CSV, plain or gzip, with the columns job_id, user_or_team, submit_s, duration_s and gpus;
+    other columns are ignored. A YAML or JSON file of Runs and Leases is read as a trace of its finished
+    Runs. Invalid rows are skipped and counted. The fleet is empty at the start.
 
-    'compare' puts two reports side by side that --json has written.
+    'compare' prints two reports that --json has written, side by side.
     """
     from jobtree.cli.tasks.replay_run import SimulateRequest, simulate
     from jobtree.cli.views.fleet.replay_tables import print_comparison
@@ -97,5 +104,5 @@ def command(settings: CommandOptions, trace: tuple[str, ...], **options: Any) ->
         print_comparison(settings, *trace[1:])
         return
     if len(trace) > 1:
-        raise click.UsageError(f"one trace at a time: what is {trace[1]}?")
+        raise click.UsageError(f"give only one trace: {trace[1]} is a second one")
     simulate(settings, SimulateRequest(trace=trace[0], **options))

@@ -1,4 +1,4 @@
-"""``kubectl runs snapshot``: a live cluster as a state file."""
+"""``kubectl runs snapshot``: print a live cluster as a state file."""
 
 import click
 
@@ -14,7 +14,7 @@ kubectl runs plan -f run.yaml --state cluster.yaml    # the same answer as the c
 def command(settings: CommandOptions) -> None:
     """Print a live cluster as a state file: nodes, pods, budgets, runs, reservations, leases, the policy.
 
-    Times of the file are those of the moment it was made: the simulation goes on from there.
+    The clock of the file is the time of the snapshot; a simulation continues from there.
     """
     from time import time_ns
 

@@ -1,4 +1,4 @@
-"""``kubectl runs state``: all Runs at a glance."""
+"""``kubectl runs state``: list Runs."""
 
 import click
 
@@ -12,14 +12,14 @@ kubectl runs --state cluster.yaml state -n rai-sys -o wide
 
 
 @verb("state", examples=EXAMPLES)
-@click.option("--all", "everywhere", is_flag=True, help="Runs of all namespaces, whatever -n says.")
+@click.option("--all", "everywhere", is_flag=True, help="List Runs of all namespaces; -n is ignored.")
 @click.option("--owner", metavar="OWNER", help="Only Runs of this team and of teams below it.")
 def command(settings: CommandOptions, owner: str | None, *, everywhere: bool) -> None:
-    """All Runs: phase, width, who pays, where they are, and why they wait.
+    """List Runs: phase, width, who pays, where they run, and why they wait.
 
-    WIDTH is GPUs allocated of GPUs desired, PAID splits what they hold by class, SINCE is how long a Run has
-    been in its phase, ETA is when a waiting Run is promised to start. On a live cluster these are the Runs of
-    the context's namespace, unless --all, --owner or -n says otherwise.
+    WIDTH is allocated of desired GPUs, PAID the GPUs by class, SINCE the time in the present phase, ETA the
+    promised start of a waiting Run. On a live cluster only the Runs of the context's namespace are listed,
+    unless --all, --owner or -n is given.
     """
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.session import read_cluster
@@ -29,17 +29,17 @@ def command(settings: CommandOptions, owner: str | None, *, everywhere: bool) ->
     namespace = None if everywhere else namespace_of(settings, owner)
     runs = select_runs(cluster, namespace, owner)
     if settings.human and not runs and namespace:
-        click.echo(f"no Runs in namespace {namespace}: --all shows those of all namespaces")
+        click.echo(f"no Runs in namespace {namespace}: --all lists the Runs of all namespaces")
     elif settings.human:
         print_runs(settings, cluster.world, runs)
     else:
         cluster.documents()
-        found = (cluster.objects.get(("Run", *run.key)) for run in runs)
-        print_objects(settings, [body for body in found if body])
+        bodies = (cluster.objects.get(("Run", *run.key)) for run in runs)
+        print_objects(settings, [body for body in bodies if body])
 
 
 def namespace_of(settings: CommandOptions, owner: str | None) -> str | None:
-    """None: all of them. Teams have Runs in several, and a simulation is looked at as a whole."""
+    """Returns the namespace to list; None: all, since teams use several and a simulation is shown whole."""
     if settings.namespace or owner or not settings.live:
         return settings.namespace
     from jobtree.cli.source.live_cluster import default_namespace

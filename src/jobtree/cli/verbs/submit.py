@@ -21,18 +21,18 @@ END
 
 
 @verb("submit", examples=EXAMPLES)
-@files_option("YAML or JSON, any number of objects; - is stdin. Can be given several times.", required=True)
+@files_option("YAML or JSON, any number of objects; - is stdin. Can be repeated.", required=True)
 @click.option(
     "--after", metavar="RUN", multiple=True, help="Start only when this Run is Completed. Can be repeated."
 )
-@click.option("--dry-run", is_flag=True, help="Say what would become of them, and save nothing.")
-@click.option("--replace", is_flag=True, help="Replace objects that exist already, as kubectl apply does.")
+@click.option("--dry-run", is_flag=True, help="Show the outcome, and save nothing.")
+@click.option("--replace", is_flag=True, help="Replace existing objects, as kubectl apply does.")
 def command(
     settings: CommandOptions, files: tuple[str, ...], after: tuple[str, ...], *, dry_run: bool, replace: bool
 ) -> None:
     """Create Runs and Budgets (and Nodes) from manifests, all of them or none.
 
-    Of every Run it says what became of it: where it runs and who pays, or why it waits.
+    For each Run the outcome is printed: where it runs and who pays, or why it waits.
     """
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.manifests import create_in_cluster, following, read_manifests

@@ -14,9 +14,9 @@ kubectl runs --state cluster.yaml timeline --next 24h
 @verb("timeline", examples=EXAMPLES)
 @click.option("--next", "span", metavar="DURATION", default="8h", help="How far to look ahead. [default: 8h]")
 def command(settings: CommandOptions, span: str) -> None:
-    """Draw the coming hours, domain by domain: who holds how many GPUs, and who is promised them when.
+    """Draw the coming hours of each domain: which Runs hold how many GPUs, and which GPUs are promised.
 
-    A Run that may have to give way is drawn with ? from the instant on at which it may be stopped.
+    A Run that a promised start may stop is drawn with ? from that instant on.
     """
     from jobtree.api.schema.quantities import parse_duration
     from jobtree.cli.shell.object_output import print_objects
@@ -25,10 +25,10 @@ def command(settings: CommandOptions, span: str) -> None:
 
     try:
         ahead = parse_duration(span)
-    except ValueError as broken:
-        raise CommandError(Exit.USAGE, str(broken)) from None
+    except ValueError as error:
+        raise CommandError(Exit.USAGE, str(error)) from None
     if not ahead:
-        raise CommandError(Exit.USAGE, "--next must be longer than nothing")
+        raise CommandError(Exit.USAGE, "--next must be longer than 0")
     chart = Chart(read_cluster(settings, pods=True), ahead)
     if not settings.human:
         print_objects(settings, chart.objects())

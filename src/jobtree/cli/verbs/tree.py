@@ -1,4 +1,4 @@
-"""``kubectl runs tree``: a job tree with the state and times of its stages."""
+"""``kubectl runs tree``: draw a job tree with phases and times of its stages."""
 
 import click
 
@@ -20,10 +20,10 @@ def command(settings: CommandOptions, run: str) -> None:
     from jobtree.cli.views.runs.tree_table import print_tree
 
     cluster = read_cluster(settings)
-    state = cluster.world.runs[find_run(cluster, run, settings)]
+    tree = cluster.world.runs[find_run(cluster, run, settings)]
     if not settings.human:
         cluster.documents()
-        runs = [state, *cluster.world.run_graph.descendants(state)]
-        print_objects(settings, [cluster.objects.get(("Run", *one.key)) or {} for one in runs])
+        runs = [tree, *cluster.world.run_graph.descendants(tree)]
+        print_objects(settings, [cluster.objects.get(("Run", *member.key)) or {} for member in runs])
         return
-    print_tree(settings, cluster.world, state)
+    print_tree(settings, cluster.world, tree)

@@ -14,11 +14,11 @@ kubectl get reservation train-1 -o json > proof.json && kubectl runs --state pro
 @verb("verify", examples=EXAMPLES)
 @click.argument("reservation", shell_complete=reservation_names)
 def command(settings: CommandOptions, reservation: str) -> int:
-    """Recompute a lottery from the record in its Reservation alone, and compare.
+    """Recompute a lottery from the record in its Reservation, and compare.
 
-    The commitment, the seed, every draw, the decision and the signature must follow from one another. Where
-    the lottery key is on this machine, the record must be signed with it. Nothing else is needed: the file
-    may hold the Reservation alone. The exit code is 0 if the proof is accepted, 1 if it is refused.
+    The commitment, the seed, every draw, the decision and the signature must follow from one another. If the
+    lottery key is on this machine, the record must be signed with it. The state file needs to contain only
+    the Reservation. The exit code is 0 if the proof is accepted, 1 if it is refused.
     """
     from jobtree.cli.tasks.record_checks import verify_reservation
 

@@ -1,4 +1,4 @@
-"""``kubectl runs version``."""
+"""``kubectl runs version``: print the version."""
 
 import click
 

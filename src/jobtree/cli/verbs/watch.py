@@ -15,12 +15,13 @@ kubectl runs --state cluster.yaml watch train --once
 @click.argument("run", shell_complete=run_names)
 @click.option("--once", is_flag=True, help="Print one line and stop.")
 def command(settings: CommandOptions, run: str, *, once: bool) -> int:
-    """Follow a Run: a line for every change.
+    """Follow a Run: print a line for every change.
 
-    It shows the Run's width, allocated against desired, its reservation and the time until it starts, and
-    what threatens it.
+    A line shows the Run's allocated and desired width, its Reservation, the time until it starts, and the
+    risks to it.
 
-    Ends when the Run is finished: with 0 if it is Completed, with 1 if it Failed or was cancelled.
+    The command ends when the Run is finished. The exit code is 0 if it is Completed, 1 if it Failed or was
+    cancelled.
     """
     from jobtree.cli.tasks.run_watch import follow
 

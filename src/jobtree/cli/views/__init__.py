@@ -1,1 +1,1 @@
-"""Prints what a verb shows."""
+"""Formats what the verbs print."""

@@ -1,4 +1,4 @@
-"""What happened, a line each: when, what, to which Run, why."""
+"""Formats events, one a line: time, name, Run and message."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,15 +12,15 @@ PRINTED_WARNINGS = WARNINGS - {"NodeFailed"}  # printed as Normal, unlike on a l
 
 
 def event_lines(events: Iterable[Event], indent: str = "") -> Iterator[str]:
-    """Aligned, in the order in which things happened."""
-    listed = [(format_time(event.at), event.name, "/".join(event.run), event.message) for event in events]
-    times, names, runs = (max((len(row[at]) for row in listed), default=0) for at in range(3))
-    for when, name, run, message in listed:
+    """Yields aligned lines, in the order of the events."""
+    rows = [(format_time(event.at), event.name, "/".join(event.run), event.message) for event in events]
+    times, names, runs = (max((len(row[column]) for row in rows), default=0) for column in range(3))
+    for when, name, run, message in rows:
         yield f"{indent}{when:<{times}}  {name:<{names}}  {run:<{runs}}  {message}"
 
 
 def event_object(number: int, event: Event) -> dict[str, Any]:
-    """The event as kubectl would show it."""
+    """Returns the event as a Kubernetes Event."""
     namespace, name = event.run
     at = format_time(event.at)
     return {

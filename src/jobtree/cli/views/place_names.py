@@ -1,4 +1,4 @@
-"""Where GPUs are, in as few words as say it."""
+"""Formats domains, nodes and slots briefly."""
 
 from collections.abc import Iterable
 
@@ -8,22 +8,22 @@ from jobtree.core import GpuLease, World
 
 
 class Places:
-    """The domains of a world: called by their fabric alone where that is enough, else in full."""
+    """The names of the domains of a world: the fabric alone if that is unique, else the full name."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        full = {state.domain.name for state in world.fleet.nodes.values()}
+        full = {slots.domain.name for slots in world.fleet.nodes.values()}
         short = {name: name.rpartition("/")[2] for name in full}
         unique = len(set(short.values())) == len(full)
         self._names = short if unique else {name: name for name in full}
 
     def domain(self, node: str) -> str:
-        """The domain of a node; of one that is gone, nothing is known."""
-        state = self.world.fleet.nodes.get(node)
-        return self._names[state.domain.name] if state else "?"
+        """Returns the domain of a node, or ? if the node is gone."""
+        slots = self.world.fleet.nodes.get(node)
+        return self._names[slots.domain.name] if slots else "?"
 
     def called(self, domain: str) -> str:
-        """A domain by its name in full, as people call it."""
+        """Returns the short name of a domain, given its full name."""
         return self._names.get(domain, domain)
 
     def domain_with_nodes(self, domain: str, nodes: Iterable[str]) -> str:
@@ -31,12 +31,12 @@ class Places:
         return f"domain={self.called(domain)} (nodes {ranges(nodes) or 'none'})"
 
     def nodes(self, leases: Iterable[GpuLease]) -> dict[str, set[str]]:
-        """Domains in which these leases hold slots, and the nodes of each."""
-        found: dict[str, set[str]] = {}
+        """Returns the domains in which these leases hold slots, with the nodes in each."""
+        nodes: dict[str, set[str]] = {}
         for lease in leases:
             for node, _ in lease.slots:
-                found.setdefault(self.domain(node), set()).add(node)
-        return dict(sorted(found.items()))
+                nodes.setdefault(self.domain(node), set()).add(node)
+        return dict(sorted(nodes.items()))
 
     def domains(self, leases: Iterable[GpuLease]) -> str:
         """``nv-a, nv-b``."""
@@ -48,7 +48,7 @@ class Places:
 
 
 def slots_of(leases: Iterable[GpuLease]) -> str:
-    """All slots, nodes in a row run together: ``a01-a04#0-7, a05#0-3``."""
+    """Returns all slots, with consecutive nodes joined: ``a01-a04#0-7, a05#0-3``."""
     masks: dict[str, int] = {}
     for lease in leases:
         for node, mask in lease.slots:

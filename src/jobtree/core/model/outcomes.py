@@ -130,8 +130,8 @@ OPENINGS: dict[OpenReason, OpeningFacts] = {
     "Swap": OpeningFacts("a spare took over", "Swapped"),
     "Recover": OpeningFacts("a lost rank got other GPUs", "Recovered"),
     "Repay": OpeningFacts("this payer took over"),
-    "Demote": OpeningFacts("nobody pays: it keeps the GPUs until someone funded needs them"),
-    "Continue": OpeningFacts("the rest went on"),
+    "Demote": OpeningFacts("no envelope pays: it keeps the GPUs until a funded Run needs them"),
+    "Continue": OpeningFacts("the other pods continued"),
 }
 
 
@@ -148,15 +148,15 @@ CLOSURES: dict[ClosureReason, ClosureFacts] = {
     "Shrink": ClosureFacts("it became narrower", preempts=True),
     "DropSpare": ClosureFacts("funded work needed the spare", preempts=True),
     "RandomPreempt": ClosureFacts("it lost a lottery", preempts=True),
-    "ReclaimedBySpare": ClosureFacts("a spare was needed for the rank it stands in for", preempts=True),
-    "Reclaimed": ClosureFacts("funded work needed the unpaid GPUs", preempts=True),
+    "ReclaimedBySpare": ClosureFacts("a spare with these GPUs replaced a lost rank", preempts=True),
+    "Reclaimed": ClosureFacts("funded work needed the opportunistic GPUs", preempts=True),
     "Swap": ClosureFacts("the spare became a rank"),
     "NodeFailure": ClosureFacts("a node failed"),
     "CapacityLost": ClosureFacts("a node failed and nothing could replace it"),
     "WindowClosed": ClosureFacts("the envelope's window closed"),
     "BudgetExhausted": ClosureFacts("the envelope's hours ran out, or it was cut"),
-    "Recalled": ClosureFacts("the envelope's owner needed it for itself"),
-    "Repaid": ClosureFacts("somebody could pay again"),
+    "Recalled": ClosureFacts("the envelope's owner needed it for its own Run"),
+    "Repaid": ClosureFacts("an envelope could pay again"),
 }
 
 

@@ -52,7 +52,7 @@ REFUSED = {
     "no name": ([{**run("x"), "metadata": {}}], "metadata.name: a Run must have a name"),
     "a clock": (
         [{"apiVersion": f"sim.{API}", "kind": "Clock", "spec": {"now": T0}}],
-        "a Clock stands in the state file",
+        "a Clock belongs in the state file",
     ),
     "a tree, for now": (
         [{**run("tree"), "spec": {"owner": "org:lab", "stages": [{"name": "a", **run("x", 8)["spec"]}]}}],
@@ -103,14 +103,14 @@ def test_what_may_become_possible_waits_with_its_reason(
 def test_an_empty_manifest_is_refused(desk: Desk) -> None:
     answer = desk.runs("submit", "-f", desk.file("empty.yaml"))
     assert answer.code == 2
-    assert "empty.yaml holds no objects" in answer.err
+    assert "empty.yaml contains no objects" in answer.err
 
 
 def test_a_namespace_said_twice_must_be_the_same(desk: Desk) -> None:
     path = desk.file("run.yaml", run("train", namespace="one"))
     answer = desk.runs("submit", "-n", "two", "-f", path)
     assert answer.code == 2
-    assert "metadata.namespace: one is there, the command says namespace two" in answer.err
+    assert "metadata.namespace: one differs from --namespace two" in answer.err
     assert desk.runs("submit", "-n", "one", "-f", path).code == 0
 
 

@@ -143,7 +143,7 @@ def test_check_adds_the_archive_up(old: Desk) -> None:
     (Path(archive(old)) / DAY_1).unlink()
     answer = old.runs("check", "--archive", archive(old))
     assert answer.code == 1
-    assert "I10: lab/own carries 48000 GPU-seconds (owned), its leases in the archive have 0" in answer.out
+    assert "I10: lab/own carries 48000 GPU-seconds (owned), but its archived leases add up to 0" in answer.out
 
 
 def test_an_archive_that_cannot_be_written_leaves_the_file_as_it_was(old: Desk) -> None:
@@ -175,13 +175,17 @@ def test_a_crash_after_the_archive_was_written_counts_nothing_twice(old: Desk) -
     [
         (("--since", "yesterday"), 2, "--since yesterday: must be a day such as 2026-02-01"),
         (("--since", "2026-02-30"), 2, "--since 2026-02-30: must be a day"),
-        (("--since", "2026-02-01", "--until", "2026-01-01"), 2, "that period is empty"),
+        (
+            ("--since", "2026-02-01", "--until", "2026-01-01"),
+            2,
+            "--until 2026-01-01 must be later than --since 2026-02-01",
+        ),
         (
             ("--since", "2026-02-01", "--archive", "nowhere"),
             3,
             "--archive nowhere: there is no such directory",
         ),
-        ((), 2, "or --since TIME for all"),
+        ((), 2, "with --since TIME, neither is needed"),
     ],
 )
 def test_bad_input(old: Desk, words: tuple[str, ...], code: int, says: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from jobtree.cli.source.live_cluster import ALIVE, dangling_leases
 from jobtree.cli.source.server_refusals import sentence
-from jobtree.cli.tasks.live_writes import kept
+from jobtree.cli.tasks.live_writes import with_finalizer
 from jobtree.kube.http.api_errors import StatusCause, StatusError
 from jobtree.kube.installation import FINALIZER
 from tests.unit.cli.desk import Answer, Body, Desk, budget, envelope, nodes, run
@@ -36,7 +36,7 @@ def test_a_run_is_shown_as_it_was_written(desk: Desk) -> None:
 
 def test_planning_happens_here_and_only_for_files(desk: Desk) -> None:
     said = asking(desk, "plan", "train")
-    assert (said.code, "the manager has not looked at it yet" in said.out) == (1, True), said
+    assert (said.code, "the manager has not planned this Run yet" in said.out) == (1, True), said
     said = asking(desk, "plan", "-f", desk.file("new.yaml", run("new")), bodies=lab()[:-1])
     assert (said.code, "default/new would start now" in said.out) == (0, True), said
 
@@ -75,7 +75,7 @@ def test_sentences() -> None:
     denied = StatusError(403, "Forbidden", "denied request: your owner may not be spent")
     assert sentence(denied) == "denied request: your owner may not be spent"
     unasked = StatusError(500, "InternalError", 'failed calling webhook "new.rq.davidlangworthy.io": refused')
-    assert "new Runs and Budgets wait" in sentence(unasked)
+    assert "Runs and Budgets cannot be created now" in sentence(unasked)
     others = StatusError(500, "InternalError", 'failed calling webhook "x.example.com": refused')
     assert sentence(others) == others.message
 
@@ -137,15 +137,15 @@ def test_submit_waits_for_the_manager_s_word(desk: Desk) -> None:
 
 
 def test_a_run_is_submitted_with_what_keeps_it_until_its_leases_are_ended() -> None:
-    assert kept(run("one"))["metadata"]["finalizers"] == [FINALIZER]
+    assert with_finalizer(run("one"))["metadata"]["finalizers"] == [FINALIZER]
     assert "finalizers" not in run("one")["metadata"], "what was read from a file stays as it was"
     mine = run("two")
     mine["metadata"]["finalizers"] = ["mine/own", FINALIZER]
-    assert kept(mine)["metadata"]["finalizers"] == ["mine/own", FINALIZER]
+    assert with_finalizer(mine)["metadata"]["finalizers"] == ["mine/own", FINALIZER]
     tree = {**run("tree"), "spec": {"owner": "org:lab", "stages": [{"name": "only"}]}}
-    assert kept(tree) == tree, "a tree holds no leases"
+    assert with_finalizer(tree) == tree, "a tree holds no leases"
     lab_budget = budget("lab", envelope(8))
-    assert kept(lab_budget) == lab_budget
+    assert with_finalizer(lab_budget) == lab_budget
 
 
 def test_submit_sends_it_so(desk: Desk) -> None:
@@ -213,11 +213,11 @@ def test_whoever_follows_a_run_waits_for_a_server_that_is_away(
     assert (said.code, trouble) == (0, [])
     assert "Pending" in said.out.splitlines()[0]
     assert "Completed" in said.out.splitlines()[-1]
-    assert said.err.count("trying again") == 1
+    assert said.err.count("retrying until it answers") == 1
 
 
 def test_proofs_are_looked_for_on_the_cluster(desk: Desk) -> None:
     said = asking(desk, "explain", "train", "--verify")
-    assert (said.code, "has had no part in an activation or a lottery" in said.err) == (3, True), said
+    assert (said.code, "has not been part of an activation or a lottery" in said.err) == (3, True), said
     said = asking(desk, "verify", "train-1")
     assert (said.code, "there is no Reservation train-1" in said.err) == (3, True), said

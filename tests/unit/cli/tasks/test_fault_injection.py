@@ -48,7 +48,7 @@ def test_faults_are_events_of_nodes_for_scripts(desk: Desk) -> None:
 
 def test_what_is_neither_a_seed_nor_a_file_is_refused(desk: Desk) -> None:
     answer = desk.runs("advance", "1h", "--faults", "nowhere.csv")
-    assert (answer.code, "neither a whole number" in answer.err) == (3, True)
+    assert (answer.code, "must be a whole number" in answer.err) == (3, True)
 
 
 def test_a_broken_file_is_refused_with_its_line(desk: Desk) -> None:

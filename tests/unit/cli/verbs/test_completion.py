@@ -19,7 +19,7 @@ def candidates(desk: Desk, *words: str) -> list[str]:
 
 def test_verbs_and_what_they_do(desk: Desk) -> None:
     assert candidates(desk, "co") == ["complete", "completion"]
-    assert desk.bare("__complete", "wat").out == "watch\tFollow a Run as it changes.\n:4\n"
+    assert desk.bare("__complete", "wat").out == "watch\tFollow a Run: print a line for every change.\n:4\n"
     assert candidates(desk, "budgets", "") == ["usage"]
 
 

@@ -94,7 +94,7 @@ def test_files_are_written_to_a_directory_and_not_over_others(desk: Desk) -> Non
     ]
     again = desk.bare("import", "kueue", "-f", path, "--to", "out")
     assert (again.code, again.out) == (4, "")
-    assert "out/budget-lab.yaml is there already" in again.err
+    assert "out/budget-lab.yaml already exists" in again.err
     assert desk.bare("import", "kueue", "-f", path, "--to", "out", "--force").code == 0
     assert desk.bare("import", "kueue", "-f", path, "--to", "kueue.yaml").code == 74
 
@@ -159,7 +159,7 @@ def test_the_environment_overrides_directives_unless_a_file_is_given(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["slurm"], 2, "name batch scripts, or --accounts FILE, or --sacct FILE: one of the three"),
+        (["slurm"], 2, "give exactly one of: batch scripts, --accounts FILE, --sacct FILE"),
         (["slurm", "none.sh", *SLURM], 3, "there is no file none.sh"),
         (["slurm", "empty", *SLURM], 2, "empty: is empty"),
         (["slurm", "binary", *SLURM], 2, "binary: is a binary file, not a batch script"),

@@ -32,7 +32,7 @@ def test_a_run_that_runs_and_one_that_is_finished(desk: Desk) -> None:
     desk.runs("advance", "1h")
     running = desk.runs("plan", "train")
     assert running.code == 0
-    assert "default/train runs since 2026-01-05T09:00:00Z" in running.out
+    assert "default/train has run since 2026-01-05T09:00:00Z" in running.out
     desk.runs("complete", "train")
     finished = desk.runs("plan", "train")
     assert finished.code == 1
@@ -44,7 +44,7 @@ def test_what_it_would_take_from_others(desk: Desk) -> None:
     desk.submit(run("child", owner="org:p:c"))
     answer = desk.runs("plan", "-f", desk.file("run.yaml", run("parent", owner="org:p")))
     assert answer.code == 0
-    assert "besides, this would happen:" in answer.out
+    assert "this would also happen:" in answer.out
     assert "Demoted  default/child  Recalled: nobody can pay for 8 of its GPUs" in answer.out
 
 
@@ -69,7 +69,7 @@ def test_a_run_in_the_file_that_nobody_has_started_yet(desk: Desk) -> None:
     desk.cluster(*nodes(1), budget("lab", envelope(8)), run("train"))
     assert "would start now" in desk.runs("plan", "train").out
     desk.runs("advance", "1m")
-    assert "runs since" in desk.runs("plan", "train").out
+    assert "has run since" in desk.runs("plan", "train").out
 
 
 def test_a_run_that_is_being_deleted_is_not_there(desk: Desk) -> None:

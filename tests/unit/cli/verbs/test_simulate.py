@@ -107,7 +107,7 @@ def test_skipped_rows_are_told_on_stderr(desk: Desk, jobs: str) -> None:
         (["jobs.csv"], 2, "name a state file"),
         (["jobs.csv", "--nodes", "many"], 2, '--nodes: "many" is not allowed'),
         (["jobs.csv", "--nodes", "0"], 2, "must be between 1 and"),
-        (["jobs.csv", "--nodes", "1", "--nodes", "2"], 2, "the fleet has one size"),
+        (["jobs.csv", "--nodes", "1", "--nodes", "2"], 2, "give one size of the fleet"),
         (["jobs.csv", "--nodes", "1", "--budget", "lab"], 2, "must be NAME=VALUE"),
         (["jobs.csv", "--nodes", "1", "--budget", "other=1"], 2, "the trace has lab, sub"),
         (["jobs.csv", "--nodes", "1", "--what-if", "budget X concurrency=256"], 2, "there is no such budget"),
@@ -118,7 +118,7 @@ def test_skipped_rows_are_told_on_stderr(desk: Desk, jobs: str) -> None:
         (["jobs.csv", "--nodes", "1", "--json", "no/such/x.json"], 74, "there is no directory no/such"),
         (["jobs.csv", "--nodes", "1", "--html", "."], 74, "cannot write .: is a directory"),
         (["jobs.csv", "--nodes", "1", "--resume", "no/such/kept"], 74, "cannot write no/such/kept"),
-        (["jobs.csv", "other.csv", "--nodes", "1"], 2, "one trace at a time"),
+        (["jobs.csv", "other.csv", "--nodes", "1"], 2, "give only one trace"),
         (["compare", "a.json"], 2, "compare needs two reports"),
         (["compare", "jobs.csv", "jobs.csv"], 2, "jobs.csv: is no report"),
         (["compare", "a.json", "b.json"], 2, "a.json: there is no such file"),
@@ -136,7 +136,7 @@ def test_skipped_rows_are_told_on_stderr(desk: Desk, jobs: str) -> None:
 def test_mistakes_are_explained_before_anything_is_replayed(
     desk: Desk, words: list[str], code: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobtree.cli.tasks.replay_run.replayed", lambda *_: pytest.fail("it was replayed"))
+    monkeypatch.setattr("jobtree.cli.tasks.replay_run.replay", lambda *_: pytest.fail("it was replayed"))
     answer = simulate(desk, *words)
     assert answer.code == code
     assert message in answer.err
@@ -173,7 +173,7 @@ def test_an_interrupted_replay_is_kept_and_gone_on_with(
         patched.setattr(ProgressLine, "show", Interrupts(number, 300).show)
         answer = simulate(desk, *words, "--json", "never.json")
     assert answer.code == code
-    assert "the same command goes on from kept" in answer.err
+    assert "the same command continues from kept" in answer.err
     assert not Path("never.json").exists()
     other = simulate(desk, *words[:-2], "--seed", "2", "--resume", "kept")
     assert other.code == 74
@@ -198,7 +198,7 @@ def test_an_interrupted_what_if_does_not_begin_with_the_first_replay_again(
     monkeypatch.setattr(Simulation, "step", counted)
     with monkeypatch.context() as patched:
         patched.setattr(ProgressLine, "show", Interrupts(signal.SIGINT, 8).show)
-        assert "goes on from kept.what-if" in simulate(desk, *words).err
+        assert "continues from kept.what-if" in simulate(desk, *words).err
     steps.clear()
     assert simulate(desk, *words).json() == undisturbed
     assert steps.count(1) == 1  # of the replay on one node, only that it is over

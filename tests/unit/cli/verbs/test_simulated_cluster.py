@@ -168,7 +168,7 @@ def test_a_lease_is_not_replaced(desk: Desk) -> None:
     path = desk.file("lease.yaml", desk.saved("Lease", lease))
     answer = desk.runs("submit", "-f", path, "--replace")
     assert answer.code == 2
-    assert "a Lease is written by Jobtree alone" in answer.err
+    assert "a Lease cannot be replaced: only Jobtree writes it" in answer.err
 
 
 def test_a_dry_run_says_so(desk: Desk) -> None:

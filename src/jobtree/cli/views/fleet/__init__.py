@@ -1,1 +1,1 @@
-"""Prints domains, node labels, the coming hours, and replays."""
+"""Formats domains, node labels, the coming hours, and replays."""

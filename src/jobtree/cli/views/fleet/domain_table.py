@@ -1,4 +1,4 @@
-"""The fleet by domain."""
+"""Formats the table of domains."""
 
 import click
 
@@ -37,14 +37,14 @@ def domains_in_order(domains: dict[str, Domain]) -> list[Domain]:
 
 
 def domain_row(domain: Domain) -> list[str]:
-    states = [domain.nodes[name] for name in sorted(domain.nodes)]
-    ready = [state for state in states if state.is_schedulable]
+    nodes = [domain.nodes[name] for name in sorted(domain.nodes)]
+    schedulable = [node for node in nodes if node.is_schedulable]
     return [
         domain.name,
         domain.flavor,
-        str(len(states)),
-        str(len(ready)),
-        str(sum(state.node.gpus for state in states)),
+        str(len(nodes)),
+        str(len(schedulable)),
+        str(sum(node.node.gpus for node in nodes)),
         str(domain.free),
-        ranges([state.node.name for state in states]),
+        ranges([node.node.name for node in nodes]),
     ]

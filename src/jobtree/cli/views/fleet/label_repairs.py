@@ -1,8 +1,8 @@
-"""Nodes whose labels are missing or do not go together, and the commands that would mend them.
+"""Finds nodes with missing or inconsistent labels, and the commands that fix them.
 
-A value is proposed where other nodes agree on one: those of the same rack or, for region and cluster, of the
+A value is proposed if most nodes nearby have it: nodes of the same rack or, for region and cluster, of the
 same fabric; for the flavor, of the same domain. Two clusters may each have a fabric of one name, so a node
-counts as misplaced only if it is alone where its labels put it.
+counts as misplaced only if no other node is in the domain that its labels name.
 """
 
 from collections import Counter
@@ -30,49 +30,53 @@ class LabelRepair(NamedTuple):
         return f"kubectl label node {self.node.name} {self.label}={self.value or UNKNOWN}{force}"
 
 
-def mends(nodes: Iterable[Node]) -> Iterator[LabelRepair]:
-    """All that is wrong with the labels of nodes that have GPUs, by node."""
+def label_repairs(nodes: Iterable[Node]) -> Iterator[LabelRepair]:
+    """Yields the repairs for nodes that have GPUs, by node name."""
     with_gpus = sorted((node for node in nodes if node.gpus), key=lambda node: node.name)
     for node in with_gpus:
         others = [other for other in with_gpus if other is not node]
-        yield from unlabelled(node, others)
-        yield from misplaced_node(node, others)
+        yield from missing_labels(node, others)
+        yield from wrong_labels(node, others)
 
 
-def bare(nodes: Iterable[Node]) -> list[str]:
-    """Nodes that say which GPUs they have, by their label, and report none."""
+def nodes_without_gpus(nodes: Iterable[Node]) -> list[str]:
+    """Returns nodes with a flavor label that report no GPUs."""
     return sorted(node.name for node in nodes if node.flavor and not node.gpus)
 
 
-def unlabelled(node: Node, others: list[Node]) -> Iterator[LabelRepair]:
+def missing_labels(node: Node, others: list[Node]) -> Iterator[LabelRepair]:
     if not node.flavor:
-        near = agreed(others, FLAVOR_LABEL, lambda other: other.domain == node.domain)
-        yield LabelRepair(node, FLAVOR_LABEL, near, "nothing is placed there without it")
+        value = majority_value(others, FLAVOR_LABEL, lambda other: other.domain == node.domain)
+        yield LabelRepair(node, FLAVOR_LABEL, value, "no pod is placed on the node without it")
     for label in DOMAIN_LABELS:
         if label in node.labels:
             continue
         if label == FABRIC:
-            value = agreed(others, label, lambda other: alike(node, other, RACK))
-            yield LabelRepair(node, label, value, "it counts as an island of its own, with all that lack it")
-        elif value := agreed(others, label, lambda other: alike(node, other, FABRIC)):
-            yield LabelRepair(node, label, value, f"others of {FABRIC}={node.labels.get(FABRIC, '')} have it")
+            value = majority_value(others, label, lambda other: share_label(node, other, RACK))
+            yield LabelRepair(node, label, value, "all nodes without it count as one domain of their own")
+        elif value := majority_value(others, label, lambda other: share_label(node, other, FABRIC)):
+            yield LabelRepair(
+                node, label, value, f"other nodes with {FABRIC}={node.labels.get(FABRIC, '')} have it"
+            )
 
 
-def misplaced_node(node: Node, others: list[Node]) -> Iterator[LabelRepair]:
+def wrong_labels(node: Node, others: list[Node]) -> Iterator[LabelRepair]:
     if FABRIC not in node.labels or any(other.domain == node.domain for other in others):
         return
     for label in ("region", "cluster"):
-        value = agreed(others, label, lambda other: alike(node, other, FABRIC))
+        value = majority_value(others, label, lambda other: share_label(node, other, FABRIC))
         if label in node.labels and value not in ("", node.labels[label]):
-            yield LabelRepair(node, label, value, f"it is alone there, and others of {FABRIC} are in {value}")
+            yield LabelRepair(
+                node, label, value, f"no other node is there: those with this {FABRIC} are in {value}"
+            )
 
 
-def alike(node: Node, other: Node, label: str) -> bool:
+def share_label(node: Node, other: Node, label: str) -> bool:
     return label in node.labels and node.labels[label] == other.labels.get(label)
 
 
-def agreed(others: list[Node], label: str, near: Callable[[Node], bool]) -> str:
-    """What most nodes nearby have; empty where they do not agree."""
-    values = Counter(other.labels.get(label, "") for other in others if near(other))
+def majority_value(others: list[Node], label: str, is_near: Callable[[Node], bool]) -> str:
+    """Returns the value that more than half of the nodes nearby have; empty if there is none."""
+    values = Counter(other.labels.get(label, "") for other in others if is_near(other))
     (value, number), *_ = values.most_common(1) or [("", 0)]
     return value if 2 * number > values.total() else ""

@@ -1,4 +1,4 @@
-"""Reports of replays as tables."""
+"""Formats reports of replays as tables."""
 
 from collections.abc import Iterable, Sequence
 
@@ -36,7 +36,7 @@ BUDGETS = (
 
 
 def print_reports(settings: CommandOptions, reports: Sequence[Report]) -> None:
-    """One report, or two side by side."""
+    """Prints one report, or two side by side."""
     if not settings.human:
         print_objects(settings, [msgspec.to_builtins(report) for report in reports], many=len(reports) > 1)
     elif len(reports) > 1:
@@ -75,22 +75,23 @@ def print_report(settings: CommandOptions, report: Report) -> None:
 def report_lines(report: Report) -> Iterable[str]:
     result, fleet = report.status, report.status.fleet
     yield (
-        f"in use {percent(fleet.allocated)}, usefully {percent(fleet.useful)}, while jobs arrive "
-        f"({fleet.hours:,.0f} h); of idle GPUs {percent(fleet.fragmentation)} sit beside busy ones"
+        f"allocated {percent(fleet.allocated)}, useful {percent(fleet.useful)}, while jobs arrive "
+        f"({fleet.hours:,.0f} h); {percent(fleet.fragmentation)} of idle GPUs are on partly used nodes"
     )
-    told = result.promises
-    if told is not None:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in told.slip_reasons.items())
+    promises = result.promises
+    if promises is not None:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in promises.slip_reasons.items())
         yield (
-            f"{told.made:,} promises, {told.dated:,} with a date: kept {percent(told.kept_share)}, "
-            f"slipped {told.slipped:,}{f' ({reasons})' if reasons else ''}"
+            f"{promises.made:,} promises, {promises.dated:,} with a date: "
+            f"kept {percent(promises.kept_share)}, "
+            f"slipped {promises.slipped:,}{f' ({reasons})' if reasons else ''}"
         )
-        if told.dated:
-            mean, p50, p90, p99 = ages(told.error_seconds)
+        if promises.dated:
+            mean, p50, p90, p99 = ages(promises.error_seconds)
             yield f"start minus promised start: mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}"
     if result.expected is not None:
         yield (
-            f"of {result.expected.told:,} Runs that were told when to expect their start, "
+            f"of {result.expected.told:,} Runs with an expected start, "
             f"{percent(result.expected.by_p50)} started by p50, {percent(result.expected.by_p90)} by p90"
         )
     stops = ", ".join(
@@ -114,7 +115,7 @@ def times_row(times: Times) -> list[str]:
 
 
 def ages(spread: Spread) -> list[str]:
-    """Mean, p50, p90 and p99 in words; what is negative was early."""
+    """Returns mean, p50, p90 and p99 as durations; negative values were early."""
     values = (spread.mean, spread.p50, spread.p90, spread.p99)
     return [f"{'-' * (value < 0)}{age(round(1000 * abs(value)))}" for value in values]
 

@@ -1,1 +1,1 @@
-"""Prints leases, usage of envelopes, and Reservations."""
+"""Formats leases, usage of envelopes, and Reservations."""

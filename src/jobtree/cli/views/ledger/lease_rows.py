@@ -1,8 +1,7 @@
-"""Leases as rows for a spreadsheet: what each cost whom, in a period.
+"""Formats leases as rows of CSV: the usage and cost of each lease in a period.
 
-GPU-seconds are exact. GPU-hours and credits, of which a third of one has no end, are rounded to nine places:
-who adds up a great many adds up GPU-seconds and divides by 3600 at the end. Credits are GPU-hours at the
-lease's rate and the flavor's present price.
+GPU-seconds are exact. GPU-hours and credits are rounded to nine decimal places; for an exact total, add up
+GPU-seconds and divide by 3600. Credits are GPU-hours times the lease's rate and the flavor's present price.
 """
 
 import csv
@@ -42,15 +41,15 @@ COLUMNS = (
 )
 
 
-def print_rows(cluster: Cluster, found: Iterable[LeaseEntry], period: Period) -> None:
+def print_rows(cluster: Cluster, leases: Iterable[LeaseEntry], period: Period) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for entry in found:
+    for entry in leases:
         writer.writerow(csv_row(cluster, entry, period))
 
 
 def csv_row(cluster: Cluster, entry: LeaseEntry, period: Period) -> list[str]:
-    """One lease. ``start`` and ``end`` are its own, ``from`` and ``to`` what of it is in the period."""
+    """Returns the row of a lease; ``from`` and ``to`` bound the part of it that is in the period."""
     lease = entry.lease
     first, last = period.clip(lease.start, cluster.now if entry.end is None else entry.end)
     price = cluster.world.policy.price_milli(lease.flavor)
@@ -80,12 +79,12 @@ def csv_row(cluster: Cluster, entry: LeaseEntry, period: Period) -> list[str]:
 
 
 def charge_of(lease: GpuLease) -> int:
-    """Thousandths of a GPU that it costs; opportunistic work counts against no limit, and costs nothing."""
+    """Returns the charge in thousandths of a GPU; opportunistic leases cost nothing."""
     return 0 if lease.role == "Opportunistic" else lease.charge
 
 
 def decimal(amount: int, unit: int) -> str:
-    """An amount in units, rounded to the nearest at the last place, without zeros at its end."""
+    """Returns an amount in units, rounded to nine decimal places, without trailing zeros."""
     scaled = (2 * amount * 10**PLACES + unit) // (2 * unit)
     whole, fraction = divmod(scaled, 10**PLACES)
     return f"{whole}.{fraction:0{PLACES}d}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""The table of leases."""
+"""Formats the table of leases."""
 
 from collections.abc import Sequence
 
@@ -28,11 +28,11 @@ COLUMNS = (
 )
 
 
-def print_leases(settings: CommandOptions, found: Sequence[LeaseEntry], *, with_runs: bool) -> None:
-    """Oldest first; the column of Runs is left out where there is one only."""
+def print_leases(settings: CommandOptions, leases: Sequence[LeaseEntry], *, with_runs: bool) -> None:
+    """Prints leases, oldest first; the column RUN only ``with_runs``."""
     first = 0 if with_runs else 1
-    if found:
-        print_table(settings, COLUMNS[first:], [_row(entry)[first:] for entry in found])
+    if leases:
+        print_table(settings, COLUMNS[first:], [_row(entry)[first:] for entry in leases])
     else:
         click.echo("no leases")
 

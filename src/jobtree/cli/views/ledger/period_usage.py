@@ -1,4 +1,4 @@
-"""What every envelope paid for in a period, added up from the leases themselves, archived ones included."""
+"""Adds up what each envelope paid for in a period, from the leases, including archived ones."""
 
 import csv
 import sys
@@ -29,8 +29,8 @@ COLUMNS = (
 ROWS = ("budget", "envelope", "owner", "flavor", "gpu_seconds", "gpu_hours", "credits", *CLASSES)
 
 
-class Paid(NamedTuple):
-    """One envelope: charge and use by class, in thousandths of a GPU times milliseconds."""
+class PeriodUsage(NamedTuple):
+    """The usage of one envelope in a period, in thousandths of a GPU times milliseconds."""
 
     owner: str
     flavor: str
@@ -42,74 +42,78 @@ class Paid(NamedTuple):
 def print_period(
     settings: CommandOptions, cluster: Cluster, owner: str | None, period: Period, directory: str | None
 ) -> int:
-    old, code = archived(settings, cluster, period, directory)
+    archived_leases, code = archived(settings, cluster, period, directory)
     wanted = entries(
-        cluster, lambda lease: owner is None or belongs_to(lease.payer_owner, owner), period, old
+        cluster, lambda lease: owner is None or belongs_to(lease.payer_owner, owner), period, archived_leases
     )
-    paid = added_up(cluster, wanted, period)
+    usage = usage_by_envelope(cluster, wanted, period)
     if settings.output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(ROWS)
-        writer.writerows(usage_row(key, one) for key, one in sorted(paid.items()))
+        writer.writerows(csv_row(key, used) for key, used in sorted(usage.items()))
     elif not settings.human:
-        print_objects(settings, budgets_of(cluster, paid, period))
-    elif paid:
-        print_table(settings, COLUMNS, [line(key, one) for key, one in sorted(paid.items())])
+        print_objects(settings, budgets_of(cluster, usage, period))
+    elif usage:
+        print_table(settings, COLUMNS, [table_row(key, used) for key, used in sorted(usage.items())])
     else:
-        click.echo("nothing was paid for in that time")
+        click.echo("no charges in this period")
     return code
 
 
-def added_up(cluster: Cluster, found: list[LeaseEntry], period: Period) -> dict[EnvelopeKey, Paid]:
-    paid: dict[EnvelopeKey, Paid] = {}
-    for lease, end, _, _ in found:
+def usage_by_envelope(
+    cluster: Cluster, leases: list[LeaseEntry], period: Period
+) -> dict[EnvelopeKey, PeriodUsage]:
+    usage: dict[EnvelopeKey, PeriodUsage] = {}
+    for lease, end, _, _ in leases:
         first, last = period.clip(lease.start, cluster.now if end is None else end)
-        known = paid.get(lease.payer)
-        if known is None:
+        used = usage.get(lease.payer)
+        if used is None:
             price = cluster.world.policy.price_milli(lease.flavor)
-            known = Paid(lease.payer_owner, lease.flavor, 0, price, dict.fromkeys(CLASSES, 0))
-        known.by_class[usage_class(lease)] += reported_amount(lease) * (last - first)
-        paid[lease.payer] = known._replace(charge=known.charge + charge_of(lease) * (last - first))
-    return paid
+            used = PeriodUsage(lease.payer_owner, lease.flavor, 0, price, dict.fromkeys(CLASSES, 0))
+        used.by_class[usage_class(lease)] += reported_amount(lease) * (last - first)
+        usage[lease.payer] = used._replace(charge=used.charge + charge_of(lease) * (last - first))
+    return usage
 
 
-def usage_row(key: EnvelopeKey, paid: Paid) -> list[str]:
+def csv_row(key: EnvelopeKey, used: PeriodUsage) -> list[str]:
     return [
         *key,
-        paid.owner,
-        paid.flavor,
-        format_micro(paid.charge),
-        decimal(paid.charge, MILLI * HOUR),
-        decimal(paid.charge * paid.price, MICRO * HOUR),
-        *(decimal(paid.by_class[name], MILLI * HOUR) for name in CLASSES),
+        used.owner,
+        used.flavor,
+        format_micro(used.charge),
+        decimal(used.charge, MILLI * HOUR),
+        decimal(used.charge * used.price, MICRO * HOUR),
+        *(decimal(used.by_class[name], MILLI * HOUR) for name in CLASSES),
     ]
 
 
-def line(key: EnvelopeKey, paid: Paid) -> list[str]:
-    split = [f"{name} {format_gpu_hours(paid.by_class[name])}" for name in CLASSES if paid.by_class[name]]
-    spent = format_gpu_hours(paid.charge * paid.price // MILLI)
-    return ["/".join(key), paid.owner, paid.flavor, format_gpu_hours(paid.charge), spent, ", ".join(split)]
+def table_row(key: EnvelopeKey, used: PeriodUsage) -> list[str]:
+    split = [f"{name} {format_gpu_hours(used.by_class[name])}" for name in CLASSES if used.by_class[name]]
+    spent = format_gpu_hours(used.charge * used.price // MILLI)
+    return ["/".join(key), used.owner, used.flavor, format_gpu_hours(used.charge), spent, ", ".join(split)]
 
 
 def format_gpu_hours(use: int) -> str:
-    """GPU-hours to the thousandth, as a Budget's status has them."""
+    """Returns GPU-hours to the thousandth, as in the status of a Budget."""
     return format_milli(use // HOUR)
 
 
-def budgets_of(cluster: Cluster, paid: dict[EnvelopeKey, Paid], period: Period) -> list[dict[str, Any]]:
-    """Budgets whose status tells of the period alone; annotations say which one."""
+def budgets_of(
+    cluster: Cluster, usage: dict[EnvelopeKey, PeriodUsage], period: Period
+) -> list[dict[str, Any]]:
+    """Returns Budgets whose status covers only the period, which annotations name."""
     bounds = {"since": period.since, "until": period.until}
-    said = {f"{GROUP}/{word}": format_time(at) for word, at in bounds.items() if abs(at) != FOREVER}
-    found: dict[str, dict[str, Any]] = {}
-    for (budget, envelope), one in sorted(paid.items()):
-        known = cluster.world.budgets.budgets.get(budget)
-        owner = known.spec.owner if known is not None else one.owner
-        body = found.setdefault(
+    annotations = {f"{GROUP}/{word}": format_time(at) for word, at in bounds.items() if abs(at) != FOREVER}
+    bodies: dict[str, dict[str, Any]] = {}
+    for (budget, envelope), used in sorted(usage.items()):
+        existing = cluster.world.budgets.budgets.get(budget)
+        owner = existing.spec.owner if existing is not None else used.owner
+        body = bodies.setdefault(
             budget,
             {
                 "apiVersion": API_VERSION,
                 "kind": "Budget",
-                "metadata": {"name": budget, "annotations": said},
+                "metadata": {"name": budget, "annotations": annotations},
                 "spec": {"owner": owner},
                 "status": {"envelopes": []},
             },
@@ -117,9 +121,9 @@ def budgets_of(cluster: Cluster, paid: dict[EnvelopeKey, Paid], period: Period) 
         body["status"]["envelopes"].append(
             {
                 "name": envelope,
-                "usedGPUHours": format_gpu_hours(one.charge),
-                "usedCredits": format_gpu_hours(one.charge * one.price // MILLI),
-                "gpuHoursByClass": {name: format_gpu_hours(one.by_class[name]) for name in CLASSES},
+                "usedGPUHours": format_gpu_hours(used.charge),
+                "usedCredits": format_gpu_hours(used.charge * used.price // MILLI),
+                "gpuHoursByClass": {name: format_gpu_hours(used.by_class[name]) for name in CLASSES},
             }
         )
-    return list(found.values())
+    return list(bodies.values())

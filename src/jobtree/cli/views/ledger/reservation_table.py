@@ -1,4 +1,4 @@
-"""The table of Reservations."""
+"""Selects Reservations and formats their table."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -40,20 +40,20 @@ class ReservationEntry(NamedTuple):
 def select_reservations(
     cluster: Cluster, namespace: str | None, owner: str | None, *, ended: bool
 ) -> list[ReservationEntry]:
-    """Reservations of a namespace and of a team, each if given; the next to start first."""
+    """Returns the Reservations of a namespace and a team, where given; earliest start first."""
     cluster.documents()
-    found = [
+    candidates = [
         reservation_entry(body, cluster.objects.where(key)) for key, body in cluster.objects.of("Reservation")
     ]
     return sorted(
         (
             entry
-            for entry in found
+            for entry in candidates
             if namespace in (None, entry.reservation.metadata.namespace)
             and (ended or entry.reservation.status.state in (None, "Pending"))
             and (owner is None or belongs_to(reservation_owner(cluster, entry), owner))
         ),
-        key=order,
+        key=start_order,
     )
 
 
@@ -64,30 +64,33 @@ def reservation_entry(body: dict[str, Any], where: str) -> ReservationEntry:
 
 
 def reservation_owner(cluster: Cluster, entry: ReservationEntry) -> str:
-    """The owner of its Run; of a Run that is gone nothing is known."""
+    """Returns the owner of the Run, or an empty string if the Run is gone."""
     run = cluster.world.runs.get((entry.reservation.metadata.namespace, entry.reservation.spec.run_ref.name))
     return run.owner if run else ""
 
 
-def order(entry: ReservationEntry) -> tuple[bool, str, str, str]:
+def start_order(entry: ReservationEntry) -> tuple[bool, str, str, str]:
     metadata, start = entry.reservation.metadata, entry.reservation.spec.earliest_start
     return (start is None, start or "", metadata.namespace, metadata.name)
 
 
-def print_backlog(settings: CommandOptions, cluster: Cluster, found: Sequence[ReservationEntry]) -> None:
+def print_backlog(
+    settings: CommandOptions, cluster: Cluster, reservations: Sequence[ReservationEntry]
+) -> None:
     places = Places(cluster.world)
-    if found:
-        print_table(settings, COLUMNS, [reservation_row(places, entry.reservation) for entry in found])
+    if reservations:
+        print_table(settings, COLUMNS, [reservation_row(places, entry.reservation) for entry in reservations])
     else:
         click.echo("no Reservations")
 
 
-def reservation_row(places: Places, one: Reservation) -> list[str]:
-    spec, status, forecast = one.spec, one.status, one.status.forecast
+def reservation_row(places: Places, reservation: Reservation) -> list[str]:
+    spec, status, metadata = reservation.spec, reservation.status, reservation.metadata
+    forecast = status.forecast
     start, terms = spec.earliest_start, status.terms
     pending = status.state in (None, "Pending")
     return [
-        f"{one.metadata.namespace}/{one.metadata.name}",
+        f"{metadata.namespace}/{metadata.name}",
         spec.run_ref.name,
         start or "none",
         age(parse_time(start) - places.world.now) if start and pending else "",

@@ -1,4 +1,4 @@
-"""The table of envelopes and caps, read off the Budgets' own status."""
+"""Formats the table of envelopes and caps from the status of the Budgets."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -35,7 +35,7 @@ def print_usage(settings: CommandOptions, budgets: Sequence[dict[str, Any]]) -> 
 
 
 def _rows(budget: dict[str, Any]) -> Iterator[list[str]]:
-    """A row for every envelope, then one for every cap."""
+    """Yields a row for every envelope, then one for every cap."""
     name, spec, status = budget["metadata"]["name"], budget["spec"], budget["status"]
     for kind, prefix in (("envelopes", ""), ("aggregateCaps", "cap ")):
         for declared, used in zip(spec.get(kind, []), status.get(kind, []), strict=True):

@@ -1,1 +1,1 @@
-"""Prints lotteries, their records, and risks."""
+"""Formats lotteries, their records and proofs, and risks."""

@@ -1,7 +1,7 @@
-"""Checking the proof of a lottery, from its Reservation alone: no cluster, no key, no network.
+"""Checks the proof of a lottery from its Reservation alone, without a cluster, a key or the network.
 
-Where the lottery key of this machine is at hand, its public half is compared with the one that signed; a
-key is never made for that.
+If this machine has a lottery key, its public half is compared with the key that signed the record; no key is
+created for that.
 """
 
 import re
@@ -18,12 +18,12 @@ from jobtree.snapshot.lottery_key_file import key_path, load_key
 
 HEX = re.compile(r"[0-9a-f]*")
 HEX_FIELDS = ("commitment", "nonce", "seed", "signature", "publicKey")
-UNREADABLE = "the record is not one: {}"
-ALTERED = "the record has fields or values that are none of a record's"
+UNREADABLE = "the record cannot be read: {}"
+ALTERED = "the record has fields or values that no record has"
 
 
 class Proof(NamedTuple):
-    """The answer: what is wrong, which is nothing where it is accepted; and what it was compared with."""
+    """The result of a check: all that is wrong, and whether a key was compared."""
 
     reservation: str
     wrong: list[str]
@@ -36,39 +36,39 @@ class Proof(NamedTuple):
 
 
 def local_key() -> bytes | None:
-    """The lottery key of this machine, where there is one."""
+    """Returns the lottery key of this machine, if there is one."""
     path = key_path()
     return load_key(path) if path.exists() else None
 
 
 def prove(body: ObjectBody, key: bytes | None) -> Proof:
-    """Recompute all that the record of a Reservation says."""
+    """Recomputes the record of a Reservation."""
     metadata = body["metadata"]
     title = f"{metadata.get('namespace', 'default')}/{metadata['name']}"
     raw = body["status"]["lottery"]
     try:
         record = msgspec.convert(raw, Record)
-        wrong = [*misspelled(raw, record), *verify(record), *wrong_reservation(body, record)]
-        beacon = said_of(record.beacon)
-    except (msgspec.ValidationError, ValueError, IndexError, KeyError) as broken:
-        return Proof(title, [UNREADABLE.format(broken)], compared=False, beacon="")
+        wrong = [*altered_fields(raw, record), *verify(record), *wrong_reservation(body, record)]
+        beacon = beacon_note(record.beacon)
+    except (msgspec.ValidationError, ValueError, IndexError, KeyError) as error:
+        return Proof(title, [UNREADABLE.format(error)], compared=False, beacon="")
     if key is not None:
-        wrong += foreign(record, key)
+        wrong += wrong_key(record, key)
     return Proof(title, wrong, compared=key is not None, beacon=beacon)
 
 
-def said_of(beacon: BeaconInput) -> str:
-    """What was mixed in besides; that it was not at hand is for everybody to see."""
+def beacon_note(beacon: BeaconInput) -> str:
+    """Returns a note on the beacon that the draw used, or that its value was not available."""
     if not beacon.name:
         return ""
-    about = f"round {beacon.round} of beacon {beacon.name}"
+    title = f"round {beacon.round} of beacon {beacon.name}"
     if not beacon.value:
-        return f"; drawn without {about}, whose value was not at hand: compare it with what was published"
-    return f"; {about} was {beacon.value}"
+        return f"; drawn without {title}, whose value was not available: compare with what was published"
+    return f"; {title} was {beacon.value}"
 
 
-def misspelled(raw: Any, record: Record) -> Iterator[str]:  # noqa: ANN401  whatever stands in the document
-    """Another spelling of the same values would be another record."""
+def altered_fields(raw: Any, record: Record) -> Iterator[str]:  # noqa: ANN401  any document
+    """Reports a record whose text differs from its canonical form."""
     if msgspec.json.decode(msgspec.json.encode(record)) != raw:
         yield ALTERED
     for field in HEX_FIELDS:
@@ -77,7 +77,7 @@ def misspelled(raw: Any, record: Record) -> Iterator[str]:  # noqa: ANN401  what
 
 
 def wrong_reservation(body: ObjectBody, record: Record) -> Iterator[str]:
-    """The record must be that of this Reservation, and of what it committed to."""
+    """Reports a record that does not belong to this Reservation and its commitment."""
     spec, name = body["spec"], body["metadata"]["name"]
     if record.commitment != spec.get("commitment"):
         yield "the commitment is not the one that the Reservation published"
@@ -85,13 +85,13 @@ def wrong_reservation(body: ObjectBody, record: Record) -> Iterator[str]:
     if (record.beacon.name, record.beacon.round) != (committed["name"], committed["round"]):
         yield "the round of the beacon is not the one that was fixed with the promise"
     if record.run != spec["runRef"]["uid"]:
-        yield "the record is about another Run than the Reservation"
+        yield "the record names another Run than the Reservation"
     if record.reservation != name or name.rpartition("-")[2] != str(record.number):
-        yield "the record is that of another Reservation"
+        yield "the record belongs to another Reservation"
 
 
-def foreign(record: Record, key: bytes) -> Iterator[str]:
-    """The nonce and the signature must come from the key that is at hand."""
+def wrong_key(record: Record, key: bytes) -> Iterator[str]:
+    """Reports a record that was not made with the key of this machine."""
     if record.public_key != public_key(key):
         yield f"it was signed with another key than {key_path()}"
     elif nonce_for(key, record.run, record.number).hex() != record.nonce:
@@ -99,11 +99,15 @@ def foreign(record: Record, key: bytes) -> Iterator[str]:
 
 
 def proof_lines(proof: Proof) -> Iterator[str]:
-    """``accepted: default/j4-1 …``, or ``refused`` and every reason."""
+    """Yields ``accepted: default/j4-1 …``, or ``refused: …`` and every reason."""
     if proof.accepted:
-        key = "signed with the key of this machine" if proof.compared else "no key here to compare with"
-        what = f"commitment, seed, draws, decision, signature ({key}){proof.beacon}"
-        yield f"accepted: {proof.reservation}: {what}"
+        key = (
+            "signed with the key of this machine"
+            if proof.compared
+            else "no key on this machine to compare with"
+        )
+        checked = f"commitment, seed, draws, decision, signature ({key}){proof.beacon}"
+        yield f"accepted: {proof.reservation}: {checked}"
         return
     yield f"refused: {proof.reservation}"
     for reason in proof.wrong:
@@ -111,7 +115,7 @@ def proof_lines(proof: Proof) -> Iterator[str]:
 
 
 def status_of(proofs: list[Proof]) -> ObjectBody:
-    """The answer as the API server words its own."""
+    """Returns the result as a Status object of the API."""
     causes = [
         {"reason": "Refused", "field": proof.reservation, "message": reason}
         for proof in proofs

@@ -1,6 +1,7 @@
-"""Records of resolutions, found in the documents of a cluster, with the names of all who took part."""
+"""Finds the records of resolutions among the objects of a cluster, with the names of all Runs in them."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ ObjectBody = dict[str, Any]
 
 
 class Resolution:
-    """A Reservation that came due: what was promised, and the record of what was decided."""
+    """A Reservation that came due, with the record of its resolution."""
 
     def __init__(self, body: ObjectBody, record: Record, names: dict[str, str]) -> None:
         self.body = body
@@ -29,13 +30,14 @@ class Resolution:
 
     @property
     def uids(self) -> set[str]:
-        """All Runs that it touched: the one that starts, those with tickets, those that were cut."""
+        """The Run that starts, all Runs with tickets, and all Runs that gave up GPUs."""
         case = self.record.case
-        return {self.record.run, *(one.run for one in case.tickets), *(one.run for one in case.takings)}
+        taken_from = {taking.run for taking in case.takings}
+        return {self.record.run, *taken_from, *(ticket.run for ticket in case.tickets)}
 
     @property
-    def tellable(self) -> bool:
-        """Whether the decision speaks of what is in the case; in a forged record it may not."""
+    def is_consistent(self) -> bool:
+        """Whether the decision refers only to entries of the case; in a forged record it may not."""
         case, decision = self.record.case, self.record.decision
         holders = {ticket.run for ticket in case.tickets}
         return (
@@ -48,27 +50,27 @@ class Resolution:
         )
 
     def name(self, uid: str) -> str:
-        """The Run of that UID; of one that is gone, the UID."""
+        """Returns the Run with that UID, or the UID if the Run is unknown."""
         return self._names.get(uid, uid)
 
 
 def resolutions(bodies: Iterable[ObjectBody]) -> list[Resolution]:
-    """All that can be read, in the order in which they came due."""
+    """Returns all readable resolutions, in the order in which they came due."""
     bodies = list(bodies)
     names = dict(names_by_uid(bodies))
-    found = []
-    for body in (part for one in bodies for part in record_by_record(one)):
+    readable = []
+    for body in chain.from_iterable(map(record_by_record, bodies)):
         if has_record(body):
             try:
                 record = msgspec.convert(body["status"]["lottery"], Record)
             except msgspec.ValidationError:
-                continue  # verify says what is wrong with it
-            found.append(Resolution(body, record, names))
-    return sorted(found, key=lambda one: (one.due, one.title))
+                continue  # the verb verify reports what is wrong with it
+            readable.append(Resolution(body, record, names))
+    return sorted(readable, key=lambda resolution: (resolution.due, resolution.title))
 
 
 def record_by_record(body: ObjectBody) -> Iterator[ObjectBody]:
-    """The Reservation with its record; one that started several stages, once for the record of each."""
+    """Yields the Reservation once for each of its records; a stage gang has one record for each stage."""
     yield body
     status: ObjectBody = body["status"] if has_record(body) else {}
     for other in status.get("lotteries", ()):
@@ -81,15 +83,15 @@ def has_record(body: ObjectBody) -> bool:
 
 
 def names_by_uid(bodies: Iterable[ObjectBody]) -> Iterator[tuple[str, str]]:
-    """Runs say their own UID; leases and Reservations remember Runs that are gone."""
+    """Yields UIDs and names: of Runs, and of deleted Runs from leases and Reservations."""
     for body in bodies:
         if body.get("kind") == "Run":
             metadata = body.get("metadata") or {}
-            yield str(metadata.get("uid")), spelled(metadata)
+            yield str(metadata.get("uid")), full_name(metadata)
         elif body.get("kind") in ("Lease", "Reservation"):
             reference = (body.get("spec") or {}).get("runRef") or {}
-            yield str(reference.get("uid")), spelled(reference)
+            yield str(reference.get("uid")), full_name(reference)
 
 
-def spelled(names: ObjectBody) -> str:
+def full_name(names: ObjectBody) -> str:
     return f"{names.get('namespace', 'default')}/{names.get('name')}"

@@ -1,4 +1,4 @@
-"""What threatens a Run: promises to others whose start might stop it (R11)."""
+"""Formats the risks of a Run: promised starts that might stop it (R11)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -15,13 +15,13 @@ class RiskEntry(NamedTuple):
 
 
 def risks_of(body: dict[str, Any]) -> list[RiskEntry]:
-    """The risks in the status of a Run's document."""
-    found = (body.get("status") or {}).get("risk") or []
-    return [RiskEntry(one["reservation"], one["at"], one["killProbability"]) for one in found]
+    """Returns the risks in the status of a Run."""
+    risks = (body.get("status") or {}).get("risk") or []
+    return [RiskEntry(risk["reservation"], risk["at"], risk["killProbability"]) for risk in risks]
 
 
-def threats(places: Places, risks: Sequence[RiskEntry]) -> Iterator[str]:
-    """A line for each: when, for which reservation, how likely it is to be stopped."""
+def risk_lines(places: Places, risks: Sequence[RiskEntry]) -> Iterator[str]:
+    """Yields a line for each risk: when, for which Reservation, and the kill probability."""
     if risks:
         yield "At risk:"
     for risk in risks:
@@ -31,17 +31,17 @@ def threats(places: Places, risks: Sequence[RiskEntry]) -> Iterator[str]:
 
 
 def outcome_text(probability: str) -> str:
-    """What is likely to come of it."""
+    """Returns what a kill probability means for the Run."""
     match probability:
         case "0":
             return "it gives up spares or GPUs, but is not stopped"
         case "1":
-            return "it is stopped then, for certain (kill probability 1)"
+            return "it is certain to be stopped (kill probability 1)"
     return f"it is stopped with probability {probability}"
 
 
-def short(risks: Sequence[RiskEntry]) -> str:
-    """For a line among others: the most likely one that comes first."""
+def worst_risk_text(risks: Sequence[RiskEntry]) -> str:
+    """Returns the risk with the highest kill probability as one clause; empty without risks."""
     if not risks:
         return ""
     worst = max(risks, key=lambda risk: (float(risk.kill_probability), risk.at))

@@ -1,1 +1,1 @@
-"""Prints Runs, plans, remedies and job trees."""
+"""Formats Runs, plans, remedies and job trees."""

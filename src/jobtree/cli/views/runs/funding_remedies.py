@@ -1,7 +1,7 @@
-"""What would let somebody pay for a waiting Run.
+"""Lists what would let an envelope pay for a waiting Run.
 
-One payer that is raised by what all payers together lack is enough: so that, and not what each lacks by
-itself, is the amount that is named. A payer pays for whole pods, so what it has over counts as well.
+It suffices to raise one payer by what all payers together lack, so each remedy names that amount and not
+what its payer lacks by itself. A payer pays for whole pods, so its remainder below a pod is counted too.
 """
 
 from bisect import bisect_right
@@ -30,15 +30,15 @@ from jobtree.core import (
 FundingRemedyText = Callable[[World, RunState, Cause, int], Iterator[str]]
 
 
-def shortage(world: World, run: RunState, why: Cause) -> int:
-    """GPUs by which this limit must be raised, so that its payer makes up for what all of them lack."""
-    label = why.where.removesuffix(BESIDE_PROMISES).removesuffix(" lending")
-    paid = why.have
+def shortage(world: World, run: RunState, cause: Cause) -> int:
+    """Returns the GPUs by which a limit must be raised so that its payer covers what all payers lack."""
+    label = cause.where.removesuffix(BESIDE_PROMISES).removesuffix(" lending")
+    paid = cause.have
     for candidate in payer_candidates(world, run):
         if candidate.envelope.label == label:
             paid = min(paid, payable(world, run, candidate, MILLI, world.now))
-    size = run_pod_size(world, run)
-    return paid // size * size + deficit(world, run) - why.have
+    pod_size = run_pod_size(world, run)
+    return paid // pod_size * pod_size + deficit(world, run) - cause.have
 
 
 def run_pod_size(world: World, run: RunState) -> int:
@@ -46,17 +46,17 @@ def run_pod_size(world: World, run: RunState) -> int:
 
 
 def deficit(world: World, run: RunState) -> int:
-    """GPUs that all payers together lack for the least width, asked of cover itself."""
+    """Returns the GPUs that all payers together lack for the minimum width."""
     shape = run.shape
     if shape is None:
         return 0
-    size = run_pod_size(world, run)
+    pod_size = run_pod_size(world, run)
     pods = bisect_right(
-        range(1, shape.min // size + 1),
+        range(1, shape.min // pod_size + 1),
         0,
-        key=lambda pods: len(funding_refusals(world, run, pods * size, size, world.now)),
+        key=lambda pods: len(funding_refusals(world, run, pods * pod_size, pod_size, world.now)),
     )
-    return shape.min - pods * size
+    return shape.min - pods * pod_size
 
 
 def new_envelope(_: World, run: RunState, __: Cause, short: int) -> Iterator[str]:
@@ -66,60 +66,60 @@ def new_envelope(_: World, run: RunState, __: Cause, short: int) -> Iterator[str
     )
 
 
-def other_window(world: World, _: RunState, why: Cause, __: int) -> Iterator[str]:
-    envelope = envelope_of(world, why.where)
+def other_window(world: World, _: RunState, cause: Cause, __: int) -> Iterator[str]:
+    envelope = envelope_of(world, cause.where)
     if envelope.start > world.now:
         yield f"wait until {format_time(envelope.start)}: its window opens then"
     else:
         yield f"its window closed at {format_time(envelope.end)}: move its end"
 
 
-def more_concurrency(world: World, run: RunState, why: Cause, short: int) -> Iterator[str]:
-    if why.where.endswith(BESIDE_PROMISES):
-        yield "what it gets back is kept for older Runs: 'kubectl runs reservations' lists them"
+def more_concurrency(world: World, run: RunState, cause: Cause, short: int) -> Iterator[str]:
+    if cause.where.endswith(BESIDE_PROMISES):
+        yield "what returns to it is reserved for older Runs: 'kubectl runs reservations' lists them"
         if run.shape is not None and run.shape.checkpoint is None:
             yield "declare a runtime.checkpoint, and it may use that provisionally"
         return
-    yield f"raise envelope {why.where} by {counted_noun(short, 'GPU')}"
-    yield from wait_for(world, envelope_of(world, why.where).leases.values())
+    yield f"raise envelope {cause.where} by {counted_noun(short, 'GPU')}"
+    yield from wait_for(world, envelope_of(world, cause.where).leases.values())
 
 
-def more_hours(world: World, run: RunState, why: Cause, short: int) -> Iterator[str]:
-    """Hours for what the Run commits: all of a declared duration, an hour of any other."""
-    envelope = envelope_of(world, why.where)
+def more_hours(world: World, run: RunState, cause: Cause, short: int) -> Iterator[str]:
+    """Suggests GPU-hours for the committed duration of the Run: its maxDuration, or one hour without it."""
+    envelope = envelope_of(world, cause.where)
     left = max(0, envelope.account.free_use(world.now) or 0)
-    wanted = (why.have + short) * MILLI * committed_duration(run, envelope, world.now)
-    yield f"raise maxGPUHours of envelope {why.where} by {-((left - wanted) // GPU_HOUR)}"
-    affordable = left // ((why.have + short) * MILLI) // MINUTE * MINUTE
+    wanted = (cause.have + short) * MILLI * committed_duration(run, envelope, world.now)
+    yield f"raise maxGPUHours of envelope {cause.where} by {-((left - wanted) // GPU_HOUR)}"
+    affordable = left // ((cause.have + short) * MILLI) // MINUTE * MINUTE
     if run.shape is not None and run.shape.max_duration is not None and affordable:
         yield f"or declare a runtime.maxDuration of at most {format_duration(affordable)}"
 
 
-def more_credits(world: World, run: RunState, why: Cause, short: int) -> Iterator[str]:
-    envelope = envelope_of(world, why.where)
+def more_credits(world: World, run: RunState, cause: Cause, short: int) -> Iterator[str]:
+    envelope = envelope_of(world, cause.where)
     left = max(0, (envelope.max_credits or 0) - credits_used([envelope], world.now))
-    hours = (why.have + short) * MILLI * committed_duration(run, envelope, world.now)
+    hours = (cause.have + short) * MILLI * committed_duration(run, envelope, world.now)
     amount = -((left - hours * envelope.price) // (GPU_HOUR * MILLI))
-    yield f"raise maxCredits of envelope {why.where} by {amount}"
+    yield f"raise maxCredits of envelope {cause.where} by {amount}"
 
 
-def ask_sponsor(world: World, run: RunState, why: Cause, _: int) -> Iterator[str]:
-    owned = world.budgets.by_owner.get(why.where, [])
-    mine = [envelope for envelope in owned if envelope.spec.flavor == run.flavor]
+def ask_sponsor(world: World, run: RunState, cause: Cause, _: int) -> Iterator[str]:
+    owned = world.budgets.by_owner.get(cause.where, [])
+    of_flavor = [envelope for envelope in owned if envelope.spec.flavor == run.flavor]
     if not owned:
-        hint = suggestion(why.where, world.budgets.by_owner) or "check how it is spelled"
-        yield f"no Budget is owned by {why.where}: {hint}"
-    elif not mine:
-        yield f"ask another sponsor: {why.where} has no envelope of {run.flavor}"
+        hint = suggestion(cause.where, world.budgets.by_owner) or "check how it is spelled"
+        yield f"no Budget is owned by {cause.where}: {hint}"
+    elif not of_flavor:
+        yield f"ask another sponsor: {cause.where} has no envelope of {run.flavor}"
     else:
-        names = joined_list([envelope.label for envelope in mine])
-        yield f"ask {why.where} to lend: lending.allow: true and {run.owner} in lending.to of {names}"
+        names = joined_list([envelope.label for envelope in of_flavor])
+        yield f"ask {cause.where} to lend: lending.allow: true and {run.owner} in lending.to of {names}"
 
 
-def borrow_more(world: World, _: RunState, why: Cause, short: int) -> Iterator[str]:
-    label = why.where.removesuffix(" lending")
-    if label == why.where:
-        yield f"raise {why.where} of this Run by {short}"
+def borrow_more(world: World, _: RunState, cause: Cause, short: int) -> Iterator[str]:
+    label = cause.where.removesuffix(" lending")
+    if label == cause.where:
+        yield f"raise {cause.where} of this Run by {short}"
         return
     envelope = envelope_of(world, label)
     yield f"ask {envelope.owner} to raise the lending of envelope {label} by {counted_noun(short, 'GPU')}"
@@ -127,29 +127,31 @@ def borrow_more(world: World, _: RunState, why: Cause, short: int) -> Iterator[s
     yield from wait_for(world, lent)
 
 
-def higher_cap(world: World, _: RunState, why: Cause, short: int) -> Iterator[str]:
-    budget, __, name = why.where.partition("/")
+def higher_cap(world: World, _: RunState, cause: Cause, short: int) -> Iterator[str]:
+    budget, __, name = cause.where.partition("/")
     caps = [cap for cap in world.budgets.caps.get(budget, []) if cap.spec.name == name]
     for cap in caps:
-        if binds_gpus(cap.account, why.have):
-            yield f"raise maxConcurrency of cap {why.where} by {short}"
-            yield from wait_for(world, (ls for e in cap.envelopes for ls in e.leases.values()))
+        if binds_gpus(cap.account, cause.have):
+            yield f"raise maxConcurrency of cap {cause.where} by {short}"
+            yield from wait_for(
+                world, (lease for envelope in cap.envelopes for lease in envelope.leases.values())
+            )
         else:
-            yield f"raise maxGPUHours or maxCredits of cap {why.where}: it is used up or committed"
+            yield f"raise maxGPUHours or maxCredits of cap {cause.where}: it is used up or committed"
 
 
 def binds_gpus(account: Account, have: int) -> bool:
     return account.free_charge() // MILLI <= have
 
 
-def larger_quota(_: World, __: RunState, why: Cause, short: int) -> Iterator[str]:
-    yield f"raise spec.quota of the tree {why.where} by {counted_noun(short, 'GPU')}"
+def larger_quota(_: World, __: RunState, cause: Cause, short: int) -> Iterator[str]:
+    yield f"raise spec.quota of the tree {cause.where} by {counted_noun(short, 'GPU')}"
 
 
 def wait_for(world: World, leases: Iterable[GpuLease]) -> Iterator[str]:
-    named = holders(world, leases)
-    if named:
-        yield f"or wait for {named}"
+    text = holders(world, leases)
+    if text:
+        yield f"or wait for {text}"
 
 
 def envelope_of(world: World, label: str) -> EnvelopeState:
@@ -171,7 +173,7 @@ FUNDING: dict[Reason, FundingRemedyText] = {
 
 
 def further_funding(world: World, run: RunState) -> Iterator[str]:
-    """Ways to pay that the Run does not use yet."""
+    """Yields ways to pay that the Run does not use yet."""
     shape = run.shape
     if shape is None or not deficit(world, run):
         return
@@ -181,16 +183,16 @@ def further_funding(world: World, run: RunState) -> Iterator[str]:
     if lenders:
         yield f"borrow from {joined_list(lenders)}: funding.allowBorrow: true, with sponsors"
     if not shape.allow_opportunistic and world.fleet.flavor(run.flavor).free >= shape.min:
-        yield "start unpaid, until someone funded needs the GPUs: funding.allowOpportunistic: true"
+        yield "start opportunistically, until a funded Run needs the GPUs: funding.allowOpportunistic: true"
 
 
 def unasked_lenders(world: World, run: RunState) -> dict[str, int]:
-    """Owners that would lend to the Run's owner and that it does not ask, with the GPUs they have to lend."""
-    asked = {candidate.envelope.key for candidate in payer_candidates(world, run)}
+    """Returns owners that would lend to the Run and are not its payers, with the GPUs they can lend."""
+    payers = {candidate.envelope.key for candidate in payer_candidates(world, run)}
     lenders: dict[str, int] = {}
     for key, envelope in sorted(world.budgets.envelopes.items()):
         fits = envelope.spec.flavor == run.flavor and envelope.open_at(world.now)
         free = min(envelope.account.free_charge(), envelope.lending_account.free_charge()) // MILLI
-        if fits and free > 0 and key not in asked and envelope.lends_to(run.owner):
+        if fits and free > 0 and key not in payers and envelope.lends_to(run.owner):
             lenders[envelope.owner] = lenders.get(envelope.owner, 0) + free
     return lenders

@@ -1,4 +1,4 @@
-"""Who holds what a waiting Run lacks, and until when at the latest."""
+"""Lists the Runs that hold what a waiting Run lacks, and when each ends at the latest."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from jobtree.core import GpuLease, RunKey, RunState, World
 
 
 def holders(world: World, leases: Iterable[GpuLease]) -> str:
-    """``default/a (32 GPUs, ends by …) and default/b (8 GPUs)``: the largest first."""
+    """``default/a (32 GPUs, ends by …) and default/b (8 GPUs)``, largest first."""
     gpus: dict[RunKey, int] = {}
     for lease in leases:
         gpus[lease.run_key] = gpus.get(lease.run_key, 0) + lease.gpus
@@ -24,8 +24,8 @@ def _holder(world: World, run_key: RunKey, gpus: int) -> str:
 
 
 def holders_in_flavor(world: World, run: RunState) -> str:
-    """Everyone with funded GPUs of the Run's flavor."""
-    leases = (held.lease for held in world.posted_leases.values())
+    """Returns the Runs with funded GPUs of the Run's flavor."""
+    leases = (posted.lease for posted in world.posted_leases.values())
     return holders(
         world,
         (lease for lease in leases if lease.flavor == run.flavor and lease.role != "Opportunistic"),

@@ -1,4 +1,4 @@
-"""The answer of ``plan``: for each Run, its slots and payers, or its reasons and their remedies."""
+"""Formats the result of ``plan``: for each Run its slots and payers, or its reasons and their remedies."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from jobtree.cli.views.place_names import Places, slots_of
 from jobtree.cli.views.runs.funding_remedies import further_funding
 from jobtree.cli.views.runs.promise_view import promise_lines
 from jobtree.cli.views.runs.remedies import remedy_lines
-from jobtree.cli.views.runs.run_summary import asks, run_outcome, run_title
+from jobtree.cli.views.runs.run_summary import request_text, run_outcome, run_title
 from jobtree.core import GpuLease, RunKey, RunState, phase_of
 from jobtree.messages.run_events import Event
 from jobtree.snapshot.cluster import Cluster
@@ -32,26 +32,26 @@ COLUMNS = (
 
 
 class PlanView:
-    """Runs of a cluster in which everything was tried that can be, and what happened on the way."""
+    """Runs of a planned cluster, with the events of that plan."""
 
     def __init__(self, cluster: Cluster, runs: Sequence[RunKey], events: Sequence[Event]) -> None:
         self.cluster = cluster
         self.places = Places(cluster.world)
         self.runs = [cluster.world.runs[run_key] for run_key in runs if run_key in cluster.world.runs]
-        self.new = {event.run for event in events if event.name == "Admitted"}
+        self.started = {event.run for event in events if event.name == "Admitted"}
         self.effects = [event for event in events if event.run not in set(runs)]
 
     @property
     def starts(self) -> bool:
-        """Whether all of them run or would start now."""
+        """Whether all Runs are running or would start now."""
         return all(phase_of(self.cluster.world, run) == "Running" for run in self.runs)
 
     def objects(self) -> list[dict[str, Any]]:
-        """The Runs as they would be, each with its Reservation and the leases that it would hold."""
+        """Returns the Runs as planned, each with its Reservation and leases."""
         self.cluster.documents()
-        found = self.cluster.objects
+        objects = self.cluster.objects
         keys = [key for run in self.runs for key in self._keys(run)]
-        return [body for key in keys if (body := found.get(key))]
+        return [body for key in keys if (body := objects.get(key))]
 
     @staticmethod
     def _keys(run: RunState) -> Iterator[Key]:
@@ -69,17 +69,17 @@ class PlanView:
                 for line in self._waiting(run):
                     click.echo(line)
         if self.effects:
-            click.echo("besides, this would happen:" if self.runs else "this would happen:")
+            click.echo("this would also happen:" if self.runs else "this would happen:")
             for line in event_lines(self.effects, "  "):
                 click.echo(line)
         elif not self.runs:
             click.echo("nothing would change for any Run")
 
     def _show_slots(self, settings: CommandOptions, run: RunState) -> None:
-        if run.key in self.new:
-            click.echo(f"{run_title(run)} would start now: {asks(run)}")
+        if run.key in self.started:
+            click.echo(f"{run_title(run)} would start now: {request_text(run)}")
         else:
-            click.echo(f"{run_title(run)} runs since {format_time(run.since or 0)}: {asks(run)}")
+            click.echo(f"{run_title(run)} has run since {format_time(run.since or 0)}: {request_text(run)}")
         leases = sorted(run.leases.values(), key=lambda lease: (lease.group, lease.role, lease.name))
         print_table(settings, COLUMNS, [self._row(lease) for lease in leases])
         charge = sum(lease.charge for lease in leases)
@@ -104,14 +104,14 @@ class PlanView:
         if not run.waiting:
             yield from run_outcome(self.places, run)
             return
-        yield f"{run_title(run)} cannot start now: {asks(run)}"
+        yield f"{run_title(run)} cannot start now: {request_text(run)}"
         world = self.cluster.world
         if not (run.verdict and run.verdict.causes):
-            yield "  the manager has not looked at it yet"
-        for why in run.verdict.causes if run.verdict else ():
-            figures = f" (have {why.have}, need {why.need})" if why.need else ""
-            yield f"  {why.reason}{figures}: {why}"
-            for remedy in remedy_lines(world, run, why):
+            yield "  the manager has not planned this Run yet"
+        for cause in run.verdict.causes if run.verdict else ():
+            figures = f" (have {cause.have}, need {cause.need})" if cause.need else ""
+            yield f"  {cause.reason}{figures}: {cause}"
+            for remedy in remedy_lines(world, run, cause):
                 yield f"    → {remedy}"
         further = list(further_funding(world, run))
         if further:

@@ -1,4 +1,4 @@
-"""What a Reservation promises, in the words of the contract: when, where, what is missing, who gives way."""
+"""Formats a promise: start, slice, payers, deficit, conflict set and remedies."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -20,21 +20,21 @@ ROOM = 17
 
 
 def promise_lines(places: Places, run: RunState, indent: str = "  ") -> Iterator[str]:
-    """The Reservation of a Run, a fact a line; nothing where it has none."""
+    """Yields the promise of a Run, one fact a line; nothing without a promise."""
     promise = run.promise
     if promise is None:
         return
-    outcome = reservation_forecast(places.world, run, promise)
+    forecast = reservation_forecast(places.world, run, promise)
     yield f"{indent}Reservation {promise.name}:"
     expected = ExpectedStarts(places.world).estimate(run)
-    for name, text in facts(places, promise, outcome, expected):
+    for name, text in facts(places, promise, forecast, expected):
         yield f"{indent}  {name:<{ROOM}}{text}"
 
 
 def facts(
-    places: Places, promise: Promise, outcome: ReservationForecast, expected: StartEstimate | None
+    places: Places, promise: Promise, forecast: ReservationForecast, expected: StartEstimate | None
 ) -> Iterator[tuple[str, str]]:
-    """Name and value of all that is worth saying, in order."""
+    """Yields the name and the text of each fact about a promise, in order."""
     yield "earliestStart", earliest_start(places, promise)
     if expected is not None and (promise.at is None or expected.p50 < promise.at):
         yield "expectedStart", f"p50 {format_time(expected.p50)}, p90 {format_time(expected.p90)}"
@@ -43,14 +43,14 @@ def facts(
         yield "width", f"{counted_noun(promise.width, 'GPU')} in pods of {promise.pod_size}"
     if promise.funding:
         yield (
-            "paid by" if promise.domain_gpus else "keeps money of",
+            "paid by" if promise.domain_gpus else "reserves budget",
             ", ".join(f"{'/'.join(key)} ({gpus})" for key, gpus in promise.funding),
         )
-    if outcome.deficit:
-        yield "deficit", f"{counted_noun(outcome.deficit, 'GPU')} in {domains_of(places, promise)}"
-    if outcome.funding_deficit:
-        yield "funding deficit", f"{counted_noun(outcome.funding_deficit, 'GPU')}"
-    yield from give_way(outcome)
+    if forecast.deficit:
+        yield "deficit", f"{counted_noun(forecast.deficit, 'GPU')} in {domains_of(places, promise)}"
+    if forecast.funding_deficit:
+        yield "funding deficit", f"{counted_noun(forecast.funding_deficit, 'GPU')}"
+    yield from conflicts_and_remedies(forecast)
     for slip in promise.slips:
         yield "slipped", f"from {instant(slip.before)} to {instant(slip.after)} ({slip.reason})"
 
@@ -58,7 +58,7 @@ def facts(
 def earliest_start(places: Places, promise: Promise) -> str:
     """``2026-01-05T11:30:00Z (in 30m00s), guaranteed``."""
     if promise.at is None:
-        return "none: nothing known will make it possible"
+        return "none: no known event makes it possible"
     confidence = "window-aligned" if promise.window_aligned else "guaranteed"
     return f"{format_time(promise.at)} ({countdown(places, promise)}), {confidence}"
 
@@ -69,7 +69,7 @@ def countdown(places: Places, promise: Promise) -> str:
 
 
 def eta(run: RunState) -> str:
-    """When a waiting Run will start; ``none`` where nobody can say."""
+    """Returns the promised start of a waiting Run; ``none`` for a promise without a date."""
     return instant(run.promise.at) if run.promise else ""
 
 
@@ -78,7 +78,7 @@ def instant(at: int | None) -> str:
 
 
 def slice_of(places: Places, promise: Promise) -> Iterator[str]:
-    """``domain=B (nodes b01-b08)``, for each domain; with GPUs where there are several."""
+    """Yields ``domain=B (nodes b01-b08)`` for each domain; with the number of GPUs if there are several."""
     domains = places.world.fleet.flavor(promise.flavor).domains
     for name, gpus in promise.domain_gpus:
         text = places.domain_with_nodes(name, usable_nodes_of(domains.get(name)))
@@ -89,27 +89,27 @@ def domains_of(places: Places, promise: Promise) -> str:
     return joined_list([f"domain={places.called(name)}" for name, _ in promise.domain_gpus])
 
 
-def give_way(outcome: ReservationForecast) -> Iterator[tuple[str, str]]:
-    """Who would have to, and how likely it is that they are stopped altogether."""
-    conflicts = outcome.conflict_set()
+def conflicts_and_remedies(forecast: ReservationForecast) -> Iterator[tuple[str, str]]:
+    """Yields the conflict set, the remedies, and the kill probability of each Run in the conflict set."""
+    conflicts = forecast.conflict_set()
     if conflicts:
-        named = namer(conflicts)
-        yield "conflict set", f"[{', '.join(sorted(f'run/{named(run)}' for run in conflicts))}]"
-    if outcome.remedies:
-        joint = ", " if conflicts else "; "
-        yield "remedies", joint.join(worded(outcome.remedies))
+        name = namer(conflicts)
+        yield "conflict set", f"[{', '.join(sorted(f'run/{name(run)}' for run in conflicts))}]"
+    if forecast.remedies:
+        separator = ", " if conflicts else "; "
+        yield "remedies", separator.join(remedy_texts(forecast.remedies))
     if conflicts:
-        odds = [f"{'/'.join(run.key)} {odds_of(outcome, run)}" for run in conflicts]
-        stopped = any(outcome.odds.get(run.uid) for run in conflicts)
-        yield "odds", f"of being stopped: {', '.join(odds)}" if stopped else "nobody is stopped"
+        odds = [f"{'/'.join(run.key)} {odds_of(forecast, run)}" for run in conflicts]
+        stopped = any(forecast.odds.get(run.uid) for run in conflicts)
+        yield "odds", f"of being stopped: {', '.join(odds)}" if stopped else "no Run is stopped"
 
 
-def odds_of(outcome: ReservationForecast, run: RunState) -> str:
-    return format_milli(outcome.odds.get(run.uid, 0))
+def odds_of(forecast: ReservationForecast, run: RunState) -> str:
+    return format_milli(forecast.odds.get(run.uid, 0))
 
 
 def namer(runs: Sequence[RunState]) -> Callable[[RunState], str]:
-    """Names alone, and with their namespace where one name stands for two of these Runs."""
+    """Returns a function for names of Runs; it adds the namespace if two of these Runs have the same name."""
     names = [run.key[1] for run in runs]
 
     def name(run: RunState) -> str:
@@ -118,22 +118,21 @@ def namer(runs: Sequence[RunState]) -> Callable[[RunState], str]:
     return name
 
 
-def worded(remedies: Sequence[ForecastRemedy]) -> Iterator[str]:
-    """``drop spares (32), shrink malleable (16)``; where a lottery follows, the Runs are named."""
-    drawn = any(remedy.kind == "Lottery" for remedy in remedies)
+def remedy_texts(remedies: Sequence[ForecastRemedy]) -> Iterator[str]:
+    """Yields ``drop spares (32)``, ``shrink malleable (16)``; with a lottery, names the Runs to shrink."""
+    has_lottery = any(remedy.kind == "Lottery" for remedy in remedies)
     for remedy in remedies:
-        named = namer(remedy.runs)
-        who = ", ".join(sorted(named(run) for run in remedy.runs))
+        names = ", ".join(sorted(map(namer(remedy.runs), remedy.runs)))
         match remedy.kind:
             case "Reclaim":
-                yield f"reclaim {who} ({remedy.gpus})"
+                yield f"reclaim {names} ({remedy.gpus})"
             case "DropSpares":
                 yield f"drop spares ({remedy.gpus})"
             case "Shrink":
-                yield f"shrink {who if drawn else 'malleable'} ({remedy.gpus})"
+                yield f"shrink {names if has_lottery else 'malleable'} ({remedy.gpus})"
             case "Lottery":
-                yield f"lottery conflict set [{who}] ({remedy.gpus})"
+                yield f"lottery conflict set [{names}] ({remedy.gpus})"
             case "Recall":
-                yield f"recall money from {who} ({remedy.gpus})"
+                yield f"recall charges from {names} ({remedy.gpus})"
             case _:
                 yield remedy.message

@@ -1,4 +1,4 @@
-"""What a Run looks like from outside: its phase, its width, who pays, where it is and why."""
+"""Describes a Run in short texts: phase, width, payers, domains and reasons."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ def run_title(run: RunState) -> str:
 
 
 def width_text(run: RunState) -> str:
-    """``96/128``: allocated of desired."""
+    """Returns ``96/128``: allocated of desired GPUs."""
     return f"{run.width}/{run.shape.desired}" if run.shape else "-"
 
 
@@ -22,7 +22,7 @@ def since(places: Places, run: RunState) -> str:
 
 
 def class_split(run: RunState) -> str:
-    """``Owned 96, Borrowed 32, spare 8``: GPUs now, by who pays for them."""
+    """Returns ``Owned 96, Borrowed 32, spare 8``: the present GPUs by class."""
     gpus: dict[str, int] = {}
     for lease in run.leases.values():
         name = "spare" if lease.role == "Spare" else lease.class_
@@ -32,7 +32,7 @@ def class_split(run: RunState) -> str:
 
 
 def payers(run: RunState) -> str:
-    """``west/h100 (Owned 96) and vision/lend (Borrowed 32)``: everyone who pays for its ranks."""
+    """Returns ``west/h100 (Owned 96) and vision/lend (Borrowed 32)``: all payers of its ranks."""
     gpus: dict[tuple[str, str], int] = {}
     for lease in run.leases.values():
         if lease.role == "Active":
@@ -42,13 +42,13 @@ def payers(run: RunState) -> str:
 
 
 def reason(run: RunState) -> str:
-    """The reason where it says more than the phase: why it waits, why it failed, that nobody pays."""
-    said = run.verdict.reason if run.verdict else ""
-    return "" if said in ("Admitted", run.phase) else said
+    """Returns the reason of the verdict; empty if it adds nothing to the phase."""
+    verdict_reason = run.verdict.reason if run.verdict else ""
+    return "" if verdict_reason in ("Admitted", run.phase) else verdict_reason
 
 
-def asks(run: RunState) -> str:
-    """What its spec asks for, in a line."""
+def request_text(run: RunState) -> str:
+    """Returns what its spec requests, in one line."""
     shape = run.shape
     if shape is None:
         resources = run.run_object.spec.resources
@@ -71,26 +71,26 @@ def asks(run: RunState) -> str:
 
 
 def run_outcome(places: Places, run: RunState) -> Iterator[str]:
-    """What became of a Run: where it runs and who pays, or every reason why it waits."""
+    """Yields the outcome of a Run: where it runs and who pays, or all reasons why it waits."""
     if run.is_tree:
-        yield from tree(places, run)
+        yield from tree_lines(places, run)
     elif run.phase == "Waiting":
         yield f"{run_title(run)} waits for other Runs:"
         yield from reasons(run)
     elif run.shape is None:
-        yield f"{run_title(run)} is {run.phase}: {asks(run)}"
+        yield f"{run_title(run)} is {run.phase}: {request_text(run)}"
     elif run.phase == "Running":
-        yield from running(places, run)
+        yield from running_lines(places, run)
     elif run.waiting:
-        yield f"{run_title(run)} waits for {asks(run)}:"
+        yield f"{run_title(run)} waits for {request_text(run)}:"
         yield from reasons(run)
         yield from promise_lines(places, run)
     else:
         yield f"{run_title(run)} is {run.phase}: {run.verdict.message if run.verdict else ''}"
 
 
-def tree(places: Places, run: RunState) -> Iterator[str]:
-    """A tree, and what became of each of its stages."""
+def tree_lines(places: Places, run: RunState) -> Iterator[str]:
+    """Yields the phase of a tree, and the outcome of each stage."""
     children = places.world.run_graph.children(run)
     phase = phase_of(places.world, run)
     yield f"{run_title(run)} is {phase}: a tree of {counted_noun(len(run.run_object.spec.stages), 'stage')}"
@@ -99,24 +99,27 @@ def tree(places: Places, run: RunState) -> Iterator[str]:
             yield f"  {line}"
 
 
-def running(places: Places, run: RunState) -> Iterator[str]:
-    """``train runs: 8 GPUs in nv-a (a01), paid by west/h100 (Owned 8)``; spares on a line of their own."""
+def running_lines(places: Places, run: RunState) -> Iterator[str]:
+    """Yields ``train runs: 8 GPUs in nv-a (a01), paid by west/h100 (Owned 8)``, then its spares."""
     ranks = [lease for lease in run.leases.values() if lease.role != "Spare"]
     spares = [lease for lease in run.leases.values() if lease.role == "Spare"]
     text = f"{run_title(run)} runs: {counted_noun(run.width, 'GPU')} in {places.where(ranks)}"
     if payers(run):
         text += f", paid by {payers(run)}"
     if run.opportunistic_gpus:
-        text += f", {run.opportunistic_gpus} unpaid until someone funded needs them"
+        text += f", {run.opportunistic_gpus} opportunistic until a funded Run needs them"
     yield text
     if spares:
-        held = counted_noun(sum(lease.gpus for lease in spares), "spare GPU")
-        yield f"  and holds {held} in {places.where(spares)}"
+        spare_gpus = counted_noun(sum(lease.gpus for lease in spares), "spare GPU")
+        yield f"  and holds {spare_gpus} in {places.where(spares)}"
     if run.provisional:
-        yield "  provisionally: these GPUs are promised to others, and it goes first when they are due"
+        yield (
+            "  provisionally: these GPUs are promised to other Runs, "
+            "and this Run stops first when they are due"
+        )
     yield from promise_lines(places, run)
 
 
 def reasons(run: RunState) -> Iterator[str]:
-    for why in run.verdict.causes if run.verdict else ():
-        yield f"  {why.reason}: {why}"
+    for cause in run.verdict.causes if run.verdict else ():
+        yield f"  {cause.reason}: {cause}"

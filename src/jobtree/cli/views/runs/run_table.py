@@ -1,4 +1,4 @@
-"""The table of Runs."""
+"""Selects Runs and formats their table."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def select_runs(cluster: Cluster, namespace: str | None, owner: str | None) -> list[RunState]:
-    """Runs of a namespace and of a team, each if given, by name."""
+    """Returns the Runs of a namespace and a team, where given, by name."""
     return [
         run
         for key, run in sorted(cluster.world.runs.items())

@@ -1,4 +1,4 @@
-"""What submitted objects came to, and what that did to others."""
+"""Describes the outcome of submitted objects and its effects on other Runs."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,17 +10,17 @@ from jobtree.snapshot.object_documents import Key, object_title
 
 
 def submitted(cluster: Cluster, keys: Iterable[Key]) -> Iterator[str]:
-    """A line or more for each object; then what happened to Runs that were there before."""
+    """Yields lines for each object, then the events of other Runs."""
     places = Places(cluster.world)
-    mine = set()
+    submitted_runs = set()
     for kind, namespace, name in keys:
         run = cluster.world.runs.get((namespace, name)) if kind == "Run" else None
         if run is not None:
-            mine.add(run.key)
+            submitted_runs.add(run.key)
             yield from run_outcome(places, run)
         else:
             yield f"{object_title((kind, namespace, name))} is in place"
-    others = [event for event in cluster.events if event.run not in mine]
-    if others:
-        yield "besides:"
-        yield from event_lines(others, "  ")
+    other_events = [event for event in cluster.events if event.run not in submitted_runs]
+    if other_events:
+        yield "also:"
+        yield from event_lines(other_events, "  ")

@@ -1,4 +1,4 @@
-"""A job tree as a table, drawn with its branches."""
+"""Formats a job tree as a table, with its branches."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ COLUMNS = (
 
 def print_tree(settings: CommandOptions, world: World, run: RunState) -> None:
     if not run.is_tree:
-        click.echo(f"{run_title(run)} has no stages: it is a Run of its own")
+        click.echo(f"{run_title(run)} has no stages: it is not a job tree")
         return
     rows = [stage_row(world, run, run_title(run)), *branches(world, run, "")]
     print_table(settings, COLUMNS, rows)
@@ -59,8 +59,8 @@ def stage_row(world: World, run: RunState, name: str) -> list[str]:
 
 def stage_width_text(world: World, run: RunState) -> str:
     if run.is_tree:
-        whole = total_width(world, run)
-        return f"{whole.allocated}/{whole.desired}"
+        width = total_width(world, run)
+        return f"{width.allocated}/{width.desired}"
     if run.shape is not None:
         return f"{run.width}/{run.shape.desired}"
     resources = run.run_object.spec.resources

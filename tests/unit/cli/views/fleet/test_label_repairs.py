@@ -1,12 +1,12 @@
 """Which labels are missing or wrong, and the commands that mend them."""
 
 from jobtree.api.kubernetes.node import read_node
-from jobtree.cli.views.fleet.label_repairs import bare, mends
+from jobtree.cli.views.fleet.label_repairs import label_repairs, nodes_without_gpus
 from tests.unit.cli.desk import Body, node
 
 
 def commands(*bodies: Body) -> list[str]:
-    found = mends(read_node(body, "test") for body in bodies)
+    found = label_repairs(read_node(body, "test") for body in bodies)
     return [one.command.removeprefix("kubectl label node ") for one in found]
 
 
@@ -56,4 +56,4 @@ def test_a_node_with_a_flavor_that_reports_no_gpus_is_named() -> None:
         for field in ("capacity", "allocatable"):
             body["status"].get(field, {}).pop("nvidia.com/gpu", None)
     nodes = [read_node(body, "test") for body in (empty, plain, full("a3"))]
-    assert bare(nodes) == ["a1"]
+    assert nodes_without_gpus(nodes) == ["a1"]

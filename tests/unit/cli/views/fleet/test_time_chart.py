@@ -31,7 +31,7 @@ def test_it_fits_the_terminal(desk: Desk) -> None:
 
 
 def test_nothing_to_draw(desk: Desk) -> None:
-    assert "nobody holds or is promised anything here" in desk.runs("timeline").out
+    assert "no GPUs are in use or promised here" in desk.runs("timeline").out
     desk.cluster()
     assert desk.runs("timeline").out == "no GPUs\n"
 

@@ -64,7 +64,7 @@ def test_the_loser_is_told_why(drawn: Desk) -> None:
     winner = {"one": "two", "two": "one"}[loser]
     told = drawn.runs("explain", loser).out
     assert "Lottery of reservation default/third-1, due 2026-01-05T11:05:00Z" in told
-    assert "1 pod of 8 GPUs in nv-a, of which 0 fitted into what was free" in told
+    assert "1 pod of 8 GPUs in nv-a, of which 0 fitted on free GPUs" in told
     assert "16 in all, one for each GPU" in told
     assert f"drawn    first default/{loser}, with 8 of 16 tickets" in told
     assert f"default/{loser} lost: it was drawn first" in told
@@ -97,7 +97,7 @@ def test_no_key_is_made_for_it(drawn: Desk) -> None:
     body = proof(drawn)
     key_file().unlink()
     code, out = verified(drawn, body)
-    assert (code, "no key here to compare with" in out) == (0, True)
+    assert (code, "no key on this machine to compare with" in out) == (0, True)
     assert drawn.runs("explain", "third", "--verify").code == 0
     assert not key_file().exists()
 
@@ -127,11 +127,11 @@ def altered(body: Body, path: str, value: object) -> Body:
         ("status.lottery.case.tickets.0.gpus.0.1", 7, "the signature does not belong"),
         ("status.lottery.signature", "00" * 64, "the signature does not belong"),
         ("status.lottery.signature", "no", "lower-case hex"),
-        ("status.lottery.more", 1, "fields or values that are none of a record's"),
-        ("status.lottery", {"case": 1}, "the record is not one"),
+        ("status.lottery.more", 1, "fields or values that no record has"),
+        ("status.lottery", {"case": 1}, "the record cannot be read"),
         ("spec.commitment", "00" * 32, "not the one that the Reservation published"),
-        ("spec.runRef.uid", "another", "about another Run"),
-        ("status.lottery.number", 2, "that of another Reservation"),
+        ("spec.runRef.uid", "another", "names another Run"),
+        ("status.lottery.number", 2, "belongs to another Reservation"),
     ],
 )
 def test_what_was_altered_is_refused(drawn: Desk, path: str, value: object, reason: str) -> None:
@@ -220,7 +220,7 @@ def test_a_beacon_of_the_state_file_is_mixed_in_and_kept(promised: Desk) -> None
 
 def test_a_value_that_is_missing_is_told(promised: Desk) -> None:
     promised.runs("advance", "5m")
-    assert "round 125: was not at hand" in promised.runs("explain", "third").out
+    assert "round 125: was not available" in promised.runs("explain", "third").out
     answer = promised.runs("verify", "third-1")
     assert (answer.code, "drawn without round 125 of beacon drand" in answer.out) == (0, True)
 
@@ -228,7 +228,7 @@ def test_a_value_that_is_missing_is_told(promised: Desk) -> None:
 def test_a_key_that_changed_before_the_draw_is_told_and_refused(promised: Desk) -> None:
     key_file().write_text("ab" * 32)
     promised.runs("advance", "5m")
-    assert "the lottery key is not the one that was committed with" in promised.runs("explain", "third").out
+    assert "the lottery key is not the one of the commitment" in promised.runs("explain", "third").out
     answer = promised.runs("verify", "third-1")
     assert (answer.code, "committed to" in answer.out) == (1, True)
     assert promised.saved("Reservation", "third-2")["status"]["state"] == "Pending"

@@ -10,7 +10,7 @@ def test_the_story_of_a_run_in_the_order_in_which_it_happened(desk: Desk) -> Non
     desk.runs("complete", "train")
     lines = desk.runs("explain", "train").out.splitlines()
     assert lines[0] == "default/train is Completed since 2026-01-05T10:30:00Z (0s)"
-    held = lines[lines.index("What it held:") + 1 : lines.index("Who paid:")]
+    held = lines[lines.index("Leases:") + 1 : lines.index("Who paid:")]
     assert [line.split()[:3] for line in held] == [
         ["2026-01-05T09:00:00Z", "Start", "+8"],
         ["2026-01-05T10:00:00Z", "BudgetExhausted", "-8"],
@@ -18,7 +18,7 @@ def test_the_story_of_a_run_in_the_order_in_which_it_happened(desk: Desk) -> Non
         ["2026-01-05T10:30:00Z", "Completed", "-8"],
     ]
     assert lines[lines.index("Who paid:") + 1 :] == [
-        "  Opportunistic  nobody, in the name of lab/own of org:lab: 4 GPU-hours in all",
+        "  Opportunistic  no envelope, recorded under lab/own of org:lab: 4 GPU-hours in all",
         "  Owned          lab/own of org:lab: 8 GPU-hours in all",
     ]
 
@@ -28,7 +28,7 @@ def test_a_waiting_run_has_all_its_reasons_and_no_leases(desk: Desk) -> None:
     out = desk.runs("explain", "train").out
     assert "Why:\n  ConcurrencyExhausted: " in out
     assert "  NoFreeSlots: " in out
-    assert "What it held:" not in out
+    assert "Leases:" not in out
 
 
 def test_many_leases_that_move_together_are_told_once(desk: Desk) -> None:
