@@ -24,17 +24,17 @@ class PodlessKeeper(PodReconciler):
     _over: ClassVar[set[str]] = set()
 
     async def _create_all(
-        self, uid: str, company: DesiredPods, ready: list[tuple[str, PodPlacement]]
+        self, uid: str, desired: DesiredPods, ready: list[tuple[str, PodPlacement]]
     ) -> None:
         await asyncio.sleep(LASTS_SECONDS)
-        metadata = company.run.metadata
+        metadata = desired.run.metadata
         for name, _ in ready:
-            self.roster.forget_expected((metadata.namespace, name))
+            self.observed_pods.forget_expected((metadata.namespace, name))
         run = (metadata.namespace, metadata.name)
         if uid in self._over:
             return
         self._over.add(uid)
-        self._told.append(RunSucceeded(run, uid, company.cast.attempt, self._clock()))
+        self._outcomes.append(RunSucceeded(run, uid, desired.pod_set.attempt, self._clock()))
         self._wake()
 
 

@@ -53,7 +53,7 @@ async def uninstall(settings: ManagerSettings, access: Access, log: Log) -> None
         await _stop_manager(transport, settings)
         log.say("uninstall", "the manager is told to stop")
         elected = asyncio.Event()
-        leader = Leader(leader_client(access), _post(settings), _on_election_change(elected))
+        leader = Leader(leader_client(access), _election_target(settings), _on_election_change(elected))
         leader.start()
         try:
             await _await_election(elected, leader)
@@ -116,18 +116,18 @@ async def _await_election(elected: asyncio.Event, leader: Leader) -> None:
         raise TimeoutError(said) from None
 
 
-def _post(settings: ManagerSettings) -> ElectionTarget:
+def _election_target(settings: ManagerSettings) -> ElectionTarget:
     return ElectionTarget(settings.namespace, settings.election, settings.identity)
 
 
 def _on_election_change(elected: asyncio.Event) -> Callable[[ElectionChange], None]:
     loop = asyncio.get_running_loop()
 
-    def heard(news: ElectionChange) -> None:
+    def on_change(news: ElectionChange) -> None:
         if news == "elected":
             loop.call_soon_threadsafe(elected.set)
 
-    return heard
+    return on_change
 
 
 if __name__ == "__main__":

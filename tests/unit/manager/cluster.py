@@ -329,7 +329,7 @@ class Manager:
         return [line.get("lease") for _, line in self.log.lines if message in str(line["message"])]
 
     def broken(self) -> list[str]:
-        return [str(one) for one in check_invariants(self.model.world, self.model.book.replay)]
+        return [str(one) for one in check_invariants(self.model.world, self.model.lease_objects.replay)]
 
 
 def kubelets(server: Server) -> None:

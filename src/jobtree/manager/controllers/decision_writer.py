@@ -1,7 +1,7 @@
-"""Carrying out a step: every write, in the order that a crash between any two must survive.
+"""Carrying out a write_set: every write, in the order that a crash between any two must survive.
 
 Commit points first, one decision after another; then Lease objects, ended before others are made; then what
-only tells. A commit point that is refused ends the step: what was decided builds on something that has
+only tells. A commit point that is refused ends the write_set: what was decided builds on something that has
 changed. Only where somebody put a label on a Run, or the like, is it written to that version instead. What
 only tells may fail without harm, and is told again.
 """
@@ -35,7 +35,7 @@ from jobtree.manager.decisions.write_set import (
 from jobtree.manager.log import Log
 from jobtree.manager.pods.pod_documents import owned
 
-MOST_TRIES = 4  # to write to a Run whose labels others change all the time
+MAX_TRIES = 4  # to write to a Run whose labels others change all the time
 
 
 class WriteRefusedError(Exception):
@@ -47,31 +47,31 @@ class DecisionWriter:
         self._writer = writer
         self._view = view
         self._log = log
-        self._versions: dict[str, str] = {}  # of Runs, as written in this step
-        self._submitted: set[str] = set()  # Runs whose first status was written in this step
-        self._done: list[DecisionLog] = []
+        self._versions: dict[str, str] = {}  # of Runs, as written in this write_set
+        self._submitted: set[str] = set()  # Runs whose first status was written in this write_set
+        self._written_logs: list[DecisionLog] = []
         self.unwritten_runs: list[Run] = []  # whose status was not written
         self.unwritten_names: set[str] = set()  # Budgets and Reservations whose status was not written
 
-    async def write_decisions(self, step: WriteSet) -> None:
-        """The decisions of a step, and their leases. Raises RefusedError where one was refused."""
+    async def write_decisions(self, write_set: WriteSet) -> None:
+        """The decisions of a write_set, and their leases. Raises RefusedError where one was refused."""
         self._versions, self.unwritten_runs, self.unwritten_names = {}, [], set()
         self._submitted = set()
         try:
-            for batch in step.batches:
+            for batch in write_set.batches:
                 await self._commit(batch)
-            await run_all(self._apply_child(child) for child in step.children)
+            await run_all(self._apply_child(child) for child in write_set.children)
         except StatusError as refused:
             raise WriteRefusedError(str(refused)) from refused
-        made = {lease.name for lease in step.leases.opens}
-        ends = step.leases.ends
+        made = {lease.name for lease in write_set.leases.opens}
+        ends = write_set.leases.ends
         await run_all(self._end_lease(ending) for ending in ends if ending.lease not in made)
-        await run_all(self._make_lease(lease) for lease in step.leases.opens)
+        await run_all(self._make_lease(lease) for lease in write_set.leases.opens)
         await run_all(self._end_lease(ending) for ending in ends if ending.lease in made)
 
     def done(self) -> list[DecisionLog]:
         """What was decided and written since this was last asked."""
-        done, self._done = self._done, []
+        done, self._written_logs = self._written_logs, []
         return done
 
     # Decisions
@@ -83,7 +83,7 @@ class DecisionWriter:
             )
         if batch.resolution is not None:
             await self._write_reservation(batch.resolution)
-            self._done += batch.resolution.deeds
+            self._written_logs += batch.resolution.decision_logs
         await run_all(self._write_run(write) for write in batch.releases)
         for write in (*batch.moves, *batch.trees):
             await self._write_run(write)
@@ -91,12 +91,12 @@ class DecisionWriter:
 
     async def _write_run(self, write: RunWrite) -> None:
         """The status of a Run, if it is still what that was decided from."""
-        for tries in range(1, MOST_TRIES + 1):
+        for tries in range(1, MAX_TRIES + 1):
             try:
                 await self._write_status(write)
             except StatusError as refused:
                 run = await self._unchanged_version(write)
-                if not refused.is_conflict or run is None or tries == MOST_TRIES:
+                if not refused.is_conflict or run is None or tries == MAX_TRIES:
                     raise
                 write = msgspec.structs.replace(write, run=run)
             else:
@@ -106,11 +106,11 @@ class DecisionWriter:
         """The Run as it is now, if nothing has changed that decides; the next write is to that version."""
         metadata = write.run.metadata
         await self._read_again(RUNS, self._view.runs, metadata.name, metadata.namespace)
-        held = self._view.runs.get(write.uid)
-        if held is None or planned_fields(held.value) != planned_fields(write.run):
+        stored = self._view.runs.get(write.uid)
+        if stored is None or planned_fields(stored.value) != planned_fields(write.run):
             return None
-        self._versions[write.uid] = held.resource_version
-        return held.value
+        self._versions[write.uid] = stored.resource_version
+        return stored.value
 
     async def _write_status(self, write: RunWrite) -> None:
         run = write.run
@@ -129,10 +129,10 @@ class DecisionWriter:
             "status": to_plain(write.status),
         }
         self._learn_run(write.uid, await self._writer.write(api_requests.replace(RUNS, document, "status")))
-        self._done += write.deeds
+        self._written_logs += write.decision_logs
         if is_submission(run) and write.uid not in self._submitted:
             self._submitted.add(write.uid)
-            self._done.append(SUBMITTED_LOG)
+            self._written_logs.append(SUBMITTED_LOG)
 
     async def _add_finalizer(self, run: Run) -> None:
         """A Run that holds leases is not gone before they are ended."""
@@ -167,10 +167,10 @@ class DecisionWriter:
         )
 
     async def _end_lease(self, ending: Ending) -> None:
-        held = self._view.leases.named(ending.lease)
-        if held is None:
+        stored = self._view.leases.named(ending.lease)
+        if stored is None:
             return  # it will be seen, and ended then
-        seen = Preconditions(held.name, uid=held.uid)
+        seen = Preconditions(stored.name, uid=stored.uid)
         patch = {"status": {"end": ending.end, "closureReason": ending.reason}}
         try:
             self._view.leases.apply_response(
@@ -182,33 +182,33 @@ class DecisionWriter:
 
     # What only tells
 
-    async def write_statuses(self, step: WriteSet) -> None:
+    async def write_statuses(self, write_set: WriteSet) -> None:
         """Write what others read, after the decisions. ``unwritten_runs`` and ``unwritten_names`` failed."""
         told: list[Awaitable[None]] = [
             *(
                 self._ignore_errors("reservation", key[1], self._delete_reservation(*key))
-                for key in step.reservations_to_delete
+                for key in write_set.reservations_to_delete
             ),
             *(
                 self._ignore_errors("reservation", key[1], self._detach_reservation(*key))
-                for key in step.reservations_to_keep
+                for key in write_set.reservations_to_keep
             ),
             *(
                 self._ignore_errors("reservation", write.name, self._write_reservation(write))
-                for write in step.reservations
+                for write in write_set.reservations
             ),
         ]
         await run_all(told)
         await run_all(
             [
-                *(self._write_run_status(self._as_written(write)) for write in step.statuses),
+                *(self._write_run_status(self._as_written(write)) for write in write_set.statuses),
                 *(
                     self._ignore_errors("budget", name, self._write_budget(name, to_plain(status)))
-                    for name, status in step.budgets
+                    for name, status in write_set.budgets
                 ),
                 *(
                     self._ignore_errors("finalizer", run.metadata.name, self._remove_finalizer(run))
-                    for run in step.runs_without_finalizer
+                    for run in write_set.runs_without_finalizer
                 ),
             ]
         )
@@ -234,10 +234,10 @@ class DecisionWriter:
             if not refused.is_conflict and refused.code != NOT_FOUND:
                 self._log.say("binder", "a status was refused", run=run_label(write.run), why=str(refused))
 
-    async def _ignore_errors(self, what: str, name: str, doing: Awaitable[None]) -> None:
+    async def _ignore_errors(self, what: str, name: str, work: Awaitable[None]) -> None:
         """What only tells and was refused is told again."""
         try:
-            await doing
+            await work
         except StatusError as refused:
             self.unwritten_names.add(name)
             if refused.code == FORBIDDEN or not (refused.is_conflict or refused.code == NOT_FOUND):
@@ -245,27 +245,27 @@ class DecisionWriter:
 
     async def _write_reservation(self, write: ReservationWrite) -> None:
         namespace, name = write.key
-        held = self._view.reservations.named(name, namespace)
+        stored = self._view.reservations.named(name, namespace)
         kind = {"apiVersion": API_VERSION, "kind": "Reservation"}
-        if held is None:
+        if stored is None:
             if write.spec is None:
                 return
             document = {**kind, "metadata": owned(write.run, name), "spec": to_plain(write.spec)}
             self._view.reservations.apply_response(await self._writer.create(RESERVATIONS, document))
-        elif write.spec is not None and held.value.spec != write.spec:
-            seen = Preconditions(name, namespace, held.uid, held.resource_version)
+        elif write.spec is not None and stored.value.spec != write.spec:
+            seen = Preconditions(name, namespace, stored.uid, stored.resource_version)
             patch = {"spec": {"earliestStart": None, "intendedSlice": None, **to_plain(write.spec)}}
             self._view.reservations.apply_response(
                 await self._writer.write(api_requests.merge_patch(RESERVATIONS, seen, patch))
             )
-        held = self._view.reservations.named(name, namespace)
-        if held is None or held.value.status == write.status:
+        stored = self._view.reservations.named(name, namespace)
+        if stored is None or stored.value.status == write.status:
             return
         metadata = {
             "name": name,
             "namespace": namespace,
-            "uid": held.uid,
-            "resourceVersion": held.resource_version,
+            "uid": stored.uid,
+            "resourceVersion": stored.resource_version,
         }
         document = {**kind, "metadata": metadata, "status": to_plain(write.status)}
         try:
@@ -277,14 +277,14 @@ class DecisionWriter:
 
     async def _apply_child(self, child: Run) -> None:
         """One Run per stage of a tree, as the tree wants it (J2)."""
-        held = self._view.runs.named(child.metadata.name, child.metadata.namespace)
+        stored = self._view.runs.named(child.metadata.name, child.metadata.namespace)
         document = to_document(child)
         try:
-            if held is None:
+            if stored is None:
                 answer = await self._writer.create(RUNS, document)
             else:
-                seen = Preconditions(held.name, held.namespace, held.uid, held.resource_version)
-                patch = {"spec": patch_to(to_plain(held.value.spec), document["spec"])}
+                seen = Preconditions(stored.name, stored.namespace, stored.uid, stored.resource_version)
+                patch = {"spec": patch_to(to_plain(stored.value.spec), document["spec"])}
                 answer = await self._writer.write(api_requests.merge_patch(RUNS, seen, patch))
         except StatusError as refused:
             if refused.code not in (FORBIDDEN, INVALID):
@@ -294,26 +294,26 @@ class DecisionWriter:
         self._view.runs.apply_response(answer)
 
     async def _delete_reservation(self, namespace: str, name: str) -> None:
-        held = self._view.reservations.named(name, namespace)
-        if held is not None and held.value.status.state != "Pending":
+        stored = self._view.reservations.named(name, namespace)
+        if stored is not None and stored.value.status.state != "Pending":
             await self._writer.delete(
-                RESERVATIONS, Preconditions(name, namespace, held.uid, held.resource_version)
+                RESERVATIONS, Preconditions(name, namespace, stored.uid, stored.resource_version)
             )
 
     async def _detach_reservation(self, namespace: str, name: str) -> None:
         """Losers of a lottery may want to check it when the winner is long gone: nobody owns its record."""
-        held = self._view.reservations.named(name, namespace)
-        if held is not None:
-            seen = Preconditions(name, namespace, held.uid, held.resource_version)
+        stored = self._view.reservations.named(name, namespace)
+        if stored is not None:
+            seen = Preconditions(name, namespace, stored.uid, stored.resource_version)
             patch = {"metadata": {"ownerReferences": None}}
             answer = await self._writer.write(api_requests.merge_patch(RESERVATIONS, seen, patch))
             self._view.reservations.apply_response(answer)
 
     async def _write_budget(self, name: str, status: object) -> None:
-        held = self._view.budgets.named(name)
-        if held is None:
+        stored = self._view.budgets.named(name)
+        if stored is None:
             return
-        metadata = {"name": name, "uid": held.uid, "resourceVersion": held.resource_version}
+        metadata = {"name": name, "uid": stored.uid, "resourceVersion": stored.resource_version}
         document = {"apiVersion": API_VERSION, "kind": "Budget", "metadata": metadata, "status": status}
         try:
             self._view.budgets.apply_response(
@@ -325,11 +325,11 @@ class DecisionWriter:
 
     async def _remove_finalizer(self, run: Run) -> None:
         """All its leases are ended: the Run may go."""
-        held = self._view.runs.get(run.metadata.uid)
-        if held is None or FINALIZER not in held.value.metadata.finalizers:
+        stored = self._view.runs.get(run.metadata.uid)
+        if stored is None or FINALIZER not in stored.value.metadata.finalizers:
             return
-        rest = [name for name in held.value.metadata.finalizers if name != FINALIZER]
-        seen = Preconditions(held.name, held.namespace, held.uid, held.resource_version)
+        rest = [name for name in stored.value.metadata.finalizers if name != FINALIZER]
+        seen = Preconditions(stored.name, stored.namespace, stored.uid, stored.resource_version)
         await self._writer.write(api_requests.merge_patch(RUNS, seen, {"metadata": {"finalizers": rest}}))
 
 
@@ -359,8 +359,8 @@ def run_label(run: Run) -> str:
     return f"{run.metadata.namespace}/{run.metadata.name}"
 
 
-async def run_all(doings: Iterable[Awaitable[None]]) -> None:
+async def run_all(writes: Iterable[Awaitable[None]]) -> None:
     """All at once; the first that fails is told when all have ended, so nothing is left half-way unseen."""
-    for outcome in await asyncio.gather(*doings, return_exceptions=True):
+    for outcome in await asyncio.gather(*writes, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

@@ -29,24 +29,24 @@ class EventWriter:
         self._writer = writer
         self._view = view
         self._log = log
-        self._turns = asyncio.Semaphore(EVENTS_AT_ONCE)
+        self._semaphore = asyncio.Semaphore(EVENTS_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._complained: set[str] = set()
+        self._logged_errors: set[str] = set()
 
     def write_events(self, notes: Iterable[EventNote]) -> None:
         for note in notes:
-            self._begin("events", self._post(note))
+            self._start_task("events", self._post(note))
 
     def cordon(self, nodes: Iterable[str], now: int) -> None:
         for name in nodes:
-            self._begin("nodes", self._cordon(name, now))
+            self._start_task("nodes", self._cordon(name, now))
 
     def handle_node_changes(self, changes: Iterable[Change[LiveNode]]) -> None:
         """A node that somebody uncordoned is not cordoned by Jobtree any more."""
         for change in changes:
-            held = change.after
-            if held is not None and CORDONED in held.value.annotations and not held.value.node.cordoned:
-                self._begin("nodes", self._forget_cordon(held))
+            stored = change.after
+            if stored is not None and CORDONED in stored.value.annotations and not stored.value.node.cordoned:
+                self._start_task("nodes", self._forget_cordon(stored))
 
     async def drain(self) -> None:
         while self._tasks:
@@ -54,7 +54,7 @@ class EventWriter:
 
     async def _post(self, note: EventNote) -> None:
         try:
-            async with self._turns:
+            async with self._semaphore:
                 await self._writer.write(api_requests.create(EVENTS, event_document(note)))
         except StatusError as refused:
             if not refused.exists_already:
@@ -62,39 +62,39 @@ class EventWriter:
 
     async def _cordon(self, name: str, now: int) -> None:
         """Nothing new is placed on a node that failed, until somebody heals it (F3)."""
-        held = self._view.nodes.named(name)
-        if held is None or held.value.node.cordoned:
+        stored = self._view.nodes.named(name)
+        if stored is None or stored.value.node.cordoned:
             return
         why = f"the node failed by {format_time(now)}"
         patch = {"metadata": {"annotations": {CORDONED: why}}, "spec": {"unschedulable": True}}
         answer = await self._writer.write(
-            api_requests.merge_patch(NODES, Preconditions(name, uid=held.uid), patch)
+            api_requests.merge_patch(NODES, Preconditions(name, uid=stored.uid), patch)
         )
         self._view.nodes.apply_response(answer)
         self._log.say("binder", "a failed node is cordoned", node=name)
 
-    async def _forget_cordon(self, held: StoredObject[LiveNode]) -> None:
+    async def _forget_cordon(self, stored: StoredObject[LiveNode]) -> None:
         patch = {"metadata": {"annotations": {CORDONED: None}}}
-        seen = Preconditions(held.name, uid=held.uid, resource_version=held.resource_version)
+        seen = Preconditions(stored.name, uid=stored.uid, resource_version=stored.resource_version)
         self._view.nodes.apply_response(
             await self._writer.write(api_requests.merge_patch(NODES, seen, patch))
         )
 
-    def _begin(self, what: str, doing: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(self._harmless(what, doing))
+    def _start_task(self, what: str, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(self._log_errors(what, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _harmless(self, what: str, doing: Awaitable[None]) -> None:
+    async def _log_errors(self, what: str, work: Awaitable[None]) -> None:
         try:
-            await doing
+            await work
         except FencedError:
             return
         except KubeError as refused:
             if isinstance(refused, StatusError) and refused.is_conflict:
                 return  # it has changed meanwhile: what it is now will be seen
-            if str(refused) not in self._complained:
-                self._complained.add(str(refused))
+            if str(refused) not in self._logged_errors:
+                self._logged_errors.add(str(refused))
                 self._log.say("binder", f"{what} cannot be written", **log_fields(refused))
 
 

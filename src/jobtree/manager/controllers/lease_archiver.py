@@ -1,9 +1,9 @@
 """The archivist: closed leases that are old enough leave the cluster, and nothing that they tell is lost.
 
 Between two steps of the loop it takes some of the oldest: writes them to the archive, has the model set them
-aside, and waits until the server itself says that their Budget and their Run carry them. Only then they are
+carried, and waits until the server itself says that their Budget and their Run carry them. Only then they are
 deleted. It remembers nothing that matters: after a crash at any point the same leases are found again, and
-adding, setting aside and deleting what was added, set aside or deleted before changes nothing. An archive
+adding, setting carried and deleting what was added, set carried or deleted before changes nothing. An archive
 that cannot be written stops nobody but the archivist: leases stay, it is told, and tried again.
 """
 
@@ -26,10 +26,10 @@ from jobtree.manager.log import Log
 from jobtree.manager.metrics import Metrics
 from jobtree.manager.planner.planning_model import PlanningModel
 
-AT_ONCE = 256  # leases that are archived together
-MOST = 1024  # that leave at a time
+BATCH_LEASES = 256  # leases that are archived together
+MAX_LEAVING = 1024  # that leave at a time
 
-SetAside = Callable[[list[Lease]], Awaitable[list[str]]]
+CarryLeases = Callable[[list[Lease]], Awaitable[list[str]]]
 
 
 class ArchiveSettings(NamedTuple):
@@ -41,24 +41,24 @@ class ArchiveSettings(NamedTuple):
 
 class LeaseArchiver:
     def __init__(
-        self, filing: ArchiveSettings, writer: Writer, view: ClusterView, log: Log, metrics: Metrics
+        self, settings: ArchiveSettings, writer: Writer, view: ClusterView, log: Log, metrics: Metrics
     ) -> None:
-        self._filing = filing
+        self._settings = settings
         self._writer = writer
         self._view = view
         self._log = log
         self._metrics = metrics
         self._closed: list[tuple[int, str]] = []  # end and UID
-        self._leaving: dict[str, None] = {}  # UIDs of leases that were set aside
+        self._leaving: dict[str, None] = {}  # UIDs of leases that were set carried
         self._stuck: list[StoredObject[Lease]] = []  # that nobody can carry yet: looked at after all others
-        self._complained = ""
-        self._rest_until = 0
+        self._logged_trouble = ""
+        self._idle_until = 0
 
     def restart(self) -> None:
-        """The model is built anew: all that is old enough is to be set aside again."""
+        """The model is built anew: all that is old enough is to be set carried again."""
         self._leaving, self._stuck = {}, []
         self._closed = [
-            (parse_time(end), held.uid) for held in self._view.leases if (end := held.value.status.end)
+            (parse_time(end), stored.uid) for stored in self._view.leases if (end := stored.value.status.end)
         ]
         heapify(self._closed)
 
@@ -68,20 +68,20 @@ class LeaseArchiver:
             if end is not None and change.after is not None:
                 heappush(self._closed, (parse_time(end), change.after.uid))
 
-    async def archive_batch(self, model: PlanningModel, set_aside: SetAside, now: int) -> bool:
+    async def archive_batch(self, model: PlanningModel, carry: CarryLeases, now: int) -> bool:
         """Whether something was done: then there is more to tell, and perhaps to do."""
         deleted = await self._delete()
-        if len(self._leaving) >= MOST or now < self._rest_until:
+        if len(self._leaving) >= MAX_LEAVING or now < self._idle_until:
             return deleted
         batch = self._pick(now - model.world.policy.lease_retention_ms)
         if not batch or not await self._add(batch):
-            self._rest_until = now + self._filing.every_ms
+            self._idle_until = now + self._settings.every_ms
             self._put_back(self._stuck)
             self._stuck = []
             return deleted
-        aside = set(await set_aside([held.value for held in batch]))
-        self._leaving |= {held.uid: None for held in batch if held.name in aside}
-        self._stuck += [held for held in batch if held.name not in aside]
+        carried = set(await carry([stored.value for stored in batch]))
+        self._leaving |= {stored.uid: None for stored in batch if stored.name in carried}
+        self._stuck += [stored for stored in batch if stored.name not in carried]
         return True
 
     # Parts
@@ -89,62 +89,64 @@ class LeaseArchiver:
     def _pick(self, kept_since: int) -> list[StoredObject[Lease]]:
         """The oldest of those that ended by that instant."""
         found: dict[str, StoredObject[Lease]] = {}
-        while self._closed and self._closed[0][0] <= kept_since and len(found) < AT_ONCE:
-            held = self._view.leases.get(heappop(self._closed)[1])
-            if held is not None:
-                found[held.uid] = held
+        while self._closed and self._closed[0][0] <= kept_since and len(found) < BATCH_LEASES:
+            stored = self._view.leases.get(heappop(self._closed)[1])
+            if stored is not None:
+                found[stored.uid] = stored
         return list(found.values())
 
     def _put_back(self, leases: Iterable[StoredObject[Lease]]) -> None:
-        for held in leases:
-            heappush(self._closed, (parse_time(held.value.status.end or ""), held.uid))
+        for stored in leases:
+            heappush(self._closed, (parse_time(stored.value.status.end or ""), stored.uid))
 
     async def _add(self, batch: list[StoredObject[Lease]]) -> bool:
         try:
             await asyncio.to_thread(
-                self._filing.archive.add, [archived_document(held.value) for held in batch]
+                self._settings.archive.add, [archived_document(stored.value) for stored in batch]
             )
         except ArchiveError as broken:
-            self._complain(str(broken))
+            self._log_trouble(str(broken))
             self._put_back(batch)
             return False
-        self._complain("")
+        self._log_trouble("")
         return True
 
-    def _complain(self, why: str) -> None:
+    def _log_trouble(self, why: str) -> None:
         """Told when it changes, not every time."""
         self._metrics.set_archive_failing(failing=bool(why))
-        if why and why != self._complained:
+        if why and why != self._logged_trouble:
             self._log.say("archive", "closed leases cannot be archived: they stay in the cluster", why=why)
-        elif self._complained and not why:
+        elif self._logged_trouble and not why:
             self._log.say("archive", "closed leases can be archived again")
-        self._complained = why
+        self._logged_trouble = why
 
     async def _delete(self) -> bool:
         """Delete what the server says is carried."""
         self._leaving = {uid: None for uid in self._leaving if self._view.leases.get(uid) is not None}
         carried = [
-            held
+            stored
             for uid in self._leaving
-            if (held := self._view.leases.get(uid)) is not None and self._is_carried(held.value)
+            if (stored := self._view.leases.get(uid)) is not None and self._is_carried(stored.value)
         ]
-        deleted = await asyncio.gather(*(self._delete_one(held) for held in carried), return_exceptions=True)
+        deleted = await asyncio.gather(
+            *(self._delete_one(stored) for stored in carried), return_exceptions=True
+        )
         for outcome in deleted:
             if isinstance(outcome, BaseException):
                 raise outcome
         return any(deleted)
 
-    async def _delete_one(self, held: StoredObject[Lease]) -> bool:
+    async def _delete_one(self, stored: StoredObject[Lease]) -> bool:
         try:
-            await self._writer.delete(LEASES, Preconditions(held.name, uid=held.uid))
+            await self._writer.delete(LEASES, Preconditions(stored.name, uid=stored.uid))
         except FencedError:
             raise
         except KubeError as refused:
             self._log.say(
-                "archive", "an archived lease could not be deleted", lease=held.name, why=str(refused)
+                "archive", "an archived lease could not be deleted", lease=stored.name, why=str(refused)
             )
             return False
-        self._leaving.pop(held.uid, None)
+        self._leaving.pop(stored.uid, None)
         return True
 
     def _is_carried(self, lease: Lease) -> bool:
@@ -152,7 +154,7 @@ class LeaseArchiver:
         name = lease.metadata.name
         budget = self._view.budgets.named(lease.spec.payer.budget)
         run = self._view.runs.get(lease.spec.run_ref.uid)
-        carriers = [held.value.status.carried for held in (budget, run) if held is not None]
+        carriers = [stored.value.status.carried for stored in (budget, run) if stored is not None]
         return all(carried is not None and name in carried.leases for carried in carriers)
 
 

@@ -1,8 +1,8 @@
-"""Keeping pods as decided: what must be there is made, what must not is ended.
+"""Creates and deletes pods until they match the desired pods of each Run.
 
-Pods are made on their node once its GPUs are physically free: those that were there before get their grace
-period, and are waited for. A new attempt begins when the last of the old one is gone, so a hostname never
-has two pods. A pod on a node that has failed is waited for by nobody.
+A pod is created once the GPUs of its node are physically free: pods that are stopping have their grace period
+first. A new attempt begins when the last pod of the old attempt is gone, so no hostname belongs to two pods.
+Pods on a failed node are not waited for.
 """
 
 import asyncio
@@ -39,16 +39,16 @@ from jobtree.manager.pods.rank_environment import needs_service
 
 RETRY_MS = 5_000
 LARGE_BYTES = 64 * 1024  # of a template
-LARGE_AT_ONCE = 2  # a server that is given many large pods at once has no time for anybody else
+LARGE_AT_ONCE = 2  # many large pods at once would keep the API server from other requests
 UNSTUCK = "mend what it needs, or cancel the Run and submit it with another template"
 
 
 class UnfitTemplateError(Exception):
-    """What a Run says of its pods cannot be made into one."""
+    """No pod can be built from the template of a Run."""
 
 
-def is_passing(refused: Exception) -> bool:
-    """Whether asking again, as it is, may help: the server was busy, or this process may not write."""
+def is_temporary(refused: Exception) -> bool:
+    """Whether the same request may succeed later: the server was busy, or a right was missing."""
     if isinstance(refused, StatusError):
         return refused.is_passing or refused.lacks_right or refused.code in (NOT_FOUND, CONFLICT)
     return isinstance(refused, KubeError)
@@ -60,7 +60,7 @@ def is_large(run: Run) -> bool:
 
 
 class CreatedPod(NamedTuple):
-    """A pod that the server says it made; ``lost`` is what is told should it be gone before it is seen."""
+    """A pod that the server has created. ``lost`` is reported if the pod is gone before it is seen."""
 
     uid: str
     run: str
@@ -76,82 +76,82 @@ class PodReconciler:
         self._log = log
         self._clock = clock
         self._wake = wake
-        self.roster = ObservedPods()
-        self._companies: dict[str, DesiredPods] = {}
-        self._touched: set[str] = set()  # Runs whose pods are to be looked at
-        self._unheard: set[str] = set()  # Runs whose pods may have something to tell
-        self._asked: set[str] = set()  # pods that we have asked to go
-        self._served: set[str] = set()  # Runs whose Service is there
-        self._retry_at: dict[str, int] = {}  # Runs whose pods could not be made
-        self._waiting: set[str] = set()  # Runs whose pods wait for room
-        self._turns = asyncio.Semaphore(AT_ONCE)
-        self._large_turns = asyncio.Semaphore(LARGE_AT_ONCE)
+        self.observed_pods = ObservedPods()
+        self._desired: dict[str, DesiredPods] = {}
+        self._touched: set[str] = set()  # Runs whose pods are to be reconciled
+        self._unchecked: set[str] = set()  # Runs whose pods may have an outcome
+        self._deleting: set[str] = set()  # UIDs of pods that were deleted by this manager and are still there
+        self._with_service: set[str] = set()  # Runs that have their Service
+        self._retry_at: dict[str, int] = {}  # by UID of the Run
+        self._waiting: set[str] = set()  # Runs with pods that wait for room on a node
+        self._semaphore = asyncio.Semaphore(AT_ONCE)
+        self._large_semaphore = asyncio.Semaphore(LARGE_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._told: list[PodOutcome] = []
-        self._made: dict[tuple[str, str], CreatedPod] = {}  # pods that were made and not seen yet
-        self._notes: list[EventNote] = []
-        self._noted: set[tuple[str, str]] = set()
+        self._outcomes: list[PodOutcome] = []
+        self._created: dict[tuple[str, str], CreatedPod] = {}  # pods that were created and not seen yet
+        self._event_notes: list[EventNote] = []
+        self._noted_messages: set[tuple[str, str]] = set()
 
-    def set_desired(self, companies: dict[str, DesiredPods]) -> None:
-        self._companies.update(companies)
-        self._touched |= companies.keys()
-        self._unheard |= companies.keys()
-        for uid in companies:
-            self.roster.clear_reported(uid)
+    def set_desired(self, desired_pods: dict[str, DesiredPods]) -> None:
+        self._desired.update(desired_pods)
+        self._touched |= desired_pods.keys()
+        self._unchecked |= desired_pods.keys()
+        for uid in desired_pods:
+            self.observed_pods.clear_reported(uid)
 
     def restart(self) -> None:
-        """The model is built anew: what it does not name again is wanted no more."""
-        self._companies.clear()
-        self._touched |= self.roster.runs
-        self.roster.clear_reported(*self.roster.runs)
+        """Forgets all desired pods: the model is built again, and names those that are still desired."""
+        self._desired.clear()
+        self._touched |= self.observed_pods.runs
+        self.observed_pods.clear_reported(*self.observed_pods.runs)
 
     def handle_changes(self, changes: Iterable[Change[LivePod]]) -> None:
         changed = list(changes)
-        runs = self.roster.handle_changes(changed)
+        runs = self.observed_pods.handle_changes(changed)
         self._touched |= runs
-        self._unheard |= runs
+        self._unchecked |= runs
         for change in changed:
             if change.after is not None:
-                self._made.pop((change.after.namespace, change.after.name), None)
+                self._created.pop((change.after.namespace, change.after.name), None)
             elif change.before is not None:
-                self._asked.discard(change.before.uid)
+                self._deleting.discard(change.before.uid)
         self._record_deleted()
         if changed:
             self._touched |= self._waiting
 
     def _record_deleted(self) -> None:
-        """Pods that came and went before anybody looked: no change tells of them."""
-        for key, made in list(self._made.items()):
-            if self._view.pods.get(made.uid) is None:
-                del self._made[key]
-                self.roster.forget_expected(key)
-                self._touched.add(made.run)
-                if made.lost is not None:
-                    self._told.append(made.lost)
+        """Records created pods that were deleted before they were seen, for which there is no change."""
+        for key, created in list(self._created.items()):
+            if self._view.pods.get(created.uid) is None:
+                del self._created[key]
+                self.observed_pods.forget_expected(key)
+                self._touched.add(created.run)
+                if created.lost is not None:
+                    self._outcomes.append(created.lost)
 
     def outcomes(self) -> list[PodOutcome]:
-        """What the pods tell, of Runs whose pods changed or should have."""
-        told, self._told = self._told, []
-        for uid in sorted(self._unheard & self._companies.keys()):
-            told += self.roster.outcomes(uid, self._companies[uid], self._clock(), self._asked)
-        self._unheard = set()
-        return told
+        """Returns the outcomes of Runs whose pods or desired pods changed."""
+        outcomes, self._outcomes = self._outcomes, []
+        for uid in sorted(self._unchecked & self._desired.keys()):
+            outcomes += self.observed_pods.outcomes(uid, self._desired[uid], self._clock(), self._deleting)
+        self._unchecked = set()
+        return outcomes
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether pods may have something to tell that nobody has heard yet."""
-        return bool(self._told or (self._unheard and self._unheard & self.roster.runs))
+        """Whether ``outcomes`` may return something."""
+        return bool(self._outcomes or (self._unchecked and self._unchecked & self.observed_pods.runs))
 
     def event_notes(self) -> list[EventNote]:
-        """What users should know of pods that could not be made."""
-        notes, self._notes = self._notes, []
-        return notes
+        """Returns Events about pods that are stuck or could not be created."""
+        event_notes, self._event_notes = self._event_notes, []
+        return event_notes
 
     def next_retry_at(self) -> int | None:
         return min(self._retry_at.values(), default=None)
 
     def start_reconciling(self) -> None:
-        """Begin all that is to be done for the pods of Runs that changed; it goes on by itself."""
+        """Starts the writes for all Runs whose pods may differ; does not wait for them."""
         now = self._clock()
         due = {uid for uid, at in self._retry_at.items() if at <= now}
         for uid in due:
@@ -159,201 +159,212 @@ class PodReconciler:
         touched, self._touched = self._touched | due, set()
         for uid in sorted(touched):
             self._waiting.discard(uid)
-            company = self._companies.get(uid)
-            if company is None:
-                company = self._handle_unknown_run(uid)
-            if company is not None:
-                self._reconcile(uid, company, now)
+            desired = self._desired.get(uid)
+            if desired is None:
+                desired = self._handle_unknown_run(uid)
+            if desired is not None:
+                self._reconcile(uid, desired, now)
 
     async def drain(self) -> None:
-        """Until everything that was begun has ended."""
+        """Waits until all writes that were started have ended."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _handle_unknown_run(self, uid: str) -> DesiredPods | None:
-        """Pods of a Run that holds nothing: whoever made them, they go, if the Run is there to say so."""
-        held = self._view.runs.get(uid)
-        return DesiredPods(held.value, NO_PODS) if held is not None else None
+        """A Run that the model does not know has no pods, if it exists."""
+        run = self._view.runs.get(uid)
+        return DesiredPods(run.value, NO_PODS) if run is not None else None
 
     # One Run
 
-    def _reconcile(self, uid: str, company: DesiredPods, now: int) -> None:
-        name = company.run.metadata.name
-        wanted = {pod_name(name, uid, place.part): place for place in company.cast.places}
-        pods = self.roster.pods_of(company.run)
-        stale = [held for held in pods.values() if not self._belongs(held, wanted)]
-        blocking = [held for held in stale if not self._may_stay(held, wanted, company)]
-        for held in blocking:
-            self._end(held)
-        self._warn(company, [held for held in pods.values() if held not in stale])
-        for held in pods.values():
-            if held.value.stuck:
-                said = f"pod {held.name} does not start, and keeps its GPUs: {held.value.stuck} ({UNSTUCK})"
-                self._record_note(uid, "PodStuck", said, held.value.stuck.partition(":")[0])
-        missing = [(pod, place) for pod, place in wanted.items() if pod not in pods]
+    def _reconcile(self, uid: str, desired: DesiredPods, now: int) -> None:
+        run_name = desired.run.metadata.name
+        placements = {
+            pod_name(run_name, uid, placement.part): placement for placement in desired.pod_set.placements
+        }
+        pods = self.observed_pods.pods_of(desired.run)
+        stale = [pod for pod in pods.values() if not self._belongs(pod, placements)]
+        blocking = [pod for pod in stale if not self._may_stay(pod, placements, desired)]
+        for pod in blocking:
+            self._delete_pod(pod)
+        self._update_risk_annotations(desired, [pod for pod in pods.values() if pod not in stale])
+        for pod in pods.values():
+            if pod.value.stuck:
+                message = f"pod {pod.name} does not start, and keeps its GPUs: {pod.value.stuck} ({UNSTUCK})"
+                self._record_note(uid, "PodStuck", message, pod.value.stuck.partition(":")[0])
+        missing = [(name, placement) for name, placement in placements.items() if name not in pods]
         if missing:
-            waits_for = [held for held in blocking if not self._is_lost(held.value.pod.node)]
-            self._create_pods(uid, company, missing, now, drains=bool(waits_for))
-        elif not wanted and not pods:
+            waits_for = [pod for pod in blocking if not self._is_lost(pod.value.pod.node)]
+            self._create_pods(uid, desired, missing, now, drains=bool(waits_for))
+        elif not placements and not pods:
             self._forget(uid)
 
-    def _belongs(self, held: StoredObject[LivePod], wanted: dict[str, PodPlacement]) -> bool:
-        place = wanted.get(held.name)
-        if place is None or not place.is_at(held.value.pod.node):
+    def _belongs(self, pod: StoredObject[LivePod], placements: dict[str, PodPlacement]) -> bool:
+        placement = placements.get(pod.name)
+        if placement is None or not placement.is_at(pod.value.pod.node):
             return False
-        return place.is_rank or held.value.phase not in FINISHED
+        return placement.is_rank or pod.value.phase not in FINISHED
 
     def _may_stay(
-        self, held: StoredObject[LivePod], wanted: dict[str, PodPlacement], company: DesiredPods
+        self, pod: StoredObject[LivePod], placements: dict[str, PodPlacement], desired: DesiredPods
     ) -> bool:
-        """Ranks that have ended stay to be looked at, as long as they are of this attempt or the last one."""
-        if held.value.phase not in FINISHED or held.name in wanted:
+        """Whether a finished rank may stay for inspection: it is of this attempt or the last one."""
+        if pod.value.phase not in FINISHED or pod.name in placements:
             return False
-        attempt = held.value.labels.get(ATTEMPT_LABEL, "")
-        return company.cast == NO_PODS or (attempt.isdecimal() and int(attempt) >= company.cast.attempt - 1)
+        attempt = pod.value.labels.get(ATTEMPT_LABEL, "")
+        return desired.pod_set == NO_PODS or (
+            attempt.isdecimal() and int(attempt) >= desired.pod_set.attempt - 1
+        )
 
-    def _end(self, held: StoredObject[LivePod]) -> None:
-        lost = self._is_lost(held.value.pod.node)
-        if held.value.deleted is not None and (held.uid in self._asked or not lost):
+    def _delete_pod(self, pod: StoredObject[LivePod]) -> None:
+        lost = self._is_lost(pod.value.pod.node)
+        if pod.value.deleted is not None and (pod.uid in self._deleting or not lost):
             return
-        if held.uid in self._asked:
+        if pod.uid in self._deleting:
             return
-        self._asked.add(held.uid)
-        self._begin(self._delete(held, 0 if lost else None))
+        self._deleting.add(pod.uid)
+        self._start_task(self._delete(pod, 0 if lost else None))
 
-    async def _delete(self, held: StoredObject[LivePod], grace_seconds: int | None) -> None:
+    async def _delete(self, pod: StoredObject[LivePod], grace_seconds: int | None) -> None:
         try:
-            await self._writer.delete(PODS, Preconditions(held.name, held.namespace, held.uid), grace_seconds)
+            await self._writer.delete(PODS, Preconditions(pod.name, pod.namespace, pod.uid), grace_seconds)
         except KubeError as refused:
-            self._asked.discard(held.uid)
-            self._later(held.value.run_uid, "a pod could not be ended", held.name, refused)
+            self._deleting.discard(pod.uid)
+            self._retry_later(pod.value.run_uid, "a pod could not be ended", pod.name, refused)
 
     def _is_lost(self, node: str) -> bool:
-        """Whether nobody on that node will ever end a pod."""
+        """Whether the node has failed, so that no kubelet ends its pods."""
         if not node:
             return False  # the scheduler has not placed it yet
-        held = self._view.nodes.named(node)
-        if held is None or held.value.node.failed:
+        live_node = self._view.nodes.named(node)
+        if live_node is None or live_node.value.node.failed:
             return True
-        since = held.value.node.not_ready_since_ms
+        since = live_node.value.node.not_ready_since_ms
         return since is not None and since + self._policy().node_grace_ms <= self._clock()
 
-    def _warn(self, company: DesiredPods, pods: list[StoredObject[LivePod]]) -> None:
-        """Tell running ranks of their risk (R11)."""
-        text = risk_text(company.risks)
-        for held in pods:
-            if held.value.phase == "Running" and held.value.risk not in ("", text):
-                self._begin(self._annotate(held, text))
+    def _update_risk_annotations(self, desired: DesiredPods, pods: list[StoredObject[LivePod]]) -> None:
+        """Writes the risks of a Run to its running ranks (R11)."""
+        text = risk_text(desired.risks)
+        for pod in pods:
+            if pod.value.phase == "Running" and pod.value.risk not in ("", text):
+                self._start_task(self._annotate(pod, text))
 
-    async def _annotate(self, held: StoredObject[LivePod], text: str) -> None:
+    async def _annotate(self, pod: StoredObject[LivePod], text: str) -> None:
         patch = {"metadata": {"annotations": {RISK: text}}}
         try:
-            seen = Preconditions(held.name, held.namespace, held.uid)
+            seen = Preconditions(pod.name, pod.namespace, pod.uid)
             self._view.pods.apply_response(
                 await self._writer.write(api_requests.merge_patch(PODS, seen, patch))
             )
         except StatusError as refused:
-            self._log.say("binder", "a pod could not be warned", pod=held.name, why=str(refused))
+            self._log.say("binder", "a pod could not be warned", pod=pod.name, why=str(refused))
 
     # New pods
 
     def _create_pods(
         self,
         uid: str,
-        company: DesiredPods,
+        desired: DesiredPods,
         missing: list[tuple[str, PodPlacement]],
         now: int,
         *,
         drains: bool,
     ) -> None:
         if self._view.runs.get(uid) is None:
-            return  # it is gone, and what it had goes with it
-        if company.resume_at > now:
-            self._retry_at[uid] = company.resume_at
+            return  # the Run is gone, and the garbage collector deletes its pods
+        if desired.resume_at > now:
+            self._retry_at[uid] = desired.resume_at
             return
-        ready = [] if drains or uid in self._retry_at else list(self._placeable(company.run, missing))
+        ready = [] if drains or uid in self._retry_at else list(self._pods_with_room(desired.run, missing))
         if len(ready) < len(missing):
             self._waiting.add(uid)
         if ready:
-            self._begin(self._create_all(uid, company, ready))
+            self._start_task(self._create_all(uid, desired, ready))
 
-    def _placeable(
+    def _pods_with_room(
         self, run: Run, missing: list[tuple[str, PodPlacement]]
     ) -> Iterator[tuple[str, PodPlacement]]:
-        """Those for which there is room; the room is theirs from now on."""
-        for name, place in missing:
+        """The pods for which their node has room; the room is reserved for them."""
+        for name, placement in missing:
             key = (run.metadata.namespace, name)
-            held = self._view.nodes.named(place.node)
-            if self.roster.is_expected(key) or (place.node and held is None):
+            node = self._view.nodes.named(placement.node)
+            if self.observed_pods.is_expected(key) or (placement.node and node is None):
                 continue
-            if held is None or self.roster.used(place.node) + place.gpus <= held.value.node.gpus:
-                self.roster.expect_pod(key, place.node, place.gpus)
-                yield name, place
+            used = self.observed_pods.used(placement.node)
+            if node is None or used + placement.gpus <= node.value.node.gpus:
+                self.observed_pods.expect_pod(key, placement.node, placement.gpus)
+                yield name, placement
 
     async def _create_all(
-        self, uid: str, company: DesiredPods, ready: list[tuple[str, PodPlacement]]
+        self, uid: str, desired: DesiredPods, ready: list[tuple[str, PodPlacement]]
     ) -> None:
         try:
-            if uid not in self._served and needs_service(company.run, company.cast):
-                await self._writer.create(SERVICES, service_document(company.run))
-            self._served.add(uid)
+            if uid not in self._with_service and needs_service(desired.run, desired.pod_set):
+                await self._writer.create(SERVICES, service_document(desired.run))
+            self._with_service.add(uid)
         except KubeError as refused:
             for name, _ in ready:
-                self.roster.forget_expected((company.run.metadata.namespace, name))
-            self._later(uid, "a Service could not be made", company.run.metadata.name, refused)
+                self.observed_pods.forget_expected((desired.run.metadata.namespace, name))
+            self._retry_later(uid, "a Service could not be made", desired.run.metadata.name, refused)
             return
-        turns = self._large_turns if is_large(company.run) else self._turns
-        await asyncio.gather(*(self._create(uid, company, name, place, turns) for name, place in ready))
+        semaphore = self._large_semaphore if is_large(desired.run) else self._semaphore
+        await asyncio.gather(
+            *(self._create(uid, desired, name, placement, semaphore) for name, placement in ready)
+        )
 
     async def _create(
-        self, uid: str, company: DesiredPods, name: str, place: PodPlacement, turns: asyncio.Semaphore
+        self, uid: str, desired: DesiredPods, name: str, placement: PodPlacement, semaphore: asyncio.Semaphore
     ) -> None:
-        key = (company.run.metadata.namespace, name)
+        key = (desired.run.metadata.namespace, name)
         try:
-            async with turns:  # thousands may wait: a pod is written down when it is its turn
-                answer = await self._writer.create(PODS, self._document(company, place))
+            async with semaphore:  # thousands may wait: each document is built only when it is sent
+                answer = await self._writer.create(PODS, self._document(desired, placement))
         except (KubeError, UnfitTemplateError) as refused:
-            self.roster.forget_expected(key)
-            if place.is_rank and not is_passing(refused):
-                self._told.append(self._rank_lost(company, place, str(refused)[:400], failed=True))
-            self._later(uid, "a pod could not be made", name, refused)
+            self.observed_pods.forget_expected(key)
+            if placement.is_rank and not is_temporary(refused):
+                self._outcomes.append(self._rank_lost(desired, placement, str(refused)[:400], failed=True))
+            self._retry_later(uid, "a pod could not be made", name, refused)
             return
-        lost = self._rank_lost(company, place, "its pod was deleted", failed=False) if place.is_rank else None
-        self._made[key] = CreatedPod(msgspec.json.decode(answer, type=ObjectHead).metadata.uid, uid, lost)
+        lost = (
+            self._rank_lost(desired, placement, "its pod was deleted", failed=False)
+            if placement.is_rank
+            else None
+        )
+        self._created[key] = CreatedPod(msgspec.json.decode(answer, type=ObjectHead).metadata.uid, uid, lost)
         self._view.pods.apply_response(answer)
-        if self._view.pods.get(self._made[key].uid) is None:
-            self._wake()  # it was deleted before the answer came
+        if self._view.pods.get(self._created[key].uid) is None:
+            self._wake()  # it was deleted before the answer arrived
 
     def _rank_lost(
-        self, company: DesiredPods, place: PodPlacement, message: str, *, failed: bool
+        self, desired: DesiredPods, placement: PodPlacement, message: str, *, failed: bool
     ) -> RankLost:
-        metadata = company.run.metadata
-        seat = (place.group, place.group_rank)
-        run_key = (metadata.namespace, metadata.name)
-        return RankLost(run_key, metadata.uid, company.cast.attempt, self._clock(), seat, failed, message)
+        metadata = desired.run.metadata
+        run_key, group_rank = (metadata.namespace, metadata.name), (placement.group, placement.group_rank)
+        attempt = desired.pod_set.attempt
+        return RankLost(run_key, metadata.uid, attempt, self._clock(), group_rank, failed, message)
 
-    def _document(self, company: DesiredPods, place: PodPlacement) -> ObjectBody:
-        """The pod for one place. Raises UnfitTemplateError where nothing says what to run, or not rightly."""
-        policy, run = self._policy(), company.run
-        held = self._view.nodes.named(place.node)
-        resource = held.value.node.gpu_resource if held is not None else "nvidia.com/gpu"
+    def _document(self, desired: DesiredPods, placement: PodPlacement) -> ObjectBody:
+        """Builds the pod of one placement. Raises UnfitTemplateError if the template is absent or broken."""
+        policy, run = self._policy(), desired.run
+        node = self._view.nodes.named(placement.node)
+        resource = node.value.node.gpu_resource if node is not None else "nvidia.com/gpu"
         template = run.spec.template or policy.default_template
         if template is None:
             raise UnfitTemplateError(
-                "spec.template is absent, and the policy has no defaultTemplate: what to run?"
+                "spec.template is absent, and the policy has no defaultTemplate: set one of them"
             )
-        setting = PodDefaults(template, resource, policy.max_grace_ms)
+        defaults = PodDefaults(template, resource, policy.max_grace_ms)
         try:
-            return pod_document(run, company.cast, place, setting, company.risks)
+            return pod_document(run, desired.pod_set, placement, defaults, desired.risks)
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as broken:
             raise UnfitTemplateError(f"spec.template cannot be made into a pod: {broken}") from None
 
     # Parts
 
     def _policy(self) -> Policy:
-        return next((held.value for held in self._view.policy), Policy())
+        return next((policy.value for policy in self._view.policy), Policy())
 
-    def _later(self, uid: str, what: str, name: str, refused: Exception) -> None:
+    def _retry_later(self, uid: str, what: str, name: str, refused: Exception) -> None:
         if not isinstance(refused, FencedError):
             self._log.say("binder", what, name=name, **log_fields(refused))
             self._record_note(uid, "PodRefused", f"{what}: {refused}")
@@ -362,20 +373,20 @@ class PodReconciler:
         self._wake()
 
     def _record_note(self, uid: str, reason: str, message: str, kind: str = "") -> None:
-        """Once for every message, or for every ``kind`` of them: a gang's pods have the same trouble."""
-        held, what = self._view.runs.get(uid), kind or message
-        if held is not None and (uid, what) not in self._noted:
-            self._noted.add((uid, what))
-            self._notes.append(EventNote(held.value, reason, message, self._clock(), warning=True))
+        """Adds an Event once per message, or once per ``kind``: pods of a gang have the same trouble."""
+        run, what = self._view.runs.get(uid), kind or message
+        if run is not None and (uid, what) not in self._noted_messages:
+            self._noted_messages.add((uid, what))
+            self._event_notes.append(EventNote(run.value, reason, message, self._clock(), warning=True))
 
     def _forget(self, uid: str) -> None:
         if self._view.runs.get(uid) is None:
-            self._companies.pop(uid, None)
-            self._served.discard(uid)
-            self._noted = {noted for noted in self._noted if noted[0] != uid}
-            self.roster.forget_run(uid)
+            self._desired.pop(uid, None)
+            self._with_service.discard(uid)
+            self._noted_messages = {noted for noted in self._noted_messages if noted[0] != uid}
+            self.observed_pods.forget_run(uid)
 
-    def _begin(self, doing: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(doing)
+    def _start_task(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

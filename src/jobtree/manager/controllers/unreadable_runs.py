@@ -33,64 +33,68 @@ class UnreadableRuns:
         self._writer = writer
         self._view = view
         self._log = log
-        self._told: dict[str, str] = {}  # by UID: what was told last
+        self._reported: dict[str, str] = {}  # by UID: what was told last
 
     async def report(self, now: int) -> None:
         """Whatever is not written now is written with the next change."""
         unreadable = self._view.runs.unreadable
-        self._told = {uid: said for uid, said in self._told.items() if uid in unreadable}
-        for uid, one in list(unreadable.items()):
+        self._reported = {uid: said for uid, said in self._reported.items() if uid in unreadable}
+        for uid, unreadable_run in list(unreadable.items()):
             try:
-                going = one.head.metadata.deletion_timestamp is not None
-                request = self._remove_finalizer(one) if going else await self._say(one, now)
+                going = unreadable_run.head.metadata.deletion_timestamp is not None
+                request = (
+                    self._remove_finalizer(unreadable_run)
+                    if going
+                    else await self._status_request(unreadable_run, now)
+                )
                 if request is not None:
                     self._view.runs.apply_response(await self._writer.write(request))
-                    self._told[uid] = one.why
+                    self._reported[uid] = unreadable_run.why
             except FencedError:
                 raise
             except KubeError as refused:
-                self._log.say("binder", "a status was refused", run=one.title, why=str(refused))
+                self._log.say("binder", "a status was refused", run=unreadable_run.title, why=str(refused))
 
-    async def _say(self, one: Unreadable, now: int) -> Request | None:
+    async def _status_request(self, unreadable_run: Unreadable, now: int) -> Request | None:
         """The status that it has, as far as nobody can read it, with the reason in it."""
-        metadata, known = one.head.metadata, self._view.runs.get(one.head.metadata.uid)
-        if self._told.get(metadata.uid) == one.why or known is not None:
+        metadata, stored = unreadable_run.head.metadata, self._view.runs.get(unreadable_run.head.metadata.uid)
+        if self._reported.get(metadata.uid) == unreadable_run.why or stored is not None:
             return None  # told; or it was readable before, and goes on as it was
-        verdict = Verdict("Pending", (Cause(Reason.UNREADABLE, one.why),))
+        verdict = Verdict("Pending", (Cause(Reason.UNREADABLE, unreadable_run.why),))
         status = {"reason": verdict.reason, "message": verdict.message[:MAX_MESSAGE]}
-        if one.head.phase in ("", "Pending"):
+        if unreadable_run.head.phase in ("", "Pending"):
             status |= to_plain(pending(metadata.generation, now))
-        there = msgspec.json.decode(
+        document = msgspec.json.decode(
             await self._writer.read(api_requests.get(RUNS, metadata.name, metadata.namespace)),
             type=dict[str, Any],
         )
-        kept = {key: there["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
+        kept = {key: document["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
         document = {
             "apiVersion": API_VERSION,
             "kind": "Run",
             "metadata": kept,
-            "status": {**(there.get("status") or {}), **status},
+            "status": {**(document.get("status") or {}), **status},
         }
         return api_requests.replace(RUNS, document, "status")
 
-    def _remove_finalizer(self, one: Unreadable) -> Request | None:
-        uid, finalizers = one.head.metadata.uid, one.head.metadata.finalizers
+    def _remove_finalizer(self, unreadable_run: Unreadable) -> Request | None:
+        uid, finalizers = unreadable_run.head.metadata.uid, unreadable_run.head.metadata.finalizers
         open_leases = any(
             held.value.spec.run_ref.uid == uid and held.value.status.end is None for held in self._view.leases
         )
         if FINALIZER not in finalizers or open_leases or self._view.runs.get(uid) is not None:
             return None
         rest = [name for name in finalizers if name != FINALIZER]
-        return api_requests.merge_patch(RUNS, seen(one), {"metadata": {"finalizers": rest}})
+        return api_requests.merge_patch(RUNS, seen(unreadable_run), {"metadata": {"finalizers": rest}})
 
 
-def seen(one: Unreadable) -> Preconditions:
-    metadata = one.head.metadata
+def seen(unreadable_run: Unreadable) -> Preconditions:
+    metadata = unreadable_run.head.metadata
     return Preconditions(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
 
 
 def pending(generation: int, now: int) -> RunStatus:
-    """The status of a Run that waits, and of which nothing else is known."""
+    """The status of a Run that waits, and of which nothing else is stored."""
     since = format_time(now)
     standing = tuple(
         Condition(type=name, status="False", reason=str(Reason.UNREADABLE), last_transition_time=since)

@@ -1,10 +1,9 @@
-"""Which Lease objects are there, and which are still to be made or ended.
+"""Compares Lease objects with the allocations of Runs, and lists the leases to create and to end.
 
-The allocations of Runs are what holds; Lease objects follow. One that is missing is made (again); one whose
-end was decided is ended. So is one that nobody holds: if its Run is there, somebody made it by hand; if its
-Run is gone, somebody took away the finalizer that kept the Run until its leases were ended. One that somebody
-else ended while its Run holds it stays as it is, for an end is written once; nothing is left to write for it
-when its Run lets go.
+The allocation in the status of a Run decides. A Lease object that is missing is created, or created again; a
+lease whose end was decided is ended. An open lease that no Run holds is ended as well: somebody created it by
+hand, or somebody removed the finalizer that keeps a Run until its leases are ended. A lease that somebody
+else ended while its Run holds it is not written again, since an end is written once.
 """
 
 from collections.abc import Iterable
@@ -28,11 +27,11 @@ from jobtree.core import (
 )
 from jobtree.kube.watch.object_store import Change
 
-WHO = "the audit log of the API server says who did it"
+AUDIT_HINT = "the audit log of the API server says who did it"
 
 
 class PendingLeaseWrites(msgspec.Struct, frozen=True):
-    """Lease objects to make and to end, after the Runs' allocations say so."""
+    """Lease objects to create and to end, after the allocations of their Runs are written."""
 
     opens: tuple[GpuLease, ...] = ()
     ends: tuple[Ending, ...] = ()
@@ -42,19 +41,20 @@ class LeaseObjects:
     def __init__(self, world: World) -> None:
         self.replay = LedgerReplay()
         self._world = world
-        self.existing: set[str] = set()
+        self.existing: set[str] = set()  # names of the Lease objects that were seen
         self._opens: dict[str, GpuLease] = {}
         self._ends: dict[str, Ending] = {}
-        self._closing: dict[str, dict[str, Ending]] = {}  # by UID of the Run: ends not known to be written
-        self._over: set[str] = set()  # held by their Runs, yet ended by somebody else
-        self._settled: set[str] = set()
-        self._unread: frozenset[str] = frozenset()  # UIDs of Runs that cannot be read: their leases stay
-        self._kept: dict[str, WireLease] = {}  # open leases of those: their payers are charged, no more
-        self.budgets_to_update: set[str] = set()  # Budgets that paid for such a lease: to be told
-        self.deleted_by_others: list[GpuLease] = []  # deleted by others, and carried since: to be told
-        self.leases_without_run: list[
-            GpuLease
-        ] = []  # their Run went without ending them: they are ended, and it is told
+        self._closing: dict[str, dict[str, Ending]] = {}  # by UID of the Run: ends that were not seen yet
+        self._ended_by_others: set[str] = set()  # leases that their Runs still hold
+        self._recorded_ends: set[str] = set()  # closed leases that count in the replay
+        self._unreadable_runs: frozenset[str] = frozenset()  # UIDs
+        # Open leases of unreadable Runs: they stay open, and their payers are charged.
+        self._leases_of_unreadable_runs: dict[str, WireLease] = {}
+        self.budgets_to_update: set[str] = (
+            set()
+        )  # payers of leases whose Run can be read again, or that ended
+        self.deleted_by_others: list[GpuLease] = []  # closed leases, which are carried from now on
+        self.leases_without_run: list[GpuLease] = []  # open leases whose Run is gone, which are ended now
 
     def closing(self, uid: str) -> tuple[Ending, ...]:
         return tuple(self._closing.get(uid, {}).values())
@@ -62,7 +62,7 @@ class LeaseObjects:
     def pending_writes(self) -> PendingLeaseWrites:
         return PendingLeaseWrites(tuple(self._opens.values()), tuple(self._ends.values()))
 
-    # What was decided
+    # Decisions
 
     def open(self, lease: GpuLease) -> None:
         if lease.name not in self.existing:
@@ -70,18 +70,18 @@ class LeaseObjects:
 
     def close(self, lease: GpuLease, closing: LeaseClosing) -> None:
         self._record_end(lease, closing.at)
-        if lease.name in self._over:
-            self._over.discard(lease.name)
+        if lease.name in self._ended_by_others:
+            self._ended_by_others.discard(lease.name)
             return
         whole = None if lease.name in self.existing else allocated_lease(lease)
         ending = Ending(lease=lease.name, end=format_time(closing.at), reason=closing.reason, whole=whole)
         self._closing.setdefault(lease.uid, {})[lease.name] = ending
         self._ends[lease.name] = ending
 
-    # What is seen
+    # Lease objects as they are seen
 
     def load_closing(self, run: Run) -> None:
-        """A Run of an earlier life of this process: what it was about to end."""
+        """Loads the endings that an earlier manager decided, and may not have written."""
         if run.status.closing:
             self._closing[run.metadata.uid] = {ending.lease: ending for ending in run.status.closing}
         for ending in run.status.closing:
@@ -97,7 +97,7 @@ class LeaseObjects:
         self._closing.pop(uid, None)
 
     def forget_missing(self) -> None:
-        """All there is has been seen: what was to be ended and is not there will not come any more."""
+        """Drops endings of leases that do not exist, once all Lease objects have been loaded."""
         for uid, endings in list(self._closing.items()):
             for name in endings.keys() - self._ends.keys():
                 self._handle_ended(uid, name)
@@ -107,15 +107,17 @@ class LeaseObjects:
         if endings.pop(name, None) is not None and not endings:
             del self._closing[uid]
 
-    def handle_changes(self, changes: Iterable[Change[WireLease]], unread: frozenset[str]) -> list[Violation]:
-        """Lease objects as they are now; what is not as it should be is put right, and told."""
-        self._unread = unread
-        found = [violation for change in changes for violation in self._handle(change)]
-        for name, lease in list(self._kept.items()):
-            if lease.spec.run_ref.uid not in unread:
+    def handle_changes(
+        self, changes: Iterable[Change[WireLease]], unreadable_runs: frozenset[str]
+    ) -> list[Violation]:
+        """Takes in changed Lease objects, prepares the writes that correct them, and returns violations."""
+        self._unreadable_runs = unreadable_runs
+        violations = [violation for change in changes for violation in self._handle(change)]
+        for name, lease in list(self._leases_of_unreadable_runs.items()):
+            if lease.spec.run_ref.uid not in unreadable_runs:
                 self._forget(name)
-                found += self._handle_open(lease)
-        return found
+                violations += self._handle_open(lease)
+        return violations
 
     def _handle(self, change: Change[WireLease]) -> list[Violation]:
         if change.after is None:
@@ -132,55 +134,56 @@ class LeaseObjects:
     def _handle_deleted(self, lease: WireLease) -> list[Violation]:
         name = lease.metadata.name
         self.existing.discard(name)
-        self._over.discard(name)
+        self._ended_by_others.discard(name)
         self._ends.pop(name, None)
         self._forget(name)
         self._handle_ended(lease.spec.run_ref.uid, name)
         if name not in self._world.posted_leases:
             return self._handle_unowned(lease)
         self._opens[name] = self._world.posted_leases[name].lease
-        return [Violation("I6", f"{name} was deleted while it counted: it is put back; {WHO}")]
+        return [Violation("I6", f"{name} was deleted while it counted: it is put back; {AUDIT_HINT}")]
 
     def _handle_unowned(self, lease: WireLease) -> list[Violation]:
-        """A closed lease is gone. If nobody carried its hours yet, they are carried from now on."""
+        """Drops a closed lease that was deleted; its usage is carried from now on if it was not before."""
         if lease.status.end is None:
             return []
-        known, end = lease_from_object(lease), parse_time(lease.status.end)
-        budget = known.payer[0]
-        counted = known.name in self._settled and budget in self._world.budgets.budgets
-        early = counted and known.name not in self._world.budgets.archived_leases.get(budget, ())
-        self._settled.discard(known.name)
-        if early:
-            self._world.carry_lease(known, end)
-            self.deleted_by_others.append(known)
-        self._world.drop_lease(known, end)
-        said = f"{known.name} was deleted while its hours counted: its Budget carries them now; {WHO}"
-        return [Violation("I6", said)] if early else []
+        closed, end = lease_from_object(lease), parse_time(lease.status.end)
+        budget = closed.payer[0]
+        counted = closed.name in self._recorded_ends and budget in self._world.budgets.budgets
+        not_carried = counted and closed.name not in self._world.budgets.archived_leases.get(budget, ())
+        self._recorded_ends.discard(closed.name)
+        if not_carried:
+            self._world.carry_lease(closed, end)
+            self.deleted_by_others.append(closed)
+        self._world.drop_lease(closed, end)
+        why = f"{closed.name} was deleted while its hours counted: its Budget carries them now; {AUDIT_HINT}"
+        return [Violation("I6", why)] if not_carried else []
 
     def _handle_open(self, lease: WireLease) -> list[Violation]:
         name = lease.metadata.name
         if name in self._world.posted_leases or name in self._ends:
             return []
-        known = lease_from_object(lease)
-        if known.uid in self._unread:
-            if name not in self._kept:
-                self._world.open_leases.charge_only(known)
-            self._kept[name] = lease
+        opened = lease_from_object(lease)
+        if opened.uid in self._unreadable_runs:
+            if name not in self._leases_of_unreadable_runs:
+                self._world.open_leases.charge_only(opened)
+            self._leases_of_unreadable_runs[name] = lease
             return []
-        ending = self._closing.get(known.uid, {}).get(name)
-        found = []
+        ending = self._closing.get(opened.uid, {}).get(name)
+        violations = []
         if ending is None:
-            at = format_time(max(self._world.now, known.start))
+            at = format_time(max(self._world.now, opened.start))
             ending = Ending(lease=name, end=at, reason="Cancelled")
-            run = self._world.runs.get(known.run_key)
-            if run is not None and run.uid == known.uid:
-                found = [Violation("I6", f"{name} belongs to no Run that holds it: it is ended; {WHO}")]
+            run = self._world.runs.get(opened.run_key)
+            if run is not None and run.uid == opened.uid:
+                why = f"{name} belongs to no Run that holds it: it is ended; {AUDIT_HINT}"
+                violations = [Violation("I6", why)]
             else:
-                self.leases_without_run.append(known)
+                self.leases_without_run.append(opened)
         self._ends[name] = ending
         self._world.put_lease(closed_lease_object(lease, parse_time(ending.end), ending.reason))
-        self._record_end(known, parse_time(ending.end))
-        return found
+        self._record_end(opened, parse_time(ending.end))
+        return violations
 
     def _handle_closed(self, lease: WireLease) -> list[Violation]:
         name, end = lease.metadata.name, lease.status.end
@@ -189,21 +192,21 @@ class LeaseObjects:
         self._ends.pop(name, None)
         self._handle_ended(lease.spec.run_ref.uid, name)
         if name in self._world.posted_leases:
-            self._over.add(name)
-            said = f"{name} was ended by somebody else while its Run holds it: cancel the Run if it is to end"
-            return [Violation("I6", f"{said}; {WHO}")]
+            self._ended_by_others.add(name)
+            why = f"{name} was ended by somebody else while its Run holds it: cancel the Run if it is to end"
+            return [Violation("I6", f"{why}; {AUDIT_HINT}")]
         self._world.put_lease(lease)
         self._record_end(lease_from_object(lease), parse_time(end))
         return []
 
     def _forget(self, name: str) -> None:
-        """The Run of a lease can be read now, or the lease is over: it is not kept apart any more."""
-        kept = self._kept.pop(name, None)
-        if kept is not None:
+        """Stops charging a lease by itself: its Run can be read now, or the lease is over."""
+        lease = self._leases_of_unreadable_runs.pop(name, None)
+        if lease is not None:
             self._world.open_leases.undo_charge_only(name)
-            self.budgets_to_update.add(kept.spec.payer.budget)
+            self.budgets_to_update.add(lease.spec.payer.budget)
 
     def _record_end(self, lease: GpuLease, end: int) -> None:
-        if lease.name not in self._settled:
-            self._settled.add(lease.name)
+        if lease.name not in self._recorded_ends:
+            self._recorded_ends.add(lease.name)
             self.replay.close(lease, end)

@@ -1,4 +1,4 @@
-"""What the pods of a Run tell: all its ranks are done, or some are lost, or a spare is."""
+"""Outcomes that the pods of a Run report: all ranks succeeded, a rank is lost, or a spare is lost."""
 
 from typing import Protocol
 
@@ -8,49 +8,51 @@ from jobtree.core import GroupRank, RankLoss, RunKey, World
 
 
 class PodOutcome(Protocol):
+    """Something that happened outside the API objects of Jobtree, to be applied to the world once."""
+
     def apply_to(self, world: World) -> None: ...
 
 
 class RunSucceeded(msgspec.Struct, frozen=True):
     """All ranks of this attempt succeeded."""
 
-    run: RunKey
+    run_key: RunKey
     uid: str
     attempt: int
     at: int
 
     def apply_to(self, world: World) -> None:
-        run = world.runs.get(self.run)
+        run = world.runs.get(self.run_key)
         if run is not None and run.uid == self.uid and run.attempt == self.attempt:
-            world.finish(self.run, succeeded=True, at=max(self.at, run.since or 0))
+            world.finish(self.run_key, succeeded=True, at=max(self.at, run.since or 0))
 
 
 class RankLost(msgspec.Struct, frozen=True):
     """A rank of this attempt failed, or somebody evicted or deleted its pod."""
 
-    run: RunKey
+    run_key: RunKey
     uid: str
     attempt: int
     at: int
-    seat: GroupRank
+    group_rank: GroupRank
     failed: bool
     message: str = ""
 
     def apply_to(self, world: World) -> None:
-        run = world.runs.get(self.run)
+        run = world.runs.get(self.run_key)
         if run is not None and run.uid == self.uid:
-            mishap = RankLoss(self.at, self.seat, self.attempt, self.failed, self.message)
-            world.lose_rank(self.run, mishap)
+            loss = RankLoss(self.at, self.group_rank, self.attempt, self.failed, self.message)
+            world.lose_rank(self.run_key, loss)
 
 
 class SpareLost(msgspec.Struct, frozen=True):
     """Somebody evicted or deleted a standby pod."""
 
-    run: RunKey
+    run_key: RunKey
     uid: str
     node: str
 
     def apply_to(self, world: World) -> None:
-        run = world.runs.get(self.run)
+        run = world.runs.get(self.run_key)
         if run is not None and run.uid == self.uid:
-            world.lose_spare(self.run, self.node)
+            world.lose_spare(self.run_key, self.node)

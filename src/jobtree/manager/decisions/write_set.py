@@ -1,9 +1,8 @@
-"""A step: everything that one look at the world asks to be written, in the order in which it must be.
+"""The write set of a turn: everything that it writes, in order.
 
-A batch is one decision. Its commit points are written first: of a resolution the Reservation, which holds
-all that was decided, then the Runs. Those that give something up come before those that get it, so no slot
-and no money is ever held twice. Lease objects follow, then everything that only tells: statuses, budgets,
-events.
+A batch is one decision. Its commit points are written first: the Reservation of a resolution, which holds all
+that was decided, then the Runs. Runs that lose leases are written before Runs that get some, so that no slot
+and no budget is used twice. Lease objects follow, then what only reports: statuses, Budgets, Events.
 """
 
 import msgspec
@@ -18,19 +17,19 @@ from jobtree.manager.pods.pod_set import PodSet
 
 
 class DecisionLog(msgspec.Struct, frozen=True):
-    """What is logged (the part that decided it, and the line) and counted when a decision is written."""
+    """The lines (the part that decided, and the fields) and measures of a decision, once it is written."""
 
     lines: tuple[tuple[str, dict[str, object]], ...] = ()
     measures: tuple[Measure, ...] = ()
 
 
 class RunWrite(msgspec.Struct, frozen=True):
-    """The status of a Run, as decided from that version of it."""
+    """The status of a Run, decided from this version of the Run."""
 
     run: Run
     status: RunStatus
-    starts: bool = False  # it gets leases: its end must wait for theirs
-    deeds: tuple[DecisionLog, ...] = ()
+    starts: bool = False  # it gets leases, so it needs the finalizer
+    decision_logs: tuple[DecisionLog, ...] = ()
 
     @property
     def uid(self) -> str:
@@ -44,7 +43,7 @@ class ReservationWrite(msgspec.Struct, frozen=True):
     name: str
     status: ReservationStatus
     spec: ReservationSpec | None = None
-    deeds: tuple[DecisionLog, ...] = ()
+    decision_logs: tuple[DecisionLog, ...] = ()
 
     @property
     def key(self) -> RunKey:
@@ -52,16 +51,14 @@ class ReservationWrite(msgspec.Struct, frozen=True):
 
 
 class DecisionWrites(msgspec.Struct, frozen=True):
-    """One decision: its commit points, in order."""
+    """The commit points of one decision, in order."""
 
     resolution: ReservationWrite | None = None
-    releases: tuple[RunWrite, ...] = ()  # these only lose leases: at once
-    moves: tuple[RunWrite, ...] = ()  # these lose some and get others: one after another
-    trees: tuple[RunWrite, ...] = ()  # whose stages start together: they hold what was decided for all
-    acquisitions: tuple[RunWrite, ...] = ()  # these only get leases: at once
-    without_reservation: bool = (
-        False  # a resolution whose Reservation was never written: nobody has had notice of it
-    )
+    releases: tuple[RunWrite, ...] = ()  # Runs that only lose leases; written at once
+    moves: tuple[RunWrite, ...] = ()  # Runs that lose and get leases; written one after another
+    trees: tuple[RunWrite, ...] = ()  # trees whose stages start together: they hold the decisions for all
+    acquisitions: tuple[RunWrite, ...] = ()  # Runs that only get leases; written at once
+    without_reservation: bool = False  # a resolution whose Reservation was never written: nobody had notice
 
 
 class EventNote(msgspec.Struct, frozen=True):
@@ -75,10 +72,10 @@ class EventNote(msgspec.Struct, frozen=True):
 
 
 class DesiredPods(msgspec.Struct, frozen=True):
-    """The pods that a Run must have, and what they are told."""
+    """The pods that a Run must have, and the risks that they show."""
 
     run: Run
-    cast: PodSet
+    pod_set: PodSet
     resume_at: int = 0
     risks: tuple[Risk, ...] = ()
 
@@ -87,19 +84,17 @@ class WriteSet(msgspec.Struct, frozen=True):
     batches: tuple[DecisionWrites, ...] = ()
     leases: PendingLeaseWrites = PendingLeaseWrites()
     reservations: tuple[ReservationWrite, ...] = ()
-    reservations_to_delete: tuple[
-        RunKey, ...
-    ] = ()  # Reservations that promise nothing, and whose proof nobody needs
-    reservations_to_keep: tuple[RunKey, ...] = ()  # Reservations that are to outlive their Run
+    reservations_to_delete: tuple[RunKey, ...] = ()  # without a promise, and without a proof that is needed
+    reservations_to_keep: tuple[RunKey, ...] = ()  # that are to outlive their Run
     statuses: tuple[RunWrite, ...] = ()
     budgets: tuple[tuple[str, BudgetStatus], ...] = ()
-    notes: tuple[EventNote, ...] = ()
+    event_notes: tuple[EventNote, ...] = ()
     cordons: tuple[str, ...] = ()
-    children: tuple[Run, ...] = ()  # stages of trees that are not there, or not as they must be
-    desired_pods: dict[str, DesiredPods] = {}  # by UID of the Run: those that changed
-    runs_without_finalizer: tuple[Run, ...] = ()  # being deleted, and all their leases are seen to be ended
+    children: tuple[Run, ...] = ()  # Runs of stages to create or to change
+    desired_pods: dict[str, DesiredPods] = {}  # that changed, by UID of the Run
+    runs_without_finalizer: tuple[Run, ...] = ()  # to be removed: all their leases are ended
     violations: tuple[Violation, ...] = ()
-    logs: tuple[DecisionLog, ...] = ()  # that no write of a batch commits: promises made, moved and ended
-    measures: tuple[Measure, ...] = ()  # how long it took
-    beacon_rounds: tuple[tuple[str, int], ...] = ()  # of the beacon, that coming draws mix in
-    wake_at: int | None = None  # when to look again, if nothing happens before
+    logs: tuple[DecisionLog, ...] = ()  # of decisions without a commit point: promises made, moved and ended
+    measures: tuple[Measure, ...] = ()  # how long planning took
+    beacon_rounds: tuple[tuple[str, int], ...] = ()  # beacon name and round of the coming draws
+    wake_at: int | None = None  # the instant of the next turn, if nothing happens before

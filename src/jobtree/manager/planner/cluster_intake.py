@@ -1,9 +1,8 @@
-"""Intake: what the cluster shows becomes what the world holds.
+"""Applies changes of cluster objects to the world.
 
-Most of what changes on a cluster changes nothing for a plan (heartbeats, and everything that Jobtree wrote
-itself): it stops here. An object is its UID. A Run that is seen for the first time brings what its
-allocation holds; if a Reservation holds a decision about it that was not carried out, that decision is what
-counts.
+Most changes on a cluster change nothing for a plan (heartbeats, and everything that Jobtree wrote itself) and
+are dropped here. Objects are told apart by UID. A Run that appears for the first time brings the leases of
+its allocation. If a Reservation holds a later decision about it, that decision counts and is written again.
 """
 
 from collections.abc import Iterable
@@ -35,23 +34,22 @@ from jobtree.messages.reported_verdict import reported_verdict
 
 
 class ClusterIntake:
-    """Keeps a world in step with the cluster; remembers the versions that it was kept in step with."""
+    """Keeps a world up to date with the cluster, and keeps the objects as they were last seen."""
 
-    def __init__(self, world: World, book: LeaseObjects) -> None:
+    def __init__(self, world: World, lease_objects: LeaseObjects) -> None:
         self.world = world
-        self.book = book
+        self.lease_objects = lease_objects
         self.runs: dict[str, Run] = {}  # by UID, as last seen
         self.runs_leaving: dict[str, Run] = {}  # being deleted, and not in the world any more
-        self.changed_runs: set[RunKey] = set()  # seen for the first time, or changed
-        self.runs_to_redo: list[RunKey] = []  # a Reservation decided about them, and they do not say so yet
-        self.budgets: set[str] = set()  # that came or changed
+        self.changed_runs: set[RunKey] = set()  # that are new or changed
+        self.runs_to_redo: list[RunKey] = []  # whose decision is held by a Reservation only
+        self.changed_budgets: set[str] = set()  # that are new or changed
         self.reservations: dict[RunKey, Reservation] = {}  # as last seen
-        self.ended_reservations: dict[
-            RunKey, ReservationState
-        ] = {}  # Reservations that ended and do not say so yet
-        self.promise_inputs_changed = True  # something changed that promises depend on
+        # Reservations that ended, with a final state that is not written yet
+        self.ended_reservations: dict[RunKey, ReservationState] = {}
+        self.promise_inputs_changed = True  # whether anything changed that promises depend on
         self._decided: dict[str, Decided] = {}
-        self._numbers: dict[RunKey, int] = {}  # of Reservations, the highest by the name of their Run
+        self._numbers: dict[RunKey, int] = {}  # the highest number of a Reservation, by Run
 
     def apply_changes(self, changes: Changes) -> list[Violation]:
         for policy in changes.policy:
@@ -66,15 +64,15 @@ class ClusterIntake:
         self._collect_decisions(changes.runs)
         for run in changes.runs:
             self._handle_run(run)
-        found = self.book.handle_changes(changes.leases, changes.unread)
-        missed, self.book.deleted_by_others = self.book.deleted_by_others, []
-        self.budgets.update(lease.payer[0] for lease in missed)
-        self.budgets |= self.book.budgets_to_update
-        self.book.budgets_to_update.clear()
-        self.changed_runs.update(lease.run_key for lease in missed)
+        violations = self.lease_objects.handle_changes(changes.leases, changes.unread)
+        deleted, self.lease_objects.deleted_by_others = self.lease_objects.deleted_by_others, []
+        self.changed_budgets.update(lease.payer[0] for lease in deleted)
+        self.changed_budgets |= self.lease_objects.budgets_to_update
+        self.lease_objects.budgets_to_update.clear()
+        self.changed_runs.update(lease.run_key for lease in deleted)
         for reservation in changes.reservations:
             self._handle_reservation(reservation)
-        return found
+        return violations
 
     def _handle_policy(self, change: Change[Policy]) -> None:
         policy = change.after.value if change.after else Policy()
@@ -103,22 +101,22 @@ class ClusterIntake:
         else:
             return
         self.promise_inputs_changed = self.promise_inputs_changed or not any(
-            one.value.run_uid for one in (before, after) if one
+            stored.value.run_uid for stored in (before, after) if stored
         )
 
     def _handle_budget(self, change: Change[Budget]) -> None:
         before, after = change.before, change.after
         if after is None:
             assert before is not None
-            known = self.world.budgets.budgets.get(before.name)
-            if known is not None and known.metadata.uid == before.uid:
+            existing = self.world.budgets.budgets.get(before.name)
+            if existing is not None and existing.metadata.uid == before.uid:
                 self.world.drop_budget(before.name)
                 self.promise_inputs_changed = True
         elif before is None or before.value.spec != after.value.spec:
             if not self.world.budgets.has_budget(after.name):
-                self.book.replay.add_opening_balance(after.value)
+                self.lease_objects.replay.add_opening_balance(after.value)
             self.world.put_budget(after.value)
-            self.budgets.add(after.name)
+            self.changed_budgets.add(after.name)
             self.promise_inputs_changed = True
 
     # Runs
@@ -126,8 +124,8 @@ class ClusterIntake:
     def _collect_decisions(self, changes: Iterable[Change[Reservation]] | Iterable[Change[Run]]) -> None:
         for change in changes:
             for decided in change.after.value.status.decided if change.after and not change.before else ():
-                known = self._decided.get(decided.run_ref.uid)
-                if known is None or known.revision < decided.revision:
+                previous = self._decided.get(decided.run_ref.uid)
+                if previous is None or previous.revision < decided.revision:
                     self._decided[decided.run_ref.uid] = decided
 
     def _handle_run(self, change: Change[Run]) -> None:
@@ -135,55 +133,56 @@ class ClusterIntake:
             assert change.before is not None
             self._handle_deleted_run(change.before.value)
             return
-        run = change.after.value
-        uid, known = run.metadata.uid, self.runs.get(run.metadata.uid)
-        self.runs[uid] = run
+        run_object = change.after.value
+        uid, previous = run_object.metadata.uid, self.runs.get(run_object.metadata.uid)
+        self.runs[uid] = run_object
         if uid in self.runs_leaving:
-            self.runs_leaving[uid] = run
-        elif known is None:
-            self._handle_new_run(run)
-        elif known.spec != run.spec or known.metadata.deletion_timestamp != run.metadata.deletion_timestamp:
-            self.world.put_run(run)
-            self.changed_runs.add(run_key(run))
+            self.runs_leaving[uid] = run_object
+        elif previous is None:
+            self._handle_new_run(run_object)
+        elif previous.spec != run_object.spec or is_newly_deleted(previous, run_object):
+            self.world.put_run(run_object)
+            self.changed_runs.add(run_key(run_object))
             self.promise_inputs_changed = True
         else:
-            state = self.world.runs.get(run_key(run))
-            if state is not None and state.uid == uid:
-                state.update_object(run)
+            run = self.world.runs.get(run_key(run_object))
+            if run is not None and run.uid == uid:
+                run.update_object(run_object)
 
-    def _handle_new_run(self, run: Run) -> None:
-        decided = self._decided.pop(run.metadata.uid, None)
-        if decided is not None and decided.revision > run.status.revision:
-            run = msgspec.structs.replace(run, status=with_decision(run.status, decided))
-            self.runs_to_redo.append(run_key(run))
-        state = self.world.put_run(run)
-        self.book.load_closing(run)
-        for lease in leases_in_allocation(run):
+    def _handle_new_run(self, run_object: Run) -> None:
+        decided = self._decided.pop(run_object.metadata.uid, None)
+        if decided is not None and decided.revision > run_object.status.revision:
+            status = with_decision(run_object.status, decided)
+            run_object = msgspec.structs.replace(run_object, status=status)
+            self.runs_to_redo.append(run_key(run_object))
+        run = self.world.put_run(run_object)
+        self.lease_objects.load_closing(run_object)
+        for lease in leases_in_allocation(run_object):
             self.world.lease_intake.add_open(lease)
-            self.book.open(lease)
-        if state.uid == run.metadata.uid:
-            state.record_verdict(reported_verdict(state))
-            taken = [self._numbers.get(key, 0) for key in (state.key, state.parent) if key is not None]
-            state.raise_reservations_made(max(taken))
-        self.changed_runs.add(run_key(run))
+            self.lease_objects.open(lease)
+        if run.uid == run_object.metadata.uid:
+            run.record_verdict(reported_verdict(run))
+            taken = [self._numbers.get(key, 0) for key in (run.key, run.parent) if key is not None]
+            run.raise_reservations_made(max(taken))
+        self.changed_runs.add(run_key(run_object))
         self.promise_inputs_changed = True
 
-    def _handle_deleted_run(self, run: Run) -> None:
-        uid = run.metadata.uid
+    def _handle_deleted_run(self, run_object: Run) -> None:
+        uid = run_object.metadata.uid
         self.runs.pop(uid, None)
         self.runs_leaving.pop(uid, None)
-        self.book.forget_run(uid)
+        self.lease_objects.forget_run(uid)
         self.promise_inputs_changed = True
-        state = self.world.runs.get(run_key(run))
-        if state is not None and state.uid == uid:
-            self.book.leases_without_run += state.leases.values()
-            self.world.drop_run(state.key)
+        run = self.world.runs.get(run_key(run_object))
+        if run is not None and run.uid == uid:
+            self.lease_objects.leases_without_run += run.leases.values()
+            self.world.drop_run(run.key)
 
-    def forget_run(self, state: RunState) -> None:
-        """The world has let this Run go."""
-        run = self.runs.get(state.uid)
-        if run is not None:
-            self.runs_leaving[state.uid] = run
+    def forget_run(self, run: RunState) -> None:
+        """Notes that the world has dropped this Run: its finalizer can go when its leases are ended."""
+        run_object = self.runs.get(run.uid)
+        if run_object is not None:
+            self.runs_leaving[run.uid] = run_object
 
     def key_of(self, uid: str) -> RunKey:
         return run_key(self.runs[uid])
@@ -200,22 +199,24 @@ class ClusterIntake:
         self.reservations[change.after.namespace, change.after.name] = reservation
         number = reservation.metadata.name.rpartition("-")[2]
         if change.before is not None or not number.isdecimal() or reservation.status.state is None:
-            return  # known; or begun, and never promised anything
-        named = (reservation.metadata.namespace, reservation.spec.run_ref.name)
-        self._numbers[named] = max(self._numbers.get(named, 0), int(number))
+            return  # no new Reservation, or one whose first status was never written
+        key = (reservation.metadata.namespace, reservation.spec.run_ref.name)
+        self._numbers[key] = max(self._numbers.get(key, 0), int(number))
         if reservation.status.told and reservation.status.told.started:
-            load_first_estimate(self.world, reservation, named)
+            load_first_estimate(self.world, reservation, key)
         for stage in reservation.spec.members or ("",):
             self._handle_member(reservation, stage, int(number))
 
     def _handle_member(self, reservation: Reservation, stage: str, number: int) -> None:
-        """What a Reservation promises to its Run, or to one of the stages that start together."""
+        """Loads the promise to the Run of a Reservation, or to one of the stages that start together."""
         reference = reservation.spec.run_ref
         name = child_name(reference.name, stage) if stage else reference.name
         run = self.world.runs.get((reservation.metadata.namespace, name))
         if run is None:
             return
-        run.raise_reservations_made(number)  # an earlier Run's too: its name is taken
+        run.raise_reservations_made(
+            number
+        )  # those of a deleted Run of this name count too: the names are taken
         if not stage and run.uid != reference.uid:
             return
         if reservation.status.state != "Pending" or run.promise is not None:
@@ -231,12 +232,16 @@ class ClusterIntake:
             load_first_estimate(self.world, reservation, run.key)
 
 
-def run_key(run: Run) -> RunKey:
-    return run.metadata.namespace, run.metadata.name
+def run_key(run_object: Run) -> RunKey:
+    return run_object.metadata.namespace, run_object.metadata.name
+
+
+def is_newly_deleted(before: Run, after: Run) -> bool:
+    return before.metadata.deletion_timestamp != after.metadata.deletion_timestamp
 
 
 def with_decision(status: RunStatus, decided: Decided) -> RunStatus:
-    """The status that a decision gives a Run."""
+    """Returns the status of a Run after a decision."""
     admitted = Condition(
         type="Admitted",
         status="True" if decided.phase == "Running" else "False",
@@ -263,7 +268,7 @@ def with_decision(status: RunStatus, decided: Decided) -> RunStatus:
 
 
 def decision_of(run: Run, status: RunStatus) -> Decided:
-    """The part of a status that was decided."""
+    """Returns the decided part of a status."""
     metadata, finished = run.metadata, status.phase in FINISHED
     return Decided(
         run_ref=RunRef(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),

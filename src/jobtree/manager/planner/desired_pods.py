@@ -1,4 +1,4 @@
-"""Which pods every Run must have, and whose have changed."""
+"""Keeps the pods that every Run must have, and returns those that changed."""
 
 from collections.abc import Iterable
 
@@ -13,76 +13,84 @@ from jobtree.messages.risk_index import RiskIndex
 class PodSetTracker:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._known: dict[str, DesiredPods] = {}
-        self._by_run: dict[RunKey, set[str]] = {}  # of those, the UIDs that a name has or had
-        self._touched: set[RunKey] = set()
-        self._changed: set[RunKey] = set()
-        self._spared: set[RunKey] = set()  # Runs with spares
-        self._lending = False
+        self._desired: dict[str, DesiredPods] = {}  # by UID of the Run, as last returned
+        self._uids: dict[RunKey, set[str]] = {}  # of these Runs; a name may have been given again
+        self._touched: set[RunKey] = set()  # Runs with an action
+        self._changed: set[RunKey] = set()  # Runs whose objects changed
+        self._runs_with_spares: set[RunKey] = set()
+        self._leases_changed = False
 
     def mark_changed(self, action: Action) -> None:
         self._touched.add(action.run_key)
-        self._lending = self._lending or bool(action.opens or action.closes)
+        self._leases_changed = self._leases_changed or bool(action.opens or action.closes)
 
-    def touch_all(self) -> None:
+    def mark_all_changed(self) -> None:
         self._touched.update(self._world.runs)
 
     def handle_changes(self, changes: Iterable[Change[Run]]) -> None:
-        """Runs that changed: one of them may be gone, or another one have its name."""
-        self._changed.update((one.namespace, one.name) for change in changes for one in change if one)
-
-    def refresh(
-        self, runs: dict[str, Run], warned: set[RunKey], threats: RiskIndex
-    ) -> dict[str, DesiredPods]:
-        """The companies that changed, by UID of their Run; ``known_risks``: whose threats have."""
-        touched = self._touched | warned
-        states = [self._world.runs[key] for key in touched if key in self._world.runs]
-        self._spared -= touched
-        self._spared |= {run.key for run in states if has_spares(run)}
-        if self._lending:
-            states += [self._world.runs[key] for key in self._spared if key in self._world.runs]
-        present = {run.uid: self._desired_pods(run, threats) for run in states}
-        for key in touched | self._changed:
-            for uid in sorted(self._by_run.get(key, ())):
-                known = self._known[uid]
-                if uid not in present and self._forget(known):
-                    present[uid] = DesiredPods(known.run, NO_PODS)
-                elif known.cast == NO_PODS and uid not in runs:
-                    self._remember(uid, known, present=False)
-        self._touched, self._changed, self._lending = set(), set(), False
-        changed = {uid: one for uid, one in present.items() if self._known.get(uid) != one}
-        for uid, company in changed.items():
-            self._remember(uid, company, present=company.cast != NO_PODS or uid in runs)
-        return changed
-
-    def _remember(self, uid: str, company: DesiredPods, *, present: bool) -> None:
-        key = (company.run.metadata.namespace, company.run.metadata.name)
-        uids = self._by_run.setdefault(key, set())
-        if present:
-            self._known[uid] = company
-            uids.add(uid)
-            return
-        self._known.pop(uid, None)
-        uids.discard(uid)
-        if not uids:
-            del self._by_run[key]
-
-    def _forget(self, company: DesiredPods) -> bool:
-        """Whether its Run is not there any more, or another one has its name."""
-        metadata = company.run.metadata
-        run = self._world.runs.get((metadata.namespace, metadata.name))
-        return company.cast != NO_PODS and (run is None or run.uid != metadata.uid)
-
-    def _desired_pods(self, run: RunState, threats: RiskIndex) -> DesiredPods:
-        warned = threats.known_risks(run.key)
-        return DesiredPods(
-            run.run_object, pod_set(run, self._spare_in_use), run.resume_at, warned.risks if warned else ()
+        """Marks Runs whose objects changed: a Run may be gone, or another Run may have its name."""
+        self._changed.update(
+            (stored.namespace, stored.name) for change in changes for stored in change if stored
         )
 
-    def _spare_in_use(self, node: str, mask: int) -> bool:
-        """Whether unpaid work uses slots of a spare."""
-        known = self._world.fleet.nodes.get(node)
-        return known is not None and bool(known.spare & known.leased & mask)
+    def refresh(
+        self, run_objects: dict[str, Run], warned: set[RunKey], risks: RiskIndex
+    ) -> dict[str, DesiredPods]:
+        """Returns the desired pods that changed since the last call, by UID of the Run.
+
+        ``warned`` are the Runs whose risks changed.
+        """
+        touched = self._touched | warned
+        runs = [self._world.runs[key] for key in touched if key in self._world.runs]
+        self._runs_with_spares -= touched
+        self._runs_with_spares |= {run.key for run in runs if has_spares(run)}
+        if self._leases_changed:
+            runs += [self._world.runs[key] for key in self._runs_with_spares if key in self._world.runs]
+        current = {run.uid: self._desired_pods(run, risks) for run in runs}
+        for key in touched | self._changed:
+            for uid in sorted(self._uids.get(key, ())):
+                previous = self._desired[uid]
+                if uid not in current and self._has_lost_its_run(previous):
+                    current[uid] = DesiredPods(previous.run, NO_PODS)
+                elif previous.pod_set == NO_PODS and uid not in run_objects:
+                    self._remember(uid, previous, present=False)
+        self._touched, self._changed, self._leases_changed = set(), set(), False
+        changed = {uid: desired for uid, desired in current.items() if self._desired.get(uid) != desired}
+        for uid, desired in changed.items():
+            self._remember(uid, desired, present=desired.pod_set != NO_PODS or uid in run_objects)
+        return changed
+
+    def _remember(self, uid: str, desired: DesiredPods, *, present: bool) -> None:
+        key = (desired.run.metadata.namespace, desired.run.metadata.name)
+        uids = self._uids.setdefault(key, set())
+        if present:
+            self._desired[uid] = desired
+            uids.add(uid)
+            return
+        self._desired.pop(uid, None)
+        uids.discard(uid)
+        if not uids:
+            del self._uids[key]
+
+    def _has_lost_its_run(self, desired: DesiredPods) -> bool:
+        """Whether the Run of these pods is gone, or another Run has its name."""
+        metadata = desired.run.metadata
+        run = self._world.runs.get((metadata.namespace, metadata.name))
+        return desired.pod_set != NO_PODS and (run is None or run.uid != metadata.uid)
+
+    def _desired_pods(self, run: RunState, risks: RiskIndex) -> DesiredPods:
+        known_risks = risks.known_risks(run.key)
+        return DesiredPods(
+            run.run_object,
+            pod_set(run, self._spare_in_use),
+            run.resume_at,
+            known_risks.risks if known_risks else (),
+        )
+
+    def _spare_in_use(self, node_name: str, mask: int) -> bool:
+        """Whether opportunistic work uses slots of a spare."""
+        node = self._world.fleet.nodes.get(node_name)
+        return node is not None and bool(node.spare & node.leased & mask)
 
 
 def has_spares(run: RunState) -> bool:

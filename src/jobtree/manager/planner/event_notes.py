@@ -1,4 +1,4 @@
-"""What is told of decisions as Events on Runs."""
+"""Builds the Events on Runs that report the actions of a plan."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,9 +9,9 @@ from jobtree.messages.run_events import Event, events_of, merged_actions
 
 
 def event_notes(world: World, intake: ClusterIntake, actions: Iterable[Action]) -> Iterator[EventNote]:
-    """The Events of a plan that is about to be carried out.
+    """The Events of a plan that is about to be applied.
 
-    Of a promise whose Reservation is not made yet nobody hears: that is told when it is.
+    A promise whose Reservation is not written yet has no Events now: they are written with the Reservation.
     """
     for action in merged_actions(action for action in actions if not is_unwritten(intake, action)):
         run = world.runs.get(action.run_key)
@@ -24,9 +24,9 @@ def is_unwritten(intake: ClusterIntake, action: Action) -> bool:
     return promise is not None and (action.run_key[0], promise.name) not in intake.reservations
 
 
-def event_notes_of_action(intake: ClusterIntake, state: RunState, action: Action) -> Iterator[EventNote]:
+def event_notes_of_action(intake: ClusterIntake, run: RunState, action: Action) -> Iterator[EventNote]:
     for event in events_of(action):
-        yield event_note(intake, state, event)
+        yield event_note(intake, run, event)
 
 
 def event_note(intake: ClusterIntake, run: RunState, event: Event) -> EventNote:

@@ -1,8 +1,8 @@
-"""The model: the world of this cluster, and the steps that follow from it.
+"""The planning model: the world of this cluster, and what one turn of the control loop writes.
 
-Used by one thread at a time, and never by one that talks to the server: it takes in what changed, plans
-until nothing is left to do, and answers with a step. If any of that cannot be written, the model is built
-anew from the cluster and plans again.
+Only one thread uses it at a time, and that thread does not talk to the API server. A turn takes in what
+changed, plans until nothing is left to do, and returns a write set. If a write is refused, the control loop
+loads the model again from all objects of the cluster.
 """
 
 import time
@@ -54,6 +54,15 @@ class PlannedWrites:
     acted: bool = False  # whether a plan had actions, or decisions were written again
 
 
+@dataclass
+class AppliedRuns:
+    """The Runs of a decision; in order, those of them that lose leases and those that get some."""
+
+    runs: dict[RunKey, RunState] = field(default_factory=dict)
+    lost: dict[RunKey, None] = field(default_factory=dict)
+    gained: dict[RunKey, None] = field(default_factory=dict)
+
+
 class PlanningModel:
     def __init__(self, lottery_key: bytes, check_every_ms: int = CHECK_EVERY_MS) -> None:
         self._key = lottery_key
@@ -64,136 +73,144 @@ class PlanningModel:
     def _build(self, now: int) -> None:
         self.world = World(now=now)
         self.world.lottery_key = self._key
-        self.book = LeaseObjects(self.world)
-        self.intake = ClusterIntake(self.world, self.book)
-        self.telling = StatusPublisher(self.world, self.intake)
-        self.casting = PodSetTracker(self.world)
-        self._deeds: list[DecisionLog] = []  # of this step, that no batch commits
+        self.lease_objects = LeaseObjects(self.world)
+        self.intake = ClusterIntake(self.world, self.lease_objects)
+        self.status_publisher = StatusPublisher(self.world, self.intake)
+        self.pod_set_tracker = PodSetTracker(self.world)
+        self._decision_logs: list[DecisionLog] = []  # of this turn, that no batch commits
 
     def load(self, everything: Changes, now: int) -> list[Violation]:
-        """Build the world anew from all there is."""
+        """Builds the world again from all objects of the cluster."""
         self._build(now)
         for budget in everything.budgets:
             if budget.after is not None:
-                self.telling.set_budget_status(budget.after.value)
+                self.status_publisher.set_budget_status(budget.after.value)
         violations = self.intake.apply_changes(everything)
-        self.world.forget_archived_except(self.book.existing)
-        self.book.forget_missing()
-        self._record_cuts()
-        self.casting.touch_all()
+        self.world.forget_archived_except(self.lease_objects.existing)
+        self.lease_objects.forget_missing()
+        self._check_budget_cuts()
+        self.pod_set_tracker.mark_all_changed()
         return violations
 
-    def _record_cuts(self) -> None:
-        """Budgets may have been cut while nobody watched: settle what exceeds them (C10)."""
-        ledger = self.world.budgets
-        ledger.edited_envelopes.update(ledger.envelopes)
-        for envelope in ledger.envelopes.values():
+    def _check_budget_cuts(self) -> None:
+        """Treats all envelopes as edited: a Budget may have been cut while no manager ran (C10)."""
+        budgets = self.world.budgets
+        budgets.edited_envelopes.update(budgets.envelopes)
+        for envelope in budgets.envelopes.values():
             accounts = (envelope.account, envelope.lending_account, *(cap.account for cap in envelope.caps))
             if any(
                 account.max_use is not None and account.closed_usage > account.max_use for account in accounts
             ):
                 envelope.amended_at = self.world.now
 
-    def take_turn(self, changes: Changes, news: Iterable[PodOutcome], now: int) -> WriteSet:
-        """Takes in what happened, and decides all that follows.
+    def take_turn(self, changes: Changes, outcomes: Iterable[PodOutcome], now: int) -> WriteSet:
+        """Takes in what happened, plans, and returns all that is to be written.
 
         At most ``MAX_ROUNDS`` plans are made; the next turn does what is left then.
         """
         self.world.advance_clock(now)
         began = time.perf_counter()
-        violations = self.intake.apply_changes(changes)
-        self.casting.handle_changes(changes.runs)
-        self._deeds += (run_gone_log(lease) for lease in self.book.leases_without_run)
-        self.book.leases_without_run.clear()
-        for one in news:
-            one.apply_to(self.world)
+        violations = self._take_in(changes, outcomes)
         planned = self._plan_to_rest()
         planned_at = time.perf_counter()
-        told = self.telling.refresh(at_rest=not planned.acted)
+        status_writes = self.status_publisher.refresh(at_rest=not planned.acted)
+        reservation_writes = status_writes.reservation_writes
         measures = [Measure(PLAN, value=planned_at - began)]
-        if told.foretold.told:
+        if reservation_writes.checked_promises:
             measures.append(Measure(FORECAST, value=time.perf_counter() - planned_at))
-        deeds, self._deeds = self._deeds, []
-        threats = self.telling.reservations.risks
+        logs, self._decision_logs = self._decision_logs, []
         return WriteSet(
             batches=tuple(planned.batches),
-            leases=self.book.pending_writes(),
-            reservations=told.foretold.reservations,
-            reservations_to_delete=told.foretold.abandoned,
-            reservations_to_keep=told.foretold.proofs,
-            statuses=told.statuses,
-            budgets=told.budgets,
-            notes=(*planned.event_notes, *told.notes),
+            leases=self.lease_objects.pending_writes(),
+            reservations=reservation_writes.reservations,
+            reservations_to_delete=reservation_writes.abandoned,
+            reservations_to_keep=reservation_writes.proofs,
+            statuses=status_writes.statuses,
+            budgets=status_writes.budgets,
+            event_notes=(*planned.event_notes, *status_writes.event_notes),
             cordons=tuple(sorted(planned.cordons)),
             children=tuple(planned.children.values()),
-            desired_pods=self.casting.refresh(self.intake.runs, told.foretold.warned, threats),
-            runs_without_finalizer=tuple(
-                run for uid, run in self.intake.runs_leaving.items() if not self.book.closing(uid)
+            desired_pods=self.pod_set_tracker.refresh(
+                self.intake.runs, reservation_writes.warned, self.status_publisher.reservations.risks
             ),
-            violations=(*violations, *self._check(planned.acted)),
-            logs=tuple(deeds),
+            runs_without_finalizer=tuple(
+                run_object
+                for uid, run_object in self.intake.runs_leaving.items()
+                if not self.lease_objects.closing(uid)
+            ),
+            violations=(*violations, *self._check(acted=planned.acted)),
+            logs=tuple(logs),
             measures=tuple(measures),
             beacon_rounds=self.beacon_rounds(),
-            wake_at=earliest(self.world.timers.next_instant(), self.telling.refresh_due_at()),
+            wake_at=earliest(self.world.timers.next_instant(), self.status_publisher.refresh_due_at()),
         )
+
+    def _take_in(self, changes: Changes, outcomes: Iterable[PodOutcome]) -> list[Violation]:
+        violations = self.intake.apply_changes(changes)
+        self.pod_set_tracker.handle_changes(changes.runs)
+        self._decision_logs += (run_gone_log(lease) for lease in self.lease_objects.leases_without_run)
+        self.lease_objects.leases_without_run.clear()
+        for outcome in outcomes:
+            outcome.apply_to(self.world)
+        return violations
+
+    def _check(self, *, acted: bool) -> list[Violation]:
+        """Checks the invariants after turns that decided something, at most once per period."""
+        if not acted or self.world.now < self._checked_at + self._check_every_ms:
+            return []
+        self._checked_at = self.world.now
+        return check_invariants(self.world, self.lease_objects.replay)
+
+    def beacon_rounds(self) -> tuple[tuple[str, int], ...]:
+        """Beacon name and round of every coming draw."""
+        if self.world.policy.beacon is None:
+            return ()
+        promises = [run.promise for run in self.world.runs.values() if run.promise is not None]
+        return tuple(sorted({promise.beacon for promise in promises if promise.beacon is not None}))
 
     # Leases that leave for the archive
 
     def carry_leases(self, leases: Iterable[WireLease]) -> list[str]:
-        """These are in the archive: their Budgets and Runs carry them from now on, and say so.
+        """Adds archived leases to the carried usage of their Budgets and Runs; returns their names.
 
-        The names of those that can be carried; others must wait until their Budget or Run can say so.
+        Leases that are not returned have to wait until the status of their Run can be written.
         """
-        aside = []
-        for wire in leases:
-            lease = lease_from_object(wire)
+        names = []
+        for lease_object in leases:
+            lease = lease_from_object(lease_object)
             if self._can_write_status(lease.uid) and self.world.can_archive(lease):
-                self.world.carry_lease(lease, parse_time(wire.status.end or ""))
-                self.telling.mark_budget_changed(lease.payer[0])
-                self.telling.mark_changed(lease.run_key)
-                aside.append(lease.name)
-        return aside
+                self.world.carry_lease(lease, parse_time(lease_object.status.end or ""))
+                self.status_publisher.mark_budget_changed(lease.payer[0])
+                self.status_publisher.mark_changed(lease.run_key)
+                names.append(lease.name)
+        return names
 
     def _can_write_status(self, uid: str) -> bool:
-        """Whether a Run is gone altogether, or there to have its status written; not while it is deleted."""
-        run = self.intake.runs.get(uid)
-        state = self.world.runs.get(run_key(run)) if run is not None else None
-        return run is None or (state is not None and state.uid == uid and not state.cancelled)
+        """Whether a Run is gone, or its status can be written: not while it is being deleted."""
+        run_object = self.intake.runs.get(uid)
+        run = self.world.runs.get(run_key(run_object)) if run_object is not None else None
+        return run_object is None or (run is not None and run.uid == uid and not run.cancelled)
 
     def status_is_ahead(self, changes: Changes) -> bool:
-        """Whether another manager has set leases aside that this model still counts by themselves."""
-        budgets = [one.after.value for one in changes.budgets if one.before and one.after]
-        runs = [one.after.value for one in changes.runs if one.before and one.after]
+        """Whether another manager has archived leases that this model still counts by themselves."""
+        budgets = [change.after.value for change in changes.budgets if change.before and change.after]
+        run_objects = [change.after.value for change in changes.runs if change.before and change.after]
         return any(budget_status_is_ahead(self.world.budgets, budget) for budget in budgets) or any(
-            state.uid == run.metadata.uid and run_status_is_ahead(state, run.status.carried)
-            for run in runs
-            if (state := self.world.runs.get(run_key(run))) is not None
+            run.uid == run_object.metadata.uid and run_status_is_ahead(run, run_object.status.carried)
+            for run_object in run_objects
+            if (run := self.world.runs.get(run_key(run_object))) is not None
         )
-
-    def beacon_rounds(self) -> tuple[tuple[str, int], ...]:
-        """Of the beacon, that promises are drawn with."""
-        if self.world.policy.beacon is None:
-            return ()
-        promises = [run.promise for run in self.world.runs.values() if run.promise is not None]
-        return tuple(sorted({one.beacon for one in promises if one.beacon is not None}))
-
-    def _check(self, acted: bool) -> list[Violation]:  # noqa: FBT001
-        """The invariants, of a world at rest, now and then."""
-        if not acted or self.world.now < self._checked_at + self._check_every_ms:
-            return []
-        self._checked_at = self.world.now
-        return check_invariants(self.world, self.book.replay)
 
     # Applying plans to the world
 
     def _plan_to_rest(self) -> PlannedWrites:
-        """Plans until nothing is left to do; the API server creates the Runs of stages later."""
+        """Plans until nothing is left to do. The API server creates the Runs of stages after the turn."""
         planned = PlannedWrites(self._redo_decisions())
         planned.acted = bool(planned.batches)
 
         def apply(decided: Plan) -> None:
             planned.event_notes += event_notes(self.world, self.intake, decided.actions)
-            planned.batches += self._commit(decided)
+            planned.batches += self._apply_plan(decided)
             planned.cordons.update(decided.cordons)
             planned.children.update({run_key(child): child for child in decided.children})
             planned.acted = planned.acted or bool(decided.actions)
@@ -202,66 +219,46 @@ class PlanningModel:
         return planned
 
     def _redo_decisions(self) -> list[DecisionWrites]:
-        """Decisions that a Reservation holds and the Runs do not say yet: as they were decided."""
-        keys, self.intake.runs_to_redo = self.intake.runs_to_redo, []
-        runs = [self.world.runs[key] for key in keys if key in self.world.runs]
+        """Writes decisions again that a Reservation holds and that some Runs do not hold yet."""
+        run_keys, self.intake.runs_to_redo = self.intake.runs_to_redo, []
+        runs = [self.world.runs[key] for key in run_keys if key in self.world.runs]
         writes = [self._write_of(run) for run in runs]
-        gives = tuple(write for write in writes if write.status.allocation is None)
-        gets = tuple(write for write in writes if write.status.allocation is not None)
-        return [DecisionWrites(moves=(*gives, *gets))] if writes else []
+        releases = tuple(write for write in writes if write.status.allocation is None)
+        acquisitions = tuple(write for write in writes if write.status.allocation is not None)
+        return [DecisionWrites(moves=(*releases, *acquisitions))] if writes else []
 
-    def _commit(self, decided: Plan) -> list[DecisionWrites]:
+    def _apply_plan(self, decided: Plan) -> list[DecisionWrites]:
         for key, verdict in decided.verdicts.items():
             if key in self.world.runs:
                 self.world.runs[key].record_verdict(verdict)
-                self.telling.mark_changed(key)
+                self.status_publisher.mark_changed(key)
         self.world.begin_plan(decided)
         batches = [self._apply_decision(segment) for segment in decisions_in(decided.actions)]
         self.world.finish_plan(decided)
         return [batch for batch in batches if batch != DecisionWrites()]
 
     def _apply_decision(self, actions: list[Action]) -> DecisionWrites:
-        lost: dict[RunKey, None] = {}
-        gained: dict[RunKey, None] = {}
-        runs: dict[RunKey, RunState] = {}
-        deeds = decision_logs(self.world, actions)
+        """Applies the actions of one decision, and returns the writes that commit it, with their logs."""
+        logs = decision_logs(self.world, actions)
+        applied = AppliedRuns()
         for action in actions:
-            runs[action.run_key] = self.world.runs[action.run_key]
-            if action.kind == "Restart":  # no lease changes, yet the next attempt must not be forgotten
-                lost[action.run_key] = gained[action.run_key] = None
-            elif action.kind == "Start":  # perhaps without a lease
-                gained[action.run_key] = None
-            for closing in action.closes:
-                lease = self.world.posted_leases[closing.lease].lease
-                self.book.close(lease, closing)
-                self.telling.mark_budget_changed(lease.payer[0])
-                lost[action.run_key] = None
-            self.world.apply(action)
-            for lease in action.opens:
-                self.book.open(lease)
-                self.telling.mark_budget_changed(lease.payer[0])
-                gained.pop(action.run_key, None)
-                gained[action.run_key] = None
-            self.telling.mark_changed(action.run_key)
-            self.telling.reservations.record_action(action)
-            self.casting.mark_changed(action)
-            if self.world.runs.get(action.run_key) is not runs[action.run_key]:
-                self.intake.forget_run(runs[action.run_key])
+            self._apply_action(action, applied)
+        runs, lost, gained = applied.runs, applied.lost, applied.gained
         writes = {
             key: self._write_of(runs[key])
             for key in (*lost, *gained)
             if runs[key].uid in self.intake.runs  # else it is gone, and nothing can be written to it
         }
-        resolution = self.telling.reservations.resolution(
+        resolution = self.status_publisher.reservations.resolution(
             actions, [decision_of(write.run, write.status) for write in writes.values()]
         )
         if resolution is not None:
-            done = tuple(deed for found in deeds.values() for deed in found)
-            resolution, deeds = msgspec.structs.replace(resolution, deeds=done), {}
-        trees = self._trees(runs, [key for key in gained if key not in lost], writes, deeds)
-        for key in writes.keys() & deeds.keys():
-            writes[key] = msgspec.structs.replace(writes[key], deeds=deeds.pop(key))
-        self._deeds += (deed for found in deeds.values() for deed in found)
+            all_logs = tuple(log for logs_of_run in logs.values() for log in logs_of_run)
+            resolution, logs = msgspec.structs.replace(resolution, decision_logs=all_logs), {}
+        trees = self._trees(runs, [key for key in gained if key not in lost], writes, logs)
+        for key in writes.keys() & logs.keys():
+            writes[key] = msgspec.structs.replace(writes[key], decision_logs=logs.pop(key))
+        self._decision_logs += (log for logs_of_run in logs.values() for log in logs_of_run)
         return DecisionWrites(
             without_reservation=resolution is None and any(action.record is not None for action in actions),
             resolution=resolution,
@@ -271,41 +268,67 @@ class PlanningModel:
             acquisitions=tuple(writes[key] for key in gained if key not in lost and key in writes),
         )
 
+    def _apply_action(self, action: Action, applied: AppliedRuns) -> None:
+        key = action.run_key
+        run = applied.runs[key] = self.world.runs[key]
+        if action.kind == "Restart":  # no lease changes, but the number of the next attempt must be written
+            applied.lost[key] = applied.gained[key] = None
+        elif action.kind == "Start":  # perhaps without a lease
+            applied.gained[key] = None
+        for closing in action.closes:
+            lease = self.world.posted_leases[closing.lease].lease
+            self.lease_objects.close(lease, closing)
+            self.status_publisher.mark_budget_changed(lease.payer[0])
+            applied.lost[key] = None
+        self.world.apply(action)
+        for lease in action.opens:
+            self.lease_objects.open(lease)
+            self.status_publisher.mark_budget_changed(lease.payer[0])
+            applied.gained.pop(key, None)
+            applied.gained[key] = None
+        self.status_publisher.mark_changed(key)
+        self.status_publisher.reservations.record_action(action)
+        self.pod_set_tracker.mark_changed(action)
+        if self.world.runs.get(key) is not run:
+            self.intake.forget_run(run)
+
     def _trees(
         self,
         runs: dict[RunKey, RunState],
         starting: list[RunKey],
         writes: dict[RunKey, RunWrite],
-        deeds: dict[RunKey, tuple[DecisionLog, ...]],
+        logs: dict[RunKey, tuple[DecisionLog, ...]],
     ) -> tuple[RunWrite, ...]:
-        """The trees of stages that start together: each holds what was decided for all of them (J3)."""
+        """The writes to trees whose stages start together: a tree holds the decisions for all of them (J3).
+
+        The logs of these stages move to the write of their tree.
+        """
         together: dict[RunKey, list[RunWrite]] = {}
-        done: dict[RunKey, tuple[DecisionLog, ...]] = {}
+        tree_logs: dict[RunKey, tuple[DecisionLog, ...]] = {}
         for key in starting:
             tree = runs[key].parent
             if tree is not None and len(runs[key].gang) > 1:
                 together.setdefault(tree, []).append(writes[key])
-                done[tree] = (*done.get(tree, ()), *deeds.pop(key, ()))
-        found = []
+                tree_logs[tree] = (*tree_logs.get(tree, ()), *logs.pop(key, ()))
+        tree_writes = []
         for key, stages in together.items():
             write = self._write_of(self.world.runs[key])
-            decided = tuple(decision_of(one.run, one.status) for one in stages)
+            decided = tuple(decision_of(stage.run, stage.status) for stage in stages)
             status = msgspec.structs.replace(write.status, decided=decided)
-            found.append(msgspec.structs.replace(write, status=status, deeds=done[key]))
-        return tuple(found)
+            tree_writes.append(msgspec.structs.replace(write, status=status, decision_logs=tree_logs[key]))
+        return tuple(tree_writes)
 
-    def _write_of(self, state: RunState) -> RunWrite:
-        run = self.intake.runs.get(state.uid, state.run_object)
-        status = self._status_of(state)
-        self.telling.set_run_status(state.uid, status)
-        return RunWrite(run, status, starts=bool(state.leases))
+    def _write_of(self, run: RunState) -> RunWrite:
+        run_object = self.intake.runs.get(run.uid, run.run_object)
+        status = self._status_of(run)
+        self.status_publisher.set_run_status(run.uid, status)
+        return RunWrite(run_object, status, starts=bool(run.leases))
 
     def _status_of(self, run: RunState) -> RunStatus:
-        closing = self.book.closing(run.uid)
-        known = self.world.runs.get(run.key)
-        if known is run:
-            return run_status(self.world, run, self.telling.known_risks_of(run), closing)
-        return msgspec.structs.replace(  # it is going: what it held is all that changes
+        closing = self.lease_objects.closing(run.uid)
+        if self.world.runs.get(run.key) is run:
+            return run_status(self.world, run, self.status_publisher.known_risks_of(run), closing)
+        return msgspec.structs.replace(  # the Run is gone from the world: only its leases change
             run.run_object.status, allocation=None, closing=closing, revision=run.revision
         )
 
@@ -315,7 +338,7 @@ def earliest(*instants: int | None) -> int | None:
 
 
 def decisions_in(actions: Sequence[Action]) -> list[list[Action]]:
-    """A plan cut after every resolution: each is a decision of its own, with a commit point of its own."""
+    """The actions of a plan, cut after every resolution: each decision has a commit point of its own."""
     ends = {
         action.promise.name: index
         for index, action in enumerate(actions)

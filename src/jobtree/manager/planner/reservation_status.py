@@ -1,14 +1,14 @@
-"""Foretelling: what Reservations say of promises, how those end, and who is warned.
+"""Writes the specs and statuses of Reservations, and the risks of Runs that follow from them.
 
-There may be thousands of promises, and no decision waits for what people read. So only some are told in one
-step. First come those that were made or moved, the soonest due before others: they are written in the step
-that decides them unless many are, and whoever they threaten is warned then (R11). While gangs start and end
-all the time only some a second are told of those that are not due soon. Of those without a date the last in
-line come first: they wait longest, and a Run that starts before anybody was told of its promise needs no
-Reservation any more.
+There may be thousands of promises, and no decision waits for what people read. So a turn writes only some of
+them. Promises that were made or moved come first, in the order of their dates: they are written in the turn
+that decides them unless there are many, and Runs that they put at risk are warned then (R11). While gangs
+start and end all the time, only ``PER_SECOND`` promises that are not due soon are written per second. Of
+promises without a date the last in creation order come first: these Runs wait longest, and a Run that starts
+before its Reservation is written needs none.
 
-When a Run is expected to start depends on all who wait, and what others foresee changes with every decision.
-That is told when nothing is decided, and while much is, from time to time.
+The expected start of a Run depends on all waiting Runs, and every decision changes some forecasts. All
+Reservations are therefore written again in rounds: when nothing is decided, and every ``BUSY_MS`` otherwise.
 """
 
 from collections.abc import Iterator
@@ -43,33 +43,31 @@ from jobtree.manager.planner.event_notes import event_notes_of_action
 from jobtree.messages.record_signature import sign
 from jobtree.messages.risk_index import RiskIndex, runs_at_risk
 
-BUSY_MS = 2_000  # how often all are told anew while gangs start and end all the time
-CALM_MS = 500  # since the last decision: more may be on the way
-PER_IDLE_TURN = 200  # in one step
-PER_BUSY_TURN = 25  # in one step, while much is decided
-PER_SECOND = 20  # on average, meanwhile
-BUSY_THRESHOLD = (
-    64  # gangs that started or ended lately: then much is decided, though nothing was for a moment
-)
-RECENT_MS = 10_000  # after so long each of them counts half
+BUSY_MS = 2_000  # between two rounds, while gangs start and end all the time
+CALM_MS = 500  # without a decision; before that more may be on the way
+PER_IDLE_TURN = 200  # promises in one turn
+PER_BUSY_TURN = 25  # promises in one turn, while much is decided
+PER_SECOND = 20  # promises on average, while much is decided
+BUSY_THRESHOLD = 64  # gangs that started or ended lately, above which much is decided
+RECENT_MS = 10_000  # after which each of these gangs counts half
 
 PromisedRuns = list[tuple[RunState, Promise]]
 
 
 class ReservationWrites(msgspec.Struct, frozen=True):
-    """What is to be written and said; ``touched`` have a status to be told."""
+    """Reservations to write and Events on their Runs; the statuses of ``touched`` may change."""
 
     reservations: tuple[ReservationWrite, ...]
     touched: set[RunKey]
-    warned: set[RunKey]  # of these, who was warned, or is not any more
-    told: int = 0  # promises that were looked at
-    notes: tuple[EventNote, ...] = ()
-    abandoned: tuple[RunKey, ...] = ()
-    proofs: tuple[RunKey, ...] = ()
+    warned: set[RunKey]  # Runs whose risks changed
+    checked_promises: int = 0
+    event_notes: tuple[EventNote, ...] = ()
+    abandoned: tuple[RunKey, ...] = ()  # Reservations to delete
+    proofs: tuple[RunKey, ...] = ()  # Reservations that are to outlive their Runs
 
 
 class ChangeRate:
-    """How many gangs started or ended lately: what that sets going on servers and nodes lasts a while."""
+    """Counts the gangs that started or ended lately: servers and nodes are busy with them for a while."""
 
     def __init__(self) -> None:
         self._count = self._since = 0
@@ -79,7 +77,7 @@ class ChangeRate:
         self._count += 1
 
     def ends_at(self, now: int) -> int:
-        """When little of it is left, if nothing more comes."""
+        """Returns the instant at which the count is below the threshold, if no gang starts or ends before."""
         self._decay(now)
         halves = (self._count // BUSY_THRESHOLD).bit_length()
         return self._since + halves * RECENT_MS if halves else now
@@ -96,111 +94,113 @@ class ReservationPublisher:
         self._world = world
         self._intake = intake
         self._ended: list[ReservationWrite] = []
-        self._anew: set[RunKey] = set()  # whose promise was made or moved, and is not yet written
-        self._soon: set[RunKey] = set()  # of these, who is due soon, as far as it was noticed
-        self._acted: set[RunKey] = set()  # who something was done to since some were last told
-        self._reserving: dict[RunKey, Action] = {}  # what is to be said of these then, by Run
-        self._round: dict[RunKey, None] = {}  # who is still to be told of those that all are
-        self._unexpected: set[RunKey] = set()  # whose Reservation does not yet say when to expect them
+        self._unwritten: set[RunKey] = set()  # Runs whose promise was made or moved, and is not written yet
+        self._due_soon: set[RunKey] = set()  # of these, those that were seen to be due soon
+        self._acted: set[RunKey] = set()  # Runs with an action since the last batch was chosen
+        self._reserve_actions: dict[RunKey, Action] = {}  # their Events are written with their Reservations
+        self._round: dict[RunKey, None] = {}  # Runs of this round whose Reservations are not written yet
+        self._without_estimate: set[RunKey] = set()  # Runs whose Reservation has no expected start yet
         self._touched: set[RunKey] = set()
-        self._notes: list[EventNote] = []
+        self._event_notes: list[EventNote] = []
         self._expectations = ExpectedStarts(world)
-        self._expected_at = self._told_at = 0
+        self._expected_at = self._round_began_at = 0
         self._acted_at = 0
-        self._bustle = ChangeRate()
-        self._paced_to = 0  # while much is decided, nothing is told before that
-        self.is_behind = False  # something changed since all were last told
+        self._change_rate = ChangeRate()
+        self._paced_until = 0  # what was written counts against the rate until then
+        self.is_behind = False  # whether something changed since the last round began
 
     @property
     def has_more(self) -> bool:
-        """Whether more is to be told than was in the last step."""
-        return bool(self._anew or self._round)
+        """Whether promises are left that the last turn did not write."""
+        return bool(self._unwritten or self._round)
 
     @property
     def continues_at(self) -> int:
-        """When the rest is told, if nothing happens before: at the pace, or all of it once it is calm."""
-        paced = self._paced_to + max(1, self._batch_size) * SECOND // PER_SECOND
-        return max(self._world.now, self._acted_at + CALM_MS, min(paced, self._idle_at))
+        """The instant at which more is written if nothing happens before: by the rate, or when it is calm."""
+        by_rate = self._paced_until + max(1, self._batch_size) * SECOND // PER_SECOND
+        return max(self._world.now, self._acted_at + CALM_MS, min(by_rate, self._idle_at))
 
     @property
     def _idle_at(self) -> int:
-        return max(self._acted_at + CALM_MS, self._bustle.ends_at(self._world.now))
+        return max(self._acted_at + CALM_MS, self._change_rate.ends_at(self._world.now))
 
     @property
     def _batch_size(self) -> int:
-        """How many the pace must allow before one of them is told: few are told together."""
-        return min(PER_BUSY_TURN, len(self._anew))
+        """How many promises the rate must allow before the next are written: a few are written together."""
+        return min(PER_BUSY_TURN, len(self._unwritten))
 
     def is_unwritten(self, run: RunState, name: str) -> bool:
-        """Whether a Reservation is still to be made: nobody speaks of it before."""
-        anew = any(key in self._anew for key in run.gang or (run.key,))
-        return anew and (run.key[0], name) not in self._intake.reservations
+        """Whether a Reservation is still to be created: before that no status names it."""
+        has_unwritten = any(key in self._unwritten for key in run.gang or (run.key,))
+        return has_unwritten and (run.key[0], name) not in self._intake.reservations
 
     # Promises that end
 
     def record_action(self, action: Action) -> None:
-        """A promise was made or moved; or it ended without a record: its Reservation says how."""
+        """Marks the promise of an action as unwritten, or prepares the last status of its Reservation."""
         promise = action.promise
         self._acted.add(action.run_key)
         if action.opens or action.closes:
-            self._bustle.record_change(self._world.now)
+            self._change_rate.record_change(self._world.now)
         if action.kind in SETS_PROMISE:
-            self._anew.add(action.run_key)
+            self._unwritten.add(action.run_key)
         if action.kind == "Reserve":
-            self._reserving[action.run_key] = action
+            self._reserve_actions[action.run_key] = action
         if PHASES.get(action.kind, "Running") != "Running":
             self.risks.forget(action.run_key)
         if promise is None or action.kind not in FINAL_STATES or action.record is not None:
             return
-        written = self._ending(action, promise)
-        if written is not None:
-            self._ended.append(written)
+        write = self._last_write(action, promise)
+        if write is not None:
+            self._ended.append(write)
 
     def resolution(self, actions: list[Action], decided: list[Decided]) -> ReservationWrite | None:
-        """The commit point of a resolution: its records, and what it decides for every Run concerned."""
+        """Returns the commit point of a resolution: its records, and its decision for every Run in it."""
         activations = [action for action in actions if action.record is not None]
         if not activations or activations[-1].promise is None:
             return None
-        written = self._ending(activations[-1], activations[-1].promise)
-        if written is None:
+        write = self._last_write(activations[-1], activations[-1].promise)
+        if write is None:
             return None
         key = self._world.lottery_key
-        records = [msgspec.to_builtins(sign(one.record, key)) for one in activations if one.record]
+        records = [msgspec.to_builtins(sign(action.record, key)) for action in activations if action.record]
         status = msgspec.structs.replace(
-            written.status, lottery=records[0], lotteries=tuple(records[1:]), decided=tuple(decided)
+            write.status, lottery=records[0], lotteries=tuple(records[1:]), decided=tuple(decided)
         )
-        return msgspec.structs.replace(written, status=status)
+        return msgspec.structs.replace(write, status=status)
 
-    def _ending(self, action: Action, promise: Promise) -> ReservationWrite | None:
-        known = self._intake.reservations.get((action.run_key[0], promise.name))
-        if known is None:
+    def _last_write(self, action: Action, promise: Promise) -> ReservationWrite | None:
+        reservation = self._intake.reservations.get((action.run_key[0], promise.name))
+        if reservation is None:
             return None
-        run = self._intake.runs.get(known.spec.run_ref.uid)
-        status = self._ended_status(known, FINAL_STATES[action.kind])
-        return None if run is None else ReservationWrite(run, promise.name, status)
+        run_object = self._intake.runs.get(reservation.spec.run_ref.uid)
+        status = self._ended_status(reservation, FINAL_STATES[action.kind])
+        return None if run_object is None else ReservationWrite(run_object, promise.name, status)
 
-    def _ended_status(self, known: Reservation, state: ReservationState) -> ReservationStatus:
-        told = first_estimate_object(self._world, (known.metadata.namespace, known.metadata.name))
-        return msgspec.structs.replace(known.status, state=state, forecast=None, told=told)
+    def _ended_status(self, reservation: Reservation, state: ReservationState) -> ReservationStatus:
+        first_estimate = first_estimate_object(
+            self._world, (reservation.metadata.namespace, reservation.metadata.name)
+        )
+        return msgspec.structs.replace(reservation.status, state=state, forecast=None, told=first_estimate)
 
     def _ended_reservations(self) -> list[ReservationWrite]:
-        """Reservations whose Run started or ended, and whose end a crash kept from being written."""
-        outlived, self._intake.ended_reservations = self._intake.ended_reservations, {}
+        """Returns the last statuses of Reservations whose end a crash kept from being written."""
+        ended, self._intake.ended_reservations = self._intake.ended_reservations, {}
         writes = []
-        for (namespace, name), state in outlived.items():
-            known = self._intake.reservations[namespace, name]
-            run = self._intake.runs.get(known.spec.run_ref.uid)
-            if run is not None:
-                writes.append(ReservationWrite(run, name, self._ended_status(known, state)))
+        for (namespace, name), state in ended.items():
+            reservation = self._intake.reservations[namespace, name]
+            run_object = self._intake.runs.get(reservation.spec.run_ref.uid)
+            if run_object is not None:
+                writes.append(ReservationWrite(run_object, name, self._ended_status(reservation, state)))
         return writes
 
-    # What is to be told now
+    # What is to be written now
 
-    def refresh(self, *, stirred: bool, at_rest: bool) -> ReservationWrites:
-        self.is_behind = self.is_behind or stirred
+    def refresh(self, *, inputs_changed: bool, at_rest: bool) -> ReservationWrites:
+        self.is_behind = self.is_behind or inputs_changed
         begins = self.is_behind and not self._round
-        begins = begins and (at_rest or self._world.now >= self._told_at + BUSY_MS)
-        self._touched, self._notes = set(), []
+        begins = begins and (at_rest or self._world.now >= self._round_began_at + BUSY_MS)
+        self._touched, self._event_notes = set(), []
         if not at_rest:
             self._acted_at = self._world.now
         if begins:
@@ -213,116 +213,115 @@ class ReservationPublisher:
             self._touched | warned,
             warned,
             len(self._touched),
-            tuple(self._notes),
+            tuple(self._event_notes),
             self._abandoned() if begins else (),
             self._proofs() if begins else (),
         )
 
     def _begin_round(self) -> None:
-        """All are to be told anew, in the order of their promises."""
+        """Has all Reservations checked again, in the order of their promises."""
         promised = sorted(self._promised(), key=lambda pair: pair[1].precedence)
         self._round = {run.key: None for run, _ in promised}
         self.risks.keep_only({(run.key[0], promise.name) for run, promise in promised})
-        self.is_behind, self._told_at = False, self._world.now
+        self.is_behind, self._round_began_at = False, self._world.now
 
     def _update_some(self, *, at_rest: bool) -> list[ReservationWrite]:
         calm = self._idle_at <= self._world.now
         most = PER_IDLE_TURN if calm else self._rate_limit()
         expectations = self._expected_starts(at_rest=at_rest) if self._round and most else None
-        due = self._next_changed(most)
+        batch = self._next_changed(most)
         if expectations is not None:
-            due += islice((key for key in self._round if key not in self._anew), max(0, most - len(due)))
-        promised = [(run, run.promise) for key in due if (run := self._world.runs.get(key)) and run.promise]
+            unchanged = (key for key in self._round if key not in self._unwritten)
+            batch += islice(unchanged, max(0, most - len(batch)))
+        promised = [(run, run.promise) for key in batch if (run := self._world.runs.get(key)) and run.promise]
         writes = self._update_reservations(promised, expectations)
-        for key in due:
-            self._write_with_notes(key)
-            self._anew.discard(key)
+        for key in batch:
+            self._add_reserve_events(key)
+            self._unwritten.discard(key)
             self._round.pop(key, None)
         if not calm:
-            begun = max(self._paced_to, self._world.now - PER_BUSY_TURN * SECOND // PER_SECOND)
-            self._paced_to = begun + len(due) * SECOND // PER_SECOND
+            begun = max(self._paced_until, self._world.now - PER_BUSY_TURN * SECOND // PER_SECOND)
+            self._paced_until = begun + len(batch) * SECOND // PER_SECOND
         return writes
 
     def _rate_limit(self) -> int:
-        """How many are told while much is decided: all, if they are few, else as many as the pace allows."""
-        allowed = min(PER_BUSY_TURN, (self._world.now - self._paced_to) * PER_SECOND // SECOND)
+        """Returns how many promises may be written now while much is decided: a whole batch or none."""
+        allowed = min(PER_BUSY_TURN, (self._world.now - self._paced_until) * PER_SECOND // SECOND)
         return allowed if allowed >= self._batch_size else 0
 
     def _expected_starts(self, *, at_rest: bool) -> ExpectedStarts | None:
-        """When Runs are expected, as far as that still stands; it is not asked anew at every decision."""
-        stands, now = self._expectations.is_current(), self._world.now
-        if not stands and (at_rest or now >= self._expected_at + BUSY_MS):
-            self._expectations, self._expected_at, stands = ExpectedStarts(self._world), now, True
-        return self._expectations if stands else None
+        """Returns the expected starts if they are current; they are not computed at every decision."""
+        is_current, now = self._expectations.is_current(), self._world.now
+        if not is_current and (at_rest or now >= self._expected_at + BUSY_MS):
+            self._expectations, self._expected_at, is_current = ExpectedStarts(self._world), now, True
+        return self._expectations if is_current else None
 
-    def _write_with_notes(self, run_key: RunKey) -> None:
-        """Its Reservation is made."""
-        action, run = self._reserving.pop(run_key, None), self._world.runs.get(run_key)
+    def _add_reserve_events(self, run_key: RunKey) -> None:
+        """Adds the Events of a promise whose Reservation is created in this turn."""
+        action, run = self._reserve_actions.pop(run_key, None), self._world.runs.get(run_key)
         if action is not None and run is not None:
-            self._notes += event_notes_of_action(self._intake, run, action)
+            self._event_notes += event_notes_of_action(self._intake, run, action)
 
     def _next_changed(self, most: int) -> list[RunKey]:
-        """Promises made or moved, those first that come due first.
+        """Returns the next Runs whose promise was made or moved: those that run, then by date.
 
-        All of Runs that have started already are: what these hold depends on them. With one stage go all that
-        start together with it.
+        All Runs that run already are included, because their leases depend on their promises. A stage brings
+        all stages that start together with it.
         """
-        looked_at = self._still_promised(self._anew if most else self._acted & self._anew)
+        runs = self._still_promised(self._unwritten if most else self._acted & self._unwritten)
         self._acted.clear()
-        self._soon |= {one.key for one in looked_at if self._is_due_soon(one)}
-        soon = self._still_promised(self._soon & self._anew)
-        self._soon = {one.key for one in soon}
-        chosen = [one for one in looked_at if one.leases] + nsmallest(PER_BUSY_TURN, soon, key=by_date)
+        self._due_soon |= {run.key for run in runs if self._is_due_soon(run)}
+        soon = self._still_promised(self._due_soon & self._unwritten)
+        self._due_soon = {run.key for run in soon}
+        chosen = [run for run in runs if run.leases] + nsmallest(PER_BUSY_TURN, soon, key=by_date)
         if most:
-            chosen += nsmallest(most, looked_at, key=by_date)
+            chosen += nsmallest(most, runs, key=by_date)
         return list(dict.fromkeys(key for run in chosen for key in run.gang or (run.key,)))
 
     def _is_due_soon(self, run: RunState) -> bool:
-        """Whether those who might have to give way must be told soon, to have all their notice."""
+        """Whether the Reservation must be written soon, so that Runs at risk have their whole notice."""
         soon = self._world.now + 2 * self._world.policy.max_notice_ms
         return run.promise is not None and run.promise.begins_before(soon)
 
     def _still_promised(self, runs: set[RunKey]) -> list[RunState]:
-        """Those who are there, and are promised something; of the others there is nothing to tell."""
-        known = self._world.runs
-        gone = {key for key in runs if key not in known or known[key].promise is None}
-        self._anew -= gone
+        """Returns the Runs that still have a promise; the others have nothing to write."""
+        existing = self._world.runs
+        gone = {key for key in runs if key not in existing or existing[key].promise is None}
+        self._unwritten -= gone
         for key in gone:
-            self._reserving.pop(key, None)
-        return [known[key] for key in runs - gone]
+            self._reserve_actions.pop(key, None)
+        return [existing[key] for key in runs - gone]
 
     def _update_reservations(
         self, promised: PromisedRuns, expectations: ExpectedStarts | None
     ) -> list[ReservationWrite]:
-        """Those of these promises whose Reservation does not say it; who is warned is found on the way."""
+        """Returns writes for the promises whose Reservation differs, and updates the risks of other Runs."""
         writes: list[ReservationWrite] = []
         for run, promise in sorted(promised, key=lambda pair: pair[1].precedence):
             self._touched.add(run.key)
             if promised_together(self._world, run, promise)[0][0] is not run:
-                continue  # one Reservation for all stages that start together
+                continue  # stages that start together have one Reservation
             writes += self._write(run, promise, expectations)
             risks = runs_at_risk(self._world, self._intake.key_of, run, promise)
             self.risks.replace_risks((run.key[0], promise.name), promise, risks)
         return writes
 
     def _write(
-        self, state: RunState, promise: Promise, expectations: ExpectedStarts | None
+        self, run: RunState, promise: Promise, expectations: ExpectedStarts | None
     ) -> Iterator[ReservationWrite]:
-        spec, status = (
-            reservation_spec(self._world, state, promise),
-            reservation_status(self._world, state, promise),
-        )
-        says, expected = self._is_written(state, promise, spec, status), None
+        spec = reservation_spec(self._world, run, promise)
+        status = reservation_status(self._world, run, promise)
+        is_written, expected = self._is_written(run, promise, spec, status), None
         if expectations is None:
-            self._unexpected.add(state.key)
-        elif not says or state.key in self._unexpected:
-            expected = expectations.estimate_and_record(state)
-            self._unexpected.discard(state.key)
+            self._without_estimate.add(run.key)
+        elif not is_written or run.key in self._without_estimate:
+            expected = expectations.estimate_and_record(run)
+            self._without_estimate.discard(run.key)
         if expected is not None:
-            status = reservation_status(self._world, state, promise, expected)
-        if expected is not None or not says:
-            run = self._intake.runs.get(spec.run_ref.uid, state.run_object)
-            yield ReservationWrite(run, promise.name, status, spec)
+            status = reservation_status(self._world, run, promise, expected)
+        if expected is not None or not is_written:
+            run_object = self._intake.runs.get(spec.run_ref.uid, run.run_object)
+            yield ReservationWrite(run_object, promise.name, status, spec)
 
     def _promised(self) -> PromisedRuns:
         if not self._world.promise_order:
@@ -332,50 +331,53 @@ class ReservationPublisher:
     def _is_written(
         self, run: RunState, promise: Promise, spec: ReservationSpec, status: ReservationStatus
     ) -> bool:
-        known = self._intake.reservations.get((run.key[0], promise.name))
-        return known is not None and known.spec == spec and without_expected_start(known.status) == status
-
-    # Reservations that have served
-
-    def _proofs(self) -> tuple[RunKey, ...]:
-        """Reservations that hold the record of a lottery and would still go with their Run."""
-        known = self._intake.reservations.items()
-        return tuple(
-            key for key, one in known if one.status.lottery is not None and one.metadata.owner_references
+        reservation = self._intake.reservations.get((run.key[0], promise.name))
+        return (
+            reservation is not None
+            and reservation.spec == spec
+            and without_expected_start(reservation.status) == status
         )
 
-    def _has_started(self, reservation: Reservation) -> bool:
-        """Whether nobody needs its proof any more: its Run is gone, and leases of that time may be, too."""
+    # Reservations that are not needed any more
+
+    def _proofs(self) -> tuple[RunKey, ...]:
+        """Reservations that hold the record of a lottery and would be deleted with their Run."""
+        return tuple(
+            key
+            for key, reservation in self._intake.reservations.items()
+            if reservation.status.lottery is not None and reservation.metadata.owner_references
+        )
+
+    def _is_outdated_proof(self, reservation: Reservation) -> bool:
+        """Whether the Run is gone, and the draw is so old that leases of that time may be archived."""
         status, at = reservation.status, reservation.spec.earliest_start
         if status.lottery is None or at is None or reservation.spec.run_ref.uid in self._intake.runs:
             return False
         return parse_time(at) + self._world.policy.lease_retention_ms <= self._world.now
 
     def _abandoned(self) -> tuple[RunKey, ...]:
-        """Reservations that a crash left without a status: they promise nothing, and their name is free.
-
-        And those whose proof has been kept for long enough.
-        """
+        """Reservations to delete: those that a crash left without a status, and outdated proofs."""
         promised = {(run.key[0], promise.name) for run, promise in self._promised()}
         return tuple(
             key
-            for key, known in self._intake.reservations.items()
-            if (known.status.state is None and key not in promised) or self._has_started(known)
+            for key, reservation in self._intake.reservations.items()
+            if (reservation.status.state is None and key not in promised)
+            or self._is_outdated_proof(reservation)
         )
 
 
 def by_date(run: RunState) -> tuple[int, int, int, int, CreationOrder]:
-    """Those with a date by it; then the others, the last in line first."""
+    """Sorts promises by date, then those without a date, the last in creation order first."""
     promise = run.promise
     assert promise is not None
-    made, turn, order = promise.precedence
+    made_at, sequence, creation_order = promise.precedence
     if promise.at is None:
-        return FOREVER, -made, -turn, -order[0], order
-    return promise.at, made, turn, order[0], order
+        return FOREVER, -made_at, -sequence, -creation_order[0], creation_order
+    return promise.at, made_at, sequence, creation_order[0], creation_order
 
 
 def without_expected_start(status: ReservationStatus) -> ReservationStatus:
-    """A status without when its Run is expected, which every minute changes a little."""
+    """Returns a status without the expected start, which changes a little every minute."""
     if status.forecast is None:
         return status
     forecast = msgspec.structs.replace(status.forecast, expected_start=None)

@@ -1,9 +1,9 @@
-"""Gauges of the world: read off it when somebody asks, so a series of something that is gone goes with it.
+"""Renders the gauges of the world at every scrape, so that objects which are gone have no series.
 
-The world belongs to the thread that plans, and is never read half-way: a page waits for the plan that is
-under way, away from the event loop, and then copies figures that the core keeps anyhow. That costs what there
-is of envelopes, domains and pending Reservations, and of nodes where something changed; never Runs or leases.
-Text is made when the world is free again. A plan that takes too long shows the figures before it.
+The world is not read while a plan is made: a page waits for the plan, outside the event loop, and then copies
+figures that the core keeps anyway. This costs time per envelope, domain, pending Reservation and changed
+node, but not per Run or lease. The text is rendered after the world is released. If a plan takes longer than
+``WAIT_SECONDS``, the page shows the figures from before it.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,24 +40,24 @@ class WorldGauges:
         clock: Callable[[], int],
         forget: Callable[[set[SeriesKey]], None] = lambda _: None,
     ) -> None:
-        self._world = world  # it may be another one after every plan
+        self._world = world  # the model builds another one when it is loaded again
         self._clock = clock
-        self._forget = forget  # told the domains that there are: others have no series any more
-        self._still = Lock()
+        self._forget = forget  # gets the existing domains, and removes the series of others
+        self._lock = Lock()
         self._text = ""
 
     @contextmanager
     def planning(self) -> Iterator[None]:
-        """The world changes meanwhile: nobody reads it."""
-        with self._still:
+        """Keeps readers away from the world while it changes."""
+        with self._lock:
             yield
 
     def page(self) -> str:
-        if self._still.acquire(timeout=WAIT_SECONDS):
+        if self._lock.acquire(timeout=WAIT_SECONDS):
             try:
                 rows, etas = read_gauges(self._world(), self._clock())
             finally:
-                self._still.release()
+                self._lock.release()
             self._forget({(labels[0], labels[1]) for labels, _ in rows[FLEET]})
             self._text = render_page(rows, etas)
         return self._text
@@ -72,16 +72,16 @@ def read_gauges(world: World, now: int) -> tuple[Rows, list[float]]:
 
 
 def read_budgets(world: World, now: int, rows: Rows) -> None:
-    """Every envelope that some Budget has now."""
+    """Reads every envelope that is in a Budget now."""
     used, headroom, hours = ([] for _ in range(3))  # type: tuple[list[GaugeRow], list[GaugeRow], list[GaugeRow]]
     rows |= {CONCURRENCY: used, HEADROOM: headroom, GPU_HOURS: hours}
-    ledger = world.budgets
-    for name, budget in sorted(ledger.budgets.items()):
+    budgets = world.budgets
+    for name, budget in sorted(budgets.budgets.items()):
         for spec in budget.spec.envelopes:
-            envelope = ledger.envelopes[name, spec.name]
+            envelope = budgets.envelopes[name, spec.name]
             labels = (envelope.owner, name, spec.name, spec.flavor)
             headroom.append((labels, envelope.account.free_charge() / MILLI))
-            used += (((*labels, kind), one.amount / MILLI) for kind, one in envelope.by_class.items())
+            used += (((*labels, kind), usage.amount / MILLI) for kind, usage in envelope.by_class.items())
             hours += (((*labels, kind), use / MILLI / HOUR) for kind, use in uses(envelope, now))
 
 
@@ -126,20 +126,20 @@ def read_reservations(world: World, now: int, rows: Rows) -> list[float]:
         ahead = INFINITE if promise.at is None else max(0, promise.at - now) / SECOND
         backlog[flavor] = max(backlog.get(flavor, 0), 0 if promise.at is None else ahead)
         etas.append(ahead)
-    for name in world.fleet.flavors:  # nothing is a figure too
+    for name in world.fleet.flavors:  # a flavor without promises has the value 0
         pending.setdefault(name, 0)
-    for metric, found in ((PENDING, pending), (UNDATED, undated), (BACKLOG, backlog)):
-        rows[metric] = [((name,), found.get(name, 0)) for name in sorted(pending)]
+    for metric, values in ((PENDING, pending), (UNDATED, undated), (BACKLOG, backlog)):
+        rows[metric] = [((name,), values.get(name, 0)) for name in sorted(pending)]
     return etas
 
 
 def pending_promises(world: World) -> Iterator[Promise]:
-    """One for each pending Reservation: of stages that start together, the first's."""
+    """One promise for each pending Reservation: the first of stages that start together."""
     seen: set[RunKey] = set()
     for _, _, (_, namespace, name) in world.promise_order:
         run = world.runs[namespace, name]
         promise = run.promise
-        assert promise is not None, "ranks are those of promises"
+        assert promise is not None, "the order lists Runs with a promise"
         if run.gang:
             promise = promised_together(world, run, promise)[0][1]
             if (namespace, promise.name) in seen:
@@ -153,9 +153,9 @@ def pending_promises(world: World) -> Iterator[Promise]:
 
 def render_page(rows: Rows, etas: list[float]) -> str:
     lines: list[str] = []
-    for metric, found in rows.items():
+    for metric, metric_rows in rows.items():
         lines += titled(metric)
-        for labels, value in found:
+        for labels, value in metric_rows:
             lines.append(f"{metric.name}{{{labelled(metric.labels, labels)}}} {value}")
     lines += titled(ETA)
     for limit in (*ETA.buckets, INFINITE):
@@ -171,7 +171,7 @@ def titled(metric: Metric) -> list[str]:
 
 @lru_cache(maxsize=65_536)
 def labelled(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """Labels as they are written: the same at every scrape, so the latest are remembered."""
+    """Returns labels as they are written; they are the same at every scrape, so the text is cached."""
     return ",".join(f'{name}="{escape_label(value)}"' for name, value in zip(names, values, strict=True))
 
 

@@ -39,26 +39,26 @@ class PodDefaults(msgspec.Struct, frozen=True):
 
 
 def pod_document(
-    run: Run, cast: PodSet, place: PodPlacement, setting: PodDefaults, risks: tuple[Risk, ...] = ()
+    run: Run, pod_set: PodSet, placement: PodPlacement, setting: PodDefaults, risks: tuple[Risk, ...] = ()
 ) -> ObjectBody:
-    """The pod for one place."""
+    """The pod for one placement."""
     metadata, spec = setting.template.get("metadata") or {}, dict(setting.template["spec"])
     for part in ("containers", "initContainers"):
         if spec.get(part):
             spec[part] = [dict(container) for container in spec[part]]
     annotations = {**(metadata.get("annotations") or {}), RISK: risk_text(risks)}
     chosen = (metadata.get("annotations") or {}).get(pod_names.GPU_CONTAINER_ANNOTATION, "")
-    if place.node:
-        spec["nodeName"] = place.node
+    if placement.node:
+        spec["nodeName"] = placement.node
     spec.pop("schedulingGates", None)
     spec["terminationGracePeriodSeconds"] = grace_seconds(spec, setting.max_grace_ms)
-    give_gpus(spec, chosen, setting.gpu_resource, place.gpus)
-    if place.is_rank:
-        become_rank(run, cast, place, spec)
+    give_gpus(spec, chosen, setting.gpu_resource, placement.gpus)
+    if placement.is_rank:
+        become_rank(run, pod_set, placement, spec)
     else:
         become_standby(spec, chosen)
-    name = pod_names.pod_name(run.metadata.name, run.metadata.uid, place.part)
-    labels = {**(metadata.get("labels") or {}), **pod_labels(run, cast, place)}
+    name = pod_names.pod_name(run.metadata.name, run.metadata.uid, placement.part)
+    labels = {**(metadata.get("labels") or {}), **pod_labels(run, pod_set, placement)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -105,15 +105,15 @@ def run_labels(run: Run) -> dict[str, str]:
     }
 
 
-def pod_labels(run: Run, cast: PodSet, place: PodPlacement) -> dict[str, str]:
-    labels = {**run_labels(run), installation.GROUP_LABEL: str(place.group)}
-    if not place.is_rank:
+def pod_labels(run: Run, pod_set: PodSet, placement: PodPlacement) -> dict[str, str]:
+    labels = {**run_labels(run), installation.GROUP_LABEL: str(placement.group)}
+    if not placement.is_rank:
         return {**labels, installation.ROLE_LABEL: "standby"}
     return {
         **labels,
         installation.ROLE_LABEL: "rank",
-        installation.RANK_LABEL: str(place.rank),
-        installation.ATTEMPT_LABEL: str(cast.attempt),
+        installation.RANK_LABEL: str(placement.rank),
+        installation.ATTEMPT_LABEL: str(pod_set.attempt),
     }
 
 
@@ -142,12 +142,12 @@ def gpu_container(spec: ObjectBody, chosen: str) -> ObjectBody:
     return next((one for one in containers if one.get("name") == chosen), containers[0])
 
 
-def become_rank(run: Run, cast: PodSet, place: PodPlacement, spec: ObjectBody) -> None:
+def become_rank(run: Run, pod_set: PodSet, placement: PodPlacement, spec: ObjectBody) -> None:
     spec["restartPolicy"] = "Never"
-    spec["hostname"] = pod_names.hostname(run.metadata.name, place.host)
-    if needs_service(run, cast):
+    spec["hostname"] = pod_names.hostname(run.metadata.name, placement.host)
+    if needs_service(run, pod_set):
         spec["subdomain"] = pod_names.service_name(run.metadata.name, run.metadata.uid)
-    told = environment(run, cast, place)
+    told = environment(run, pod_set, placement)
     risk = {"path": "risk", "fieldRef": {"fieldPath": f"metadata.annotations['{RISK}']"}}
     volumes = [one for one in spec.get("volumes") or () if one.get("name") != RISK_VOLUME]
     spec["volumes"] = [*volumes, {"name": RISK_VOLUME, "downwardAPI": {"items": [risk]}}]

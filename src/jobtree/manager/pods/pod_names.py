@@ -23,7 +23,7 @@ def pod_name(run: str, uid: str, part: str) -> str:
 
 
 def hostname(run: str, part: str) -> str:
-    """``trainer-0-3``: where others find a rank (its group, its place there), whatever its attempt."""
+    """``trainer-0-3``: where others find a rank (its group, its placement there), whatever its attempt."""
     return f"{as_label(run, MAX_LABEL - 1 - len(part))}-{part}"
 
 

@@ -1,6 +1,6 @@
 """Places: every pod that a Run must have, and where.
 
-A rank has one place; so has every standby pod of a spare. While unpaid work uses a spare's slots, its
+A rank has one placement; so has every standby pod of a spare. While unpaid work uses a spare's slots, its
 standby pod asks for no GPUs: the kubelet counts them (F1).
 """
 
@@ -44,16 +44,16 @@ class PodSet(msgspec.Struct, frozen=True):
 
     attempt: int
     pod_size: int
-    places: tuple[PodPlacement, ...]
+    placements: tuple[PodPlacement, ...]
     ranks: int = 0  # counted once: every pod is told how many they are
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "ranks", sum(place.is_rank for place in self.places))
+        msgspec.structs.force_setattr(self, "ranks", sum(placement.is_rank for placement in self.placements))
 
     @property
     def first(self) -> PodPlacement:
         """Rank 0."""
-        return self.places[0]
+        return self.placements[0]
 
 
 NO_PODS = PodSet(0, 0, ())
@@ -63,15 +63,17 @@ def pod_set(run: RunState, lent: SpareInUse) -> PodSet:
     """The pods that follow from what a Run holds; none where it does not run."""
     if run.phase != "Running" or not run.rank_slots:
         return NO_PODS
-    return PodSet(run.attempt, run.pod_size, (*rank_places(run), *standby_places(run, lent)))
+    return PodSet(run.attempt, run.pod_size, (*rank_placements(run), *standby_placements(run, lent)))
 
 
-def rank_places(run: RunState) -> Iterator[PodPlacement]:
-    for rank, ((group, place), (node, mask)) in enumerate(run.rank_slots.items()):
-        yield PodPlacement(f"{group}-{place}-{run.attempt}", node, mask.bit_count(), group, rank, place)
+def rank_placements(run: RunState) -> Iterator[PodPlacement]:
+    for rank, ((group, placement), (node, mask)) in enumerate(run.rank_slots.items()):
+        yield PodPlacement(
+            f"{group}-{placement}-{run.attempt}", node, mask.bit_count(), group, rank, placement
+        )
 
 
-def standby_places(run: RunState, lent: SpareInUse) -> Iterator[PodPlacement]:
+def standby_placements(run: RunState, lent: SpareInUse) -> Iterator[PodPlacement]:
     """Standby pods are named after their lease: they stay as they are through attempts."""
     for lease in sorted(run.leases.values(), key=lambda lease: lease.name):
         if lease.role != "Spare":

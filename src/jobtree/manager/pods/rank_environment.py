@@ -1,7 +1,7 @@
 """What a rank is told: who it is, how many they are, where the first of them listens (SPEC section 15).
 
 ``PET_*`` are read by torchrun. A Run with ``onResize: Rendezvous`` is told the range of its width and a
-rendezvous point, so that ranks may come and go; any other is told its fixed place.
+rendezvous point, so that ranks may come and go; any other is told its fixed placement.
 """
 
 from jobtree.api.kinds.run import Run
@@ -12,39 +12,39 @@ from jobtree.manager.pods.pod_set import PodPlacement, PodSet
 MASTER_PORT = "29500"
 
 
-def environment(run: Run, cast: PodSet, place: PodPlacement) -> dict[str, str]:
+def environment(run: Run, pod_set: PodSet, placement: PodPlacement) -> dict[str, str]:
     """The variables of one rank."""
-    processes = str(max(1, cast.pod_size))
-    master = master_address(run, cast)
+    processes = str(max(1, pod_set.pod_size))
+    master = master_address(run, pod_set)
     told = {
         "MASTER_ADDR": master,
         "MASTER_PORT": MASTER_PORT,
-        "WORLD_SIZE": str(cast.ranks * max(1, cast.pod_size)),
-        "NNODES": str(cast.ranks),
-        "NODE_RANK": str(place.rank),
+        "WORLD_SIZE": str(pod_set.ranks * max(1, pod_set.pod_size)),
+        "NNODES": str(pod_set.ranks),
+        "NODE_RANK": str(placement.rank),
         "NPROC_PER_NODE": processes,
         "PET_NPROC_PER_NODE": processes,
-        **torchrun(run, cast, place, master),
+        **torchrun(run, pod_set, placement, master),
         "JOBTREE_RUN": run.metadata.name,
-        "JOBTREE_GROUP": str(place.group),
-        "JOBTREE_GROUP_RANK": str(place.group_rank),
-        "JOBTREE_ATTEMPT": str(cast.attempt),
+        "JOBTREE_GROUP": str(placement.group),
+        "JOBTREE_GROUP_RANK": str(placement.group_rank),
+        "JOBTREE_ATTEMPT": str(pod_set.attempt),
     }
     if run.spec.runtime.checkpoint:
         told["JOBTREE_CHECKPOINT_SECONDS"] = str(parse_duration(run.spec.runtime.checkpoint) // SECOND)
     return told
 
 
-def torchrun(run: Run, cast: PodSet, place: PodPlacement, master: str) -> dict[str, str]:
+def torchrun(run: Run, pod_set: PodSet, placement: PodPlacement, master: str) -> dict[str, str]:
     flexible = run.spec.malleable
     if run.spec.runtime.on_resize != "Rendezvous" or flexible is None:
         return {
-            "PET_NNODES": str(cast.ranks),
-            "PET_NODE_RANK": str(place.rank),
+            "PET_NNODES": str(pod_set.ranks),
+            "PET_NODE_RANK": str(placement.rank),
             "PET_MASTER_ADDR": master,
             "PET_MASTER_PORT": MASTER_PORT,
         }
-    least, most = (gpus // cast.pod_size for gpus in (flexible.min_total_gpus, flexible.max_total_gpus))
+    least, most = (gpus // pod_set.pod_size for gpus in (flexible.min_total_gpus, flexible.max_total_gpus))
     return {
         "PET_NNODES": f"{least}:{most}",
         "PET_RDZV_BACKEND": "c10d",
@@ -53,16 +53,16 @@ def torchrun(run: Run, cast: PodSet, place: PodPlacement, master: str) -> dict[s
     }
 
 
-def master_address(run: Run, cast: PodSet) -> str:
+def master_address(run: Run, pod_set: PodSet) -> str:
     """Rank 0, under its hostname; a single pod needs no Service to find itself."""
-    host = hostname(run.metadata.name, cast.first.host)
-    if not needs_service(run, cast):
+    host = hostname(run.metadata.name, pod_set.first.host)
+    if not needs_service(run, pod_set):
         return host
     return f"{host}.{service_name(run.metadata.name, run.metadata.uid)}.{run.metadata.namespace}.svc"
 
 
-def needs_service(run: Run, cast: PodSet) -> bool:
+def needs_service(run: Run, pod_set: PodSet) -> bool:
     """Whether ranks have to find each other, now or after a growth."""
     flexible = run.spec.malleable
     widest = flexible.max_total_gpus if flexible else 0
-    return cast.ranks > 1 or widest > cast.pod_size
+    return pod_set.ranks > 1 or widest > pod_set.pod_size

@@ -49,18 +49,20 @@ class BeaconListener:
         self._wake = wake
         self._clock = clock
         self._tasks: dict[Round, asyncio.Task[None]] = {}
-        self._heard: dict[Round, BeaconValue] = {}
-        self._news: list[BeaconValue] = []
-        self._complained: set[str] = set()
+        self._values: dict[Round, BeaconValue] = {}
+        self._new_values: list[BeaconValue] = []
+        self._logged_errors: set[str] = set()
 
     def follow_rounds(self, beacon: Beacon | None, rounds: Iterable[Round]) -> None:
         """From now on these are waited for, the earliest first; others are not any more."""
-        named = [one for one in sorted(rounds) if beacon is not None and beacon.url and one[0] == beacon.name]
-        wanted = set(named[:MOST_AT_ONCE])
+        rounds_of_beacon = [
+            one for one in sorted(rounds) if beacon is not None and beacon.url and one[0] == beacon.name
+        ]
+        wanted = set(rounds_of_beacon[:MOST_AT_ONCE])
         for one in self._tasks.keys() - wanted:
             self._tasks.pop(one).cancel()
-        self._heard = {one: heard for one, heard in self._heard.items() if one in wanted}
-        for one in wanted - self._tasks.keys() - self._heard.keys():
+        self._values = {one: heard for one, heard in self._values.items() if one in wanted}
+        for one in wanted - self._tasks.keys() - self._values.keys():
             assert beacon is not None
             self._tasks[one] = asyncio.ensure_future(self._fetch_round(beacon, one))
 
@@ -76,12 +78,12 @@ class BeaconListener:
             await asyncio.wait(published, timeout=ANSWER_SECONDS)
 
     def new_values(self) -> list[BeaconValue]:
-        news, self._news = self._news, []
+        news, self._new_values = self._new_values, []
         return news
 
     def restart(self) -> None:
         """The world is built anew: what was heard is told again."""
-        self._news = list(self._heard.values())
+        self._new_values = list(self._values.values())
 
     def stop(self) -> None:
         self.follow_rounds(None, ())
@@ -94,17 +96,17 @@ class BeaconListener:
                 value = await fetch(beacon.url.replace("{round}", str(number)), number)
                 break
             except (ClientError, TimeoutError, ValueError, msgspec.MsgspecError) as broken:
-                self._complain(beacon.name, broken)
+                self._log_error(beacon.name, broken)
             await asyncio.sleep(RETRY_SECONDS)
-        heard = self._heard[wanted] = BeaconValue(beacon.name, number, value)
-        self._news.append(heard)
+        heard = self._values[wanted] = BeaconValue(beacon.name, number, value)
+        self._new_values.append(heard)
         del self._tasks[wanted]
         self._wake()
 
-    def _complain(self, name: str, broken: Exception) -> None:
+    def _log_error(self, name: str, broken: Exception) -> None:
         why = str(broken) or type(broken).__name__
-        if why not in self._complained:
-            self._complained.add(why)
+        if why not in self._logged_errors:
+            self._logged_errors.add(why)
             self._log.say("resolver", "a value of the beacon cannot be fetched yet", beacon=name, why=why)
 
 

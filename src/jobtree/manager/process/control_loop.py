@@ -143,8 +143,8 @@ class ControlLoop:
         return changes
 
     async def _plan(self, changes: Changes) -> WriteSet:
-        news = [*self._pod_reconciler.outcomes(), *self._beacon_listener.new_values()]
-        write_set = await self._in_thread(self._model.take_turn, changes, news, self._runtime.now())
+        outcomes = [*self._pod_reconciler.outcomes(), *self._beacon_listener.new_values()]
+        write_set = await self._in_thread(self._model.take_turn, changes, outcomes, self._runtime.now())
         self._report_violations(write_set.violations)
         for measure in write_set.measures:
             self._metrics.record(measure)
@@ -165,21 +165,21 @@ class ControlLoop:
         """Has the model write again what could not be written in this turn."""
         for run_object in self._decision_writer.unwritten_runs:
             metadata = run_object.metadata
-            self._model.telling.mark_unwritten(metadata.uid, (metadata.namespace, metadata.name))
-        self._model.telling.mark_names_unwritten(self._decision_writer.unwritten_names)
+            self._model.status_publisher.mark_unwritten(metadata.uid, (metadata.namespace, metadata.name))
+        self._model.status_publisher.mark_names_unwritten(self._decision_writer.unwritten_names)
 
     def _begin_events(self, write_set: WriteSet) -> None:
-        self._event_writer.write_events((*write_set.notes, *self._pod_reconciler.event_notes()))
+        self._event_writer.write_events((*write_set.event_notes, *self._pod_reconciler.event_notes()))
         self._event_writer.cordon(write_set.cordons, self._runtime.now())
 
     async def _archive_leases(self) -> None:
         """Moves a few old leases to the archive, if there is one."""
 
-        async def set_aside(leases: list[Lease]) -> list[str]:
+        async def carry(leases: list[Lease]) -> list[str]:
             return await self._in_thread(self._model.carry_leases, leases)
 
         if self._lease_archiver is not None and await self._lease_archiver.archive_batch(
-            self._model, set_aside, self._runtime.now()
+            self._model, carry, self._runtime.now()
         ):
             self.woken.set()
 

@@ -38,7 +38,7 @@ from jobtree.manager.webhook.webhook_service import Webhook
 POLL_SECONDS = 0.1
 RETRY_SECONDS = 5.0
 FINISH_SECONDS = 10.0
-LULL_SECONDS = 0.25  # while pods come up as they should: a thousand of them are looked at together
+WAKE_LATER_SECONDS = 0.25  # while pods come up as they should: a thousand of them are looked at together
 LOST = 1
 
 
@@ -48,25 +48,25 @@ class ManagerProcess:
         self._log = log
         self._access: Access = find_access(settings.context, settings.kubeconfig)
         self._wake = asyncio.Event()
-        self._lull: asyncio.TimerHandle | None = None
+        self._later_wake: asyncio.TimerHandle | None = None
         self._elected = asyncio.Event()
-        self._ending = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._code = 0
         self._loop: ControlLoop | None = None
         self._archive = ArchiveDirectory(settings.archive) if settings.archive else None
         self._webhook: Webhook | None = None
-        self._complained: dict[str, str] = {}
+        self._logged_trouble: dict[str, str] = {}
 
     async def run(self) -> int:
         """Until a signal comes or the election is lost; the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._ending.set)
+            loop.add_signal_handler(number, self._stop_requested.set)
         transport = PooledTransport(self._access, self._settings.request_seconds)
         view = ClusterView(self._settings.namespace, self._report, self._woken, self._woken_later)
         health = self._health(view)
         server = await health.serve(self._settings.health_address) if self._settings.health_address else None
-        leader = Leader(leader_client(self._access), self._post(), self._on_election_change(loop))
+        leader = Leader(leader_client(self._access), self._election_target(), self._on_election_change(loop))
         gate = Gate(leader.may_write, self._after_write)
         health.leads = leader.may_write
         watching = [asyncio.ensure_future(watch.run()) for watch in self._watches(transport, view, health)]
@@ -76,12 +76,12 @@ class ManagerProcess:
             watching.append(asyncio.ensure_future(self._webhook.run()))
         leading = asyncio.ensure_future(self._lead(transport, view, health, gate))
         leader.start()
-        ending = asyncio.ensure_future(self._ending.wait())
+        ending = asyncio.ensure_future(self._stop_requested.wait())
         await asyncio.wait((leading, ending), return_when=asyncio.FIRST_COMPLETED)
         if leading.done():
             self._code = LOST
         elif self._code != LOST:
-            await self._bring_to_an_end(leading)
+            await self._finish(leading)
         gate.close()
         if self._loop is not None:
             self._loop.stop()  # a task that is about to wake up may miss that it was cancelled
@@ -109,7 +109,7 @@ class ManagerProcess:
                 "manager", "this is a bug in Jobtree: please report it", why=repr(broken), trace=trace
             )
 
-    async def _bring_to_an_end(self, leading: "asyncio.Future[None]") -> None:
+    async def _finish(self, leading: "asyncio.Future[None]") -> None:
         """What was begun is finished, if that does not take too long; the next manager does the rest."""
         if self._loop is not None:
             self._loop.stop()
@@ -141,7 +141,7 @@ class ManagerProcess:
         while view.kinds_not_listed or lacks_policy(view, health.watches):
             health.turned()
             for watch in health.watches:
-                self._complain(watch)
+                self._log_trouble(watch)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _watch_reflectors(self, watches: list[Reflector]) -> None:
@@ -151,14 +151,14 @@ class ManagerProcess:
             for watch in watches:
                 trouble = watch.trouble
                 if isinstance(trouble, StatusError) and trouble.code in (NOT_FOUND, FORBIDDEN):
-                    self._complain(watch)
+                    self._log_trouble(watch)
 
-    def _complain(self, watch: Reflector) -> None:
+    def _log_trouble(self, watch: Reflector) -> None:
         trouble, plural = watch.trouble, watch.resource.plural
         said = str(trouble) if trouble is not None else ""
-        if not said or self._complained.get(plural) == said:
+        if not said or self._logged_trouble.get(plural) == said:
             return
-        self._complained[plural] = said
+        self._logged_trouble[plural] = said
         if isinstance(trouble, StatusError) and trouble.code == NOT_FOUND:
             said = f"the cluster does not know {plural}: apply config/crd; waiting for it"
         elif isinstance(trouble, StatusError) and trouble.code == FORBIDDEN:
@@ -199,25 +199,25 @@ class ManagerProcess:
         ]
         return health.watches
 
-    def _post(self) -> ElectionTarget:
+    def _election_target(self) -> ElectionTarget:
         return ElectionTarget(self._settings.namespace, self._settings.election, self._settings.identity)
 
     def _on_election_change(self, loop: asyncio.AbstractEventLoop) -> Callable[[ElectionChange], None]:
-        def heard(news: ElectionChange) -> None:
-            event = self._elected if news == "elected" else self._ending
+        def on_change(news: ElectionChange) -> None:
+            event = self._elected if news == "elected" else self._stop_requested
             if news == "lost":
                 self._code = LOST
             loop.call_soon_threadsafe(event.set)
 
-        return heard
+        return on_change
 
     def _woken(self) -> None:
         self._wake.set()
 
     def _woken_later(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._lull is None or self._lull.when() <= loop.time():
-            self._lull = loop.call_later(LULL_SECONDS, self._woken)
+        if self._later_wake is None or self._later_wake.when() <= loop.time():
+            self._later_wake = loop.call_later(WAKE_LATER_SECONDS, self._woken)
 
     def _report(self, kind: str, unreadable: Unreadable) -> None:
         said = f"a {kind} cannot be read and is left out"

@@ -52,7 +52,7 @@ def told(roster: ObservedPods, asked: set[str] | None = None) -> list[tuple[bool
     found: list[tuple[bool, tuple[int, int]] | str] = []
     for news in roster.outcomes(UID, COMPANY, 5, asked or set()):
         if isinstance(news, RankLost):
-            found.append((news.failed, news.seat))
+            found.append((news.failed, news.group_rank))
         elif isinstance(news, RunSucceeded):
             found.append("done")
     return found
@@ -128,7 +128,7 @@ def test_gpus_of_a_node_are_those_of_pods_that_have_not_ended_and_those_asked_fo
 
 def test_a_standby_pod_that_somebody_evicts_is_told_and_one_that_jobtree_ends_is_not() -> None:
     standby = PodPlacement("spare-2-0", "n3", 8, 0)
-    spared = DesiredPods(RUN, PodSet(1, 8, (*CAST.places, standby)))
+    spared = DesiredPods(RUN, PodSet(1, 8, (*CAST.placements, standby)))
     name = f"r-{UID[:8]}-spare-2-0"
 
     def pod(phase: str = "Running", deleted: str | None = None) -> StoredObject[LivePod]:

@@ -32,21 +32,21 @@ def test_no_more_pods_are_written_down_than_can_be_sent(
     """Of large ones only a few: a server that has many of them to read has no time for others."""
     written: list[PodPlacement] = []
 
-    def write_down(_: PodReconciler, __: DesiredPods, place: PodPlacement) -> dict[str, Any]:
-        written.append(place)
+    def write_down(_: PodReconciler, __: DesiredPods, placement: PodPlacement) -> dict[str, Any]:
+        written.append(placement)
         return {}
 
     async def make() -> None:
         view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
         keeper = PodReconciler(Waiting(), view, Log(), lambda: 0, lambda: None)  # type: ignore[arg-type]
-        places = tuple(PodPlacement(f"0-{number}-1", "n", 8, 0, number, number) for number in range(GANG))
+        placements = tuple(PodPlacement(f"0-{number}-1", "n", 8, 0, number, number) for number in range(GANG))
         gang = run("r", "org", 8 * GANG)
         container = {"name": "main", "image": "x", "args": ["a" * size]}
         spec = msgspec.structs.replace(gang.spec, template={"spec": {"containers": [container]}})
-        company = DesiredPods(msgspec.structs.replace(gang, spec=spec), PodSet(1, 8, places))
-        keeper._served.add("u")
-        ready = [(place.part, place) for place in places]
-        making = asyncio.ensure_future(keeper._create_all("u", company, ready))
+        desired = DesiredPods(msgspec.structs.replace(gang, spec=spec), PodSet(1, 8, placements))
+        keeper._with_service.add("u")
+        ready = [(placement.part, placement) for placement in placements]
+        making = asyncio.ensure_future(keeper._create_all("u", desired, ready))
         for _ in range(5):
             await asyncio.sleep(0)
         making.cancel()

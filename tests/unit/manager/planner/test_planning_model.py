@@ -83,7 +83,7 @@ def test_a_run_that_is_deleted_ends_its_leases_and_its_pods_before_it_goes() -> 
     assert server.all(RUNS) == []
     assert server.all(PODS) == []
     assert [lease["status"]["closureReason"] for lease in server.all(LEASES)] == ["Cancelled"]
-    assert manager.model.casting._known == {}
+    assert manager.model.pod_set_tracker._desired == {}
 
 
 def test_a_run_that_never_held_anything_leaves_nothing_behind() -> None:
@@ -96,7 +96,7 @@ def test_a_run_that_never_held_anything_leaves_nothing_behind() -> None:
     server.delete(RUNS.path("ns", "waits"))
     manager.settle()
     assert server.all(RUNS) == []
-    assert manager.model.casting._known == {}
+    assert manager.model.pod_set_tracker._desired == {}
 
 
 @pytest.mark.parametrize("manager_is_there", [True, False])
@@ -164,7 +164,9 @@ def test_a_failed_pod_begins_the_next_attempt_and_counts() -> None:
     assert running == []
     server.now += 6_000
     manager.settle()
-    assert manager.model.telling.refresh_due_at() == server.now + 4_000, "it wakes up to tell that it goes on"
+    assert manager.model.status_publisher.refresh_due_at() == server.now + 4_000, (
+        "it wakes up to tell that it goes on"
+    )
     server.now += 4_000
     manager.settle()
     running = [pod for pod in pods_of(server, "r") if pod["status"]["phase"] == "Running"]
@@ -417,7 +419,7 @@ def test_a_budget_is_told_at_rest_and_every_other_second_while_gangs_start_all_t
     server.now += BUSY_MS
     assert start("first") == 8, "the first is told at once"
     assert start("second") == 8, "more than once in a second is not"
-    assert manager.model.telling.refresh_due_at() == server.now + REST_MS
+    assert manager.model.status_publisher.refresh_due_at() == server.now + REST_MS
     manager.turn()
     assert used() == 16, "nothing else is to be done"
     assert start("third") == 16
@@ -480,7 +482,7 @@ def test_no_decision_waits_for_forecasts_that_others_read_and_a_new_promise_is_t
     assert [risk["reservation"] for risk in server.run("runs-there")["status"]["risk"]] == ["first-1"]
     assert deficit("waits-1") == 8, "what others foresee is told when nothing else is to be done"
     assert not is_expected("first-1"), "that depends on all who wait"
-    assert manager.model.telling.refresh_due_at() == server.now + REST_MS
+    assert manager.model.status_publisher.refresh_due_at() == server.now + REST_MS
     manager.turn()
     assert deficit("waits-1") == 16
     assert is_expected("first-1")

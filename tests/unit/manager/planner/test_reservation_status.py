@@ -51,7 +51,7 @@ def spoken_of(server: Server) -> list[str]:
 
 def go_on(server: Server, manager: Manager) -> None:
     """Nothing happens until the manager wants to go on telling."""
-    goes_on_at = manager.model.telling.refresh_due_at()
+    goes_on_at = manager.model.status_publisher.refresh_due_at()
     assert goes_on_at is not None
     server.now = goes_on_at
 
@@ -59,7 +59,7 @@ def go_on(server: Server, manager: Manager) -> None:
 def rest(server: Server, manager: Manager) -> None:
     """Nothing happens until all is told."""
     manager.settle()
-    while manager.model.telling.reservations.has_more:
+    while manager.model.status_publisher.reservations.has_more:
         go_on(server, manager)
         manager.settle()
 
@@ -124,7 +124,7 @@ def test_while_gangs_come_and_go_a_moment_of_silence_is_not_calm(monkeypatch: py
         manager.turn()
         assert len(states(server)) == told
         if told < len(WAITING) - 2:
-            assert manager.model.telling.refresh_due_at() == server.now + 1000
+            assert manager.model.status_publisher.refresh_due_at() == server.now + 1000
     assert events(server, "Reserved") == WAITING
 
 

@@ -49,7 +49,7 @@ def setting(template: dict[str, Any] = TEMPLATE, max_grace_ms: int = 300_000) ->
 
 
 def rank(number: int = 1, **changed: Any) -> dict[str, Any]:  # noqa: ANN401
-    return pod_document(asked(), CAST, CAST.places[number], setting(**changed))
+    return pod_document(asked(), CAST, CAST.placements[number], setting(**changed))
 
 
 def told(pod: dict[str, Any], container: int = 0) -> dict[str, str]:
@@ -76,8 +76,8 @@ def test_a_template_is_neither_changed_nor_copied() -> None:
     before = deepcopy(TEMPLATE)
     ours = {"metadata": {"annotations": {"rq.davidlangworthy.io/gpu-container": "sidecar"}}}
     for template in (TEMPLATE, {**TEMPLATE, **ours}):
-        for place in (*CAST.places, STANDBY):
-            pod_document(asked(), CAST, place, setting(template))
+        for placement in (*CAST.placements, STANDBY):
+            pod_document(asked(), CAST, placement, setting(template))
     assert before == TEMPLATE
     pod = rank()
     assert pod["spec"]["tolerations"] is TEMPLATE["spec"]["tolerations"]
@@ -107,7 +107,7 @@ def test_every_container_is_told_who_it_is_and_our_word_counts() -> None:
 
 
 def test_the_environment_of_a_rank() -> None:
-    assert environment(asked(checkpoint="10m"), CAST, CAST.places[1]) == {
+    assert environment(asked(checkpoint="10m"), CAST, CAST.placements[1]) == {
         "MASTER_ADDR": "trainer-0-0.trainer-1f0c22aa.rai.svc",
         "MASTER_PORT": "29500",
         "WORLD_SIZE": "16",
@@ -129,7 +129,7 @@ def test_the_environment_of_a_rank() -> None:
 
 def test_a_single_pod_finds_itself_without_a_service() -> None:
     alone = PodSet(1, 8, (PodPlacement("0-0-1", "n1", 8, 0, 0, 0),))
-    pod = pod_document(asked(), alone, alone.places[0], setting())
+    pod = pod_document(asked(), alone, alone.placements[0], setting())
     assert told(pod)["MASTER_ADDR"] == pod["spec"]["hostname"] == "trainer-0-0"
     assert "subdomain" not in pod["spec"]
 
@@ -151,7 +151,7 @@ def test_the_grace_period_is_the_templates_at_most_the_policys(asks: int | None,
 def test_a_rank_reads_its_risk_in_a_file() -> None:
     """A Run is warned of promises that may stop it, also inside its pods (R11)."""
     risk = Risk(reservation="big-1", at="2026-01-05T10:00:00Z", kill_probability="0.25")
-    pod = pod_document(asked(), CAST, CAST.places[0], setting(), (risk,))
+    pod = pod_document(asked(), CAST, CAST.placements[0], setting(), (risk,))
     (volume,) = [one for one in pod["spec"]["volumes"] if one["name"] == "jobtree-risk"]
     (item,) = volume["downwardAPI"]["items"]
     assert item["fieldRef"]["fieldPath"] == "metadata.annotations['rq.davidlangworthy.io/risk']"

@@ -9,7 +9,7 @@ from jobtree.kube.http.api_errors import KubeError, StatusError, UnreachableErro
 from jobtree.kube.http.api_requests import Request
 from jobtree.kube.http.api_resources import PODS, RESERVATIONS, RUNS
 from jobtree.manager.controllers import pod_reconciler
-from jobtree.manager.controllers.decision_writer import MOST_TRIES
+from jobtree.manager.controllers.decision_writer import MAX_TRIES
 from tests.unit.manager.cluster import Fault, Manager, Server
 from tests.unit.manager.process.test_crashes import FAILURE, RESOLUTION, TREE, Act, later, remains
 from tests.unit.manager.stage import (
@@ -251,7 +251,7 @@ def test_a_run_that_is_labelled_all_the_time_is_planned_again_at_last(
     monkeypatch.setattr(server, "send", interfere)
     with patch.object(manager.model, "load", wraps=manager.model.load) as load:
         manager.turn()
-    assert (load.call_count, next(labels)) == (1, MOST_TRIES)
+    assert (load.call_count, next(labels)) == (1, MAX_TRIES)
     monkeypatch.setattr(server, "send", send)
     manager.settle()
     assert phase(server, "r") == "Running"
