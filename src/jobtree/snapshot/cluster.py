@@ -90,7 +90,7 @@ class Cluster:
             self._run_loaded(run)
             run.record_verdict(reported_verdict(run) if settle else verdict_from_status(run))
         self.world.forget_archived_except({key[2] for key, _ in self.objects.of("Lease")})
-        self._note_cuts()
+        self.world.recheck_limits()
         self._as_written = not settle
         if settle:
             self.run_to_rest()
@@ -278,22 +278,6 @@ class Cluster:
             raise InputError(
                 "runs", [f"spec.follow.after: {names} is a cycle: none of them could ever start"]
             )
-
-    def _note_cuts(self) -> None:
-        """Marks Budgets as edited, since they may have been cut before the file was saved (C10).
-
-        Closed leases were within the limits of their time, even if their usage is more than today's limits.
-        """
-        ledger = self.world.budgets
-        ledger.edited_envelopes.update(ledger.envelopes)
-        if self.world.posted_leases:  # the file does not say who could pay when a lease began (I2)
-            self.world.budgets_edited_at = self.now
-        for envelope in ledger.envelopes.values():
-            accounts = (envelope.account, envelope.lending_account, *(cap.account for cap in envelope.caps))
-            if any(
-                account.max_use is not None and account.closed_usage > account.max_use for account in accounts
-            ):
-                envelope.amended_at = self.now
 
     def documents(self) -> list[dict[str, Any]]:
         """All documents, with the statuses of now."""

@@ -70,6 +70,19 @@ class BudgetIndex:
             self.edited_envelopes.add(state.key)
         return repriced
 
+    def mark_all_edited(self, now: int) -> None:
+        """Has the next plan check the limits of all envelopes, as if each Budget had just been edited.
+
+        A limit below the usage of closed leases was cut later: it ends leases from now on, not in the past.
+        """
+        self.edited_envelopes.update(self.envelopes)
+        for state in self.envelopes.values():
+            accounts = (state.account, state.lending_account, *(cap.account for cap in state.caps))
+            if any(
+                account.max_use is not None and account.closed_usage > account.max_use for account in accounts
+            ):
+                state.amended_at = now
+
     def envelope(self, key: EnvelopeKey, owner: str, flavor: str) -> EnvelopeState:
         """The envelope of that name; one that is gone still carries what it paid for."""
         state = self.envelopes.get(key)

@@ -122,6 +122,12 @@ class World:
         self.fleet.invalidate_profiles()
         self.reconsider_all()
 
+    def recheck_limits(self) -> None:
+        """Call this after all objects are loaded: Budgets may have been cut before that, unseen (C10)."""
+        self.budgets.mark_all_edited(self.now)
+        if self.posted_leases:  # no object says which envelopes could pay when a lease began (I2)
+            self.budgets_edited_at = self.now
+
     def set_policy(self, policy: Policy) -> None:
         self.policy = policy
         for envelope in self.budgets.set_policy(policy, self.now):

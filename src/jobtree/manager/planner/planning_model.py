@@ -88,20 +88,9 @@ class PlanningModel:
         violations = self.intake.apply_changes(everything)
         self.world.forget_archived_except(self.lease_objects.existing)
         self.lease_objects.forget_missing()
-        self._check_budget_cuts()
+        self.world.recheck_limits()
         self.pod_set_tracker.mark_all_changed()
         return violations
-
-    def _check_budget_cuts(self) -> None:
-        """Treats all envelopes as edited: a Budget may have been cut while no manager ran (C10)."""
-        budgets = self.world.budgets
-        budgets.edited_envelopes.update(budgets.envelopes)
-        for envelope in budgets.envelopes.values():
-            accounts = (envelope.account, envelope.lending_account, *(cap.account for cap in envelope.caps))
-            if any(
-                account.max_use is not None and account.closed_usage > account.max_use for account in accounts
-            ):
-                envelope.amended_at = self.world.now
 
     def take_turn(self, changes: Changes, outcomes: Iterable[PodOutcome], now: int) -> WriteSet:
         """Takes in what happened, plans, and returns all that is to be written.
