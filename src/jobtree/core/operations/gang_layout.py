@@ -1,7 +1,8 @@
-"""Lay out a gang: cover and pack together (C2, P4–P6).
+"""Places the pods of a gang on domains together with their payers (C2, P4–P6).
 
-Group by group: with its spares if that fits and is paid anywhere, else without; the earliest tier that
-can pay in some domain where the group fits; then pack order. Nothing is kept unless all of it fits.
+Groups are placed one after the other. Each is placed with its spares if that fits and can be paid anywhere,
+and else without; by the nearest tier that can pay in a domain where the group fits; then in pack order. If
+one group fails, no lease of the gang stays open.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +25,7 @@ from jobtree.core.world.payer_candidates import PayerCandidate, PayerCandidates,
 
 
 class GangLayout:
-    """One attempt to place a Run: what its pods ask for, and who may pay for them."""
+    """One attempt to place a Run: the demand of its pods, and the payers that may be charged."""
 
     def __init__(  # noqa: PLR0913  an attempt is of a Run, at a size, at an instant, for a reason
         self,
@@ -44,32 +45,36 @@ class GangLayout:
         self.world = trial.world
         self.run = run
         self.shape = run.shape
-        self.size = pod_size
+        self.pod_size = pod_size
         self.at = at
         self.reason = reason
         self.opportunistic = opportunistic
-        self.may_use_spares = may_use_spares  # unpaid work may also stand on the slots of others' spares
-        self.promised_slice = promised_slice  # a promised slice: GPUs per domain
+        self.may_use_spares = may_use_spares  # opportunistic work may also use the slots of others' spares
+        self.promised_slice = promised_slice  # GPUs per domain, where the Run starts as promised
         self.flavor = self.world.fleet.flavor(self.shape.flavor)
         self.candidates = self._in_order = payer_candidates(self.world, run)
-        self._payer_parts_known = promised_payers is not None  # it is known how much each pays, not where
-        if self._payer_parts_known:  # those that pay in few places choose theirs first
-            self.candidates = tuple(sorted(self._in_order, key=lambda one: -len(one.envelope.selector)))
-        self._means = GangFunding(
+        self._payer_shares_known = (
+            promised_payers is not None
+        )  # how much each pays is promised, but not where
+        if self._payer_shares_known:  # those that pay on few nodes choose first
+            self.candidates = tuple(
+                sorted(self._in_order, key=lambda candidate: -len(candidate.envelope.selector))
+            )
+        self._funding = GangFunding(
             self.world, run, pod_size, at, unpaid=opportunistic, promised=promised_payers
         )
         self._demands: dict[NodeSelector, PodDemand] = {}
 
     def demand(self, candidate: PayerCandidate | None = None) -> PodDemand:
-        """One pod, where it may stand; with a candidate, where that one also pays for it."""
+        """The demand of one pod; with a candidate, only on nodes where that candidate pays."""
         return self._demand_on(candidate.envelope.selector if candidate else ())
 
     def _demand_on(self, paid_on: NodeSelector) -> PodDemand:
-        found = self._demands.get(paid_on)
-        if found is None:
+        demand = self._demands.get(paid_on)
+        if demand is None:
             shape = self.shape
-            found = self._demands[paid_on] = PodDemand(
-                size=self.size,
+            demand = self._demands[paid_on] = PodDemand(
+                size=self.pod_size,
                 cpu_milli=shape.cpu_milli,
                 memory_bytes=shape.memory_bytes,
                 tolerations=shape.tolerations,
@@ -77,43 +82,45 @@ class GangLayout:
                 payer_selectors=paid_on,
                 may_use_spares=self.may_use_spares,
             )
-        return found
+        return demand
 
     @cached_property
     def tiers(self) -> list[PayerCandidates]:
-        """Candidates up to and including each tier, nearest first; all, where their parts are known."""
-        found = self.candidates
-        if self.opportunistic or self._payer_parts_known:
-            return [found] if found else []
+        """Candidates up to and including each tier, nearest first; all of them if their shares are known."""
+        candidates = self.candidates
+        if self.opportunistic or self._payer_shares_known:
+            return [candidates] if candidates else []
         ends = [
             number + 1
-            for number, candidate in enumerate(found)
-            if number + 1 == len(found) or found[number + 1].tier != candidate.tier
+            for number, candidate in enumerate(candidates)
+            if number + 1 == len(candidates) or candidates[number + 1].tier != candidate.tier
         ]
-        return [found[:end] for end in ends]
+        return [candidates[:end] for end in ends]
 
     def place(self, width: int) -> bool:
-        """Open leases for the whole width, or nothing."""
-        if self._means.affordable_by_selector(self.candidates, width // self.size) is None:
+        """Opens leases for the whole width, or none."""
+        if self._funding.affordable_by_selector(self.candidates, width // self.pod_size) is None:
             return False
         spares = 0 if self.opportunistic else self.shape.spares
         return self._place(width, spares) or (spares > 0 and self._place(width, 0))
 
     def _place(self, width: int, spares: int) -> bool:
-        mark = self.trial.checkpoint()
+        checkpoint = self.trial.checkpoint()
         if not self.shape.group:
-            done = self._place_whole(width // self.size, spares)
+            done = self._place_whole(width // self.pod_size, spares)
         elif self.shape.spread:
-            sizes = self.shape.groups(width)
-            done = all(self.place_group(n, gpus // self.size, spares) for n, gpus in enumerate(sizes))
+            group_gpus = self.shape.groups(width)
+            done = all(
+                self.place_group(n, gpus // self.pod_size, spares) for n, gpus in enumerate(group_gpus)
+            )
         else:
             done = self._place_together(self.shape.groups(width), spares)
         if not done:
-            self._rollback(mark)
+            self._rollback(checkpoint)
         return done
 
     def _place_whole(self, pods: int, spares: int) -> bool:
-        """One group if any domain can hold it, else spill over the fewest domains (P4)."""
+        """Places one group if a domain can hold it, and else several in as few domains as possible (P4)."""
         group = 0
         while pods:
             if self.place_group(group, pods, spares):
@@ -128,13 +135,13 @@ class GangLayout:
         return True
 
     def _place_part(self, group: int, pods: int) -> int:
-        """Fill the domain that takes most of what is left; how many pods it took."""
+        """Fills the domain that holds most of these pods; returns how many it took."""
         demand = self.demand()
-        purses = self._means.affordable_by_selector(self.candidates, pods)
-        if purses is None:
+        affordable = self._funding.affordable_by_selector(self.candidates, pods)
+        if affordable is None:
             return 0
         for domain in self.flavor.domains_by_room(demand):
-            most = min(pods, domain.placeable(demand), self._payable_in(domain, purses))
+            most = min(pods, domain.placeable(demand), self._payable_in(domain, affordable))
             if most > 0:
                 most = min(most, self._unreserved_pods(domain))
             for part in range(most, 0, -1):
@@ -142,65 +149,68 @@ class GangLayout:
                     return part
         return 0
 
-    def _place_together(self, sizes: list[int], spares: int) -> bool:
-        """All groups in one domain (P4): where nearer payers pay for the first groups, then in pack order."""
-        mark, best = self.trial.checkpoint(), None
-        for domain in self._domains(sum(sizes) // self.size):
-            tiers = self._place_in(domain, sizes, spares)
+    def _place_together(self, group_gpus: list[int], spares: int) -> bool:
+        """Places all groups in one domain (P4).
+
+        It takes the domain where nearer payers pay for the first groups; among equals, the first in order.
+        """
+        checkpoint, best = self.trial.checkpoint(), None
+        for domain in self._domains(sum(group_gpus) // self.pod_size):
+            tiers = self._place_in(domain, group_gpus, spares)
             if tiers is not None and not any(tiers):
                 return True
-            self._rollback(mark)
+            self._rollback(checkpoint)
             if tiers is not None and (best is None or tiers < best[0]):
                 best = (tiers, domain)
-        return best is not None and self._place_in(best[1], sizes, spares) is not None
+        return best is not None and self._place_in(best[1], group_gpus, spares) is not None
 
-    def _place_in(self, domain: Domain, sizes: list[int], spares: int) -> list[int] | None:
-        """Place all groups in that domain; the furthest tier that pays for each."""
-        ranks: dict[EnvelopeKey, int] = {}
+    def _place_in(self, domain: Domain, group_gpus: list[int], spares: int) -> list[int] | None:
+        """Places all groups in the domain; returns the number of the furthest tier that pays for each."""
+        tier_numbers: dict[EnvelopeKey, int] = {}
         for number, payers in enumerate(self.tiers):
-            for one in payers:
-                ranks.setdefault(one.envelope.key, number)
-        for group, gpus in enumerate(sizes):
-            if not self.place_group(group, gpus // self.size, spares, [domain]):
+            for candidate in payers:
+                tier_numbers.setdefault(candidate.envelope.key, number)
+        for group, gpus in enumerate(group_gpus):
+            if not self.place_group(group, gpus // self.pod_size, spares, [domain]):
                 return None
-        furthest = [0] * len(sizes)
+        furthest = [0] * len(group_gpus)
         for lease in self.run.leases.values():
             if lease.role != "Spare":
-                furthest[lease.group] = max(furthest[lease.group], ranks[lease.payer])
+                furthest[lease.group] = max(furthest[lease.group], tier_numbers[lease.payer])
         return furthest
 
     def place_group(
         self, group: int, pods: int, spares: int, only: list[Domain] | None = None
     ) -> Domain | None:
-        """Place one group and say where; nothing is opened where it cannot be."""
-        for standby in dict.fromkeys((spares, 0)):
+        """Places one group and returns its domain; opens no lease if there is none."""
+        for spare_pods in dict.fromkeys((spares, 0)):
             for payers in self.tiers:
-                purses = self._means.affordable_by_selector(payers, pods)
-                if purses is None:
+                affordable = self._funding.affordable_by_selector(payers, pods)
+                if affordable is None:
                     continue
-                anywhere = purses.get((), 0) >= pods
-                for domain in self._domains(pods + standby, only):
-                    if not anywhere and self._payable_in(domain, purses) < pods:
+                anywhere = affordable.get((), 0) >= pods
+                for domain in self._domains(pods + spare_pods, only):
+                    if not anywhere and self._payable_in(domain, affordable) < pods:
                         continue
-                    if self._fill(domain, group, pods, standby, payers):
+                    if self._fill(domain, group, pods, spare_pods, payers):
                         return domain
         return None
 
     def place_spares(self, group: int, pods: int, domain: Domain) -> bool:
-        """Place standby pods of a group that stands already; nothing is opened where they cannot be."""
-        mark = self.trial.checkpoint()
-        ranks = frozenset(
+        """Places spares of a group that is running; opens no lease if they do not fit."""
+        checkpoint = self.trial.checkpoint()
+        rank_nodes = frozenset(
             node
             for lease in self.run.leases.values()
             if lease.group == group and lease.role != "Spare"
             for node, _ in lease.slots
         )
         for payers in self.tiers:
-            if self._lease_pods(domain, group, pods, payers, "Spare", ranks=ranks) and self._keeps_promises(
-                domain
-            ):
+            if self._lease_pods(
+                domain, group, pods, payers, "Spare", rank_nodes=rank_nodes
+            ) and self._keeps_promises(domain):
                 return True
-            self._rollback(mark)
+            self._rollback(checkpoint)
         return False
 
     def _domains(self, pods: int, only: list[Domain] | None = None) -> Iterator[Domain]:
@@ -209,7 +219,9 @@ class GangLayout:
         domains: Iterable[Domain] = only or ()
         if only is None:
             domains = (
-                self._by_lendable() if self.may_use_spares else self.flavor.in_pack_order(pods * self.size)
+                self._by_lendable()
+                if self.may_use_spares
+                else self.flavor.in_pack_order(pods * self.pod_size)
             )
         return (
             domain
@@ -218,21 +230,24 @@ class GangLayout:
         )
 
     def _unreserved_pods(self, domain: Domain) -> int:
-        """Pods that may be placed here without breaking a promise, or beyond the promised slice."""
+        """How many pods may use this domain without breaking a promise, or within the promised slice."""
         if self.promised_slice is not None:
-            mine = sum(
+            placed_gpus = sum(
                 mask.bit_count()
                 for lease in self.run.leases.values()
                 if lease.role != "Spare"
                 for node, mask in lease.slots
                 if node in domain.nodes
             )
-            return (self.promised_slice.get(domain.name, 0) - mine) // self.size
+            return (self.promised_slice.get(domain.name, 0) - placed_gpus) // self.pod_size
         free = self.opportunistic or not domain.promises
         return FOREVER if free else self._pods_beside_promises(domain, self.run.precedence_at(self.at))
 
     def _pods_beside_promises(self, domain: Domain, precedence: Precedence | None) -> int:
-        """Pods that stand in no promise's way made before; provisional work may, if time remains (R6)."""
+        """How many pods fit beside the promises that hold against the Run.
+
+        Promises do not limit a provisional Run if enough time remains before each is due (R6).
+        """
         if self.run.provisional and all(
             promise.run_key == self.run.key
             or promise.at is None
@@ -241,8 +256,10 @@ class GangLayout:
         ):
             return FOREVER
         end = FOREVER if self.run.known_end is None else self.run.known_end
-        one = availability_profile(self.world, domain, placement_demand(self.run, self.size), precedence)
-        return one.pods(0, self.at, end, self.run.key, precedence)
+        profile = availability_profile(
+            self.world, domain, placement_demand(self.run, self.pod_size), precedence
+        )
+        return profile.pods(0, self.at, end, self.run.key, precedence)
 
     def _keeps_promises(self, domain: Domain) -> bool:
         """Whether every promise that counts on this domain can still be kept, pod by pod."""
@@ -252,75 +269,83 @@ class GangLayout:
         return keeps_all_promises(self.world, domain, self.run.key, before)
 
     def unreserved_gpus(self, domain: Domain) -> int:
-        return min(domain.placeable(self.demand()), self._unreserved_pods(domain)) * self.size
+        """GPUs of this domain that the Run may use now."""
+        return min(domain.placeable(self.demand()), self._unreserved_pods(domain)) * self.pod_size
 
     def _by_lendable(self) -> list[Domain]:
-        """Pack order where the slots of spares count as free."""
+        """Domains in pack order, with the slots of spares counted as free."""
         demand = self.demand()
         return sorted(
             self.flavor.domains.values(),
             key=lambda domain: (0 if domain.in_use else 1, domain.placeable(demand), domain.name),
         )
 
-    def _payable_in(self, domain: Domain, purses: GpusBySelector) -> int:
-        """Pods in this domain for which there is place and money, at most: they may want the same place."""
+    def _payable_in(self, domain: Domain, affordable: GpusBySelector) -> int:
+        """An upper bound on the pods here that have room and a payer: payers may want the same nodes."""
         demand_on = self._demand_on
-        return sum([min(pods, domain.placeable(demand_on(paid_on))) for paid_on, pods in purses.items()])
+        return sum([min(pods, domain.placeable(demand_on(paid_on))) for paid_on, pods in affordable.items()])
 
     def _open(self, candidate: PayerCandidate, role: Role, group: int, slots: Slots) -> None:
         class_ = "Opportunistic" if self.opportunistic else candidate.class_
         terms = LeaseTerms(candidate.envelope, class_, role, group)
         self.trial.open(self.run, terms, slots, self.at, self.reason)
-        self._means.invalidate_payer(candidate)
+        self._funding.invalidate_payer(candidate)
 
-    def _rollback(self, mark: int) -> None:
-        """Undo everything since the mark."""
-        if self.trial.checkpoint() > mark:
-            self.trial.rollback(mark)
-            self._means.invalidate()
+    def _rollback(self, checkpoint: int) -> None:
+        """Undoes everything since the checkpoint."""
+        if self.trial.checkpoint() > checkpoint:
+            self.trial.rollback(checkpoint)
+            self._funding.invalidate()
 
-    def _fill(self, domain: Domain, group: int, pods: int, standby: int, payers: PayerCandidates) -> bool:
-        """Take the group's pods in this domain, each paid by the first that can, and its spares.
+    def _fill(self, domain: Domain, group: int, pods: int, spare_pods: int, payers: PayerCandidates) -> bool:
+        """Opens leases here for the pods and spares of a group, each charged to the first that can pay.
 
-        Where the place that packs best harms a promise, others may not: beside whole nodes, or elsewhere.
+        If the nodes that pack best break a promise, others are tried: nodes that are promised to no larger
+        pods, then nodes that were not tried yet.
         """
-        mark = self.trial.checkpoint()
+        checkpoint = self.trial.checkpoint()
         role: Role = "Opportunistic" if self.opportunistic else "Active"
-        ranks = self._lease_pods(domain, group, pods, payers, role)
-        if ranks is not None:
-            apart = frozenset(node for node, _ in ranks)
-            placed = not standby or self._lease_pods(domain, group, standby, payers, "Spare", ranks=apart)
+        slots_of_ranks = self._lease_pods(domain, group, pods, payers, role)
+        if slots_of_ranks is not None:
+            apart = frozenset(node for node, _ in slots_of_ranks)
+            placed = not spare_pods or self._lease_pods(
+                domain, group, spare_pods, payers, "Spare", rank_nodes=apart
+            )
             if placed and self._keeps_promises(domain):
                 return True
-        self._rollback(mark)
-        if ranks is None or standby or not self._may_break_promise(domain):
+        self._rollback(checkpoint)
+        if slots_of_ranks is None or spare_pods or not self._may_break_promise(domain):
             return False
-        tried = {node for node, _ in ranks}
+        tried = {node for node, _ in slots_of_ranks}
         for avoid in (self._nodes_for_larger_pods(domain), tried, tried):
             if avoid:
-                slots = self._lease_pods(domain, group, pods, payers, role, avoid=frozenset(avoid))
-                if slots is None:
+                other_slots = self._lease_pods(domain, group, pods, payers, role, avoid=frozenset(avoid))
+                if other_slots is None:
                     continue
                 if self._keeps_promises(domain):
                     return True
-                self._rollback(mark)
-                tried |= {node for node, _ in slots}
+                self._rollback(checkpoint)
+                tried |= {node for node, _ in other_slots}
         return False
 
     def _may_break_promise(self, domain: Domain) -> bool:
         return bool(domain.promises) and not (self.opportunistic or self.run.provisional)
 
     def _nodes_for_larger_pods(self, domain: Domain) -> frozenset[str]:
-        """Nodes where one more pod would break up what larger ones are promised here."""
+        """Nodes on which one more pod would take GPUs that larger pods are promised as a whole."""
         precedence = self.run.precedence_at(self.at)
-        one = availability_profile(self.world, domain, placement_demand(self.run, self.size), precedence)
-        wholes = one.promises_before(self.run.key, precedence).wholes
+        profile = availability_profile(
+            self.world, domain, placement_demand(self.run, self.pod_size), precedence
+        )
+        wholes = profile.promises_before(self.run.key, precedence).wholes
         if wholes is None:
             return frozenset()
         end = FOREVER if self.run.known_end is None else self.run.known_end
         beside = wholes.beside(self.at, end)
         return frozenset(
-            name for name, gpus in zip(one.node_availability.nodes, beside, strict=True) if gpus < self.size
+            name
+            for name, gpus in zip(profile.node_availability.nodes, beside, strict=True)
+            if gpus < self.pod_size
         )
 
     def _lease_pods(  # noqa: PLR0913  all of it is needed, and none of it belongs together
@@ -331,30 +356,30 @@ class GangLayout:
         payers: PayerCandidates,
         role: Role,
         *,
-        ranks: frozenset[str] = frozenset(),
+        rank_nodes: frozenset[str] = frozenset(),
         avoid: frozenset[str] = frozenset(),
     ) -> Slots | None:
-        """Open leases for so many pods in one role; the slots they got, or None and nothing kept."""
+        """Opens leases for so many pods in one role; returns their slots, or None if they do not all fit."""
         rate = self.trial.rate(role)
         taken: Slots = ()
-        unheld = self._unreserved_pods(domain)
+        unreserved = self._unreserved_pods(domain)
         if role == "Spare" and domain.promises:
-            still_mine = unheld if self.promised_slice is not None else 0
-            unheld = self._pods_beside_promises(domain, None) - still_mine  # a spare delays no start (P5)
-        if role == "Spare" and self._payer_parts_known:
-            payers = self._in_order  # nobody's part is known of those
-        for candidate in self._means.not_exhausted(payers, rate):
-            paid = self._means.pods(candidate, rate)
+            own_pods = unreserved if self.promised_slice is not None else 0
+            unreserved = self._pods_beside_promises(domain, None) - own_pods  # a spare delays no start (P5)
+        if role == "Spare" and self._payer_shares_known:
+            payers = self._in_order  # no payer's share of the spares is promised
+        for candidate in self._funding.not_exhausted(payers, rate):
+            paid = self._funding.pods(candidate, rate)
             if not paid:
                 continue
             demand = self.demand(candidate)
-            paid = min(pods, paid, domain.placeable(demand), unheld)
+            paid = min(pods, paid, domain.placeable(demand), unreserved)
             if paid <= 0:
                 continue
             slots = (
                 pick_slots(domain, paid, demand, avoid)
                 if avoid
-                else pick_slots_apart(domain, paid, demand, ranks)
+                else pick_slots_apart(domain, paid, demand, rank_nodes)
             )
             if slots is None:
                 continue

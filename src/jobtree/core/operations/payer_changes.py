@@ -1,7 +1,7 @@
-"""Settle: leases whose payer can pay no longer (C7, C8, C10), and demoted ones that find a payer again.
+"""Changes the payer of open leases that it can no longer pay for (C7, C8, C10), and of demoted leases.
 
-No pod is touched here. The same slots get another payer, or none: then the Run keeps them until somebody
-funded needs them.
+No pod is touched. The same slots get another payer, or none: the Run then keeps them until a funded Run
+needs them.
 """
 
 from collections.abc import Collection
@@ -22,14 +22,14 @@ from jobtree.core.world.world import World
 
 
 def end_leases_of_envelope(trial: Trial, envelope: EnvelopeState, at: int) -> None:
-    """The envelope's window closes, or hours run out, at that instant (C7)."""
+    """Ends what the envelope pays for when its window closes or its hours run out, at that instant (C7)."""
     reason: ClosureReason = "WindowClosed" if at >= envelope.end else "BudgetExhausted"
     for lease in in_queue_order(trial, leases_ending(trial, envelope, at)):
         change_payer(trial, lease, at, reason, {envelope.key})
 
 
 def leases_ending(trial: Trial, envelope: EnvelopeState, at: int) -> list[GpuLease]:
-    """Leases that end then: all with the window; for hours those without a known end (C5)."""
+    """Leases that end then: all if the window closes; if hours run out, those without a known end (C5)."""
     if at >= envelope.end:
         return list(envelope.leases.values())
     spent = [borrowed for instant, borrowed in exhaustion_instants(envelope) if instant <= at]
@@ -42,20 +42,20 @@ def leases_ending(trial: Trial, envelope: EnvelopeState, at: int) -> list[GpuLea
 
 
 def end_leases_under_quota(trial: Trial, tree: RunState, at: int) -> None:
-    """The tree's hours run out at that instant: nobody pays for open-ended leases below it (C5, J4)."""
+    """Ends the open-ended leases below a tree whose hours run out at that instant (C5, J4)."""
     world = trial.world
-    leases = [lease for run in world.run_graph.descendants(tree) for lease in run.leases.values()]
-    ends = [
-        one
-        for one in leases
-        if one.role != "Opportunistic" and world.posted_leases[one.name].known_end is None
+    all_leases = [lease for run in world.run_graph.descendants(tree) for lease in run.leases.values()]
+    open_ended = [
+        lease
+        for lease in all_leases
+        if lease.role != "Opportunistic" and world.posted_leases[lease.name].known_end is None
     ]
-    for lease in in_queue_order(trial, ends):
+    for lease in in_queue_order(trial, open_ended):
         change_payer(trial, lease, at, "BudgetExhausted", ())
 
 
 def apply_budget_cuts(trial: Trial) -> None:
-    """Budgets were edited: what is open above the new limits is paid elsewhere, newest first (C10)."""
+    """Finds other payers for leases above the new limits of edited Budgets, newest first (C10)."""
     world = trial.world
     for key in sorted(world.budgets.edited_envelopes):
         envelope = world.budgets.envelopes[key]
@@ -75,7 +75,7 @@ def newest_first(leases: Collection[GpuLease]) -> list[GpuLease]:
 
 
 def in_queue_order(trial: Trial, leases: Collection[GpuLease]) -> list[GpuLease]:
-    """By creation of their Runs: so freed money is competed for in one order (C8)."""
+    """Leases by creation of their Runs: they compete for freed budget in this order (C8)."""
     runs = trial.world.runs
     return sorted(
         leases, key=lambda lease: (runs[lease.run_key].creation_order, lease.group, lease.role, lease.name)
@@ -85,15 +85,15 @@ def in_queue_order(trial: Trial, leases: Collection[GpuLease]) -> list[GpuLease]
 def change_payer(
     trial: Trial, lease: GpuLease, at: int, reason: ClosureReason, without: Collection[EnvelopeKey]
 ) -> None:
-    """End a lease and cover its slots again, from others than those; else demote, or drop a spare."""
+    """Ends a lease and charges its slots to other envelopes; if none can pay, demotes it or drops a spare."""
     run = trial.world.runs[lease.run_key]
     at = max(at, lease.start)
-    mark = trial.checkpoint()
+    checkpoint = trial.checkpoint()
     trial.begin_action("Repay", run, at, Cause(REPAY_REASONS[reason], "/".join(lease.payer), 0, lease.gpus))
     trial.close(lease.name, at, reason)
     if repay(trial, run, lease, at, without) and not exhausts_own_promise(trial.world, run):
         return
-    trial.rollback(mark)
+    trial.rollback(checkpoint)
     if lease.role == "Spare":
         trial.begin_action(
             "DropSpare", run, at, Cause(REPAY_REASONS[reason], "/".join(lease.payer), 0, lease.gpus)
@@ -113,8 +113,8 @@ def repay(  # noqa: PLR0913, PLR0917  whose slots, from when, by whom not, and w
     without: Collection[EnvelopeKey],
     reason: OpenReason = "Repay",
 ) -> bool:
-    """Cover exactly these slots from the remaining candidates, all of them or none (C6)."""
-    mark = trial.checkpoint()
+    """Charges exactly these slots to the remaining candidates: all of them or none (C6)."""
+    checkpoint = trial.checkpoint()
     role: Role = "Spare" if lease.role == "Spare" else "Active"
     pods = list(pods_of(lease.slots, run.pod_size))
     for candidate in payer_candidates(trial.world, run):
@@ -130,16 +130,16 @@ def repay(  # noqa: PLR0913, PLR0917  whose slots, from when, by whom not, and w
             trial.open(run, terms, slots, at, reason)
             pods = [pod for pod in pods if pod not in paid]
     if pods:
-        trial.rollback(mark)
+        trial.rollback(checkpoint)
     return not pods
 
 
 def demote(trial: Trial, run: RunState, lease: GpuLease, at: int) -> None:
-    """The same slots, unpaid. Their nominal payer is the first that matches flavor and place (C9)."""
+    """Opens opportunistic leases on the same slots. Their nominal payer is the first that pays there (C9)."""
     world = trial.world
     rest = dict(lease.slots)
     payers = [(candidate.envelope, False) for candidate in payer_candidates(world, run)]
-    # Where its envelope was taken away and nobody else matches, that one stays the one to ask.
+    # If its envelope is gone and no other pays there, it stays the nominal payer.
     last = world.budgets.envelope(lease.payer, lease.payer_owner, lease.flavor)
     for envelope, anywhere in (*payers, (last, True)):
         slots = tuple(
@@ -157,24 +157,24 @@ def pays_on(trial: Trial, envelope: EnvelopeState, node: str) -> bool:
 
 
 def repay_opportunistic(trial: Trial, run: RunState) -> None:
-    """A Run that holds unpaid GPUs: pay for what somebody can pay again (C8)."""
+    """Charges the opportunistic leases of a Run to envelopes that can pay again (C8)."""
     at = trial.world.now
     for lease in sorted(run.leases.values(), key=lambda lease: (lease.group, lease.name)):
         if lease.role != "Opportunistic" or on_spare(trial, lease):
             continue
-        mark = trial.checkpoint()
+        checkpoint = trial.checkpoint()
         trial.begin_action("Repay", run, at, Cause(Reason.ADMITTED, run.owner, lease.gpus, lease.gpus))
         trial.close(lease.name, at, "Repaid")
         paid = repay(trial, run, lease, at, ()) and keeps_other_promises(trial.world, run)
         if not paid or exhausts_own_promise(trial.world, run):
-            trial.rollback(mark)
+            trial.rollback(checkpoint)
     promise = run.promise
     if promise is not None and not run.opportunistic_gpus and not run.provisional:
         trial.begin_action("Supersede", run, at, Cause(Reason.SUPERSEDED, promise.name), promise=promise)
 
 
 def keeps_other_promises(world: World, run: RunState) -> bool:
-    """Whether others' promises, where this Run stands and with its payers, can all be kept."""
+    """Whether promises to other Runs that this Run's nodes and payers affect can all be kept."""
     paid = [lease for lease in run.leases.values() if lease.role != "Opportunistic"]
     others = {run_key for lease in paid for run_key in promises_affected_by(world, lease)} - {run.key}
     return all(broken_reason(world, world.runs[run_key]) is None for run_key in others)

@@ -1,4 +1,4 @@
-"""Reservations: a promise is made, kept, moved earlier, or slips with a reason (R1, R5, R9)."""
+"""Makes promises, moves them earlier, or moves them later with a reason (R1, R5, R9)."""
 
 from collections.abc import Sequence, Set as AbstractSet
 from operator import attrgetter
@@ -25,18 +25,18 @@ from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
 
-def make_promise(trial: Trial, run: RunState, size: int) -> Promise:
-    """Give the Run a Reservation, behind all promises already made."""
+def make_promise(trial: Trial, run: RunState, pod_size: int) -> Promise:
+    """Gives the Run a Reservation, behind all promises that exist."""
     world = trial.world
-    blank = empty_promise(world, run, size, run, run.reservations_made + 1)
-    promise = with_option(world, run, blank, search_start(world, run, size, None))
+    undated = empty_promise(world, run, pod_size, run, run.reservations_made + 1)
+    promise = with_option(world, run, undated, search_start(world, run, pod_size, None))
     trial.begin_action("Reserve", run, world.now, Cause(Reason.RESERVED, promise.name), promise=promise)
     return promise
 
 
-def empty_promise(world: World, run: RunState, size: int, holder: RunState, number: int) -> Promise:
-    """A promise that says nothing yet. Its holder is the Run that the Reservation is named after."""
-    nonce = nonce_for(world.lottery_key, holder.uid, number)
+def empty_promise(world: World, run: RunState, pod_size: int, named_run: RunState, number: int) -> Promise:
+    """A promise without a date. Its Reservation is named after ``named_run``."""
+    nonce = nonce_for(world.lottery_key, named_run.uid, number)
     return Promise(
         run_key=run.key,
         flavor=run.flavor,
@@ -47,57 +47,65 @@ def empty_promise(world: World, run: RunState, size: int, holder: RunState, numb
         at=None,
         disruption=NO_DISRUPTION,
         width=run.shape.min if run.shape else 0,
-        pod_size=size,
+        pod_size=pod_size,
         domain_gpus=(),
         funding=(),
         end=None,
         immune_until=0,
         sequence=next_sequence(world, run),
-        named_after=holder.key[1],
+        named_after=named_run.key[1],
     )
 
 
 def next_sequence(world: World, run: RunState) -> int:
-    """The turn that ranks a promise made now behind all that were made before (R5)."""
+    """The sequence number that puts a promise made now behind all that were made before (R5)."""
     if not world.promise_order or world.promise_order[-1][0] < world.now:
         return 0
-    _, turn, order = world.promise_order[-1]
-    return turn if order < run.creation_order else turn + 1
+    _, sequence, creation_order = world.promise_order[-1]
+    return sequence if creation_order < run.creation_order else sequence + 1
 
 
 def search_start(
-    world: World, run: RunState, size: int, precedence: Precedence | None, not_before: int = 0
+    world: World, run: RunState, pod_size: int, precedence: Precedence | None, not_before: int = 0
 ) -> StartOption | None:
-    """The best start there is, where the Run's payers pay (C3)."""
-    if precedence is None and not fundable_ever(world, run, size):
+    """The best start that the Run's payers can pay for, on nodes where they pay (C3)."""
+    if precedence is None and not fundable_ever(world, run, pod_size):
         return None
-    best = StartSearch(world, run, size, precedence, not_before).find()
+    best = StartSearch(world, run, pod_size, precedence, not_before).find()
     if best is None or pay_throughout(world, run.flavor, best.shares, best.funding):
         return best
-    looks = (
-        StartSearch(world, run, size, precedence, not_before, one).find()
-        for one in payer_placements(world, run)
+    searches = (
+        StartSearch(world, run, pod_size, precedence, not_before, placement).find()
+        for placement in payer_placements(world, run)
     )
-    found = [one for one in looks if one is not None]
-    if found or not can_pay_slice(world, run.flavor, best.shares, best.funding):
-        return preferred_option(world, found)
+    options = [option for option in searches if option is not None]
+    if options or not can_pay_slice(world, run.flavor, best.shares, best.funding):
+        return preferred_option(world, options)
     return best
 
 
-def preferred_option(world: World, found: Sequence[StartOption]) -> StartOption | None:
-    """The earliest, but one without a lottery if it comes within ``maxNotice`` of that (R1)."""
-    drawn = min((one for one in found if one.disruption == LOTTERY), key=attrgetter("at"), default=None)
-    other = min((one for one in found if one.disruption != LOTTERY), key=attrgetter("at"), default=None)
-    if drawn is None or other is None:
-        return drawn or other
-    return other if other.at <= drawn.at + world.policy.max_notice_ms else drawn
+def preferred_option(world: World, options: Sequence[StartOption]) -> StartOption | None:
+    """The earliest option, but one without a lottery if it is at most ``maxNotice`` later (R1)."""
+    with_lottery = min(
+        (option for option in options if option.disruption == LOTTERY), key=attrgetter("at"), default=None
+    )
+    without_lottery = min(
+        (option for option in options if option.disruption != LOTTERY), key=attrgetter("at"), default=None
+    )
+    if with_lottery is None or without_lottery is None:
+        return with_lottery or without_lottery
+    return (
+        without_lottery
+        if without_lottery.at <= with_lottery.at + world.policy.max_notice_ms
+        else with_lottery
+    )
 
 
-def with_option(world: World, run: RunState, promise: Promise, found: StartOption | None) -> Promise:
-    """The promise with what was foreseen; without a date it keeps the money that comes back (C12)."""
+def with_option(world: World, run: RunState, promise: Promise, option: StartOption | None) -> Promise:
+    """The promise with that start; without one it has no date and reserves what its payers get back (C12)."""
     shape = run.shape
     assert shape is not None
-    if found is None:
+    if option is None:
         return msgspec.structs.replace(
             promise,
             at=None,
@@ -113,56 +121,55 @@ def with_option(world: World, run: RunState, promise: Promise, found: StartOptio
     source = world.policy.beacon
     return msgspec.structs.replace(
         promise,
-        at=found.at,
-        disruption=found.disruption,
-        width=found.width,
-        domain_gpus=found.shares,
-        funding=found.funding,
-        end=None if shape.max_duration is None else found.at + shape.max_duration,
-        immune_until=found.at + immunity_ms(world.policy, run.lotteries_lost),
-        window_aligned=found.window_aligned,
-        beacon=None if source is None else (source.name, source.round_heard_by(found.at)),
+        at=option.at,
+        disruption=option.disruption,
+        width=option.width,
+        domain_gpus=option.shares,
+        funding=option.funding,
+        end=None if shape.max_duration is None else option.at + shape.max_duration,
+        immune_until=option.at + immunity_ms(world.policy, run.lotteries_lost),
+        window_aligned=option.window_aligned,
+        beacon=None if source is None else (source.name, source.round_heard_by(option.at)),
     )
 
 
-def payable_ever(world: World, run: RunState, size: int) -> FundingSplit:
-    """Who would pay for the least width with all their money, where the empty fleet could hold it."""
+def payable_ever(world: World, run: RunState, pod_size: int) -> FundingSplit:
+    """Payers that could pay for the least width with all their budget, if the empty fleet could hold it."""
     assert run.shape is not None
-    for one in payer_placements(world, run):
+    for placement in payer_placements(world, run):
         split, lacking = funding_at(
-            world, run, run.shape.min, size, world.now, None, empty=True, only=one.payers
+            world, run, run.shape.min, pod_size, world.now, None, empty=True, only=placement.payers
         )
-        if not lacking and placeable_ever(StartSearch(world, run, size, None, 0, one)):
+        if not lacking and placeable_ever(StartSearch(world, run, pod_size, None, 0, placement)):
             return split
     return ()
 
 
-def placeable_ever(sight: StartSearch) -> bool:
+def placeable_ever(search: StartSearch) -> bool:
     """Whether the fleet, empty, could hold the Run at its least width."""
-    shape, pods = sight.shape, sight.shape.min // sight.size
+    shape, pods = search.shape, search.shape.min // search.size
     if not shape.spread:
-        return any(one.capacity >= pods for one in sight.profiles)
-    chunk = max(1, shape.group // sight.size) if shape.group else 1
-    return sum(one.capacity // chunk for one in sight.profiles) * chunk >= pods
+        return any(profile.capacity >= pods for profile in search.profiles)
+    chunk = max(1, shape.group // search.size) if shape.group else 1
+    return sum(profile.capacity // chunk for profile in search.profiles) * chunk >= pods
 
 
 def search_start_again(trial: Trial, run: RunState, reason: Reason, not_before: int = 0) -> None:
-    """Look again."""
+    """Searches another start for a Run with a promise and moves the promise to it."""
     world, before = trial.world, run.promise
     assert before is not None
     if before.at is not None:
         trial.begin_action("Withdraw", run, world.now, Cause(reason, before.name))
-    precedence = (
-        None if before.at is None else before.precedence
-    )  # without a date it held nobody up: nor does it now
-    found = search_start(world, run, before.pod_size, precedence, not_before)
-    replace_promise(trial, run, before, with_option(world, run, before, found), reason)
+    # Without a date it delayed no other promise, and must not do so now.
+    precedence = None if before.at is None else before.precedence
+    option = search_start(world, run, before.pod_size, precedence, not_before)
+    replace_promise(trial, run, before, with_option(world, run, before, option), reason)
 
 
 def replace_promise(trial: Trial, run: RunState, before: Promise, after: Promise, reason: Reason) -> Promise:
-    """One promise in place of another. Earlier is free; later, or no longer, is a slip and says why.
+    """Replaces a promise. If it is later than before, or has no date any more, that is a slip with a reason.
 
-    What was promised in this very pass was told to nobody: it does not slip.
+    A promise that was made in this very pass was not reported to any user: it does not slip.
     """
     slips = before.slips
     later = before.at is not None and (after.at is None or after.at > before.at)
@@ -173,46 +180,48 @@ def replace_promise(trial: Trial, run: RunState, before: Promise, after: Promise
     return after
 
 
-def find_date(trial: Trial, run: RunState, size: int) -> bool:
-    """Something new is known: perhaps a promise without a date gets one, behind all that have one (R9).
+def find_date(trial: Trial, run: RunState, pod_size: int) -> bool:
+    """Searches a date for a promise without one, behind all promises that have one (R9).
 
-    A date that does not stand once it is promised is none: else it would be found and lost again for ever.
-    Returns whether there is any.
+    A date that breaks as soon as it is promised is dropped: it would be found and lost again in every pass.
+    Returns whether a date was found.
     """
-    world, before, mark = trial.world, run.promise, trial.checkpoint()
+    world, before, checkpoint = trial.world, run.promise, trial.checkpoint()
     assert before is not None
-    blank = msgspec.structs.replace(before, pod_size=size)
-    after = with_option(world, run, blank, search_start(world, run, size, None, search_from(world, before)))
+    undated = msgspec.structs.replace(before, pod_size=pod_size)
+    after = with_option(
+        world, run, undated, search_start(world, run, pod_size, None, search_from(world, before))
+    )
     if after.at is not None:
         (after,) = ordered_behind_all(world, [run], [after])
     if is_improvement(before, after):
         trial.begin_action("Move", run, world.now, Cause(Reason.RESERVED, before.name), promise=after)
         if broken_reason(world, run) is not None:
-            trial.rollback(mark)
+            trial.rollback(checkpoint)
     return after.at is not None
 
 
-def ordered_behind_all(world: World, party: Sequence[RunState], promises: Sequence[Promise]) -> list[Promise]:
-    """As made now, in their order: those that had their date before hold against them (R5)."""
-    turn = max(next_sequence(world, one) for one in party)
+def ordered_behind_all(world: World, runs: Sequence[RunState], promises: Sequence[Promise]) -> list[Promise]:
+    """The promises as made now, in their order: promises that had a date before hold against them (R5)."""
+    first_sequence = max(next_sequence(world, run) for run in runs)
     return [
-        msgspec.structs.replace(promise, made_at=world.now, sequence=turn + place)
-        for place, promise in enumerate(promises)
+        msgspec.structs.replace(promise, made_at=world.now, sequence=first_sequence + position)
+        for position, promise in enumerate(promises)
     ]
 
 
 def search_from(world: World, promise: Promise) -> int:
-    """From when a date is looked for: one that could not be kept is put off, as it was then."""
+    """The earliest date to search: a promise that failed is put off by ``maxNotice``, as when it failed."""
     return world.now + world.policy.max_notice_ms if promise.has_failed_by(world.now) else 0
 
 
 def is_improvement(before: Promise, after: Promise) -> bool:
-    """Whether a promise without a date has one now, or money that comes back is kept for it now."""
+    """Whether a promise without a date has one now, or reserves budget now that it did not reserve before."""
     return after.at is not None or (bool(after.funding) and not before.funding)
 
 
 def replace_payers(trial: Trial, run: RunState) -> bool:
-    """Count on other payers, or on others of them for more, where one cannot pay its part any longer."""
+    """Counts on other payers, or on other amounts of them, where a payer can no longer pay its share."""
     world, promise = trial.world, run.promise
     if promise is None or promise.at is None or payers_can_pay(world, run, promise):
         return False
@@ -227,30 +236,30 @@ def replace_payers(trial: Trial, run: RunState) -> bool:
 
 
 def payers_can_pay(world: World, run: RunState, promise: Promise) -> bool:
-    """Whether each payer that a promise counts on can pay as much as it does, and all of them together."""
-    parts = [(frozenset((key,)), gpus) for key, gpus in promise.funding]
-    if len(parts) > 1:
-        parts.append((frozenset(key for key, _ in promise.funding), promise.width))
+    """Whether each payer of a promise can pay its share, and all of them together the whole width."""
+    shares = [(frozenset((key,)), gpus) for key, gpus in promise.funding]
+    if len(shares) > 1:
+        shares.append((frozenset(key for key, _ in promise.funding), promise.width))
     at = max(promise.at or 0, world.now)
     terms = (promise.pod_size, at, promise.precedence)
-    return not any(funding_at(world, run, gpus, *terms, only=payers)[1] for payers, gpus in parts)
+    return not any(funding_at(world, run, gpus, *terms, only=payers)[1] for payers, gpus in shares)
 
 
 def funding_then(
     world: World, run: RunState, promise: Promise, payers: AbstractSet[EnvelopeKey] | None
 ) -> tuple[FundingSplit, int]:
-    """Who of these would pay when the promise is due, and what they lack."""
+    """The payers of a promise at the instant it is due, and the GPUs that they could not pay for then."""
     at = max(promise.at or 0, world.now)
     return funding_at(world, run, promise.width, promise.pod_size, at, promise.precedence, only=payers)
 
 
 def broken_reason(world: World, run: RunState) -> Reason | None:
-    """Why a promise can no longer be kept as it stands; None where it can (R2, R5)."""
+    """The reason why a promise can no longer be kept as it is; None if it can (R2, R5)."""
     return broken_reason_and_certainty(world, run)[0]
 
 
 def broken_reason_and_certainty(world: World, run: RunState) -> tuple[Reason | None, bool]:
-    """The same, and whether it is certain that each of its payers has its part."""
+    """The same, and whether it is certain that each of its payers can pay its share."""
     promise = run.promise
     if promise is None or promise.at is None or run.shape is None:
         return None, True
@@ -274,5 +283,5 @@ def broken_reason_and_certainty(world: World, run: RunState) -> tuple[Reason | N
 
 
 def exhausts_own_promise(world: World, run: RunState) -> bool:
-    """Whether a Run on sufferance leaves too little of the money that its own promise counts on."""
+    """Whether an interim Run uses so much budget that its own promise could not be paid."""
     return run.interim_until is not None and broken_reason(world, run) is Reason.FUNDING_LOST

@@ -1,7 +1,7 @@
-"""Giving way: unpaid work ends for funded work (P7, C13), and families give back what they lent (C11).
+"""Ends opportunistic and provisional work for funded starts (P7, C13) and recalls family charges (C11).
 
-As much as needed, newest first; then whatever turned out not to be needed is given back. Nothing is
-taken unless the start it is taken for succeeds.
+Work is ended newest first, as much as a start needs; then everything that the start turned out not to need
+is restored. If the start fails, nothing is ended.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -22,67 +22,72 @@ ReclaimAction = Callable[[], None]
 
 def reclaim_least(
     trial: Trial,
-    takings: Sequence[ReclaimAction],
+    actions: Sequence[ReclaimAction],
     worth: Callable[[], bool],
     attempt: Callable[[], bool],
     probe: Callable[[], bool] | None = None,
 ) -> bool:
-    """Take in order until the attempt succeeds, then give back, last taken first, what it did not need.
+    """Reclaims in order until the attempt succeeds, then restores, last first, what the attempt did not need.
 
-    ``worth`` is a cheap test that must hold before an attempt can succeed. Where an attempt takes more of
-    others, and chooses what, ``probe`` only tells whether it would succeed: it is made for good at the end.
+    ``worth`` is a cheap test that must hold before an attempt can succeed. If an attempt itself reclaims work
+    and chooses it, ``probe`` only tests whether it would succeed; the attempt is made once, at the end.
     """
     probe = probe or attempt
-    marks = reclaim_until(trial, takings, worth, probe)
-    if not marks:
+    checkpoints = reclaim_until(trial, actions, worth, probe)
+    if not checkpoints:
         return False
-    needed = [takings[len(marks) - 1]]
-    for mark, taking in reversed(list(zip(marks[:-1], takings, strict=False))):
-        trial.rollback(mark)  # what was taken before this one stays as it was taken
+    needed = [actions[len(checkpoints) - 1]]
+    for checkpoint, action in reversed(list(zip(checkpoints[:-1], actions, strict=False))):
+        trial.rollback(checkpoint)  # what was reclaimed before this action stays reclaimed
         if not repeat_reclaims(needed, worth, probe):
-            needed.insert(0, taking)
-    trial.rollback(marks[0])
+            needed.insert(0, action)
+    trial.rollback(checkpoints[0])
     return repeat_reclaims(needed, worth, attempt)
 
 
 def reclaim_until(
-    trial: Trial, takings: Sequence[ReclaimAction], worth: Callable[[], bool], attempt: Callable[[], bool]
+    trial: Trial, actions: Sequence[ReclaimAction], worth: Callable[[], bool], attempt: Callable[[], bool]
 ) -> list[int]:
-    """Take in order until the attempt succeeds: marks before each; none, and nothing taken, if it fails."""
-    marks = list[int]()
-    for taking in takings:
-        marks.append(trial.checkpoint())
-        taking()
+    """Reclaims in order until the attempt succeeds; returns the checkpoint before each action.
+
+    If the attempt never succeeds, everything is rolled back and the list is empty.
+    """
+    checkpoints = list[int]()
+    for action in actions:
+        checkpoints.append(trial.checkpoint())
+        action()
         if worth() and attempt():
-            return marks
-    if marks:
-        trial.rollback(marks[0])
+            return checkpoints
+    if checkpoints:
+        trial.rollback(checkpoints[0])
     return []
 
 
 def repeat_reclaims(
-    takings: Sequence[ReclaimAction], worth: Callable[[], bool], attempt: Callable[[], bool]
+    actions: Sequence[ReclaimAction], worth: Callable[[], bool], attempt: Callable[[], bool]
 ) -> bool:
-    for taking in takings:
-        taking()
+    for action in actions:
+        action()
     return worth() and attempt()
 
 
 def reclaim_actions(trial: Trial, run: RunState, at: int) -> list[ReclaimAction]:
-    """Provisional work that uses money kept for the Run, then unpaid work of its flavor, newest first."""
-    world, takings = trial.world, list(provisional_reclaims(trial, run, at))
+    """Ends provisional work that uses budget reserved for the Run, then opportunistic work, newest first."""
+    world, actions = trial.world, list(provisional_reclaims(trial, run, at))
     if world.fleet.flavor(run.flavor).opportunistic_slots:
-        unpaid = [
+        opportunistic = [
             lease
-            for order in world.queue
-            for lease in world.runs[order[1:]].leases.values()
+            for creation_order in world.queue
+            for lease in world.runs[creation_order[1:]].leases.values()
             if lease.role == "Opportunistic" and lease.flavor == run.flavor
         ]
-        widths: dict[RunKey, int] = {}  # of malleable Runs, after what was listed so far
-        takings += [
-            one for lease in newest_first(unpaid) for one in opportunistic_reclaims(trial, lease, at, widths)
+        widths: dict[RunKey, int] = {}  # of malleable Runs, after the actions listed so far
+        actions += [
+            action
+            for lease in newest_first(opportunistic)
+            for action in opportunistic_reclaims(trial, lease, at, widths)
         ]
-    return takings
+    return actions
 
 
 def provisional_reclaims(trial: Trial, run: RunState, at: int) -> Iterator[ReclaimAction]:
@@ -91,28 +96,28 @@ def provisional_reclaims(trial: Trial, run: RunState, at: int) -> Iterator[Recla
 
 
 def is_funded_without_provisional(trial: Trial, runs: Iterable[RunState], funded: Callable[[], bool]) -> bool:
-    """Whether a start can be paid, if provisional work goes that uses money kept for it.
+    """Whether a start can be paid once provisional work that uses budget reserved for it has ended.
 
-    Only then may unpaid work give way to it: with its place, never with the money of that part of it which
-    somebody pays for.
+    Opportunistic work may be reclaimed for a start only then: for its GPUs, never for the budget of the part
+    of it that is funded.
     """
     if funded():
         return True
-    mark, now = trial.checkpoint(), trial.world.now
-    for taking in [one for run in runs for one in provisional_reclaims(trial, run, now)]:
-        taking()
-    found = trial.checkpoint() > mark and funded()
-    trial.rollback(mark)
-    return found
+    checkpoint, now = trial.checkpoint(), trial.world.now
+    for action in [action for run in runs for action in provisional_reclaims(trial, run, now)]:
+        action()
+    funded_then = trial.checkpoint() > checkpoint and funded()
+    trial.rollback(checkpoint)
+    return funded_then
 
 
 def provisional_runs(trial: Trial, run: RunState) -> list[RunState]:
-    """Runs that a Run with money kept for it, but no date, may end to start: newest first (C12)."""
+    """Runs that a Run with reserved budget but no date may end in order to start, newest first (C12)."""
     if not run.waits_for_funding:
         return []
     world = trial.world
-    found = [world.runs[key] for key in world.provisional_runs if world.runs[key].flavor == run.flavor]
-    return sorted(found, key=lambda other: (other.since or 0, other.creation_order), reverse=True)
+    runs = [world.runs[key] for key in world.provisional_runs if world.runs[key].flavor == run.flavor]
+    return sorted(runs, key=lambda other: (other.since or 0, other.creation_order), reverse=True)
 
 
 def provisional_gpus(trial: Trial, run: RunState) -> int:
@@ -122,7 +127,7 @@ def provisional_gpus(trial: Trial, run: RunState) -> int:
 def opportunistic_reclaims(
     trial: Trial, lease: GpuLease, at: int, widths: dict[RunKey, int]
 ) -> Iterator[ReclaimAction]:
-    """Unpaid GPUs as what can be ended at a time: steps of a malleable Run, else the whole lease."""
+    """Actions that end an opportunistic lease: step by step if its Run is malleable, and else as a whole."""
     run = trial.world.runs[lease.run_key]
     shape = run.shape
     if shape is None or not shape.malleable or shape.group:
@@ -134,38 +139,45 @@ def opportunistic_reclaims(
 
 
 def recall_actions(trial: Trial, run: RunState, at: int) -> list[ReclaimAction]:
-    """What the Run's own envelopes pay for its family, newest first; none of them is elsewhere (C11).
+    """Actions that end what the Run's own envelopes pay for its family, newest first (C11).
 
-    Not from who has just settled on what it was promised: that it has for an instant at least (R5).
+    Such a lease is not moved to another of these envelopes. A Run that was confirmed in this trial keeps its
+    payers for at least an instant (R5).
     """
-    own, settled = {one.key for one in own_envelopes(trial.world, run, at)}, trial.confirmed_runs()
+    own_keys, confirmed = (
+        {envelope.key for envelope in own_envelopes(trial.world, run, at)},
+        trial.confirmed_runs(),
+    )
     return [
-        partial(change_payer, trial, lease, at, "Recalled", own)
+        partial(change_payer, trial, lease, at, "Recalled", own_keys)
         for lease in newest_first(recallable_leases(trial.world, run, at))
-        if lease.run_key not in settled
+        if lease.run_key not in confirmed
     ]
 
 
 def recallable_leases(world: World, run: RunState, at: int) -> list[GpuLease]:
-    """Leases of the family that the Run's owner pays for, save those that were promised until now."""
+    """Family charges of the Run's owner, except those that are protected because they were promised."""
     return [
         lease
-        for one in own_envelopes(world, run, at)
-        for lease in one.leases.values()
+        for envelope in own_envelopes(world, run, at)
+        for lease in envelope.leases.values()
         if lease.class_ == "Shared" and world.runs[lease.run_key].is_recallable_at(at)
     ]
 
 
 def own_envelopes(world: World, run: RunState, at: int) -> list[EnvelopeState]:
-    mine = world.budgets.by_owner.get(run.owner, ())
-    return [one for one in mine if one.spec.flavor == run.flavor and one.open_at(at)]
+    envelopes = world.budgets.by_owner.get(run.owner, ())
+    return [envelope for envelope in envelopes if envelope.spec.flavor == run.flavor and envelope.open_at(at)]
 
 
 def end_opportunistic(trial: Trial, lease: GpuLease, at: int, reason: ClosureReason) -> None:
-    """End an unpaid lease. A fixed gang queues again as a whole; a malleable one loses the group (C13)."""
+    """Ends an opportunistic lease (C13).
+
+    A malleable Run loses the group of the lease and keeps a width that it may have; any other is requeued.
+    """
     world = trial.world
     if lease.name not in world.posted_leases:
-        return  # it went with another lease of its Run
+        return  # it ended with another lease of its Run
     run = world.runs[lease.run_key]
     shape = run.shape
     cause = Cause(Reason.RECLAIMED, "", 0, lease.gpus)
@@ -176,22 +188,22 @@ def end_opportunistic(trial: Trial, lease: GpuLease, at: int, reason: ClosureRea
         return
     trial.begin_action("Shrink", run, at, cause)
     close_all(trial, lost, at, reason)
-    while (run.width - shape.min) % shape.step:  # whole groups, until it is a width that it may have
+    while (run.width - shape.min) % shape.step:  # end whole groups until the width is allowed
         last = max(other.group for other in run.leases.values())
         close_all(trial, [other for other in run.leases.values() if other.group == last], at, "Shrink")
 
 
 def evict_from_spare(trial: Trial, node: str, mask: int, at: int, reason: ClosureReason) -> None:
-    """End unpaid work that stands on these slots, which belong to a spare (F1)."""
+    """Ends opportunistic work on these slots of a spare (F1)."""
     world = trial.world
     for name in sorted(world.leases_by_node.get(node, ())):
-        guest = world.posted_leases[name].lease if name in world.posted_leases else None
-        if guest and guest.role == "Opportunistic" and dict(guest.slots).get(node, 0) & mask:
-            end_opportunistic(trial, guest, at, reason)
+        lease = world.posted_leases[name].lease if name in world.posted_leases else None
+        if lease and lease.role == "Opportunistic" and dict(lease.slots).get(node, 0) & mask:
+            end_opportunistic(trial, lease, at, reason)
 
 
 def shrink_opportunistic_first(trial: Trial, run: RunState, width: int, at: int) -> None:
-    """A malleable Run shrinks to that width, unpaid pods first; below its minimum it gives up all (C13)."""
+    """Shrinks a malleable Run to that width, opportunistic pods first; requeues it below its minimum."""
     excess = run.width - width
     if run.shape is None or not run.opportunistic_gpus or excess <= 0:
         return
@@ -200,13 +212,13 @@ def shrink_opportunistic_first(trial: Trial, run: RunState, width: int, at: int)
         requeue(trial, run, at, cause, "Reclaimed")
         return
     trial.begin_action("Shrink", run, at, cause)
-    owed = end_pods_of_role(trial, run, "Opportunistic", excess, at)
-    end_pods_of_role(trial, run, "Active", owed, at)
+    remaining = end_pods_of_role(trial, run, "Opportunistic", excess, at)
+    end_pods_of_role(trial, run, "Active", remaining, at)
     drop_orphaned_spares(trial, run, at)
 
 
 def requeue(trial: Trial, run: RunState, at: int, cause: Cause, reason: ClosureReason) -> None:
-    """Give up everything; the Run, and all that started with it, wait again with their old creation time."""
+    """Ends all leases of the Run and of its gang; they wait again with their old creation time."""
     for member in trial.world.run_graph.members(run):
         if member.phase == "Running":
             trial.begin_action("Requeue", member, at, cause)
@@ -221,45 +233,45 @@ def close_all(trial: Trial, leases: Sequence[GpuLease], at: int, reason: Closure
 def end_pods(  # noqa: PLR0913, PLR0917  which pods of whose lease, when and why
     trial: Trial, run: RunState, name: str, pods: Collection[PodSlots], at: int, reason: ClosureReason
 ) -> GpuLease:
-    """End these pods of a lease; the others go on from the same instant, with the same payer."""
+    """Ends these pods of a lease; a new lease with the same payer goes on with the others at that instant."""
     lease = trial.close(name, at, reason)
-    keep = [pod for pod in pods_of(lease.slots, run.pod_size) if pod not in pods]
-    if keep:
+    kept = [pod for pod in pods_of(lease.slots, run.pod_size) if pod not in pods]
+    if kept:
         envelope = trial.world.budgets.envelope(lease.payer, lease.payer_owner, lease.flavor)
         terms = LeaseTerms(envelope, lease.class_, lease.role, lease.group)
-        trial.open(run, terms, join_pods(keep), at, "Continue")
+        trial.open(run, terms, join_pods(kept), at, "Continue")
     return lease
 
 
 def end_lease_parts(
-    trial: Trial, run: RunState, pieces: Iterable[LeasePart], at: int, reason: ClosureReason
+    trial: Trial, run: RunState, parts: Iterable[LeasePart], at: int, reason: ClosureReason
 ) -> None:
-    """End these pods; spares of groups that are gone go with them. The action they belong to has begun."""
-    gone: dict[str, set[PodSlots]] = {}
-    for piece in pieces:
-        gone.setdefault(piece.lease, set()).add((piece.node, piece.mask))
-    for name in sorted(gone):
-        end_pods(trial, run, name, gone[name], at, reason)
+    """Ends these pods, and spares of groups that are gone, as part of the action that was begun last."""
+    lost_pods: dict[str, set[PodSlots]] = {}
+    for part in parts:
+        lost_pods.setdefault(part.lease, set()).add((part.node, part.mask))
+    for name in sorted(lost_pods):
+        end_pods(trial, run, name, lost_pods[name], at, reason)
     drop_orphaned_spares(trial, run, at)
 
 
 def drop_orphaned_spares(trial: Trial, run: RunState, at: int) -> None:
-    """Spares of groups that are gone go with them."""
+    """Ends spares of groups that are gone."""
     groups = {lease.group for lease in run.leases.values() if lease.role != "Spare"}
     close_all(trial, [lease for lease in run.leases.values() if lease.group not in groups], at, "Shrink")
 
 
 def end_pods_of_role(trial: Trial, run: RunState, role: Role, gpus: int, at: int) -> int:
-    """Give up so many GPUs held in that role, pod by pod, highest rank first; how many it still owes."""
+    """Ends so many GPUs in that role, pod by pod, highest rank first; returns how many are left to end."""
     reason: ClosureReason = "Reclaimed" if role == "Opportunistic" else "Shrink"
-    ranks = sorted(
+    leases = sorted(
         (lease for lease in run.leases.values() if lease.role == role),
         key=lambda lease: (lease.group, lease.start, lease_number(lease)),
     )
-    while gpus > 0 and ranks:
-        lease = ranks.pop()
+    while gpus > 0 and leases:
+        lease = leases.pop()
         pods = list(pods_of(lease.slots, run.pod_size))
-        going = pods[max(0, len(pods) - gpus // run.pod_size) :]
-        end_pods(trial, run, lease.name, going, at, reason)
-        gpus -= len(going) * run.pod_size
+        lost_pods = pods[max(0, len(pods) - gpus // run.pod_size) :]
+        end_pods(trial, run, lease.name, lost_pods, at, reason)
+        gpus -= len(lost_pods) * run.pod_size
     return gpus

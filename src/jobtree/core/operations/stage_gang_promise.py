@@ -1,9 +1,9 @@
-"""Promises to stages that start together (J3): one instant, one name and one commitment for all.
+"""Makes and moves the one promise of stages that start together (J3): one instant, name and commitment.
 
-Each member is promised its part like any Run, one behind the other, until one instant suits all of them.
+Each member gets its part like any Run, one behind the other, until one instant suits all members.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -22,11 +22,11 @@ from jobtree.core.operations.promise_changes import (
 from jobtree.core.operations.trial import Trial
 from jobtree.core.runs.run_state import RunState
 
-MAX_TURNS = 64  # members asked in turn for one instant that suits all
+MAX_ROUNDS = 64  # rounds of searches for one instant that suits all members
 
 
 def search_again_for_gang(trial: Trial, run: RunState, reason: Reason, not_before: int = 0) -> None:
-    """Promise another start, to a Run or to all of its gang."""
+    """Searches another start for a Run, or for all members of its gang."""
     if run.gang:
         search_gang_start_again(trial, run, reason, not_before)
     else:
@@ -41,17 +41,20 @@ def member_pod_size(trial: Trial, run: RunState) -> int:
     return shape.pod_size(flavor.biggest_node if flavor else 1)
 
 
-def make_gang_promise(trial: Trial, party: Sequence[RunState]) -> None:
-    """One promise for all: the first instant that suits every member, behind those promised already.
+def make_gang_promise(trial: Trial, members: Sequence[RunState]) -> None:
+    """Makes one promise for all members: the first instant that suits each, behind all promises that exist.
 
-    The widest is asked first, since it is the hardest to place; the others come behind it in rank too.
+    The widest member comes first, since it is the hardest to place, and has the first precedence.
     """
-    gpus = sorted((one for one in party if one.shape is not None), key=width_order)
-    tree = trial.world.run_graph.tree_of(gpus[0])
+    gpu_members = sorted((member for member in members if member.shape is not None), key=width_order)
+    tree = trial.world.run_graph.tree_of(gpu_members[0])
     assert tree is not None
-    number = 1 + max(one.reservations_made for one in trial.world.run_graph.children(tree))
-    blank = [empty_promise(trial.world, one, member_pod_size(trial, one), tree, number) for one in gpus]
-    find_common_instant(trial, gpus, ordered_behind_all(trial.world, gpus, blank), None)
+    number = 1 + max(member.reservations_made for member in trial.world.run_graph.children(tree))
+    promises = [
+        empty_promise(trial.world, member, member_pod_size(trial, member), tree, number)
+        for member in gpu_members
+    ]
+    find_common_instant(trial, gpu_members, ordered_behind_all(trial.world, gpu_members, promises), None)
 
 
 def width_order(run: RunState) -> tuple[int, CreationOrder]:
@@ -60,42 +63,44 @@ def width_order(run: RunState) -> tuple[int, CreationOrder]:
 
 def find_common_instant(
     trial: Trial,
-    party: Sequence[RunState],
+    members: Sequence[RunState],
     before: Sequence[Promise],
     reason: Reason | None,
     not_before: int = 0,
 ) -> None:
-    """Ask the members in turn until one instant suits all; where none does, all wait without a date."""
+    """Searches a start of each member in turn until one instant suits all; else all wait without a date."""
     world = trial.world
-    for _ in range(MAX_TURNS):
-        mark = trial.checkpoint()
-        made = [
-            make_member_promise(trial, one, promise, reason, not_before)
-            for one, promise in zip(party, before, strict=True)
+    for _ in range(MAX_ROUNDS):
+        checkpoint = trial.checkpoint()
+        promises = [
+            make_member_promise(trial, member, promise, reason, not_before)
+            for member, promise in zip(members, before, strict=True)
         ]
-        instants = {promise.at for promise in made}
+        instants = {promise.at for promise in promises}
         if len(instants) == 1:
             return
-        trial.rollback(mark)
+        trial.rollback(checkpoint)
         if None in instants:
             break
         not_before = max(at for at in instants if at is not None)
-    undated = [with_option(world, one, promise, None) for one, promise in zip(party, before, strict=True)]
+    undated = [
+        with_option(world, member, promise, None) for member, promise in zip(members, before, strict=True)
+    ]
     if not payable_when_empty(trial, undated):
         undated = [msgspec.structs.replace(promise, funding=()) for promise in undated]
-    for one, promise, after in zip(party, before, undated, strict=True):
-        record_promise(trial, one, promise, after, reason)
+    for member, promise, after in zip(members, before, undated, strict=True):
+        record_promise(trial, member, promise, after, reason)
 
 
 def payable_when_empty(trial: Trial, promises: Sequence[Promise]) -> bool:
-    """Whether the payers that each member counts on could pay for all of them at once (C12)."""
-    wanted: dict[tuple[str, str], int] = {}
+    """Whether the payers of the members could pay for all of them at once with all their budget (C12)."""
+    gpus_by_payer: dict[tuple[str, str], int] = {}
     for promise in promises:
         for key, gpus in promise.funding:
-            wanted[key] = wanted.get(key, 0) + gpus
+            gpus_by_payer[key] = gpus_by_payer.get(key, 0) + gpus
     envelopes = trial.world.budgets.envelopes
     return all(promise.funding for promise in promises) and all(
-        gpus <= envelopes[key].spec.concurrency for key, gpus in wanted.items()
+        gpus <= envelopes[key].spec.concurrency for key, gpus in gpus_by_payer.items()
     )
 
 
@@ -103,46 +108,50 @@ def make_member_promise(
     trial: Trial, run: RunState, before: Promise, reason: Reason | None, not_before: int
 ) -> Promise:
     precedence = None if reason is None or before.at is None else before.precedence
-    found = search_start(trial.world, run, before.pod_size, precedence, not_before)
-    return record_promise(trial, run, before, with_option(trial.world, run, before, found), reason)
+    option = search_start(trial.world, run, before.pod_size, precedence, not_before)
+    return record_promise(trial, run, before, with_option(trial.world, run, before, option), reason)
 
 
 def record_promise(
     trial: Trial, run: RunState, before: Promise, after: Promise, reason: Reason | None
 ) -> Promise:
-    """Make the promise or, with a reason, move it."""
+    """Makes the promise or, with a reason, moves it."""
     if reason is not None:
         return replace_promise(trial, run, before, after, reason)
     trial.begin_action("Reserve", run, trial.world.now, Cause(Reason.RESERVED, after.name), promise=after)
     return after
 
 
-def find_gang_date(trial: Trial, party: Sequence[RunState]) -> None:
-    """Something new is known: perhaps there is an instant that suits all who wait without one (R9)."""
-    found = sorted(
-        ((one.promise, one) for one in party if one.promise is not None), key=lambda pair: pair[0].precedence
-    )
+def members_by_precedence(members: Iterable[RunState]) -> list[tuple[Promise, RunState]]:
+    """Members that have a promise, each with it, in the order in which their promises hold."""
+    promised = ((member.promise, member) for member in members if member.promise is not None)
+    return sorted(promised, key=lambda pair: pair[0].precedence)
+
+
+def find_gang_date(trial: Trial, members: Sequence[RunState]) -> None:
+    """Searches an instant that suits all members of a gang that waits without a date (R9)."""
+    promised = members_by_precedence(members)
     before = [
-        msgspec.structs.replace(promise, pod_size=member_pod_size(trial, one)) for promise, one in found
+        msgspec.structs.replace(promise, pod_size=member_pod_size(trial, member))
+        for promise, member in promised
     ]
-    party = [one for _, one in found]
+    members = [member for _, member in promised]
     not_before = max(search_from(trial.world, promise) for promise in before)
-    mark = trial.checkpoint()
+    checkpoint = trial.checkpoint()
     find_common_instant(
-        trial, party, ordered_behind_all(trial.world, party, before), Reason.RESERVED, not_before
+        trial, members, ordered_behind_all(trial.world, members, before), Reason.RESERVED, not_before
     )
-    if any(one.promise is not None and one.promise.at is None for one in party):
-        trial.rollback(mark)
-        find_common_instant(trial, party, before, Reason.RESERVED, not_before)
-    if not any(one.promise and is_improvement(promise, one.promise) for promise, one in found):
-        trial.rollback(mark)
+    if any(member.promise is not None and member.promise.at is None for member in members):
+        trial.rollback(checkpoint)
+        find_common_instant(trial, members, before, Reason.RESERVED, not_before)
+    if not any(member.promise and is_improvement(promise, member.promise) for promise, member in promised):
+        trial.rollback(checkpoint)
 
 
 def search_gang_start_again(trial: Trial, run: RunState, reason: Reason, not_before: int = 0) -> None:
-    """Look again for the whole gang, in the order in which its members rank."""
-    found = [(one.promise, one) for one in trial.world.run_graph.members(run) if one.promise is not None]
-    found.sort(key=lambda pair: pair[0].precedence)
-    before, party = [promise for promise, _ in found], [one for _, one in found]
-    for promise, one in found:
-        trial.begin_action("Withdraw", one, trial.world.now, Cause(reason, promise.name))
-    find_common_instant(trial, party, before, reason, not_before)
+    """Searches another start for the whole gang, its members in the order of their precedence."""
+    promised = members_by_precedence(trial.world.run_graph.members(run))
+    before, members = [promise for promise, _ in promised], [member for _, member in promised]
+    for promise, member in promised:
+        trial.begin_action("Withdraw", member, trial.world.now, Cause(reason, promise.name))
+    find_common_instant(trial, members, before, reason, not_before)

@@ -1,7 +1,7 @@
-"""A trial: changes tried on the world, taken back to any mark, and read off as actions at the end.
+"""Records tentative changes to the world, rolls them back to a checkpoint, and returns them as actions.
 
-``begin_action`` says what happens to a Run and why; the leases of that Run which open and close afterwards
-belong to it. So no lease ever changes without a cause.
+``begin_action`` records what happens to a Run and why. Leases of that Run that open or close afterwards
+belong to that action, so no lease changes without a cause.
 
 The versions of domains and envelopes are saved with each lease that opens or closes and restored by a
 rollback: the answers that were cached before are valid again.
@@ -28,7 +28,7 @@ from jobtree.core.world.world import World
 
 
 class LeaseTerms(msgspec.Struct, frozen=True, eq=False):
-    """Who pays for a group's slots, as what, and what the slots are for."""
+    """The payer, class, role and group of the slots of one lease."""
 
     envelope: EnvelopeState
     class_: LeaseClass
@@ -45,7 +45,7 @@ class LeaseOpened(msgspec.Struct, frozen=True):
 
 
 class LeaseClosed(msgspec.Struct, frozen=True):
-    held: PostedLease
+    posted: PostedLease
     versions: VersionsBefore
     at: int
     reason: ClosureReason
@@ -64,17 +64,17 @@ class Trial:
     def __init__(self, world: World) -> None:
         self.world = world
         self._journal: list[JournalEntry] = []
-        self._settles: list[int] = []  # where in it Runs settle on what they were promised
+        self._confirm_positions: list[int] = []  # of the actions in it that confirm a Run
 
     def checkpoint(self) -> int:
         return len(self._journal)
 
-    def rollback(self, mark: int = 0) -> None:
-        """Undo everything since the mark, newest first."""
+    def rollback(self, checkpoint: int = 0) -> None:
+        """Undoes everything since the checkpoint, newest first."""
         journal, world = self._journal, self.world
-        while self._settles and self._settles[-1] >= mark:
-            self._settles.pop()
-        while len(journal) > mark:
+        while self._confirm_positions and self._confirm_positions[-1] >= checkpoint:
+            self._confirm_positions.pop()
+        while len(journal) > checkpoint:
             entry = journal.pop()
             if isinstance(entry, ActionBegun):
                 undo_transition(world, entry.run, entry.before)
@@ -83,12 +83,12 @@ class Trial:
                 world.open_leases.undo_open(entry.lease.name)
                 world.runs[entry.lease.run_key].undo_lease_number()
             else:
-                world.open_leases.undo_close(entry.held, entry.at)
+                world.open_leases.undo_close(entry.posted, entry.at)
             for changed, saved in entry.versions:
                 changed.restore_versions(saved)
 
     def open(self, run: RunState, terms: LeaseTerms, slots: Slots, at: int, reason: OpenReason) -> GpuLease:
-        """Put slots under lease for a Run."""
+        """Opens a lease on these slots for a Run."""
         lease = GpuLease(
             name=f"{run.key[1][:200].rstrip('.')}-{run.uid[:8]}-{run.next_lease_number()}",
             run_key=run.key,
@@ -120,29 +120,29 @@ class Trial:
         return versions
 
     def rate(self, role: Role) -> int:
-        """What a GPU in that role costs, in thousandths."""
+        """The rate of a GPU in that role, in thousandths."""
         policy = self.world.policy
         if role == "Active":
             return 1000
         return policy.spare_rate_milli if role == "Spare" else policy.opportunistic_rate_milli
 
     def close(self, name: str, at: int, reason: ClosureReason) -> GpuLease:
-        known = self.world.posted_leases[name]
-        versions = self._versions(known.lease.slots, known.envelope)
-        held = self.world.open_leases.close(name, at)
-        self._journal.append(LeaseClosed(held, versions, at, reason))
-        return held.lease
+        posted = self.world.posted_leases[name]
+        versions = self._versions(posted.lease.slots, posted.envelope)
+        closed = self.world.open_leases.close(name, at)
+        self._journal.append(LeaseClosed(closed, versions, at, reason))
+        return closed.lease
 
     def begin_action(self, kind: ActionKind, run: RunState, at: int, cause: Cause, **details: Any) -> None:  # noqa: ANN401  fields of Action
-        """Begin an action: what opens and closes for this Run from here on is part of it."""
+        """Begins an action: leases of this Run that open and close from here on are part of it."""
         action = Action(kind, run.key, at, cause, **details)
         if kind == "Confirm":
-            self._settles.append(len(self._journal))
+            self._confirm_positions.append(len(self._journal))
         self._journal.append(ActionBegun(run, action, run.save_state()))
         apply_transition(self.world, run, action)
 
     def has_promised(self, run: RunState, promise: Promise) -> bool:
-        """Whether the Run got this promise in this trial, so that nobody knows of it yet."""
+        """Whether the Run got this promise in this trial, so that no user has seen it."""
         return any(
             isinstance(entry, ActionBegun)
             and entry.run is run
@@ -153,35 +153,35 @@ class Trial:
         )
 
     def confirmed_runs(self) -> set[RunKey]:
-        """Runs that were on sufferance, and have got in this trial what they were promised."""
-        entries = [self._journal[place] for place in self._settles]
+        """Interim Runs that got what they were promised in this trial."""
+        entries = [self._journal[position] for position in self._confirm_positions]
         return {entry.action.run_key for entry in entries if isinstance(entry, ActionBegun)}
 
     def disturbed_runs(self) -> set[RunKey]:
-        """Runs whose promises count on what leases that opened or a promise that moved took a part of.
+        """Runs whose promises count on something that this trial used for a lease or a promise that moved.
 
-        That is a domain, an envelope, a cap above it, or the quota of a tree. Who settles has had its leases
-        until then, and stays: with other money, perhaps, than its promise counted on.
+        That is a domain, an envelope, a cap above it, or the quota of a tree. A Run that is confirmed keeps
+        the leases that it had, perhaps with other payers than its promise counted on.
         """
         envelopes = self.world.budgets.envelopes
-        found: set[RunKey] = set()
+        run_keys: set[RunKey] = set()
         for entry in self._journal if self.world.promise_order else ():
             if isinstance(entry, ActionBegun) and entry.action.kind in REQUEUES:
-                found.add(entry.action.run_key)
+                run_keys.add(entry.action.run_key)
             elif isinstance(entry, ActionBegun) and entry.action.kind == "Confirm":
                 for lease in entry.run.leases.values():
-                    found.update(promises_affected_by(self.world, lease))
+                    run_keys.update(promises_affected_by(self.world, lease))
             elif isinstance(entry, ActionBegun) and entry.action.kind == "Move" and entry.action.promise:
                 domains = self.world.fleet.flavor(entry.action.promise.flavor).domains
                 for name, _ in entry.action.promise.domain_gpus:
-                    found.update(domains[name].promises if name in domains else ())
+                    run_keys.update(domains[name].promises if name in domains else ())
                 for key, _ in entry.action.promise.funding:
-                    found.update(envelopes[key].promises if key in envelopes else ())
-                found.update(self._under_quota(entry.action.run_key))
+                    run_keys.update(envelopes[key].promises if key in envelopes else ())
+                run_keys.update(self._under_quota(entry.action.run_key))
             elif isinstance(entry, LeaseOpened):
-                found.update(promises_affected_by(self.world, entry.lease))
-                found.update(self._under_quota(entry.lease.run_key))
-        return found
+                run_keys.update(promises_affected_by(self.world, entry.lease))
+                run_keys.update(self._under_quota(entry.lease.run_key))
+        return run_keys
 
     def freed_domains(self) -> dict[str, Domain]:
         """Domains in which leases closed, by name."""
@@ -190,25 +190,27 @@ class Trial:
             nodes[node].domain.name: nodes[node].domain
             for entry in self._journal
             if isinstance(entry, LeaseClosed)
-            for node, _ in entry.held.lease.slots
+            for node, _ in entry.posted.lease.slots
             if node in nodes
         }
 
     def _under_quota(self, run_key: RunKey) -> Iterator[RunKey]:
-        """Promised Runs that share a quota with this one."""
-        run, kin = self.world.runs[run_key], self.world.run_graph
-        for tree in kin.trees_of(run) if run.quotas else ():
-            yield from (one.key for one in kin.descendants(tree) if one.promise is not None)
+        """Runs with a promise that share a quota with this one."""
+        run, run_graph = self.world.runs[run_key], self.world.run_graph
+        for tree in run_graph.trees_of(run) if run.quotas else ():
+            yield from (
+                run_below.key for run_below in run_graph.descendants(tree) if run_below.promise is not None
+            )
 
-    def causes(self, mark: int = 0) -> dict[RunKey, Cause]:
-        """Every Run that something was done to since the mark, and the cause of the last of it."""
-        acts = (entry.action for entry in self._journal[mark:] if isinstance(entry, ActionBegun))
-        return {action.run_key: action.cause for action in acts}
+    def causes(self, checkpoint: int = 0) -> dict[RunKey, Cause]:
+        """The cause of the last action on each Run since the checkpoint."""
+        actions = (entry.action for entry in self._journal[checkpoint:] if isinstance(entry, ActionBegun))
+        return {action.run_key: action.cause for action in actions}
 
     def actions(self) -> list[Action]:
         """The journal as actions, in the order in which they began.
 
-        A lease that an action opened and closed again never was.
+        A lease that one action opened and closed is left out.
         """
         begun: list[tuple[Action, list[LeaseClosing], list[GpuLease]]] = []
         latest: dict[RunKey, int] = {}
@@ -219,7 +221,7 @@ class Trial:
             elif isinstance(entry, LeaseOpened):
                 begun[latest[entry.lease.run_key]][2].append(entry.lease)
             else:
-                lease = entry.held.lease
+                lease = entry.posted.lease
                 _, closes, opens = begun[latest[lease.run_key]]
                 if lease in opens:
                     opens.remove(lease)
@@ -232,13 +234,13 @@ class Trial:
 
 
 def promises_affected_by(world: World, lease: GpuLease) -> Iterator[RunKey]:
-    """Promised Runs that a lease may stand in the way of, by its place or by its money.
+    """Runs with a promise that this lease may break, by its slots or by its charge.
 
-    One that is certain to end before a promise is due leaves everything as it was by then, save hours; so
-    does provisional work to all whom it yields to. With its payer's window a lease ends as well, but then its
-    Run goes on in its place. Unpaid work is in nobody's way.
+    A lease that is certain to end before a promise is due affects only hours. Provisional work does not
+    affect the promises that it yields to. A lease ends with its payer's window, but its Run then keeps the
+    slots. Opportunistic work affects no promise.
     """
-    held, envelope, nodes = (
+    posted, envelope, nodes = (
         world.posted_leases.get(lease.name),
         world.budgets.envelopes[lease.payer],
         world.fleet.nodes,
@@ -247,13 +249,15 @@ def promises_affected_by(world: World, lease: GpuLease) -> Iterator[RunKey]:
     since = run.provisional_since
     if not envelope.limited_by_concurrency_only or lease.class_ == "Borrowed":
         yield from (
-            claim.promise.run_key for one in envelope.sharing_a_cap for claim in one.dated_reservations
+            reservation.promise.run_key
+            for sharing in envelope.sharing_a_cap
+            for reservation in sharing.dated_reservations
         )
     elif lease.charge:
-        paid_until = FOREVER if held is None or held.known_end is None else held.known_end
-        for claim in envelope.dated_reservations if since is None else envelope.dated_after(since):
-            if claim.at < paid_until:
-                yield claim.promise.run_key
+        paid_until = FOREVER if posted is None or posted.known_end is None else posted.known_end
+        for reservation in envelope.dated_reservations if since is None else envelope.dated_after(since):
+            if reservation.at < paid_until:
+                yield reservation.promise.run_key
     end = FOREVER if run.known_end is None else run.known_end
     for domain in {nodes[node].domain for node, _ in lease.slots if node in nodes}:
         for run_key, promise in domain.promises.items() if lease.role != "Opportunistic" else ():

@@ -1,4 +1,4 @@
-"""What could give way to a promised start, read off the world in the order of section 6."""
+"""Lists what could give way to a promise, as the case that is resolved, in the order of section 6."""
 
 from collections.abc import Iterator, Set as AbstractSet
 
@@ -17,7 +17,7 @@ from jobtree.core.world.world import World
 
 
 class Victim(msgspec.Struct, frozen=True, eq=False):
-    """One thing that can be taken, and what it really is."""
+    """One entry of a case that can be taken, with its Run and its leases or step."""
 
     taking: Taking
     run: RunState
@@ -26,16 +26,16 @@ class Victim(msgspec.Struct, frozen=True, eq=False):
 
 
 class PromiseCase:
-    """The case of one promise, and how to carry out what is decided.
+    """The case of one promise, and the Runs, leases and nodes that its entries stand for.
 
-    Who has just settled on what it was promised at this very instant is as immune as who starts with it.
+    A Run that was confirmed at this very instant is as immune as one that starts at it.
     """
 
     def __init__(
-        self, world: World, run: RunState, promise: Promise, settled: AbstractSet[RunKey] = frozenset()
+        self, world: World, run: RunState, promise: Promise, confirmed: AbstractSet[RunKey] = frozenset()
     ) -> None:
         self.world = world
-        self.settled = settled
+        self.confirmed = confirmed
         self.at = max(world.now, promise.at or 0)
         self.run = run
         self.promise = promise
@@ -50,9 +50,9 @@ class PromiseCase:
         self.nodes = {
             name: flavor.domains[domain].nodes[name] for domain, names in self.names.items() for name in names
         }
-        self.holders, gone = self._ticket_holders()
+        self.holders, ended = self._ticket_holders()
         self.by_ticket = {self._uid(run): run for run in self.holders}
-        freed = dict(self._gpus([lease for run in gone for lease in run.leases.values()]))
+        freed = dict(self._gpus([lease for run in ended for lease in run.leases.values()]))
         self.victims = [*self._reclaim_victims()]
         if promise.disruption >= STRUCTURAL:
             self.victims += [*self._spare_victims(), *self._step_victims()]
@@ -63,124 +63,124 @@ class PromiseCase:
                 NodeRoom(name, state.domain.name, state.free + freed.get(name, 0))
                 for name, state in sorted(self.nodes.items())
             ),
-            takings=tuple(quarry.taking for quarry in self.victims),
+            takings=tuple(victim.taking for victim in self.victims),
             tickets=tuple(self._tickets()) if promise.disruption >= LOTTERY else (),
         )
 
     def _ticket_holders(self) -> tuple[list[RunState], list[RunState]]:
-        """Runs with leases on these nodes, oldest first: those still there then, and those ended by then."""
-        runs: dict[RunKey, None] = {}
+        """Runs with leases here, oldest first: those that run when it is due, and those that ended."""
+        run_keys: dict[RunKey, None] = {}
         for node in self.nodes:
             for name in self.world.leases_by_node.get(node, ()):
-                runs[self.world.posted_leases[name].lease.run_key] = None
-        states = [self.world.runs[run_key] for run_key in runs if run_key in self.world.runs]
-        states.sort(key=lambda run: run.creation_order)
-        gone = [run for run in states if self.world.now < self._certain_end(run) <= self.at]
-        return [run for run in states if run not in gone], gone
+                run_keys[self.world.posted_leases[name].lease.run_key] = None
+        holders = [self.world.runs[run_key] for run_key in run_keys if run_key in self.world.runs]
+        holders.sort(key=lambda run: run.creation_order)
+        ended = [run for run in holders if self.world.now < self._certain_end(run) <= self.at]
+        return [run for run in holders if run not in ended], ended
 
     def _certain_end(self, run: RunState) -> int:
         return certain_end(run.known_end, last_closing(self.world, run))
 
     def _uid(self, run: RunState) -> str:
-        """Whose ticket it is: of stages that started together, the first's."""
+        """The UID of the Run's tickets; stages that started together share that of the first."""
         return self.world.run_graph.members(run)[0].uid
 
     def _gpus(self, leases: list[GpuLease]) -> tuple[tuple[str, int], ...]:
-        """GPUs per node of the slice that would be free without these leases."""
-        found: dict[str, int] = {}
+        """GPUs of each node of the slice that would be free without these leases."""
+        by_node: dict[str, int] = {}
         for lease in leases:
             for node, mask in lease.slots:
                 if node in self.nodes:
-                    found[node] = found.get(node, 0) + self._freed(lease, node, mask)
-        return tuple(sorted((node, gpus) for node, gpus in found.items() if gpus))
+                    by_node[node] = by_node.get(node, 0) + self._freed(lease, node, mask)
+        return tuple(sorted((node, gpus) for node, gpus in by_node.items() if gpus))
 
     def _freed(self, lease: GpuLease, node: str, mask: int) -> int:
-        """GPUs that are free when the lease gives up these slots: not those of a spare under it."""
+        """GPUs that are free once the lease gives up these slots: not those that a spare holds as well."""
         others = self.nodes[node].spare if lease.role == "Opportunistic" else 0
         return (mask & ~others).bit_count()
 
     def _reclaim_victims(self) -> Iterator[Victim]:
-        """X1: provisional work, then unpaid work, newest first. Stages that started together go together."""
-        parties: set[str] = set()
+        """X1: provisional work, then opportunistic work, newest first. A gang counts as one victim."""
+        listed: set[str] = set()
         provisional = [run for run in self.holders if self._is_provisional_to(run)]
         provisional.sort(key=lambda run: (run.since or 0, run.creation_order), reverse=True)
         for run in provisional:
-            if self._uid(run) not in parties:
+            if self._uid(run) not in listed:
                 yield self._victim("Reclaim", run, self._all_leases(run))
-            parties.add(self._uid(run))
-        unpaid = [
+            listed.add(self._uid(run))
+        opportunistic = [
             (max(lease.start for lease in run.leases.values()), run.creation_order, run)
             for run in self.holders
             if run.opportunistic_gpus and not self._is_provisional_to(run)
         ]
-        for _, _, run in sorted(unpaid, key=lambda one: one[:2], reverse=True):
-            if self._uid(run) not in parties:
+        for _, _, run in sorted(opportunistic, key=lambda entry: entry[:2], reverse=True):
+            if self._uid(run) not in listed:
                 yield from self._opportunistic_victims(run)
-            parties.add(self._uid(run))
+            listed.add(self._uid(run))
 
     def _all_leases(self, run: RunState) -> list[GpuLease]:
-        """Of the Run, and of those that go with it."""
-        return [lease for one in self.world.run_graph.members(run) for lease in one.leases.values()]
+        """Leases of the Run and of its gang."""
+        return [lease for member in self.world.run_graph.members(run) for lease in member.leases.values()]
 
     def _opportunistic_victims(self, run: RunState) -> Iterator[Victim]:
-        """Unpaid work: a malleable Run by steps while it can, then as a whole (C13)."""
-        given: dict[str, int] = {}
+        """Opportunistic work: a malleable Run step by step while it can shrink, then as a whole (C13)."""
+        freed: dict[str, int] = {}
         if run.opportunistic_gpus == run.width:
             for number, step in enumerate(shrink_steps(self.world, run, self.domains)):
-                quarry = self._step("Reclaim", run, step, number)
-                for node, gpus in quarry.taking.gpus:
-                    given[node] = given.get(node, 0) + gpus
-                yield quarry
+                victim = self._step("Reclaim", run, step, number)
+                for node, gpus in victim.taking.gpus:
+                    freed[node] = freed.get(node, 0) + gpus
+                yield victim
         whole = self._victim("Reclaim", run, self._all_leases(run))
-        left = tuple((node, gpus - given.get(node, 0)) for node, gpus in whole.taking.gpus)
+        left = tuple((node, gpus - freed.get(node, 0)) for node, gpus in whole.taking.gpus)
         yield msgspec.structs.replace(whole, taking=msgspec.structs.replace(whole.taking, gpus=left))
 
     def _is_provisional_to(self, run: RunState) -> bool:
         return run is not self.run and run.is_provisional_to(self.promise.precedence)
 
     def _is_reclaimed(self, run: RunState) -> bool:
-        """Whether it is reclaimed as a whole, itself or with those that started together with it."""
+        """Whether the Run is reclaimed as a whole, itself or with its gang."""
         return any(
-            one.opportunistic_gpus or self._is_provisional_to(one)
-            for one in self.world.run_graph.members(run)
+            member.opportunistic_gpus or self._is_provisional_to(member)
+            for member in self.world.run_graph.members(run)
         )
 
     def _spare_victims(self) -> Iterator[Victim]:
         """X2: spares, largest holder first."""
-        found = []
+        entries = []
         for run in self.holders:
             if self._is_reclaimed(run):
                 continue  # its spares go with it
-            mine = [
+            spares = [
                 lease
                 for lease in run.leases.values()
                 if lease.role == "Spare" and any(node in self.nodes for node, _ in lease.slots)
             ]
-            found.append((-sum(lease.gpus for lease in mine), run.creation_order, mine))
-        for _, _, mine in sorted(found, key=lambda one: one[:2]):
-            for lease in sorted(mine, key=lambda lease: (-lease.group, lease.name)):
+            entries.append((-sum(lease.gpus for lease in spares), run.creation_order, spares))
+        for _, _, spares in sorted(entries, key=lambda entry: entry[:2]):
+            for lease in sorted(spares, key=lambda lease: (-lease.group, lease.name)):
                 yield self._victim("DropSpares", self.world.runs[lease.run_key], [lease])
 
     def _step_victims(self) -> Iterator[Victim]:
-        """X3: a step at a time, of the Run that is furthest above its minimum."""
-        waiting = []
+        """X3: one step at a time, each of the Run that is furthest above its minimum."""
+        entries = []
         for run in self.holders:
             if run.shape is not None and not self._is_reclaimed(run):
                 steps = shrink_steps(self.world, run, self.domains)
                 above = run.width - run.shape.min
-                waiting += [
+                entries += [
                     (-(above - number * run.shape.step), run.creation_order, number, step, run)
                     for number, step in enumerate(steps)
                 ]
-        for _, _, number, step, run in sorted(waiting, key=lambda one: one[:3]):
+        for _, _, number, step, run in sorted(entries, key=lambda entry: entry[:3]):
             yield self._step("Shrink", run, step, number)
 
     def _step(self, kind: TakingKind, run: RunState, step: ShrinkStep, number: int) -> Victim:
         gpus: dict[str, int] = {}
-        for piece in step:
-            if piece.node in self.nodes:
-                freed = self._freed(run.leases[piece.lease], piece.node, piece.mask)
-                gpus[piece.node] = gpus.get(piece.node, 0) + freed
+        for part in step:
+            if part.node in self.nodes:
+                freed = self._freed(run.leases[part.lease], part.node, part.mask)
+                gpus[part.node] = gpus.get(part.node, 0) + freed
         taking = Taking(kind, self._uid(run), tuple(sorted(gpus.items())), f"{run.uid}/step/{number}")
         return Victim(taking, run, step=step)
 
@@ -190,29 +190,31 @@ class PromiseCase:
         return Victim(taking, run, tuple(leases))
 
     def _immune(self, run: RunState) -> bool:
-        return run.key in self.settled or immune_until(self.world.policy, run, self.world.now) > self.at
+        return run.key in self.confirmed or immune_until(self.world.policy, run, self.world.now) > self.at
 
     def _tickets(self) -> Iterator[Ticket]:
-        """X4: Runs with active GPUs here that are not immune, with what they have after X1–X3."""
+        """X4: Runs with active GPUs here that are not immune, with the GPUs that X1–X3 leave them."""
         taken: dict[str, dict[str, int]] = {}
-        gone: set[str] = set()
-        for quarry in self.victims:
-            if quarry.taking.kind == "Reclaim":
-                gone.add(quarry.taking.run)
-            elif quarry.taking.kind == "Shrink":
-                by_node = taken.setdefault(quarry.taking.run, {})
-                for node, gpus in quarry.taking.gpus:
+        reclaimed: set[str] = set()
+        for victim in self.victims:
+            if victim.taking.kind == "Reclaim":
+                reclaimed.add(victim.taking.run)
+            elif victim.taking.kind == "Shrink":
+                by_node = taken.setdefault(victim.taking.run, {})
+                for node, gpus in victim.taking.gpus:
                     by_node[node] = by_node.get(node, 0) + gpus
-        parties: dict[str, list[RunState]] = {}
+        members_by_uid: dict[str, list[RunState]] = {}
         for run in self.holders:
-            parties.setdefault(self._uid(run), []).append(run)
-        for uid, party in sorted(parties.items()):
-            if uid in gone or any(self._immune(one) for one in party):
+            members_by_uid.setdefault(self._uid(run), []).append(run)
+        for uid, members in sorted(members_by_uid.items()):
+            if uid in reclaimed or any(self._immune(member) for member in members):
                 continue
-            leases = [one for run in party for one in run.leases.values() if one.role == "Active"]
+            leases = [
+                lease for member in members for lease in member.leases.values() if lease.role == "Active"
+            ]
             active = dict(self._gpus(leases))
             for node, gpus in taken.get(uid, {}).items():
                 active[node] = active.get(node, 0) - gpus
-            left = tuple(sorted((node, gpus) for node, gpus in active.items() if gpus > 0))
-            if left:
-                yield Ticket(uid, left)
+            remaining = tuple(sorted((node, gpus) for node, gpus in active.items() if gpus > 0))
+            if remaining:
+                yield Ticket(uid, remaining)

@@ -1,6 +1,6 @@
-"""Activation: a promise is due, and what has to give way does (SPEC section 6).
+"""Resolves a promise that is due and starts its Run (section 6).
 
-All is decided before anything is carried out, and nothing is kept unless the Run then starts.
+Everything that gives way is decided before anything ends. If the Run cannot start, all of it is rolled back.
 """
 
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ from jobtree.core.world.world import World
 
 
 def activate(trial: Trial, run: RunState) -> None:
-    """Start a Run whose promise is due; where that cannot be, the promise slips and says why."""
+    """Starts a Run whose promise is due; if that is impossible, the promise slips with the reason."""
     promise = run.promise
     assert promise is not None
     now = trial.world.now
-    mark = trial.checkpoint()
+    checkpoint = trial.checkpoint()
     if run.phase == "Running":
         if confirm_in_place(trial, run, promise):
             return
@@ -45,7 +45,7 @@ def activate(trial: Trial, run: RunState) -> None:
     reason = resolve_all(trial, run)
     if reason is None:
         return
-    trial.rollback(mark)
+    trial.rollback(checkpoint)
     if reason is Reason.KEY_CHANGED:
         refuse_draw(trial, run)
     else:
@@ -53,18 +53,18 @@ def activate(trial: Trial, run: RunState) -> None:
 
 
 def resolve_all(trial: Trial, run: RunState) -> Reason | None:
-    """The Run, or one after the other all that start together with it; why not, where one fails.
+    """Starts the Run, or the members of its gang in turn; returns the reason of the first that cannot start.
 
-    Each was promised its part behind those before it, and so each gets it.
+    Each member was promised its part behind those before it, and gets it in that order.
     """
     for member in sorted(trial.world.run_graph.members(run), key=in_promise_order):
         promise = member.promise
         if promise is not None:
-            docket = PromiseCase(trial.world, member, promise, trial.confirmed_runs())
-            record = draw_and_record(trial.world, member, promise, docket)
+            case = PromiseCase(trial.world, member, promise, trial.confirmed_runs())
+            record = draw_and_record(trial.world, member, promise, case)
             if record.commitment != promise.commitment:
                 return Reason.KEY_CHANGED
-            reason = resolve(trial, member, promise, docket, record)
+            reason = resolve(trial, member, promise, case, record)
             if reason is not None:
                 return reason
         elif member.shape is None:
@@ -73,56 +73,61 @@ def resolve_all(trial: Trial, run: RunState) -> Reason | None:
 
 
 def in_promise_order(run: RunState) -> tuple[bool, Precedence | CreationOrder]:
-    """In the order of promises; those that need none, and so no GPUs, last."""
+    """Sorts members by precedence; those without a promise, which have no GPUs, come last."""
     promise = run.promise
     return (promise is None, run.creation_order if promise is None else promise.precedence)
 
 
-def draw_and_record(world: World, run: RunState, promise: Promise, docket: PromiseCase) -> Record:
-    """Reveal the nonce, mix in the beacon that was fixed with the promise if it is at hand, and decide."""
+def draw_and_record(world: World, run: RunState, promise: Promise, case: PromiseCase) -> Record:
+    """Decides the case with the revealed nonce and the value of the beacon, if any; returns the record."""
     holder = world.runs.get((run.key[0], promise.named_after), run)
     nonce = nonce_for(world.lottery_key, holder.uid, promise.number)
     name, number = promise.beacon or ("", 0)
     mixed = BeaconInput(name, number, world.beacon_values.get((name, number), ""))
-    return make_record(promise.name, holder.uid, promise.number, nonce, docket.case, mixed)
+    return make_record(promise.name, holder.uid, promise.number, nonce, case.case, mixed)
 
 
 def refuse_draw(trial: Trial, run: RunState) -> None:
-    """Nothing may be drawn from what was not committed to: the record says so, and the Run begins anew."""
+    """Records that nothing was drawn, since the nonce is not the committed one, and makes new promises."""
     world = trial.world
-    party = [(one, one.promise) for one in world.run_graph.members(run) if one.promise is not None]
-    for one, promise in party:
-        record = draw_and_record(world, one, promise, PromiseCase(world, one, promise))
-        why, proof = Cause(Reason.KEY_CHANGED, promise.name), make_refused_record(record, promise.commitment)
-        trial.begin_action("Withdraw", one, world.now, why, promise=promise, record=proof)
+    members = [
+        (member, member.promise) for member in world.run_graph.members(run) if member.promise is not None
+    ]
+    for member, promise in members:
+        record = draw_and_record(world, member, promise, PromiseCase(world, member, promise))
+        cause, refused = (
+            Cause(Reason.KEY_CHANGED, promise.name),
+            make_refused_record(record, promise.commitment),
+        )
+        trial.begin_action("Withdraw", member, world.now, cause, promise=promise, record=refused)
     if run.gang:
-        make_gang_promise(trial, [one for one, _ in party])
+        make_gang_promise(trial, [member for member, _ in members])
     elif run.waiting:
-        make_promise(trial, run, party[0][1].pod_size)
+        make_promise(trial, run, members[0][1].pod_size)
 
 
 def confirm_in_place(trial: Trial, run: RunState, promise: Promise) -> bool:
-    """A provisional or unpaid Run whose promise is due stays where it is, if that disturbs nobody."""
-    mark, now = trial.checkpoint(), trial.world.now
+    """Confirms a provisional or opportunistic Run whose promise is due, if that breaks no other promise."""
+    checkpoint, now = trial.checkpoint(), trial.world.now
     if run.opportunistic_gpus:
         repay_opportunistic(trial, run)
         return run.promise is None
     trial.begin_action("Confirm", run, now, Cause(Reason.ACTIVATED, promise.name), promise=promise)
     if keeps_other_promises(trial.world, run):
         return True
-    trial.rollback(mark)
+    trial.rollback(checkpoint)
     return False
 
 
 def resolve(
-    trial: Trial, run: RunState, promise: Promise, docket: PromiseCase, record: Record
+    trial: Trial, run: RunState, promise: Promise, case: PromiseCase, record: Record
 ) -> Reason | None:
-    """Carry out what was decided; the reason why not, where it fails."""
+    """Applies what was decided and starts the Run; returns the reason if it cannot start."""
     world = trial.world
     if not record.decision.packs:
         return Reason.CROWDED_OUT
     cause = Cause(Reason.ACTIVATED, promise.name, promise.width, promise.width)
-    apply_decision(trial, docket, record, cause)
+    apply_decision(trial, case, record, cause)
 
     def funded() -> bool:
         return not funding_refusals(world, run, promise.width, promise.pod_size, world.now)
@@ -143,27 +148,27 @@ def resolve(
 
 
 def start_as_promised(trial: Trial, run: RunState, promise: Promise, cause: Cause) -> bool:
-    """Start in the slice, paid for by those that it counted on: others count on what the nearer ones keep.
+    """Starts in the promised slice, charged to the promised payers, on whom other promises count as well.
 
-    Anybody else may pay where no other promise is the worse for it, or where nothing else helps. Before
-    that, provisional work that uses the money goes (R6).
+    Other payers may be charged if no other promise breaks, or if nothing else helps. Before that, provisional
+    work that uses the promised budget ends (R6).
     """
-    mark, promised = trial.checkpoint(), dict(promise.funding)
+    checkpoint, promised = trial.checkpoint(), dict(promise.funding)
 
     def attempt(payers: dict[EnvelopeKey, int] | None) -> bool:
-        before, now = trial.checkpoint(), trial.world.now
+        before_attempt, now = trial.checkpoint(), trial.world.now
         trial.begin_action("Start", run, now, cause, pod_size=promise.pod_size)
-        size, slice_ = promise.pod_size, dict(promise.domain_gpus)
+        pod_size, slice_ = promise.pod_size, dict(promise.domain_gpus)
         placed = GangLayout(
-            trial, run, size, now, "Start", promised_slice=slice_, promised_payers=payers
+            trial, run, pod_size, now, "Start", promised_slice=slice_, promised_payers=payers
         ).place(promise.width)
         if not placed:
-            trial.rollback(before)
+            trial.rollback(before_attempt)
         return placed
 
     if attempt(promised) or (attempt(None) and keeps_other_promises(trial.world, run)):
         return True
-    trial.rollback(mark)
+    trial.rollback(checkpoint)
     return any(
         reclaim_least(
             trial,
@@ -175,41 +180,41 @@ def start_as_promised(trial: Trial, run: RunState, promise: Promise, cause: Caus
     ) or attempt(None)
 
 
-def apply_decision(trial: Trial, docket: PromiseCase, record: Record, cause: Cause) -> None:
-    """Take what was decided: unpaid work, spares and steps, then the losers.
+def apply_decision(trial: Trial, case: PromiseCase, record: Record, cause: Cause) -> None:
+    """Ends what was decided: opportunistic work, spares and steps, then the losers.
 
-    Steps of unpaid work come before the spares on which the rest of it may stand: that goes with them.
+    Steps of opportunistic work end before the spares whose slots the rest of it may use: that ends with them.
     """
     now = trial.world.now
-    kept = [docket.victims[index] for index in record.decision.takings]
-    whole = {quarry.taking.run for quarry in kept if quarry.leases and quarry.taking.kind == "Reclaim"}
-    steps = [quarry for quarry in kept if quarry.step and quarry.taking.run not in whole]
-    shrink_victims(trial, [one for one in steps if one.taking.kind == "Reclaim"], "Reclaimed", cause)
-    for quarry in kept:
-        if not quarry.step:
-            reclaim_victim(trial, quarry, now, cause)
-    shrink_victims(trial, [one for one in steps if one.taking.kind == "Shrink"], "Shrink", cause)
+    victims = [case.victims[index] for index in record.decision.takings]
+    whole = {victim.taking.run for victim in victims if victim.leases and victim.taking.kind == "Reclaim"}
+    steps = [victim for victim in victims if victim.step and victim.taking.run not in whole]
+    shrink_victims(trial, [victim for victim in steps if victim.taking.kind == "Reclaim"], "Reclaimed", cause)
+    for victim in victims:
+        if not victim.step:
+            reclaim_victim(trial, victim, now, cause)
+    shrink_victims(trial, [victim for victim in steps if victim.taking.kind == "Shrink"], "Shrink", cause)
     for uid in record.decision.losers:
-        for member in trial.world.run_graph.members(docket.by_ticket[uid]):
+        for member in trial.world.run_graph.members(case.by_ticket[uid]):
             preempt(trial, member, now, record)
 
 
 def shrink_victims(trial: Trial, steps: Sequence[Victim], reason: ClosureReason, cause: Cause) -> None:
-    """Malleable Runs lose these steps, each Run all of its own at once."""
+    """Ends these steps of malleable Runs, all steps of a Run in one action."""
     now = trial.world.now
-    by_run: dict[str, list[Victim]] = {}
-    for quarry in steps:
-        by_run.setdefault(quarry.run.uid, []).append(quarry)
-    for quarries in by_run.values():
-        trial.begin_action("Shrink", quarries[0].run, now, cause)
-        pieces = [piece for quarry in quarries for piece in quarry.step]
-        end_lease_parts(trial, quarries[0].run, pieces, now, reason)
+    by_uid: dict[str, list[Victim]] = {}
+    for victim in steps:
+        by_uid.setdefault(victim.run.uid, []).append(victim)
+    for victims_of_run in by_uid.values():
+        trial.begin_action("Shrink", victims_of_run[0].run, now, cause)
+        parts = [part for victim in victims_of_run for part in victim.step]
+        end_lease_parts(trial, victims_of_run[0].run, parts, now, reason)
 
 
 def provisional_reclaims_for(
     trial: Trial, run: RunState, promise: Promise, payers: dict[EnvelopeKey, int] | None
 ) -> list[ReclaimAction]:
-    """Provisional work that yields to the promise and uses money of its payers, newest first (R6)."""
+    """Ends provisional work that yields to the promise and is charged to its payers, newest first (R6)."""
     world = trial.world
     if payers is None:
         split, _ = funding_at(world, run, promise.width, promise.pod_size, world.now, promise.precedence)
@@ -225,10 +230,10 @@ def provisional_reclaims_for(
     return [partial(reclaim_run, trial, other, world.now) for other in users]
 
 
-def reclaim_victim(trial: Trial, quarry: Victim, at: int, cause: Cause) -> None:
-    run = quarry.run
-    if quarry.taking.kind == "DropSpares":
-        for lease in quarry.leases:
+def reclaim_victim(trial: Trial, victim: Victim, at: int, cause: Cause) -> None:
+    run = victim.run
+    if victim.taking.kind == "DropSpares":
+        for lease in victim.leases:
             clear_spare(trial, lease, at)
             trial.begin_action("DropSpare", run, at, cause)
             trial.close(lease.name, at, "DropSpare")
@@ -237,7 +242,7 @@ def reclaim_victim(trial: Trial, quarry: Victim, at: int, cause: Cause) -> None:
 
 
 def reclaim_run(trial: Trial, run: RunState, at: int) -> None:
-    """The Run goes, and whoever stands on its spares; nothing, if it went with another before."""
+    """Requeues the Run and ends the work on its spares; does nothing if it ended with another Run before."""
     clear_spares_of(trial, run, at)
     requeue(trial, run, at, Cause(Reason.RECLAIMED), "Reclaimed")
 
@@ -249,13 +254,13 @@ def clear_spares_of(trial: Trial, run: RunState, at: int) -> None:
 
 
 def clear_spare(trial: Trial, spare: GpuLease, at: int) -> None:
-    """Unpaid work that stands on a spare's slots goes with the spare."""
+    """Ends opportunistic work on the slots of a spare."""
     for node, mask in spare.slots:
         evict_from_spare(trial, node, mask, at, "Reclaimed")
 
 
 def preempt(trial: Trial, run: RunState, at: int, record: Record) -> None:
-    """A Run lost the lottery: it queues again, or is Failed where it does not want to (X6)."""
+    """Requeues a Run that lost the lottery, or fails it if it does not requeue (X6)."""
     if run.phase != "Running":
         return
     clear_spares_of(trial, run, at)

@@ -1,7 +1,7 @@
-"""Admission, in creation order (P7).
+"""Starts waiting Runs, or makes promises to them, in creation order (P7).
 
-The whole width; a malleable Run else the widest step that fits; else unpaid, if the Run allows it;
-else it waits, and the verdict says why. "No" is a value here, never an exception.
+A Run starts at its whole width; else, if it is malleable, at the widest step that fits; else provisionally or
+opportunistically, if it may. Else it waits, and its verdict has every cause.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,142 +34,150 @@ from jobtree.core.world.world import World
 
 
 class AdmissionHints(Protocol):
-    """Whether something might give way to a start, or it is known that nothing would come of that."""
+    """What is known about starts that would fail, so that they need not be tried."""
 
     def may_start_by_reclaim(self, run: RunState) -> bool:
-        """Work that nobody pays for might."""
+        """Whether the Run might start if opportunistic work ended."""
 
     def may_start_by_recall(self, run: RunState) -> bool:
-        """What its family uses of the owner's money might."""
+        """Whether the Run might start if its owner recalled family charges."""
 
     def is_known_dateless(self, run: RunState) -> bool:
-        """There is no date for it, since there is none for another like it, for whom money is kept first."""
+        """Whether the Run has no date because another one like it, with an earlier precedence, has none."""
 
     def record_dateless(self, run: RunState) -> None:
-        """No date was found for this one."""
+        """Records that no date was found for this Run."""
 
 
 class NoHints:
-    """Where nothing is known: all of it might."""
+    """Knows nothing: every start must be tried."""
 
-    def may_start_by_reclaim(self, run: RunState) -> bool:  # noqa: ARG002  the question's signature
+    def may_start_by_reclaim(self, run: RunState) -> bool:  # noqa: ARG002  the protocol's signature
         return True
 
-    def may_start_by_recall(self, run: RunState) -> bool:  # noqa: ARG002  the question's signature
+    def may_start_by_recall(self, run: RunState) -> bool:  # noqa: ARG002  the protocol's signature
         return True
 
-    def is_known_dateless(self, run: RunState) -> bool:  # noqa: ARG002  the question's signature
+    def is_known_dateless(self, run: RunState) -> bool:  # noqa: ARG002  the protocol's signature
         return False
 
     def record_dateless(self, run: RunState) -> None:
-        """Nothing is remembered here."""
+        """Does nothing."""
 
 
 NO_HINTS = NoHints()
 
 
-def admit(trial: Trial, run: RunState, help_: AdmissionHints = NO_HINTS) -> Verdict | None:
-    """Start a waiting Run if it can, or find payers for one that holds unpaid GPUs."""
+def admit(trial: Trial, run: RunState, hints: AdmissionHints = NO_HINTS) -> Verdict | None:
+    """Starts a waiting Run if it can start, or finds payers for a running one with opportunistic GPUs."""
     if run.phase == "Running":
         repay_opportunistic(trial, run)
         return None
-    return start_or_promise(trial, run, help_)
+    return start_or_promise(trial, run, hints)
 
 
-def start_or_promise(trial: Trial, run: RunState, help_: AdmissionHints) -> Verdict | None:
-    """Start the Run, or give it a Reservation and say why it waits."""
+def start_or_promise(trial: Trial, run: RunState, hints: AdmissionHints) -> Verdict | None:
+    """Starts the Run, or gives it a Reservation and returns why it waits."""
     shape = run.shape
     assert shape is not None
     flavor = trial.world.fleet.flavors.get(shape.flavor)
-    size = shape.pod_size(flavor.biggest_node if flavor else 1)
+    pod_size = shape.pod_size(flavor.biggest_node if flavor else 1)
     if run.precedence_at(trial.world.now) is not None:
-        return None  # its promise is due this very instant: the next pass activates it
-    if flavor is not None and start_funded(trial, run, shape, flavor, size, help_):
+        return None  # its promise is due at this instant: the next pass activates it
+    if flavor is not None and start_funded(trial, run, shape, flavor, pod_size, hints):
         return None
-    whys = tuple(refusal_causes(trial, run, shape, flavor, size))
+    causes = tuple(refusal_causes(trial, run, shape, flavor, pod_size))
     if run.promise is None:
-        make_promise(trial, run, size)
+        make_promise(trial, run, pod_size)
     elif (
         should_search_date(trial.world, run)
-        and not help_.is_known_dateless(run)
-        and not find_date(trial, run, size)
+        and not hints.is_known_dateless(run)
+        and not find_date(trial, run, pod_size)
     ):
-        help_.record_dateless(run)
-    if flavor is not None and start_interim(trial, run, shape, flavor, size):
+        hints.record_dateless(run)
+    if flavor is not None and start_interim(trial, run, shape, flavor, pod_size):
         if run.opportunistic_gpus:
-            repay_opportunistic(trial, run)  # a part of it may be paid for at once (C8)
+            repay_opportunistic(trial, run)  # a part of it may be funded at once (C8)
         return None
-    return Verdict("Reserved", whys)
+    return Verdict("Reserved", causes)
 
 
 def start_funded(  # noqa: PLR0913, PLR0917  whose, of what shape, where, and who may help
-    trial: Trial, run: RunState, shape: GangShape, flavor: FlavorPool, size: int, help_: AdmissionHints
+    trial: Trial, run: RunState, shape: GangShape, flavor: FlavorPool, pod_size: int, hints: AdmissionHints
 ) -> bool:
-    """Start at the widest width that somebody pays for and that stands in no promise's way."""
-    reach = flavor.free + flavor.opportunistic_slots + provisional_gpus(trial, run)
-    if reach < shape.total and help_.may_start_by_recall(run):
-        # What is recalled may be demoted, and then it is unpaid too.
-        reach += sum(lease.gpus for lease in recallable_leases(trial.world, run, trial.world.now))
-    return any(width <= reach and start_at_width(trial, run, width, size, help_) for width in shape.widths())
+    """Starts at the widest width that is funded and breaks no promise."""
+    reachable_gpus = flavor.free + flavor.opportunistic_slots + provisional_gpus(trial, run)
+    if reachable_gpus < shape.total and hints.may_start_by_recall(run):
+        # A lease that is recalled may be demoted, and is then opportunistic too.
+        reachable_gpus += sum(lease.gpus for lease in recallable_leases(trial.world, run, trial.world.now))
+    return any(
+        width <= reachable_gpus and start_at_width(trial, run, width, pod_size, hints)
+        for width in shape.widths()
+    )
 
 
-def start_interim(trial: Trial, run: RunState, shape: GangShape, flavor: FlavorPool, size: int) -> bool:
-    """Start provisionally on what is promised to others, or unpaid; either way it keeps its Reservation."""
-    if shape.checkpoint is not None and start_provisionally(trial, run, shape, size):
+def start_interim(trial: Trial, run: RunState, shape: GangShape, flavor: FlavorPool, pod_size: int) -> bool:
+    """Starts provisionally on what is promised to others, or opportunistically; keeps the Reservation."""
+    if shape.checkpoint is not None and start_provisionally(trial, run, shape, pod_size):
         return True
-    reach = flavor.free + flavor.spare_slots if shape.allow_opportunistic else 0
-    return any(width <= reach and start_opportunistic(trial, run, width, size) for width in shape.widths())
+    reachable_gpus = flavor.free + flavor.spare_slots if shape.allow_opportunistic else 0
+    return any(
+        width <= reachable_gpus and start_opportunistic(trial, run, width, pod_size)
+        for width in shape.widths()
+    )
 
 
 def start_at_width(
-    trial: Trial, run: RunState, width: int, size: int, help_: AdmissionHints = NO_HINTS
+    trial: Trial, run: RunState, width: int, pod_size: int, hints: AdmissionHints = NO_HINTS
 ) -> bool:
-    """Start at that width: on free slots, else on those of unpaid work, else with recalled money."""
-    start = StartAttempt(trial, run, width, size)
+    """Starts at that width: on free slots, else on those of opportunistic work, else with recalled budget."""
+    start = StartAttempt(trial, run, width, pod_size)
     return (
         start.attempt()
-        or (help_.may_start_by_reclaim(run) and start.reclaim())
-        or (help_.may_start_by_recall(run) and start.recall())
+        or (hints.may_start_by_reclaim(run) and start.reclaim())
+        or (hints.may_start_by_recall(run) and start.recall())
     )
 
 
 class StartAttempt:
-    """A start at one width, and what may give way to it."""
+    """A start at one width, and what it may reclaim or recall."""
 
-    def __init__(self, trial: Trial, run: RunState, width: int, size: int) -> None:
+    def __init__(self, trial: Trial, run: RunState, width: int, pod_size: int) -> None:
         self._trial, self._world, self._now = trial, trial.world, trial.world.now
-        self._run, self._width, self._size = run, width, size
+        self._run, self._width, self._pod_size = run, width, pod_size
         self._flavor = trial.world.fleet.flavor(run.flavor)
 
     def attempt(self) -> bool:
-        """On slots that are free, with money that is."""
-        trial, run, mark = self._trial, self._run, self._trial.checkpoint()
+        """Starts on free slots, charged to budget that is free."""
+        trial, run, checkpoint = self._trial, self._run, self._trial.checkpoint()
         self._begin()
-        if not GangLayout(trial, run, self._size, self._now, "Start").place(self._width):
-            trial.rollback(mark)
+        if not GangLayout(trial, run, self._pod_size, self._now, "Start").place(self._width):
+            trial.rollback(checkpoint)
             return False
         promise = run.promise
         if promise is not None:
-            why = Cause(Reason.SUPERSEDED, promise.name)
-            trial.begin_action("Supersede", run, self._now, why, promise=promise)
+            cause = Cause(Reason.SUPERSEDED, promise.name)
+            trial.begin_action("Supersede", run, self._now, cause, promise=promise)
         return True
 
     def _begin(self) -> None:
-        why = Cause(Reason.ADMITTED, self._run.owner, self._width, self._width)
-        self._trial.begin_action("Start", self._run, self._now, why, pod_size=self._size)
+        cause = Cause(Reason.ADMITTED, self._run.owner, self._width, self._width)
+        self._trial.begin_action("Start", self._run, self._now, cause, pod_size=self._pod_size)
 
     def _funded(self) -> bool:
-        return not funding_refusals(self._world, self._run, self._width, self._size, self._now)
+        return not funding_refusals(self._world, self._run, self._width, self._pod_size, self._now)
 
     def reclaim(self) -> bool:
-        """On slots of unpaid work, as much of it as needed."""
+        """Starts on slots of opportunistic work, ending as little of it as possible."""
         return self._may_reclaim() and reclaim_least(self._trial, *self._terms())
 
     def _could_reclaim(self) -> bool:
         return self._may_reclaim() and bool(reclaim_until(self._trial, *self._terms()))
 
     def _may_reclaim(self) -> bool:
-        return is_funded_without_provisional(self._trial, [self._run], self._funded) and self._makes_place([])
+        return is_funded_without_provisional(self._trial, [self._run], self._funded) and self._may_make_room(
+            []
+        )
 
     def _terms(self) -> tuple[list[ReclaimAction], Callable[[], bool], Callable[[], bool]]:
         def worth() -> bool:
@@ -178,39 +186,41 @@ class StartAttempt:
         return reclaim_actions(self._trial, self._run, self._now), worth, self.attempt
 
     def recall(self) -> bool:
-        """With money that the family gives back (C11), if it was money that lacked, not a place."""
-        if not funding_refusals(self._world, self._run, self._width, self._size, self._now, anywhere=True):
-            return False  # what pays in some places only does not count
-        takings = recall_actions(self._trial, self._run, self._now)
-        return self._makes_place(takings) and reclaim_least(
+        """Starts with recalled family charges (C11), if the Run lacks budget and not only room."""
+        if not funding_refusals(
+            self._world, self._run, self._width, self._pod_size, self._now, anywhere=True
+        ):
+            return False  # payers that pay only on some nodes do not count
+        actions = recall_actions(self._trial, self._run, self._now)
+        return self._may_make_room(actions) and reclaim_least(
             self._trial,
-            takings,
+            actions,
             self._funded,
             lambda: self.attempt() or self.reclaim(),
             probe=lambda: self.attempt() or self._could_reclaim(),
         )
 
-    def _makes_place(self, takings: Sequence[ReclaimAction]) -> bool:
-        """Whether it might find its place if all these were taken, and then all unpaid work too.
+    def _may_make_room(self, actions: Sequence[ReclaimAction]) -> bool:
+        """Whether the Run might fit after all these actions and the end of all opportunistic work.
 
-        Less never makes more place than all: where this says no, to try them one by one would be in vain.
+        If it does not fit then, it does not fit after fewer actions either, so these need not be tried.
         """
-        trial, mark, found = self._trial, self._trial.checkpoint(), False
-        for taking in takings:
-            taking()
-        for taking in reclaim_actions(trial, self._run, self._now):
-            taking()
-        if trial.checkpoint() > mark:
+        trial, checkpoint, fits = self._trial, self._trial.checkpoint(), False
+        for action in actions:
+            action()
+        for action in reclaim_actions(trial, self._run, self._now):
+            action()
+        if trial.checkpoint() > checkpoint:
             self._begin()
-            found = may_fit(GangLayout(trial, self._run, self._size, self._now, "Start"), self._width)
-        trial.rollback(mark)
-        return found
+            fits = may_fit(GangLayout(trial, self._run, self._pod_size, self._now, "Start"), self._width)
+        trial.rollback(checkpoint)
+        return fits
 
 
 def may_fit(layout: GangLayout, width: int) -> bool:
-    """Whether pods for that width have a place, promises kept, as far as counting tells."""
-    shape, size = layout.shape, layout.size
-    chunk = max(size, shape.group) if shape.spread else width
+    """Whether pods for that width might fit beside all promises: an upper bound."""
+    shape, pod_size = layout.shape, layout.pod_size
+    chunk = max(pod_size, shape.group) if shape.spread else width
     missing = width // chunk * chunk
     for domain in list(layout.flavor.in_pack_order(min(chunk, missing))):
         missing -= max(0, layout.unreserved_gpus(domain)) // chunk * chunk
@@ -219,65 +229,67 @@ def may_fit(layout: GangLayout, width: int) -> bool:
     return missing <= 0
 
 
-def start_provisionally(trial: Trial, run: RunState, shape: GangShape, size: int) -> bool:
-    """Start in promised slots or with promised money, as long as enough time remains (R6)."""
+def start_provisionally(trial: Trial, run: RunState, shape: GangShape, pod_size: int) -> bool:
+    """Starts on promised slots or budget for as long as enough time remains (R6)."""
     now = trial.world.now
     for width in shape.widths():
-        mark = trial.checkpoint()
+        checkpoint = trial.checkpoint()
         cause = Cause(Reason.PROVISIONAL, "", width, width)
-        trial.begin_action("Start", run, now, cause, pod_size=size, provisional=True)
-        placed = GangLayout(trial, run, size, now, "Start").place(width)
+        trial.begin_action("Start", run, now, cause, pod_size=pod_size, provisional=True)
+        placed = GangLayout(trial, run, pod_size, now, "Start").place(width)
         if placed and not exhausts_own_promise(trial.world, run):
             return True
-        trial.rollback(mark)
+        trial.rollback(checkpoint)
     return False
 
 
-def start_opportunistic(trial: Trial, run: RunState, width: int, size: int) -> bool:
-    """Start on slots that nobody pays for: free ones, else also those of other Runs' spares (P7)."""
-    mark, now = trial.checkpoint(), trial.world.now
+def start_opportunistic(trial: Trial, run: RunState, width: int, pod_size: int) -> bool:
+    """Starts on slots that no envelope pays for: free ones, else also those of other Runs' spares (P7)."""
+    checkpoint, now = trial.checkpoint(), trial.world.now
     for on_spares in (False, True):
-        trial.begin_action("Start", run, now, Cause(Reason.OPPORTUNISTIC, "", width, width), pod_size=size)
-        if GangLayout(trial, run, size, now, "Start", opportunistic=True, may_use_spares=on_spares).place(
+        trial.begin_action(
+            "Start", run, now, Cause(Reason.OPPORTUNISTIC, "", width, width), pod_size=pod_size
+        )
+        if GangLayout(trial, run, pod_size, now, "Start", opportunistic=True, may_use_spares=on_spares).place(
             width
         ):
             return True
-        trial.rollback(mark)
+        trial.rollback(checkpoint)
     return False
 
 
 def refusal_causes(
-    trial: Trial, run: RunState, shape: GangShape, flavor: FlavorPool | None, size: int
+    trial: Trial, run: RunState, shape: GangShape, flavor: FlavorPool | None, pod_size: int
 ) -> list[Cause]:
-    """Every reason why the Run cannot start at its least width: payers first, then places."""
+    """Every cause why the Run cannot start at its least width: payers first, then room."""
     world = trial.world
-    whys = funding_refusals(world, run, shape.min, size, world.now)
+    causes = funding_refusals(world, run, shape.min, pod_size, world.now)
     if flavor is None or not flavor.domains:
-        return [*whys, Cause(Reason.NO_SUCH_FLAVOR, shape.flavor, 0, shape.min)]
-    layout = GangLayout(trial, run, size, world.now, "Start")
-    demand, where = layout.demand(), f"flavor {flavor.name}"
-    together = shape.group if shape.group and shape.spread else 0 if shape.spread else shape.min
-    most = flavor.largest_domain_pods(demand) * size
-    if most < together:
-        return [*whys, Cause(Reason.GROUP_TOO_LARGE, where, most, together)]
-    have = placeable_gpus(flavor, demand, shape)
-    if have < shape.min:
-        return [*whys, Cause(Reason.NO_FREE_SLOTS, where, have, shape.min)]
-    if whys:
-        return whys
-    have = max(
+        return [*causes, Cause(Reason.NO_SUCH_FLAVOR, shape.flavor, 0, shape.min)]
+    layout = GangLayout(trial, run, pod_size, world.now, "Start")
+    demand, flavor_text = layout.demand(), f"flavor {flavor.name}"
+    gpus_together = shape.group if shape.group and shape.spread else 0 if shape.spread else shape.min
+    largest_domain_gpus = flavor.largest_domain_pods(demand) * pod_size
+    if largest_domain_gpus < gpus_together:
+        return [*causes, Cause(Reason.GROUP_TOO_LARGE, flavor_text, largest_domain_gpus, gpus_together)]
+    available = placeable_gpus(flavor, demand, shape)
+    if available < shape.min:
+        return [*causes, Cause(Reason.NO_FREE_SLOTS, flavor_text, available, shape.min)]
+    if causes:
+        return causes
+    available = max(
         (placeable_gpus(flavor, layout.demand(payer), shape) for payer in layout.candidates), default=0
     )
-    if have < shape.min:
-        return [Cause(Reason.NO_FREE_SLOTS, "where they are paid for", have, shape.min)]
-    free = sum(max(0, layout.unreserved_gpus(domain)) for domain in list(flavor.in_pack_order(size)))
-    return [Cause(Reason.HELD, where, min(free, have), shape.min)]
+    if available < shape.min:
+        return [Cause(Reason.NO_FREE_SLOTS, "where they are paid for", available, shape.min)]
+    free = sum(max(0, layout.unreserved_gpus(domain)) for domain in list(flavor.in_pack_order(pod_size)))
+    return [Cause(Reason.HELD, flavor_text, min(free, available), shape.min)]
 
 
 def refresh_verdicts(world: World, runs: Iterable[RunKey]) -> list[RunKey]:
-    """Bring up to date what waiting Runs are told, for whoever writes it down; those told something else.
+    """Updates the verdicts of these waiting Runs before they are written; returns those that changed.
 
-    A plan passes over those whom a change does not help, so what they were told may speak of earlier figures.
+    A pass skips Runs that a change does not help, so their verdicts may have figures of earlier passes.
     """
     trial = Trial(world)
     changed = []
@@ -286,8 +298,8 @@ def refresh_verdicts(world: World, runs: Iterable[RunKey]) -> list[RunKey]:
         if shape is None or not run.waiting or verdict is None or verdict.phase != "Reserved":
             continue
         flavor = world.fleet.flavors.get(shape.flavor)
-        size = shape.pod_size(flavor.biggest_node if flavor else 1)
-        run.record_verdict(Verdict("Reserved", tuple(refusal_causes(trial, run, shape, flavor, size))))
+        pod_size = shape.pod_size(flavor.biggest_node if flavor else 1)
+        run.record_verdict(Verdict("Reserved", tuple(refusal_causes(trial, run, shape, flavor, pod_size))))
         if run.verdict != verdict:
             world.run_queue.mark_active(run)
             changed.append(run.key)
@@ -295,8 +307,8 @@ def refresh_verdicts(world: World, runs: Iterable[RunKey]) -> list[RunKey]:
 
 
 def placeable_gpus(flavor: FlavorPool, demand: PodDemand, shape: GangShape) -> int:
-    """Free GPUs that the Run's pods could use, in whole groups where it is grouped (P2)."""
-    domains = list(flavor.in_pack_order(demand.size))  # the others are too full for a single pod
+    """Free GPUs that the Run's pods could use, in whole groups if it has groups (P2)."""
+    domains = list(flavor.in_pack_order(demand.size))  # the other domains have no room for a single pod
     if not shape.spread:
         return max((domain.placeable(demand) for domain in domains), default=0) * demand.size
     if not shape.group:

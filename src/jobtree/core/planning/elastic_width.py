@@ -1,7 +1,7 @@
-"""Elastic width: Runs grow by steps towards what they want, and shrink when asked to (SPEC section 7).
+"""Grows malleable Runs step by step, shrinks them on request, and adds missing spares (section 7).
 
-Growth comes last in a pass: it takes only what is free and paid for, and nothing that a waiting Run needs.
-Spares that a group lacks are added in the same manner (P5).
+Growth comes last in a pass: it takes only GPUs that are free and funded, and none that a waiting Run needs.
+Spares that a group lacks are added in the same way (P5).
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,126 +26,144 @@ from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
 Stalled = dict[RunKey, tuple[Cause, ...]]
-GrowthHead = tuple[CreationOrder, bool, GrowthSignature | None]  # whether it is of any kind, and of which
-GREW: GrowthSignature = ()  # one by one
+# A candidate, whether it has a signature, and which.
+GrowthHead = tuple[CreationOrder, bool, GrowthSignature | None]
+GREW: GrowthSignature = ()  # of Runs that this pass acted on, which are asked one by one
 
 
 def grow_runs(trial: Trial) -> tuple[Stalled, tuple[str, ...]]:
-    """Let every Run that may grow take one step; why the others cannot, and the flavors that were asked."""
+    """Grows each Run that may grow by one step; returns the causes of the others, and the flavors asked."""
     world = trial.world
     stalled: Stalled = {}
-    asked: list[str] = []
+    flavors_asked: list[str] = []
     for name, flavor in sorted(world.fleet.flavors.items()):
         if not flavor.growth_candidates or flavor.growth_checked_generation == flavor.reconsider_generation:
             continue
-        stuck = StalledGrowth(trial, flavor)
-        for run in stuck.candidates():
+        candidates = StalledGrowth(trial, flavor)
+        for run in candidates.candidates():
             if run.wants_growth and run.changed_at < world.now:
-                whys = (*grow_one_step(trial, run, flavor), *add_spares(trial, run))
-                if whys:
-                    stalled[run.key] = whys
-        asked.append(name)
-    return stalled, tuple(asked)
+                causes = (*grow_one_step(trial, run, flavor), *add_spares(trial, run))
+                if causes:
+                    stalled[run.key] = causes
+        flavors_asked.append(name)
+    return stalled, tuple(flavors_asked)
 
 
 class StalledGrowth:
-    """Which Runs need not be asked to grow: they were told why not, and it is certain that they still cannot.
+    """Skips growth candidates that were refused before and are certain to be refused again.
 
-    What they were told may then speak of earlier figures (``refresh_stalled_verdicts``).
+    Their verdicts may then have earlier figures (``refresh_stalled_verdicts``).
     """
 
     def __init__(self, trial: Trial, flavor: FlavorPool) -> None:
         self._trial = trial
         self._flavor = flavor
-        self._moved = trial.causes()
-        self._mark = trial.checkpoint()
-        self._broke: dict[tuple[str, int, int], bool] = {}
-        self._crowded: dict[tuple[object, ...], bool] = {}
+        self._disturbed = trial.causes()
+        self._checkpoint = trial.checkpoint()
+        self._lacking_funding: dict[tuple[str, int, int], bool] = {}
+        self._lacking_room: dict[tuple[object, ...], bool] = {}
 
     def candidates(self) -> Iterator[RunState]:
-        """All others, in order of creation, as things stand when each has its turn.
+        """The Runs that are to be considered, in creation order, each as the world is when its turn comes.
 
-        Of those who are alike the first answers for all, until somebody has grown.
+        The first of those with one signature answers for all of them, until a Run has grown.
         """
-        runs, last, heads = self._trial.world.runs, None, self._heads(None)
-        while heads:
-            order, _, like = heappop(heads)
-            run = runs.get(order[1:])
-            if run is not None and order != last and not self.is_certainly_stalled(run):
-                mark, last = self._trial.checkpoint(), order
+        runs, last_order, heap = self._trial.world.runs, None, self._heads(None)
+        while heap:
+            creation_order, _, signature = heappop(heap)
+            run = runs.get(creation_order[1:])
+            if run is not None and creation_order != last_order and not self.is_certainly_stalled(run):
+                checkpoint, last_order = self._trial.checkpoint(), creation_order
                 yield run
-                if self._trial.checkpoint() != mark:
-                    heads = self._heads(order)
+                if self._trial.checkpoint() != checkpoint:
+                    heap = self._heads(creation_order)
                     continue
-            elif like and order != last:
-                continue  # those who are like it are as stuck
-            following = (
-                None if like == GREW else self._flavor.growth_candidates.next_with_signature(like, order)
+            elif signature and creation_order != last_order:
+                continue  # Runs with the same signature cannot grow either
+            next_order = (
+                None
+                if signature == GREW
+                else self._flavor.growth_candidates.next_with_signature(signature, creation_order)
             )
-            if following is not None:
-                heappush(heads, (following, like is not None, like))
+            if next_order is not None:
+                heappush(heap, (next_order, signature is not None, signature))
 
     def _heads(self, after: CreationOrder | None) -> list[GrowthHead]:
-        """The first of every kind behind that Run, and all to whom something happened, as a heap."""
-        eager, runs = self._flavor.growth_candidates, self._trial.world.runs
-        heads: list[GrowthHead] = [
-            (order, like is not None, like) for order, like in eager.first_of_each_signature(after)
+        """The first candidate of each signature behind that Run, and all Runs of this pass, as a heap."""
+        growth_candidates, runs = self._flavor.growth_candidates, self._trial.world.runs
+        heap: list[GrowthHead] = [
+            (creation_order, signature is not None, signature)
+            for creation_order, signature in growth_candidates.first_of_each_signature(after)
         ]
-        moved = [runs[key].creation_order for key in self._moved if key in eager and key in runs]
-        heads += [(order, True, GREW) for order in moved if after is None or order > after]
-        heapify(heads)
-        return heads
+        disturbed = [
+            runs[key].creation_order for key in self._disturbed if key in growth_candidates and key in runs
+        ]
+        heap += [
+            (creation_order, True, GREW)
+            for creation_order in disturbed
+            if after is None or creation_order > after
+        ]
+        heapify(heap)
+        return heap
 
-    def _reach(self) -> int:
+    def _reachable_gpus(self) -> int:
         return self._flavor.free + self._flavor.opportunistic_slots
 
     def is_certainly_stalled(self, run: RunState) -> bool:
-        """Whether asking this Run is certain to change nothing."""
+        """Whether considering this Run is certain to change nothing."""
         shape = run.shape
-        if shape is None or shape.spares or run.key in self._moved or not run.is_reported_stalled:
+        if shape is None or shape.spares or run.key in self._disturbed or not run.is_reported_stalled:
             return False
-        if shape.step > self._reach():
+        if shape.step > self._reachable_gpus():
             return True
         if shape.max_duration is not None or run.provisional or run.promise is not None:
             return False
-        if self._trial.checkpoint() != self._mark:
-            self._mark = self._trial.checkpoint()
-            self._broke.clear()
-            self._crowded.clear()
+        if self._trial.checkpoint() != self._checkpoint:
+            self._checkpoint = self._trial.checkpoint()
+            self._lacking_funding.clear()
+            self._lacking_room.clear()
         return self._lacks_room(run, shape) or self._lacks_funding(run, shape)
 
     def _lacks_room(self, run: RunState, shape: GangShape) -> bool:
-        """Whether what is free has no place for a step beside the promises: alike for all open-ended Runs."""
+        """Whether no domain has room for a step beside the promises: the same for all open-ended Runs."""
         if self._flavor.opportunistic_slots:
             return False
         gpus = min(shape.group or shape.step, shape.step)
-        pod = (run.pod_size, shape.cpu_milli, shape.memory_bytes, shape.tolerations, shape.node_selector)
-        key = (gpus, *pod)
-        known = self._crowded.get(key)
-        if known is None:
+        pod_demand = (
+            run.pod_size,
+            shape.cpu_milli,
+            shape.memory_bytes,
+            shape.tolerations,
+            shape.node_selector,
+        )
+        key = (gpus, *pod_demand)
+        cached = self._lacking_room.get(key)
+        if cached is None:
             layout = GangLayout(self._trial, run, run.pod_size, self._trial.world.now, "Grow")
             domains = self._flavor.in_pack_order(gpus)
-            known = self._crowded[key] = all(layout.unreserved_gpus(domain) < gpus for domain in domains)
-        return known
+            cached = self._lacking_room[key] = all(
+                layout.unreserved_gpus(domain) < gpus for domain in domains
+            )
+        return cached
 
     def _lacks_funding(self, run: RunState, shape: GangShape) -> bool:
-        """Whether nobody pays for a step: alike for all open-ended Runs of an owner without other terms."""
+        """Whether no payer can pay for a step: the same for the owner's open-ended Runs without sponsors."""
         if run.quotas or run.sponsors:
             return False
         key = (run.owner, shape.step, run.pod_size)
-        known = self._broke.get(key)
-        if known is None:
+        cached = self._lacking_funding.get(key)
+        if cached is None:
             world = self._trial.world
-            means = GangFunding(world, run, run.pod_size, world.now, unpaid=False)
+            funding = GangFunding(world, run, run.pod_size, world.now, unpaid=False)
             payers = payer_candidates(world, run)
-            known = self._broke[key] = (
-                means.affordable_by_selector(payers, shape.step // run.pod_size) is None
+            cached = self._lacking_funding[key] = (
+                funding.affordable_by_selector(payers, shape.step // run.pod_size) is None
             )
-        return known
+        return cached
 
 
 def refresh_stalled_verdicts(world: World) -> list[RunKey]:
-    """Bring up to date what Runs are told that cannot grow; those that are told something else."""
+    """Updates the verdicts of Runs that cannot grow; returns the Runs whose verdict changed."""
     trial = Trial(world)
     changed = []
     for _, flavor in sorted(world.fleet.flavors.items()):
@@ -153,20 +171,20 @@ def refresh_stalled_verdicts(world: World) -> list[RunKey]:
             shape, verdict = run.shape, run.verdict
             if shape is None or verdict is None or not run.is_reported_stalled or run.width >= shape.desired:
                 continue
-            why = Cause(
+            cause = Cause(
                 Reason.NOT_GROWING,
                 growth_obstacle(trial, run, flavor, shape.step),
                 run.width,
                 shape.desired,
             )
-            if verdict.causes[0] != why:
-                run.record_verdict(Verdict(verdict.phase, (why, *verdict.causes[1:])))
+            if verdict.causes[0] != cause:
+                run.record_verdict(Verdict(verdict.phase, (cause, *verdict.causes[1:])))
                 changed.append(run.key)
     return changed
 
 
 def grow_one_step(trial: Trial, run: RunState, flavor: FlavorPool) -> list[Cause]:
-    """One step wider; where that cannot be, why not."""
+    """Grows the Run by one step; returns the cause if that is impossible."""
     shape, now = run.shape, trial.world.now
     assert shape is not None
     if not shape.may_grow or run.width >= shape.desired:
@@ -174,92 +192,94 @@ def grow_one_step(trial: Trial, run: RunState, flavor: FlavorPool) -> list[Cause
     step = shape.step
 
     def attempt() -> bool:
-        mark = trial.checkpoint()
+        checkpoint = trial.checkpoint()
         trial.begin_action("Grow", run, now, Cause(Reason.GROWN, "", step, step))
         if place_step(trial, run, step):
             return True
-        trial.rollback(mark)
+        trial.rollback(checkpoint)
         return False
 
     if flavor.free >= step and attempt():
         return []
     if flavor.free + flavor.opportunistic_slots >= step:
-        takings = reclaim_actions(trial, run, now)
-        if reclaim_least(trial, takings, lambda: flavor.free >= step, attempt):
+        actions = reclaim_actions(trial, run, now)
+        if reclaim_least(trial, actions, lambda: flavor.free >= step, attempt):
             return []
     return [Cause(Reason.NOT_GROWING, growth_obstacle(trial, run, flavor, step), run.width, shape.desired)]
 
 
 def place_step(trial: Trial, run: RunState, step: int) -> bool:
-    """Place one step: whole groups where grouped, else pods beside those that are there, else a new part."""
+    """Places one step: as whole groups; without groups, beside the Run's pods, or else as a new part."""
     shape = run.shape
     assert shape is not None
     layout = GangLayout(trial, run, run.pod_size, trial.world.now, "Grow")
-    homes = group_domains(trial, run)
-    only = None if shape.spread else list(homes.values())[:1]
+    domains = group_domains(trial, run)
+    only = None if shape.spread else list(domains.values())[:1]
     if shape.group:
         return all(
             layout.place_group(free_group(run), gpus // run.pod_size, shape.spares, only)
             for gpus in shape.groups(step)
         )
     pods = step // run.pod_size
-    for group, domain in homes.items():
+    for group, domain in domains.items():
         if layout.place_group(group, pods, 0, [domain]):
             return True
     return shape.spread and layout.place_group(free_group(run), pods, shape.spares) is not None
 
 
 def group_domains(trial: Trial, run: RunState) -> dict[int, Domain]:
-    """Where each group sits, in the order of groups."""
+    """The domain of each group, in the order of groups."""
     nodes = trial.world.fleet.nodes
-    found: dict[int, Domain] = {}
+    domains: dict[int, Domain] = {}
     for lease in sorted(run.leases.values(), key=lambda lease: (lease.group, lease.name)):
         for node, _ in lease.slots:
             if node in nodes:
-                found.setdefault(lease.group, nodes[node].domain)
-    return found
+                domains.setdefault(lease.group, nodes[node].domain)
+    return domains
 
 
 def free_group(run: RunState) -> int:
-    """The first number that no group of the Run has."""
+    """The least number that no group of the Run has."""
     used = {lease.group for lease in run.leases.values()}
     return next(number for number in range(len(used) + 1) if number not in used)
 
 
 def growth_obstacle(trial: Trial, run: RunState, flavor: FlavorPool, step: int) -> str:
-    """Why a step cannot be taken, in words."""
+    """The causes why the Run cannot grow by a step, as text."""
     shape = run.shape
     assert shape is not None
     world = trial.world
-    whys = funding_refusals(world, run, step, run.pod_size, world.now)
-    if not whys:
+    causes = funding_refusals(world, run, step, run.pod_size, world.now)
+    if not causes:
         layout = GangLayout(trial, run, run.pod_size, world.now, "Grow")
-        have = min(step, placeable_gpus(flavor, layout.demand(), shape))
-        reason = Reason.NO_FREE_SLOTS if have < step else Reason.HELD
-        whys = [Cause(reason, f"flavor {flavor.name}", have if have < step else 0, step)]
-    return "; ".join(str(why) for why in whys)
+        available = min(step, placeable_gpus(flavor, layout.demand(), shape))
+        reason = Reason.NO_FREE_SLOTS if available < step else Reason.HELD
+        causes = [Cause(reason, f"flavor {flavor.name}", available if available < step else 0, step)]
+    return "; ".join(str(cause) for cause in causes)
 
 
 def add_spares(trial: Trial, run: RunState) -> list[Cause]:
-    """Standby pods that groups lack, each group by itself (P5)."""
-    now, size = trial.world.now, run.pod_size
-    lacking = run.missing_spares()
-    homes = group_domains(trial, run) if lacking else {}
-    for group, pods in lacking.items():
-        mark = trial.checkpoint()
-        trial.begin_action("AddSpare", run, now, Cause(Reason.SPARE_ADDED, "", pods * size, pods * size))
-        layout = GangLayout(trial, run, size, now, "Grow")
-        if group not in homes or not layout.place_spares(group, pods, homes[group]):
-            trial.rollback(mark)
-    missing = sum(run.missing_spares().values()) * size
+    """Adds the spares that groups lack, each group on its own (P5)."""
+    now, pod_size = trial.world.now, run.pod_size
+    missing_by_group = run.missing_spares()
+    domains = group_domains(trial, run) if missing_by_group else {}
+    for group, pods in missing_by_group.items():
+        checkpoint = trial.checkpoint()
+        trial.begin_action(
+            "AddSpare", run, now, Cause(Reason.SPARE_ADDED, "", pods * pod_size, pods * pod_size)
+        )
+        layout = GangLayout(trial, run, pod_size, now, "Grow")
+        if group not in domains or not layout.place_spares(group, pods, domains[group]):
+            trial.rollback(checkpoint)
+    missing = sum(run.missing_spares().values()) * pod_size
     return [Cause(Reason.SPARE_MISSING, "no room or no money", 0, missing)] if missing else []
 
 
-# Narrower
+# Shrinking
 
 
 def shrink_to(trial: Trial, run: RunState, width: int) -> None:
-    """The Run wants to be narrower: whole groups, those that others pay for first; else its highest ranks."""
+    """Shrinks the Run: by whole groups, first those that its owner does not pay for, or by its last ranks."""
     shape, now = run.shape, trial.world.now
     assert shape is not None
     trial.begin_action("Shrink", run, now, Cause(Reason.RESIZED, "", width, width))
@@ -267,26 +287,28 @@ def shrink_to(trial: Trial, run: RunState, width: int) -> None:
 
 
 def shrink_by(trial: Trial, run: RunState, gpus: int, at: int) -> None:
-    """Give up so many GPUs of a malleable Run (E2). The action they belong to has begun."""
+    """Ends so many GPUs of a malleable Run (E2), as part of the action that was begun last."""
     shape = run.shape
     assert shape is not None
     if not shape.group:
         highest = reversed(ranks_in_order(run).values())
-        pieces = [LeasePart(lease, *pod) for lease, pod in highest][: gpus // run.pod_size]
-        end_lease_parts(trial, run, pieces, at, "Shrink")
+        parts = [LeasePart(lease, *pod) for lease, pod in highest][: gpus // run.pod_size]
+        end_lease_parts(trial, run, parts, at, "Shrink")
         return
-    owned: dict[int, int] = {}
-    held: dict[int, int] = {}
+    owned_by_group: dict[int, int] = {}
+    gpus_by_group: dict[int, int] = {}
     for lease in run.leases.values():
         if lease.role != "Spare":
-            held[lease.group] = held.get(lease.group, 0) + lease.gpus
-            owned[lease.group] = owned.get(lease.group, 0) + lease.gpus * (lease.class_ == "Owned")
-    going: list[int] = []
-    for group in sorted(held, key=lambda group: (owned[group], -group)):
+            gpus_by_group[lease.group] = gpus_by_group.get(lease.group, 0) + lease.gpus
+            owned_by_group[lease.group] = owned_by_group.get(lease.group, 0) + lease.gpus * (
+                lease.class_ == "Owned"
+            )
+    groups: list[int] = []
+    for group in sorted(gpus_by_group, key=lambda group: (owned_by_group[group], -group)):
         if gpus > 0:
-            going.append(group)
-            gpus -= held[group]
-    close_groups(trial, run, going, at)
+            groups.append(group)
+            gpus -= gpus_by_group[group]
+    close_groups(trial, run, groups, at)
 
 
 def close_groups(trial: Trial, run: RunState, groups: Iterable[int], at: int) -> None:

@@ -1,9 +1,9 @@
-"""One planning pass: from the world as it is to what must be done now.
+"""Runs one planning pass: from the world to the plan of what must be done now.
 
-The world is the same after a plan as before it: everything is tried on it and taken back. The order is
-fixed. First what has happened (Runs that ended, were cancelled, lost a node) and what time has brought
-(windows, hours, maxDuration), in the order of their instants; then edited budgets; then the queue, in
-creation order, again and again until a pass changes nothing; then growth, with what is left.
+The world is the same after a pass as before it: everything is tried on it and rolled back. The order is
+fixed. First come events (Runs that ended, were cancelled or lost a node) and timers (windows, hours,
+maxDuration), in the order of their instants; then edited Budgets; then the queue, in creation order, again
+and again until nothing changes; then growth.
 """
 
 from collections import deque
@@ -39,24 +39,24 @@ from jobtree.core.world.timers import TimerKind
 from jobtree.core.world.upstream_runs import is_released, upstream_failure_at, waiting_verdict
 from jobtree.core.world.world import World
 
-EMPTY_PLAN = Plan()  # to do, to tell or to remember
+EMPTY_PLAN = Plan()
 
 
 def plan(world: World) -> Plan:
-    """What to do now. Pure: the same world gives the same plan, and is left as it was."""
+    """What to do now. The same world gives the same plan, and is left as it was."""
     if is_at_rest(world):
         return EMPTY_PLAN
     trial = Trial(world)
-    attention = set(world.runs_to_check)
+    runs_to_check = set(world.runs_to_check)
     try:
         return PlanningPass(trial).plan()
     finally:
         trial.rollback()
-        world.runs_to_check = attention
+        world.runs_to_check = runs_to_check
 
 
 def is_at_rest(world: World) -> bool:
-    """Whether nothing happened, nothing is due and nobody need be asked: a pass would decide nothing."""
+    """Whether a pass would decide nothing: nothing happened, nothing is due, no Run is to be reconsidered."""
     happened = (
         world.runs_to_check
         or world.recheck_all_promises
@@ -76,7 +76,7 @@ def is_at_rest(world: World) -> bool:
 
 
 class PlanningPass:
-    """One pass: what happened, what is due and who waits, until nothing new has happened on the way."""
+    """One pass: events, timers and the queue, until they cause no new events."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
@@ -88,50 +88,56 @@ class PlanningPass:
 
     def plan(self) -> Plan:
         trial, world = self.trial, self.world
-        settled: tuple[RunKey, ...] = ()
+        considered: tuple[RunKey, ...] = ()
         begun = False
         while world.runs_to_check or not begun:
             begun = True
             self.process_events()
             process_timers(trial, world.now - 1)
             if world.runs_to_check:
-                continue  # what came of what was due before this instant comes before what is due now
+                continue  # consequences of earlier timers come before the timers of this instant
             process_timers(trial, world.now)
             apply_budget_cuts(trial)
             repair_promises(trial)
-            refused, settled = admit_queue(trial)
+            refused, considered = admit_queue(trial)
             self.refused |= refused
         pull_promises_forward(trial)
-        mark = trial.checkpoint()
-        stalled, asked = grow_runs(trial)
+        checkpoint = trial.checkpoint()
+        stalled, flavors_asked = grow_runs(trial)
         repair_disturbed_promises(trial)
-        moved = trial.causes(mark)
-        unasked = {world.runs[key].flavor for key in moved if world.runs[key].queued}
-        said = {key: one for key, one in (self.reported | self.refused).items() if self._still(key, one)}
-        settled = tuple(key for key in settled if key not in moved)
+        causes = trial.causes(checkpoint)
+        flavors_with_news = {world.runs[key].flavor for key in causes if world.runs[key].queued}
+        verdicts = {
+            key: verdict
+            for key, verdict in (self.reported | self.refused).items()
+            if self._has_phase(key, verdict)
+        }
+        considered = tuple(key for key in considered if key not in causes)
         return Plan(
             actions=tuple(trial.actions()),
-            verdicts=changed_verdicts(world, trial.causes(), said, stalled),
+            verdicts=changed_verdicts(world, trial.causes(), verdicts, stalled),
             children=missing_children(world, self.trees),
             cordons=tuple(sorted(world.nodes_to_cordon)),
-            growth_exhausted=asked,
-            considered=settled,
+            growth_exhausted=flavors_asked,
+            considered=considered,
             recheck_at={
-                key: at for key in settled if (at := payable_from(world, world.runs[key])) is not None
+                key: at for key in considered if (at := payable_from(world, world.runs[key])) is not None
             },
-            queue_exhausted=tuple(name for name in sorted(world.fleet.flavors) if name not in unasked),
+            queue_exhausted=tuple(
+                name for name in sorted(world.fleet.flavors) if name not in flavors_with_news
+            ),
         )
 
-    def _still(self, key: RunKey, verdict: Verdict) -> bool:
-        """Whether the Run is still where it was when it was told so."""
+    def _has_phase(self, key: RunKey, verdict: Verdict) -> bool:
+        """Whether the Run still has the phase of the verdict."""
         return self.world.runs[key].phase == verdict.phase
 
     def process_events(self) -> None:
-        """Deal with what happened to Runs, after all that was due before it."""
+        """Handles what happened to Runs, each after the timers that were due before it."""
         trial, world = self.trial, self.world
-        noted = [world.runs[key] for key in world.runs_to_check if key in world.runs]
+        runs = [world.runs[key] for key in world.runs_to_check if key in world.runs]
         world.runs_to_check = set()
-        for run in sorted(noted, key=lambda run: (event_instant(world, run), run.creation_order)):
+        for run in sorted(runs, key=lambda run: (event_instant(world, run), run.creation_order)):
             process_timers(trial, event_instant(world, run) - 1)
             self.process_run(run)
 
@@ -150,15 +156,15 @@ class PlanningPass:
             trial.begin_action("Start", run, world.now, Cause(Reason.NO_GPUS))
 
     def cancel(self, run: RunState) -> None:
-        """A Run goes, and with a tree all of it."""
-        for one in (*self.world.run_graph.descendants(run), run):
-            if one.key not in self.cancelled:
-                self.cancelled.add(one.key)
-                end_run(self.trial, one, "Cancel", self.world.now)
+        """Ends a Run that was deleted, and with a tree all of its stages."""
+        for descendant in (*self.world.run_graph.descendants(run), run):
+            if descendant.key not in self.cancelled:
+                self.cancelled.add(descendant.key)
+                end_run(self.trial, descendant, "Cancel", self.world.now)
 
 
 def release_run(trial: Trial, run: RunState) -> bool:
-    """Let a Run queue once all that it waits for is done."""
+    """Lets a Run queue once every Run that it waits for is Completed."""
     if not is_released(trial.world, run):
         return False
     trial.begin_action("Release", run, trial.world.now, Cause(Reason.RELEASED))
@@ -166,12 +172,12 @@ def release_run(trial: Trial, run: RunState) -> bool:
 
 
 def finish_tree(trial: Trial, run: RunState) -> None:
-    """A tree ends with its last stage: Completed if all of them are."""
+    """Ends a tree with its last stage: it is Completed if all stages are."""
     children = trial.world.run_graph.children(run)
     if run.phase in FINISHED or len(children) < len(run.run_object.spec.stages):
         return
     if any(child.cancelled for child in children):
-        return  # somebody deleted the Run of a stage: it comes back
+        return  # a user deleted the Run of a stage: it is created again
     if all(child.phase in FINISHED for child in children):
         failed = next((child.key[1] for child in children if child.phase == "Failed"), None)
         cause = Cause(Reason.COMPLETED) if failed is None else Cause(Reason.STAGE_FAILED, failed)
@@ -179,26 +185,26 @@ def finish_tree(trial: Trial, run: RunState) -> None:
 
 
 def missing_children(world: World, trees: set[RunKey]) -> tuple[Run, ...]:
-    """Stages whose Run is not there, or not as the tree wants it and not begun either."""
-    found: list[Run] = []
+    """Child Runs that a tree asks for and that are absent, or differ from its stage and have not begun."""
+    children: list[Run] = []
     for key in sorted(trees):
         tree = world.runs[key]
         if tree.cancelled or tree.phase in FINISHED:
             continue
         for child in children_of(tree.run_object):
-            known = world.runs.get((child.metadata.namespace, child.metadata.name))
-            if known is None or (known.parent == key and outdated(known, child)):
-                found.append(child)
-    return tuple(found)
+            existing = world.runs.get((child.metadata.namespace, child.metadata.name))
+            if existing is None or (existing.parent == key and outdated(existing, child)):
+                children.append(child)
+    return tuple(children)
 
 
-def outdated(known: RunState, wanted: Run) -> bool:
-    begun = known.phase == "Running" or known.phase in FINISHED
-    return not begun and not known.cancelled and known.run_object.spec != wanted.spec
+def outdated(existing: RunState, child: Run) -> bool:
+    begun = existing.phase == "Running" or existing.phase in FINISHED
+    return not begun and not existing.cancelled and existing.run_object.spec != child.spec
 
 
 def process_running(trial: Trial, run: RunState) -> None:
-    """A running Run ended, lost nodes or pods, or was asked to be narrower."""
+    """Handles what happened to a running Run: it ended, lost nodes or pods, or is to be narrower."""
     world, shape = trial.world, run.shape
     if run.outcome is not None:
         end_run(trial, run, *run.outcome)
@@ -228,7 +234,7 @@ def end_run(trial: Trial, run: RunState, kind: ActionKind, at: int) -> None:
 
 
 def withdraw_promise(trial: Trial, run: RunState) -> None:
-    """A Run that is finished or gone is promised nothing."""
+    """Withdraws the promise of a Run that is finished or deleted."""
     promise = run.promise
     if promise is not None:
         trial.begin_action(
@@ -237,7 +243,7 @@ def withdraw_promise(trial: Trial, run: RunState) -> None:
 
 
 def process_timers(trial: Trial, until: int) -> None:
-    """Everything due up to that instant, at its own instant, in order."""
+    """Handles everything due up to that instant, in order, each at its own instant."""
     world = trial.world
     while (due := world.timers.next_due(until)) is not None:
         at, (kind, first, second) = due
@@ -254,8 +260,8 @@ def process_timers(trial: Trial, until: int) -> None:
 
 
 def first_due_promise(world: World) -> RunState:
-    """Of the Runs whose promise is due now, the one that was due first, then the one promised first."""
-    found = [
+    """The Run whose promise was due first; of several, the one that was promised first."""
+    due = [
         (promise.at, promise.precedence, run)
         for run in world.runs.values()
         if (promise := run.promise) is not None
@@ -263,11 +269,11 @@ def first_due_promise(world: World) -> RunState:
         and promise.at <= world.now
         and run.phase not in FINISHED
     ]
-    return min(found, key=itemgetter(0, 1))[2]
+    return min(due, key=itemgetter(0, 1))[2]
 
 
 def end_at_max_duration(trial: Trial, run: RunState, at: int) -> None:
-    """A Run reached its maxDuration: it is Failed (F7)."""
+    """Fails a Run that reached its maxDuration (F7)."""
     limit = run.run_object.spec.runtime.max_duration or ""
     withdraw_promise(trial, run)
     trial.begin_action("Fail", run, at, Cause(Reason.DURATION_EXCEEDED, limit))
@@ -276,7 +282,7 @@ def end_at_max_duration(trial: Trial, run: RunState, at: int) -> None:
 
 
 def fail_with_upstream(trial: Trial, run: RunState, at: int) -> None:
-    """What a Run waits for failed, and it waits no longer, nor do those that would start with it (J1, J3)."""
+    """Fails a Run that waits for a failed one, and its gang (J1, J3)."""
     failure = upstream_failure_at(trial.world, run)
     assert failure is not None
     for member in trial.world.run_graph.members(run):
@@ -287,55 +293,55 @@ def fail_with_upstream(trial: Trial, run: RunState, at: int) -> None:
 
 
 def admit_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]]:
-    """Give every Run in the queue its chance, oldest first, until nothing changes any more.
+    """Considers every Run in the queue, oldest first, until nothing changes any more.
 
-    Returns the verdicts on those refused, and all who need not be asked again until something changes.
+    Returns the verdicts of the Runs that were refused, and all Runs that need not be considered again until
+    something changes.
     """
     world = trial.world
     refused: dict[RunKey, Verdict] = {}
     seen: dict[RunKey, int] = {}
     changed = True
     while changed:
-        changed, turns, late = False, deque[CreationOrder](), list[CreationOrder]()
+        changed, orders, late_orders = False, deque[CreationOrder](), list[CreationOrder]()
         if world.queue:
-            chances = AdmissionPrefilter(world)
+            prefilter = AdmissionPrefilter(world)
             world.run_queue.begin_round()
-            turns.extend(world.run_queue.active_runs(chances.max_gpus_for))
-        while turns or late:
-            is_late = late and (not turns or late[0] < turns[0])
-            order = heappop(late) if is_late else turns.popleft()
-            run = world.runs[order[1:]]
+            orders.extend(world.run_queue.active_runs(prefilter.max_gpus_for))
+        while orders or late_orders:
+            is_late = late_orders and (not orders or late_orders[0] < orders[0])
+            creation_order = heappop(late_orders) if is_late else orders.popleft()
+            run = world.runs[creation_order[1:]]
             flavor = world.fleet.flavor(run.flavor)
-            asked = (
+            has_news = (
                 run.queued and seen.get(run.key, run.queue_checked_generation) != flavor.reconsider_generation
             )
-            if not asked or not world.run_queue.is_active(order, chances.max_gpus_for):
+            if not has_news or not world.run_queue.is_active(creation_order, prefilter.max_gpus_for):
                 continue
-            mark, verdict = trial.checkpoint(), None
+            checkpoint, verdict = trial.checkpoint(), None
             if waits_in_gang(run):
                 verdict = admit_gang(trial, run)
-            elif not chances.is_certainly_refused(run):
-                verdict = admit(trial, run, chances)
+            elif not prefilter.is_certainly_refused(run):
+                verdict = admit(trial, run, prefilter)
             seen[run.key] = flavor.reconsider_generation
-            if trial.checkpoint() != mark:
-                changed, chances = True, AdmissionPrefilter(world)
-                for one in world.run_queue.newly_active_runs(order, chances.max_gpus_for):
-                    heappush(late, one)
+            if trial.checkpoint() != checkpoint:
+                changed, prefilter = True, AdmissionPrefilter(world)
+                for next_order in world.run_queue.newly_active_runs(creation_order, prefilter.max_gpus_for):
+                    heappush(late_orders, next_order)
             if verdict is not None:
                 refused[run.key] = verdict
-        mark = trial.checkpoint()
-        process_timers(
-            trial, world.now
-        )  # what a declared Run commits can end an open-ended lease at once (C5)
-        changed = changed or trial.checkpoint() != mark
-    settled = tuple(key for key in sorted(seen) if world.runs[key].queued)
-    return {key: verdict for key, verdict in refused.items() if world.runs[key].waiting}, settled
+        checkpoint = trial.checkpoint()
+        # The hours that a start commits can end an open-ended lease at once (C5).
+        process_timers(trial, world.now)
+        changed = changed or trial.checkpoint() != checkpoint
+    considered = tuple(key for key in sorted(seen) if world.runs[key].queued)
+    return {key: verdict for key, verdict in refused.items() if world.runs[key].waiting}, considered
 
 
 def changed_verdicts(
     world: World, causes: dict[RunKey, Cause], refused: dict[RunKey, Verdict], stalled: Stalled
 ) -> dict[RunKey, Verdict]:
-    """Verdicts that differ from what each Run was told before."""
+    """Verdicts that differ from the last one of the Run."""
     verdicts: dict[RunKey, Verdict] = {}
     for key in sorted(causes.keys() | refused.keys() | stalled.keys()):
         run = world.runs[key]

@@ -1,4 +1,4 @@
-"""Restarts: a pod failed, or somebody evicted or deleted it (F5). So may standby pods be."""
+"""Begins the next attempt after a pod failed, was evicted or deleted (F5), and replaces evicted spares."""
 
 from jobtree.core.model.gpu_lease import lease_number, pods_of
 from jobtree.core.model.reasons import Cause, Reason
@@ -10,21 +10,21 @@ from jobtree.core.world.world import World
 
 
 def restart(trial: Trial, run: RunState) -> None:
-    """Begin the next attempt: a failure counts, an eviction does not. Too many failures end the Run."""
-    first = min(run.rank_losses, key=lambda mishap: (not mishap.failed, mishap))
-    if first.failed:
-        fail_or_restart(trial, run, first)
+    """Begins the next attempt: a failure counts as a restart, an eviction does not."""
+    first_loss = min(run.rank_losses, key=lambda loss: (not loss.failed, loss))
+    if first_loss.failed:
+        fail_or_restart(trial, run, first_loss)
         return
-    homeless = ranks_without_node(trial.world, run) | evicted_spares_without_node(trial.world, run)
-    cause = Cause(Reason.EVICTED, failure_text(run, first))
-    if homeless:
-        recover(trial, run, homeless, cause, "CapacityLost")
+    without_node = ranks_without_node(trial.world, run) | evicted_spares_without_node(trial.world, run)
+    cause = Cause(Reason.EVICTED, failure_text(run, first_loss))
+    if without_node:
+        recover(trial, run, without_node, cause, "CapacityLost")
     else:
         trial.begin_action("Restart", run, trial.world.now, cause)
 
 
 def drop_evicted_spares(trial: Trial, run: RunState) -> None:
-    """Spares whose pods were evicted and cannot come back are given up; others are looked for."""
+    """Drops spares whose pods were evicted and cannot start again there; growth adds others."""
     lost = evicted_spares_without_node(trial.world, run)
     if lost:
         nodes = ", ".join(sorted({node for pods in lost.values() for node, _ in pods}))
@@ -32,44 +32,46 @@ def drop_evicted_spares(trial: Trial, run: RunState) -> None:
 
 
 def evicted_spares_without_node(world: World, run: RunState) -> Losses:
-    """Standby pods that were evicted from nodes that take no pods now."""
+    """Spare pods that were evicted from nodes that take no pods now."""
     lost: Losses = {}
     for lease in sorted(run.leases.values(), key=lease_number):
         pods = [pod for pod in pods_of(lease.slots, run.pod_size) if pod[0] in run.evicted_spare_nodes]
-        away = [pod for pod in pods if lease.role == "Spare" and not node_takes_pods(world, pod[0])]
-        if away:
-            lost[lease.name] = away
+        without_node = [pod for pod in pods if lease.role == "Spare" and not node_takes_pods(world, pod[0])]
+        if without_node:
+            lost[lease.name] = without_node
     return lost
 
 
-def fail_or_restart(trial: Trial, run: RunState, first: RankLoss) -> None:
+def fail_or_restart(trial: Trial, run: RunState, first_loss: RankLoss) -> None:
     if run.restarts < run.run_object.spec.runtime.max_restarts:
         trial.begin_action(
             "Restart",
             run,
-            first.at,
-            Cause(Reason.RESTARTED, failure_text(run, first)),
+            first_loss.at,
+            Cause(Reason.RESTARTED, failure_text(run, first_loss)),
             counts_as_restart=True,
         )
         return
-    trial.begin_action("Fail", run, first.at, Cause(Reason.RESTARTS_EXHAUSTED, failure_text(run, first)))
+    trial.begin_action(
+        "Fail", run, first_loss.at, Cause(Reason.RESTARTS_EXHAUSTED, failure_text(run, first_loss))
+    )
     for name in sorted(run.leases):
-        trial.close(name, max(first.at, run.leases[name].start), "Failed")
+        trial.close(name, max(first_loss.at, run.leases[name].start), "Failed")
 
 
 def ranks_without_node(world: World, run: RunState) -> Losses:
-    """Evicted pods that cannot start again where they were: their node takes no pods now."""
+    """Evicted pods that cannot start again on their node, because it takes no pods now."""
     lost: Losses = {}
-    places = ranks_in_order(run)
-    for seat in sorted({mishap.seat for mishap in run.rank_losses}):
-        if seat in places:
-            lease, pod = places[seat]
+    rank_slots = ranks_in_order(run)
+    for group_rank in sorted({loss.seat for loss in run.rank_losses}):
+        if group_rank in rank_slots:
+            lease, pod = rank_slots[group_rank]
             if not node_takes_pods(world, pod[0]):
                 lost.setdefault(lease, []).append(pod)
     return lost
 
 
-def failure_text(run: RunState, mishap: RankLoss) -> str:
-    """``3 (exit code 1)``: the rank that failed first, and how."""
-    rank = str(rank_of(run, mishap.seat))
-    return f"{rank} ({mishap.message})" if mishap.message else rank
+def failure_text(run: RunState, loss: RankLoss) -> str:
+    """``3 (exit code 1)``: the rank that failed first, with its message."""
+    rank = str(rank_of(run, loss.seat))
+    return f"{rank} ({loss.message})" if loss.message else rank

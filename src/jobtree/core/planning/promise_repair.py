@@ -1,8 +1,8 @@
-"""Mending: promises that may be broken are looked at again, oldest first (R5).
+"""Moves promises that can no longer be kept, in the order in which they were made (R5).
 
-After lost nodes or cut budgets all of them, else those that a pass has touched: the others hold, so a world
-read anew from its objects, where all are looked at, plans the same. What a Run holds on sufferance counts
-until its own promise is due.
+After nodes were lost or Budgets cut, all promises are checked, and else those that a pass has disturbed: the
+others can be kept, so a world that is loaded again and checks all of them plans the same. What an interim
+Run uses counts until its own promise is due.
 """
 
 from jobtree.core.model.reasons import Cause, Reason
@@ -15,7 +15,7 @@ from jobtree.core.world.world import World
 
 
 def repair_promises(trial: Trial) -> None:
-    """Before anybody starts: what edits, lost nodes and whatever was due have done to promises."""
+    """Repairs promises before any Run starts: after edits, lost nodes and timers."""
     world, disturbed = trial.world, trial.disturbed_runs()
     for run in (
         runs_by_promise_order(world) if world.recheck_all_promises or world.edited_runs or disturbed else ()
@@ -28,7 +28,7 @@ def repair_promises(trial: Trial) -> None:
 
 
 def repair_disturbed_promises(trial: Trial) -> None:
-    """Promises that starts of this very pass crowded out: counting is by GPUs, placing is by nodes."""
+    """Repairs promises that starts of this pass crowded out: promises count GPUs, starts take nodes."""
     world, disturbed = trial.world, trial.disturbed_runs()
     for run in runs_by_promise_order(world) if disturbed else ():
         if run.key in disturbed and repair_promise(trial, run):
@@ -36,28 +36,28 @@ def repair_disturbed_promises(trial: Trial) -> None:
 
 
 def repair_promise(trial: Trial, run: RunState) -> bool:
-    """Move a promise that cannot be kept as it stands, for what broke it; or let others pay for it."""
-    found, surely_paid = broken_reason_and_certainty(trial.world, run)
-    if found is None:
+    """Moves a promise that cannot be kept, with the reason, or changes its payers; returns whether it did."""
+    reason, surely_paid = broken_reason_and_certainty(trial.world, run)
+    if reason is None:
         return not surely_paid and replace_payers(trial, run)
     if run.is_partly_opportunistic:
-        search_again_as_if_released(trial, run, found)
+        search_again_as_if_released(trial, run, reason)
     else:
-        search_again_for_gang(trial, run, found)
+        search_again_for_gang(trial, run, reason)
     return True
 
 
 def search_again_as_if_released(trial: Trial, run: RunState, reason: Reason) -> None:
-    """Promise another start to a Run that holds a part of it, as if it had given that back."""
-    world, mark = trial.world, trial.checkpoint()
+    """Promises another start to a partly opportunistic Run, as if it had released what it uses."""
+    world, checkpoint = trial.world, trial.checkpoint()
     requeue(trial, run, world.now, Cause(Reason.RECLAIMED), "Reclaimed")
     search_again_for_gang(trial, run, reason)
     after = run.promise
-    trial.rollback(mark)
+    trial.rollback(checkpoint)
     assert after is not None
     trial.begin_action("Move", run, world.now, Cause(reason, after.name), promise=after)
 
 
 def runs_by_promise_order(world: World) -> list[RunState]:
-    """Runs with a promise, in the order in which the promises were made."""
-    return [world.runs[order[1:]] for _, _, order in world.promise_order]
+    """Runs with a promise, in the order in which the promises hold."""
+    return [world.runs[creation_order[1:]] for _, _, creation_order in world.promise_order]

@@ -1,11 +1,11 @@
-"""Sooner: a promise moves earlier where only work on sufferance stands in its way (R5, R6).
+"""Moves a promise earlier where only provisional work is in its way (R5, R6).
 
-Runs end before they must, and whoever fits into what they leave takes it at once, provisionally. A promise
-that was made when those ends were far away would wait for its date all the same, while small work comes and
-goes on the nodes that a gang needs whole, and leaves them half empty. So when work ends in a domain, and a
-node's worth of GPUs then lies idle there in pieces, promises on that domain are asked in their order: what
-could start at once if provisional work went is promised for the instant at which all of that has had its
-notice. Nothing else is taken, no more is given up than lay idle, and every other promise must be kept.
+Runs end before they must, and provisional Runs use what they leave. A promise that was made for a late end
+would wait for its date, while small work comes and goes on the nodes that a gang needs as a whole. So when a
+lease ends in a domain that then has a node's worth of free GPUs, the promises on this domain are checked in
+order. If a Run could start at once without the provisional work, it is promised the instant at which all of
+that has had its notice. Nothing else ends, no more GPUs are reclaimed than were free, and all other promises
+are kept.
 """
 
 from collections.abc import Iterator
@@ -28,69 +28,73 @@ from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.world.world import World
 
-MAX_PROMISES = 16  # promises that are asked at a time, oldest first: each costs as much as a start
+MAX_PROMISES = 16  # promises checked in each domain, oldest first: each costs as much as a start
 
 
 def pull_promises_forward(trial: Trial) -> None:
-    """Promise an earlier start to those that wait only for provisional work to go."""
+    """Promises an earlier start to Runs that wait only for provisional work to end."""
     world = trial.world
     if not world.provisional_runs:
         return
     provisional = (world.runs[key] for key in world.provisional_runs)
-    soon = world.now + max(min_provisional_ms(world.policy, run.checkpoint_ms) for run in provisional)
+    pull_to = world.now + max(min_provisional_ms(world.policy, run.checkpoint_ms) for run in provisional)
     for _, domain in sorted(trial.freed_domains().items()):
-        for promise in islice(pull_candidates(world, domain, soon), MAX_PROMISES):
-            if pull_promise_to(trial, world.runs[promise.run_key], promise, soon):
+        for promise in islice(pull_candidates(world, domain, pull_to), MAX_PROMISES):
+            if pull_promise_to(trial, world.runs[promise.run_key], promise, pull_to):
                 break
 
 
-def pull_candidates(world: World, domain: Domain, soon: int) -> Iterator[Promise]:
-    """Promises there that are due later than that, oldest first, and for which half of the GPUs are free.
+def pull_candidates(world: World, domain: Domain, pull_to: int) -> Iterator[Promise]:
+    """Promises due after ``pull_to``, oldest first, with half of their GPUs free in this domain.
 
-    One at a time: none while another is about to start there, which might want the same nodes.
+    There is none while another promise is due there by then, since it might need the same nodes.
     """
-    if any(one.at is not None and one.at <= soon for one in domain.promises.values()):
+    if any(other.at is not None and other.at <= pull_to for other in domain.promises.values()):
         return
     for promise in sorted(domain.promises.values(), key=attrgetter("precedence")):
         run, flavor = world.runs[promise.run_key], world.fleet.flavor(promise.flavor)
         free = domain.free if domain.free >= flavor.biggest_node else 0
-        later = promise.at is not None and promise.at > soon
+        later = promise.at is not None and promise.at > pull_to
         if later and 2 * free >= promise.width and run.waiting and not run.gang:
             yield promise
 
 
 def pull_promise_to(trial: Trial, run: RunState, promise: Promise, at: int) -> bool:
-    """Move a promise to that instant, if it can be kept then and harms nobody."""
-    world, mark = trial.world, trial.checkpoint()
+    """Moves a promise to that instant, if it can be kept then and breaks no other promise."""
+    world, checkpoint = trial.world, trial.checkpoint()
     trial.begin_action("Withdraw", run, world.now, Cause(Reason.SUPERSEDED, promise.name))
-    found = StartSearch(world, run, promise.pod_size, promise.precedence).option_at(
+    option = StartSearch(world, run, promise.pod_size, promise.precedence).option_at(
         NO_DISRUPTION, promise.width, at
     )
-    if found is not None and pay_throughout(world, run.flavor, found.shares, found.funding):
-        after = replace_promise(trial, run, promise, with_option(world, run, promise, found), Reason.RESERVED)
+    if option is not None and pay_throughout(world, run.flavor, option.shares, option.funding):
+        after = replace_promise(
+            trial, run, promise, with_option(world, run, promise, option), Reason.RESERVED
+        )
         if could_start(trial, run, after) and all(
             broken_reason(world, world.runs[run_key]) is None
-            for run_key in (run.key, *runs_with_promises_beside(world, run, found))
+            for run_key in (run.key, *runs_with_promises_beside(world, run, option))
         ):
             return True
-    trial.rollback(mark)
+    trial.rollback(checkpoint)
     return False
 
 
 def could_start(trial: Trial, run: RunState, promise: Promise) -> bool:
-    """Whether it could start this very instant if provisional work went: pod by pod, and paid for."""
-    world, mark = trial.world, trial.checkpoint()
+    """Whether the Run could start at this instant without the provisional work, pod by pod and funded."""
+    world, checkpoint = trial.world, trial.checkpoint()
     due = msgspec.structs.replace(promise, at=world.now)
     trial.begin_action("Move", run, world.now, Cause(Reason.RESERVED, promise.name), promise=due)
-    found = resolve_all(trial, run) is None and keeps_other_promises(world, run)
-    trial.rollback(mark)
-    return found
+    starts = resolve_all(trial, run) is None and keeps_other_promises(world, run)
+    trial.rollback(checkpoint)
+    return starts
 
 
-def runs_with_promises_beside(world: World, run: RunState, found: StartOption) -> set[RunKey]:
-    """Runs that are promised something where it would start, or money of its payers."""
+def runs_with_promises_beside(world: World, run: RunState, option: StartOption) -> set[RunKey]:
+    """Runs with promises on the domains of this start, or on its payers."""
     domains = world.fleet.flavor(run.flavor).domains
-    runs = {run_key for name, _ in found.shares for run_key in domains[name].promises}
-    for key, _ in found.funding:
-        runs.update(run_key for one in world.budgets.envelopes[key].sharing_a_cap for run_key in one.promises)
+    runs = {run_key for name, _ in option.shares for run_key in domains[name].promises}
+    for key, _ in option.funding:
+        runs.update(
+            run_key for sharing in world.budgets.envelopes[key].sharing_a_cap for run_key in sharing.promises
+        )
     return runs

@@ -1,9 +1,9 @@
-"""Recovery: ranks that were lost go on elsewhere (SPEC section 8).
+"""Moves ranks off failed nodes to spares or free slots, shrinks the Run, or requeues it (section 8).
 
-Group by group: on the group's spares; else on free slots of its domain, promised ones and those of unpaid
-work included; else a malleable Run goes on narrower, as long as it stays within its widths; else the Run
-gives up everything and queues again with its old creation time.
-The payer of a lost pod pays for its replacement: that takes nothing from anybody.
+Each group moves to its spares; else to free slots of its domain, also promised ones and those of
+opportunistic work. A malleable Run shrinks by what found no slots, within its widths. Any other Run is
+requeued with its old creation time. The payer of a lost pod pays for its replacement, so no budget is taken
+from other Runs.
 """
 
 import msgspec
@@ -50,42 +50,47 @@ def pods_on_failed_nodes(world: World, run: RunState) -> Losses:
 
 
 def node_takes_pods(world: World, name: str) -> bool:
-    """Whether a pod may start on this node: it is there, not cordoned, and Ready."""
-    known = world.fleet.nodes.get(name)
-    return known is not None and known.node.ready and not known.node.cordoned and not known.node.failed
+    """Whether a pod may start on this node: it exists, is Ready, and is neither cordoned nor failed."""
+    node_slots = world.fleet.nodes.get(name)
+    return (
+        node_slots is not None
+        and node_slots.node.ready
+        and not node_slots.node.cordoned
+        and not node_slots.node.failed
+    )
 
 
 def recover(trial: Trial, run: RunState, lost: Losses, cause: Cause, closure: ClosureReason) -> None:
-    """Save the Run if that can be, else let it queue again."""
-    mark = trial.checkpoint()
+    """Recovers the Run, or requeues it if that is impossible."""
+    checkpoint = trial.checkpoint()
     if Recovery(trial, run, cause, closure).recover(lost):
         return
-    trial.rollback(mark)
+    trial.rollback(checkpoint)
     gone = Cause(Reason.CAPACITY_LOST, cause.where)
     requeue(trial, run, trial.world.now, gone, "CapacityLost")
 
 
 class LostRanks(msgspec.Struct):
-    """Ranks of one group that need a place: whose lease, and the pods of it that are lost."""
+    """Lost ranks of one group: the pods of each lease, the group's domain and its spares."""
 
     group: int
     lost: list[tuple[GpuLease, list[PodSlots]]]
     domain: Domain | None
-    spares: list[tuple[GpuLease, list[PodSlots]]]  # that still stand
+    spares: list[tuple[GpuLease, list[PodSlots]]]  # that were not lost
 
     @property
     def pods(self) -> int:
         return sum(len(pods) for _, pods in self.lost)
 
     def fewer(self) -> "LostRanks | None":
-        """All but the last of them; None where there is no other."""
+        """The same without the last rank; None if there is only one."""
         (lease, pods) = self.lost[-1]
-        rest = [*self.lost[:-1], *([(lease, pods[:-1])] if pods[1:] else [])]
-        return msgspec.structs.replace(self, lost=rest) if rest else None
+        remaining = [*self.lost[:-1], *([(lease, pods[:-1])] if pods[1:] else [])]
+        return msgspec.structs.replace(self, lost=remaining) if remaining else None
 
 
 class Recovery:
-    """One attempt to save a Run that lost pods. Others make room first, then the Run changes as a whole."""
+    """One attempt to recover a Run that lost pods: first other work makes room, then the Run changes."""
 
     def __init__(self, trial: Trial, run: RunState, cause: Cause, closure: ClosureReason) -> None:
         self.trial = trial
@@ -96,38 +101,42 @@ class Recovery:
         self.at = trial.world.now
 
     def recover(self, lost: Losses) -> bool:
-        saved: list[LostRanks] = []
-        doomed: list[int] = []  # groups that lost something for good
-        for orphans in self._lost_ranks(lost):
-            rescued = self._recover_group(orphans, saved, lost)
-            if rescued is not orphans:
-                doomed.append(orphans.group)
-            if rescued is not None:
-                saved.append(rescued)
-        intact = self._broken_promises(saved)
-        if not self._move(lost, saved):
+        recovered: list[LostRanks] = []
+        shrunk_groups: list[int] = []  # groups that lost ranks for good
+        for lost_ranks in self._lost_ranks(lost):
+            recoverable = self._recover_group(lost_ranks, recovered, lost)
+            if recoverable is not lost_ranks:
+                shrunk_groups.append(lost_ranks.group)
+            if recoverable is not None:
+                recovered.append(recoverable)
+        broken_before = self._broken_promises(recovered)
+        if not self._move(lost, recovered):
             return False
-        if doomed and not self._shrink_without(doomed):
+        if shrunk_groups and not self._shrink_without(shrunk_groups):
             return False
-        for key in sorted(self._broken_promises(saved) - intact):
+        for key in sorted(self._broken_promises(recovered) - broken_before):
             search_again_for_gang(self.trial, self.world.runs[key], Reason.NODE_FAILURE)
         return True
 
-    def _recover_group(self, orphans: LostRanks, saved: list[LostRanks], lost: Losses) -> LostRanks | None:
-        """The ranks of a group that can go on beside those saved already: all, some where it may, or none."""
+    def _recover_group(
+        self, lost_ranks: LostRanks, recovered: list[LostRanks], lost: Losses
+    ) -> LostRanks | None:
+        """The ranks of a group that can move: all; some, if the Run may shrink; or None."""
         shape = self.run.shape
-        left: LostRanks | None = orphans
-        while left is not None and not self._make_room(left, saved, lost):
-            left = left.fewer() if shape is not None and shape.malleable and not shape.group else None
-        return left
+        remaining: LostRanks | None = lost_ranks
+        while remaining is not None and not self._make_room(remaining, recovered, lost):
+            remaining = (
+                remaining.fewer() if shape is not None and shape.malleable and not shape.group else None
+            )
+        return remaining
 
-    def _move(self, lost: Losses, saved: list[LostRanks]) -> bool:
-        """The Run changes as a whole: what was lost ends, and these ranks go on elsewhere."""
-        ranks = any(self.run.leases[name].role != "Spare" for name in lost)
-        self.trial.begin_action("Recover" if ranks else "DropSpare", self.run, self.at, self.cause)
+    def _move(self, lost: Losses, recovered: list[LostRanks]) -> bool:
+        """Ends the lost pods and opens leases for these ranks elsewhere, in one action."""
+        has_ranks = any(self.run.leases[name].role != "Spare" for name in lost)
+        self.trial.begin_action("Recover" if has_ranks else "DropSpare", self.run, self.at, self.cause)
         for name, pods in lost.items():
             end_pods(self.trial, self.run, name, pods, self.at, self.closure)
-        return all(self._place(one) for one in saved)
+        return all(self._place(lost_ranks) for lost_ranks in recovered)
 
     def _lost_ranks(self, lost: Losses) -> list[LostRanks]:
         run, groups = self.run, dict[int, LostRanks]()
@@ -142,24 +151,27 @@ class Recovery:
         return [groups[group] for group in sorted(groups)]
 
     def _domain_of(self, group: int, lost: Losses) -> Domain | None:
-        """Where the group sits: as its living pods tell, else the nodes it lost, there or not."""
+        """The domain of a group: that of its living pods, else that of the nodes it lost."""
         nodes = self.world.fleet.nodes
         leases = [lease for lease in self.run.leases.values() if lease.group == group]
-        standing = [
+        living = [
             node
             for lease in leases
             for node, _ in lease.slots
             if node in nodes and not self.world.node_lifecycle.has_failed(node, lease.name)
         ]
-        failed = [node for lease in leases for node, _ in lost.get(lease.name, ()) if node in nodes]
-        found = next((nodes[node].domain for node in (*standing, *failed)), None)
-        return found or next(
-            (one for lease in leases for one in self.world.node_lifecycle.deleted_domains(lease)), None
+        lost_nodes = [node for lease in leases for node, _ in lost.get(lease.name, ()) if node in nodes]
+        domain = next((nodes[node].domain for node in (*living, *lost_nodes)), None)
+        return domain or next(
+            (deleted for lease in leases for deleted in self.world.node_lifecycle.deleted_domains(lease)),
+            None,
         )
 
     def _spare_pods(self, group: int, lost: Losses) -> list[tuple[GpuLease, list[PodSlots]]]:
-        """The group's spares that were not lost themselves and whose node takes pods."""
-        spares = [one for one in self.run.leases.values() if one.role == "Spare" and one.group == group]
+        """The group's spares that were not lost and whose nodes take pods."""
+        spares = [
+            lease for lease in self.run.leases.values() if lease.role == "Spare" and lease.group == group
+        ]
         return [
             (
                 spare,
@@ -172,44 +184,46 @@ class Recovery:
             for spare in sorted(spares, key=lease_number)
         ]
 
-    # Others make room
+    # Making room
 
-    def _make_room(self, orphans: LostRanks, saved: list[LostRanks], lost: Losses) -> bool:
-        """Whether these lost ranks have a place beside those saved already, once unpaid work has left it."""
-        if any(lease.role == "Opportunistic" for lease, _ in orphans.lost):
-            return False  # unpaid work has no claim to another place
-        mark = self.trial.checkpoint()
-        standby = [pod for _, pods in orphans.spares for pod in pods][: orphans.pods]
-        for node, mask in standby:
+    def _make_room(self, lost_ranks: LostRanks, recovered: list[LostRanks], lost: Losses) -> bool:
+        """Ends opportunistic work until these lost ranks fit, too; returns whether they do."""
+        if any(lease.role == "Opportunistic" for lease, _ in lost_ranks.lost):
+            return False  # opportunistic work is not moved
+        outer_checkpoint = self.trial.checkpoint()
+        standby_pods = [pod for _, pods in lost_ranks.spares for pod in pods][: lost_ranks.pods]
+        for node, mask in standby_pods:
             evict_from_spare(self.trial, node, mask, self.at, "ReclaimedBySpare")
 
         def fits() -> bool:
-            before = self.trial.checkpoint()
-            found = self._move(lost, [*saved, orphans])
-            self.trial.rollback(before)
-            return found
+            checkpoint = self.trial.checkpoint()
+            fits_now = self._move(lost, [*recovered, lost_ranks])
+            self.trial.rollback(checkpoint)
+            return fits_now
 
-        domain = orphans.domain
+        domain = lost_ranks.domain
         if fits() or (
             domain and reclaim_least(self.trial, self._opportunistic_in(domain), lambda: True, fits)
         ):
             return True
-        self.trial.rollback(mark)
+        self.trial.rollback(outer_checkpoint)
         return False
 
     def _opportunistic_in(self, domain: Domain) -> list[ReclaimAction]:
-        """Unpaid work in the domain, newest first."""
+        """Actions that end opportunistic work in the domain, newest first."""
         names = {
             name: None for node in sorted(domain.nodes) for name in self.world.leases_by_node.get(node, ())
         }
         leases = [self.world.posted_leases[name].lease for name in names]
-        company = {one.key for one in self.world.run_graph.members(self.run)}  # goes where the Run goes
-        unpaid = [one for one in leases if one.role == "Opportunistic" and one.run_key not in company]
+        members = {member.key for member in self.world.run_graph.members(self.run)}  # they end with the Run
+        opportunistic = [
+            lease for lease in leases if lease.role == "Opportunistic" and lease.run_key not in members
+        ]
         widths: dict[RunKey, int] = {}
         return [
-            one
-            for lease in newest_first(unpaid)
-            for one in opportunistic_reclaims(self.trial, lease, self.at, widths)
+            action
+            for lease in newest_first(opportunistic)
+            for action in opportunistic_reclaims(self.trial, lease, self.at, widths)
         ]
 
     def _demand(self, lease: GpuLease) -> PodDemand:
@@ -225,53 +239,56 @@ class Recovery:
             payer_selectors=envelope.selector,
         )
 
-    def _broken_promises(self, orphans: list[LostRanks]) -> set[RunKey]:
-        """Promises in these groups' domains that can no longer be kept."""
+    def _broken_promises(self, lost_ranks: list[LostRanks]) -> set[RunKey]:
+        """Runs whose promises in the domains of these groups can no longer be kept."""
         runs = self.world.runs
-        keys = {key for one in orphans if one.domain for key in one.domain.promises}
+        keys = {key for ranks in lost_ranks if ranks.domain for key in ranks.domain.promises}
         return {key for key in keys if key in runs and broken_reason(self.world, runs[key])}
 
-    # The Run changes
+    # Changing the Run
 
-    def _place(self, orphans: LostRanks) -> bool:
-        """Lost ranks go on: on the group's spares, then on free slots of its domain."""
-        for lease, pods in self._swap(orphans):
-            slots = pick_slots(orphans.domain, len(pods), self._demand(lease)) if orphans.domain else None
+    def _place(self, lost_ranks: LostRanks) -> bool:
+        """Places lost ranks: on the group's spares, then on free slots of its domain."""
+        for lease, pods in self._swap(lost_ranks):
+            slots = (
+                pick_slots(lost_ranks.domain, len(pods), self._demand(lease)) if lost_ranks.domain else None
+            )
             if slots is None:
                 return False
             self._open(lease, list(pods_of(slots, self.run.pod_size)), "Recover")
         return True
 
-    def _swap(self, orphans: LostRanks) -> list[tuple[GpuLease, list[PodSlots]]]:
-        """Put lost ranks on the group's spares; those for which there is none."""
-        waiting = [(lease, list(pods)) for lease, pods in orphans.lost]
-        for spare, standby in self._spare_pods(orphans.group, {}):
-            chosen = standby[: sum(len(pods) for _, pods in waiting)]
-            if not chosen:
+    def _swap(self, lost_ranks: LostRanks) -> list[tuple[GpuLease, list[PodSlots]]]:
+        """Places lost ranks on the group's spares; returns the ranks for which there is no spare."""
+        left = [(lease, list(pods)) for lease, pods in lost_ranks.lost]
+        for spare, standby_pods in self._spare_pods(lost_ranks.group, {}):
+            pods_chosen = standby_pods[: sum(len(pods) for _, pods in left)]
+            if not pods_chosen:
                 continue
-            end_pods(self.trial, self.run, spare.name, chosen, self.at, "Swap")
-            for lease, pods in waiting:
-                taken, chosen = chosen[: len(pods)], chosen[len(pods) :]
-                del pods[: len(taken)]
-                self._open(lease, taken, "Swap")
-        return [(lease, pods) for lease, pods in waiting if pods]
+            end_pods(self.trial, self.run, spare.name, pods_chosen, self.at, "Swap")
+            for lease, pods in left:
+                pods_taken, pods_chosen = pods_chosen[: len(pods)], pods_chosen[len(pods) :]
+                del pods[: len(pods_taken)]
+                self._open(lease, pods_taken, "Swap")
+        return [(lease, pods) for lease, pods in left if pods]
 
     def _open(self, lease: GpuLease, pods: list[PodSlots], reason: OpenReason) -> None:
-        """The payer of the lost pods pays for these; where it does not pay there, another, or nobody."""
+        """Charges these pods to the payer of the lost ones; else to another payer, or demotes them."""
         envelope = self.world.budgets.envelope(lease.payer, lease.payer_owner, lease.flavor)
-        asked = funding_class(self.world, envelope, self.run) == lease.class_  # budgets may have changed
-        mine = [pod for pod in pods if asked and pays_on(self.trial, envelope, pod[0])]
-        others = [pod for pod in pods if pod not in mine]
-        if mine:
+        # Budgets may have been edited since.
+        may_charge = funding_class(self.world, envelope, self.run) == lease.class_
+        pods_paid = [pod for pod in pods if may_charge and pays_on(self.trial, envelope, pod[0])]
+        pods_unpaid = [pod for pod in pods if pod not in pods_paid]
+        if pods_paid:
             terms = LeaseTerms(envelope, lease.class_, "Active", lease.group)
-            self.trial.open(self.run, terms, join_pods(mine), self.at, reason)
-        if others:
-            elsewhere = msgspec.structs.replace(lease, slots=join_pods(others))
-            if not repay(self.trial, self.run, elsewhere, self.at, (), reason):
-                demote(self.trial, self.run, elsewhere, self.at)
+            self.trial.open(self.run, terms, join_pods(pods_paid), self.at, reason)
+        if pods_unpaid:
+            lease_part = msgspec.structs.replace(lease, slots=join_pods(pods_unpaid))
+            if not repay(self.trial, self.run, lease_part, self.at, (), reason):
+                demote(self.trial, self.run, lease_part, self.at)
 
     def _shrink_without(self, groups: list[int]) -> bool:
-        """A malleable Run goes on without what could not be saved, at a width that it may have (F4)."""
+        """Shrinks a malleable Run by what found no slots, to a width that it may have (F4)."""
         run, shape = self.run, self.run.shape
         if shape is None or not shape.malleable:
             return False

@@ -1,10 +1,9 @@
-"""Stages that start together (J3): one gang for admission, Reservation, resolution and lottery.
+"""Starts a gang of stages together, or makes one promise to it (J3).
 
-Each member is laid out, promised and resolved like any Run, one after the other in one trial; nothing is
-kept unless all of them succeed. What a gang may take is what a Run alone may: unpaid work gives way with its
-place and never with its money, and money is recalled only where nothing else lacks (C11, C13). A gang starts
-at its full width or, where that does not fit, every malleable member at its minimum; it does not start on
-sufferance.
+The members are placed, promised and resolved like any Run, in turn and in one trial; if one fails, all are
+rolled back. A gang reclaims as a single Run does: opportunistic work for its GPUs and never for its budget,
+and family charges only if budget is all it lacks (C11, C13). It starts at its full width or, if that does not
+fit, with every malleable member at its minimum; it has no interim start.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,123 +28,125 @@ Widths = dict[str, int]  # by UID; 0: no GPUs
 
 
 def waits_in_gang(run: RunState) -> bool:
-    """Whether it waits to start together with others."""
+    """Whether the Run waits to start together with others."""
     return bool(run.gang) and run.phase != "Running"
 
 
 def admit_gang(trial: Trial, run: RunState) -> Verdict | None:
-    """Start a gang of stages, or give it one Reservation; only the first member that waits asks."""
-    party = [one for one in trial.world.run_graph.members(run) if one.phase in ("Pending", "Reserved")]
-    leader = next(one for one in party if one.shape is not None)
+    """Starts a gang of stages or gives it one Reservation; its first waiting member with GPUs does so."""
+    members = [
+        member for member in trial.world.run_graph.members(run) if member.phase in ("Pending", "Reserved")
+    ]
+    leader = next(member for member in members if member.shape is not None)
     if leader is not run:
         return Verdict("Reserved", (Cause(Reason.TOGETHER, leader.key[1]),))
-    if any(one.precedence_at(trial.world.now) is not None for one in party):
-        return None  # their promise is due this very instant: the next pass activates it
-    for widths in gang_widths(party):
-        if start_gang_at_widths(trial, party, widths):
+    if any(member.precedence_at(trial.world.now) is not None for member in members):
+        return None  # their promise is due at this instant: the next pass activates it
+    for widths in gang_widths(members):
+        if start_gang_at_widths(trial, members, widths):
             return None
-    whys = gang_refusal_causes(trial, party)
+    causes = gang_refusal_causes(trial, members)
     if run.promise is None:
-        make_gang_promise(trial, party)
-    elif any(should_search_date(trial.world, one) for one in party):
-        find_gang_date(trial, party)
-    names = ", ".join(one.key[1] for one in party if one is not run)
-    return Verdict("Reserved", (Cause(Reason.TOGETHER, names), *dict.fromkeys(whys)))
+        make_gang_promise(trial, members)
+    elif any(should_search_date(trial.world, member) for member in members):
+        find_gang_date(trial, members)
+    names = ", ".join(member.key[1] for member in members if member is not run)
+    return Verdict("Reserved", (Cause(Reason.TOGETHER, names), *dict.fromkeys(causes)))
 
 
-def gang_widths(party: Sequence[RunState]) -> list[Widths]:
-    """Full width for all; else the least for all."""
-    full = {one.uid: one.shape.widths()[0] if one.shape else 0 for one in party}
-    least = {one.uid: one.shape.min if one.shape else 0 for one in party}
-    return [full] if full == least else [full, least]
+def gang_widths(members: Sequence[RunState]) -> list[Widths]:
+    """The widths to try: the full width of all members, then the least width of all."""
+    full_widths = {member.uid: member.shape.widths()[0] if member.shape else 0 for member in members}
+    least_widths = {member.uid: member.shape.min if member.shape else 0 for member in members}
+    return [full_widths] if full_widths == least_widths else [full_widths, least_widths]
 
 
-def gang_refusal_causes(trial: Trial, party: Sequence[RunState]) -> list[Cause]:
-    """Why they cannot start: what one of them lacks, else what they lack together."""
+def gang_refusal_causes(trial: Trial, members: Sequence[RunState]) -> list[Cause]:
+    """Why the gang cannot start: the causes of single members, and those of all of them together."""
     world = trial.world
-    alone: list[Cause] = []
-    sums: dict[str, int] = {}
-    for one in party:
-        shape = one.shape
+    member_causes: list[Cause] = []
+    gpus_by_flavor: dict[str, int] = {}
+    for member in members:
+        shape = member.shape
         if shape is None:
             continue
-        flavor, size = world.fleet.flavors.get(shape.flavor), member_pod_size(trial, one)
-        alone += refusal_causes(trial, one, shape, flavor, size)
-        sums[shape.flavor] = sums.get(shape.flavor, 0) + shape.min
-    short = [why for why in alone if why.reason is not Reason.HELD]
-    least = {one.uid: one.shape.min for one in party if one.shape is not None}
-    short += gang_funding_refusals(trial, party, least)
-    for name, gpus in sums.items():
+        flavor, pod_size = world.fleet.flavors.get(shape.flavor), member_pod_size(trial, member)
+        member_causes += refusal_causes(trial, member, shape, flavor, pod_size)
+        gpus_by_flavor[shape.flavor] = gpus_by_flavor.get(shape.flavor, 0) + shape.min
+    shortages = [cause for cause in member_causes if cause.reason is not Reason.HELD]
+    least_widths = {member.uid: member.shape.min for member in members if member.shape is not None}
+    shortages += gang_funding_refusals(trial, members, least_widths)
+    for name, gpus in gpus_by_flavor.items():
         free = world.fleet.flavor(name).free
         if free < gpus:
-            short.append(Cause(Reason.NO_FREE_SLOTS, f"flavor {name}", free, gpus))
-    return list(dict.fromkeys(short)) or alone
+            shortages.append(Cause(Reason.NO_FREE_SLOTS, f"flavor {name}", free, gpus))
+    return list(dict.fromkeys(shortages)) or member_causes
 
 
-def start_gang_at_widths(trial: Trial, party: Sequence[RunState], widths: Widths) -> bool:
-    """Start all members, on free slots, else on those of unpaid work, else with recalled money."""
-    now, kinds = trial.world.now, one_member_per_flavor(party)
+def start_gang_at_widths(trial: Trial, members: Sequence[RunState], widths: Widths) -> bool:
+    """Starts all members on free slots, else on those of opportunistic work, else with recalled budget."""
+    now, flavor_members = trial.world.now, one_member_per_flavor(members)
 
     def attempt() -> bool:
-        return place_members(trial, party, widths)
+        return place_members(trial, members, widths)
 
     def funded() -> bool:
-        return not any(gang_funding_refusals(trial, party, widths))
+        return not any(gang_funding_refusals(trial, members, widths))
 
     def reclaim() -> bool:
-        # As for a Run alone: unpaid work gives way with its place, never with what others pay for it.
-        if not is_funded_without_provisional(trial, kinds, funded):
+        # As for a single Run: opportunistic work is reclaimed for its GPUs, never for its budget.
+        if not is_funded_without_provisional(trial, flavor_members, funded):
             return False
-        takings = [one for run in kinds for one in reclaim_actions(trial, run, now)]
-        return reclaim_least(trial, takings, funded, attempt)
+        actions = [action for run in flavor_members for action in reclaim_actions(trial, run, now)]
+        return reclaim_least(trial, actions, funded, attempt)
 
     if attempt() or reclaim():
         return True
-    if not any(gang_funding_refusals(trial, party, widths, anywhere=True)):
+    if not any(gang_funding_refusals(trial, members, widths, anywhere=True)):
         return False
-    loans = [one for run in kinds for one in recall_actions(trial, run, now)]
-    return reclaim_least(trial, loans, funded, lambda: attempt() or reclaim())
+    recalls = [action for run in flavor_members for action in recall_actions(trial, run, now)]
+    return reclaim_least(trial, recalls, funded, lambda: attempt() or reclaim())
 
 
-def one_member_per_flavor(party: Sequence[RunState]) -> list[RunState]:
-    """One member for each flavor: all of them have one owner and the same payers (J2)."""
-    found: dict[str, RunState] = {}
-    for one in party:
-        if one.shape is not None:
-            found.setdefault(one.flavor, one)
-    return list(found.values())
+def one_member_per_flavor(members: Sequence[RunState]) -> list[RunState]:
+    """One member for each flavor: all members have one owner and the same payers (J2)."""
+    by_flavor: dict[str, RunState] = {}
+    for member in members:
+        if member.shape is not None:
+            by_flavor.setdefault(member.flavor, member)
+    return list(by_flavor.values())
 
 
 def gang_funding_refusals(
-    trial: Trial, party: Sequence[RunState], widths: Widths, *, anywhere: bool = False
+    trial: Trial, members: Sequence[RunState], widths: Widths, *, anywhere: bool = False
 ) -> Iterator[Cause]:
-    """Why nobody pays for them: for one of them, or for all of one flavor together."""
+    """Why no payer pays: for single members, and for all members of one flavor together."""
     world, now = trial.world, trial.world.now
-    for first in one_member_per_flavor(party):
-        same = [one for one in party if one.shape is not None and one.flavor == first.flavor]
-        sizes = [member_pod_size(trial, one) for one in same]
-        for one, size in zip(same, sizes, strict=True):
-            yield from funding_refusals(world, one, widths[one.uid], size, now, anywhere=anywhere)
-        gpus = sum(widths[one.uid] for one in same)
-        yield from funding_refusals(world, first, gpus, gcd(*sizes), now, anywhere=anywhere)
+    for first in one_member_per_flavor(members):
+        same = [member for member in members if member.shape is not None and member.flavor == first.flavor]
+        pod_sizes = [member_pod_size(trial, member) for member in same]
+        for member, pod_size in zip(same, pod_sizes, strict=True):
+            yield from funding_refusals(world, member, widths[member.uid], pod_size, now, anywhere=anywhere)
+        gpus = sum(widths[member.uid] for member in same)
+        yield from funding_refusals(world, first, gpus, gcd(*pod_sizes), now, anywhere=anywhere)
 
 
-def place_members(trial: Trial, party: Sequence[RunState], widths: Widths) -> bool:
-    """All members start, in place of what they are promised, or nothing is kept."""
-    mark = trial.checkpoint()
-    if not all(place_member(trial, one, widths[one.uid]) for one in party):
-        trial.rollback(mark)
+def place_members(trial: Trial, members: Sequence[RunState], widths: Widths) -> bool:
+    """Starts all members in place of their promise, or none."""
+    checkpoint = trial.checkpoint()
+    if not all(place_member(trial, member, widths[member.uid]) for member in members):
+        trial.rollback(checkpoint)
         return False
-    for one in party:
-        if one.promise is not None:
-            cause = Cause(Reason.SUPERSEDED, one.promise.name)
-            trial.begin_action("Supersede", one, trial.world.now, cause, promise=one.promise)
+    for member in members:
+        if member.promise is not None:
+            cause = Cause(Reason.SUPERSEDED, member.promise.name)
+            trial.begin_action("Supersede", member, trial.world.now, cause, promise=member.promise)
     return True
 
 
 def place_member(trial: Trial, run: RunState, width: int) -> bool:
-    """One member starts at that width; without GPUs it just starts."""
-    now, size = trial.world.now, member_pod_size(trial, run)
+    """Starts one member at that width; a member without GPUs just starts."""
+    now, pod_size = trial.world.now, member_pod_size(trial, run)
     cause = Cause(Reason.ADMITTED, run.owner, width, width) if run.shape else Cause(Reason.NO_GPUS)
-    trial.begin_action("Start", run, now, cause, pod_size=size)
-    return run.shape is None or GangLayout(trial, run, size, now, "Start").place(width)
+    trial.begin_action("Start", run, now, cause, pod_size=pod_size)
+    return run.shape is None or GangLayout(trial, run, pod_size, now, "Start").place(width)

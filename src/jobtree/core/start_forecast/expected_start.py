@@ -1,15 +1,16 @@
-"""When a waiting Run is expected to start, which may well be before it is promised to.
+"""Gives a waiting Run its expected start (p50 and p90), which may be well before the promised one.
 
-A promise is an upper bound: it counts on certain ends only. Here Runs end when they are likely to, and those
-who wait start one behind the other (``prospects``). Where nothing is known about anybody in the way there is
-no answer. What is told follows from this and from what came of earlier tellings (``start_calibration``).
+A promise is an upper bound: it counts on certain ends only. Here Runs end when they are likely to end, and
+waiting Runs start one after the other (``queue_forecast``). If nothing is known about the Runs in the way,
+there is no estimate. Estimates are calibrated by how accurate earlier ones were (``start_calibration``).
 
-Nothing here decides, so it is bounded. Prospects are asked on while little has changed, and made anew when
+Nothing here decides anything, so its cost is bounded. A forecast is used again while little has changed. It
+is computed again when
 
-- they are older than a twentieth of the usual wait that they foresee, or of that of a Run that came since;
-  where many were played through, and not yet about as many told behind them, than a quarter of it;
-- nodes or budgets have changed;
-- much of what was free has been taken since.
+- it is older than a twentieth of the typical wait in it, or of the wait of a Run that came since; if many
+  Runs were simulated, and about as many have not used it since, when it is older than a quarter;
+- nodes or Budgets have changed;
+- many of the GPUs that were free, or much of the budget, have been used since.
 """
 
 from jobtree.core.accounts.envelope_accounts import FOREVER
@@ -19,21 +20,21 @@ from jobtree.core.runs.start_calibration import LEAST_MEAN, FirstEstimate, Start
 from jobtree.core.start_forecast.queue_forecast import QueueForecast
 from jobtree.core.world.world import World
 
-MAX_AGE_DIVISOR = 20  # prospects may be as old as this part of the wait that they foresee
-LARGE_MAX_AGE_DIVISOR = 4  # the same, of some that were dear and have not yet told enough
-SMALL_SIMULATIONS = 16  # Runs played through that cost next to nothing
+MAX_AGE_DIVISOR = 20  # a forecast may be this part of the forecast wait old
+LARGE_MAX_AGE_DIVISOR = 4  # the same, of an expensive forecast that was little used
+SMALL_SIMULATIONS = 16  # a forecast that simulated no more Runs is cheap
 
 
 class ExpectedStarts:
-    """What those who wait in a world are told, for as long as it ``is_current``."""
+    """The expected starts of the waiting Runs of a world, from one forecast while it ``is_current``."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._prospects: QueueForecast | None = None
-        self._asked = 0  # that did not stand in line when these were made
+        self._forecast: QueueForecast | None = None
+        self._late_arrivals = 0  # Runs that were added to the forecast later
 
     def estimate(self, run: RunState) -> StartEstimate | None:
-        """By when it starts as likely as not, and nine times in ten; None where nobody can say."""
+        """The instants by which the Run starts with probability 0.5 and 0.9; None if nothing is known."""
         promise = run.promise
         if promise is None or not run.waiting:
             return None
@@ -46,38 +47,40 @@ class ExpectedStarts:
         )
 
     def estimate_and_record(self, run: RunState) -> StartEstimate | None:
-        """The same, and the Run is told so: what comes of it will be experience."""
-        found = self.estimate(run)
-        if found is not None and run.promise is not None:
-            told = FirstEstimate(self._world.now, found.p50, found.p90, found.mean)
-            self._world.start_calibration.record_estimate(run.key, (run.key[0], run.promise.name), told)
-        return found
+        """The same; records the estimate, so that its accuracy can be measured when the Run starts."""
+        estimate = self.estimate(run)
+        if estimate is not None and run.promise is not None:
+            first_estimate = FirstEstimate(self._world.now, estimate.p50, estimate.p90, estimate.mean)
+            self._world.start_calibration.record_estimate(
+                run.key, (run.key[0], run.promise.name), first_estimate
+            )
+        return estimate
 
     def _starts(self, run: RunState, promise: Promise) -> list[int]:
-        """The instants at which it may start; where need be, looked for anew for who came since."""
-        prospects = self._prospects
-        if prospects is not None and prospects.includes(run):
-            return prospects.starts(run, promise)
-        if prospects is not None and not prospects.is_outdated(run):
-            self._asked += 1
-            starts = prospects.starts(run, promise)
+        """The instants at which the Run may start, from a new forecast if the last one is outdated for it."""
+        forecast = self._forecast
+        if forecast is not None and forecast.includes(run):
+            return forecast.starts(run, promise)
+        if forecast is not None and not forecast.is_outdated(run):
+            self._late_arrivals += 1
+            starts = forecast.starts(run, promise)
             wait = starts[len(starts) // 2] - self._world.now if starts else 0
-            if self._is_young(prospects, max(LEAST_MEAN, wait)):
+            if self._is_recent(forecast, max(LEAST_MEAN, wait)):
                 return starts
-        self._prospects, self._asked = QueueForecast(self._world), 0
-        return self._prospects.starts(run, promise)
+        self._forecast, self._late_arrivals = QueueForecast(self._world), 0
+        return self._forecast.starts(run, promise)
 
     def is_current(self) -> bool:
-        """Whether it may be asked on: little has changed since, measured by how long there is to wait."""
-        prospects = self._prospects
-        if prospects is None:
+        """Whether the forecast can be used again: it is recent, compared with the typical wait."""
+        forecast = self._forecast
+        if forecast is None:
             return True
-        return prospects.hopes == self._world.date_search_generation and self._is_young(
-            prospects, prospects.typical_wait
+        return forecast.date_search_generation == self._world.date_search_generation and self._is_recent(
+            forecast, forecast.typical_wait
         )
 
-    def _is_young(self, prospects: QueueForecast, wait: int) -> bool:
-        """Whether they are not too old for somebody who is to wait so long."""
-        paid_off = self._asked + SMALL_SIMULATIONS >= prospects.played
-        part = MAX_AGE_DIVISOR if paid_off else LARGE_MAX_AGE_DIVISOR
-        return (self._world.now - prospects.at) * part <= wait
+    def _is_recent(self, forecast: QueueForecast, wait: int) -> bool:
+        """Whether a forecast is recent enough for a Run that waits so long."""
+        is_small = self._late_arrivals + SMALL_SIMULATIONS >= forecast.simulated
+        max_age_divisor = MAX_AGE_DIVISOR if is_small else LARGE_MAX_AGE_DIVISOR
+        return (self._world.now - forecast.at) * max_age_divisor <= wait

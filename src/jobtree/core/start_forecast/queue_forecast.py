@@ -1,11 +1,12 @@
-"""The prospects of all who wait, as a world stands: when each may start, in a number of courses.
+"""Forecasts when each waiting Run may start, on several sample paths.
 
-The waiting Runs come in the order of their promises. The first ``HEAD`` of each line are played through
-(``courses``), ``MAX_SIMULATED`` in all; who stands behind them waits as long as the line takes at the rate of
-its head (``pace``). So this costs the same however many wait. Who comes later stands behind them.
+Waiting Runs come in the order of their promises. Runs with the same payers form a line. The first ``HEAD``
+Runs of each line are simulated (``sample_paths``), ``MAX_SIMULATED`` in all; the wait of those behind them
+follows from the rate at which the head of the line starts. So the cost does not grow with the number of
+waiting Runs. Runs that come later are put behind all others.
 
-What was free is remembered: where much of it has been taken since, it was by Runs that never waited, and
-nothing is known of those here.
+The forecast remembers what was free. If much of that has been used since, it was by Runs that never waited,
+which the forecast does not know.
 """
 
 from collections.abc import Sequence
@@ -22,36 +23,38 @@ from jobtree.core.world.world import World
 
 
 class QueueRate:
+    """The rate at which the head of one line starts, in GPUs, on each sample path."""
+
     def __init__(self) -> None:
-        self.gpus = 0  # of all who stand in it
-        self.played = 0  # those at its head whose waits are known
-        self._products = [0] * SAMPLE_PATHS  # of the GPUs up to a Run and its wait, in every course
-        self._squares = [0] * SAMPLE_PATHS  # of the GPUs up to it
+        self.gpus = 0  # of all Runs in the line
+        self.simulated = 0  # Runs of its head that were simulated
+        self._products = [0] * SAMPLE_PATHS  # on each path, the sum of GPUs up to a Run × its wait
+        self._squares = [0] * SAMPLE_PATHS  # on each path, the sum of squared GPUs up to a Run
 
     def join(self, gpus: int) -> int:
-        """One more stands in line: the GPUs that start up to it."""
+        """Adds a Run to the line; returns the GPUs that start up to and including it."""
         self.gpus += gpus
         return self.gpus
 
     def record_wait(self, gpus: int, waits: Sequence[int]) -> None:
-        """How long one at its head waits, in every course, with so many GPUs up to it."""
-        self.played += 1
-        for number, wait in enumerate(waits):
+        """Records how long a Run of the head waits on each path, with so many GPUs up to and including it."""
+        self.simulated += 1
+        for path, wait in enumerate(waits):
             if wait < FOREVER:
-                self._products[number] += gpus * wait
-                self._squares[number] += gpus * gpus
+                self._products[path] += gpus * wait
+                self._squares[path] += gpus * gpus
 
     def waits(self, gpus: int) -> list[int]:
-        """How long one waits with so many GPUs up to it, in every course that says so."""
+        """How long a Run waits with so many GPUs up to it, on each path where Runs of the head start."""
         sums = zip(self._products, self._squares, strict=True)
         return [gpus * product // square for product, square in sums if square]
 
 
-MAX_SAMPLE_PATHS = SAMPLE_PATHS - 1  # that must have a Run start: durations seen so far are not all there are
-HEAD = 24  # Runs of one line that are played through
+MAX_SAMPLE_PATHS = SAMPLE_PATHS - 1  # paths on which a Run must start: history is never complete
+HEAD = 24  # Runs of one line that are simulated
 MAX_SIMULATED = 192
-SAMPLE = 32  # Runs whose waits say what is usual
-DRIFT = 20  # what may be taken unforeseen: this part of a flavor's GPUs, and of what a payer may pay for
+SAMPLE = 32  # Runs whose waits make the typical wait
+DRIFT = 20  # a forecast is outdated if more than this part of a flavor or of a payer was used since
 
 QueueKey = tuple[str, str, tuple[str, ...]]  # owner, flavor, sponsors: such Runs have the same payers
 
@@ -59,83 +62,91 @@ QueueKey = tuple[str, str, tuple[str, ...]]  # owner, flavor, sponsors: such Run
 class QueueForecast:
     def __init__(self, world: World) -> None:
         self._world = world
-        self.at, self.hopes = world.now, world.date_search_generation
-        self.played = 0
-        self._courses = SamplePaths(world)
-        self._answers: dict[RunKey, tuple[Promise, list[int]]] = {}
-        self._behind: dict[RunKey, tuple[Promise, int]] = {}  # GPUs that start up to a Run in its line
-        self._lines: dict[QueueKey, QueueRate] = {}
-        self._slots = {name: unfunded_gpus(flavor) for name, flavor in world.fleet.flavors.items()}
-        self._money: dict[EnvelopeKey, int] = {}
+        self.at, self.date_search_generation = world.now, world.date_search_generation
+        self.simulated = 0
+        self._sample_paths = SamplePaths(world)
+        self._starts: dict[RunKey, tuple[Promise, list[int]]] = {}
+        self._gpus_before: dict[RunKey, tuple[Promise, int]] = {}  # GPUs in its line up to a Run
+        self._queue_rates: dict[QueueKey, QueueRate] = {}
+        self._unfunded_gpus = {name: unfunded_gpus(flavor) for name, flavor in world.fleet.flavors.items()}
+        self._free_charge: dict[EnvelopeKey, int] = {}
         self.typical_wait = self._simulate_head()
 
     def includes(self, run: RunState) -> bool:
-        """Whether the Run stands in line already, with the promise that it has."""
-        known = self._answers.get(run.key) or self._behind.get(run.key)
-        return known is not None and known[0] is run.promise
+        """Whether the forecast includes the Run with the promise that it has now."""
+        answer = self._starts.get(run.key) or self._gpus_before.get(run.key)
+        return answer is not None and answer[0] is run.promise
 
     def is_outdated(self, run: RunState) -> bool:
-        """Whether much of what was free for such a Run has been taken since."""
+        """Whether much of what was free for such a Run has been used since."""
         flavor = self._world.fleet.flavor(run.flavor)
-        lost = self._slots.get(flavor.name, 0) - unfunded_gpus(flavor)
-        if lost > 0 and lost * DRIFT > sum([one.capacity for one in flavor.domains.values()]):
+        taken = self._unfunded_gpus.get(flavor.name, 0) - unfunded_gpus(flavor)
+        if taken > 0 and taken * DRIFT > sum([domain.capacity for domain in flavor.domains.values()]):
             return True
-        accounts = ((one.envelope.key, one.envelope.account) for one in payer_candidates(self._world, run))
+        accounts = (
+            (payer.envelope.key, payer.envelope.account) for payer in payer_candidates(self._world, run)
+        )
         return any(
-            (self._money.get(key, 0) - account.free_charge()) * DRIFT > account.max_charge
+            (self._free_charge.get(key, 0) - account.free_charge()) * DRIFT > account.max_charge
             for key, account in accounts
         )
 
     def starts(self, run: RunState, promise: Promise) -> list[int]:
-        """The instants at which a waiting Run may start, sorted; none where nobody can say."""
+        """The instants at which a waiting Run may start, sorted; none if nothing is known."""
         if not self.includes(run):
             self._append(run, promise)
-        if run.key not in self._answers:
-            gpus, line = self._behind.pop(run.key)[1], self._queue_key(run)
+        if run.key not in self._starts:
+            gpus, queue_rate = self._gpus_before.pop(run.key)[1], self._queue_rate(run)
             latest = FOREVER if promise.at is None else promise.at
-            found = sorted(min(latest, self.at + wait) for wait in line.waits(gpus))
-            self._answers[run.key] = (promise, found if len(found) >= MAX_SAMPLE_PATHS else [])
-        return self._answers[run.key][1]
+            instants = sorted(min(latest, self.at + wait) for wait in queue_rate.waits(gpus))
+            self._starts[run.key] = (promise, instants if len(instants) >= MAX_SAMPLE_PATHS else [])
+        return self._starts[run.key][1]
 
     def _simulate_head(self) -> int:
-        """Let all who wait stand in line; how long they usually wait."""
+        """Adds all waiting Runs; returns their typical wait."""
         runs = self._world.runs.values()
-        waiting = [(one.promise, one) for one in runs if one.promise and one.waiting]
+        waiting = [
+            (run_in_queue.promise, run_in_queue)
+            for run_in_queue in runs
+            if run_in_queue.promise and run_in_queue.waiting
+        ]
         waiting.sort(key=lambda pair: pair[0].precedence)
-        for promise, one in waiting:
-            self._append(one, promise)
-        few = waiting[:: 1 + len(waiting) // SAMPLE]
-        found = [courses for promise, one in few if (courses := self.starts(one, promise))]
-        waits = sorted(courses[len(courses) // 2] for courses in found)
+        for promise, run_in_queue in waiting:
+            self._append(run_in_queue, promise)
+        sample = waiting[:: 1 + len(waiting) // SAMPLE]
+        starts_of_sample = [
+            instants for promise, run_in_queue in sample if (instants := self.starts(run_in_queue, promise))
+        ]
+        waits = sorted(instants[len(instants) // 2] for instants in starts_of_sample)
         return waits[len(waits) // 2] - self.at if waits else 0
 
     def _append(self, run: RunState, promise: Promise) -> None:
-        """Stand in line, behind those promised before; at its head the Run is played through."""
-        self._answers.pop(run.key, None)
+        """Adds a Run behind those with earlier promises; simulates it if it is in the head of its line."""
+        self._starts.pop(run.key, None)
         if promise.at is None and not promise.funding:
-            self._answers[run.key] = (promise, [])  # nothing known will ever start it
+            self._starts[run.key] = (promise, [])  # nothing known will ever start it
             return
-        line = self._queue_key(run)
-        gpus = line.join(promise.width)
-        if line.played < HEAD and self.played < MAX_SIMULATED:
-            self.played += 1
-            starts = self._courses.simulate_start(run, promise)
-            line.record_wait(gpus, [at if at == FOREVER else at - self.at for at in starts])
-            found = sorted(at for at in starts if at < FOREVER)
-            self._answers[run.key] = (promise, found if len(found) >= MAX_SAMPLE_PATHS else [])
+        queue_rate = self._queue_rate(run)
+        gpus = queue_rate.join(promise.width)
+        if queue_rate.simulated < HEAD and self.simulated < MAX_SIMULATED:
+            self.simulated += 1
+            starts = self._sample_paths.simulate_start(run, promise)
+            queue_rate.record_wait(gpus, [at if at == FOREVER else at - self.at for at in starts])
+            instants = sorted(at for at in starts if at < FOREVER)
+            self._starts[run.key] = (promise, instants if len(instants) >= MAX_SAMPLE_PATHS else [])
         else:
-            self._behind[run.key] = (promise, gpus)
+            self._gpus_before[run.key] = (promise, gpus)
 
-    def _queue_key(self, run: RunState) -> QueueRate:
+    def _queue_rate(self, run: RunState) -> QueueRate:
         key = (run.owner, run.flavor, run.sponsors)
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = QueueRate()
-            for one in payer_candidates(self._world, run):
-                self._money.setdefault(one.envelope.key, one.envelope.account.free_charge())
-        return line
+        queue_rate = self._queue_rates.get(key)
+        if queue_rate is None:
+            queue_rate = self._queue_rates[key] = QueueRate()
+            for payer in payer_candidates(self._world, run):
+                self._free_charge.setdefault(payer.envelope.key, payer.envelope.account.free_charge())
+        return queue_rate
 
 
 def unfunded_gpus(flavor: FlavorPool) -> int:
-    """GPUs that nobody pays for."""
+    """GPUs that no envelope pays for: free ones and opportunistic ones."""
     return flavor.free + flavor.opportunistic_slots

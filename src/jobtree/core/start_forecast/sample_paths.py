@@ -1,8 +1,8 @@
-"""The coming hours, played through several times in counts of GPUs per domain and envelope.
+"""Simulates the coming hours on several sample paths, in GPUs per domain and envelope.
 
-In each course every Run in the way ends at another part of its distribution (``lifetimes``), and waiting Runs
-start one behind the other, where and as soon as they fit and can be paid, each in one of the
-``MOST_DOMAINS`` likeliest domains. What they take up then is not there for those behind them.
+On each path every Run in the way ends at another part of its distribution (``run_end_forecast``). Waiting
+Runs start one after the other, where and as soon as they fit and can be paid, each in one of its
+``MAX_DOMAINS`` likeliest domains. What they use is then not free for those behind them.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -32,12 +32,12 @@ from jobtree.core.supply.node_slots import NodeSelector, PodDemand
 from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
-MOST_DOMAINS = 12  # that one Run is tried in
-MOST_TURNS = 256
+MAX_DOMAINS = 12  # tried for one Run
+MAX_ROUNDS = 256
 
 
 class StartQuery:
-    """One waiting Run's question: what it needs, and when each domain would have that, visits apart."""
+    """What one waiting Run needs, and when each domain would have that if no simulated Run used it."""
 
     def __init__(self, run: RunState, promise: Promise, domains: Sequence[Domain], notice: int) -> None:
         shape = run.shape
@@ -48,85 +48,91 @@ class StartQuery:
         self.demand = placement_demand(run, promise.pod_size)
         self.latest = FOREVER if promise.at is None else promise.at
         self.stay = FOREVER if shape.max_duration is None else shape.max_duration
-        if shape.checkpoint is not None:  # it may start provisionally, and make way when others come (R6)
+        if shape.checkpoint is not None:  # it may start provisionally and end when others start (R6)
             self.stay = min(self.stay, notice)
         self.sizes = shape.groups(promise.width) if shape.group and shape.spread else [promise.width]
-        self.firsts: dict[tuple[str, int], list[int]] = {}  # by domain and pods, in every course
+        self.firsts: dict[tuple[str, int], list[int]] = {}  # by domain and pods, on each path
 
 
 class SamplePaths:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._lifetimes = RunEndForecast(world)
-        self._rooms: dict[tuple[str, str, PodDemand], list[StepFunction]] = {}
+        self._run_ends = RunEndForecast(world)
+        self._pods_over_time: dict[tuple[str, str, PodDemand], list[StepFunction]] = {}
         self._firsts: dict[tuple[str, str, PodDemand, int], list[int]] = {}
-        self._orders: dict[str, list[Domain]] = {}
+        self._domain_orders: dict[str, list[Domain]] = {}
         self._payable: dict[tuple[str, str, frozenset[NodeSelector]], bool] = {}
-        self._told: set[tuple[str, str]] = set()  # domains where something is known of somebody
-        self._funds: dict[EnvelopeKey, list[StepFunction]] = {}
-        self._placed: list[dict[tuple[str, str], list[OccupiedInterval]]] = [{} for _ in range(SAMPLE_PATHS)]
-        self._paid: list[dict[EnvelopeKey, list[OccupiedInterval]]] = [{} for _ in range(SAMPLE_PATHS)]
+        self._domains_with_history: set[tuple[str, str]] = set()  # domains with Runs that have a history
+        self._gpus_over_time: dict[EnvelopeKey, list[StepFunction]] = {}
+        self._slots_taken: list[dict[tuple[str, str], list[OccupiedInterval]]] = [
+            {} for _ in range(SAMPLE_PATHS)
+        ]
+        self._budget_taken: list[dict[EnvelopeKey, list[OccupiedInterval]]] = [
+            {} for _ in range(SAMPLE_PATHS)
+        ]
 
     def simulate_start(self, run: RunState, promise: Promise) -> list[int]:
-        """When a waiting Run starts in each course, behind those that came before; none if nobody can say."""
+        """When a waiting Run starts on each path, behind those simulated before; none if nothing is known."""
         notice = min_provisional_ms(self._world.policy, run.checkpoint_ms)
         query = StartQuery(run, promise, self._domains(run, promise), notice)
-        spans = self._lifetimes.likely_durations(run)
-        starts = [self._simulate_path(number, query, spans[number]) for number in range(SAMPLE_PATHS)]
+        spans = self._run_ends.likely_durations(run)
+        starts = [self._simulate_path(path, query, spans[path]) for path in range(SAMPLE_PATHS)]
         informed = any(
             self._domain_has_history(domain) for domain in query.domains
         ) or self._payers_have_history(run)
         return starts if informed else []
 
-    def _simulate_path(self, number: int, query: StartQuery, span: int) -> int:
-        """When it starts in one course; what it takes up then is not there for those behind it."""
+    def _simulate_path(self, path: int, query: StartQuery, duration: int) -> int:
+        """When the Run starts on one path; what it uses then is not free for those behind it."""
         promise, latest = query.promise, query.latest
-        at, turns, chosen = self._world.now, 0, list(promise.domain_gpus)
-        while turns < MOST_TURNS:
-            placed = self._place(number, query, at)
+        at, rounds, chosen = self._world.now, 0, list(promise.domain_gpus)
+        while rounds < MAX_ROUNDS:
+            placed = self._place(path, query, at)
             at = latest if placed is None else placed[0]
             if placed is None or at >= latest:
                 break
             chosen = placed[1]
-            paid = self._first_paid(number, query.run, promise, at)
+            paid = self._first_paid(path, query.run, promise, at)
             if paid == at:
                 break
-            at, turns = paid, turns + 1
-        if at >= latest or turns == MOST_TURNS:
+            at, rounds = paid, rounds + 1
+        if at >= latest or rounds == MAX_ROUNDS:
             at, chosen = latest, list(promise.domain_gpus)
         if at < FOREVER:
-            self._occupy(number, promise, chosen, at, min(FOREVER, at + span))
+            self._occupy(path, promise, chosen, at, min(FOREVER, at + duration))
         return at
 
     def _occupy(
-        self, number: int, promise: Promise, chosen: Sequence[tuple[str, int]], start: int, end: int
+        self, path: int, promise: Promise, chosen: Sequence[tuple[str, int]], start: int, end: int
     ) -> None:
         for name, gpus in chosen:
-            visits = self._placed[number].setdefault((promise.flavor, name), [])
-            insort(visits, OccupiedInterval(end, start, gpus))
+            intervals = self._slots_taken[path].setdefault((promise.flavor, name), [])
+            insort(intervals, OccupiedInterval(end, start, gpus))
         for key, gpus in promise.funding:
-            self._paid[number].setdefault(key, []).append(OccupiedInterval(end, start, gpus))
+            self._budget_taken[path].setdefault(key, []).append(OccupiedInterval(end, start, gpus))
 
-    # Places
+    # Room
 
     def _domains(self, run: RunState, promise: Promise) -> list[Domain]:
-        """Where it may start: the promised slice first, then where most is free."""
-        mine = dict(promise.domain_gpus)
-        selectors = frozenset(one.envelope.selector for one in payer_candidates(self._world, run))
-        order, domains = self._order(promise.flavor), self._world.fleet.flavor(promise.flavor).domains
-        first = sorted((domains[name] for name in mine if name in domains), key=freest_order)
-        found = (
-            one
-            for one in chain(first, (one for one in order if one.name not in mine))
-            if one.capacity >= promise.pod_size and self._pays(one, selectors)
+        """Domains where the Run may start: the promised slice first, then those with most GPUs free."""
+        promised_gpus = dict(promise.domain_gpus)
+        selectors = frozenset(payer.envelope.selector for payer in payer_candidates(self._world, run))
+        order, by_name = self._order(promise.flavor), self._world.fleet.flavor(promise.flavor).domains
+        promised = sorted((by_name[name] for name in promised_gpus if name in by_name), key=freest_order)
+        domains_that_pay = (
+            domain
+            for domain in chain(promised, (domain for domain in order if domain.name not in promised_gpus))
+            if domain.capacity >= promise.pod_size and self._pays(domain, selectors)
         )
-        return list(islice(found, MOST_DOMAINS))
+        return list(islice(domains_that_pay, MAX_DOMAINS))
 
     def _order(self, flavor: str) -> list[Domain]:
-        """Its domains, those first where most is free."""
-        if flavor not in self._orders:
-            self._orders[flavor] = sorted(self._world.fleet.flavor(flavor).domains.values(), key=freest_order)
-        return self._orders[flavor]
+        """Domains of the flavor, those with most GPUs free first."""
+        if flavor not in self._domain_orders:
+            self._domain_orders[flavor] = sorted(
+                self._world.fleet.flavor(flavor).domains.values(), key=freest_order
+            )
+        return self._domain_orders[flavor]
 
     def _pays(self, domain: Domain, selectors: frozenset[NodeSelector]) -> bool:
         key = (domain.flavor, domain.name, selectors)
@@ -134,17 +140,17 @@ class SamplePaths:
             self._payable[key] = pays_in(domain, selectors)
         return self._payable[key]
 
-    def _place(self, number: int, query: StartQuery, at: int) -> tuple[int, list[tuple[str, int]]] | None:
-        """The first instant at which all its groups have a place, and where that is."""
-        size, known, chosen = query.promise.pod_size, query.firsts, list[tuple[str, int]]()
+    def _place(self, path: int, query: StartQuery, at: int) -> tuple[int, list[tuple[str, int]]] | None:
+        """The first instant at which all groups of the Run fit, and the GPUs per domain."""
+        pod_size, first_times, chosen = query.promise.pod_size, query.firsts, list[tuple[str, int]]()
         for gpus in query.sizes:
             before, best = query.latest, ""
             for domain in query.domains:
-                needed = self._needed(query, gpus, chosen, domain) if chosen else gpus // size
-                firsts = known.get((domain.name, needed)) or self._first_times(query, domain, needed)
-                if firsts[number] >= before:
+                needed = self._needed(query, gpus, chosen, domain) if chosen else gpus // pod_size
+                firsts = first_times.get((domain.name, needed)) or self._first_times(query, domain, needed)
+                if firsts[path] >= before:
                     continue
-                first = self._first_room(number, query, domain, needed, at, before)
+                first = self._first_room(path, query, domain, needed, at, before)
                 if first is not None and first < before:
                     before, best = first, domain.name
                 if first == at:
@@ -157,137 +163,136 @@ class SamplePaths:
 
     @staticmethod
     def _needed(query: StartQuery, gpus: int, chosen: Sequence[tuple[str, int]], domain: Domain) -> int:
-        """Pods that must fit into a domain: of this group, and of those that will sit there too."""
+        """Pods that must fit into a domain: of this group and of those that were put there before."""
         taken = sum([share for name, share in chosen if name == domain.name])
         return (gpus + taken) // query.promise.pod_size
 
     def _first_times(self, query: StartQuery, domain: Domain, needed: int) -> list[int]:
-        """In every course, when so many pods fit into a domain if nobody else comes."""
-        mine = query.firsts.get((domain.name, needed))
-        if mine is None:
+        """On each path, the first instant at which so many pods fit if no simulated Run uses the domain."""
+        first_times = query.firsts.get((domain.name, needed))
+        if first_times is None:
             key = (domain.flavor, domain.name, query.demand, needed)
-            known = self._firsts.get(key)
-            if known is None:
-                known = self._firsts[key] = [
-                    times[found] if (found := bisect_left(pods, needed)) < len(pods) else FOREVER
+            cached = self._firsts.get(key)
+            if cached is None:
+                cached = self._firsts[key] = [
+                    times[index] if (index := bisect_left(pods, needed)) < len(pods) else FOREVER
                     for times, pods in self._room(domain, query.demand)
                 ]
-            mine = query.firsts[domain.name, needed] = known
-        return mine
+            first_times = query.firsts[domain.name, needed] = cached
+        return first_times
 
     def _first_room(  # noqa: PLR0913, PLR0917  one question with its circumstances
-        self, number: int, query: StartQuery, domain: Domain, needed: int, at: int, before: int
+        self, path: int, query: StartQuery, domain: Domain, needed: int, at: int, before: int
     ) -> int | None:
-        """The first instant from ``at`` on with room for so many pods that nobody promised before will take.
+        """The first instant from ``at`` on with room for so many pods beside the simulated Runs.
 
-        What comes ``before`` is enough: later ones are not looked for.
+        Instants from ``before`` on are not searched.
         """
-        visits = self._placed[number].get((domain.flavor, domain.name), ())
-        if not visits:
-            return max(at, self._first_times(query, domain, needed)[number])
-        room, size = self._room(domain, query.demand)[number], query.promise.pod_size
+        intervals = self._slots_taken[path].get((domain.flavor, domain.name), ())
+        if not intervals:
+            return max(at, self._first_times(query, domain, needed)[path])
+        room, pod_size = self._room(domain, query.demand)[path], query.promise.pod_size
         if query.stay == FOREVER:
-            return first_after_intervals(at, room, visits, size, needed, before)
-        return first_between_intervals(at, room, visits, size, needed, query.stay, before)
+            return first_after_intervals(at, room, intervals, pod_size, needed, before)
+        return first_between_intervals(at, room, intervals, pod_size, needed, query.stay, before)
 
     def _room(self, domain: Domain, demand: PodDemand) -> list[StepFunction]:
-        """Pods that fit into a domain, from instant to instant, in every course."""
+        """The pods that fit into a domain over time, on each path."""
         key = (domain.flavor, domain.name, demand)
-        known = self._rooms.get(key)
-        if known is None:
+        cached = self._pods_over_time.get(key)
+        if cached is None:
             nodes = domain.usable_node_names(demand)
-            held = [
-                (place, run_key, gpus)
-                for place, node in enumerate(nodes)
+            holdings = [
+                (position, run_key, gpus)
+                for position, node in enumerate(nodes)
                 for run_key, gpus in self._on(domain, node)
             ]
             free = [domain.nodes[node].free for node in nodes]
-            for place, node in enumerate(nodes):
+            for position, node in enumerate(nodes):
                 for name in self._world.leases_by_node.get(node, ()):
                     lease = self._world.posted_leases[name].lease
-                    if lease.role == "Opportunistic":  # it stands in nobody's way
+                    if lease.role == "Opportunistic":  # it ends for any funded start
                         mask = dict(lease.slots)[node] & ~domain.nodes[node].spare
-                        free[place] += mask.bit_count()
-            known = self._rooms[key] = self._releases(free, held, demand.size)
-        return known
+                        free[position] += mask.bit_count()
+            cached = self._pods_over_time[key] = self._releases(free, holdings, demand.size)
+        return cached
 
     def _on(self, domain: Domain, node: str) -> Iterator[tuple[RunKey, int]]:
-        """Runs with GPUs on a node that somebody pays for."""
+        """Runs with funded GPUs on a node."""
         for name in self._world.leases_by_node.get(node, ()):
             lease = self._world.posted_leases[name].lease
             if lease.role != "Opportunistic" and node in domain.nodes:
                 yield lease.run_key, dict(lease.slots)[node].bit_count()
 
     def _domain_has_history(self, domain: Domain) -> bool:
-        key, told = (domain.flavor, domain.name), self._lifetimes.runs_with_history
-        if key not in self._told and any(
-            run_key in told for node in domain.nodes for run_key, _ in self._on(domain, node)
+        key, with_history = (domain.flavor, domain.name), self._run_ends.runs_with_history
+        if key not in self._domains_with_history and any(
+            run_key in with_history for node in domain.nodes for run_key, _ in self._on(domain, node)
         ):
-            self._told.add(key)
-        return key in self._told
+            self._domains_with_history.add(key)
+        return key in self._domains_with_history
 
-    # Money
+    # Budget
 
     def _payers_have_history(self, run: RunState) -> bool:
         payers = payer_candidates(self._world, run)
         return any(
-            lease.run_key in self._lifetimes.runs_with_history
-            for one in payers
-            for lease in one.envelope.leases.values()
+            lease.run_key in self._run_ends.runs_with_history
+            for payer in payers
+            for lease in payer.envelope.leases.values()
         )
 
-    def _first_paid(self, number: int, run: RunState, promise: Promise, at: int) -> int:
-        """The first instant from ``at`` on at which its payers together have enough."""
-        payers = [one.envelope for one in payer_candidates(self._world, run)]
-        size = promise.pod_size
+    def _first_paid(self, path: int, run: RunState, promise: Promise, at: int) -> int:
+        """The first instant from ``at`` on at which the payers together have enough."""
+        payers = [payer.envelope for payer in payer_candidates(self._world, run)]
+        pod_size = promise.pod_size
 
         def paid_at(instant: int) -> bool:  # one pod has one payer
-            pods = sum([self._funds_at(number, envelope, instant) // size for envelope in payers])
-            return pods * size >= promise.width
+            pods = sum([self._funds_at(path, envelope, instant) // pod_size for envelope in payers])
+            return pods * pod_size >= promise.width
 
         if paid_at(at):
             return at
         later = [envelope.start for envelope in payers if envelope.start > at]
         for envelope in payers:
-            times, _ = self._envelope_steps(envelope)[number]
-            later += change_instants(at, times, self._paid[number].get(envelope.key, ()))
-        for instant in sorted({at, *later})[1:MOST_TURNS]:
+            times, _ = self._envelope_steps(envelope)[path]
+            later += change_instants(at, times, self._budget_taken[path].get(envelope.key, ()))
+        for instant in sorted({at, *later})[1:MAX_ROUNDS]:
             if paid_at(instant):
                 return instant
         return FOREVER
 
-    def _funds_at(self, number: int, envelope: EnvelopeState, at: int) -> int:
+    def _funds_at(self, path: int, envelope: EnvelopeState, at: int) -> int:
         if not envelope.open_at(at):
             return 0
-        times, gpus = self._envelope_steps(envelope)[number]
-        visits = self._paid[number].get(envelope.key, ())
-        taken = sum(one.gpus for one in visits if one.start <= at < one.end)
+        times, gpus = self._envelope_steps(envelope)[path]
+        intervals = self._budget_taken[path].get(envelope.key, ())
+        taken = sum(interval.gpus for interval in intervals if interval.start <= at < interval.end)
         return max(0, gpus[bisect_right(times, at) - 1] - taken)
 
     def _envelope_steps(self, envelope: EnvelopeState) -> list[StepFunction]:
-        """GPUs that an envelope has left, from instant to instant, in every course."""
-        known = self._funds.get(envelope.key)
-        if known is None:
-            held = [(0, lease.run_key, lease.charge // MILLI) for lease in envelope.leases.values()]
+        """The GPUs that an envelope has left over time, on each path."""
+        cached = self._gpus_over_time.get(envelope.key)
+        if cached is None:
+            holdings = [(0, lease.run_key, lease.charge // MILLI) for lease in envelope.leases.values()]
             free = [envelope.account.free_charge() // MILLI]
-            known = self._funds[envelope.key] = self._releases(free, held, 1)
-        return known
+            cached = self._gpus_over_time[envelope.key] = self._releases(free, holdings, 1)
+        return cached
 
     def _releases(
-        self, free: list[int], held: list[tuple[int, RunKey, int]], size: int
+        self, free: list[int], holdings: list[tuple[int, RunKey, int]], pod_size: int
     ) -> list[StepFunction]:
-        """What fits, in units of that size, as those who hold GPUs in some places end in every course."""
-        if not held:
-            return [pods_over_time(free, (), size)] * SAMPLE_PATHS
-        places, runs, gpus = zip(*held, strict=True)
-        ends = zip(
-            *[self._lifetimes.likely_ends(run) for run in runs], strict=True
-        )  # of all of them, by course
-        if size == 1:  # then it does not matter where
-            return [gpus_over_time(sum(free), zip(column, gpus, strict=True)) for column in ends]
+        """What fits over time, in pods of that size, on each path, as Runs end and release their GPUs."""
+        if not holdings:
+            return [pods_over_time(free, (), pod_size)] * SAMPLE_PATHS
+        positions, run_keys, gpus = zip(*holdings, strict=True)
+        # The ends of all of them, path by path.
+        ends = zip(*[self._run_ends.likely_ends(run_key) for run_key in run_keys], strict=True)
+        if pod_size == 1:  # then the node does not matter
+            return [gpus_over_time(sum(free), zip(ends_in_path, gpus, strict=True)) for ends_in_path in ends]
         return [
-            pods_over_time(free, releases_in_order(zip(column, places, gpus, strict=True)), size)
-            for column in ends
+            pods_over_time(free, releases_in_order(zip(ends_in_path, positions, gpus, strict=True)), pod_size)
+            for ends_in_path in ends
         ]
 
 
@@ -296,5 +301,5 @@ def freest_order(domain: Domain) -> tuple[int, int, str]:
 
 
 def releases_in_order(released: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """What ever comes free, by the instant."""
-    return sorted(one for one in released if one[0] < FOREVER)
+    """The releases that happen at all, by instant."""
+    return sorted(release for release in released if release[0] < FOREVER)

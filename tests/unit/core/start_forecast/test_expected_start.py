@@ -123,7 +123,7 @@ def test_who_waits_behind_very_many_is_told_from_how_fast_their_line_moves(
         lab.submit(run(f"w{number}", "org:a", 8, at=number + 1, max_duration="1h"))
     assert expected(lab, "w5") == (6 * HOUR, 6 * HOUR)
     monkeypatch.setattr(queue_forecast, "HEAD", 2)
-    assert QueueForecast(lab.world).played == 2
+    assert QueueForecast(lab.world).simulated == 2
     assert expected(lab, "w1") == (2 * HOUR, 2 * HOUR)
     early, late = expected(lab, "w5") or (0, 0)
     assert 5 * HOUR < early <= late <= 6 * HOUR
