@@ -61,15 +61,15 @@ def arrive(fleet: Fleet, kind: Kind, number: int, samples: Samples) -> None:
 
 def measure_arrivals(fleets: Sequence[Fleet], kind: Kind, count: int) -> list[Samples]:
     """The same arrivals on several fleets, which take turns: what disturbs one disturbs all."""
-    found = [Samples() for _ in fleets]
+    by_fleet = [Samples() for _ in fleets]
     settle_memory()
     for fleet in fleets:
         arrive(fleet, kind, 0, Samples())  # the first of its kind fills what is remembered
     for first in range(0, count, TURN):
-        for fleet, samples in zip(fleets, found, strict=True):
+        for fleet, samples in zip(fleets, by_fleet, strict=True):
             for number in range(first, min(first + TURN, count)):
                 arrive(fleet, kind, number, samples)
-    return found
+    return by_fleet
 
 
 def measure_refusals(fleet: Fleet, kind: Kind, count: int, *, held: bool = False) -> list[int]:

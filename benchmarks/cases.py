@@ -50,9 +50,9 @@ def full_fleet(effort: Effort) -> Iterator[Section]:
 def fleet_in_use(effort: Effort) -> Iterator[Section]:
     world = full_world(effort.large)
     thin_out(world, effort.large)
-    now, found = world.now, documents(effort.large, world)
-    yield memory(found, now)
-    objects, parse_ns = timed(lambda: list(map(parse, found)))
+    now, contents = world.now, documents(effort.large, world)
+    yield memory(contents, now)
+    objects, parse_ns = timed(lambda: list(map(parse, contents)))
     world, build_ns = timed(lambda: build(objects, now))
     yield inventory(effort.large, world, objects)
     yield building(parse_ns, build_ns)
@@ -120,10 +120,10 @@ def queue(fleet: Fleet, effort: Effort) -> Section:
         figures.append(Figure(f"a Reservation for {gpus:,} GPUs, p99", percentile_ms(samples, 99), "ms", bar))
     figures.append(Figure("a Run ends, p50", percentile_ms(seen.endings, 50), "ms"))
     figures.append(Figure("a Run ends, p99", percentile_ms(seen.endings, 99), "ms"))
-    fresh, known = (ns / NANOSECONDS_PER_MS for ns in seen.forecasts)
-    figures.append(Figure("all Reservations anew, all odds too", fresh, "ms"))
+    first, repeated = (ns / NANOSECONDS_PER_MS for ns in seen.forecasts)
+    figures.append(Figure("all Reservations anew, all odds too", first, "ms"))
     bar = bars.FORECAST_MS if effort.judged else None
-    figures.append(Figure("all Reservations anew", known, "ms", bar))
+    figures.append(Figure("all Reservations anew", repeated, "ms", bar))
     figures.append(Figure("all expected starts anew", seen.expectations / NANOSECONDS_PER_MS, "ms"))
     return Section(f"the fleet is full and {effort.waiting:,} Runs wait", tuple(figures))
 
@@ -170,11 +170,11 @@ def day(effort: Effort) -> Section:
     return Section(f"a simulated day with {effort.day:,} arrivals", figures)
 
 
-def memory(found: Sequence[Document], now: int) -> Section:
+def memory(contents: Sequence[Document], now: int) -> Section:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fleet.jsonl"
         with path.open("wb") as lines:
-            lines.writelines(msgspec.json.encode(document) + b"\n" for document in found)
+            lines.writelines(msgspec.json.encode(document) + b"\n" for document in contents)
         seen = measure_footprint(path, now)
     figures = (
         Figure("resident, fleet in memory", seen.after_mib, "MiB"),

@@ -54,10 +54,10 @@ COLUMNS = (
 )
 
 
-def write_page(folder: Path, found: Found) -> None:
+def write_page(folder: Path, by_case: Found) -> None:
     folder.mkdir(exist_ok=True)
-    parts = [HEAD, verdicts(found)]
-    for title, reports in found.items():
+    parts = [HEAD, verdicts(by_case)]
+    for title, reports in by_case.items():
         if reports:
             name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
             (folder / f"{name}.svg").write_text(waits(title, reports), encoding="utf-8")
@@ -66,13 +66,15 @@ def write_page(folder: Path, found: Found) -> None:
     (folder / "schedulers.md").write_text("\n".join(parts), encoding="utf-8")
 
 
-def verdicts(found: Found) -> str:
+def verdicts(by_case: Found) -> str:
     """Every bar with what was measured, then where Jobtree loses and why."""
     lines = ["## What was asked and what was measured\n", "| asked | measured | |", "|---|---|---|"]
-    lines += [f"| {bar.asked} | {bar.measured} | {ANSWERS[bar.holds]} |" for bar in bars(found)]
+    lines += [f"| {bar.asked} | {bar.measured} | {ANSWERS[bar.holds]} |" for bar in bars(by_case)]
     lines += ["\n## Where Jobtree loses, and why\n"]
-    lines += [f"{claim.text}\n" for claim in CLAIMS if claim.holds(found)] or ["Nowhere in these replays.\n"]
-    lines += [LOSSES_HEAD, *(f"| {' | '.join(cells(loss))} |" for loss in losses(found)), ""]
+    lines += [f"{claim.text}\n" for claim in CLAIMS if claim.holds(by_case)] or [
+        "Nowhere in these replays.\n"
+    ]
+    lines += [LOSSES_HEAD, *(f"| {' | '.join(cells(loss))} |" for loss in losses(by_case)), ""]
     return "\n".join(lines)
 
 

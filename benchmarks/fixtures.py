@@ -120,9 +120,9 @@ def closed_leases(scale: Scale, alive: list[Document]) -> Iterator[Document]:
         owner = team(scale, random.randrange(scale.teams))
         run = {"namespace": "history", "name": f"old-{number}", "uid": f"{number:08d}-old"}
         if number % 10 == 0:
-            known = alive[random.randrange(len(alive))]
-            owner = known["spec"]["owner"]
-            run = {key: known["metadata"][key] for key in ("namespace", "name", "uid")}
+            previous = alive[random.randrange(len(alive))]
+            owner = previous["spec"]["owner"]
+            run = {key: previous["metadata"][key] for key in ("namespace", "name", "uid")}
         start = EPOCH - random.randrange(20, 90) * HOUR + number % 60 * MINUTE
         yield {
             "apiVersion": API_VERSION,

@@ -109,15 +109,15 @@ def scene(case: Case) -> ReplaySetup:
     demand = sum(gpus * duration for gpus, duration in zip(trace.gpus, trace.duration, strict=True))
     gpus = demand * 100 / case.load_percent / (trace.submit[-1] - trace.submit[0])
     nodes = max(-(-max(trace.gpus) // GPUS_PER_NODE), round(gpus / GPUS_PER_NODE))  # every gang must fit
-    ground = made_up(nodes, GPUS_PER_NODE, -(-nodes // NODES_PER_DOMAIN))
-    budgets, owners = made_up_budgets(trace, ground.gpus, {}, case.budgets_percent / 100)
+    cluster = made_up(nodes, GPUS_PER_NODE, -(-nodes // NODES_PER_DOMAIN))
+    budgets, owners = made_up_budgets(trace, cluster.gpus, {}, case.budgets_percent / 100)
     faults = TRACES / "stepfun_faults2024" / "faults.csv.gz"
     return ReplaySetup(
         trace=trace,
-        nodes=ground.nodes,
+        nodes=cluster.nodes,
         budgets=budgets,
         owners=owners,
-        epoch=ground.epoch,
+        epoch=cluster.epoch,
         habits=UserBehavior(declares=case.declares, notice=case.notice),
         outages=tuple(replay_outages(str(faults), nodes)) if case.outages else (),
     )
@@ -179,8 +179,8 @@ def measure(case: Case, policy: str, most_seconds: float, *, as_is: bool) -> Rep
         return read_report(str(path))
     given = scene(case)
     stamp = f"{given.digest(policy)} {code_digest(policy)}"
-    known = path.with_suffix(".stamp")
-    if path.exists() and known.exists() and known.read_text() == stamp:
+    stamp_path = path.with_suffix(".stamp")
+    if path.exists() and stamp_path.exists() and stamp_path.read_text() == stamp:
         return read_report(str(path))
     simulation = POLICIES[policy](given)
     clock = Clock(f"{case.name} {policy}", most_seconds)
@@ -191,7 +191,7 @@ def measure(case: Case, policy: str, most_seconds: float, *, as_is: bool) -> Rep
     print(f"{case.name:32} {policy:14} {summary(report)}  {clock.seconds():,.1f} s", flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(encode_report(report))
-    known.write_text(stamp)
+    stamp_path.write_text(stamp)
     return report
 
 
@@ -207,8 +207,8 @@ def summary(report: Report) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replay", description=__doc__)
-    known = {case.name: case for case in cases()}
-    parser.add_argument("--case", action="append", choices=known, help="only these (default: all)")
+    cases_by_name = {case.name: case for case in cases()}
+    parser.add_argument("--case", action="append", choices=cases_by_name, help="only these (default: all)")
     parser.add_argument("--policy", action="append", choices=POLICIES, help="only these (default: all)")
     parser.add_argument("--jobs", type=int, help="of each trace, 0 for all (default: as the page has it)")
     parser.add_argument("--limit", type=float, default=3600.0, help="CPU seconds that one replay may take")
@@ -218,16 +218,16 @@ def main(arguments: list[str] | None = None) -> int:
     if not TRACES.exists():
         print(f"{TRACES} is not there: JOBTREE_TRACES must name the folder of traces", file=sys.stderr)
         return 2
-    found: dict[str, list[Report]] = {}
-    for name in options.case or known:
-        case = known[name]
+    by_case: dict[str, list[Report]] = {}
+    for name in options.case or cases_by_name:
+        case = cases_by_name[name]
         if options.jobs is not None:
             case = msgspec.structs.replace(case, jobs=options.jobs)
         policies = options.policy or POLICIES
         reports = [measure(case, policy, options.limit, as_is=options.as_is) for policy in policies]
-        found[case.title] = [report for report in reports if report is not None]
+        by_case[case.title] = [report for report in reports if report is not None]
     if options.write:
-        write_page(Path("docs/comparison"), found)
+        write_page(Path("docs/comparison"), by_case)
     return 0
 
 

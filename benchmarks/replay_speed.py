@@ -97,16 +97,16 @@ def scene(row: Row, jobs: int) -> ReplaySetup:
         trace, nodes = part_of(side_by_side(), jobs, thinned=False), NODES_OF_ALL
     else:
         trace, nodes = made_up_trace(jobs, GPUS, row.load_percent), GPUS // 8
-    ground = made_up(nodes, 8, -(-nodes // 16))
-    budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    return ReplaySetup(trace, ground.nodes, budgets, owners, ground.epoch, UserBehavior(notice=True))
+    cluster = made_up(nodes, 8, -(-nodes // 16))
+    budgets, owners = made_up_budgets(trace, cluster.gpus, {})
+    return ReplaySetup(trace, cluster.nodes, budgets, owners, cluster.epoch, UserBehavior(notice=True))
 
 
 def crowded(jobs: int, gpus: int, load_percent: int, habits: UserBehavior | None = None) -> ReplaySetup:
     """A made-up trace on a small fleet, eight nodes a domain, which is asked for more than it has."""
-    trace, ground = made_up_trace(jobs, gpus, load_percent), made_up(gpus // 8, 8, gpus // 64)
-    budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    return ReplaySetup(trace, ground.nodes, budgets, owners, ground.epoch, habits or UserBehavior())
+    trace, cluster = made_up_trace(jobs, gpus, load_percent), made_up(gpus // 8, 8, gpus // 64)
+    budgets, owners = made_up_budgets(trace, cluster.gpus, {})
+    return ReplaySetup(trace, cluster.nodes, budgets, owners, cluster.epoch, habits or UserBehavior())
 
 
 def sections(effort: Effort) -> Iterator[Section]:
@@ -142,15 +142,15 @@ def replayed(row: Row, jobs: int, most_seconds: float, *, judged: bool) -> Secti
 def bytes_per_waiting_run(most: int) -> list[tuple[int, float]]:
     """As a queue grows on a small fleet: with half of it and all, how many wait and what each weighs."""
     simulation = JobtreeScheduler(crowded(8 * most, 64, 400))
-    found = []
+    sizes = []
     tracemalloc.start()
     for mark in (most // 2, most):
         while (waiting := len(simulation.world.queue)) < mark:
             assert simulation.step()
         gc.collect()
-        found.append((waiting, tracemalloc.get_traced_memory()[0] / waiting))
+        sizes.append((waiting, tracemalloc.get_traced_memory()[0] / waiting))
     tracemalloc.stop()
-    return found
+    return sizes
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -53,9 +53,9 @@ def row(figure: Figure, was: float | None) -> str:
     bound = f"≤ {number(figure.bar.limit)}" if figure.bar else ""
     left = f"{margin(figure.value, figure.bar.limit)} %" if figure.bar else ""
     ratio = f"{figure.value / was:.2f} ×" if was else ""
-    known = "" if was is None else number(was)
+    before = "" if was is None else number(was)
     value = f"{number(figure.value)} {figure.unit:<4}"
-    return line(f"  {figure.name}", (value, bound, figure.verdict, left, known, ratio))
+    return line(f"  {figure.name}", (value, bound, figure.verdict, left, before, ratio))
 
 
 def line(name: str, cells: tuple[str, str, str, str, str, str]) -> str:

@@ -65,18 +65,21 @@ def preempted_percent(report: Report) -> float:
     return 100 * hours_lost / (report.spec.work_gpu_hours + hours_lost)
 
 
-def losses(found: Found) -> list[Loss]:
+def losses(by_case: Found) -> list[Loss]:
     """Every figure of every case that another scheduler has better, as far as it is written."""
     rows: list[Loss] = []
-    for title, reports in found.items():
+    for title, reports in by_case.items():
         mine = jobtree(reports)
         if mine is None:
             continue
         for figure, more, written in FIGURES:
             have = written(mine)
             sign = 1 if more else -1
-            said = [(sign * amount(written(one)), one.spec.policy, written(one)) for one in others(reports)]
-            better = sorted((one for one in said if one[0] > sign * amount(have)), reverse=True)
+            figures = [
+                (sign * amount(written(report)), report.spec.policy, written(report))
+                for report in others(reports)
+            ]
+            better = sorted((report for report in figures if report[0] > sign * amount(have)), reverse=True)
             if better:
                 rows.append(Loss(title, figure, have, tuple((policy, value) for _, policy, value in better)))
     return rows
@@ -86,17 +89,17 @@ def amount(written: str) -> float:
     return float(written.split(maxsplit=1)[0].replace(",", ""))
 
 
-def loses(found: Found, figures: Container[str], policies: Container[str]) -> bool:
+def loses(by_case: Found, figures: Container[str], policies: Container[str]) -> bool:
     return any(
         loss.figure in figures and any(policy in policies for policy, _ in loss.better)
-        for loss in losses(found)
+        for loss in losses(by_case)
     )
 
 
-def bars(found: Found) -> list[Bar]:
+def bars(by_case: Found) -> list[Bar]:
     """Every bar, for every case that it is about."""
     rows: list[Bar] = []
-    for title, reports in found.items():
+    for title, reports in by_case.items():
         mine = jobtree(reports)
         if mine is None or not others(reports):
             continue
@@ -144,31 +147,31 @@ def lost(title: str, mine: Report) -> Bar:
 
 
 def expected(title: str, mine: Report) -> list[Bar]:
-    told = mine.status.expected
-    if told is None:
+    estimates = mine.status.expected
+    if estimates is None:
         return []
-    half, most = 100 * told.by_p50, 100 * told.by_p90
+    half, most = 100 * estimates.by_p50, 100 * estimates.by_p90
     return [
         Bar(
             f"{title}: expected starts, 40-60 % by p50 and 85-95 % by p90",
-            f"{half:.0f} % and {most:.0f} % of {told.told}",
+            f"{half:.0f} % and {most:.0f} % of {estimates.told}",
             40 <= half <= 60 and 85 <= most <= 95,
         )
     ]
 
 
-def missed(found: Found, words: str) -> bool:
-    return any(words in bar.asked and bar.holds is False for bar in bars(found))
+def missed(by_case: Found, words: str) -> bool:
+    return any(words in bar.asked and bar.holds is False for bar in bars(by_case))
 
 
-def large_gangs_wait_longer(found: Found) -> bool:
+def large_gangs_wait_longer(by_case: Found) -> bool:
     """Whether a p90 wait is missed somewhere, and the largest jobs wait longer there than with backfill."""
-    for title, reports in found.items():
+    for title, reports in by_case.items():
         mine = jobtree(reports)
         theirs = next((report for report in reports if report.spec.policy == COUNT_ON), None)
         if "90 %" in title and mine and theirs and not waits(title, mine, reports).holds:
             have, need = (report.status.by_size[-1].wait_seconds.mean for report in (mine, theirs))
-            return have > need and not missed(found, "never bind: p90 wait")
+            return have > need and not missed(by_case, "never bind: p90 wait")
     return False
 
 

@@ -57,8 +57,8 @@ def main(arguments: Sequence[str], directory: Path = HERE) -> int:
     left = unfilled(directory)
     if not left:
         return 0
-    missing = sorted({one.rpartition(" ")[2] for one in left})
-    sys.stderr.write("".join(f"{directory.name}/{one}\n" for one in left))
+    missing = sorted({line.rpartition(" ")[2] for line in left})
+    sys.stderr.write("".join(f"{directory.name}/{line}\n" for line in left))
     options = " ".join(f"--{name} …" for name in missing)
     sys.stderr.write(
         f"error: nobody has said where this is published: python deploy/addresses.py {options}\n"

@@ -39,30 +39,30 @@ def page() -> str:
         f"The four kinds of `{API_VERSION}`, and the policy. Unknown fields are refused.",
         "A field without a default that is not marked *required* may be absent.",
     ]
-    told: set[Struct] = set()
+    described_structs: set[Struct] = set()
     for definition in DEFINITIONS:
         lines += ["", f"## {definition.kind.KIND}", "", _about(definition)]
-        lines += _roots(definition.kind, told)
-    lines += ["", "## Policy", "", POLICY, *_structs(PolicySpec, "policy.yaml", told)]
+        lines += _roots(definition.kind, described_structs)
+    lines += ["", "## Policy", "", POLICY, *_structs(PolicySpec, "policy.yaml", described_structs)]
     lines += _scalars()
     return "\n".join(lines) + "\n"
 
 
 def described() -> Iterator[Struct]:
     """Every struct of the page, in its order."""
-    told: set[Struct] = set()
+    described_structs: set[Struct] = set()
     for definition in DEFINITIONS:
         for root in _parts(definition.kind):
-            yield from _below(root, told)
-    yield from _below(PolicySpec, told)
+            yield from _below(root, described_structs)
+    yield from _below(PolicySpec, described_structs)
 
 
 def sentence(kind: Struct, field: str) -> str:
     """What the field means. Fields that a struct inherits are described where they are declared."""
     for base in kind.__mro__:
-        found = field_sentences().get(base.__name__, {}).get(field)
-        if found is not None:
-            return found
+        own = field_sentences().get(base.__name__, {}).get(field)
+        if own is not None:
+            return own
     raise KeyError(f"pages/sentences.yaml says nothing of {kind.__name__}.{field}: add a sentence there")
 
 
@@ -78,16 +78,16 @@ def _parts(kind: Any) -> list[Struct]:  # noqa: ANN401  one of four classes that
     return [fields["spec"], fields["status"]]
 
 
-def _roots(kind: type[Budget] | Any, told: set[Struct]) -> list[str]:  # noqa: ANN401
+def _roots(kind: type[Budget] | Any, described_structs: set[Struct]) -> list[str]:  # noqa: ANN401
     lines = list(_rules("", getattr(kind, "RULES", ())))
     for root, part in zip(_parts(kind), ("spec", "status"), strict=True):
-        lines += _structs(root, f"{kind.KIND}.{part}", told)
+        lines += _structs(root, f"{kind.KIND}.{part}", described_structs)
     return lines
 
 
-def _structs(root: Struct, title: str, told: set[Struct]) -> list[str]:
+def _structs(root: Struct, title: str, described_structs: set[Struct]) -> list[str]:
     lines: list[str] = []
-    for kind in _below(root, told):
+    for kind in _below(root, described_structs):
         heading = f"`{title}`" if kind is root else f"`{kind.__name__}`"
         anchor = kind.__name__.lower()
         lines += ["", f"### {heading} {{ #{anchor} }}", ""]
@@ -95,21 +95,21 @@ def _structs(root: Struct, title: str, told: set[Struct]) -> list[str]:
         if doc:
             lines += [" ".join(doc.split()), ""]
         lines += table(
-            ("field", "type", "default", "meaning"), (_row(kind, one) for one in structs.fields(kind))
+            ("field", "type", "default", "meaning"), (_row(kind, field) for field in structs.fields(kind))
         )
         lines += _rules("\n", getattr(kind, "RULES", ()))
     return lines
 
 
-def _below(root: Struct, told: set[Struct]) -> Iterator[Struct]:
-    if root in told:
+def _below(root: Struct, described_structs: set[Struct]) -> Iterator[Struct]:
+    if root in described_structs:
         return
-    told.add(root)
+    described_structs.add(root)
     yield root
     for field in structs.fields(root):
         bare = _bare(field.type)[0]
         if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
-            yield from _below(bare, told)
+            yield from _below(bare, described_structs)
 
 
 def _rules(before: str, rules: Any) -> Iterator[str]:  # noqa: ANN401
@@ -143,10 +143,10 @@ def _bare(annotation: Any) -> tuple[Any, str, list[Meta]]:  # noqa: ANN401  anno
         if origin is Annotated:
             annotation, metas = (
                 arguments[0],
-                [*metas, *(one for one in arguments[1:] if isinstance(one, Meta))],
+                [*metas, *(argument for argument in arguments[1:] if isinstance(argument, Meta))],
             )
         elif origin in (Union, UnionType):
-            annotation = next(one for one in reversed(arguments) if one is not NoneType)
+            annotation = next(argument for argument in reversed(arguments) if argument is not NoneType)
         elif origin is tuple:
             annotation, around = arguments[0], "list of "
         elif origin is dict:
@@ -163,9 +163,9 @@ def _type(annotation: Any) -> str:  # noqa: ANN401
         return "object"
     if issubclass(bare, msgspec.Struct):
         return f"{around}[{bare.__name__}](#{bare.__name__.lower()})"
-    said = next((meta.description for meta in metas if meta.description), None)
-    if said in SCALARS:
-        return f"{around}[{SCALARS[said]}](#{SCALARS[said].lower()})"
+    description = next((meta.description for meta in metas if meta.description), None)
+    if description in SCALARS:
+        return f"{around}[{SCALARS[description]}](#{SCALARS[description].lower()})"
     low = next((meta.ge for meta in metas if meta.ge is not None), None)
     high = next((meta.le for meta in metas if meta.le is not None), None)
     bounds = f", {low} to {high:,}" if low is not None and high is not None else ""
@@ -175,6 +175,6 @@ def _type(annotation: Any) -> str:  # noqa: ANN401
 def _scalars() -> list[str]:
     """The words that stand for a kind of string, and how such a string is written."""
     lines = ["", "## Scalars", "", "Strings that are written in a certain way."]
-    for said, name in SCALARS.items():
-        lines += ["", f"### {name}", "", f"{said[:1].upper()}{said[1:]}".replace("*", r"\*")]
+    for description, name in SCALARS.items():
+        lines += ["", f"### {name}", "", f"{description[:1].upper()}{description[1:]}".replace("*", r"\*")]
     return lines

@@ -33,9 +33,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     decisions = sorted(
         (page.relative_to(docs).as_posix() for page in docs.glob("decisions/*.md")), reverse=True
     )
-    known = {*_leaves(config.nav), *decisions, *REFERENCE}
-    others = sorted({page.relative_to(docs).as_posix() for page in docs.rglob("*.md")} - known)
-    config.nav = [*(config.nav or []), *([{"More": others}] if others else []), {"Decisions": decisions}]
+    listed = {*_leaves(config.nav), *decisions, *REFERENCE}
+    unlisted = sorted({page.relative_to(docs).as_posix() for page in docs.rglob("*.md")} - listed)
+    config.nav = [*(config.nav or []), *([{"More": unlisted}] if unlisted else []), {"Decisions": decisions}]
     return config
 
 
@@ -43,7 +43,7 @@ def _leaves(nav: object) -> set[str]:
     if isinstance(nav, str):
         return {nav}
     inside = nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ()
-    return {leaf for one in inside for leaf in _leaves(one)}
+    return {leaf for item in inside for leaf in _leaves(item)}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -71,13 +71,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def outside(docs: Path) -> set[Path]:
     """The files outside ``docs/`` that its pages link to."""
-    found = set()
+    targets = set()
     for page in docs.rglob("*.md"):
         for link in LINK.findall(page.read_text(encoding="utf-8")):
             target = (page.parent / link).resolve()
             if target.is_file() and not target.is_relative_to(docs):
-                found.add(target)
-    return found
+                targets.add(target)
+    return targets
 
 
 def _below_root(path: Path, config: MkDocsConfig) -> str:

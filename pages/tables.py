@@ -12,8 +12,8 @@ SENTENCES = Path(__file__).with_name("sentences.yaml")
 @cache
 def field_sentences() -> dict[str, dict[str, str]]:
     """What each field of each struct means."""
-    found: dict[str, dict[str, str]] = yaml.safe_load(SENTENCES.read_text(encoding="utf-8"))["fields"]
-    return found
+    sentences: dict[str, dict[str, str]] = yaml.safe_load(SENTENCES.read_text(encoding="utf-8"))["fields"]
+    return sentences
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -47,8 +47,8 @@ def _help(name: str, command: click.Command, parent: click.Context | None) -> li
     """What --help says; options that every verb takes are shown once, at the top."""
     with _context(name, command, parent) as context:
         text = command.get_help(context)
-    said = text if parent is None else text.partition(EVERY_VERB)[0].rstrip()
-    return ["```text", *said.splitlines(), "```"]
+    shown = text if parent is None else text.partition(EVERY_VERB)[0].rstrip()
+    return ["```text", *shown.splitlines(), "```"]
 
 
 def _context(name: str, command: click.Command, parent: click.Context | None) -> click.Context:

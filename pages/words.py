@@ -60,8 +60,8 @@ def metrics_page() -> str:
         "",
     ]
     rows = [
-        (f"`{one.name}`", one.kind, ", ".join(f"`{label}`" for label in one.labels), one.text)
-        for one in METRICS
+        (f"`{metric.name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.text)
+        for metric in METRICS
     ]
     lines += table(("metric", "type", "labels", "meaning"), rows)
     return "\n".join(lines) + "\n"

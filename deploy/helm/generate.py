@@ -73,7 +73,7 @@ def schema_of_values() -> dict[str, Any]:
 def plain(schema: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401  JSON
     """A schema as helm reads it: in one piece, with nothing that only an API server understands."""
     if isinstance(schema, list):
-        return [plain(one, parts) for one in schema]
+        return [plain(item, parts) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
@@ -86,11 +86,11 @@ def plain(schema: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401  JSON
 
 def manifests() -> list[Path]:
     """The files of the base, what takes the place of policies on old clusters, what precedes an uninstall."""
-    found = []
+    documents = []
     for folder in ("base", "webhook-rules", "uninstall"):
         listed = yaml.safe_load((KUSTOMIZE / folder / "kustomization.yaml").read_text())["resources"]
-        found += [KUSTOMIZE / folder / name for name in listed if name not in LEFT_OUT]
-    return found
+        documents += [KUSTOMIZE / folder / name for name in listed if name not in LEFT_OUT]
+    return documents
 
 
 def template(text: str) -> str:
@@ -121,11 +121,11 @@ def definition(source: Path) -> str:
     text = source.read_text()
     assert "{{" not in text, f"{source.name} would be read as a template"
     assert text.count("\n  annotations:\n") == 0, f"{source.name} has annotations of its own"
-    head, found, rest = text.partition("\nmetadata:\n")
-    assert found, f"{source.name} has no metadata"
+    head, match, rest = text.partition("\nmetadata:\n")
+    assert match, f"{source.name} has no metadata"
     return (
         "{{- if .Values.crds.enabled }}\n"
-        f"{head}{found}"
+        f"{head}{match}"
         "  {{- if .Values.crds.keep }}\n  annotations:\n    helm.sh/resource-policy: keep\n  {{- end }}\n"
         f"{rest}{{{{- end }}}}\n"
     )

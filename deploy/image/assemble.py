@@ -65,14 +65,14 @@ def libraries(root: Path) -> Iterator[Path]:
     """What the interpreter and every extension module are linked with, by the path they look for it."""
     linked = [root / "usr/bin" / INTERPRETER.name, *root.rglob("*.so")]
     shown = subprocess.run(["ldd", *linked], capture_output=True, text=True, check=True).stdout
-    found = set()
+    paths = set()
     for line in shown.splitlines():
         words = line.split()
         assert "not found" not in line, f"a library is missing in the base: {line}"
         if len(words) > 1 and words[-1].startswith("(0x") and "/" in words[-2]:
-            found.add(words[-2])
+            paths.add(words[-2])
     # Bundled libraries of a wheel are found beside it; the rest is Debian's, whose /lib is /usr/lib.
-    yield from (Path(os.path.normpath(path)) for path in sorted(found) if not path.startswith(str(root)))
+    yield from (Path(os.path.normpath(path)) for path in sorted(paths) if not path.startswith(str(root)))
 
 
 def compile_all(root: Path) -> None:

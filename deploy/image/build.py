@@ -158,10 +158,10 @@ def _mirror() -> str:
     listed = _run(
         *("apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages")
     ).splitlines()
-    found = [line.split()[1] for line in listed if line.split()[0] == SUITE]
-    if not found:
+    mirrors = [line.split()[1] for line in listed if line.split()[0] == SUITE]
+    if not mirrors:
         raise ImageError(f"apt on this machine knows no mirror of Debian {SUITE}: add one to its sources")
-    return found[0]
+    return mirrors[0]
 
 
 def _wheels() -> Path:

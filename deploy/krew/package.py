@@ -67,13 +67,13 @@ def files() -> Iterator[tuple[str, Path]]:
         relative = path.relative_to(SOURCE)
         if path.is_file() and relative.parts[0] not in LEFT_OUT and "__pycache__" not in relative.parts:
             yield f"jobtree/{relative}", path
-    for found in map(distribution, NEEDED):
-        yield from _files_of(found)
-    yield from (one for one in _files_of(distribution("jobtree")) if ".dist-info/METADATA" in one[0])
+    for package in map(distribution, NEEDED):
+        yield from _files_of(package)
+    yield from (file for file in _files_of(distribution("jobtree")) if ".dist-info/METADATA" in file[0])
 
 
-def _files_of(found: Distribution) -> Iterator[tuple[str, Path]]:
-    for file in found.files or ():
+def _files_of(package: Distribution) -> Iterator[tuple[str, Path]]:
+    for file in package.files or ():
         if ".." not in file.parts and "__pycache__" not in file.parts:
             yield str(file), Path(str(file.locate()))
 

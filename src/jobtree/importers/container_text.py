@@ -14,7 +14,7 @@ _VARIABLE: Final = re.compile(r"\$\([A-Za-z0-9_.-]*\)")
 
 def escape_for_kubelet(text: str) -> str:
     """The text that the kubelet turns into this one."""
-    return _BITE.sub(lambda found: _escaped(found[0]), text)
+    return _BITE.sub(lambda match: _escaped(match[0]), text)
 
 
 def _escaped(bite: str) -> str:

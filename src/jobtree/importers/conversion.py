@@ -34,9 +34,9 @@ class Converted:
 
     def remark(self, where: str, what: str, instead: str) -> None:
         """Note something once, however often it comes up."""
-        found = Remark(where, what, instead)
-        if found not in self.remarks:
-            self.remarks.append(found)
+        remark = Remark(where, what, instead)
+        if remark not in self.remarks:
+            self.remarks.append(remark)
 
     def add(self, documents: Iterable[ObjectBody], where: str) -> None:
         """Take in objects that Jobtree accepts. Raises InputError for any that it would refuse."""

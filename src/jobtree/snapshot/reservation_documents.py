@@ -105,8 +105,8 @@ class ReservationDocuments:
         status: dict[str, Any] = body.setdefault("status", {})
         status["state"] = FINAL_STATES[action.kind]
         status.pop("forecast", None)
-        if told := first_estimate_object(self._world, key[1:]):
-            status["told"] = msgspec.to_builtins(told)
+        if estimate := first_estimate_object(self._world, key[1:]):
+            status["told"] = msgspec.to_builtins(estimate)
         if action.record is not None:
             record = sign(action.record, self._world.lottery_key)
             written = msgspec.json.decode(msgspec.json.encode(record))
@@ -128,10 +128,10 @@ class ReservationDocuments:
         outcome = reservation_forecast(self._world, run, promise)
         due = format_time(promise.at)
         warnings = []
-        for other in outcome.conflict_set():
-            probability = format_milli(outcome.odds.get(other.uid, 0))
+        for victim in outcome.conflict_set():
+            probability = format_milli(outcome.odds.get(victim.uid, 0))
             risk = Risk(reservation=promise.name, at=due, kill_probability=probability)
-            warnings.append(risk_event(at, other.key, risk))
+            warnings.append(risk_event(at, victim.key, risk))
         return warnings
 
     def refresh(self) -> RiskIndex:

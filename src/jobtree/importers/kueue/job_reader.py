@@ -98,14 +98,14 @@ def _job(job: BatchJob, islands: dict[str, str], out: Converted) -> KueueJob:
 def _jobset(jobset: JobSet, islands: dict[str, str], out: Converted) -> KueueJob:
     where = f"JobSet {jobset.metadata.namespace}/{jobset.metadata.name}"
     sets = []
-    for one in jobset.spec.replicated_jobs:
-        spec = one.template.spec
-        pods = spec.parallelism * one.replicas
+    for replicated in jobset.spec.replicated_jobs:
+        spec = replicated.template.spec
+        pods = spec.parallelism * replicated.replicas
         together = _together(spec.template, pods, islands, where, out)
         if EXCLUSIVE in {**jobset.metadata.annotations, **annotations_of(spec.template)}:
             together = spec.parallelism
-        after = tuple(other.name for other in one.depends_on if other.status == "Complete")
-        sets.append(JobPodSet(one.name, pods, spec.template, together=together, after=after))
+        after = tuple(upstream.name for upstream in replicated.depends_on if upstream.status == "Complete")
+        sets.append(JobPodSet(replicated.name, pods, spec.template, together=together, after=after))
     if jobset.spec.success_policy:
         out.remark(where, "successPolicy", "a Run is Completed when all of its pods have succeeded")
     out.remark(
@@ -123,10 +123,14 @@ def _jobset(jobset: JobSet, islands: dict[str, str], out: Converted) -> KueueJob
 def _pytorch(job: PyTorchJob, islands: dict[str, str], out: Converted) -> KueueJob:
     where = f"PyTorchJob {job.metadata.namespace}/{job.metadata.name}"
     sets, elastic, policy = [], job.spec.elastic_policy, job.spec.run_policy
-    for name, one in sorted(job.spec.pytorch_replica_specs.items(), key=_master_first):
-        together = _together(one.template, one.replicas, islands, where, out)
-        sets += [JobPodSet(name.lower(), one.replicas, one.template, None, together)] if one.replicas else []
-    if sets and all(one.template == sets[0].template for one in sets):
+    for name, replicas in sorted(job.spec.pytorch_replica_specs.items(), key=_master_first):
+        together = _together(replicas.template, replicas.replicas, islands, where, out)
+        sets += (
+            [JobPodSet(name.lower(), replicas.replicas, replicas.template, None, together)]
+            if replicas.replicas
+            else []
+        )
+    if sets and all(replicas.template == sets[0].template for replicas in sets):
         sets = [_joined(sets, elastic)]
     elif elastic:
         instead = "master and workers differ, so the Run is a tree, and its stages are fixed"
@@ -143,7 +147,7 @@ def _master_first(item: tuple[str, Replicas]) -> tuple[bool, str]:
 
 def _joined(sets: list[JobPodSet], elastic: ElasticPolicy | None) -> JobPodSet:
     """A master and workers that run the same are one gang, whose first pod is the master."""
-    pods = sum(one.count for one in sets)
+    pods = sum(pod_set.count for pod_set in sets)
     together = pods if sets[0].together else 0
     if elastic is None:
         return JobPodSet("main", pods, sets[0].template, None, together)
@@ -154,7 +158,7 @@ def _joined(sets: list[JobPodSet], elastic: ElasticPolicy | None) -> JobPodSet:
 
 def _workload(workload: Workload, islands: dict[str, str], out: Converted) -> KueueJob:
     where = f"Workload {workload.metadata.namespace}/{workload.metadata.name}"
-    sets = tuple(_pod_set(one, islands, where, out) for one in workload.spec.pod_sets)
+    sets = tuple(_pod_set(pod_set, islands, where, out) for pod_set in workload.spec.pod_sets)
     priority = workload.spec.priority_class_name or workload.spec.priority_class_ref.name
     if priority:
         instead = "there are no priorities: the oldest funded Run goes first"
@@ -165,30 +169,30 @@ def _workload(workload: Workload, islands: dict[str, str], out: Converted) -> Ku
     return KueueJob("Workload", workload.metadata, workload.spec.queue_name, sets, seconds)
 
 
-def _pod_set(one: PodSetSpec, islands: dict[str, str], where: str, out: Converted) -> JobPodSet:
-    asked = one.topology_request
-    together = _grouped(asked, one.count, islands, where, out) or _together(
-        one.template, one.count, islands, where, out
+def _pod_set(spec: PodSetSpec, islands: dict[str, str], where: str, out: Converted) -> JobPodSet:
+    request = spec.topology_request
+    together = _grouped(request, spec.count, islands, where, out) or _together(
+        spec.template, spec.count, islands, where, out
     )
-    return JobPodSet(one.name, one.count, one.template, one.min_count, together)
+    return JobPodSet(spec.name, spec.count, spec.template, spec.min_count, together)
 
 
 def _together(template: Template, pods: int, islands: dict[str, str], where: str, out: Converted) -> int:
     """How many pods its annotations want in one island."""
-    found = annotations_of(template)
-    slice_size = found.get(f"{KUEUE_GROUP}/podset-slice-size", "0")
-    asked = TopologyRequest(
-        required=found.get(f"{KUEUE_GROUP}/podset-required-topology", ""),
-        preferred=found.get(f"{KUEUE_GROUP}/podset-preferred-topology", ""),
-        pod_set_slice_required_topology=found.get(f"{KUEUE_GROUP}/podset-slice-required-topology", ""),
+    annotations = annotations_of(template)
+    slice_size = annotations.get(f"{KUEUE_GROUP}/podset-slice-size", "0")
+    request = TopologyRequest(
+        required=annotations.get(f"{KUEUE_GROUP}/podset-required-topology", ""),
+        preferred=annotations.get(f"{KUEUE_GROUP}/podset-preferred-topology", ""),
+        pod_set_slice_required_topology=annotations.get(f"{KUEUE_GROUP}/podset-slice-required-topology", ""),
         pod_set_slice_size=int(slice_size[:6]) if slice_size.isascii() and slice_size.isdecimal() else 0,
     )
-    return _grouped(asked, pods, islands, where, out)
+    return _grouped(request, pods, islands, where, out)
 
 
-def _grouped(asked: TopologyRequest, pods: int, islands: dict[str, str], where: str, out: Converted) -> int:
+def _grouped(request: TopologyRequest, pods: int, islands: dict[str, str], where: str, out: Converted) -> int:
     """Whole sets or slices that must be in one island. A mere preference needs no word: gangs are packed."""
-    wanted = [(asked.required, pods), (asked.pod_set_slice_required_topology, asked.pod_set_slice_size)]
+    wanted = [(request.required, pods), (request.pod_set_slice_required_topology, request.pod_set_slice_size)]
     island = islands.get("fabric.domain", "")
     for level, size in reversed(wanted):
         if level == HOSTNAME:
@@ -213,7 +217,7 @@ def _number(metadata: KueueMetadata, key: str, where: str) -> int | None:
     return int(text)
 
 
-def job_names(works: list[KueueJob]) -> Iterator[tuple[str, str, str]]:
+def job_names(jobs: list[KueueJob]) -> Iterator[tuple[str, str, str]]:
     """The kind, namespace and name of each: what a Workload's owner may be."""
-    for work in works:
-        yield work.kind, work.metadata.namespace, work.metadata.name
+    for job in jobs:
+        yield job.kind, job.metadata.namespace, job.metadata.name

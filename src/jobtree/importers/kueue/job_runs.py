@@ -52,127 +52,131 @@ class _Case:
         self.out.remark(self.work.where, what, instead)
 
 
-def run_of(work: KueueJob, site: KueueSite, out: Converted) -> ObjectBody | None:
+def run_of(job: KueueJob, site: KueueSite, out: Converted) -> ObjectBody | None:
     """The Run of a job; None, with a remark, where nobody would pay. Raises InputError."""
-    admission = site.admissions.get((work.kind, work.metadata.namespace, work.metadata.name))
-    team = _team(work, admission, site, out)
+    admission = site.admissions.get((job.kind, job.metadata.namespace, job.metadata.name))
+    team = _team(job, admission, site, out)
     if team is None:
         return None
-    if not any(one.count for one in work.sets):
-        out.remark(work.where, "no pods", "there is nothing to run: it was left out")
+    if not any(pod_set.count for pod_set in job.sets):
+        out.remark(job.where, "no pods", "there is nothing to run: it was left out")
         return None
-    if priority := work.metadata.labels.get(PRIORITY_LABEL):
+    if priority := job.metadata.labels.get(PRIORITY_LABEL):
         out.remark(
-            work.where,
+            job.where,
             f"priority class {priority}",
             "there are no priorities: the oldest funded Run goes first",
         )
     spec: dict[str, Any] = {"owner": team.owner}
-    case = _Case(work, team, admission, site, out)
-    gangs = [_gang(one, case) for one in work.sets]
+    case = _Case(job, team, admission, site, out)
+    gangs = [_gang(pod_set, case) for pod_set in job.sets]
     funding = _funding(team, [gang for gang in gangs if "gpuType" in gang["resources"]], site)
-    runtime = _runtime(work, site, single=len(gangs) == 1)
+    runtime = _runtime(job, site, single=len(gangs) == 1)
     gangs = [{**({"runtime": runtime} if runtime else {}), **gang} for gang in gangs]
     if funding:
         spec["funding"] = funding
-    spec |= gangs[0] if len(gangs) == 1 else {"stages": _stages(work, gangs, funding)}
-    metadata = {"name": short_name(work.metadata.name), "namespace": work.metadata.namespace}
+    spec |= gangs[0] if len(gangs) == 1 else {"stages": _stages(job, gangs, funding)}
+    metadata = {"name": short_name(job.metadata.name), "namespace": job.metadata.namespace}
     return {"apiVersion": API_VERSION, "kind": "Run", "metadata": metadata, "spec": spec}
 
 
-def _team(work: KueueJob, admission: Admission | None, site: KueueSite, out: Converted) -> Team | None:
+def _team(job: KueueJob, admission: Admission | None, site: KueueSite, out: Converted) -> Team | None:
     name = admission.cluster_queue if admission else ""
     if not name:
-        if not work.queue:
+        if not job.queue:
             out.remark(
-                work.where,
+                job.where,
                 "no queue",
                 "nobody would pay: it was left out; name one with the label queue-name",
             )
             return None
-        local = site.local.get((work.metadata.namespace, work.queue))
+        local = site.local.get((job.metadata.namespace, job.queue))
         name = local.spec.cluster_queue if local else ""
         if local is None:
             hint = "it was left out: convert the queue together with its jobs"
-            out.remark(work.where, f"LocalQueue {work.metadata.namespace}/{work.queue} is not here", hint)
+            out.remark(job.where, f"LocalQueue {job.metadata.namespace}/{job.queue} is not here", hint)
             return None
     team = site.teams.get(name)
     if team is None:
         out.remark(
-            work.where, f"ClusterQueue {name} is not here", "it was left out: convert the queue with its jobs"
+            job.where, f"ClusterQueue {name} is not here", "it was left out: convert the queue with its jobs"
         )
     return team
 
 
-def _gang(one: JobPodSet, case: _Case) -> dict[str, Any]:
-    gpus, count = template_gpus(one.template, case.work.where), _count(one, case)
+def _gang(pod_set: JobPodSet, case: _Case) -> dict[str, Any]:
+    gpus, count = template_gpus(pod_set.template, case.work.where), _count(pod_set, case)
     if not gpus or not count:
         if not gpus:
             case.note(
-                f"{one.name} asks for no GPUs", "it has no payer: the cluster's own scheduler places it"
+                f"{pod_set.name} asks for no GPUs", "it has no payer: the cluster's own scheduler places it"
             )
-        template = clean(one.template, (), case.work.where, case.out)
+        template = clean(pod_set.template, (), case.work.where, case.out)
         return {"resources": {"totalGPUs": 0, "pods": max(count, 1)}, "template": template}
-    flavor = _flavor(one, case)
+    flavor = _flavor(pod_set, case)
     called = case.site.flavors.name(flavor)
     gang: dict[str, Any] = {"resources": {"gpuType": called, "totalGPUs": gpus * count, "gpusPerPod": gpus}}
-    if one.least is not None and 0 < one.least < max(count, one.most):
-        least, most = min(one.least, count) * gpus, max(count, one.most) * gpus
+    if pod_set.least is not None and 0 < pod_set.least < max(count, pod_set.most):
+        least, most = min(pod_set.least, count) * gpus, max(count, pod_set.most) * gpus
         gang["malleable"] = {"minTotalGPUs": least, "maxTotalGPUs": most, "stepGPUs": gpus}
-    elif one.together:
-        gang["locality"] = {"groupGPUs": min(one.together, count) * gpus}
-    gang["template"] = clean(one.template, _tolerations(one, called, case), case.work.where, case.out)
+    elif pod_set.together:
+        gang["locality"] = {"groupGPUs": min(pod_set.together, count) * gpus}
+    gang["template"] = clean(pod_set.template, _tolerations(pod_set, called, case), case.work.where, case.out)
     return gang
 
 
-def _tolerations(one: JobPodSet, called: str, case: _Case) -> tuple[dict[str, Any], ...]:
+def _tolerations(pod_set: JobPodSet, called: str, case: _Case) -> tuple[dict[str, Any], ...]:
     """What lets the pods onto the nodes of every ResourceFlavor that could carry and pay for them."""
-    flavors, wanted = case.site.flavors, node_selector(one.template, case.work.where)
-    fitting = dict.fromkeys(share.flavor for team in case.site.teams.values() for share in team.shares)
-    found = [
+    flavors, wanted = case.site.flavors, node_selector(pod_set.template, case.work.where)
+    names = dict.fromkeys(share.flavor for team in case.site.teams.values() for share in team.shares)
+    tolerations = [
         toleration
-        for name in fitting
+        for name in names
         if name in flavors.by_name and flavors.name(name) == called and flavors.matches(name, wanted)
         for toleration in flavors.by_name[name].spec.tolerations
     ]
-    return tuple(one for position, one in enumerate(found) if one not in found[:position])
+    return tuple(
+        toleration
+        for position, toleration in enumerate(tolerations)
+        if toleration not in tolerations[:position]
+    )
 
 
-def _count(one: JobPodSet, case: _Case) -> int:
+def _count(pod_set: JobPodSet, case: _Case) -> int:
     """The pods of a set; as many as were admitted, where that was less."""
-    admitted = (assigned.count for assigned in case.assignments if assigned.name == one.name)
-    return next((count for count in admitted if count is not None), one.count)
+    admitted = (assigned.count for assigned in case.assignments if assigned.name == pod_set.name)
+    return next((count for count in admitted if count is not None), pod_set.count)
 
 
-def _flavor(one: JobPodSet, case: _Case) -> str:
+def _flavor(pod_set: JobPodSet, case: _Case) -> str:
     for assigned in case.assignments:
-        found = next((assigned.flavors[name] for name in GPU_RESOURCES if name in assigned.flavors), None)
-        if found and assigned.name in (one.name, "main"):
-            return found
-    wanted, flavors = node_selector(one.template, case.work.where), case.site.flavors
+        admitted = next((assigned.flavors[name] for name in GPU_RESOURCES if name in assigned.flavors), None)
+        if admitted and assigned.name in (pod_set.name, "main"):
+            return admitted
+    wanted, flavors = node_selector(pod_set.template, case.work.where), case.site.flavors
     relatives = (team for team in case.site.teams.values() if team.cohort == case.team.cohort)
     shares = [share for team in (case.team, *relatives) for share in team.shares]
     fitting = [share.flavor for share in shares if flavors.matches(share.flavor, wanted)]
     if not fitting:
         rule = f"asks for GPUs, but {case.team.where} has no flavor for them: add it to the queue"
         raise InputError(case.work.where, [rule])
-    taken, own = flavors.name(fitting[0]), {share.flavor for share in case.team.shares}
-    others = {flavors.name(name) for name in fitting if name in own} - {taken}
-    if others:
-        instead = f"{taken} was taken, the first of its queue: set gpuType for another"
-        case.note(f"{', '.join(sorted(others))} would do as well", instead)
+    chosen, own = flavors.name(fitting[0]), {share.flavor for share in case.team.shares}
+    alternatives = {flavors.name(name) for name in fitting if name in own} - {chosen}
+    if alternatives:
+        instead = f"{chosen} was taken, the first of its queue: set gpuType for another"
+        case.note(f"{', '.join(sorted(alternatives))} would do as well", instead)
     return fitting[0]
 
 
-def _runtime(work: KueueJob, site: KueueSite, *, single: bool) -> dict[str, Any]:
+def _runtime(job: KueueJob, site: KueueSite, *, single: bool) -> dict[str, Any]:
     runtime: dict[str, Any] = {}
     if site.checkpoint:
         runtime["checkpoint"] = site.checkpoint
-    if work.seconds:
-        runtime["maxDuration"] = format_duration(work.seconds * SECOND)
-    if work.restarts is not None:
-        runtime["maxRestarts"] = min(work.restarts, MAX_RESTARTS)
-    if work.rendezvous and single:
+    if job.seconds:
+        runtime["maxDuration"] = format_duration(job.seconds * SECOND)
+    if job.restarts is not None:
+        runtime["maxRestarts"] = min(job.restarts, MAX_RESTARTS)
+    if job.rendezvous and single:
         runtime["onResize"] = "Rendezvous"
     return runtime
 
@@ -186,22 +190,24 @@ def _funding(team: Team, gangs: list[dict[str, Any]], site: KueueSite) -> dict[s
     } - {None}
     if not team.sponsors or limits == {0}:
         return {}
-    limit = {"maxBorrowGPUs": min(one for one in limits if one is not None)} if limits else {}
+    limit = (
+        {"maxBorrowGPUs": min(borrowing for borrowing in limits if borrowing is not None)} if limits else {}
+    )
     return {"allowBorrow": True, **limit, "sponsors": list(team.sponsors)}
 
 
-def _stages(work: KueueJob, gangs: list[dict[str, Any]], funding: dict[str, Any]) -> list[dict[str, Any]]:
+def _stages(job: KueueJob, gangs: list[dict[str, Any]], funding: dict[str, Any]) -> list[dict[str, Any]]:
     """Sets that wait for no other start with the first of their kind."""
     stages: list[dict[str, Any]] = []
     borrowed = (
         {"funding": {key: value for key, value in funding.items() if key != "sponsors"}} if funding else {}
     )
-    first = next((one.name for one in work.sets if not one.after), "")
-    for one, gang in zip(work.sets, gangs, strict=True):
-        stage = {"name": short_name(one.name), **borrowed, **gang}
-        if one.after:
-            stage["after"] = [short_name(name) for name in one.after]
-        elif one.name != first:
+    first = next((pod_set.name for pod_set in job.sets if not pod_set.after), "")
+    for pod_set, gang in zip(job.sets, gangs, strict=True):
+        stage = {"name": short_name(pod_set.name), **borrowed, **gang}
+        if pod_set.after:
+            stage["after"] = [short_name(name) for name in pod_set.after]
+        elif pod_set.name != first:
             stage["with"] = [short_name(first)]
         stages.append(stage)
     return stages

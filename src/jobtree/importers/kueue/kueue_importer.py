@@ -59,68 +59,68 @@ def convert_kueue(
 ) -> Converted:
     """All objects of Kueue among the documents. Raises InputError."""
     out = Converted()
-    found = _read(documents, out)
-    flavors = read_flavors(found.of["ResourceFlavor"], found.of["Topology"], names, out)
+    objects = _read(documents, out)
+    flavors = read_flavors(objects.of["ResourceFlavor"], objects.of["Topology"], names, out)
     teams = read_teams(
-        {queue.metadata.name: queue for queue in found.of["ClusterQueue"]},
-        {cohort.metadata.name: cohort for cohort in found.of["Cohort"]},
+        {queue.metadata.name: queue for queue in objects.of["ClusterQueue"]},
+        {cohort.metadata.name: cohort for cohort in objects.of["Cohort"]},
         out,
     )
     used = {share.flavor for team in teams.values() for share in team.shares}
-    out.labels += label_lines(flavors, used, found.nodes)
+    out.labels += label_lines(flavors, used, objects.nodes)
     out.add(budgets(teams, flavors, out), "Kueue")
     note_policies(teams, out)
-    for work, run in _runs(found, teams, flavors, checkpoint, out):
-        out.add([run], work.where)
+    for job, run in _runs(objects, teams, flavors, checkpoint, out):
+        out.add([run], job.where)
     return out
 
 
 def _read(documents: Iterable[Document], out: Converted) -> _Found:
-    found = _Found()
+    objects = _Found()
     for where, body in documents:
         kind = body.get("kind")
         if kind == "Node":
-            found.nodes.append(read_node(body, where))
+            objects.nodes.append(read_node(body, where))
         elif isinstance(kind, str) and kind in KINDS:
             read: KueueStruct = decode_struct(body, KINDS[kind], f"{where}, {kind}")
-            found.of[kind].append(read)
+            objects.of[kind].append(read)
         else:
             note_kind(kind if isinstance(kind, str) and kind else "an object without a kind", where, out)
-    if not any(found.of.values()):
+    if not any(objects.of.values()):
         raise InputError("Kueue", [f"there is nothing to convert: no {', '.join(KINDS)}"])
-    return found
+    return objects
 
 
 def _runs(
-    found: _Found, teams: Mapping[str, Team], flavors: Flavors, checkpoint: str | None, out: Converted
+    objects: _Found, teams: Mapping[str, Team], flavors: Flavors, checkpoint: str | None, out: Converted
 ) -> Iterable[tuple[KueueJob, dict[str, Any]]]:
     """A Workload that belongs to a job here says what that job was given; any other is a job by itself."""
-    works = [
-        work for kind in WORK[:-1] for one in found.of[kind] if (work := work_of(one, flavors.islands, out))
+    jobs = [
+        job for kind in WORK[:-1] for item in objects.of[kind] if (job := work_of(item, flavors.islands, out))
     ]
-    known, admissions = set(job_names(works)), dict[tuple[str, str, str], Admission]()
-    for workload in found.of["Workload"]:
-        owner = _owner(workload, known) or ("Workload", workload.metadata.namespace, workload.metadata.name)
+    keys, admissions = set(job_names(jobs)), dict[tuple[str, str, str], Admission]()
+    for workload in objects.of["Workload"]:
+        owner = _owner(workload, keys) or ("Workload", workload.metadata.namespace, workload.metadata.name)
         if workload.status.admission:
             admissions[owner] = workload.status.admission
-        if owner[0] == "Workload" and (work := work_of(workload, flavors.islands, out)):
-            works.append(work)
-    local = {(one.metadata.namespace, one.metadata.name): one for one in found.of["LocalQueue"]}
+        if owner[0] == "Workload" and (job := work_of(workload, flavors.islands, out)):
+            jobs.append(job)
+    local = {(item.metadata.namespace, item.metadata.name): item for item in objects.of["LocalQueue"]}
     site = KueueSite(teams, local, flavors, admissions, checkpoint)
     taken: set[tuple[str, str]] = set()
-    for work in works:
-        run = run_of(work, site, out)
+    for job in jobs:
+        run = run_of(job, site, out)
         if run:
             metadata = run["metadata"]
-            others = {name for namespace, name in taken if namespace == metadata["namespace"]}
-            metadata["name"] = unused(metadata["name"], others)
+            names = {name for namespace, name in taken if namespace == metadata["namespace"]}
+            metadata["name"] = unused(metadata["name"], names)
             taken.add((metadata["namespace"], metadata["name"]))
-            yield work, run
+            yield job, run
 
 
-def _owner(workload: Workload, known: set[tuple[str, str, str]]) -> tuple[str, str, str] | None:
+def _owner(workload: Workload, keys: set[tuple[str, str, str]]) -> tuple[str, str, str] | None:
     for reference in workload.metadata.owner_references:
         owner = (reference.kind, workload.metadata.namespace, reference.name)
-        if owner in known:
+        if owner in keys:
             return owner
     return None

@@ -118,9 +118,9 @@ def _gpus(quantity: Quantity, where: str, field_name: str) -> int:
 def _find_sponsors(teams: Mapping[str, Team]) -> None:
     """Who stands apart borrows from all that lend to it, and they from it."""
     for team in teams.values():
-        lenders = [one for key, one in teams.items() if one is not team and _lends(key, one, team)]
-        asked = [one.owner for one in lenders if team.apart or (one.apart and not one.is_cohort)]
-        team.sponsors = sorted(asked)[:MAX_SPONSORS]
+        lenders = [other for key, other in teams.items() if other is not team and _lends(key, other, team)]
+        sponsors = [other.owner for other in lenders if team.apart or (other.apart and not other.is_cohort)]
+        team.sponsors = sorted(sponsors)[:MAX_SPONSORS]
 
 
 def _lends(key: str, lender: Team, team: Team) -> bool:
@@ -132,11 +132,11 @@ def _lends(key: str, lender: Team, team: Team) -> bool:
 def budgets(teams: Mapping[str, Team], flavors: Flavors, out: Converted) -> list[ObjectBody]:
     """A Budget for every team."""
     names: set[str] = set()
-    made = []
+    documents = []
     for team in teams.values():
         name = unused(short_name(team.queue.metadata.name), names)
         names.add(name)
-        lendees = [one.owner for one in teams.values() if team.owner in one.sponsors]
+        lendees = [other.owner for other in teams.values() if team.owner in other.sponsors]
         spec: dict[str, Any] = {"owner": team.owner}
         if team.apart:
             spec["parents"] = []
@@ -148,8 +148,10 @@ def budgets(teams: Mapping[str, Team], flavors: Flavors, out: Converted) -> list
         spec["envelopes"] = [
             envelope for share in team.shares for envelope in _envelopes(share, flavors, lendees)
         ]
-        made.append({"apiVersion": API_VERSION, "kind": "Budget", "metadata": {"name": name}, "spec": spec})
-    return made
+        documents.append(
+            {"apiVersion": API_VERSION, "kind": "Budget", "metadata": {"name": name}, "spec": spec}
+        )
+    return documents
 
 
 def _envelopes(share: Share, flavors: Flavors, lendees: list[str]) -> Iterator[ObjectBody]:

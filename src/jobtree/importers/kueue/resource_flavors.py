@@ -42,15 +42,15 @@ class Flavors:
 
     def selector(self, resource_flavor: str) -> dict[str, str]:
         """What tells this ResourceFlavor's nodes from others of the same GPU."""
-        known = self.by_name.get(resource_flavor)
-        if known is None:
+        flavor = self.by_name.get(resource_flavor)
+        if flavor is None:
             return {}
-        return {key: value for key, value in known.spec.node_labels.items() if key not in MODELS}
+        return {key: value for key, value in flavor.spec.node_labels.items() if key not in MODELS}
 
     def matches(self, resource_flavor: str, wanted: Mapping[str, str]) -> bool:
         """Whether pods with this node selector may use it: none of its labels is asked to be another."""
-        known = self.by_name.get(resource_flavor)
-        labels = known.spec.node_labels if known else {}
+        flavor = self.by_name.get(resource_flavor)
+        labels = flavor.spec.node_labels if flavor else {}
         return all(wanted.get(key, value) == value for key, value in labels.items())
 
 
@@ -60,18 +60,18 @@ def read_flavors(
     names: Mapping[str, str],
     out: Converted,
 ) -> Flavors:
-    found = Flavors()
+    read = Flavors()
     for flavor in flavors:
         name, labels = flavor.metadata.name, flavor.spec.node_labels
         model = next((labels[key] for key in MODELS if key in labels), name)
-        found.by_name[name] = flavor
-        found.called[name] = names.get(name) or flavor_name(model)
+        read.by_name[name] = flavor
+        read.called[name] = names.get(name) or flavor_name(model)
     for old in names:
-        if old not in found.by_name:
-            found.called[old] = names[old]
+        if old not in read.by_name:
+            read.called[old] = names[old]
     for topology in topologies:
-        found.islands |= _islands(topology, out)
-    return found
+        read.islands |= _islands(topology, out)
+    return read
 
 
 def _islands(topology: Topology, out: Converted) -> dict[str, str]:
@@ -92,11 +92,11 @@ def label_lines(flavors: Flavors, used: Collection[str], nodes: Iterable[Node]) 
 
     Only ResourceFlavors of which some queue has GPUs are ``used``.
     """
-    known = sorted((node for node in nodes if node.gpus), key=lambda node: node.name)
-    if not known:
+    gpu_nodes = sorted((node for node in nodes if node.gpus), key=lambda node: node.name)
+    if not gpu_nodes:
         return [*_by_selector(flavors, used), *_islands_by_template(flavors)]
     lines: dict[str, list[str]] = {}
-    for node in known:
+    for node in gpu_nodes:
         labels = _labels(flavors, used, node)
         if labels:
             lines.setdefault(" ".join(labels), []).append(node.name)

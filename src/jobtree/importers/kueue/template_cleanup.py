@@ -30,8 +30,8 @@ def node_selector(template: Template, where: str) -> dict[str, str]:
 
 
 def annotations_of(template: Template) -> dict[str, str]:
-    found = _part(_part(template, "metadata"), "annotations")
-    return {key: value for key, value in found.items() if isinstance(value, str)}
+    annotations = _part(_part(template, "metadata"), "annotations")
+    return {key: value for key, value in annotations.items() if isinstance(value, str)}
 
 
 def clean(

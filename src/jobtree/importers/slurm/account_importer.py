@@ -74,7 +74,7 @@ def convert_accounts(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str |
 
 
 def _accounts(raw: bytes, source: str, out: Converted) -> dict[tuple[str, str], SlurmAccount]:
-    found: dict[tuple[str, str], SlurmAccount] = {}
+    accounts: dict[tuple[str, str], SlurmAccount] = {}
     for where, row in read_table(raw, source, NEEDED, COMMAND):
         name, cluster = row["Account"], row.get("Cluster", "")
         if row.get("User"):
@@ -89,7 +89,7 @@ def _accounts(raw: bytes, source: str, out: Converted) -> dict[tuple[str, str], 
             raise InputError(where, ["Account: is empty"])
         account = SlurmAccount(name, row.get("ParentName") or row.get("Par Name", ""), cluster, where)
         account.gpus, account.minutes = _limits(row, where, "GrpTRES"), _limits(row, where, "GrpTRESMins")
-        found[cluster, name] = account
+        accounts[cluster, name] = account
         for column, instead in IGNORED.items():
             if row.get(column):
                 out.remark(source, column, instead)
@@ -97,9 +97,9 @@ def _accounts(raw: bytes, source: str, out: Converted) -> dict[tuple[str, str], 
             out.remark(
                 source, "Share", "there is no fair share: what a team may hold is written in its envelopes"
             )
-    if not found:
+    if not accounts:
         raise InputError(source, [f"holds no accounts: it must be what '{COMMAND}' prints"])
-    return found
+    return accounts
 
 
 def _limits(row: TableRow, where: str, column: str) -> dict[str, int]:
@@ -167,14 +167,14 @@ def _envelope(account: SlurmAccount, kind: str, flavor: str, gpus: int, *, many:
     if many:
         envelope["selector"] = {"cluster": flavor_name(account.cluster)}
     if kind in account.minutes:
-        given = sum(_given(account, lambda one: one.minutes.get(kind)).values())
+        given = sum(_given(account, lambda child: child.minutes.get(kind)).values())
         envelope["maxGPUHours"] = max(account.minutes[kind] - given, 0) // MINUTES
     return envelope
 
 
 def _rest(account: SlurmAccount, kind: str, out: Converted) -> int:
     """What the limits below an account leave of its own."""
-    given = _given(account, lambda one: one.gpus.get(kind))
+    given = _given(account, lambda child: child.gpus.get(kind))
     rest = account.gpus[kind] - sum(given.values())
     if given:
         sums = " − ".join(map(str, [account.gpus[kind], *given.values()]))
@@ -187,8 +187,8 @@ def _rest(account: SlurmAccount, kind: str, out: Converted) -> int:
 
 def _given(account: SlurmAccount, limit: Callable[[SlurmAccount], int | None]) -> dict[str, int]:
     """The limits next below an account, by name: a child without one passes the question on."""
-    found: dict[str, int] = {}
+    limits: dict[str, int] = {}
     for child in account.children:
         own = limit(child)
-        found |= _given(child, limit) if own is None else {child.name: own}
-    return found
+        limits |= _given(child, limit) if own is None else {child.name: own}
+    return limits

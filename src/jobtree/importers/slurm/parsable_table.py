@@ -32,11 +32,11 @@ def read_table(
 
 def gpus_in(tres: str) -> dict[str, int]:
     """GPUs in ``cpu=8,gres/gpu=4,gres/gpu:a100=4``, by type (empty: any). Raises ValueError."""
-    found: dict[str, int] = {}
+    gpus: dict[str, int] = {}
     for part in tres.split(","):
         name, _, amount = part.partition("=")
         if name == "gres/gpu" or name.startswith("gres/gpu:"):
             if not amount.isascii() or not amount.isdecimal() or len(amount) > 15:  # noqa: PLR2004  enough for anyone
                 raise ValueError(f"{part!r} is no number of GPUs")
-            found[name.removeprefix("gres/gpu").removeprefix(":")] = int(amount)
-    return found
+            gpus[name.removeprefix("gres/gpu").removeprefix(":")] = int(amount)
+    return gpus

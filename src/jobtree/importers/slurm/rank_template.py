@@ -98,12 +98,12 @@ def template_of(order: ScriptRequest, selector: dict[str, str]) -> ObjectBody:
 
 
 def _image(order: ScriptRequest) -> str:
-    asked = order.setting("container-image")
-    plugin = asked.value.removeprefix("docker://").replace("#", "/") if asked else None
-    found = order.wishes.image or plugin or order.mapping.image
-    if not found:
+    setting = order.setting("container-image")
+    plugin = setting.value.removeprefix("docker://").replace("#", "/") if setting else None
+    image = order.wishes.image or plugin or order.mapping.image
+    if not image:
         raise InputError(order.script.source, ["which image runs it? Say --image, or image: in the mapping"])
-    return found
+    return image
 
 
 def _script_name(script: Script) -> str:
@@ -126,7 +126,7 @@ def _mount(spec: dict[str, Any], container: dict[str, Any], mapping: SlurmMap) -
 def _environment(order: ScriptRequest) -> dict[str, str]:
     """What Slurm tells a job that is known before it starts."""
     shape, name = order.shape, order.setting("job-name")
-    known: dict[str, Any] = {
+    variables: dict[str, Any] = {
         "SLURM_JOB_NAME": name.value if name else _script_name(order.script),
         "SLURM_NTASKS": shape.tasks,
         "SLURM_NTASKS_PER_NODE": shape.tasks_per_node or _even(shape),
@@ -135,11 +135,11 @@ def _environment(order: ScriptRequest) -> dict[str, str]:
     }
     for variable, option in OPTION_OF.items():
         setting = order.setting(option)
-        known[variable] = setting.value if setting else None
+        variables[variable] = setting.value if setting else None
     signal = signal_of(order.setting("signal"))
     if signal and (signal.name != "TERM" or signal.shell_only):
-        known["SLURM_JOBTREE_SIGNAL"] = f"B:{signal.name}" if signal.shell_only else signal.name
-    return {variable: str(value) for variable, value in known.items() if value is not None}
+        variables["SLURM_JOBTREE_SIGNAL"] = f"B:{signal.name}" if signal.shell_only else signal.name
+    return {variable: str(value) for variable, value in variables.items() if value is not None}
 
 
 def _even(shape: GpuRequest) -> int | None:
@@ -151,31 +151,31 @@ def _even(shape: GpuRequest) -> int | None:
 def _exported(order: ScriptRequest) -> dict[str, str]:
     """The variables that --export names, with their values."""
     setting = order.setting("export")
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if setting is None:
-        return found
+        return variables
     for part in setting.value.split(","):
         name, equals, value = part.strip().partition("=")
-        known = value if equals else order.wishes.environment.get(name)
+        exported = value if equals else order.wishes.environment.get(name)
         if name in ("", "NONE"):
             continue
         if name in ("ALL", "NIL"):
             order.note(setting, "the submitting shell's environment stays behind: name the variables", part)
         elif not VARIABLE.fullmatch(name):
             raise refuse(setting, f"{name!r} is no name of a variable")
-        elif known is None:
+        elif exported is None:
             order.note(setting, "its value is not known here: write NAME=VALUE", f"--export={name}")
         else:
-            found[name] = known
-    return found
+            variables[name] = exported
+    return variables
 
 
 def _requests(order: ScriptRequest) -> dict[str, str]:
     """CPU, memory and scratch space of one pod."""
-    found: dict[str, str] = {}
+    requests: dict[str, str] = {}
     cpus = _cpus(order)
     if cpus:
-        found["cpu"] = str(cpus)
+        requests["cpu"] = str(cpus)
     for option, factor in (("mem", 1), ("mem-per-cpu", cpus or 1), ("mem-per-gpu", order.shape.per_node)):
         setting = order.setting(option)
         if setting is None:
@@ -184,14 +184,14 @@ def _requests(order: ScriptRequest) -> dict[str, str]:
         if factor is None:
             order.note(setting, UNKNOWN_SIZE)
         elif number:
-            found["memory"] = f"{number * factor}{unit}"
+            requests["memory"] = f"{number * factor}{unit}"
         else:
             order.note(setting, "all memory of a node: say how much is needed")
     scratch = order.setting("tmp")
     if scratch:
         number, unit = parse_size(scratch)
-        found["ephemeral-storage"] = f"{number}{unit}"
-    return found
+        requests["ephemeral-storage"] = f"{number}{unit}"
+    return requests
 
 
 def _cpus(order: ScriptRequest) -> int | None:

@@ -19,13 +19,13 @@ def script_owner(order: ScriptRequest) -> str:
     """The QOS's owner, the account's, or the one the caller names. Raises InputError."""
     account, mapping = order.setting("account"), order.mapping
     mapped = mapping.accounts.get(account.value) if account else None
-    found = _quality(order).owner or mapped or order.wishes.owner or mapping.owner
-    if found:
-        return found
-    who = "it names no account"
+    owner = _quality(order).owner or mapped or order.wishes.owner or mapping.owner
+    if owner:
+        return owner
+    reason = "it names no account"
     if account:
-        who = f"the account {account.value} is not under accounts: in the mapping"
-    raise InputError(order.script.source, [f"which team pays? {who}: add it there, or say --owner"])
+        reason = f"the account {account.value} is not under accounts: in the mapping"
+    raise InputError(order.script.source, [f"which team pays? {reason}: add it there, or say --owner"])
 
 
 def script_funding(order: ScriptRequest) -> dict[str, Any]:
@@ -75,18 +75,18 @@ def spec_of(script: Script, wishes: CallerOptions, out: Converted) -> dict[str, 
 
 
 def _partition(order: ScriptRequest) -> Partition:
-    setting, known = order.setting("partition"), order.mapping.partitions
+    setting, partitions = order.setting("partition"), order.mapping.partitions
     if setting is None:
         return Partition()
     names = setting.value.split(",")
-    found = next((name for name in names if name in known), None)
-    if found is None and known:
+    mapped = next((name for name in names if name in partitions), None)
+    if mapped is None and partitions:
         order.note(setting, "is not under partitions: in the mapping: it was left out")
-    elif found is None:
+    elif mapped is None:
         order.note(setting, "there are no partitions: say in a mapping (--map) what it stands for")
     elif len(names) > 1:
-        order.note(setting, f"a Run asks for one kind of GPU: {found} was taken")
-    return known[found] if found else Partition()
+        order.note(setting, f"a Run asks for one kind of GPU: {mapped} was taken")
+    return partitions[mapped] if mapped else Partition()
 
 
 def _whole_nodes(order: ScriptRequest, shape: GpuRequest) -> GpuRequest:
@@ -118,10 +118,10 @@ def _place(order: ScriptRequest) -> tuple[str | None, dict[str, str]]:
 
 def _flavor(order: ScriptRequest, flavors: list[str]) -> str:
     kind, wishes = order.shape.type, order.wishes
-    others = [order.mapping.gpus.get(kind), *flavors, order.partition.gpu_type]
-    found = next((name for name in (*others, wishes.gpu_type, order.mapping.gpu_type) if name), None)
-    if found:
-        return found
+    candidates = [order.mapping.gpus.get(kind), *flavors, order.partition.gpu_type]
+    flavor = next((name for name in (*candidates, wishes.gpu_type, order.mapping.gpu_type) if name), None)
+    if flavor:
+        return flavor
     if not kind:
         rule = "which kind of GPU? Name the flavor: --gpu-type, or gpuType of its partition in the mapping"
         raise InputError(order.script.source, [rule])

@@ -36,17 +36,17 @@ def convert_sacct(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str | No
     """The trace as CSV, and remarks. Raises InputError."""
     out = Converted()
     jobs: list[SacctJob] = []
-    without = 0
+    omitted = 0
     for where, row in read_table(raw, source, NEEDED, COMMAND):
         if "." in row["JobID"]:
             continue
         job = _job(row, where, mapping, gpu_type)
         if job is None:
-            without += 1
+            omitted += 1
         else:
             jobs.append(job)
-    if without:
-        out.remark(source, f"{without} jobs without GPUs or without a time", "are not in the trace")
+    if omitted:
+        out.remark(source, f"{omitted} jobs without GPUs or without a time", "are not in the trace")
     if not jobs:
         raise InputError(source, [f"holds no job with GPUs: it must be what '{COMMAND}' prints"])
     jobs.sort(key=lambda job: (job.submit, job.id))
@@ -55,15 +55,17 @@ def convert_sacct(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str | No
 
 def _job(row: TableRow, where: str, mapping: SlurmMap, gpu_type: str | None) -> SacctJob | None:
     try:
-        found = gpus_in(row.get("AllocTRES") or row.get("ReqTRES", "")) or gpus_in(row.get("ReqTRES", ""))
+        gpus_by_type = gpus_in(row.get("AllocTRES") or row.get("ReqTRES", "")) or gpus_in(
+            row.get("ReqTRES", "")
+        )
         seconds = _seconds(row)
         submit = (
             None if row["Submit"] in UNKNOWN else datetime.fromisoformat(row["Submit"]).replace(tzinfo=None)
         )
     except ValueError as broken:
         raise InputError(where, [str(broken)]) from None
-    kind = next((kind for kind in sorted(found) if kind), "")
-    gpus = found.get("", sum(found.values()))
+    kind = next((kind for kind in sorted(gpus_by_type) if kind), "")
+    gpus = gpus_by_type.get("", sum(gpus_by_type.values()))
     if not gpus or submit is None:
         return None
     account = row.get("Account", "")

@@ -41,15 +41,17 @@ def convert_slurm(files: Iterable[tuple[str, bytes]], wishes: CallerOptions) -> 
     taken: set[str] = set()
     for source, raw in files:
         for script in read_scripts(decode_script(raw, source), source, wishes.environment, out):
-            called = _called(script)
-            name = unused(short_name(called), taken)
+            job_name = _called(script)
+            name = unused(short_name(job_name), taken)
             runs = _runs(script, name, wishes, DependencyIndex(jobs, earlier), out)
             names = [run["metadata"]["name"] for run in runs]
-            for twice in taken.intersection(names):
-                raise InputError(script.source, [f"another Run is named {twice}: choose another --job-name"])
+            for duplicate in taken.intersection(names):
+                raise InputError(
+                    script.source, [f"another Run is named {duplicate}: choose another --job-name"]
+                )
             out.add(runs, script.source)
             taken.update(names)
-            jobs[called] = earlier[called] = DependencyTarget(tuple(names))
+            jobs[job_name] = earlier[job_name] = DependencyTarget(tuple(names))
     return out
 
 
@@ -62,7 +64,7 @@ def _called(script: Script) -> str:
 
 
 def _runs(
-    script: Script, name: str, wishes: CallerOptions, known: DependencyIndex, out: Converted
+    script: Script, name: str, wishes: CallerOptions, index: DependencyIndex, out: Converted
 ) -> list[ObjectBody]:
     spec = spec_of(script, wishes, out)
     note_rest(script, out)
@@ -74,19 +76,19 @@ def _runs(
         number = str(job_number(f"{namespace or 'default'}/{name}"))
         specs = _array(script, name, spec, Elements(elements.numbers, elements.at_once, number))
     runs = []
-    for position, (called, one) in enumerate(specs.items()):
-        metadata = {"name": called, **({"namespace": namespace} if namespace else {})}
+    for position, (run_name, run_spec) in enumerate(specs.items()):
+        metadata = {"name": run_name, **({"namespace": namespace} if namespace else {})}
         body = {"apiVersion": API_VERSION, "kind": "Run", "metadata": metadata}
-        runs.append({**body, "spec": _following(script, one, known, position, out)})
+        runs.append({**body, "spec": _following(script, run_spec, index, position, out)})
     return runs
 
 
 def _following(
-    script: Script, spec: dict[str, Any], known: DependencyIndex, element: int, out: Converted
+    script: Script, spec: dict[str, Any], index: DependencyIndex, element: int, out: Converted
 ) -> dict[str, Any]:
     """The spec with what it waits for, before the template."""
     setting, kill = script.settings.get("dependency"), script.settings.get("kill-on-invalid-dep")
-    follow = follow_of(setting, _called(script), known, element, out) if setting else None
+    follow = follow_of(setting, _called(script), index, element, out) if setting else None
     if not follow:
         return spec
     if kill and kill.value == "yes":

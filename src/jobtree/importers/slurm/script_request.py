@@ -46,12 +46,12 @@ class ScriptRequest:
 
 def read_environment(source: str, raw: bytes) -> dict[str, str]:
     """Variables from lines ``NAME=VALUE``, as ``env`` prints them. Raises InputError."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for number, line in enumerate(decode_script(raw, source).splitlines(), start=1):
         name, equals, value = line.removeprefix("export ").partition("=")
         if not line.strip() or line.startswith("#"):
             continue
         if not equals or not name.strip():
             raise InputError(f"{source}, line {number}", [f"{line!r} must be NAME=VALUE"])
-        found[name.strip()] = value.strip().strip("\"'")
-    return found
+        variables[name.strip()] = value.strip().strip("\"'")
+    return variables

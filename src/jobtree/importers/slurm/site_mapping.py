@@ -96,11 +96,11 @@ def read_map(source: str, text: bytes) -> SlurmMap:
     documents = read_documents(text, source)
     if len(documents) != 1:
         raise InputError(source, [f"must hold one mapping, but holds {len(documents)} documents"])
-    found = decode_struct(documents[0].body, SlurmMap, source)
-    for name, partition in found.partitions.items():
+    mapping = decode_struct(documents[0].body, SlurmMap, source)
+    for name, partition in mapping.partitions.items():
         try:
             duration_ms(str(partition.default_time or 0))
         except ValueError as broken:
             problem = Problem(f"partitions[{name!r}].defaultTime", partition.default_time, str(broken))
             raise InputError(source, [problem]) from None
-    return found
+    return mapping

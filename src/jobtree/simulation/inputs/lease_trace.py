@@ -41,8 +41,8 @@ class LeaseJob(NamedTuple):
 
     def cells(self, first: int) -> dict[str, str]:
         times = (format_seconds(self.submitted - first), format_seconds(self.lasted))
-        said = (self.name, self.owner, *times, str(self.gpus), self.flavor, self.status)
-        return dict(zip(COLUMNS, said, strict=True))
+        values = (self.name, self.owner, *times, str(self.gpus), self.flavor, self.status)
+        return dict(zip(COLUMNS, values, strict=True))
 
 
 def is_ledger(path: str) -> bool:
@@ -103,22 +103,22 @@ def of_runs(runs: Iterable[Run], leases: Iterable[Lease]) -> Iterator[LeaseJob]:
 
 def of_leases(runs: Iterable[Run], leases: Iterable[Lease]) -> Iterator[LeaseJob]:
     """Runs that are gone, by what their leases tell."""
-    known = {run.metadata.uid for run in runs}
+    present = {run.metadata.uid for run in runs}
     gone: dict[str, list[Lease]] = {}
     for lease in leases:
-        if lease.spec.run_ref.uid not in known and lease.spec.role != "Spare":
+        if lease.spec.run_ref.uid not in present and lease.spec.role != "Spare":
             gone.setdefault(lease.spec.run_ref.uid, []).append(lease)
     for uid in sorted(gone):
-        held = gone[uid]
-        ran, gpus = held[0].spec, widest(held)
+        own = gone[uid]
+        first, gpus = own[0].spec, widest(own)
         yield LeaseJob(
-            f"{ran.run_ref.namespace}/{ran.run_ref.name} ({uid})",
-            ran.owner,
-            min(parse_time(lease.spec.start) for lease in held),
-            sum(map(gpu_time, held)) // max(1, gpus),
+            f"{first.run_ref.namespace}/{first.run_ref.name} ({uid})",
+            first.owner,
+            min(parse_time(lease.spec.start) for lease in own),
+            sum(map(gpu_time, own)) // max(1, gpus),
             gpus,
-            ran.flavor,
-            ENDED if all(lease.status.end is not None for lease in held) else "Running",
+            first.flavor,
+            ENDED if all(lease.status.end is not None for lease in own) else "Running",
         )
 
 

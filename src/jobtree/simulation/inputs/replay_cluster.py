@@ -79,14 +79,14 @@ def of_state_file(path: str, flavor: str | None) -> ReplayCluster:
     """The nodes and budgets of a state file. Raises InputError."""
     nodes: list[Node] = []
     budgets: list[Budget] = []
-    ground = ReplayCluster(())
+    cluster = ReplayCluster(())
     for document in read_documents(Path(path).read_text(encoding="utf-8"), path):
         body, kind = document.body, document.body.get("kind")
         if is_sim_document(body):
             if kind == "Clock":
-                ground = msgspec.structs.replace(ground, epoch=parse_clock(body, document.where))
+                cluster = msgspec.structs.replace(cluster, epoch=parse_clock(body, document.where))
             else:
-                ground = msgspec.structs.replace(ground, policy=parse_policy(body, document.where))
+                cluster = msgspec.structs.replace(cluster, policy=parse_policy(body, document.where))
         elif kind == "Node":
             nodes.append(read_node(body, document.where))
         elif kind == "Budget":
@@ -97,7 +97,7 @@ def of_state_file(path: str, flavor: str | None) -> ReplayCluster:
     if not usable:
         raise InputError(path, ["every node with GPUs is cordoned, failed or not ready"])
     return msgspec.structs.replace(
-        ground,
+        cluster,
         nodes=tuple(msgspec.structs.replace(node, taints=()) for node in usable),
         budgets=tuple(budgets),
         left_out=tuple(node.name for node in chosen if node not in usable),
@@ -121,24 +121,26 @@ def of_flavor(nodes: list[Node], flavor: str | None, where: str) -> list[Node]:
 
 def owners_in(budgets: Iterable[Budget], teams: Iterable[str], where: str) -> tuple[str, ...]:
     """The owner that each team of a trace means: an owner, a budget's name, or the end of an owner's path."""
-    known: dict[str, set[str]] = {}
+    owners_by_name: dict[str, set[str]] = {}
     for budget in budgets:
         owner = budget.spec.owner
         for name in (owner, budget.metadata.name, owner.rpartition(":")[2]):
-            known.setdefault(name, set()).add(owner)
-    found, wrong = [], []
+            owners_by_name.setdefault(name, set()).add(owner)
+    owners, problems = [], []
     for team in teams:
-        meant = {team} if team in known.get(team, ()) else known.get(team, set())
-        if len(meant) == 1:
-            found.append(next(iter(meant)))
+        matches = {team} if team in owners_by_name.get(team, ()) else owners_by_name.get(team, set())
+        if len(matches) == 1:
+            owners.append(next(iter(matches)))
         else:
-            rule = f"could be {' or '.join(sorted(meant))}" if meant else "no budget is theirs"
-            wrong.append(
-                Problem("user_or_team", team, f"{rule}; there are {', '.join(sorted(known)) or 'none'}")
+            rule = f"could be {' or '.join(sorted(matches))}" if matches else "no budget is theirs"
+            problems.append(
+                Problem(
+                    "user_or_team", team, f"{rule}; there are {', '.join(sorted(owners_by_name)) or 'none'}"
+                )
             )
-    if wrong:
-        raise InputError(where, wrong)
-    return tuple(found)
+    if problems:
+        raise InputError(where, problems)
+    return tuple(owners)
 
 
 def made_up_budgets(

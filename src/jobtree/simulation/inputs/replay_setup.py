@@ -47,7 +47,7 @@ class ReplaySetup(msgspec.Struct, frozen=True, eq=False):
         by_owner: dict[str, int] = {}
         for budget in self.budgets:
             owner, envelopes = budget.spec.owner, budget.spec.envelopes
-            given = sum(gives(one) for one in envelopes if one.flavor == self.flavor)
+            given = sum(gives(envelope) for envelope in envelopes if envelope.flavor == self.flavor)
             by_owner[owner] = by_owner.get(owner, 0) + given
         return [by_owner.get(owner, 0) for owner in self.owners]
 

@@ -62,8 +62,8 @@ def estimate(duration: int, random: Random) -> int:
 
 def assumed_ends(trace: Trace, habits: UserBehavior) -> "array[int]":
     """What a scheduler counts on: what is declared, else the longest that the trace allows."""
-    told = declared(trace, habits)
-    if told is not None:
-        return told
+    limits = declared(trace, habits)
+    if limits is not None:
+        return limits
     longest = -(-max(trace.duration) // DAY) * DAY
     return array("q", [longest]) * len(trace)

@@ -34,10 +34,10 @@ def changed(scene: ReplaySetup, text: str) -> ReplaySetup:
 
 
 def with_budget(scene: ReplaySetup, name: str, envelope: str | None, gpus: int) -> ReplaySetup:
-    known = {budget.metadata.name: budget for budget in scene.budgets}
-    budget = known.get(name)
+    budgets_by_name = {budget.metadata.name: budget for budget in scene.budgets}
+    budget = budgets_by_name.get(name)
     if budget is None:
-        rule = f"there is no such budget; there are {', '.join(sorted(known))}"
+        rule = f"there is no such budget; there are {', '.join(sorted(budgets_by_name))}"
         raise InputError("what-if", [Problem("budget", name, rule)])
     if not 1 <= gpus <= MAX_GPUS:
         raise InputError("what-if", [Problem("concurrency", gpus, f"must be between 1 and {MAX_GPUS}")])
@@ -47,17 +47,17 @@ def with_budget(scene: ReplaySetup, name: str, envelope: str | None, gpus: int) 
     if envelope not in names:
         rule = f"budget {name} has the envelopes {', '.join(names) or 'none'}: name one, as in {name}/main"
         raise InputError("what-if", [Problem("envelope", envelope or "", rule)])
-    after = widened(budget, envelope, gpus)
-    if problems := list(budget_problems(after)):
+    changed_budget = widened(budget, envelope, gpus)
+    if problems := list(budget_problems(changed_budget)):
         raise InputError("what-if", problems)
-    budgets = tuple(after if one is budget else one for one in scene.budgets)
+    budgets = tuple(changed_budget if one is budget else one for one in scene.budgets)
     return msgspec.structs.replace(scene, budgets=budgets)
 
 
 def widened(budget: Budget, envelope: str, gpus: int) -> Budget:
     envelopes = tuple(
-        msgspec.structs.replace(one, concurrency=gpus) if one.name == envelope else one
-        for one in budget.spec.envelopes
+        msgspec.structs.replace(own, concurrency=gpus) if own.name == envelope else own
+        for own in budget.spec.envelopes
     )
     return msgspec.structs.replace(budget, spec=msgspec.structs.replace(budget.spec, envelopes=envelopes))
 

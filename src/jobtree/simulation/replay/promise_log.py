@@ -37,50 +37,50 @@ class PromiseLog:
 
     def note(self, action: Action, at: int) -> None:
         """Take in what an action says of its Run's promise; ``at`` on the planner's clock."""
-        promise, run_key, told = action.promise, action.run_key, self._starts.told
+        promise, run_key, waiting = action.promise, action.run_key, self._starts.told
         if action.kind in REQUEUES:
             self._starts.take_back(run_key)
         if promise is None:
             return
         if action.kind == "Reserve":
             self.made += 1
-            self._told_again(told.setdefault(run_key, PromisedStart(promise.at)), promise.at)
+            self._told_again(waiting.setdefault(run_key, PromisedStart(promise.at)), promise.at)
         elif action.kind == "Move":
-            self._moved(told[run_key], promise.at, [slip.reason for slip in promise.slips])
+            self._moved(waiting[run_key], promise.at, [slip.reason for slip in promise.slips])
         elif action.kind in KEEPS_PROMISE:
             self._starts.begin(run_key, at)
-        elif told.pop(run_key, None) is not None:
+        elif waiting.pop(run_key, None) is not None:
             self.withdrawn += 1
 
     def close(self) -> None:
         """The instant is over: what started stays."""
-        for told, at in self._starts.close():
-            self._count(told, at)
+        for promised, at in self._starts.close():
+            self._count(promised, at)
 
-    def _told_again(self, told: PromisedStart, at: int | None) -> None:
+    def _told_again(self, promised: PromisedStart, at: int | None) -> None:
         """Another Reservation: of a Run whose start was taken back, if it was told of one before."""
-        told.slips = 0
-        if told.earliest is not None and (at is None or at > told.earliest):
+        promised.slips = 0
+        if promised.earliest is not None and (at is None or at > promised.earliest):
             self.slip_reasons[TAKEN] = self.slip_reasons.get(TAKEN, 0) + 1
-            told.slipped = True
-        self._earlier(told, at)
+            promised.slipped = True
+        self._earlier(promised, at)
 
-    def _moved(self, told: PromisedStart, at: int | None, slips: list[str]) -> None:
-        for reason in slips[told.slips :]:
+    def _moved(self, promised: PromisedStart, at: int | None, slips: list[str]) -> None:
+        for reason in slips[promised.slips :]:
             self.slip_reasons[reason] = self.slip_reasons.get(reason, 0) + 1
-        told.slips = len(slips)
-        told.slipped = told.slipped or bool(slips)
-        self._earlier(told, at)
+        promised.slips = len(slips)
+        promised.slipped = promised.slipped or bool(slips)
+        self._earlier(promised, at)
 
     @staticmethod
-    def _earlier(told: PromisedStart, at: int | None) -> None:
+    def _earlier(promised: PromisedStart, at: int | None) -> None:
         if at is not None:
-            told.earliest = at if told.earliest is None else min(at, told.earliest)
+            promised.earliest = at if promised.earliest is None else min(at, promised.earliest)
 
-    def _count(self, told: PromisedStart, at: int) -> None:
-        if told.earliest is not None:
-            error = at - told.earliest
+    def _count(self, promised: PromisedStart, at: int) -> None:
+        if promised.earliest is not None:
+            error = at - promised.earliest
             self.dated += 1
             self.kept += error < SECOND
-            self.slipped += told.slipped
+            self.slipped += promised.slipped
             self.errors.append(error)

@@ -34,12 +34,12 @@ class SavedReplayError(Exception):
 
 class ReplayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> object:
-        found: object = None
+        value: object = None
         if (module, name) in PLAIN or module.startswith("jobtree."):
-            found = super().find_class(module, name)
-        if (module, name) not in PLAIN and not isinstance(found, type):
+            value = super().find_class(module, name)
+        if (module, name) not in PLAIN and not isinstance(value, type):
             raise pickle.UnpicklingError(f"{module}.{name} has no place in a saved replay")
-        return found
+        return value
 
 
 def save(path: Path, simulation: Simulation, digest: str) -> None:
@@ -70,18 +70,18 @@ def load(path: Path, digest: str) -> Simulation | None:
         raise SavedReplayError(f"cannot read {path}: {broken.strerror}") from None
     if not data.startswith(HEAD):
         raise SavedReplayError(f"{path} is not a saved replay: name another file, or remove it to begin anew")
-    known, _, rest = data[len(HEAD) :].partition(b"\n")
-    if known != digest.encode():
+    saved_digest, _, rest = data[len(HEAD) :].partition(b"\n")
+    if saved_digest != digest.encode():
         raise SavedReplayError(
             f"{path} is a replay of something else (another trace, fleet, budget, policy or option): "
             "name another file, or remove it to begin anew"
         )
     try:
-        found = ReplayUnpickler(io.BytesIO(rest)).load()
+        simulation = ReplayUnpickler(io.BytesIO(rest)).load()
     except Exception as broken:  # noqa: BLE001  bytes that were changed can break anywhere
         raise SavedReplayError(f"{path} is damaged ({broken}): remove it to begin anew") from None
-    assert isinstance(found, Simulation)
-    return found
+    assert isinstance(simulation, Simulation)
+    return simulation
 
 
 def run(simulation: Simulation, watch: Callable[[Simulation], bool] = lambda _: False) -> bool:

@@ -31,36 +31,42 @@ def read_report(path: str) -> Report:
 
 
 def rows(first: Report, second: Report) -> list[ComparisonRow]:
-    one, two = first.status, second.status
-    found = [
-        ComparisonRow("allocated", 100 * one.fleet.allocated, 100 * two.fleet.allocated, "%", 1),
-        ComparisonRow("useful", 100 * one.fleet.useful, 100 * two.fleet.useful, "%", 1),
+    before, after = first.status, second.status
+    figures = [
+        ComparisonRow("allocated", 100 * before.fleet.allocated, 100 * after.fleet.allocated, "%", 1),
+        ComparisonRow("useful", 100 * before.fleet.useful, 100 * after.fleet.useful, "%", 1),
         ComparisonRow(
-            "idle beside busy", 100 * one.fleet.fragmentation, 100 * two.fleet.fragmentation, "%", 1
+            "idle beside busy", 100 * before.fleet.fragmentation, 100 * after.fleet.fragmentation, "%", 1
         ),
     ]
     for name in ("wait_seconds", "completion_seconds", "slowdown"):
-        spread, other = getattr(one.all_jobs, name), getattr(two.all_jobs, name)
+        spread, after_spread = getattr(before.all_jobs, name), getattr(after.all_jobs, name)
         word, _, unit = name.partition("_")
         decimals, unit = (0, "s") if unit else (1, "")
-        found += [
-            ComparisonRow(f"{word} {part}", getattr(spread, part), getattr(other, part), unit, decimals)
+        figures += [
+            ComparisonRow(
+                f"{word} {part}", getattr(spread, part), getattr(after_spread, part), unit, decimals
+            )
             for part in ("mean", "p50", "p90", "p99")
         ]
-    found += [
-        ComparisonRow("work lost to stops", 100 * one.lost_share, 100 * two.lost_share, "%", 2),
-        ComparisonRow("stops", sum(stop.count for stop in one.stops), sum(stop.count for stop in two.stops)),
-        ComparisonRow("promises kept", kept_share(one), kept_share(two), "%", 2),
-        ComparisonRow("error of promises p99", last_error(one), last_error(two), "s"),
+    figures += [
+        ComparisonRow("work lost to stops", 100 * before.lost_share, 100 * after.lost_share, "%", 2),
+        ComparisonRow(
+            "stops", sum(stop.count for stop in before.stops), sum(stop.count for stop in after.stops)
+        ),
+        ComparisonRow("promises kept", kept_share(before), kept_share(after), "%", 2),
+        ComparisonRow("error of promises p99", last_error(before), last_error(after), "s"),
         *(
-            ComparisonRow(f"started by {part}", expected_share(one, part), expected_share(two, part), "%", 1)
+            ComparisonRow(
+                f"started by {part}", expected_share(before, part), expected_share(after, part), "%", 1
+            )
             for part in ("p50", "p90")
         ),
-        ComparisonRow("fairness", one.fairness, two.fairness, "", 3),
+        ComparisonRow("fairness", before.fairness, after.fairness, "", 3),
         ComparisonRow("jobs", first.spec.jobs, second.spec.jobs),
-        ComparisonRow("not finished", one.unfinished, two.unfinished),
+        ComparisonRow("not finished", before.unfinished, after.unfinished),
     ]
-    return found + team_rows(first, second)
+    return figures + team_rows(first, second)
 
 
 def kept_share(result: Result) -> float | None:
@@ -78,19 +84,22 @@ def expected_share(result: Result, part: str) -> float | None:
 
 def team_rows(first: Report, second: Report) -> list[ComparisonRow]:
     """What each team waits, and uses of its grant, where both reports have it."""
-    others = {times.name: times for times in second.status.by_team}
-    uses = {use.team: use for use in second.status.budgets}
+    after_times = {times.name: times for times in second.status.by_team}
+    after_uses = {use.team: use for use in second.status.budgets}
     waits = [
         ComparisonRow(
-            f"wait mean, {times.name}", times.wait_seconds.mean, others[times.name].wait_seconds.mean, "s"
+            f"wait mean, {times.name}",
+            times.wait_seconds.mean,
+            after_times[times.name].wait_seconds.mean,
+            "s",
         )
         for times in first.status.by_team
-        if times.name in others
+        if times.name in after_times
     ]
     return waits + [
-        ComparisonRow(f"use of budget, {use.team}", 100 * use.use, 100 * uses[use.team].use, "%", 1)
+        ComparisonRow(f"use of budget, {use.team}", 100 * use.use, 100 * after_uses[use.team].use, "%", 1)
         for use in first.status.budgets
-        if use.team in uses
+        if use.team in after_uses
     ]
 
 

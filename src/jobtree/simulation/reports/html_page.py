@@ -145,14 +145,17 @@ def summary(report: Report) -> list[tuple[str, str]]:
         ("jobs not finished", f"{result.unfinished:,}"),
     ]
     if result.promises is not None:
-        told = result.promises
-        rows.append(("promises made, with a date", f"{told.made:,}, {told.dated:,}"))
+        promises = result.promises
+        rows.append(("promises made, with a date", f"{promises.made:,}, {promises.dated:,}"))
         rows.append(
-            ("kept, slipped, withdrawn", f"{percent(told.kept_share)}, {told.slipped:,}, {told.withdrawn:,}")
+            (
+                "kept, slipped, withdrawn",
+                f"{percent(promises.kept_share)}, {promises.slipped:,}, {promises.withdrawn:,}",
+            )
         )
-        error = told.error_seconds
+        error = promises.error_seconds
         rows.append(("error of promises: mean, p50, p90, p99", figures(error, "s")))
-        rows += [(f"slipped: {reason}", f"{count:,}") for reason, count in told.slip_reasons.items()]
+        rows += [(f"slipped: {reason}", f"{count:,}") for reason, count in promises.slip_reasons.items()]
     if result.expected is not None:
         parts = f"{percent(result.expected.by_p50)}, {percent(result.expected.by_p90)}"
         rows.append((f"started by expected p50, p90 (of {result.expected.told:,})", parts))
@@ -167,9 +170,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def figures(found: Spread, unit: str = "") -> str:
+def figures(spread: Spread, unit: str = "") -> str:
     decimals = 0 if unit else 1
-    values = (found.mean, found.p50, found.p90, found.p99)
+    values = (spread.mean, spread.p50, spread.p90, spread.p99)
     return f"{', '.join(f'{value:,.{decimals}f}' for value in values)} {unit}".rstrip()
 
 
@@ -177,18 +180,18 @@ def class_table(report: Report) -> list[tuple[str, tuple[Times, ...]]]:
     return [("By GPUs of the job", report.status.by_size), ("By team", report.status.by_team)]
 
 
-def times_table(found: Iterable[Times]) -> str:
+def times_table(classes: Iterable[Times]) -> str:
     parts = ("p50", "p90", "p99")
     head = ("", "jobs", "wait mean, s", *parts, "completion mean, s", *parts, "slowdown mean")
     rows = [
         (
-            one.name,
-            f"{one.jobs:,}",
-            *(f"{getattr(one.wait_seconds, part):,.0f}" for part in ("mean", *parts)),
-            *(f"{getattr(one.completion_seconds, part):,.0f}" for part in ("mean", *parts)),
-            f"{one.slowdown.mean:,.1f}",
+            times.name,
+            f"{times.jobs:,}",
+            *(f"{getattr(times.wait_seconds, part):,.0f}" for part in ("mean", *parts)),
+            *(f"{getattr(times.completion_seconds, part):,.0f}" for part in ("mean", *parts)),
+            f"{times.slowdown.mean:,.1f}",
         )
-        for one in found
+        for times in classes
     ]
     return table(head, rows)
 
@@ -197,13 +200,13 @@ def budget_table(report: Report) -> str:
     head = ("team", "GPUs", "granted GPU-hours", "used GPU-hours", "use")
     rows = [
         (
-            one.team,
-            f"{one.granted_gpus:,}",
-            f"{one.granted_gpu_hours:,.0f}",
-            f"{one.used_gpu_hours:,.0f}",
-            percent(one.use),
+            budget.team,
+            f"{budget.granted_gpus:,}",
+            f"{budget.granted_gpu_hours:,.0f}",
+            f"{budget.used_gpu_hours:,.0f}",
+            percent(budget.use),
         )
-        for one in report.status.budgets
+        for budget in report.status.budgets
     ]
     return table(head, rows)
 

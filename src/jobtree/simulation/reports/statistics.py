@@ -114,12 +114,12 @@ def fleet(meter: Meter) -> FleetUsage:
 
 
 def by_size(meter: Meter, done: Sequence[int]) -> tuple[Times, ...]:
-    found = []
+    classes = []
     for least, most in SIZES:
         jobs = [job for job in done if least <= meter.trace.gpus[job] <= most]
         name = str(least) if least == most else f"{least}+" if most == SIZES[-1][1] else f"{least}-{most}"
-        found += [times(name, meter, jobs)] if jobs else []
-    return tuple(found)
+        classes += [times(name, meter, jobs)] if jobs else []
+    return tuple(classes)
 
 
 def by_team(meter: Meter, done: Sequence[int]) -> tuple[Times, ...]:
@@ -180,9 +180,11 @@ def promise_statistics(promises: PromiseLog) -> PromiseStatistics:
 
 
 def calibrated(foretold: EstimateLog) -> EstimateStatistics:
-    told = foretold.told
+    estimated = foretold.told
     return EstimateStatistics(
-        told=told, by_p50=rounded(foretold.by_p50 / told), by_p90=rounded(foretold.by_p90 / told)
+        told=estimated,
+        by_p50=rounded(foretold.by_p50 / estimated),
+        by_p90=rounded(foretold.by_p90 / estimated),
     )
 
 

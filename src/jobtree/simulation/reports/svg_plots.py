@@ -57,7 +57,7 @@ class Scale(NamedTuple):
     logarithmic: bool
 
     def at(self, value: float) -> float:
-        low, high, value = (self.bend(one) for one in (self.low, self.high, value))
+        low, high, value = (self.bend(number) for number in (self.low, self.high, value))
         part = (value - low) / (high - low) if high > low else 0.0
         return round(self.start + (self.end - self.start) * min(1.0, max(0.0, part)), 1)
 
@@ -133,16 +133,16 @@ def step(low: float, high: float) -> float:
     """A round distance between ticks: 1, 2 or 5 times a power of ten."""
     rough = (high - low) / TICKS or 1.0
     power = 10.0 ** math.floor(math.log10(rough))
-    return next(one * power for one in (1, 2, 5, 10) if one * power >= rough * 0.999)
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
 
 
-def ticks(known: Scale) -> list[float]:
-    if not known.logarithmic:
-        size = step(known.low, known.high)
-        count = round((known.high - known.low) / size)
-        return [known.low + number * size for number in range(count + 1)]
-    both = [*(-float(one) for one in reversed(TIMES)), 0.0, *map(float, TIMES)]
-    return [value for value in both if known.low <= value <= known.high]
+def ticks(scale: Scale) -> list[float]:
+    if not scale.logarithmic:
+        size = step(scale.low, scale.high)
+        count = round((scale.high - scale.low) / size)
+        return [scale.low + number * size for number in range(count + 1)]
+    both = [*(-float(seconds) for seconds in reversed(TIMES)), 0.0, *map(float, TIMES)]
+    return [value for value in both if scale.low <= value <= scale.high]
 
 
 def grid(horizontal: Scale, vertical: Scale, across: Axis, up: Axis) -> list[str]:
@@ -156,8 +156,8 @@ def grid(horizontal: Scale, vertical: Scale, across: Axis, up: Axis) -> list[str
     for value in ticks(horizontal):
         x = horizontal.at(value)
         parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{TOP}" y2="{bottom}"/>')
-        said = tick_label(value, horizontal)
-        parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{said}</text>')
+        label = tick_label(value, horizontal)
+        parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{label}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(across.title)}</text>')
     turn = f"rotate(-90 14 {(TOP + bottom) / 2})"
@@ -165,9 +165,9 @@ def grid(horizontal: Scale, vertical: Scale, across: Axis, up: Axis) -> list[str
     return [*parts, f"{escape(up.title)}</text>"]
 
 
-def tick_label(value: float, known: Scale) -> str:
+def tick_label(value: float, scale: Scale) -> str:
     """Short, and without needless zeros: 1500 is ``1.5k``, or ``-1h`` where seconds are meant."""
-    if known.logarithmic and value:
+    if scale.logarithmic and value:
         return f"{'-' * (value < 0)}{TIMES[round(abs(value))]}"
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:

@@ -74,8 +74,8 @@ class Backfill(Scheduler):
     def ready_from_running(self, node: int) -> Ready:
         ends: Ready = []
         for job in self.on_node[node]:
-            known = self.running[job]
-            ends += [known.until] * next(gpus for at, gpus in known.placement if at == node)
+            running = self.running[job]
+            ends += [running.until] * next(gpus for at, gpus in running.placement if at == node)
         return [0] * (self.nodes.size - len(ends)) + sorted(ends)
 
     def _refreshed(self) -> list[Ready]:

@@ -61,14 +61,16 @@ class BackfillPlan:
             node = self._first(range(gpus, size + 1), gpus, end, ())
             return None if node is None else ((node, gpus),)
         whole, rest = divmod(gpus, size)
-        found = [node for node in nodes.with_free(size) if self._is_free(node, size, self.at, end)][:whole]
-        if len(found) < whole:
+        whole_nodes = [node for node in nodes.with_free(size) if self._is_free(node, size, self.at, end)][
+            :whole
+        ]
+        if len(whole_nodes) < whole:
             return None
-        placed = tuple((node, size) for node in found)
+        placement = tuple((node, size) for node in whole_nodes)
         if not rest:
-            return placed
-        last = self._first(range(size, rest - 1, -1), rest, end, found)
-        return None if last is None else (*placed, (last, rest))
+            return placement
+        last = self._first(range(size, rest - 1, -1), rest, end, whole_nodes)
+        return None if last is None else (*placement, (last, rest))
 
     def _first(self, order: range, gpus: int, end: int, without: Collection[int]) -> int | None:
         """The first node, by how many of its GPUs are free, that is free for so many until the end."""
@@ -104,9 +106,11 @@ class BackfillPlan:
     def hold(self, gpus: int, duration: int) -> None:
         """Keep the nodes that are free for the job soonest."""
         self.held += 1
-        found = self._one(gpus, duration) if gpus <= self._size else self._several(gpus, duration)
-        if found is not None:
-            start, placement = found
+        start_and_placement = (
+            self._one(gpus, duration) if gpus <= self._size else self._several(gpus, duration)
+        )
+        if start_and_placement is not None:
+            start, placement = start_and_placement
             for node, share in placement:
                 self._holds.setdefault(node, []).append(Hold(start, start + duration, share))
                 self._touched.append(node)
@@ -121,11 +125,11 @@ class BackfillPlan:
 
     def _where_held(self, gpus: int, duration: int) -> dict[int, int]:
         """When each node on which somebody holds something is free for such a job."""
-        seen, known = self._known.get((gpus, duration), (0, {}))
-        for node in set(self._touched[seen:]):
-            known[node] = self._earliest(node, gpus, duration)
-        self._known[gpus, duration] = (len(self._touched), known)
-        return known
+        read, cached = self._known.get((gpus, duration), (0, {}))
+        for node in set(self._touched[read:]):
+            cached[node] = self._earliest(node, gpus, duration)
+        self._known[gpus, duration] = (len(self._touched), cached)
+        return cached
 
     def _untouched(self, gpus: int) -> int | None:
         """Of the nodes on which nobody holds anything, the one that is ready first."""
@@ -147,8 +151,8 @@ class BackfillPlan:
         )
         last = 0
         for start, _ in ordered[whole - 1 :]:
-            if last < start < FOREVER and (found := self._from(start, duration, whole, rest, ordered)):
-                return start, found
+            if last < start < FOREVER and (placement := self._from(start, duration, whole, rest, ordered)):
+                return start, placement
             last = start
         return None
 
@@ -167,8 +171,8 @@ class BackfillPlan:
         placed = tuple((node, self._size) for node in chosen)
         if not rest:
             return placed
-        others = (node for node in range(self._nodes.count) if node not in chosen)
-        last = next((node for node in others if self._is_free(node, rest, start, end)), None)
+        rest_nodes = (node for node in range(self._nodes.count) if node not in chosen)
+        last = next((node for node in rest_nodes if self._is_free(node, rest, start, end)), None)
         return None if last is None else (*placed, (last, rest))
 
     def _earliest(self, node: int, gpus: int, duration: int) -> int:

@@ -88,12 +88,12 @@ class Nodes:
 
     def _whole(self, count: int) -> list[int]:
         """The first nodes that are wholly free, at most that many."""
-        found: list[int] = []
-        while len(found) < count and self._any(self.size):
-            found.append(heappop(self._by_free[self.size]))
-        for node in found:
+        nodes: list[int] = []
+        while len(nodes) < count and self._any(self.size):
+            nodes.append(heappop(self._by_free[self.size]))
+        for node in nodes:
             heappush(self._by_free[self.size], node)
-        return found
+        return nodes
 
     def _freest(self, gpus: int, without: Collection[int]) -> int | None:
         for free in range(self.size, gpus - 1, -1):

@@ -45,8 +45,8 @@ class QuotaScheduler(Scheduler):
     def schedule(self, at: int) -> None:
         """Admit the best candidate of all teams, again and again, until no kind of job can be."""
         refused: set[tuple[int, JobClass]] = set()
-        while (found := self._next(refused)) is not None:
-            team, kind = found
+        while (candidate := self._next(refused)) is not None:
+            team, kind = candidate
             job = self.queues[team][kind][0]
             placement = self.nodes.place(kind[1])
             if placement is None:
@@ -112,16 +112,16 @@ class QuotaScheduler(Scheduler):
     def _victims(self, job: int) -> list[int]:
         """Who may be preempted, in order: other teams' borrowers, then smaller priorities of the own team."""
         team, priority = self.trace.team[job], self.priority(job)
-        found = [
-            (whose == team, -self.priority(other), -known.since, -other)
-            for other, known in self.running.items()
+        victims = [
+            (whose == team, -self.priority(victim), -running.since, -victim)
+            for victim, running in self.running.items()
             if (
-                self.priority(other) > priority
-                if (whose := self.trace.team[other]) == team
+                self.priority(victim) > priority
+                if (whose := self.trace.team[victim]) == team
                 else self.used[whose] > self.quota[whose]
             )
         ]
-        return [-other for *_, other in sorted(found)]
+        return [-victim for *_, victim in sorted(victims)]
 
 
 class QuotaBySize(QuotaScheduler):

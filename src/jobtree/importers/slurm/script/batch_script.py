@@ -71,10 +71,14 @@ def read_scripts(text: str, source: str, environment: Mapping[str, str], out: Co
             source, "line ends of Windows (CRLF)", "were read as plain ones; the Run carries plain ones"
         )
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    inner = [] if _has_directives(text) else [one for one in here_documents(text) if _is_sbatch(one.command)]
+    inner = (
+        []
+        if _has_directives(text)
+        else [document for document in here_documents(text) if _is_sbatch(document.command)]
+    )
     if not inner:
         return [_read(text, source, environment, [], out)]
-    return [_read_inner(one, source, environment, out) for one in inner]
+    return [_read_inner(document, source, environment, out) for document in inner]
 
 
 def _has_directives(text: str) -> bool:

@@ -48,7 +48,7 @@ class DependencyIndex(NamedTuple):
 
 
 def follow_of(
-    setting: OptionSetting, name: str, known: DependencyIndex, element: int, out: Converted
+    setting: OptionSetting, name: str, index: DependencyIndex, element: int, out: Converted
 ) -> dict[str, Any] | None:
     """The ``follow`` of a job of this name; ``element``: its place in a job array."""
     if "?" in setting.value:
@@ -56,12 +56,12 @@ def follow_of(
     after: dict[str, None] = {}
     for part in setting.value.replace("?", ",").split(","):
         kind, *jobs = part.split(":")
-        if kind == "singleton" and name in known.earlier:
-            after |= dict.fromkeys(known.earlier[name].runs)
+        if kind == "singleton" and name in index.earlier:
+            after |= dict.fromkeys(index.earlier[name].runs)
         for job in jobs if kind in (*SUCCESS, "afterany") else ():
-            found = known.runs(kind, job, element)
-            after |= dict.fromkeys(found or ())
-            if found is None:
+            upstream = index.runs(kind, job, element)
+            after |= dict.fromkeys(upstream or ())
+            if upstream is None:
                 out.remark(setting.where, f"--dependency={kind}:{job}", f"which Run is {job}? {UNKNOWN}")
         if kind not in (*SUCCESS, "singleton", ""):
             instead = INSTEAD.get(kind, "is unknown: it was left out")

@@ -98,12 +98,14 @@ def gpu_request(settings: ScriptOptions, source: str, out: Converted) -> GpuRequ
         least = most = _nodes_without_word(total, per_node, per_task)
         if most == 1 and tasks and tasks > 1 and per_node:
             out.remark(source, "no --nodes", "one node is assumed: say --nodes if the tasks spread over more")
-    known = GpuRequest(0, least, most, per_node, next(iter(asked.types), ""), tasks, tasks_per_node, per_task)
-    gpus = _agreed(known, total, source)
-    per_node = _size_of_pods(known, gpus, source)
-    tasks = _tasks(known, asked.number("ntasks-per-gpu"), gpus)
+    request = GpuRequest(
+        0, least, most, per_node, next(iter(asked.types), ""), tasks, tasks_per_node, per_task
+    )
+    gpus = _agreed(request, total, source)
+    per_node = _size_of_pods(request, gpus, source)
+    tasks = _tasks(request, asked.number("ntasks-per-gpu"), gpus)
     return GpuRequest(
-        gpus, least, most, per_node if gpus else None, known.type, tasks, tasks_per_node, per_task
+        gpus, least, most, per_node if gpus else None, request.type, tasks, tasks_per_node, per_task
     )
 
 
@@ -120,20 +122,20 @@ def _nodes_without_word(total: int | None, per_node: int | None, per_task: int |
     return None if total or per_task else 1
 
 
-def _agreed(known: GpuRequest, total: int | None, source: str) -> int:
+def _agreed(request: GpuRequest, total: int | None, source: str) -> int:
     """The GPUs of the job, by every equation that the script gives."""
     sums: dict[str, int] = {}
     if total is not None:
         sums[f"--gpus = {total}"] = total
-    if known.nodes and known.per_node is not None:
-        gpus = known.nodes * known.per_node
-        sums[f"{known.nodes} nodes × {known.per_node} GPUs a node = {gpus}"] = gpus
-    tasks = known.tasks or (known.nodes or 0) * (known.tasks_per_node or 0)
-    if known.per_task is not None and tasks:
-        gpus = tasks * known.per_task
-        sums[f"{tasks} tasks × {known.per_task} GPUs a task = {gpus}"] = gpus
-    elif known.per_task is not None and not sums:
-        sums[f"{known.nodes or 1} tasks × {known.per_task}"] = (known.nodes or 1) * known.per_task
+    if request.nodes and request.per_node is not None:
+        gpus = request.nodes * request.per_node
+        sums[f"{request.nodes} nodes × {request.per_node} GPUs a node = {gpus}"] = gpus
+    tasks = request.tasks or (request.nodes or 0) * (request.tasks_per_node or 0)
+    if request.per_task is not None and tasks:
+        gpus = tasks * request.per_task
+        sums[f"{tasks} tasks × {request.per_task} GPUs a task = {gpus}"] = gpus
+    elif request.per_task is not None and not sums:
+        sums[f"{request.nodes or 1} tasks × {request.per_task}"] = (request.nodes or 1) * request.per_task
     if len(set(sums.values())) > 1:
         raise InputError(source, [f"asks for different numbers of GPUs: {', but '.join(sums)}"])
     gpus = next(iter(sums.values()), 0)
@@ -142,20 +144,20 @@ def _agreed(known: GpuRequest, total: int | None, source: str) -> int:
     return gpus
 
 
-def _size_of_pods(known: GpuRequest, gpus: int, source: str) -> int | None:
-    if known.per_node is not None or not known.nodes:
-        return known.per_node
-    if gpus % known.nodes:
-        rule = f"{gpus} GPUs over {known.nodes} nodes are not as many on each: all pods of a Run are alike"
+def _size_of_pods(request: GpuRequest, gpus: int, source: str) -> int | None:
+    if request.per_node is not None or not request.nodes:
+        return request.per_node
+    if gpus % request.nodes:
+        rule = f"{gpus} GPUs over {request.nodes} nodes are not as many on each: all pods of a Run are alike"
         raise InputError(source, [rule])
-    return gpus // known.nodes
+    return gpus // request.nodes
 
 
-def _tasks(known: GpuRequest, per_gpu: int | None, gpus: int) -> int | None:
-    if known.tasks is not None:
-        return known.tasks
+def _tasks(request: GpuRequest, per_gpu: int | None, gpus: int) -> int | None:
+    if request.tasks is not None:
+        return request.tasks
     if per_gpu and gpus:
         return gpus * per_gpu
-    if known.per_task and gpus and not known.tasks_per_node:
-        return gpus // known.per_task
+    if request.per_task and gpus and not request.tasks_per_node:
+        return gpus // request.per_task
     return None

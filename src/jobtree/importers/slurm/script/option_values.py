@@ -39,15 +39,15 @@ def duration_ms(text: str) -> int | None:
     """A time limit in milliseconds, None where there is none. Raises ValueError."""
     if text.strip().lower() in _UNLIMITED:
         return None
-    if found := _DAYS.fullmatch(text.strip()):
-        days, hours, minutes, seconds = (int(part or 0) for part in found.group("d", "h", "m", "s"))
+    if match := _DAYS.fullmatch(text.strip()):
+        days, hours, minutes, seconds = (int(part or 0) for part in match.group("d", "h", "m", "s"))
         return (days * DAY + hours * HOUR + minutes * MINUTE + seconds * SECOND) or None
-    found = _CLOCK.fullmatch(text.strip())
-    if not found:
+    match = _CLOCK.fullmatch(text.strip())
+    if not match:
         raise ValueError(f"must be {TIMES}")
-    if found["m"] is None:
-        return int(found["last"]) * MINUTE or None
-    hours, minutes, seconds = (int(part or 0) for part in found.group("h", "m", "last"))
+    if match["m"] is None:
+        return int(match["last"]) * MINUTE or None
+    hours, minutes, seconds = (int(part or 0) for part in match.group("h", "m", "last"))
     return (hours * HOUR + minutes * MINUTE + seconds * SECOND) or None
 
 
@@ -69,10 +69,10 @@ def parse_count(setting: OptionSetting, *, least: int = 1) -> int:
 
 def parse_size(setting: OptionSetting) -> tuple[int, str]:
     """An amount of memory: its number and Kubernetes' unit. Without a unit Slurm counts megabytes."""
-    found = _SIZE.fullmatch(setting.value.strip())
-    if not found:
+    match = _SIZE.fullmatch(setting.value.strip())
+    if not match:
         raise refuse(setting, "must be a size such as 64G, 512M or 4096 (megabytes)")
-    return int(found["number"]), _UNITS[found["unit"].lower()]
+    return int(match["number"]), _UNITS[match["unit"].lower()]
 
 
 def node_range(setting: OptionSetting) -> tuple[int, int]:
@@ -91,13 +91,13 @@ def parse_array(setting: OptionSetting) -> Array:
     at_once = parse_count(setting._replace(value=limit)) if percent else 0
     numbers: set[int] = set()
     for span in spans.split(","):
-        found = _SPAN.fullmatch(span.strip())
-        if not found:
+        match = _SPAN.fullmatch(span.strip())
+        if not match:
             raise refuse(
                 setting, "must be numbers and ranges such as 0-15, 1,3,7 or 0-30:10, and %4 at the end"
             )
-        first, step = int(found["first"]), int(found["step"] or 1)
-        last = int(found["last"] or first)
+        first, step = int(match["first"]), int(match["step"] or 1)
+        last = int(match["last"] or first)
         if last < first or not step:
             raise refuse(setting, "a range must not end before it begins, nor stand still")
         if (last - first) // step >= MAX_ELEMENTS:
@@ -108,5 +108,5 @@ def parse_array(setting: OptionSetting) -> Array:
     return Array(sorted(numbers), at_once)
 
 
-def _too_many(found: int) -> str:
-    return f"{found} elements are more than {MAX_ELEMENTS}: split the array"
+def _too_many(count: int) -> str:
+    return f"{count} elements are more than {MAX_ELEMENTS}: split the array"

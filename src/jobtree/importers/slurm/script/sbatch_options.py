@@ -74,8 +74,8 @@ def find_option(name: str) -> SbatchOption | None:
     name = ALIASES.get(name, name)
     if name in OPTIONS:
         return OPTIONS[name]
-    found = [option for known, option in OPTIONS.items() if known.startswith(name)]
-    return found[0] if name and len(found) == 1 else None
+    candidates = [option for full_name, option in OPTIONS.items() if full_name.startswith(name)]
+    return candidates[0] if name and len(candidates) == 1 else None
 
 
 def near_option(name: str) -> str | None:

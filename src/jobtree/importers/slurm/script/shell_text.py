@@ -27,14 +27,14 @@ class HereDocument(NamedTuple):
 
 def words(text: str) -> list[str]:
     """The words of a line, quotes removed; a ``#`` that begins a word begins a comment. Raises ValueError."""
-    found: list[str] = []
+    complete: list[str] = []
     word: str | None = None
     at = 0
     while at < len(text):
         sign = text[at]
         if sign in " \t":
             if word is not None:
-                found.append(word)
+                complete.append(word)
             word = None
         elif sign == "#" and word is None:
             break
@@ -47,7 +47,7 @@ def words(text: str) -> list[str]:
                 sign = text[at]
             word = (word or "") + sign
         at += 1
-    return found if word is None else [*found, word]
+    return complete if word is None else [*complete, word]
 
 
 def _quoted(text: str, at: int) -> tuple[str, int]:
@@ -76,27 +76,27 @@ def script_lines(text: str) -> Iterator[ScriptLine]:
             continue
         yield ScriptLine(number, line, quoted=False)
         if not line.lstrip().startswith("#"):
-            ends = [(found["word"], bool(found["dash"])) for found in _HERE.finditer(line)]
+            ends = [(match["word"], bool(match["dash"])) for match in _HERE.finditer(line)]
 
 
 def here_documents(text: str) -> Iterator[HereDocument]:
     """The here-documents of a script, in order. Of several on one line the first."""
     opened: tuple[ScriptLine, re.Match[str]] | None = None
-    held: list[str] = []
+    lines: list[str] = []
     for line in script_lines(text):
         if not line.quoted:
             if opened:
-                yield _here(opened, held[:-1])
-            found = None if line.text.lstrip().startswith("#") else _HERE.search(line.text)
-            opened, held = (line, found) if found else None, []
+                yield _here(opened, lines[:-1])
+            match = None if line.text.lstrip().startswith("#") else _HERE.search(line.text)
+            opened, lines = (line, match) if match else None, []
         else:
-            held.append(line.text)
+            lines.append(line.text)
     if opened:
-        ended = held and held[-1].strip() == opened[1]["word"]
-        yield _here(opened, held[:-1] if ended else held)
+        ended = lines and lines[-1].strip() == opened[1]["word"]
+        yield _here(opened, lines[:-1] if ended else lines)
 
 
-def _here(opened: tuple[ScriptLine, re.Match[str]], held: list[str]) -> HereDocument:
-    line, found = opened
-    kept = [text.lstrip("\t") for text in held] if found["dash"] else held
-    return HereDocument(line.number, line.text, bool(found["quote"]), "".join(f"{text}\n" for text in kept))
+def _here(opened: tuple[ScriptLine, re.Match[str]], lines: list[str]) -> HereDocument:
+    line, match = opened
+    kept = [text.lstrip("\t") for text in lines] if match["dash"] else lines
+    return HereDocument(line.number, line.text, bool(match["quote"]), "".join(f"{text}\n" for text in kept))
