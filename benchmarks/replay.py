@@ -1,7 +1,7 @@
 """``python -m benchmarks.replay``: Jobtree and other schedulers on the same real jobs, and the page about it.
 
 Every case takes a part of its trace (``--jobs`` sets another, 0 all of it). Each replay's report is kept in
-build/replay and made again only when its scene or the code behind it has changed, so the whole can be run
+build/replay and made again only when its setup or the code behind it has changed, so the whole can be run
 in parts: ``--case philly-90 --policy easy``; ``--as-is`` trusts whatever is there. ``--write`` makes
 docs/comparison/schedulers.md and its plots from the reports that are there.
 """
@@ -102,7 +102,7 @@ def cases() -> Iterator[Case]:
                 )
 
 
-def scene(case: Case) -> ReplaySetup:
+def replay_setup(case: Case) -> ReplaySetup:
     """The jobs of a case on a fleet of the size that gives the load, budgets in proportion to demand."""
     whole = read_trace(str(TRACES / case.folder / "jobs.csv.gz"), cut=case.cut)
     trace = part_of(whole, case.jobs, thinned=case.thinned)
@@ -118,7 +118,7 @@ def scene(case: Case) -> ReplaySetup:
         budgets=budgets,
         owners=owners,
         epoch=cluster.epoch,
-        habits=UserBehavior(declares=case.declares, notice=case.notice),
+        behavior=UserBehavior(declares=case.declares, notice=case.notice),
         outages=tuple(replay_outages(str(faults), nodes)) if case.outages else (),
     )
 
@@ -177,7 +177,7 @@ def measure(case: Case, policy: str, most_seconds: float, *, as_is: bool) -> Rep
     path = RESULTS / f"{case.name}.{policy}.json"
     if as_is and path.exists():
         return read_report(str(path))
-    given = scene(case)
+    given = replay_setup(case)
     stamp = f"{given.digest(policy)} {code_digest(policy)}"
     stamp_path = path.with_suffix(".stamp")
     if path.exists() and stamp_path.exists() and stamp_path.read_text() == stamp:

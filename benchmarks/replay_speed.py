@@ -92,7 +92,7 @@ def side_by_side() -> Trace:
     return msgspec.structs.replace(traces[0], **columns, teams=names, digest="side by side")
 
 
-def scene(row: Row, jobs: int) -> ReplaySetup:
+def replay_setup(row: Row, jobs: int) -> ReplaySetup:
     if row.load_percent is None:
         trace, nodes = part_of(side_by_side(), jobs, thinned=False), NODES_OF_ALL
     else:
@@ -102,11 +102,11 @@ def scene(row: Row, jobs: int) -> ReplaySetup:
     return ReplaySetup(trace, cluster.nodes, budgets, owners, cluster.epoch, UserBehavior(notice=True))
 
 
-def crowded(jobs: int, gpus: int, load_percent: int, habits: UserBehavior | None = None) -> ReplaySetup:
+def crowded(jobs: int, gpus: int, load_percent: int, behavior: UserBehavior | None = None) -> ReplaySetup:
     """A made-up trace on a small fleet, eight nodes a domain, which is asked for more than it has."""
     trace, cluster = made_up_trace(jobs, gpus, load_percent), made_up(gpus // 8, 8, gpus // 64)
     budgets, owners = made_up_budgets(trace, cluster.gpus, {})
-    return ReplaySetup(trace, cluster.nodes, budgets, owners, cluster.epoch, habits or UserBehavior())
+    return ReplaySetup(trace, cluster.nodes, budgets, owners, cluster.epoch, behavior or UserBehavior())
 
 
 def sections(effort: Effort) -> Iterator[Section]:
@@ -127,7 +127,7 @@ def sections(effort: Effort) -> Iterator[Section]:
 
 def replayed(row: Row, jobs: int, most_seconds: float, *, judged: bool) -> Section:
     """One replay, stopped where it takes far too long: then fewer jobs are done than there are."""
-    simulation = JobtreeScheduler(scene(row, jobs))
+    simulation = JobtreeScheduler(replay_setup(row, jobs))
     clock = Clock(row.name, most_seconds)
     run(simulation, watch=clock)
     seconds, done = clock.seconds(), simulation.meter.finished

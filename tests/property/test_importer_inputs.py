@@ -20,7 +20,7 @@ from jobtree.importers.slurm.script_request import CallerOptions, read_environme
 from jobtree.importers.slurm.site_mapping import SlurmMap, read_map
 from tests.unit.importers.test_corpus import MANIFESTS, SCRIPTS, SITE, site
 
-WISHES = CallerOptions(site(), image="i", owner="org:lab", gpu_type="H100")
+OPTIONS_GIVEN = CallerOptions(site(), image="i", owner="org:lab", gpu_type="H100")
 TEXTS = [path.read_bytes() for path in SCRIPTS]
 YAMLS = [path.read_bytes() for path in (*MANIFESTS, SITE)]
 BODIES = [[document.body for document in read_documents(path.read_bytes(), path.name)] for path in MANIFESTS]
@@ -119,14 +119,16 @@ def is_refused_or_valid(convert: Callable[[], Converted]) -> None:
 @given(st.one_of(mutated(TEXTS), st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
 @settings(max_examples=300)
 def test_scripts(raw: bytes) -> None:
-    is_refused_or_valid(lambda: convert_slurm([("job.sh", raw)], WISHES))
+    is_refused_or_valid(lambda: convert_slurm([("job.sh", raw)], OPTIONS_GIVEN))
 
 
 @given(DIRECTIVES, st.booleans())
 @settings(max_examples=400)
 def test_directives(directives: list[tuple[str, str]], equals: bool) -> None:
     text = "".join(f"#SBATCH {name}{'=' if equals else ' '}{value}\n" for name, value in directives)
-    is_refused_or_valid(lambda: convert_slurm([("job.sh", f"#!/bin/bash\n{text}srun x\n".encode())], WISHES))
+    is_refused_or_valid(
+        lambda: convert_slurm([("job.sh", f"#!/bin/bash\n{text}srun x\n".encode())], OPTIONS_GIVEN)
+    )
 
 
 @given(
@@ -135,8 +137,8 @@ def test_directives(directives: list[tuple[str, str]], equals: bool) -> None:
     )
 )
 def test_environments(environment: dict[str, str]) -> None:
-    wishes = CallerOptions(site(), image="i", owner="org:lab", gpu_type="H100", environment=environment)
-    is_refused_or_valid(lambda: convert_slurm([("job.sh", TEXTS[0])], wishes))
+    options = CallerOptions(site(), image="i", owner="org:lab", gpu_type="H100", environment=environment)
+    is_refused_or_valid(lambda: convert_slurm([("job.sh", TEXTS[0])], options))
 
 
 @given(st.one_of(mutated(YAMLS), st.binary(max_size=200), st.text(max_size=100).map(str.encode)))

@@ -1,23 +1,23 @@
-"""Text in a container's args and environment, written so that the kubelet leaves it as it is.
+"""Escapes text in a container's args and environment, so that the kubelet does not change it.
 
-The kubelet reads ``$$`` as ``$`` and ``$(NAME)`` as the value of a variable that the container has. A shell
-means other things by both.
+The kubelet replaces ``$$`` by ``$`` and ``$(NAME)`` by the value of a variable of the container. A shell has
+other meanings for both.
 """
 
 import re
 from typing import Final
 
-# What the kubelet takes in one bite. Whatever else is in parentheses names no variable and passes unchanged.
-_BITE: Final = re.compile(r"\$(\$|\([^)]*\))")
+# What the kubelet reads at once. Parentheses around anything but a name of a variable stay as they are.
+_TOKEN: Final = re.compile(r"\$(\$|\([^)]*\))")
 _VARIABLE: Final = re.compile(r"\$\([A-Za-z0-9_.-]*\)")
 
 
 def escape_for_kubelet(text: str) -> str:
-    """The text that the kubelet turns into this one."""
-    return _BITE.sub(lambda match: _escaped(match[0]), text)
+    """The text that the kubelet turns into ``text``."""
+    return _TOKEN.sub(lambda match: _escaped(match[0]), text)
 
 
-def _escaped(bite: str) -> str:
-    if bite == "$$":
+def _escaped(escape: str) -> str:
+    if escape == "$$":
         return "$$$$"
-    return f"${bite}" if _VARIABLE.fullmatch(bite) else bite
+    return f"${escape}" if _VARIABLE.fullmatch(escape) else escape

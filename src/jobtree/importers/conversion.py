@@ -1,4 +1,4 @@
-"""What a conversion answers: documents, and a remark for everything that does not carry over by itself."""
+"""The result of a conversion: documents, and a remark for each feature that has no equivalent."""
 
 import json
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from jobtree.api.validation.object_parser import parse_object
 
 ObjectBody = dict[str, Any]
 
-MAX_BYTES = 1_000_000  # below what etcd takes, with room for the status
+MAX_BYTES = 1_000_000  # of an object: less than etcd stores, so that there is room for the status
 
 
 class Remark(NamedTuple):
-    """One thing without an equal: where it stood, what it was, what happens instead and what to do."""
+    """A feature without an equivalent: its place, what it is, and what happens instead or what to do."""
 
     where: str
     what: str
@@ -26,25 +26,25 @@ class Remark(NamedTuple):
 
 @dataclass
 class Converted:
-    """Objects to submit, commands that label the nodes, and remarks, all in the order they came up."""
+    """Objects to submit, commands that label the nodes, and remarks, each in the order of the input."""
 
     documents: list[ObjectBody] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
 
     def remark(self, where: str, what: str, instead: str) -> None:
-        """Note something once, however often it comes up."""
+        """Adds a remark, unless the same one is there."""
         remark = Remark(where, what, instead)
         if remark not in self.remarks:
             self.remarks.append(remark)
 
     def add(self, documents: Iterable[ObjectBody], where: str) -> None:
-        """Take in objects that Jobtree accepts. Raises InputError for any that it would refuse."""
+        """Adds objects. Raises InputError for an object that Jobtree would refuse."""
         for document in documents:
             parse_object(document, where)
             size = len(json.dumps(document))
             if size > MAX_BYTES:
                 name = document["metadata"]["name"]
-                rule = f"{name} would have {size} bytes: {MAX_BYTES} are the most that a cluster stores"
+                rule = f"{name} would have {size} bytes, but a cluster stores at most {MAX_BYTES}"
                 raise InputError(where, [f"{rule}; split it (an array without % is a Run for each element)"])
             self.documents.append(document)

@@ -1,16 +1,16 @@
-"""Names: what people call things elsewhere, as Kubernetes and Jobtree spell them."""
+"""Converts names of other schedulers to names that Kubernetes and Jobtree accept."""
 
 import re
 from collections.abc import Container
 
-MOST = 50  # leaves room for the numbers and stages that Jobtree puts behind a name
+MAX_LENGTH = 50  # leaves room for the numbers and stages that Jobtree adds to a name
 _OTHER = re.compile(r"[^a-z0-9]+")
 _NOT_IN_FLAVORS = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def short_name(text: str, otherwise: str = "job") -> str:
     """``My_Job (v2)`` is ``my-job-v2``."""
-    return _OTHER.sub("-", text.lower()).strip("-")[:MOST].strip("-") or otherwise
+    return _OTHER.sub("-", text.lower()).strip("-")[:MAX_LENGTH].strip("-") or otherwise
 
 
 def flavor_name(text: str) -> str:
@@ -19,7 +19,7 @@ def flavor_name(text: str) -> str:
 
 
 def unused(name: str, taken: Container[str]) -> str:
-    """The name itself, or the first of ``name-2``, ``name-3``, … that nobody has."""
+    """The name itself, or the first of ``name-2``, ``name-3``, … that is not taken."""
     candidate, number = name, 1
     while candidate in taken:
         number += 1

@@ -35,10 +35,10 @@ def rank_variables(rank: int, nodes: int, gpus: int) -> dict[str, str]:
     }
 
 
-def container(script: str, wishes: CallerOptions | None = None) -> dict[str, Any]:
+def container(script: str, options: CallerOptions | None = None) -> dict[str, Any]:
     """The container that a batch script becomes."""
-    wishes = wishes or CallerOptions(image="image", owner="org:lab", gpu_type="H100")
-    (run,) = convert_slurm([("train.sh", script.encode())], wishes).documents
+    options = options or CallerOptions(image="image", owner="org:lab", gpu_type="H100")
+    (run,) = convert_slurm([("train.sh", script.encode())], options).documents
     (found,) = run["spec"]["template"]["spec"]["containers"]
     assert isinstance(found, dict)
     return found

@@ -52,11 +52,11 @@ def trace(jobs: Sequence[Job]) -> Trace:
     )
 
 
-def scene(
+def replay_setup(
     *jobs: Job,
     nodes: int = 1,
     gpus_per_node: int = 8,
-    habits: UserBehavior = EXACT,
+    behavior: UserBehavior = EXACT,
     budgets: dict[str, str] | None = None,
     outages: Sequence[tuple[int, int, int]] = (),
 ) -> ReplaySetup:
@@ -69,7 +69,7 @@ def scene(
         budgets=granted,
         owners=owners,
         epoch=cluster.epoch,
-        habits=habits,
+        behavior=behavior,
         outages=tuple(Outage(node, start * SECOND, end * SECOND) for node, start, end in outages),
     )
 
@@ -87,7 +87,7 @@ def busy_day(seed: int, jobs: int = 60) -> ReplaySetup:
         for _ in range(jobs)
     )
     outage = (1, 9_000 * jobs // 60, 15_000)
-    return scene(*drawn, nodes=5, habits=TYPICAL, budgets={"a": "24", "b": "16"}, outages=[outage])
+    return replay_setup(*drawn, nodes=5, behavior=TYPICAL, budgets={"a": "24", "b": "16"}, outages=[outage])
 
 
 def replay(policy: str, given: ReplaySetup) -> Simulation:

@@ -147,7 +147,7 @@ def build_setup(settings: CommandOptions, request: SimulateRequest) -> ReplaySet
         budgets=budgets,
         owners=owners,
         epoch=cluster.epoch,
-        habits=user_behavior(request),
+        behavior=user_behavior(request),
         policy=cluster.policy,
     )
 

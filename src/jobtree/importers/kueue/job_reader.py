@@ -1,4 +1,4 @@
-"""Jobs, JobSets, PyTorchJobs and Workloads, all as the same thing: sets of pods that start together."""
+"""Reads Jobs, JobSets, PyTorchJobs and Workloads as pod sets that start together."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ MASTER: Final = "Master"
 
 @dataclass(frozen=True)
 class JobPodSet:
-    """``least`` and ``most`` pods it can work with; ``together``: how many share an island (0: any)."""
+    """A pod set, which runs with ``least`` to ``most`` pods; ``together`` pods share a domain (0: any)."""
 
     name: str
     count: int
@@ -57,8 +57,8 @@ class KueueJob:
         return f"{self.kind} {self.metadata.namespace}/{self.metadata.name}"
 
 
-def work_of(read: object, islands: dict[str, str], out: Converted) -> KueueJob | None:
-    """What one of the four kinds asks for; None for anything else. Raises InputError."""
+def read_job(read: object, islands: dict[str, str], out: Converted) -> KueueJob | None:
+    """The job in an object of one of the four kinds; None for other objects. Raises InputError."""
     match read:
         case BatchJob():
             return _job(read, islands, out)
@@ -77,11 +77,13 @@ def _job(job: BatchJob, islands: dict[str, str], out: Converted) -> KueueJob:
     if spec.completions is not None and spec.completions != pods:
         pods = min(spec.parallelism, spec.completions)
         if spec.completions > pods:
-            hint = "all pods of a Run work at the same time: submit several Runs for the rest"
+            hint = "all pods of a Run run at the same time: submit more Runs for the rest"
             out.remark(where, f"completions: {spec.completions}, {pods} at a time", hint)
     if spec.completion_mode == "Indexed":
         out.remark(
-            where, "JOB_COMPLETION_INDEX", "a pod's number is in NODE_RANK here, the first pod in MASTER_ADDR"
+            where,
+            "JOB_COMPLETION_INDEX",
+            "use NODE_RANK for the number of a pod, MASTER_ADDR for the first pod",
         )
     least = _number(job.metadata, MIN_PARALLELISM, where)
     together = _together(spec.template, pods, islands, where, out)
@@ -107,11 +109,11 @@ def _jobset(jobset: JobSet, islands: dict[str, str], out: Converted) -> KueueJob
         after = tuple(upstream.name for upstream in replicated.depends_on if upstream.status == "Complete")
         sets.append(JobPodSet(replicated.name, pods, spec.template, together=together, after=after))
     if jobset.spec.success_policy:
-        out.remark(where, "successPolicy", "a Run is Completed when all of its pods have succeeded")
+        out.remark(where, "successPolicy", "a Run is Completed when all its pods have succeeded")
     out.remark(
         where,
         "host names of a JobSet",
-        "a pod finds the first one in MASTER_ADDR, its own number in NODE_RANK",
+        "use MASTER_ADDR for the first pod, NODE_RANK for the number of a pod",
     )
     queue = jobset.metadata.labels.get(QUEUE_LABEL, "")
     deadline = _number(jobset.metadata, DEADLINE, where) or 0
@@ -133,7 +135,7 @@ def _pytorch(job: PyTorchJob, islands: dict[str, str], out: Converted) -> KueueJ
     if sets and all(replicas.template == sets[0].template for replicas in sets):
         sets = [_joined(sets, elastic)]
     elif elastic:
-        instead = "master and workers differ, so the Run is a tree, and its stages are fixed"
+        instead = "master and workers differ, so they become stages, which have a fixed width"
         out.remark(where, "elasticPolicy", instead)
     queue = job.metadata.labels.get(QUEUE_LABEL, "")
     seconds = _number(job.metadata, DEADLINE, where) or policy.active_deadline_seconds
@@ -146,7 +148,7 @@ def _master_first(item: tuple[str, Replicas]) -> tuple[bool, str]:
 
 
 def _joined(sets: list[JobPodSet], elastic: ElasticPolicy | None) -> JobPodSet:
-    """A master and workers that run the same are one gang, whose first pod is the master."""
+    """One gang of master and workers with the same template; its first pod is the master."""
     pods = sum(pod_set.count for pod_set in sets)
     together = pods if sets[0].together else 0
     if elastic is None:
@@ -161,7 +163,7 @@ def _workload(workload: Workload, islands: dict[str, str], out: Converted) -> Ku
     sets = tuple(_pod_set(pod_set, islands, where, out) for pod_set in workload.spec.pod_sets)
     priority = workload.spec.priority_class_name or workload.spec.priority_class_ref.name
     if priority:
-        instead = "there are no priorities: the oldest funded Run goes first"
+        instead = "Jobtree has no priorities: the oldest funded Run starts first"
         out.remark(where, f"priority class {priority}", instead)
     if not workload.spec.active:
         out.remark(where, "active: false", "a Run is planned at once: submit it when it may start")
@@ -178,7 +180,7 @@ def _pod_set(spec: PodSetSpec, islands: dict[str, str], where: str, out: Convert
 
 
 def _together(template: Template, pods: int, islands: dict[str, str], where: str, out: Converted) -> int:
-    """How many pods its annotations want in one island."""
+    """How many pods must share a domain, by the annotations of the template."""
     annotations = annotations_of(template)
     slice_size = annotations.get(f"{KUEUE_GROUP}/podset-slice-size", "0")
     request = TopologyRequest(
@@ -191,17 +193,17 @@ def _together(template: Template, pods: int, islands: dict[str, str], where: str
 
 
 def _grouped(request: TopologyRequest, pods: int, islands: dict[str, str], where: str, out: Converted) -> int:
-    """Whole sets or slices that must be in one island. A mere preference needs no word: gangs are packed."""
+    """How many pods must share a domain. A preference has no effect, since Jobtree packs all gangs."""
     wanted = [(request.required, pods), (request.pod_set_slice_required_topology, request.pod_set_slice_size)]
     island = islands.get("fabric.domain", "")
     for level, size in reversed(wanted):
         if level == HOSTNAME:
-            out.remark(where, f"required topology {level}", "make it one pod with all the GPUs (gpusPerPod)")
+            out.remark(where, f"required topology {level}", "use one pod with all the GPUs (gpusPerPod)")
         elif level and island and level != island:
             out.remark(
                 where,
                 f"required topology {level}",
-                f"groups are kept in one {island}, the island, or not at all",
+                f"Jobtree can only place groups in one {island}, which is its domain",
             )
         elif level and size:
             return size
@@ -212,12 +214,12 @@ def _number(metadata: KueueMetadata, key: str, where: str) -> int | None:
     text = metadata.labels.get(key) or metadata.annotations.get(key)
     if text is None:
         return None
-    if not text.isascii() or not text.isdecimal() or len(text) > 9:  # noqa: PLR2004  enough for seconds
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:  # noqa: PLR2004  digits
         raise InputError(where, [f"metadata[{key!r}]: {text!r} must be a whole number"])
     return int(text)
 
 
 def job_names(jobs: list[KueueJob]) -> Iterator[tuple[str, str, str]]:
-    """The kind, namespace and name of each: what a Workload's owner may be."""
+    """The kind, namespace and name of each job, as the owner of a Workload has them."""
     for job in jobs:
         yield job.kind, job.metadata.namespace, job.metadata.name

@@ -1,7 +1,7 @@
-"""Sets of pods as Runs: one set is one gang, several are a tree whose stages start together.
+"""Converts pod sets to Runs: one set becomes one gang, several become stages that start together.
 
-A job's flavor is the one that Kueue admitted it to; before that, the first of its queue that its node
-selector allows.
+The flavor of a job is the one that Kueue assigned at its admission; before that, the first flavor of its
+queue that its node selector allows.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ MAX_RESTARTS = 1000
 
 @dataclass(frozen=True)
 class KueueSite:
-    """All that is known besides the jobs."""
+    """What the conversion of jobs needs of the other objects."""
 
     teams: Mapping[str, Team]
     local: Mapping[tuple[str, str], LocalQueue]
@@ -35,10 +35,10 @@ class KueueSite:
 
 
 @dataclass(frozen=True)
-class _Case:
-    """One job, who pays for it, and what Kueue has given it."""
+class _JobContext:
+    """One job, the team that pays for it, and its admission by Kueue."""
 
-    work: KueueJob
+    job: KueueJob
     team: Team
     admission: Admission | None
     site: KueueSite
@@ -49,27 +49,27 @@ class _Case:
         return self.admission.pod_set_assignments if self.admission else ()
 
     def note(self, what: str, instead: str) -> None:
-        self.out.remark(self.work.where, what, instead)
+        self.out.remark(self.job.where, what, instead)
 
 
 def run_of(job: KueueJob, site: KueueSite, out: Converted) -> ObjectBody | None:
-    """The Run of a job; None, with a remark, where nobody would pay. Raises InputError."""
+    """The Run of a job, or None, with a remark, if no team would pay for it. Raises InputError."""
     admission = site.admissions.get((job.kind, job.metadata.namespace, job.metadata.name))
     team = _team(job, admission, site, out)
     if team is None:
         return None
     if not any(pod_set.count for pod_set in job.sets):
-        out.remark(job.where, "no pods", "there is nothing to run: it was left out")
+        out.remark(job.where, "no pods", "there is nothing to run: the job is not converted")
         return None
     if priority := job.metadata.labels.get(PRIORITY_LABEL):
         out.remark(
             job.where,
             f"priority class {priority}",
-            "there are no priorities: the oldest funded Run goes first",
+            "Jobtree has no priorities: the oldest funded Run starts first",
         )
     spec: dict[str, Any] = {"owner": team.owner}
-    case = _Case(job, team, admission, site, out)
-    gangs = [_gang(pod_set, case) for pod_set in job.sets]
+    context = _JobContext(job, team, admission, site, out)
+    gangs = [_gang(pod_set, context) for pod_set in job.sets]
     funding = _funding(team, [gang for gang in gangs if "gpuType" in gang["resources"]], site)
     runtime = _runtime(job, site, single=len(gangs) == 1)
     gangs = [{**({"runtime": runtime} if runtime else {}), **gang} for gang in gangs]
@@ -87,52 +87,57 @@ def _team(job: KueueJob, admission: Admission | None, site: KueueSite, out: Conv
             out.remark(
                 job.where,
                 "no queue",
-                "nobody would pay: it was left out; name one with the label queue-name",
+                "no team would pay, so the job is not converted: name a queue with the label queue-name",
             )
             return None
         local = site.local.get((job.metadata.namespace, job.queue))
         name = local.spec.cluster_queue if local else ""
         if local is None:
-            hint = "it was left out: convert the queue together with its jobs"
-            out.remark(job.where, f"LocalQueue {job.metadata.namespace}/{job.queue} is not here", hint)
+            hint = "the job is not converted: convert the queue together with its jobs"
+            out.remark(job.where, f"LocalQueue {job.metadata.namespace}/{job.queue} is missing", hint)
             return None
     team = site.teams.get(name)
     if team is None:
         out.remark(
-            job.where, f"ClusterQueue {name} is not here", "it was left out: convert the queue with its jobs"
+            job.where,
+            f"ClusterQueue {name} is missing",
+            "the job is not converted: convert the queue with its jobs",
         )
     return team
 
 
-def _gang(pod_set: JobPodSet, case: _Case) -> dict[str, Any]:
-    gpus, count = template_gpus(pod_set.template, case.work.where), _count(pod_set, case)
+def _gang(pod_set: JobPodSet, context: _JobContext) -> dict[str, Any]:
+    gpus, count = template_gpus(pod_set.template, context.job.where), _count(pod_set, context)
     if not gpus or not count:
         if not gpus:
-            case.note(
-                f"{pod_set.name} asks for no GPUs", "it has no payer: the cluster's own scheduler places it"
+            context.note(
+                f"{pod_set.name} asks for no GPUs",
+                "it needs no payer: the cluster's own scheduler places its pods",
             )
-        template = clean(pod_set.template, (), case.work.where, case.out)
+        template = clean(pod_set.template, (), context.job.where, context.out)
         return {"resources": {"totalGPUs": 0, "pods": max(count, 1)}, "template": template}
-    flavor = _flavor(pod_set, case)
-    called = case.site.flavors.name(flavor)
-    gang: dict[str, Any] = {"resources": {"gpuType": called, "totalGPUs": gpus * count, "gpusPerPod": gpus}}
+    resource_flavor = _flavor(pod_set, context)
+    flavor = context.site.flavors.name(resource_flavor)
+    gang: dict[str, Any] = {"resources": {"gpuType": flavor, "totalGPUs": gpus * count, "gpusPerPod": gpus}}
     if pod_set.least is not None and 0 < pod_set.least < max(count, pod_set.most):
         least, most = min(pod_set.least, count) * gpus, max(count, pod_set.most) * gpus
         gang["malleable"] = {"minTotalGPUs": least, "maxTotalGPUs": most, "stepGPUs": gpus}
     elif pod_set.together:
         gang["locality"] = {"groupGPUs": min(pod_set.together, count) * gpus}
-    gang["template"] = clean(pod_set.template, _tolerations(pod_set, called, case), case.work.where, case.out)
+    gang["template"] = clean(
+        pod_set.template, _tolerations(pod_set, flavor, context), context.job.where, context.out
+    )
     return gang
 
 
-def _tolerations(pod_set: JobPodSet, called: str, case: _Case) -> tuple[dict[str, Any], ...]:
-    """What lets the pods onto the nodes of every ResourceFlavor that could carry and pay for them."""
-    flavors, wanted = case.site.flavors, node_selector(pod_set.template, case.work.where)
-    names = dict.fromkeys(share.flavor for team in case.site.teams.values() for share in team.shares)
+def _tolerations(pod_set: JobPodSet, flavor: str, context: _JobContext) -> tuple[dict[str, Any], ...]:
+    """The tolerations of all ResourceFlavors on which the pods may run."""
+    flavors, wanted = context.site.flavors, node_selector(pod_set.template, context.job.where)
+    names = dict.fromkeys(share.flavor for team in context.site.teams.values() for share in team.shares)
     tolerations = [
         toleration
         for name in names
-        if name in flavors.by_name and flavors.name(name) == called and flavors.matches(name, wanted)
+        if name in flavors.by_name and flavors.name(name) == flavor and flavors.matches(name, wanted)
         for toleration in flavors.by_name[name].spec.tolerations
     ]
     return tuple(
@@ -142,29 +147,29 @@ def _tolerations(pod_set: JobPodSet, called: str, case: _Case) -> tuple[dict[str
     )
 
 
-def _count(pod_set: JobPodSet, case: _Case) -> int:
-    """The pods of a set; as many as were admitted, where that was less."""
-    admitted = (assigned.count for assigned in case.assignments if assigned.name == pod_set.name)
+def _count(pod_set: JobPodSet, context: _JobContext) -> int:
+    """The pods of a set, or fewer if Kueue admitted fewer."""
+    admitted = (assigned.count for assigned in context.assignments if assigned.name == pod_set.name)
     return next((count for count in admitted if count is not None), pod_set.count)
 
 
-def _flavor(pod_set: JobPodSet, case: _Case) -> str:
-    for assigned in case.assignments:
+def _flavor(pod_set: JobPodSet, context: _JobContext) -> str:
+    for assigned in context.assignments:
         admitted = next((assigned.flavors[name] for name in GPU_RESOURCES if name in assigned.flavors), None)
         if admitted and assigned.name in (pod_set.name, "main"):
             return admitted
-    wanted, flavors = node_selector(pod_set.template, case.work.where), case.site.flavors
-    relatives = (team for team in case.site.teams.values() if team.cohort == case.team.cohort)
-    shares = [share for team in (case.team, *relatives) for share in team.shares]
+    wanted, flavors = node_selector(pod_set.template, context.job.where), context.site.flavors
+    relatives = (team for team in context.site.teams.values() if team.cohort == context.team.cohort)
+    shares = [share for team in (context.team, *relatives) for share in team.shares]
     fitting = [share.flavor for share in shares if flavors.matches(share.flavor, wanted)]
     if not fitting:
-        rule = f"asks for GPUs, but {case.team.where} has no flavor for them: add it to the queue"
-        raise InputError(case.work.where, [rule])
-    chosen, own = flavors.name(fitting[0]), {share.flavor for share in case.team.shares}
+        rule = f"asks for GPUs, but {context.team.where} has no flavor for them: add one to the queue"
+        raise InputError(context.job.where, [rule])
+    chosen, own = flavors.name(fitting[0]), {share.flavor for share in context.team.shares}
     alternatives = {flavors.name(name) for name in fitting if name in own} - {chosen}
     if alternatives:
-        instead = f"{chosen} was taken, the first of its queue: set gpuType for another"
-        case.note(f"{', '.join(sorted(alternatives))} would do as well", instead)
+        instead = f"{chosen} is used, the first of its queue: set gpuType for another"
+        context.note(f"{', '.join(sorted(alternatives))} would fit as well", instead)
     return fitting[0]
 
 
@@ -182,7 +187,7 @@ def _runtime(job: KueueJob, site: KueueSite, *, single: bool) -> dict[str, Any]:
 
 
 def _funding(team: Team, gangs: list[dict[str, Any]], site: KueueSite) -> dict[str, Any]:
-    """Borrowing from sponsors: of those that stand apart, or as one that does."""
+    """The funding of a Run that may borrow from sponsors, since its team or theirs has a borrowing limit."""
     limits = {
         share.borrowing
         for share in team.shares
@@ -197,7 +202,7 @@ def _funding(team: Team, gangs: list[dict[str, Any]], site: KueueSite) -> dict[s
 
 
 def _stages(job: KueueJob, gangs: list[dict[str, Any]], funding: dict[str, Any]) -> list[dict[str, Any]]:
-    """Sets that wait for no other start with the first of their kind."""
+    """The stages of a job. Sets that wait for no other start with the first of them."""
     stages: list[dict[str, Any]] = []
     borrowed = (
         {"funding": {key: value for key, value in funding.items() if key != "sponsors"}} if funding else {}

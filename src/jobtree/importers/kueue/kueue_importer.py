@@ -1,6 +1,6 @@
-"""Kueue's objects as Budgets and Runs, with the labels that the nodes need.
+"""Converts objects of Kueue to Budgets and Runs, with the labels that the nodes need.
 
-Documents may come in any order. What is no part of the answer is remarked on: nothing is dropped in silence.
+Documents may come in any order. An object that is not converted gets a remark.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,14 +13,14 @@ from jobtree.api.kubernetes.node import Node, read_node
 from jobtree.api.schema.problems import InputError
 from jobtree.importers.conversion import Converted
 from jobtree.importers.kubernetes_names import flavor_name, unused
-from jobtree.importers.kueue.job_reader import KueueJob, job_names, work_of
+from jobtree.importers.kueue.job_reader import KueueJob, job_names, read_job
 from jobtree.importers.kueue.job_runs import KueueSite, run_of
 from jobtree.importers.kueue.kueue_kinds import KINDS, Admission, KueueStruct, Workload
 from jobtree.importers.kueue.queue_budgets import Team, budgets, read_teams
 from jobtree.importers.kueue.resource_flavors import Flavors, label_lines, read_flavors
 from jobtree.importers.kueue.unsupported_features import note_kind, note_policies
 
-# What to ask a live cluster for, by the names that the API server has for them.
+# The resources to read from a live cluster, by their names in the API server.
 RESOURCES = (
     "nodes",
     *(f"{name}.kueue.x-k8s.io" for name in ("resourceflavors", "topologies", "cohorts", "clusterqueues")),
@@ -33,8 +33,8 @@ WORK = ("Job", "JobSet", "PyTorchJob", "Workload")
 
 
 @dataclass
-class _Found:
-    """The objects by kind, in the order in which they came."""
+class _Objects:
+    """The objects by kind, in the order of the input."""
 
     of: dict[str, list[Any]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
     nodes: list[Node] = field(default_factory=list)
@@ -46,7 +46,7 @@ def flavor_names(given: Iterable[str]) -> dict[str, str]:
     for text in given:
         old, equals, new = text.partition("=")
         if not equals or not old or flavor_name(new) != new:
-            rule = "must be OLD=NEW: a ResourceFlavor, and the value of gpu.flavor that it stands for"
+            rule = "must be OLD=NEW: a ResourceFlavor, and its value of gpu.flavor"
             raise InputError("the command line", [f"--flavor: {text!r} {rule}"])
         names[old] = new
     return names
@@ -57,7 +57,7 @@ def convert_kueue(
     names: Mapping[str, str],
     checkpoint: str | None = None,
 ) -> Converted:
-    """All objects of Kueue among the documents. Raises InputError."""
+    """Converts all objects of Kueue among the documents. Raises InputError."""
     out = Converted()
     objects = _read(documents, out)
     flavors = read_flavors(objects.of["ResourceFlavor"], objects.of["Topology"], names, out)
@@ -75,8 +75,8 @@ def convert_kueue(
     return out
 
 
-def _read(documents: Iterable[Document], out: Converted) -> _Found:
-    objects = _Found()
+def _read(documents: Iterable[Document], out: Converted) -> _Objects:
+    objects = _Objects()
     for where, body in documents:
         kind = body.get("kind")
         if kind == "Node":
@@ -92,20 +92,23 @@ def _read(documents: Iterable[Document], out: Converted) -> _Found:
 
 
 def _runs(
-    objects: _Found, teams: Mapping[str, Team], flavors: Flavors, checkpoint: str | None, out: Converted
+    objects: _Objects, teams: Mapping[str, Team], flavors: Flavors, checkpoint: str | None, out: Converted
 ) -> Iterable[tuple[KueueJob, dict[str, Any]]]:
-    """A Workload that belongs to a job here says what that job was given; any other is a job by itself."""
+    """The Runs of all jobs. A Workload has the admission of its job; without a job, it is one itself."""
     jobs = [
-        job for kind in WORK[:-1] for item in objects.of[kind] if (job := work_of(item, flavors.islands, out))
+        job
+        for kind in WORK[:-1]
+        for item in objects.of[kind]
+        if (job := read_job(item, flavors.islands, out))
     ]
     keys, admissions = set(job_names(jobs)), dict[tuple[str, str, str], Admission]()
     for workload in objects.of["Workload"]:
         owner = _owner(workload, keys) or ("Workload", workload.metadata.namespace, workload.metadata.name)
         if workload.status.admission:
             admissions[owner] = workload.status.admission
-        if owner[0] == "Workload" and (job := work_of(workload, flavors.islands, out)):
+        if owner[0] == "Workload" and (job := read_job(workload, flavors.islands, out)):
             jobs.append(job)
-    local = {(item.metadata.namespace, item.metadata.name): item for item in objects.of["LocalQueue"]}
+    local = {(queue.metadata.namespace, queue.metadata.name): queue for queue in objects.of["LocalQueue"]}
     site = KueueSite(teams, local, flavors, admissions, checkpoint)
     taken: set[tuple[str, str]] = set()
     for job in jobs:

@@ -1,4 +1,4 @@
-"""What is read of Kueue's kinds, of all their versions; any other field passes unseen."""
+"""The fields of Kueue's kinds, in all their versions, that are read; other fields are ignored."""
 
 from typing import Annotated, Any, dataclass_transform
 
@@ -18,7 +18,7 @@ Template = dict[str, Any]
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class KueueStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of a document of which some fields are read."""
+    """A part of a document, of which these fields are read."""
 
 
 class Reference(KueueStruct):
@@ -76,7 +76,7 @@ class ResourceGroup(KueueStruct):
 
 
 class QueueSpec(KueueStruct):
-    """Of a ClusterQueue and of a Cohort: what both have, then what each alone has."""
+    """The spec of a ClusterQueue or a Cohort: fields of both, then those of each."""
 
     resource_groups: tuple[ResourceGroup, ...] = ()
     fair_sharing: Any = None
@@ -99,7 +99,7 @@ class Queue(KueueStruct):
 
     @property
     def above(self) -> str:
-        """The cohort that it is a member of."""
+        """The name of its cohort."""
         spec = self.spec
         return spec.cohort_name or spec.cohort or spec.parent_name or spec.parent
 

@@ -1,11 +1,11 @@
-"""ClusterQueues and Cohorts as Budgets.
+"""Converts ClusterQueues and Cohorts to Budgets.
 
-A cohort is a family, and its members are siblings: what one does not use the others may, and it comes back
-to the one who owns it. The owner of a queue is the path of its cohorts, then its own name.
+A cohort becomes a family, and its members become siblings: the others may use what one does not use, and its
+owner recalls it. The owner of a queue is the path of its cohorts and its own name.
 
-``nominalQuota`` is an envelope. ``lendingLimit`` splits it in two, of which the family sees one.
-``borrowingLimit`` has no equal in a family: a queue that has one stands outside, and borrows from the
-others as sponsors, up to the limit.
+``nominalQuota`` becomes an envelope. ``lendingLimit`` splits it into two, of which the family may use one.
+``borrowingLimit`` has no equivalent in a family: a queue with a limit is outside the family, and borrows from
+the others as sponsors, up to the limit.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ MAX_SPONSORS = 16
 
 @dataclass(frozen=True)
 class Share:
-    """GPUs of a ResourceFlavor in a queue: its own, of them lendable, and how many it borrows (None: any)."""
+    """GPUs of a ResourceFlavor in a queue: its own, and how many it lends and borrows (None: any)."""
 
     flavor: str
     nominal: int
@@ -37,7 +37,7 @@ class Share:
 
 @dataclass
 class Team:
-    """A ClusterQueue or Cohort with the owner that it becomes."""
+    """A ClusterQueue or Cohort, and its owner."""
 
     queue: Queue
     where: str
@@ -48,8 +48,8 @@ class Team:
     sponsors: list[str] = field(default_factory=list)
 
     @property
-    def apart(self) -> bool:
-        """Whether it stands outside of the family, since what it borrows is limited."""
+    def is_outside_family(self) -> bool:
+        """Whether it is outside the family, since it has a borrowing limit."""
         return any(share.borrowing is not None for share in self.shares)
 
     def limit(self, flavor: str) -> int | None:
@@ -57,7 +57,7 @@ class Team:
 
 
 def read_teams(queues: Mapping[str, Queue], cohorts: Mapping[str, Queue], out: Converted) -> dict[str, Team]:
-    """The teams behind ClusterQueues (by name) and Cohorts (``cohort/NAME``). Raises InputError."""
+    """The teams of ClusterQueues (by name) and Cohorts (by ``cohort/NAME``). Raises InputError."""
     teams: dict[str, Team] = {}
     implied = {queue.above for queue in queues.values()} | {cohort.above for cohort in cohorts.values()}
     for name in sorted(({*cohorts} | implied) - {""}):
@@ -75,12 +75,14 @@ def read_teams(queues: Mapping[str, Queue], cohorts: Mapping[str, Queue], out: C
 
 
 def _path(name: str, cohorts: Mapping[str, Queue]) -> list[str]:
-    """The cohorts above, from the top down. Raises InputError for a cycle."""
+    """The path of a cohort from the root. Raises InputError for a cycle."""
     path = [name]
     while (cohort := cohorts.get(path[-1])) and cohort.above:
         if cohort.above in path:
             around = " → ".join([*path[path.index(cohort.above) :], cohort.above])
-            raise InputError(f"Cohort {name}", [f"spec.parentName: {around} is a cycle: a family has none"])
+            raise InputError(
+                f"Cohort {name}", [f"spec.parentName: {around} is a cycle: remove one of these parents"]
+            )
         path.append(cohort.above)
     return [short_name(part) for part in reversed(path)]
 
@@ -100,12 +102,10 @@ def _shares(queue: Queue, where: str, out: Converted) -> Iterator[Share]:
                     borrowing = None if limit is None else _gpus(limit, where, "borrowingLimit")
                     yield Share(flavor.name, nominal, lendable, borrowing)
                 else:
-                    hint = "only GPUs have budgets; pods still need room for what they request"
+                    hint = "Budgets have only GPUs; pods still need nodes with what they request"
                     out.remark(where, f"quota of {quota.name}", hint)
     if queue.spec.resource_groups and not covered:
-        out.remark(
-            where, "no quota of GPUs", "its Budget has no envelopes: Runs of it are paid by its relatives"
-        )
+        out.remark(where, "no quota of GPUs", "its Budget has no envelopes: its family pays for its Runs")
 
 
 def _gpus(quantity: Quantity, where: str, field_name: str) -> int:
@@ -116,21 +116,25 @@ def _gpus(quantity: Quantity, where: str, field_name: str) -> int:
 
 
 def _find_sponsors(teams: Mapping[str, Team]) -> None:
-    """Who stands apart borrows from all that lend to it, and they from it."""
+    """A team outside the family borrows from all teams that lend to it, and they from it."""
     for team in teams.values():
         lenders = [other for key, other in teams.items() if other is not team and _lends(key, other, team)]
-        sponsors = [other.owner for other in lenders if team.apart or (other.apart and not other.is_cohort)]
+        sponsors = [
+            other.owner
+            for other in lenders
+            if team.is_outside_family or (other.is_outside_family and not other.is_cohort)
+        ]
         team.sponsors = sorted(sponsors)[:MAX_SPONSORS]
 
 
 def _lends(key: str, lender: Team, team: Team) -> bool:
-    """Whether Kueue lets the team use what the lender leaves: one of its cohort, or the cohort itself."""
+    """Whether Kueue lets the team use what the lender does not: it is in the same cohort, or the cohort."""
     related = lender.cohort == team.cohort or key == f"cohort/{team.cohort}"
     return bool(team.cohort) and related and any(share.lendable for share in lender.shares)
 
 
 def budgets(teams: Mapping[str, Team], flavors: Flavors, out: Converted) -> list[ObjectBody]:
-    """A Budget for every team."""
+    """The Budgets of all teams."""
     names: set[str] = set()
     documents = []
     for team in teams.values():
@@ -138,12 +142,12 @@ def budgets(teams: Mapping[str, Team], flavors: Flavors, out: Converted) -> list
         names.add(name)
         lendees = [other.owner for other in teams.values() if team.owner in other.sponsors]
         spec: dict[str, Any] = {"owner": team.owner}
-        if team.apart:
+        if team.is_outside_family:
             spec["parents"] = []
             out.remark(
                 team.where,
                 "borrowingLimit",
-                "it borrows from sponsors: the limit (maxBorrowGPUs) holds for each Run, not for the queue",
+                "the team borrows from sponsors, and its limit (maxBorrowGPUs) holds for each Run by itself",
             )
         spec["envelopes"] = [
             envelope for share in team.shares for envelope in _envelopes(share, flavors, lendees)
@@ -155,7 +159,7 @@ def budgets(teams: Mapping[str, Team], flavors: Flavors, out: Converted) -> list
 
 
 def _envelopes(share: Share, flavors: Flavors, lendees: list[str]) -> Iterator[ObjectBody]:
-    """What is kept for the team alone, and what others may use."""
+    """The envelopes of a share: one for the team alone, one that others may use."""
     name = short_name(share.flavor, "gpus")
     common: ObjectBody = {"flavor": flavors.name(share.flavor)}
     selector = flavors.selector(share.flavor)

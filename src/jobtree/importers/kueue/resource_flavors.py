@@ -1,9 +1,9 @@
-"""ResourceFlavors and Topologies as node labels.
+"""Converts ResourceFlavors and Topologies to node labels.
 
-Jobtree knows a node by its labels: ``gpu.flavor`` is the kind of GPU; ``region``, ``cluster`` and
-``fabric.domain`` together are its island. Two ResourceFlavors with the same GPU (spot and on demand, two
-zones) become one flavor and are told apart by the selectors of the envelopes: so a Run may be paid from
-either, as flavor fungibility has it.
+Jobtree reads the labels of a node: ``gpu.flavor`` is the kind of GPU; ``region``, ``cluster`` and
+``fabric.domain`` together name its domain. Two ResourceFlavors with the same GPU (spot and on demand, two
+zones) become one flavor, and the selectors of envelopes separate them. Either can then pay for a Run, as with
+flavor fungibility.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +16,7 @@ from jobtree.importers.kubernetes_names import flavor_name
 from jobtree.importers.kueue.kueue_kinds import ResourceFlavor, Topology
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-# Labels whose value is the model of a node's GPUs.
+# Labels with the model of a node's GPUs.
 MODELS: Final = (
     "nvidia.com/gpu.product",
     "amd.com/gpu.product-name",
@@ -31,24 +31,24 @@ MODELS: Final = (
 
 @dataclass
 class Flavors:
-    """The ResourceFlavors by name, what each is called here, and which labels are islands."""
+    """The ResourceFlavors by name, the flavor of each, and the labels that make domains."""
 
     by_name: dict[str, ResourceFlavor] = field(default_factory=dict)
     called: dict[str, str] = field(default_factory=dict)
-    islands: dict[str, str] = field(default_factory=dict)  # our label: the label of the topology's level
+    islands: dict[str, str] = field(default_factory=dict)  # label of Jobtree: label of the level
 
     def name(self, resource_flavor: str) -> str:
         return self.called.get(resource_flavor) or flavor_name(resource_flavor)
 
     def selector(self, resource_flavor: str) -> dict[str, str]:
-        """What tells this ResourceFlavor's nodes from others of the same GPU."""
+        """The labels that separate the nodes of this ResourceFlavor from others with the same GPU."""
         flavor = self.by_name.get(resource_flavor)
         if flavor is None:
             return {}
         return {key: value for key, value in flavor.spec.node_labels.items() if key not in MODELS}
 
     def matches(self, resource_flavor: str, wanted: Mapping[str, str]) -> bool:
-        """Whether pods with this node selector may use it: none of its labels is asked to be another."""
+        """Whether pods with this node selector may use it: the selector contradicts none of its labels."""
         flavor = self.by_name.get(resource_flavor)
         labels = flavor.spec.node_labels if flavor else {}
         return all(wanted.get(key, value) == value for key, value in labels.items())
@@ -75,22 +75,24 @@ def read_flavors(
 
 
 def _islands(topology: Topology, out: Converted) -> dict[str, str]:
-    """The lowest level above the node is the island; the two above it are its cluster and region."""
+    """The lowest level above the node as the domain, and the two above it as cluster and region."""
     levels = [level.node_label for level in topology.spec.levels if level.node_label != HOSTNAME]
     where = f"Topology {topology.metadata.name}"
     if not levels:
         out.remark(
-            where, "no level above the node", "an island has nodes in common: label them with fabric.domain"
+            where, "no level above the node", "a domain has several nodes: label them with fabric.domain"
         )
     if len(levels) > len(DOMAIN_LABELS):
-        out.remark(where, f"the level {levels[0]}", "three levels are read: region, cluster, fabric.domain")
+        out.remark(
+            where, f"the level {levels[0]}", "Jobtree has three levels: region, cluster, fabric.domain"
+        )
     return dict(zip(reversed(DOMAIN_LABELS), reversed(levels), strict=False))
 
 
 def label_lines(flavors: Flavors, used: Collection[str], nodes: Iterable[Node]) -> list[str]:
-    """The commands that label the nodes: by name where the nodes are known, else by the labels they have.
+    """The commands that label the nodes, by name if the nodes are known, else by their present labels.
 
-    Only ResourceFlavors of which some queue has GPUs are ``used``.
+    ``used`` are the ResourceFlavors of which a queue has GPUs.
     """
     gpu_nodes = sorted((node for node in nodes if node.gpus), key=lambda node: node.name)
     if not gpu_nodes:
@@ -129,7 +131,7 @@ def _by_selector(flavors: Flavors, used: Collection[str]) -> Iterable[str]:
 
 
 def _islands_by_template(flavors: Flavors) -> Iterable[str]:
-    """A level's label has another value on each node: the template writes a command for each."""
+    """Commands with a template, since the label of a level has another value on each node."""
     for ours, theirs in sorted(flavors.islands.items()):
         each = f'kubectl label node {{{{.metadata.name}}}} {ours}={{{{index .metadata.labels "{theirs}"}}}}'
         template = f'{{{{range .items}}}}{each}{{{{"\\n"}}}}{{{{end}}}}'

@@ -1,4 +1,4 @@
-"""Pods of Kueue's jobs as a Run's template: without what Jobtree gives or decides itself."""
+"""Converts pod templates of Kueue's jobs: removes the fields that Jobtree sets itself."""
 
 import copy
 from typing import Any, Final
@@ -37,7 +37,7 @@ def annotations_of(template: Template) -> dict[str, str]:
 def clean(
     template: Template, tolerations: tuple[dict[str, Any], ...], where: str, out: Converted
 ) -> Template:
-    """The template that a Run may have. Call after its shape was read."""
+    """The template for a Run. The GPUs of its pods must have been read before."""
     cleaned = copy.deepcopy(template)
     metadata, spec = _part(cleaned, "metadata"), _part(cleaned, "spec")
     metadata.pop("finalizers", None)
@@ -47,13 +47,13 @@ def clean(
         if kept:
             metadata[part] = kept
     if spec.get("priorityClassName"):
-        instead = "there are no priorities: the oldest Run that is funded goes first"
+        instead = "Jobtree has no priorities: the oldest funded Run starts first"
         out.remark(where, f"priorityClassName: {spec['priorityClassName']}", instead)
     for field in DECIDED_HERE:
         spec.pop(field, None)
     for kind in ("containers", "initContainers"):
         for container in spec.get(kind) or ():
-            _take_gpus(container, where, out)
+            _remove_gpus(container, where, out)
     _limit_grace(spec, where, out)
     if tolerations:
         spec["tolerations"] = [*(spec.get("tolerations") or ()), *tolerations]
@@ -61,8 +61,8 @@ def clean(
     return {**({"metadata": metadata} if metadata else {}), **cleaned}
 
 
-def _take_gpus(container: dict[str, Any], where: str, out: Converted) -> None:
-    """Jobtree gives a pod its GPUs (gpusPerPod)."""
+def _remove_gpus(container: dict[str, Any], where: str, out: Converted) -> None:
+    """Removes the GPUs of a container, which Jobtree sets (gpusPerPod)."""
     resources = _part(container, "resources")
     for kind in ("requests", "limits"):
         amounts = _part(resources, kind)
@@ -73,7 +73,7 @@ def _take_gpus(container: dict[str, Any], where: str, out: Converted) -> None:
                 out.remark(
                     where,
                     name,
-                    "whole GPUs are shared, not slices of them: the cluster places these by itself",
+                    "Jobtree schedules whole GPUs: the cluster's own scheduler places parts of GPUs",
                 )
         if kind in resources and not amounts:
             del resources[kind]
@@ -85,7 +85,7 @@ def _limit_grace(spec: dict[str, Any], where: str, out: Converted) -> None:
     seconds = spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
     if isinstance(seconds, int) and seconds > MAX_GRACE_SECONDS:
         spec["terminationGracePeriodSeconds"] = MAX_GRACE_SECONDS
-        instead = f"a pod has {MAX_GRACE_SECONDS} seconds at most (maxGrace of the policy)"
+        instead = f"a pod has at most {MAX_GRACE_SECONDS} seconds (maxGrace of the policy)"
         out.remark(where, f"terminationGracePeriodSeconds: {seconds}", instead)
 
 

@@ -1,4 +1,4 @@
-"""What Kueue has and Jobtree has not (priorities, evictions, stopped queues), and what happens instead."""
+"""The features of Kueue that have no equivalent, such as priorities, and what happens instead."""
 
 from collections.abc import Mapping
 
@@ -7,32 +7,32 @@ from jobtree.importers.kueue.queue_budgets import Team
 
 PREEMPTION = {
     "withinClusterQueue": (
-        "there are no priorities: the oldest funded Run goes first; when funded work collides, spares are "
-        "dropped, elastic Runs shrink, then a lottery decides"
+        "Jobtree has no priorities: the oldest funded Run starts first; if funded Runs compete, spares end "
+        "first, then malleable Runs shrink, then a lottery decides"
     ),
     "reclaimWithinCohort": (
-        "always, and softer: an owner whose start needs it takes its money back from relatives; their Runs "
-        "go on unpaid until somebody funded needs the GPUs"
+        "an owner always recalls its charges from its family if a start needs them; those Runs continue as "
+        "opportunistic until a funded Run needs the GPUs"
     ),
-    "borrowWithinCohort": "a Run that borrows ends nobody's work: it waits with a promised start",
+    "borrowWithinCohort": "a Run that borrows ends no other Run: it waits with a promised start",
 }
 KINDS = {
-    "WorkloadPriorityClass": "there are no priorities: the oldest Run that is funded goes first",
-    "PriorityClass": "there are no priorities: the oldest Run that is funded goes first",
-    "AdmissionCheck": "a Run is admitted when it is paid for and fits: nothing else is asked",
-    "ProvisioningRequestConfig": "nodes are taken as they are: a forecast says what is missing (AddCapacity)",
-    "MultiKueueCluster": "one cluster is planned at a time",
-    "MultiKueueConfig": "one cluster is planned at a time",
+    "WorkloadPriorityClass": "Jobtree has no priorities: the oldest funded Run starts first",
+    "PriorityClass": "Jobtree has no priorities: the oldest funded Run starts first",
+    "AdmissionCheck": "a Run starts as soon as it is funded and fits: there are no other checks",
+    "ProvisioningRequestConfig": "Jobtree adds no nodes: forecasts show what is missing (AddCapacity)",
+    "MultiKueueCluster": "Jobtree plans one cluster",
+    "MultiKueueConfig": "Jobtree plans one cluster",
 }
 FUNGIBILITY = (
-    "a Run asks for one kind of GPU: ResourceFlavors with the same GPU are one flavor, and any of them pays; "
-    "between different GPUs the Run has to choose"
+    "a Run asks for one kind of GPU: ResourceFlavors with the same GPU become one flavor, and each can pay; "
+    "for another kind of GPU set gpuType"
 )
 
 
 def note_kind(kind: str, where: str, out: Converted) -> None:
-    """A remark on an object that becomes nothing."""
-    out.remark(where, kind, KINDS.get(kind, "is not read: it has no part in who gets GPUs"))
+    """Adds a remark for an object that is not converted."""
+    out.remark(where, kind, KINDS.get(kind, "is ignored: it does not affect who gets GPUs"))
 
 
 def note_policies(teams: Mapping[str, Team], out: Converted) -> None:
@@ -41,26 +41,22 @@ def note_policies(teams: Mapping[str, Team], out: Converted) -> None:
         for field, value in (spec.preemption or {}).items():
             spelled = value.get("policy", "") if isinstance(value, dict) else value
             if spelled and spelled != "Never":
-                instead = PREEMPTION.get(field, "there is no preemption by policy")
+                instead = PREEMPTION.get(field, "Jobtree has no preemption by policy")
                 out.remark(where, f"preemption.{field}: {spelled}", instead)
         if spec.flavor_fungibility:
             out.remark(where, "flavorFungibility", FUNGIBILITY)
         if spec.queueing_strategy == "StrictFIFO":
-            hint = "the oldest has a promised start; younger Runs start only where that does not break it"
+            hint = "the oldest Run has a promised start; younger Runs start only if it can still be kept"
             out.remark(where, "queueingStrategy: StrictFIFO", hint)
         if spec.stop_policy not in ("", "None"):
-            hint = "a queue cannot be stopped: set the envelopes' end, or take them out"
+            hint = "a queue cannot be stopped: set an end for its envelopes, or remove them"
             out.remark(where, f"stopPolicy: {spec.stop_policy}", hint)
         if spec.admission_checks or spec.admission_checks_strategy:
             out.remark(where, "admissionChecks", KINDS["AdmissionCheck"])
         if spec.fair_sharing:
-            out.remark(
-                where, "fairSharing", "there are no weights: what a team may hold is written in its envelopes"
-            )
+            out.remark(where, "fairSharing", "Jobtree has no weights: a team is limited by its envelopes")
         if spec.namespace_selector and not team.is_cohort:
-            hint = (
-                f"who may charge {team.owner} is RBAC: the verb spend on budgets, resource name {team.owner}"
-            )
+            hint = f"use RBAC: allow the verb spend on budgets with the resource name {team.owner}"
             out.remark(where, "namespaceSelector", hint)
     _note_depth(teams, out)
 
@@ -69,5 +65,5 @@ def _note_depth(teams: Mapping[str, Team], out: Converted) -> None:
     nested = {team.cohort for team in teams.values() if team.is_cohort and team.cohort}
     for name in sorted(nested):
         if sum(team.cohort == name for team in teams.values()) > 1:
-            hint = "teams below different members are cousins: they pay for each other only as sponsors"
+            hint = "teams below different members pay for each other only as sponsors"
             out.remark(f"Cohort {name}", "borrowing across cohorts", hint)

@@ -1,10 +1,10 @@
-"""Associations (``sacctmgr show assoc -p``) as Budgets.
+"""Converts associations (``sacctmgr show assoc -p``) to Budgets.
 
-An account is an owner, and its place in the tree of accounts is its family: ``root``, ``root:physics``,
-``root:physics:ml``, or what the mapping says. GrpTRES is GPUs at once, GrpTRESMins is GPU-hours.
+An account becomes an owner, and the tree of accounts becomes its path: ``root``, ``root:physics``,
+``root:physics:ml``, or the owner in the mapping. GrpTRES becomes concurrency, GrpTRESMins becomes GPU-hours.
 
-In Slurm the limits of an account hold for all below it; in Jobtree a family adds up. So a parent's envelope
-holds what its children's limits leave of its own. Where they leave nothing, or less, that is said.
+In Slurm the limits of an account include those below it; in Jobtree the envelopes of a family add up. The
+envelope of an account therefore has what the limits of its children leave of its own; a remark says so.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ COMMAND: Final = "sacctmgr show assoc -p"
 NEEDED: Final = ("Account",)
 MINUTES: Final = 60
 IGNORED: Final = {
-    "MaxTRES": "a job's own limit: what a Run may hold is its team's envelope",
-    "MaxTRESMins": "a job's own limit: say --time in the script",
-    "GrpJobs": "GPUs are counted, not jobs",
-    "MaxJobs": "GPUs are counted, not jobs",
-    "GrpWall": "say maxDuration in the Run",
-    "MaxWall": "say maxDuration in the Run",
-    "Priority": "there are no priorities",
+    "MaxTRES": "limits of one job: a Run is limited by the envelope of its team",
+    "MaxTRESMins": "limits of one job: use --time in the script",
+    "GrpJobs": "Jobtree limits GPUs, not jobs",
+    "MaxJobs": "Jobtree limits GPUs, not jobs",
+    "GrpWall": "set maxDuration in the Run",
+    "MaxWall": "set maxDuration in the Run",
+    "Priority": "Jobtree has no priorities",
 }
 
 
@@ -46,7 +46,7 @@ class SlurmAccount:
 
 
 def convert_accounts(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str | None) -> Converted:
-    """A Budget for every account. Raises InputError."""
+    """Converts each account to a Budget. Raises InputError."""
     out = Converted()
     accounts = _accounts(raw, source, out)
     _refuse_cycles(accounts, source)
@@ -61,13 +61,13 @@ def convert_accounts(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str |
         budget = budgets.setdefault(owner, _budget(account, owner, budgets))
         budget["spec"]["envelopes"] += _envelopes(account, mapping, gpu_type, out, many=many)
     if len(budgets) > 1:
-        hint = "'sharing: none' on an envelope keeps it for its team alone"
+        hint = "'sharing: none' on an envelope reserves it for its team"
         out.remark(
-            source, "limits of accounts", f"idle GPUs of one account may be used by its relatives: {hint}"
+            source, "limits of accounts", f"accounts of one family may use each other's idle GPUs: {hint}"
         )
     if any(account.minutes for account in accounts.values()):
         out.remark(
-            source, "GrpTRESMins", "usage so far is not known here and does not decay: set maxGPUHours anew"
+            source, "GrpTRESMins", "past usage is not imported, and usage does not decay: check maxGPUHours"
         )
     out.add(budgets.values(), source)
     return out
@@ -82,7 +82,7 @@ def _accounts(raw: bytes, source: str, out: Converted) -> dict[tuple[str, str], 
                 out.remark(
                     where,
                     f"limits of user {row['User']}",
-                    "budgets are of teams: give the user a team of its own",
+                    "Budgets belong to teams: give the user a team of its own",
                 )
             continue
         if not name:
@@ -94,11 +94,9 @@ def _accounts(raw: bytes, source: str, out: Converted) -> dict[tuple[str, str], 
             if row.get(column):
                 out.remark(source, column, instead)
         if row.get("Share", row.get("Fairshare", "1")) not in ("", "1", "parent"):
-            out.remark(
-                source, "Share", "there is no fair share: what a team may hold is written in its envelopes"
-            )
+            out.remark(source, "Share", "Jobtree has no fair share: a team is limited by its envelopes")
     if not accounts:
-        raise InputError(source, [f"holds no accounts: it must be what '{COMMAND}' prints"])
+        raise InputError(source, [f"has no accounts: give the output of '{COMMAND}'"])
     return accounts
 
 
@@ -144,16 +142,16 @@ def _envelopes(
 ) -> list[ObjectBody]:
     typed = [kind for kind in account.gpus if kind]
     if typed and "" in account.gpus:
-        instead = "GPUs of all types together are not counted: types are"
+        instead = "the limit on all types together is ignored: only types have envelopes"
         out.remark(account.where, "gres/gpu beside a type", instead)
     if account.minutes and not account.gpus:
-        instead = "hours go with GPUs at once: set GrpTRES, or concurrency"
+        instead = "hours need a number of GPUs: set GrpTRES, or concurrency in the envelope"
         out.remark(account.where, f"GrpTRESMins of {account.name}", instead)
     envelopes = []
     for kind in typed or [kind for kind in account.gpus if not kind]:
         flavor = mapping.gpus.get(kind) or (flavor_name(kind) if kind else gpu_type or mapping.gpu_type)
         if not flavor:
-            raise InputError(account.where, ["GrpTRES: gres/gpu of which kind? Name the flavor: --gpu-type"])
+            raise InputError(account.where, ["GrpTRES: gres/gpu has no type: give --gpu-type"])
         rest = _rest(account, kind, out)
         if rest > 0:
             envelopes.append(_envelope(account, kind, flavor, rest, many=many))
@@ -161,7 +159,7 @@ def _envelopes(
 
 
 def _envelope(account: SlurmAccount, kind: str, flavor: str, gpus: int, *, many: bool) -> ObjectBody:
-    """One of the account's envelopes. Of several clusters each has its own, told apart by the label."""
+    """An envelope of the account. With several clusters, a selector on the label ``cluster`` is added."""
     name = short_name(f"{account.cluster}-{flavor}" if many else flavor, "gpus")
     envelope: ObjectBody = {"name": name, "flavor": flavor, "concurrency": gpus}
     if many:
@@ -173,20 +171,20 @@ def _envelope(account: SlurmAccount, kind: str, flavor: str, gpus: int, *, many:
 
 
 def _rest(account: SlurmAccount, kind: str, out: Converted) -> int:
-    """What the limits below an account leave of its own."""
+    """The GPUs that the limits below an account leave of its own."""
     given = _given(account, lambda child: child.gpus.get(kind))
     rest = account.gpus[kind] - sum(given.values())
     if given:
         sums = " − ".join(map(str, [account.gpus[kind], *given.values()]))
-        left = f"{rest} GPUs are left for {account.name} itself ({sums})"
+        left = f"{account.name} itself gets {rest} GPUs ({sums})"
         if rest < 0:
-            left = f"those below it may hold {-rest} GPUs more than it ({sums}): lower their envelopes"
-        out.remark(account.where, f"GrpTRES of {account.name}", f"limits of a family add up: {left}")
+            left = f"the accounts below it may use {-rest} GPUs more than it ({sums}): lower their envelopes"
+        out.remark(account.where, f"GrpTRES of {account.name}", f"the envelopes of a family add up: {left}")
     return rest
 
 
 def _given(account: SlurmAccount, limit: Callable[[SlurmAccount], int | None]) -> dict[str, int]:
-    """The limits next below an account, by name: a child without one passes the question on."""
+    """The limits of the accounts below, by name. A child without a limit is replaced by its children."""
     limits: dict[str, int] = {}
     for child in account.children:
         own = limit(child)

@@ -1,4 +1,4 @@
-"""Tables as Slurm prints them for programs: ``-p``, a header, columns between bars."""
+"""Reads tables that Slurm prints with ``-p``: a header, then columns separated by bars."""
 
 from collections.abc import Iterator
 
@@ -11,14 +11,14 @@ TableRow = dict[str, str]
 def read_table(
     raw: bytes, source: str, needed: tuple[str, ...], command: str
 ) -> Iterator[tuple[str, TableRow]]:
-    """The rows by the names of their columns, each with where it stood. Raises InputError."""
+    """The rows by the names of their columns, each with its place in the source. Raises InputError."""
     rows = [line for line in enumerate(decode_script(raw, source).splitlines(), start=1) if line[1].strip()]
     header = [name.strip() for name in rows[0][1].rstrip("|").split("|")]
     missing = [name for name in needed if name not in header]
     if missing:
         raise InputError(
             source,
-            [f"has no column {', '.join(missing)}: it must be what '{command}' prints, header included"],
+            [f"has no column {', '.join(missing)}: give the output of '{command}' with its header"],
         )
     for number, line in rows[1:]:
         cells = line.split("|")
@@ -31,12 +31,12 @@ def read_table(
 
 
 def gpus_in(tres: str) -> dict[str, int]:
-    """GPUs in ``cpu=8,gres/gpu=4,gres/gpu:a100=4``, by type (empty: any). Raises ValueError."""
+    """GPUs by type in ``cpu=8,gres/gpu=4,gres/gpu:a100=4``; an empty type is any. Raises ValueError."""
     gpus: dict[str, int] = {}
     for part in tres.split(","):
         name, _, amount = part.partition("=")
         if name == "gres/gpu" or name.startswith("gres/gpu:"):
-            if not amount.isascii() or not amount.isdecimal() or len(amount) > 15:  # noqa: PLR2004  enough for anyone
-                raise ValueError(f"{part!r} is no number of GPUs")
+            if not amount.isascii() or not amount.isdecimal() or len(amount) > 15:  # noqa: PLR2004  digits
+                raise ValueError(f"{part!r} must be a whole number of GPUs")
             gpus[name.removeprefix("gres/gpu").removeprefix(":")] = int(amount)
     return gpus

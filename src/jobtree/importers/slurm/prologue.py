@@ -1,18 +1,18 @@
-r"""What runs in a pod before the body of a batch script, so that the body runs unchanged.
+r"""The shell code that runs in a pod before the body of a batch script, so that the body runs unchanged.
 
-``bash -c PROLOGUE NAME BODY INTERPRETER…``: under Slurm the body runs once, on the first node, and ``srun``
-starts tasks on all of them. Here the body runs in every pod, and ``srun`` starts the tasks of its own pod:
-together the pods start the same tasks with the same numbers. The prologue
+A pod runs ``bash -c PROLOGUE NAME BODY INTERPRETER…``. Under Slurm the body runs once, on the first node, and
+``srun`` starts tasks on all nodes. Under Jobtree the body runs in each pod, and ``srun`` starts the tasks of
+its own pod: together the pods start the same tasks with the same numbers. The prologue
 
 - exports the ``SLURM_*`` names from what Jobtree sets (NODE_RANK, NNODES, NPROC_PER_NODE, MASTER_ADDR,
-  JOBTREE_RUN, JOBTREE_ATTEMPT); what is known beforehand (SLURM_NTASKS, SLURM_JOB_NAME, …) is in the
-  container's environment;
-- stands in for ``srun``, ``scontrol`` and ``module``, for bash as functions, for other programs as files on
-  the PATH;
+  JOBTREE_RUN, JOBTREE_ATTEMPT); names that are known in advance (SLURM_NTASKS, SLURM_JOB_NAME, …) are in the
+  environment of the container;
+- replaces ``srun``, ``scontrol`` and ``module``: for bash by functions, for other programs by files on the
+  PATH;
 - passes SIGTERM on, as the signal that ``--signal`` asked for (SLURM_JOBTREE_SIGNAL, with ``B:`` to the
   shell alone).
 
-The number of a job is made from the Run's name: the same in all pods and all attempts, as it is under Slurm.
+The job number is computed from the name of the Run: it is the same in all pods and attempts, as under Slurm.
 """
 
 from typing import Final
@@ -259,7 +259,7 @@ PROLOGUE: Final = (
 
 
 def job_number(run: str) -> int:
-    """SLURM_JOB_ID of a Run, as the prologue computes it."""
+    """The SLURM_JOB_ID of a Run, as the prologue computes it."""
     number = 0
     for sign in run:
         number = (number * 31 + ord(sign)) % 900_000

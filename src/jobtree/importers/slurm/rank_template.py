@@ -1,4 +1,4 @@
-"""The pods of a batch script: an image, the prologue, the body, and what is known of the job beforehand."""
+"""Builds the pod template of a batch script: image, prologue, body, variables, requests and volumes."""
 
 import re
 from dataclasses import dataclass
@@ -30,8 +30,7 @@ NUMBERS: Final = {
     "15": "TERM",
 }
 
-
-UNKNOWN_SIZE: Final = "the size of a pod is not known: say --nodes, or set resources in the template"
+UNKNOWN_SIZE: Final = "the size of a pod is not known: give --nodes, or set resources in the template"
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OPTION_OF: Final = {
     "SLURM_CPUS_PER_TASK": "cpus-per-task",
@@ -44,7 +43,7 @@ OPTION_OF: Final = {
 
 @dataclass(frozen=True)
 class Signal:
-    """--signal: what is sent before the end, whether to the shell alone, and how long before."""
+    """The signal of --signal, whether only the shell gets it, and how long before the end it is sent."""
 
     name: str
     shell_only: bool
@@ -67,22 +66,22 @@ def signal_of(setting: OptionSetting | None) -> Signal | None:
     return Signal(name, "B" in flags, parse_count(setting._replace(value=seconds), least=0) if at else 60)
 
 
-def template_of(order: ScriptRequest, selector: dict[str, str]) -> ObjectBody:
+def template_of(request: ScriptRequest, selector: dict[str, str]) -> ObjectBody:
     """The pod template of a script. Raises InputError."""
-    script = order.script
-    variables = {**_environment(order), **_exported(order)}
+    script = request.script
+    variables = {**_environment(request), **_exported(request)}
     arguments = (PROLOGUE, _script_name(script), script.body, *script.interpreter)
     container: dict[str, Any] = {
         "name": "worker",
-        "image": _image(order),
+        "image": _image(request),
         "command": ["/bin/bash", "-c"],
         "args": [escape_for_kubelet(text) for text in arguments],
         "env": [{"name": name, "value": escape_for_kubelet(value)} for name, value in variables.items()],
     }
-    directory = order.setting("chdir") or order.setting("container-workdir")
+    directory = request.setting("chdir") or request.setting("container-workdir")
     if directory:
         container["workingDir"] = directory.value
-    requests = _requests(order)
+    requests = _requests(request)
     if requests:
         container["resources"] = {"requests": requests}
         if "memory" in requests:
@@ -90,19 +89,19 @@ def template_of(order: ScriptRequest, selector: dict[str, str]) -> ObjectBody:
     spec: dict[str, Any] = {"containers": [container]}
     if selector:
         spec["nodeSelector"] = dict(sorted(selector.items()))
-    _mount(spec, container, order.mapping)
-    signal = signal_of(order.setting("signal"))
+    _mount(spec, container, request.mapping)
+    signal = signal_of(request.setting("signal"))
     if signal:
         spec["terminationGracePeriodSeconds"] = signal.grace
     return {"spec": spec}
 
 
-def _image(order: ScriptRequest) -> str:
-    setting = order.setting("container-image")
+def _image(request: ScriptRequest) -> str:
+    setting = request.setting("container-image")
     plugin = setting.value.removeprefix("docker://").replace("#", "/") if setting else None
-    image = order.wishes.image or plugin or order.mapping.image
+    image = request.options.image or plugin or request.mapping.image
     if not image:
-        raise InputError(order.script.source, ["which image runs it? Say --image, or image: in the mapping"])
+        raise InputError(request.script.source, ["has no image: give --image, or image: in the mapping"])
     return image
 
 
@@ -123,20 +122,20 @@ def _mount(spec: dict[str, Any], container: dict[str, Any], mapping: SlurmMap) -
     ]
 
 
-def _environment(order: ScriptRequest) -> dict[str, str]:
-    """What Slurm tells a job that is known before it starts."""
-    shape, name = order.shape, order.setting("job-name")
+def _environment(request: ScriptRequest) -> dict[str, str]:
+    """The variables of Slurm that are known before the job starts."""
+    shape, name = request.shape, request.setting("job-name")
     variables: dict[str, Any] = {
-        "SLURM_JOB_NAME": name.value if name else _script_name(order.script),
+        "SLURM_JOB_NAME": name.value if name else _script_name(request.script),
         "SLURM_NTASKS": shape.tasks,
         "SLURM_NTASKS_PER_NODE": shape.tasks_per_node or _even(shape),
         "SLURM_GPUS_PER_TASK": shape.per_task,
         "SLURM_GPUS_PER_NODE": shape.per_node,
     }
     for variable, option in OPTION_OF.items():
-        setting = order.setting(option)
+        setting = request.setting(option)
         variables[variable] = setting.value if setting else None
-    signal = signal_of(order.setting("signal"))
+    signal = signal_of(request.setting("signal"))
     if signal and (signal.name != "TERM" or signal.shell_only):
         variables["SLURM_JOBTREE_SIGNAL"] = f"B:{signal.name}" if signal.shell_only else signal.name
     return {variable: str(value) for variable, value in variables.items() if value is not None}
@@ -148,64 +147,70 @@ def _even(shape: GpuRequest) -> int | None:
     return None
 
 
-def _exported(order: ScriptRequest) -> dict[str, str]:
+def _exported(request: ScriptRequest) -> dict[str, str]:
     """The variables that --export names, with their values."""
-    setting = order.setting("export")
+    setting = request.setting("export")
     variables: dict[str, str] = {}
     if setting is None:
         return variables
     for part in setting.value.split(","):
         name, equals, value = part.strip().partition("=")
-        exported = value if equals else order.wishes.environment.get(name)
+        exported = value if equals else request.options.environment.get(name)
         if name in ("", "NONE"):
             continue
         if name in ("ALL", "NIL"):
-            order.note(setting, "the submitting shell's environment stays behind: name the variables", part)
+            request.note(
+                setting, "pods do not get the environment of the submitting shell: name the variables", part
+            )
         elif not VARIABLE.fullmatch(name):
-            raise refuse(setting, f"{name!r} is no name of a variable")
+            raise refuse(setting, f"{name!r} is not the name of a variable")
         elif exported is None:
-            order.note(setting, "its value is not known here: write NAME=VALUE", f"--export={name}")
+            request.note(setting, "its value is not known: write NAME=VALUE", f"--export={name}")
         else:
             variables[name] = exported
     return variables
 
 
-def _requests(order: ScriptRequest) -> dict[str, str]:
+def _requests(request: ScriptRequest) -> dict[str, str]:
     """CPU, memory and scratch space of one pod."""
     requests: dict[str, str] = {}
-    cpus = _cpus(order)
+    cpus = _cpus(request)
     if cpus:
         requests["cpu"] = str(cpus)
-    for option, factor in (("mem", 1), ("mem-per-cpu", cpus or 1), ("mem-per-gpu", order.shape.per_node)):
-        setting = order.setting(option)
+    for option, factor in (("mem", 1), ("mem-per-cpu", cpus or 1), ("mem-per-gpu", request.shape.per_node)):
+        setting = request.setting(option)
         if setting is None:
             continue
         number, unit = parse_size(setting)
         if factor is None:
-            order.note(setting, UNKNOWN_SIZE)
+            request.note(setting, UNKNOWN_SIZE)
         elif number:
             requests["memory"] = f"{number * factor}{unit}"
         else:
-            order.note(setting, "all memory of a node: say how much is needed")
-    scratch = order.setting("tmp")
+            request.note(setting, "a pod cannot ask for all memory of a node: give an amount")
+    scratch = request.setting("tmp")
     if scratch:
         number, unit = parse_size(scratch)
         requests["ephemeral-storage"] = f"{number}{unit}"
     return requests
 
 
-def _cpus(order: ScriptRequest) -> int | None:
-    shape, per_gpu, per_task = order.shape, order.setting("cpus-per-gpu"), order.setting("cpus-per-task")
+def _cpus(request: ScriptRequest) -> int | None:
+    shape, per_gpu, per_task = (
+        request.shape,
+        request.setting("cpus-per-gpu"),
+        request.setting("cpus-per-task"),
+    )
     if per_gpu and shape.per_node:
         return parse_count(per_gpu) * shape.per_node
     if per_gpu:
-        order.note(per_gpu, UNKNOWN_SIZE)
+        request.note(per_gpu, UNKNOWN_SIZE)
     if not per_task:
         return None
     each, tasks = parse_count(per_task), shape.tasks_per_node
     if tasks is None and shape.nodes:
         tasks = -(-(shape.tasks or shape.nodes) // shape.nodes)
     if tasks is None and shape.tasks not in (None, 1):
-        order.note(per_task, UNKNOWN_SIZE)
+        request.note(per_task, UNKNOWN_SIZE)
         return None
     return each * (tasks or 1)

@@ -1,4 +1,4 @@
-"""One batch script as the spec of one Run: for what it asks, where, for how long, and what its pods do."""
+"""Converts one batch script to the spec of one Run."""
 
 import re
 from dataclasses import replace
@@ -15,118 +15,118 @@ from jobtree.importers.slurm.script_request import CallerOptions, ScriptRequest
 from jobtree.importers.slurm.site_mapping import Partition, QosMapping
 
 
-def script_owner(order: ScriptRequest) -> str:
-    """The QOS's owner, the account's, or the one the caller names. Raises InputError."""
-    account, mapping = order.setting("account"), order.mapping
+def script_owner(request: ScriptRequest) -> str:
+    """The owner of the QOS, of the account, or of the caller's options. Raises InputError."""
+    account, mapping = request.setting("account"), request.mapping
     mapped = mapping.accounts.get(account.value) if account else None
-    owner = _quality(order).owner or mapped or order.wishes.owner or mapping.owner
+    owner = _quality(request).owner or mapped or request.options.owner or mapping.owner
     if owner:
         return owner
-    reason = "it names no account"
+    reason = "it has no --account"
     if account:
         reason = f"the account {account.value} is not under accounts: in the mapping"
-    raise InputError(order.script.source, [f"which team pays? {reason}: add it there, or say --owner"])
+    raise InputError(request.script.source, [f"has no owner: {reason}: add it there, or give --owner"])
 
 
-def script_funding(order: ScriptRequest) -> dict[str, Any]:
-    """Other ways to pay that the QOS and the partition stand for."""
-    quality = _quality(order)
+def script_funding(request: ScriptRequest) -> dict[str, Any]:
+    """The funding that the QOS and the partition mean."""
+    quality = _quality(request)
     funding: dict[str, Any] = {}
     if quality.allow_borrow:
         funding["allowBorrow"] = True
         if quality.max_borrow_gpus is not None:
             funding["maxBorrowGPUs"] = quality.max_borrow_gpus
         funding["sponsors"] = list(quality.sponsors)
-    if quality.allow_opportunistic or order.partition.allow_opportunistic:
+    if quality.allow_opportunistic or request.partition.allow_opportunistic:
         funding["allowOpportunistic"] = True
     return funding
 
 
-def _quality(order: ScriptRequest) -> QosMapping:
-    setting = order.setting("qos")
+def _quality(request: ScriptRequest) -> QosMapping:
+    setting = request.setting("qos")
     if setting is None:
         return QosMapping()
-    if setting.value not in order.mapping.qos:
-        hint = "say under qos: in the mapping who pays for it, or that it may run opportunistically"
-        order.note(setting, f"there are no priorities: {hint}")
-    return order.mapping.qos.get(setting.value, QosMapping())
+    if setting.value not in request.mapping.qos:
+        hint = "add the QOS under qos: in the mapping, with an owner or allowOpportunistic"
+        request.note(setting, f"Jobtree has no priorities: {hint}")
+    return request.mapping.qos.get(setting.value, QosMapping())
 
 
 _FEATURES = re.compile(r"[&*]")
 
 
-def spec_of(script: Script, wishes: CallerOptions, out: Converted) -> dict[str, Any]:
+def spec_of(script: Script, options: CallerOptions, out: Converted) -> dict[str, Any]:
     """The spec of the script's Run. Raises InputError."""
-    order = ScriptRequest(script, wishes, Partition(), GpuRequest(), out)
-    order = replace(order, partition=_partition(order))
-    order = replace(order, shape=_whole_nodes(order, gpu_request(script.settings, script.source, out)))
-    flavor, selector = _place(order)
-    malleable = _malleable(order)
+    request = ScriptRequest(script, options, Partition(), GpuRequest(), out)
+    request = replace(request, partition=_partition(request))
+    request = replace(request, shape=_whole_nodes(request, gpu_request(script.settings, script.source, out)))
+    flavor, selector = _place(request)
+    malleable = _malleable(request)
     parts = {
-        "owner": script_owner(order),
-        "resources": _resources(order.shape, flavor),
-        "locality": _locality(order, fixed=not malleable),
-        "runtime": _runtime(order),
+        "owner": script_owner(request),
+        "resources": _resources(request.shape, flavor),
+        "locality": _locality(request, fixed=not malleable),
+        "runtime": _runtime(request),
         "malleable": malleable,
-        "funding": script_funding(order),
-        "template": template_of(order, selector),
+        "funding": script_funding(request),
+        "template": template_of(request, selector),
     }
     return {field: value for field, value in parts.items() if value}
 
 
-def _partition(order: ScriptRequest) -> Partition:
-    setting, partitions = order.setting("partition"), order.mapping.partitions
+def _partition(request: ScriptRequest) -> Partition:
+    setting, partitions = request.setting("partition"), request.mapping.partitions
     if setting is None:
         return Partition()
     names = setting.value.split(",")
     mapped = next((name for name in names if name in partitions), None)
     if mapped is None and partitions:
-        order.note(setting, "is not under partitions: in the mapping: it was left out")
+        request.note(setting, "is not under partitions: in the mapping, and is ignored")
     elif mapped is None:
-        order.note(setting, "there are no partitions: say in a mapping (--map) what it stands for")
+        request.note(setting, "Jobtree has no partitions: add it under partitions: in a mapping (--map)")
     elif len(names) > 1:
-        order.note(setting, f"a Run asks for one kind of GPU: {mapped} was taken")
+        request.note(setting, f"a Run asks for one kind of GPU: {mapped} is used")
     return partitions[mapped] if mapped else Partition()
 
 
-def _whole_nodes(order: ScriptRequest, shape: GpuRequest) -> GpuRequest:
-    """--exclusive takes all GPUs of a node, where the mapping says how many that is."""
-    setting, all_gpus = order.setting("exclusive"), order.partition.gpus_per_node
+def _whole_nodes(request: ScriptRequest, shape: GpuRequest) -> GpuRequest:
+    """With --exclusive a pod has all GPUs of a node, if the mapping says how many that are."""
+    setting, all_gpus = request.setting("exclusive"), request.partition.gpus_per_node
     if setting is None:
         return shape
     if not shape.gpus and all_gpus and shape.nodes:
         return replace(shape, gpus=shape.nodes * all_gpus, per_node=all_gpus)
     if all_gpus is None or all_gpus != shape.per_node:
-        order.note(setting, "a pod has its GPUs to itself, not its node: ask for all of a node's GPUs")
+        request.note(setting, "other pods may use the rest of the node: ask for all of its GPUs")
     return shape
 
 
-def _place(order: ScriptRequest) -> tuple[str | None, dict[str, str]]:
+def _place(request: ScriptRequest) -> tuple[str | None, dict[str, str]]:
     """The flavor (None without GPUs) and the node labels that the script asks for."""
-    selector, flavors = dict(order.partition.node_selector), list[str]()
-    setting = order.setting("constraint")
+    selector, flavors = dict(request.partition.node_selector), list[str]()
+    setting = request.setting("constraint")
     for name in _FEATURES.split(setting.value) if setting else ():
-        feature = order.mapping.constraints.get(name.strip("[]()\"' "))
+        feature = request.mapping.constraints.get(name.strip("[]()\"' "))
         if feature:
             selector |= feature.node_selector
             flavors += [feature.gpu_type] if feature.gpu_type else []
         elif setting:
-            why = "one of several" if "|" in name else "is not under constraints: in the mapping"
-            order.note(setting, f"{why}: it was left out", f"--constraint={name}")
-    return _flavor(order, flavors) if order.shape.gpus else None, selector
+            why = "is a choice of features" if "|" in name else "is not under constraints: in the mapping"
+            request.note(setting, f"{why}, and is ignored", f"--constraint={name}")
+    return _flavor(request, flavors) if request.shape.gpus else None, selector
 
 
-def _flavor(order: ScriptRequest, flavors: list[str]) -> str:
-    kind, wishes = order.shape.type, order.wishes
-    candidates = [order.mapping.gpus.get(kind), *flavors, order.partition.gpu_type]
-    flavor = next((name for name in (*candidates, wishes.gpu_type, order.mapping.gpu_type) if name), None)
+def _flavor(request: ScriptRequest, flavors: list[str]) -> str:
+    kind, options = request.shape.type, request.options
+    candidates = [request.mapping.gpus.get(kind), *flavors, request.partition.gpu_type]
+    flavor = next((name for name in (*candidates, options.gpu_type, request.mapping.gpu_type) if name), None)
     if flavor:
         return flavor
     if not kind:
-        rule = "which kind of GPU? Name the flavor: --gpu-type, or gpuType of its partition in the mapping"
-        raise InputError(order.script.source, [rule])
-    hint = "the name is taken for the flavor (node label gpu.flavor): map it under gpus: if it has another"
-    order.out.remark(order.script.source, f"GPUs of type {kind}", hint)
+        rule = "has no GPU type: give --gpu-type, or gpuType of its partition in the mapping"
+        raise InputError(request.script.source, [rule])
+    hint = "the type is used as the flavor (node label gpu.flavor): if the flavor differs, add it under gpus:"
+    request.out.remark(request.script.source, f"GPUs of type {kind}", hint)
     return kind
 
 
@@ -137,81 +137,83 @@ def _resources(shape: GpuRequest, flavor: str | None) -> dict[str, Any]:
     return {"gpuType": flavor, "totalGPUs": shape.gpus, **sized}
 
 
-def _locality(order: ScriptRequest, *, fixed: bool) -> dict[str, Any]:
-    """--switches: how many islands the job may be spread over."""
-    setting, shape = order.setting("switches"), order.shape
+def _locality(request: ScriptRequest, *, fixed: bool) -> dict[str, Any]:
+    """Groups from --switches, the number of domains that the job may use."""
+    setting, shape = request.setting("switches"), request.shape
     if setting is None or not shape.gpus:
         return {}
     number, at, wait = setting.value.partition("@")
     switches = parse_count(setting._replace(value=number))
     if at:
-        hint = "islands are a rule here, not a wish that ends: 'kubectl runs plan' says when it can start"
-        order.note(setting, hint, f"--switches={number}@{wait}")
+        hint = "the limit has no end in Jobtree: 'kubectl runs plan' shows when the Run can start"
+        request.note(setting, hint, f"--switches={number}@{wait}")
     group, rest = divmod(shape.gpus, switches)
     if not fixed or rest or (shape.per_node and group % shape.per_node):
-        order.note(setting, f"{shape.gpus} GPUs cannot be kept in {switches} groups of whole pods")
+        request.note(setting, f"{shape.gpus} GPUs cannot be split into {switches} groups of whole pods")
         return {}
     return {"groupGPUs": group}
 
 
-def _malleable(order: ScriptRequest) -> dict[str, int]:
-    """``--nodes=2-4`` is a Run that can work at several widths."""
-    shape, setting = order.shape, order.setting("nodes")
+def _malleable(request: ScriptRequest) -> dict[str, int]:
+    """The widths of a malleable Run, from ``--nodes=2-4``."""
+    shape, setting = request.shape, request.setting("nodes")
     if not setting or not shape.per_node or not shape.nodes or not shape.least_nodes:
         return {}
     if shape.least_nodes == shape.nodes:
         return {}
-    order.note(setting, "the Run may shrink and grow in this range while it runs, not only at its start")
+    request.note(setting, "the Run may also shrink and grow in this range while it runs")
     least, most = shape.least_nodes * shape.per_node, shape.nodes * shape.per_node
     return {"minTotalGPUs": least, "maxTotalGPUs": most, "stepGPUs": shape.per_node}
 
 
-def _runtime(order: ScriptRequest) -> dict[str, Any]:
+def _runtime(request: ScriptRequest) -> dict[str, Any]:
     runtime: dict[str, Any] = {}
-    checkpoint = _checkpoint(order)
+    checkpoint = _checkpoint(request)
     if checkpoint:
         runtime["checkpoint"] = checkpoint
-    if order.setting("signal"):
+    if request.setting("signal"):
         runtime["onNotice"] = "Checkpoint"
-    limit = _limit(order)
+    limit = _limit(request)
     if limit:
         runtime["maxDuration"] = format_duration(limit)
-    if order.setting("no-requeue"):
+    if request.setting("no-requeue"):
         runtime["requeue"] = False
     return runtime
 
 
-def _checkpoint(order: ScriptRequest) -> str | None:
-    """As the caller says; else a job that asks for a signal can save its state in the time before the end."""
-    setting = order.setting("signal")
+def _checkpoint(request: ScriptRequest) -> str | None:
+    """The caller's --checkpoint, or the time between the signal of --signal and the end."""
+    setting = request.setting("signal")
     signal = signal_of(setting)
     if setting and signal and signal.seconds > signal.grace:
-        rule = f"between the signal and its end a pod has {MAX_GRACE_SECONDS} seconds at most (maxGrace)"
-        order.note(setting, rule)
-    if order.wishes.checkpoint:
-        return order.wishes.checkpoint
+        rule = f"a pod has at most {MAX_GRACE_SECONDS} seconds between the signal and its end (maxGrace)"
+        request.note(setting, rule)
+    if request.options.checkpoint:
+        return request.options.checkpoint
     if signal:
         return format_duration(max(signal.seconds, 1) * SECOND)
-    again = order.setting("requeue") or _appending(order)
-    if again and not order.setting("no-requeue"):
-        hint = "say how often it saves its state (--checkpoint 30m): then it can also start in promised GPUs"
-        order.note(again, hint)
+    again = request.setting("requeue") or _appending(request)
+    if again and not request.setting("no-requeue"):
+        hint = (
+            "give --checkpoint 30m if it saves its state that often: it can then also start on promised GPUs"
+        )
+        request.note(again, hint)
     return None
 
 
-def _appending(order: ScriptRequest) -> OptionSetting | None:
-    setting = order.setting("open-mode")
+def _appending(request: ScriptRequest) -> OptionSetting | None:
+    setting = request.setting("open-mode")
     if setting and setting.value not in ("append", "truncate"):
         raise refuse(setting, "must be append or truncate")
     return setting if setting and setting.value == "append" else None
 
 
-def _limit(order: ScriptRequest) -> int | None:
-    setting, default = order.setting("time"), order.partition.default_time
+def _limit(request: ScriptRequest) -> int | None:
+    setting, default = request.setting("time"), request.partition.default_time
     if setting:
         return time_limit(setting)
     if default is not None:
         return duration_ms(str(default))
-    hint = "the Run has no limit (maxDuration): with one it could also use GPUs promised to others later"
-    order.out.remark(order.script.source, "no --time", hint)
+    hint = "the Run has no maxDuration: with one it could also use GPUs that are promised for later"
+    request.out.remark(request.script.source, "no --time", hint)
     return None

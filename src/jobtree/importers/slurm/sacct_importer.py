@@ -1,7 +1,7 @@
-"""Past jobs (``sacct -p``) as a trace: a CSV line for each job that had GPUs.
+"""Converts past jobs (``sacct -p``) to a trace, with a CSV line for each job that had GPUs.
 
-``submit_s`` counts from the first submission. A job that still runs has the duration so far. Steps of a job
-are part of it and left out.
+``submit_s`` counts from the first submission. A job that still runs has its duration so far. The steps of
+jobs are left out.
 """
 
 import csv
@@ -33,7 +33,7 @@ class SacctJob(NamedTuple):
 
 
 def convert_sacct(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str | None) -> tuple[str, Converted]:
-    """The trace as CSV, and remarks. Raises InputError."""
+    """Returns the trace as CSV, and the remarks. Raises InputError."""
     out = Converted()
     jobs: list[SacctJob] = []
     omitted = 0
@@ -48,7 +48,7 @@ def convert_sacct(source: str, raw: bytes, mapping: SlurmMap, gpu_type: str | No
     if omitted:
         out.remark(source, f"{omitted} jobs without GPUs or without a time", "are not in the trace")
     if not jobs:
-        raise InputError(source, [f"holds no job with GPUs: it must be what '{COMMAND}' prints"])
+        raise InputError(source, [f"has no job with GPUs: give the output of '{COMMAND}'"])
     jobs.sort(key=lambda job: (job.submit, job.id))
     return _written(jobs), out
 

@@ -1,7 +1,8 @@
-"""Batch scripts as Runs: one script, one Run; a job array, several Runs, or a tree where it limits itself.
+"""Converts batch scripts to Runs.
 
-``--array=0-15`` is sixteen Runs that have nothing to do with each other. ``--array=0-15%4`` is a tree of
-sixteen stages whose quota lets four of them hold GPUs at a time.
+A script becomes one Run. A job array becomes several Runs: ``--array=0-15`` is sixteen independent Runs. An
+array with a limit becomes a job tree: ``--array=0-15%4`` has sixteen stages, and its quota lets four of them
+hold GPUs at a time.
 """
 
 import copy
@@ -26,24 +27,24 @@ MAX_STAGES: Final = 64
 
 
 class Elements(NamedTuple):
-    """A job array: its numbers, how many may run at once (0: all), and the number of the whole job."""
+    """A job array: its numbers, how many of them may run at once (0: all), and the job number."""
 
     numbers: list[int]
     at_once: int
     job: str
 
 
-def convert_slurm(files: Iterable[tuple[str, bytes]], wishes: CallerOptions) -> Converted:
-    """All scripts of these files as Runs, with remarks. Raises InputError."""
+def convert_slurm(files: Iterable[tuple[str, bytes]], options: CallerOptions) -> Converted:
+    """Converts all scripts of these files to Runs. Raises InputError."""
     out = Converted()
-    jobs = {number: DependencyTarget((run,)) for number, run in wishes.mapping.jobs.items()}
+    jobs = {number: DependencyTarget((run,)) for number, run in options.mapping.jobs.items()}
     earlier: dict[str, DependencyTarget] = {}
     taken: set[str] = set()
     for source, raw in files:
-        for script in read_scripts(decode_script(raw, source), source, wishes.environment, out):
-            job_name = _called(script)
+        for script in read_scripts(decode_script(raw, source), source, options.environment, out):
+            job_name = _job_name(script)
             name = unused(short_name(job_name), taken)
-            runs = _runs(script, name, wishes, DependencyIndex(jobs, earlier), out)
+            runs = _runs(script, name, options, DependencyIndex(jobs, earlier), out)
             names = [run["metadata"]["name"] for run in runs]
             for duplicate in taken.intersection(names):
                 raise InputError(
@@ -55,7 +56,7 @@ def convert_slurm(files: Iterable[tuple[str, bytes]], wishes: CallerOptions) -> 
     return out
 
 
-def _called(script: Script) -> str:
+def _job_name(script: Script) -> str:
     setting = script.settings.get("job-name")
     if setting and setting.value:
         return setting.value
@@ -64,12 +65,12 @@ def _called(script: Script) -> str:
 
 
 def _runs(
-    script: Script, name: str, wishes: CallerOptions, index: DependencyIndex, out: Converted
+    script: Script, name: str, options: CallerOptions, index: DependencyIndex, out: Converted
 ) -> list[ObjectBody]:
-    spec = spec_of(script, wishes, out)
+    spec = spec_of(script, options, out)
     note_rest(script, out)
     note_body(script, spec, out)
-    namespace = wishes.namespace or wishes.mapping.namespace
+    namespace = options.namespace or options.mapping.namespace
     specs = {name: spec}
     if "array" in script.settings:
         elements = parse_array(script.settings["array"])
@@ -86,9 +87,9 @@ def _runs(
 def _following(
     script: Script, spec: dict[str, Any], index: DependencyIndex, element: int, out: Converted
 ) -> dict[str, Any]:
-    """The spec with what it waits for, before the template."""
+    """The spec with ``follow`` before the template, if the script has a dependency."""
     setting, kill = script.settings.get("dependency"), script.settings.get("kill-on-invalid-dep")
-    follow = follow_of(setting, _called(script), index, element, out) if setting else None
+    follow = follow_of(setting, _job_name(script), index, element, out) if setting else None
     if not follow:
         return spec
     if kill and kill.value == "yes":
@@ -108,10 +109,10 @@ def _array(script: Script, name: str, spec: dict[str, Any], elements: Elements) 
 
 
 def _tree(script: Script, spec: dict[str, Any], elements: Elements) -> dict[str, Any]:
-    """A stage for each element, under a quota; two levels where one holds too few."""
+    """A job tree with a stage for each element and a quota. More than 64 elements make two levels."""
     gpus, funding = spec["resources"]["totalGPUs"], spec.get("funding", {})
     if not gpus:
-        rule = f"an array without GPUs cannot be limited to {elements.at_once} at a time: leave the % out"
+        rule = f"an array without GPUs cannot be limited to {elements.at_once} at a time: remove the %"
         raise InputError(script.settings["array"].where, [rule])
     gang = {field: value for field, value in spec.items() if field not in ("owner", "funding")}
     if funding:
@@ -135,7 +136,7 @@ def _tree(script: Script, spec: dict[str, Any], elements: Elements) -> dict[str,
 
 
 def _with_variables(spec: dict[str, Any], elements: Elements, number: int) -> dict[str, Any]:
-    """The same for one element of the array, which knows its number."""
+    """The spec of one element of the array, with the variables of its number."""
     numbers = elements.numbers
     variables = {
         "SLURM_ARRAY_JOB_ID": elements.job,

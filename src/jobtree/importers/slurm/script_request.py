@@ -1,4 +1,4 @@
-"""What a conversion starts from: the script, what the caller adds to it, and where remarks go."""
+"""The input of a conversion: a script, the options of the caller, and the result so far."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from jobtree.importers.slurm.site_mapping import Partition, SlurmMap
 
 @dataclass(frozen=True)
 class CallerOptions:
-    """What the caller adds to the scripts."""
+    """What the caller adds to all scripts."""
 
     mapping: SlurmMap = field(default_factory=SlurmMap)
     image: str | None = None
@@ -24,28 +24,28 @@ class CallerOptions:
 
 @dataclass(frozen=True)
 class ScriptRequest:
-    """One script on its way to a Run."""
+    """One script that is converted to a Run."""
 
     script: Script
-    wishes: CallerOptions
+    options: CallerOptions
     partition: Partition
     shape: GpuRequest
     out: Converted
 
     @property
     def mapping(self) -> SlurmMap:
-        return self.wishes.mapping
+        return self.options.mapping
 
     def setting(self, name: str) -> OptionSetting | None:
         return self.script.settings.get(name)
 
     def note(self, setting: OptionSetting, instead: str, what: str = "") -> None:
-        """Remark on a setting, or on a part of it."""
+        """Adds a remark about a setting, or about the part ``what`` of it."""
         self.out.remark(setting.where, what or str(setting), instead)
 
 
 def read_environment(source: str, raw: bytes) -> dict[str, str]:
-    """Variables from lines ``NAME=VALUE``, as ``env`` prints them. Raises InputError."""
+    """Reads variables from lines ``NAME=VALUE``, as ``env`` prints them. Raises InputError."""
     variables: dict[str, str] = {}
     for number, line in enumerate(decode_script(raw, source).splitlines(), start=1):
         name, equals, value = line.removeprefix("export ").partition("=")

@@ -1,10 +1,10 @@
-"""The mapping file: what names of a Slurm site are here.
+"""The mapping file: what the names of a Slurm site mean in Jobtree.
 
-Partitions, features and GPU types are flavors and node labels; accounts and QOS are owners and funding; job
-numbers are names of Runs. The file is YAML, and every part of it is optional:
+Partitions, features and GPU types become flavors and node labels; accounts and QOS become owners and funding;
+job numbers become names of Runs. The file is YAML, and each part of it is optional:
 
     image: registry.example.com/lab/train:1
-    owner: org:lab                       # where no account says otherwise
+    owner: org:lab                       # if the account has no entry
     gpus: {a100: A100-80GB}              # --gres=gpu:a100:4
     partitions:
       gpu: {gpuType: H100-80GB, gpusPerNode: 8, defaultTime: 1-00:00:00}
@@ -42,14 +42,14 @@ Labels = dict[LabelKey, Word]
 
 
 class Feature(Wire):
-    """What a node feature (--constraint) stands for."""
+    """What a node feature (--constraint) means."""
 
     gpu_type: FlavorName | None = None
     node_selector: Labels = field(default_factory=dict)
 
 
 class Partition(Wire):
-    """What a partition stands for. The times are written as for --time."""
+    """What a partition means. Times have the format of --time."""
 
     gpu_type: FlavorName | None = None
     gpus_per_node: PositiveCount | None = None
@@ -59,7 +59,7 @@ class Partition(Wire):
 
 
 class QosMapping(Wire):
-    """What a QOS stands for: another owner, or other ways to pay."""
+    """What a QOS means: another owner, or other funding."""
 
     owner: Owner | None = None
     allow_opportunistic: bool = False
@@ -69,7 +69,7 @@ class QosMapping(Wire):
 
 
 class Volume(Wire):
-    """A claim that every pod mounts, in place of the site's shared file system."""
+    """A volume claim that each pod mounts in place of the site's shared file system."""
 
     claim: Name
     mount_path: Annotated[
@@ -92,10 +92,10 @@ class SlurmMap(Wire):
 
 
 def read_map(source: str, text: bytes) -> SlurmMap:
-    """The mapping of a file. Raises InputError with all that is wrong."""
+    """Reads a mapping file. Raises InputError with all problems."""
     documents = read_documents(text, source)
     if len(documents) != 1:
-        raise InputError(source, [f"must hold one mapping, but holds {len(documents)} documents"])
+        raise InputError(source, [f"must have one mapping, but has {len(documents)} documents"])
     mapping = decode_struct(documents[0].body, SlurmMap, source)
     for name, partition in mapping.partitions.items():
         try:

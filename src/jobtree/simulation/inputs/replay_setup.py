@@ -22,7 +22,7 @@ class ReplaySetup(msgspec.Struct, frozen=True, eq=False):
     budgets: tuple[Budget, ...]
     owners: tuple[str, ...]  # of the trace's teams
     epoch: int  # the instant of the trace's zero
-    habits: UserBehavior = UserBehavior()
+    behavior: UserBehavior = UserBehavior()
     outages: tuple[Outage[int], ...] = ()
     policy: Policy = Policy()
 
@@ -77,5 +77,5 @@ class ReplaySetup(msgspec.Struct, frozen=True, eq=False):
     def digest(self, policy: str) -> str:
         """What a saved replay must agree with to be gone on with, Jobtree's version among it."""
         where = (self.nodes, self.budgets, self.owners, self.epoch, self.outages, self.policy)
-        parts = (__version__, policy, self.trace.digest, self.habits, *where)
+        parts = (__version__, policy, self.trace.digest, self.behavior, *where)
         return sha256(repr(parts).encode()).hexdigest()

@@ -39,16 +39,16 @@ class UserBehavior(msgspec.Struct, frozen=True):
         return ran // self.checkpoint * self.checkpoint if self.checkpoint else 0
 
 
-def declared(trace: Trace, habits: UserBehavior) -> "array[int] | None":
+def declared(trace: Trace, behavior: UserBehavior) -> "array[int] | None":
     """The maxDuration of every job; None where nobody declares one."""
-    if habits.declares == "none":
+    if behavior.declares == "none":
         return None
-    if habits.declares == "exact":
+    if behavior.declares == "exact":
         return array("q", trace.duration)
     return array(
         "q",
         (
-            estimate(duration, Random(f"{habits.seed}/{row}"))
+            estimate(duration, Random(f"{behavior.seed}/{row}"))
             for duration, row in zip(trace.duration, trace.row, strict=True)
         ),
     )
@@ -60,9 +60,9 @@ def estimate(duration: int, random: Random) -> int:
     return next((limit for limit in LIMITS if limit >= wanted), -(-wanted // (30 * DAY)) * 30 * DAY)
 
 
-def assumed_ends(trace: Trace, habits: UserBehavior) -> "array[int]":
+def assumed_ends(trace: Trace, behavior: UserBehavior) -> "array[int]":
     """What a scheduler counts on: what is declared, else the longest that the trace allows."""
-    limits = declared(trace, habits)
+    limits = declared(trace, behavior)
     if limits is not None:
         return limits
     longest = -(-max(trace.duration) // DAY) * DAY

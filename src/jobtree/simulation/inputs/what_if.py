@@ -23,18 +23,18 @@ BUDGET = re.compile(r"budget (?P<name>[^\s/]+)(?:/(?P<envelope>\S+))? concurrenc
 NODES = re.compile(r"nodes (?P<change>[+-][0-9]{1,18})")
 
 
-def changed(scene: ReplaySetup, text: str) -> ReplaySetup:
-    """The scene with that one thing changed. Raises InputError."""
+def changed(setup: ReplaySetup, text: str) -> ReplaySetup:
+    """The setup with that one thing changed. Raises InputError."""
     words = " ".join(text.split())
     if match := BUDGET.fullmatch(words):
-        return with_budget(scene, match["name"], match["envelope"], int(match["gpus"]))
+        return with_budget(setup, match["name"], match["envelope"], int(match["gpus"]))
     if match := NODES.fullmatch(words):
-        return with_nodes(scene, int(match["change"]))
+        return with_nodes(setup, int(match["change"]))
     raise InputError("what-if", [Problem("--what-if", text, f"must be {FORM}")])
 
 
-def with_budget(scene: ReplaySetup, name: str, envelope: str | None, gpus: int) -> ReplaySetup:
-    budgets_by_name = {budget.metadata.name: budget for budget in scene.budgets}
+def with_budget(setup: ReplaySetup, name: str, envelope: str | None, gpus: int) -> ReplaySetup:
+    budgets_by_name = {budget.metadata.name: budget for budget in setup.budgets}
     budget = budgets_by_name.get(name)
     if budget is None:
         rule = f"there is no such budget; there are {', '.join(sorted(budgets_by_name))}"
@@ -50,8 +50,8 @@ def with_budget(scene: ReplaySetup, name: str, envelope: str | None, gpus: int) 
     changed_budget = widened(budget, envelope, gpus)
     if problems := list(budget_problems(changed_budget)):
         raise InputError("what-if", problems)
-    budgets = tuple(changed_budget if one is budget else one for one in scene.budgets)
-    return msgspec.structs.replace(scene, budgets=budgets)
+    budgets = tuple(changed_budget if one is budget else one for one in setup.budgets)
+    return msgspec.structs.replace(setup, budgets=budgets)
 
 
 def widened(budget: Budget, envelope: str, gpus: int) -> Budget:
@@ -62,15 +62,15 @@ def widened(budget: Budget, envelope: str, gpus: int) -> Budget:
     return msgspec.structs.replace(budget, spec=msgspec.structs.replace(budget.spec, envelopes=envelopes))
 
 
-def with_nodes(scene: ReplaySetup, change: int) -> ReplaySetup:
-    count = len(scene.nodes)
+def with_nodes(setup: ReplaySetup, change: int) -> ReplaySetup:
+    count = len(setup.nodes)
     if not 1 <= count + change <= MOST_NODES:
         rule = f"the fleet has {count}: between 1 and {MOST_NODES} must be left"
         raise InputError("what-if", [Problem("nodes", change, rule)])
-    more = tuple(added(scene.nodes[-1], number) for number in range(count, count + change))
-    nodes = (*scene.nodes[: count + change], *more)
+    more = tuple(added(setup.nodes[-1], number) for number in range(count, count + change))
+    nodes = (*setup.nodes[: count + change], *more)
     gpus = sum(node.gpus for node in nodes)
-    return msgspec.structs.replace(scene, nodes=nodes, trace=fitting(scene.trace, gpus))
+    return msgspec.structs.replace(setup, nodes=nodes, trace=fitting(setup.trace, gpus))
 
 
 def added(like: Node, number: int) -> Node:

@@ -13,16 +13,16 @@ FOREVER = 1 << 62
 
 
 class Simulation(ABC):
-    """One scheduler at work on one scene. Times are the trace's own milliseconds."""
+    """One scheduler at work on one setup. Times are the trace's own milliseconds."""
 
-    def __init__(self, scene: ReplaySetup) -> None:
-        self.scene = scene
-        self.trace = scene.trace
-        self.meter = Meter(scene.trace, [node.gpus for node in scene.nodes])
+    def __init__(self, setup: ReplaySetup) -> None:
+        self.setup = setup
+        self.trace = setup.trace
+        self.meter = Meter(setup.trace, [node.gpus for node in setup.nodes])
         self.now = 0
         self._arrived = 0
-        changes = [(outage.start, 0, outage.node) for outage in scene.outages]
-        changes += [(outage.end, 1, outage.node) for outage in scene.outages]
+        changes = [(outage.start, 0, outage.node) for outage in setup.outages]
+        changes += [(outage.end, 1, outage.node) for outage in setup.outages]
         self._node_changes = sorted(changes, key=lambda change: (change[0], -change[1], change[2]))
         self._changed = 0
         self._ends: list[tuple[int, int, int]] = []  # instant, job, number of the expectation

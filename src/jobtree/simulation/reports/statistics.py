@@ -31,17 +31,17 @@ SHORTEST = 10 * SECOND  # for slowdowns: what takes no time must not count for e
 
 
 def report_of(simulation: Simulation, policy: str, trace_name: str, what_if: Sequence[str] = ()) -> Report:
-    scene, meter = simulation.scene, simulation.meter
+    setup, meter = simulation.setup, simulation.meter
     return Report(
         api_version=SIM_API_VERSION,
         kind="Report",
-        spec=given(scene, policy, trace_name, what_if),
-        status=result(scene, meter, simulation if isinstance(simulation, JobtreeScheduler) else None),
+        spec=given(setup, policy, trace_name, what_if),
+        status=result(setup, meter, simulation if isinstance(simulation, JobtreeScheduler) else None),
     )
 
 
-def given(scene: ReplaySetup, policy: str, trace_name: str, what_if: Sequence[str]) -> ReplayInputs:
-    trace, habits = scene.trace, scene.habits
+def given(setup: ReplaySetup, policy: str, trace_name: str, what_if: Sequence[str]) -> ReplayInputs:
+    trace, behavior = setup.trace, setup.behavior
     work = sum(gpus * duration for gpus, duration in zip(trace.gpus, trace.duration, strict=True))
     return ReplayInputs(
         policy=policy,
@@ -49,23 +49,23 @@ def given(scene: ReplaySetup, policy: str, trace_name: str, what_if: Sequence[st
         jobs=len(trace),
         skipped_rows=dict(sorted(trace.skipped.items())),
         work_gpu_hours=rounded(work / HOUR),
-        nodes=len(scene.nodes),
-        gpus=scene.gpus,
-        domains=len({node.domain for node in scene.nodes}),
-        budgets=dict(zip(trace.teams, scene.granted(), strict=True)),
-        declares=habits.declares,
-        checkpoint_seconds=None if habits.checkpoint is None else rounded(habits.checkpoint / SECOND),
-        on_notice="Checkpoint" if habits.notice else "Ignore",
-        outages=len(scene.outages),
-        seed=habits.seed,
+        nodes=len(setup.nodes),
+        gpus=setup.gpus,
+        domains=len({node.domain for node in setup.nodes}),
+        budgets=dict(zip(trace.teams, setup.granted(), strict=True)),
+        declares=behavior.declares,
+        checkpoint_seconds=None if behavior.checkpoint is None else rounded(behavior.checkpoint / SECOND),
+        on_notice="Checkpoint" if behavior.notice else "Ignore",
+        outages=len(setup.outages),
+        seed=behavior.seed,
         what_if=tuple(what_if),
     )
 
 
-def result(scene: ReplaySetup, meter: Meter, jobtree: JobtreeScheduler | None) -> Result:
-    trace, promises = scene.trace, jobtree.promises if jobtree else None
+def result(setup: ReplaySetup, meter: Meter, jobtree: JobtreeScheduler | None) -> Result:
+    trace, promises = setup.trace, jobtree.promises if jobtree else None
     done = [job for job in range(len(trace)) if meter.finish[job] != NEVER]
-    budgets = budget_uses(scene, meter)
+    budgets = budget_uses(setup, meter)
     lost = sum(stops.lost for stops in meter.stops.values())
     return Result(
         finished=len(done),
@@ -78,7 +78,7 @@ def result(scene: ReplaySetup, meter: Meter, jobtree: JobtreeScheduler | None) -
         by_size=by_size(meter, done),
         by_team=by_team(meter, done),
         promises=None if promises is None else promise_statistics(promises),
-        expected=calibrated(jobtree.foretold) if jobtree and jobtree.foretold.told else None,
+        expected=calibrated(jobtree.estimates) if jobtree and jobtree.estimates.told else None,
         stops=tuple(
             StopStatistics(reason=reason, count=stops.count, lost_gpu_hours=rounded(stops.lost / HOUR))
             for reason, stops in sorted(meter.stops.items())
@@ -179,17 +179,17 @@ def promise_statistics(promises: PromiseLog) -> PromiseStatistics:
     )
 
 
-def calibrated(foretold: EstimateLog) -> EstimateStatistics:
-    estimated = foretold.told
+def calibrated(estimates: EstimateLog) -> EstimateStatistics:
+    estimated = estimates.told
     return EstimateStatistics(
         told=estimated,
-        by_p50=rounded(foretold.by_p50 / estimated),
-        by_p90=rounded(foretold.by_p90 / estimated),
+        by_p50=rounded(estimates.by_p50 / estimated),
+        by_p90=rounded(estimates.by_p90 / estimated),
     )
 
 
-def budget_uses(scene: ReplaySetup, meter: Meter) -> tuple[BudgetUse, ...]:
-    hours = scene.granted_gpu_time(meter.begin, meter.end)
+def budget_uses(setup: ReplaySetup, meter: Meter) -> tuple[BudgetUse, ...]:
+    hours = setup.granted_gpu_time(meter.begin, meter.end)
     return tuple(
         BudgetUse(
             team=team,
@@ -199,7 +199,7 @@ def budget_uses(scene: ReplaySetup, meter: Meter) -> tuple[BudgetUse, ...]:
             use=rounded(level.in_window / granted) if granted else 0.0,
         )
         for team, gpus, granted, level in zip(
-            meter.trace.teams, scene.granted(), hours, meter.by_team, strict=True
+            meter.trace.teams, setup.granted(), hours, meter.by_team, strict=True
         )
     )
 

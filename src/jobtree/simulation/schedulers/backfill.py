@@ -20,8 +20,8 @@ from jobtree.simulation.schedulers.node_pool import Placement
 class Backfill(Scheduler):
     depth: int
 
-    def __init__(self, scene: ReplaySetup) -> None:
-        super().__init__(scene)
+    def __init__(self, setup: ReplaySetup) -> None:
+        super().__init__(setup)
         self.kinds: dict[JobClass, list[int]] = {}  # waiting jobs, oldest first
         self._ready: list[Ready] = [[0] * self.nodes.size for _ in range(self.nodes.count)]
         self._stale: set[int] = set()  # nodes on which something ended, or that came or went

@@ -20,13 +20,13 @@ class Running(NamedTuple):
 
 
 class Scheduler(Simulation):
-    def __init__(self, scene: ReplaySetup) -> None:
-        super().__init__(scene)
-        self.nodes = Nodes(len(scene.nodes), scene.node_size())
+    def __init__(self, setup: ReplaySetup) -> None:
+        super().__init__(setup)
+        self.nodes = Nodes(len(setup.nodes), setup.node_size())
         self.running: dict[int, Running] = {}
-        self.on_node: list[set[int]] = [set() for _ in scene.nodes]
-        self.assumed = assumed_ends(scene.trace, scene.habits)
-        self.left = array("q", scene.trace.duration)  # milliseconds of work
+        self.on_node: list[set[int]] = [set() for _ in setup.nodes]
+        self.assumed = assumed_ends(setup.trace, setup.behavior)
+        self.left = array("q", setup.trace.duration)  # milliseconds of work
         self.eventful = False  # something was freed or came: worth deciding
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Scheduler(Simulation):
         """Stop a job; it waits again."""
         ran = at - self.running[job].since
         self.release(job, at)
-        kept = self.scene.habits.kept(ran)
+        kept = self.setup.behavior.kept(ran)
         self.left[job] -= kept
         self.meter.stop(job, at, reason, (ran - kept) * self.trace.gpus[job])
         self.enqueue(job)

@@ -33,19 +33,19 @@ NAMESPACE = "trace"
 
 
 class JobtreeScheduler(Simulation):
-    def __init__(self, scene: ReplaySetup) -> None:
-        super().__init__(scene)
-        self.world = World(scene.policy, scene.epoch)
+    def __init__(self, setup: ReplaySetup) -> None:
+        super().__init__(setup)
+        self.world = World(setup.policy, setup.epoch)
         self.world.lottery_key = bytes(32)
-        for node in scene.nodes:
+        for node in setup.nodes:
             self.world.put_node(node)
-        for budget in scene.budgets:
+        for budget in setup.budgets:
             self.world.put_budget(budget)
         self.promises = PromiseLog()
-        self.foretold = EstimateLog()
-        self._numbers = {node.name: number for number, node in enumerate(scene.nodes)}
+        self.estimates = EstimateLog()
+        self._numbers = {node.name: number for number, node in enumerate(setup.nodes)}
         self._work: dict[int, SimulatedWork] = {}
-        self._declared = declared(scene.trace, scene.habits)
+        self._declared = declared(setup.trace, setup.behavior)
         self._widths: dict[int, int] = {}
         self._leases: dict[str, GpuLease] = {}
         self._closed: dict[int, list[str]] = {}  # names of leases that Runs which are there had before
@@ -55,29 +55,29 @@ class JobtreeScheduler(Simulation):
 
     def own_instant(self) -> int:
         alarm = self.world.timers.next_instant()
-        return FOREVER if alarm is None else max(alarm - self.scene.epoch, self.now)
+        return FOREVER if alarm is None else max(alarm - self.setup.epoch, self.now)
 
     def arrive_at(self, at: int) -> None:
-        self.world.advance_clock(at + self.scene.epoch)
+        self.world.advance_clock(at + self.setup.epoch)
 
     def submit(self, job: int) -> None:
         self.world.put_run(self._run(job))
         self._work[job] = SimulatedWork(self.trace.duration[job] * self.trace.gpus[job])
 
     def complete(self, job: int, at: int) -> None:
-        self.world.finish((NAMESPACE, str(job)), succeeded=True, at=at + self.scene.epoch)
+        self.world.finish((NAMESPACE, str(job)), succeeded=True, at=at + self.setup.epoch)
 
     def node_down(self, node: int, at: int) -> None:  # noqa: ARG002  the simulation's signature
-        self.world.put_node(msgspec.structs.replace(self.scene.nodes[node], failed=True))
+        self.world.put_node(msgspec.structs.replace(self.setup.nodes[node], failed=True))
 
     def node_up(self, node: int, at: int) -> None:  # noqa: ARG002  the simulation's signature
-        self.world.put_node(self.scene.nodes[node])
+        self.world.put_node(self.setup.nodes[node])
 
     def decide(self, at: int) -> None:  # noqa: ARG002  the world has its own clock
         at_rest = run_to_rest(self.world, self._apply_plan, creates_children=False)
         assert at_rest, "something is still left to do after the last plan of an instant"
         self.promises.close()
-        self.foretold.ask(self.world)
+        self.estimates.ask(self.world)
 
     def _apply_plan(self, decided: Plan) -> None:
         self.world.apply_plan(decided)
@@ -85,20 +85,20 @@ class JobtreeScheduler(Simulation):
             self._carry_out(action)
 
     def _run(self, job: int) -> Run:
-        habits, limit = self.scene.habits, self._declared
+        behavior, limit = self.setup.behavior, self._declared
         runtime = Runtime(
-            checkpoint=format_duration(habits.checkpoint) if habits.checkpoint else None,
-            on_notice="Checkpoint" if habits.notice else "Ignore",
+            checkpoint=format_duration(behavior.checkpoint) if behavior.checkpoint else None,
+            on_notice="Checkpoint" if behavior.notice else "Ignore",
             max_duration=None if limit is None else format_duration(limit[job]),
         )
-        created = format_time(self.trace.submit[job] + self.scene.epoch)
+        created = format_time(self.trace.submit[job] + self.setup.epoch)
         return Run(
             metadata=ObjectMeta(
                 name=str(job), namespace=NAMESPACE, uid=job_uid(job), creation_timestamp=created
             ),
             spec=RunSpec(
-                owner=self.scene.owners[self.trace.team[job]],
-                resources=Resources(total_gpus=self.trace.gpus[job], gpu_type=self.scene.flavor),
+                owner=self.setup.owners[self.trace.team[job]],
+                resources=Resources(total_gpus=self.trace.gpus[job], gpu_type=self.setup.flavor),
                 runtime=runtime,
             ),
         )
@@ -106,17 +106,17 @@ class JobtreeScheduler(Simulation):
     # What is done
 
     def _carry_out(self, action: Action) -> None:
-        job, at = int(action.run_key[1]), action.at - self.scene.epoch
+        job, at = int(action.run_key[1]), action.at - self.setup.epoch
         before = self._widths.get(job, 0)
         for closing in action.closes:
-            self._hold(self._leases.pop(closing.lease), closing.at - self.scene.epoch, -1)
+            self._hold(self._leases.pop(closing.lease), closing.at - self.setup.epoch, -1)
             self._closed.setdefault(job, []).append(closing.lease)
         for lease in action.opens:
             self._leases[lease.name] = lease
             self._hold(lease, at, 1)
         self.promises.note(action, action.at)
         if action.kind == "Reserve":
-            self.foretold.reserved(action.run_key)
+            self.estimates.reserved(action.run_key)
         if action.kind in REQUEUES:
             self._stop(action, job, at)
         elif action.kind in RUN_ENDS:
@@ -139,7 +139,7 @@ class JobtreeScheduler(Simulation):
         """Work begins, or goes on at another width."""
         if action.kind == "Start":
             self.meter.start(job, at)
-            self.foretold.starts.begin(action.run_key, action.at)
+            self.estimates.starts.begin(action.run_key, action.at)
             if action.provisional:
                 self._provisional.add(job)
         work = self._work[job]
@@ -148,20 +148,20 @@ class JobtreeScheduler(Simulation):
 
     def _stop(self, action: Action, job: int, at: int) -> None:
         """The Run waits again. With notice it has saved its state, else it goes back to a checkpoint."""
-        work, habits = self._work[job], self.scene.habits
+        work, behavior = self._work[job], self.setup.behavior
         self.expect_end(job, None)
         if work.started_at == at and work.width:  # one plan started it and found somebody with more right
             work.resize(0, at)
             self._provisional.discard(job)
             self.meter.take_back_start(job, at)
-            self.foretold.starts.take_back(action.run_key)
+            self.estimates.starts.take_back(action.run_key)
             return
         done = work.progress(at)
         warned = action.kind == "Preempt" or job in self._provisional
-        if habits.notice and warned:
+        if behavior.notice and warned:
             work.resize(0, at)
         else:
-            work.stop(at, habits.checkpoint)
+            work.stop(at, behavior.checkpoint)
         self._provisional.discard(job)
         counted_as = outcome_of(action.kind, action.cause.reason).counted_as or action.cause.reason
         self.meter.stop(job, at, str(counted_as), done - work.done)
@@ -170,7 +170,7 @@ class JobtreeScheduler(Simulation):
         """It lost a node and goes on elsewhere, from its last checkpoint."""
         work = self._work[job]
         done = work.progress(at)
-        work.stop(at, self.scene.habits.checkpoint)
+        work.stop(at, self.setup.behavior.checkpoint)
         self.meter.interrupt(at, "NodeFailure", done - work.done)
         work.resize(self._widths[job], at)
         self.expect_end(job, work.ends_at())
@@ -182,7 +182,7 @@ class JobtreeScheduler(Simulation):
         del self._work[job], self._widths[job]
         self.world.drop_run(run_key)
         self.world.forget_run(job_uid(job), self._closed.pop(job, ()))
-        self.world.run_history.trim(self.scene.owners[self.trace.team[job]])
+        self.world.run_history.trim(self.setup.owners[self.trace.team[job]])
 
 
 def job_uid(job: int) -> str:

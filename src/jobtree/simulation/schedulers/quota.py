@@ -21,11 +21,11 @@ JobClass = tuple[int, int]  # priority (lower comes first), GPUs
 
 
 class QuotaScheduler(Scheduler):
-    def __init__(self, scene: ReplaySetup) -> None:
-        super().__init__(scene)
-        self.quota = scene.granted()
-        self.used = [0] * len(scene.owners)
-        self.queues: list[dict[JobClass, list[int]]] = [{} for _ in scene.owners]
+    def __init__(self, setup: ReplaySetup) -> None:
+        super().__init__(setup)
+        self.quota = setup.granted()
+        self.used = [0] * len(setup.owners)
+        self.queues: list[dict[JobClass, list[int]]] = [{} for _ in setup.owners]
 
     def priority(self, job: int) -> int:  # noqa: ARG002  those who rank by it do
         return 0

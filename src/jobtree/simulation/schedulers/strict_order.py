@@ -7,8 +7,8 @@ from jobtree.simulation.schedulers.job_scheduler import Scheduler
 
 
 class StrictScheduler(Scheduler):
-    def __init__(self, scene: ReplaySetup) -> None:
-        super().__init__(scene)
+    def __init__(self, setup: ReplaySetup) -> None:
+        super().__init__(setup)
         self.queue: list[tuple[int, int]] = []
 
     def key(self, job: int) -> int:

@@ -52,7 +52,7 @@ def test_a_script_becomes_a_run_that_submit_takes(desk: Desk) -> None:
     answer = desk.bare("import", "slurm", write(desk, "train.sh", SCRIPT), *SLURM)
     assert answer.code == 0
     assert answer.err.splitlines()[0] == "without an equivalent (1):"
-    assert "train.sh, line 2: --mail-type=END: nobody is written to" in answer.err
+    assert "train.sh, line 2: --mail-type=END: Jobtree sends no mail" in answer.err
     submitted = desk.runs("submit", "-f", write(desk, "run.yaml", answer.out), "--dry-run")
     assert submitted.code == 0
     assert "default/train runs: 16 GPUs in nv-a (a0-a1), paid by lab/own (Owned 16)" in submitted.out
@@ -164,10 +164,10 @@ def test_the_environment_overrides_directives_unless_a_file_is_given(
         (["slurm", "empty", *SLURM], 2, "empty: is empty"),
         (["slurm", "binary", *SLURM], 2, "binary: is a binary file, not a batch script"),
         (["slurm", ".", *SLURM], 2, "cannot read ."),
-        (["slurm", "train.sh"], 2, "which kind of GPU?"),
+        (["slurm", "train.sh"], 2, "has no GPU type"),
         (["slurm", "train.sh", *SLURM, "--owner", "Not A Team"], 2, 'owner: "Not A Team" is not allowed'),
         (["slurm", "train.sh", *SLURM, "--checkpoint", "soon"], 2, "checkpoint"),
-        (["slurm", "train.sh", *SLURM, "--map", "empty"], 2, "must hold one mapping"),
+        (["slurm", "train.sh", *SLURM, "--map", "empty"], 2, "must have one mapping"),
         (["kueue"], 3, "kubectl was not found"),
         (["kueue", "-f", "empty"], 2, "there is nothing to convert"),
         (["kueue", "-f", "binary"], 2, "binary"),

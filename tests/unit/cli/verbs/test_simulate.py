@@ -191,7 +191,7 @@ def test_an_interrupted_what_if_does_not_begin_with_the_first_replay_again(
     steps: list[int] = []
 
     def counted(self: Simulation) -> bool:
-        steps.append(len(self.scene.nodes))
+        steps.append(len(self.setup.nodes))
         return step(self)
 
     step = Simulation.step

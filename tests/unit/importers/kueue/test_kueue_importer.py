@@ -207,10 +207,12 @@ def test_what_cannot_be(bodies: list[Body], message: str) -> None:
         convert(*bodies)
 
 
-def test_a_job_without_pods_is_left_out() -> None:
+def test_job_without_pods_is_not_converted() -> None:
     converted = convert(H100, queue("a", 8), local("a"), job("paused", "a", 0))
     assert [body["kind"] for body in converted.documents] == ["Budget"]
-    assert "Job a/paused: no pods: there is nothing to run: it was left out" in map(str, converted.remarks)
+    assert "Job a/paused: no pods: there is nothing to run: the job is not converted" in map(
+        str, converted.remarks
+    )
 
 
 def test_a_job_that_no_flavor_of_its_queue_fits_is_refused() -> None:

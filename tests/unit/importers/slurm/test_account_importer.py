@@ -51,10 +51,10 @@ def test_a_parent_keeps_what_its_children_leave() -> None:
     rows = [row("p", gpus="gres/gpu=64"), row("x", "p", "gres/gpu=16"), row("y", "p", "gres/gpu=32")]
     converted = convert(ROOT, *rows)
     assert owners(converted)["root:p"][0]["concurrency"] == 16
-    assert "16 GPUs are left for p itself (64 − 16 − 32)" in "\n".join(map(str, converted.remarks))
+    assert "p itself gets 16 GPUs (64 − 16 − 32)" in "\n".join(map(str, converted.remarks))
     converted = convert(ROOT, rows[0], rows[2], row("z", "p", "gres/gpu=48"))
     assert owners(converted)["root:p"] == []
-    assert "may hold 16 GPUs more than it (64 − 32 − 48)" in "\n".join(map(str, converted.remarks))
+    assert "may use 16 GPUs more than it (64 − 32 − 48)" in "\n".join(map(str, converted.remarks))
 
 
 def test_limits_further_below_count_as_well() -> None:
@@ -80,7 +80,7 @@ def test_users_fair_shares_and_limits_of_jobs_are_remarked_on() -> None:
         row("a", User="eva", gpus="gres/gpu=2"),
     )
     said = "\n".join(map(str, convert(ROOT, *rows).remarks))
-    for word in ("limits of user eva", "there is no fair share", "MaxTRES: a job's own limit"):
+    for word in ("limits of user eva", "Jobtree has no fair share", "MaxTRES: limits of one job"):
         assert word in said
 
 
@@ -104,9 +104,9 @@ def test_the_budgets_are_accepted_together() -> None:
     [
         ("", "is empty"),
         ("nonsense\n", "has no column Account"),
-        (HEADER, "holds no accounts"),
+        (HEADER, "has no accounts"),
         (HEADER + "lab|x\n", "line 2: has 2 columns, but the header has 21"),
-        (HEADER + row("a", gpus="gres/gpu=many"), "GrpTRES: 'gres/gpu=many' is no number of GPUs"),
+        (HEADER + row("a", gpus="gres/gpu=many"), "GrpTRES: 'gres/gpu=many' must be a whole number of GPUs"),
         (HEADER + row("a", "b") + row("b", "a"), "a → b → a is a cycle"),
         (HEADER + row("a", "a"), "a → a is a cycle"),
         (HEADER + row(""), "Account: is empty"),
@@ -118,5 +118,5 @@ def test_mistakes(text: str, message: str) -> None:
 
 
 def test_which_gpus_must_be_known() -> None:
-    with pytest.raises(InputError, match="gres/gpu of which kind"):
+    with pytest.raises(InputError, match="gres/gpu has no type"):
         convert_accounts("assoc", (HEADER + row("a", gpus="gres/gpu=1")).encode(), SlurmMap(), None)

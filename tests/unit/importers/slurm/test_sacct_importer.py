@@ -61,7 +61,7 @@ def test_raw_seconds_and_requested_gpus_will_do() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (HEADER, "holds no job with GPUs"),
+        (HEADER, "has no job with GPUs"),
         (HEADER + "1|a|b|yesterday|5|gres/gpu=1|X|\n", "jobs, line 2: Invalid isoformat"),
         (HEADER + "1|a|b|2026-01-05T09:00:00|long|gres/gpu=1|X|\n", "jobs, line 2: must be M, M:S"),
         ("JobID|State|\n", "has no column Submit"),

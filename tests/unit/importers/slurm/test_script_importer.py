@@ -20,20 +20,21 @@ jobs: {"7": seven}
 """
 
 
-def convert(*scripts: tuple[str, str], mapping: str = MAP, **wishes: Any) -> Converted:  # noqa: ANN401  fields of Wishes
+def convert(*scripts: tuple[str, str], mapping: str = MAP, **given: Any) -> Converted:  # noqa: ANN401  fields of CallerOptions
     files = [(name, f"#!/bin/bash\n#SBATCH {options}\ntrue\n".encode()) for name, options in scripts]
-    return convert_slurm(files, CallerOptions(read_map("site.yaml", mapping.encode()), **wishes))
+    return convert_slurm(files, CallerOptions(read_map("site.yaml", mapping.encode()), **given))
 
 
-def one(options: str, mapping: str = MAP, **wishes: Any) -> dict[str, Any]:  # noqa: ANN401
-    (run,) = convert(("job.sh", options), mapping=mapping, **wishes).documents
+def one(options: str, mapping: str = MAP, **given: Any) -> dict[str, Any]:  # noqa: ANN401
+    (run,) = convert(("job.sh", options), mapping=mapping, **given).documents
     spec: dict[str, Any] = run["spec"]
     return spec
 
 
 def container(spec: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = spec["template"]["spec"]["containers"][0]
-    return found
+    (container,) = spec["template"]["spec"]["containers"]
+    assert isinstance(container, dict)
+    return container
 
 
 def variables(spec: dict[str, Any]) -> dict[str, str]:
@@ -111,7 +112,7 @@ def test_a_long_array_that_limits_itself_has_two_levels() -> None:
 
 
 def test_a_tree_that_no_cluster_could_store_is_refused() -> None:
-    with pytest.raises(InputError, match="1000000 are the most that a cluster stores; split it"):
+    with pytest.raises(InputError, match="a cluster stores at most 1000000; split it"):
         one("--array=1-1000%10 -G1 -t5")
 
 
@@ -171,11 +172,11 @@ def test_singleton_follows_the_last_of_its_name() -> None:
 @pytest.mark.parametrize(
     ("dependency", "said"),
     [
-        ("afterok:99", "which Run is 99?"),
+        ("afterok:99", "the Run of 99 is not known"),
         ("afterany:7", "a Run waits for success"),
-        ("afternotok:7", "nothing waits for a failure"),
+        ("afternotok:7", "a Run cannot wait for a failure"),
         ("after:7+5", "not for its start"),
-        ("afterok:7?afterok:99", "a Run waits for all that it names"),
+        ("afterok:7?afterok:99", "a Run waits for all Runs that it names"),
         ("whenever:7", "is unknown"),
     ],
 )
@@ -226,7 +227,7 @@ def test_partitions_constraints_accounts_and_qos_are_mapped() -> None:
         ),
         ("partitions: {p: {gpusPerNode: 0}}", "must be at least 1"),
         ("volumes: [{claim: x, mountPath: data}]", "must be a path such as /home"),
-        ("", "must hold one mapping, but holds 0 documents"),
+        ("", "must have one mapping, but has 0 documents"),
         ("[1]", "must be a mapping"),
         ("a: [", "is not YAML"),
     ],
@@ -239,13 +240,13 @@ def test_a_wrong_mapping_is_refused_with_the_field(mapping: str, message: str) -
 @pytest.mark.parametrize(
     ("options", "mapping", "message"),
     [
-        ("-G1", "image: i\ngpuType: H", "which team pays? it names no account"),
+        ("-G1", "image: i\ngpuType: H", "has no owner: it has no --account"),
         ("-G1 -A x", "image: i\ngpuType: H", "the account x is not under accounts: in the mapping"),
-        ("-G1", "owner: o\nimage: i", "which kind of GPU?"),
-        ("-G1", "owner: o\ngpuType: H", "which image runs it?"),
+        ("-G1", "owner: o\nimage: i", "has no GPU type"),
+        ("-G1", "owner: o\ngpuType: H", "has no image"),
     ],
 )
-def test_nothing_is_guessed_about_money_gpus_or_images(options: str, mapping: str, message: str) -> None:
+def test_owner_gpu_type_and_image_are_not_guessed(options: str, mapping: str, message: str) -> None:
     with pytest.raises(InputError) as refused:
         one(options, mapping)
     assert message in str(refused.value)
@@ -289,8 +290,8 @@ def test_variables_are_exported() -> None:
     found = variables(converted.documents[0]["spec"])
     assert (found["A"], found["B"]) == ("1", "two $$$$")
     assert "C" not in found
-    assert "--export=C: its value is not known here" in remarks(converted)
-    with pytest.raises(InputError, match="is no name of a variable"):
+    assert "--export=C: its value is not known" in remarks(converted)
+    with pytest.raises(InputError, match="is not the name of a variable"):
         one("-G1 --export=1x=2")
 
 

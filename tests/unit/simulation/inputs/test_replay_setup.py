@@ -1,4 +1,4 @@
-"""What a replay is given: habits, outages, fleets, budgets, and changes of them."""
+"""What a replay is given: behavior, outages, fleets, budgets, and changes of them."""
 
 from pathlib import Path
 from statistics import median
@@ -19,7 +19,7 @@ from jobtree.simulation.inputs.replay_cluster import (
 )
 from jobtree.simulation.inputs.user_behavior import LIMITS, UserBehavior, assumed_ends, declared
 from jobtree.simulation.inputs.what_if import changed
-from tests.unit.simulation.stage import EXACT, Job, scene, trace
+from tests.unit.simulation.stage import EXACT, Job, replay_setup, trace
 
 MANY = [Job(number, 1_000 + number, 1) for number in range(2_000)]
 
@@ -149,7 +149,7 @@ status: {allocatable: {nvidia.com/gpu: 8}}
 
 
 def test_a_grant_is_what_windows_hours_and_credits_leave() -> None:
-    given = scene(Job(0, 1, 1, "a"), nodes=4)
+    given = replay_setup(Job(0, 1, 1, "a"), nodes=4)
 
     def gives(**limits: object) -> list[int]:
         """GPU-hours of team a in ten hours of the trace."""
@@ -172,7 +172,7 @@ def test_a_grant_is_what_windows_hours_and_credits_leave() -> None:
 
 
 def test_what_if_changes_one_thing() -> None:
-    given = scene(Job(0, 1, 1, "a"), Job(0, 1, 1, "b"), nodes=4)
+    given = replay_setup(Job(0, 1, 1, "a"), Job(0, 1, 1, "b"), nodes=4)
     assert changed(given, "budget a concurrency=30").granted() == [30, given.granted()[1]]
     assert changed(given, "budget a/main  concurrency=30").granted()[0] == 30
     assert (
@@ -202,11 +202,11 @@ def test_what_if_changes_one_thing() -> None:
 )
 def test_a_what_if_that_means_nothing_is_refused(text: str, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
-        changed(scene(Job(0, 1, 1, "a"), nodes=4), text)
+        changed(replay_setup(Job(0, 1, 1, "a"), nodes=4), text)
 
 
 def test_a_what_if_must_keep_the_rules_of_budgets() -> None:
-    given = scene(Job(0, 1, 1, "a"), nodes=4)
+    given = replay_setup(Job(0, 1, 1, "a"), nodes=4)
     envelope = Envelope(
         name="main",
         flavor=given.flavor,
@@ -223,7 +223,7 @@ def test_a_what_if_must_keep_the_rules_of_budgets() -> None:
 
 
 def test_a_what_if_with_fewer_nodes_skips_jobs_that_no_longer_fit() -> None:
-    given = scene(Job(0, 1, 8, "a"), Job(1, 1, 32, "a"), nodes=4)
+    given = replay_setup(Job(0, 1, 8, "a"), Job(1, 1, 32, "a"), nodes=4)
     smaller = changed(given, "nodes -2")
     assert list(smaller.trace.gpus) == [8]
     assert smaller.trace.skipped == {"gpus: the fleet has 16": 1}

@@ -24,7 +24,7 @@ from jobtree.simulation.reports.svg_plots import (
     tick_label,
     ticks,
 )
-from tests.unit.simulation.stage import Job, replay, scene
+from tests.unit.simulation.stage import Job, replay, replay_setup
 
 HOUR_S = 3_600
 
@@ -32,7 +32,7 @@ HOUR_S = 3_600
 def reported(policy: str = "fifo") -> Report:
     """One node of 8. The first job uses half of it for two hours, the second waits for all of it."""
     jobs = (Job(0, 2 * HOUR_S, 4, "a"), Job(HOUR_S, HOUR_S, 8, "b"), Job(4 * HOUR_S, HOUR_S, 1, "a"))
-    return report_of(replay(policy, scene(*jobs, budgets={"a": "8", "b": "8"})), policy, "hand-made")
+    return report_of(replay(policy, replay_setup(*jobs, budgets={"a": "8", "b": "8"})), policy, "hand-made")
 
 
 def test_levels_are_summed_up_exactly() -> None:
@@ -66,7 +66,7 @@ def test_the_figures_of_a_small_case() -> None:
 
 
 def test_a_budget_of_hours_grants_no_more_than_these() -> None:
-    given = scene(Job(0, 2 * HOUR_S, 4, "a"), Job(4 * HOUR_S, HOUR_S, 1, "a"), budgets={"a": "8"})
+    given = replay_setup(Job(0, 2 * HOUR_S, 4, "a"), Job(4 * HOUR_S, HOUR_S, 1, "a"), budgets={"a": "8"})
     (org, budget) = given.budgets
     (envelope,) = budget.spec.envelopes
     limited = msgspec.structs.replace(envelope, max_gpu_hours=16)
@@ -78,9 +78,9 @@ def test_a_budget_of_hours_grants_no_more_than_these() -> None:
 
 
 def test_work_that_is_lost_is_not_useful() -> None:
-    habits = UserBehavior(declares="exact", checkpoint=None)
+    behavior = UserBehavior(declares="exact", checkpoint=None)
     jobs = (Job(0, 2 * HOUR_S, 8), Job(10 * HOUR_S, 60, 1))
-    given = scene(*jobs, habits=habits, outages=[(0, HOUR_S, 2 * HOUR_S)])
+    given = replay_setup(*jobs, behavior=behavior, outages=[(0, HOUR_S, 2 * HOUR_S)])
     result = report_of(replay("fifo", given), "fifo", "x").status
     assert result.fleet.allocated_gpu_hours - result.fleet.useful_gpu_hours == 8
     assert result.fleet.capacity_gpu_hours == 8 * 9
@@ -93,7 +93,7 @@ def test_work_that_is_lost_is_not_useful() -> None:
 def test_a_team_that_gets_less_than_it_may_ask_for_makes_it_unfair() -> None:
     """Both may hold half; one fills the node for the whole time, the other waits for it."""
     jobs = (Job(0, 10 * HOUR_S, 8, "a"), Job(0, HOUR_S * 8, 4, "b"), Job(10 * HOUR_S - 1, 60, 1, "b"))
-    result = report_of(replay("fifo", scene(*jobs, budgets={"a": "4", "b": "4"})), "fifo", "x").status
+    result = report_of(replay("fifo", replay_setup(*jobs, budgets={"a": "4", "b": "4"})), "fifo", "x").status
     assert result.fairness == pytest.approx(0.5, abs=0.01)
 
 

@@ -13,7 +13,7 @@ from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.inputs.user_behavior import UserBehavior, declared
 from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.schedulers.jobtree_scheduler import NAMESPACE, JobtreeScheduler
-from tests.unit.simulation.stage import Job, busy_day, replay, scene
+from tests.unit.simulation.stage import Job, busy_day, replay, replay_setup
 
 SEED, JOBS = 1, 16  # tests/replays has whole days
 
@@ -31,7 +31,7 @@ def node_document(given: ReplaySetup, number: int, *, failed: bool = False) -> D
 
 
 def run_document(given: ReplaySetup, job: int) -> Document:
-    trace, limits = given.trace, declared(given.trace, given.habits)
+    trace, limits = given.trace, declared(given.trace, given.behavior)
     assert limits is not None
     body = {
         "apiVersion": "rq.davidlangworthy.io/v1",
@@ -48,7 +48,7 @@ def run_document(given: ReplaySetup, job: int) -> Document:
             "resources": {"gpuType": given.flavor, "totalGPUs": trace.gpus[job]},
             "runtime": {
                 "maxDuration": format_duration(limits[job]),
-                "checkpoint": format_duration(given.habits.checkpoint or 0),
+                "checkpoint": format_duration(given.behavior.checkpoint or 0),
             },
         },
     }
@@ -124,8 +124,8 @@ def test_lottery_costs_no_work_with_notice() -> None:
     both = {"ours": "8", "theirs": "8"}
     lost = {}
     for notice in (False, True):
-        habits = UserBehavior(declares="none", checkpoint=1_000 * SECOND, notice=notice)
-        meter = replay("jobtree", scene(*jobs, habits=habits, budgets=both)).meter
+        behavior = UserBehavior(declares="none", checkpoint=1_000 * SECOND, notice=notice)
+        meter = replay("jobtree", replay_setup(*jobs, behavior=behavior, budgets=both)).meter
         assert meter.stops["RandomPreempt"].count == 1
         lost[notice] = meter.stops["RandomPreempt"].lost
     assert lost[False] > 0
@@ -134,6 +134,6 @@ def test_lottery_costs_no_work_with_notice() -> None:
 
 def test_run_times_are_kept_of_the_last_jobs_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_durations, "MAX_OBSERVATIONS", 5)
-    simulation = JobtreeScheduler(scene(*(Job(100 * number, 50, 1) for number in range(80))))
+    simulation = JobtreeScheduler(replay_setup(*(Job(100 * number, 50, 1) for number in range(80))))
     assert run(simulation)
     assert sum(map(len, simulation.world.run_history.by_owner.values())) <= 10

@@ -7,7 +7,7 @@ from jobtree.simulation.inputs.user_behavior import UserBehavior
 from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.schedulers.backfill import Easy
 from jobtree.simulation.schedulers.node_pool import Nodes
-from tests.unit.simulation.stage import EXACT, Job, ends, replay, scene, starts
+from tests.unit.simulation.stage import EXACT, Job, ends, replay, replay_setup, starts
 
 
 def test_a_job_goes_to_the_fullest_node_that_fits() -> None:
@@ -36,29 +36,29 @@ BLOCKED = (Job(0, 100, 6), Job(1, 50, 8), Job(2, 90, 2), Job(3, 200, 2))
 
 
 def test_fifo_keeps_all_waiting_behind_the_first() -> None:
-    assert starts("fifo", scene(*BLOCKED)) == [0, 100, 150, 150]
+    assert starts("fifo", replay_setup(*BLOCKED)) == [0, 100, 150, 150]
 
 
 def test_sjf_takes_the_shortest_first_but_nobody_overtakes_it() -> None:
-    assert starts("sjf", scene(Job(0, 100, 8), Job(1, 50, 8), Job(2, 10, 8))) == [0, 110, 100]
-    assert starts("sjf", scene(*BLOCKED)) == [0, 100, 150, 150]
+    assert starts("sjf", replay_setup(Job(0, 100, 8), Job(1, 50, 8), Job(2, 10, 8))) == [0, 110, 100]
+    assert starts("sjf", replay_setup(*BLOCKED)) == [0, 100, 150, 150]
 
 
 @pytest.mark.parametrize("policy", ["easy", "conservative"])
 def test_backfill_lets_pass_what_ends_in_time(policy: str) -> None:
-    assert starts(policy, scene(*BLOCKED)) == [0, 100, 2, 150]
+    assert starts(policy, replay_setup(*BLOCKED)) == [0, 100, 2, 150]
 
 
 @pytest.mark.parametrize("policy", ["easy", "conservative"])
 def test_backfill_lets_pass_what_needs_none_of_the_held_gpus(policy: str) -> None:
     """The second waits for the first one's whole node; the other node is nobody's."""
     jobs = (Job(0, 100, 8), Job(0, 100, 4), Job(1, 50, 8), Job(2, 500, 4))
-    assert starts(policy, scene(*jobs, nodes=2)) == [0, 0, 100, 2]
+    assert starts(policy, replay_setup(*jobs, nodes=2)) == [0, 0, 100, 2]
 
 
 def test_backfill_goes_by_what_is_declared_not_by_what_is_true() -> None:
     """The third would end in time, but says that it takes an hour."""
-    simulation = Easy(scene(*BLOCKED[:3]))
+    simulation = Easy(replay_setup(*BLOCKED[:3]))
     simulation.assumed[2] = 3_600_000
     assert run(simulation)
     assert [at // 1000 for at in simulation.meter.first_start] == [0, 100, 150]
@@ -66,9 +66,9 @@ def test_backfill_goes_by_what_is_declared_not_by_what_is_true() -> None:
 
 def test_without_declared_ends_only_what_disturbs_nobody_passes() -> None:
     nothing = msgspec.structs.replace(EXACT, declares="none")
-    assert starts("easy", scene(*BLOCKED, habits=nothing)) == [0, 100, 150, 150]
+    assert starts("easy", replay_setup(*BLOCKED, behavior=nothing)) == [0, 100, 150, 150]
     jobs = (Job(0, 100, 8), Job(0, 100, 4), Job(1, 50, 8), Job(2, 50, 4))
-    assert starts("easy", scene(*jobs, nodes=2, habits=nothing)) == [0, 0, 100, 2]
+    assert starts("easy", replay_setup(*jobs, nodes=2, behavior=nothing)) == [0, 0, 100, 2]
 
 
 def test_easy_delays_the_second_in_line_where_conservative_does_not() -> None:
@@ -77,12 +77,12 @@ def test_easy_delays_the_second_in_line_where_conservative_does_not() -> None:
     d (4, 120 s) does not end before b starts; e (4, 60 s) does, in both.
     """
     jobs = (Job(0, 100, 4), Job(1, 50, 8), Job(2, 100, 4), Job(3, 120, 4), Job(4, 60, 4))
-    assert starts("easy", scene(*jobs)) == [0, 100, 150, 150, 4]
-    assert starts("conservative", scene(*jobs)) == [0, 100, 150, 150, 4]
+    assert starts("easy", replay_setup(*jobs)) == [0, 100, 150, 150, 4]
+    assert starts("conservative", replay_setup(*jobs)) == [0, 100, 150, 150, 4]
     # Two nodes: a holds one until 100. b wants both. c wants 8 for 30 s, d 8 for 98 s: only one can pass.
     jobs = (Job(0, 100, 8), Job(1, 50, 16), Job(2, 99, 8), Job(3, 30, 8), Job(4, 30, 8))
-    assert starts("easy", scene(*jobs, nodes=2)) == [0, 100, 150, 3, 33]
-    assert starts("conservative", scene(*jobs, nodes=2)) == [0, 100, 150, 3, 33]
+    assert starts("easy", replay_setup(*jobs, nodes=2)) == [0, 100, 150, 3, 33]
+    assert starts("conservative", replay_setup(*jobs, nodes=2)) == [0, 100, 150, 3, 33]
 
 
 def test_conservative_holds_for_the_second_in_line_too() -> None:
@@ -99,7 +99,7 @@ def test_conservative_holds_for_the_second_in_line_too() -> None:
         Job(2, 30, 16),
         Job(12, 70, 8),
     )
-    easy, conservative = (starts(policy, scene(*jobs, nodes=3)) for policy in ("easy", "conservative"))
+    easy, conservative = (starts(policy, replay_setup(*jobs, nodes=3)) for policy in ("easy", "conservative"))
     assert easy[5] == 12
     assert easy[4] > 60
     assert conservative[4] == 60
@@ -108,10 +108,10 @@ def test_conservative_holds_for_the_second_in_line_too() -> None:
 
 @pytest.mark.parametrize("policy", ["fifo", "sjf", "easy", "conservative", "quota", "jobtree"])
 def test_a_lost_node_costs_the_work_since_the_last_checkpoint(policy: str) -> None:
-    habits = UserBehavior(
+    behavior = UserBehavior(
         declares="none", checkpoint=20_000
     )  # an exact limit would end what has to be done again
-    given = scene(Job(0, 100, 8), Job(1, 10, 8), nodes=2, habits=habits, outages=[(0, 50, 300)])
+    given = replay_setup(Job(0, 100, 8), Job(1, 10, 8), nodes=2, behavior=behavior, outages=[(0, 50, 300)])
     simulation = replay(policy, given)
     assert [at // 1000 for at in simulation.meter.finish] == [110, 11]
     stops = simulation.meter.stops["NodeFailure"]
@@ -121,7 +121,7 @@ def test_a_lost_node_costs_the_work_since_the_last_checkpoint(policy: str) -> No
 
 @pytest.mark.parametrize("policy", ["fifo", "easy", "conservative", "quota", "jobtree"])
 def test_a_job_waits_for_a_node_that_is_out_of_service(policy: str) -> None:
-    given = scene(Job(0, 10, 8), Job(5, 10, 8), outages=[(0, 2, 60)])
+    given = replay_setup(Job(0, 10, 8), Job(5, 10, 8), outages=[(0, 2, 60)])
     assert ends(policy, given) == [70, 80]
 
 
@@ -130,12 +130,12 @@ TWO = {"ours": "8", "theirs": "8"}
 
 def test_a_team_borrows_what_another_leaves_idle() -> None:
     jobs = (Job(0, 100, 8, "ours"), Job(1, 100, 8, "ours"), Job(5, 1, 1, "theirs"))
-    assert starts("quota", scene(*jobs, nodes=2, budgets=TWO))[:2] == [0, 1]
+    assert starts("quota", replay_setup(*jobs, nodes=2, budgets=TWO))[:2] == [0, 1]
 
 
 def test_quota_is_taken_back_from_the_latest_borrower() -> None:
     jobs = (Job(0, 100, 8, "ours"), Job(1, 100, 8, "ours"), Job(50, 10, 8, "theirs"))
-    simulation = replay("quota", scene(*jobs, nodes=2, budgets=TWO))
+    simulation = replay("quota", replay_setup(*jobs, nodes=2, budgets=TWO))
     assert [at // 1000 for at in simulation.meter.first_start] == [0, 1, 50]
     assert [at // 1000 for at in simulation.meter.finish] == [100, 160, 60]
     assert simulation.meter.stops["Preempted"].lost == 49_000 * 8
@@ -143,14 +143,14 @@ def test_quota_is_taken_back_from_the_latest_borrower() -> None:
 
 def test_nobody_is_preempted_for_a_job_beyond_its_teams_quota() -> None:
     jobs = (Job(0, 100, 8, "ours"), Job(1, 100, 4, "ours"), Job(2, 10, 16, "theirs"))
-    simulation = replay("quota", scene(*jobs, nodes=2, budgets=TWO))
+    simulation = replay("quota", replay_setup(*jobs, nodes=2, budgets=TWO))
     assert simulation.meter.stops == {}
     assert simulation.meter.first_start[2] == 101_000
 
 
 def test_a_job_that_cannot_be_admitted_keeps_nobody_waiting() -> None:
     jobs = (Job(0, 100, 8, "ours"), Job(1, 10, 16, "ours"), Job(2, 10, 8, "ours"), Job(3, 1, 1, "theirs"))
-    assert starts("quota", scene(*jobs, nodes=2, budgets=TWO))[2] == 2
+    assert starts("quota", replay_setup(*jobs, nodes=2, budgets=TWO))[2] == 2
 
 
 def test_as_few_as_needed_are_preempted() -> None:
@@ -161,7 +161,7 @@ def test_as_few_as_needed_are_preempted() -> None:
         Job(2, 100, 4, "ours"),
         Job(50, 10, 4, "theirs"),
     )
-    simulation = replay("quota", scene(*jobs, nodes=2, budgets=TWO))
+    simulation = replay("quota", replay_setup(*jobs, nodes=2, budgets=TWO))
     assert list(simulation.meter.stopped) == [0, 0, 1, 0]
 
 
@@ -174,17 +174,17 @@ def test_what_a_team_has_within_its_quota_is_not_taken_from_it() -> None:
         Job(3, 100, 4, "theirs"),
         Job(10, 10, 8, "theirs"),
     )
-    simulation = replay("quota", scene(*jobs, nodes=2, budgets={"ours": "8", "theirs": "12"}))
+    simulation = replay("quota", replay_setup(*jobs, nodes=2, budgets={"ours": "8", "theirs": "12"}))
     assert simulation.meter.stops == {}
     assert simulation.meter.first_start[4] == 101_000
 
 
 def test_by_size_whole_nodes_come_first_and_may_preempt_their_teams_small_jobs() -> None:
     jobs = (Job(0, 100, 4, "ours"), Job(10, 10, 8, "ours"))
-    simulation = replay("quota-by-size", scene(*jobs, budgets={"ours": "8"}))
+    simulation = replay("quota-by-size", replay_setup(*jobs, budgets={"ours": "8"}))
     assert simulation.meter.first_start[1] == 100_000  # within quota only when the small one is gone
-    wide = replay("quota-by-size", scene(*jobs, budgets={"ours": "16"}))
+    wide = replay("quota-by-size", replay_setup(*jobs, budgets={"ours": "16"}))
     assert [at // 1000 for at in wide.meter.first_start] == [0, 10]
     assert list(wide.meter.stopped) == [1, 0]
-    plain = replay("quota", scene(*jobs, budgets={"ours": "16"}))
+    plain = replay("quota", replay_setup(*jobs, budgets={"ours": "16"}))
     assert plain.meter.stops == {}

@@ -1,9 +1,9 @@
-"""Reading a batch script as sbatch does: its directives, its interpreter, its body.
+"""Reads a batch script as sbatch does: its directives, its interpreter, its body.
 
 Directives are the lines that begin with ``#SBATCH``, up to the first line that is neither blank nor a
-comment. Of an option given twice the last one counts. The environment overrides the script, and what stands
-on sbatch's own command line overrides both. A file without directives that feeds here-documents to sbatch
-holds those scripts.
+comment. If an option is given twice, the last one counts. The environment overrides the script, and the
+command line of sbatch overrides both. In a file without directives, here-documents that are passed to sbatch
+are the scripts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,12 +24,12 @@ from jobtree.importers.slurm.script.shell_text import HereDocument, here_documen
 
 DIRECTIVE = "#SBATCH"
 HETEROGENEOUS = ("hetjob", "packjob")
-SPLIT = "the parts of a heterogeneous job are stages of a tree here (with): convert a script for each part"
-MAX_BYTES = 512 * 1024  # what a Kubernetes object can carry, with room for the rest of it
+SPLIT = "a heterogeneous job becomes stages that start together (with): convert a script for each part"
+MAX_BYTES = 512 * 1024  # of a script: a Kubernetes object can hold it with the rest of the Run
 
 
 class OptionSetting(NamedTuple):
-    """The value of an option, and where it was set."""
+    """The value of an option, and the place where it was set."""
 
     value: str
     where: str
@@ -41,7 +41,7 @@ class OptionSetting(NamedTuple):
 
 @dataclass
 class Script:
-    """A batch script: ``source`` for messages, ``settings`` by the long names of the options."""
+    """A batch script. ``source`` is for messages; ``settings`` are by the long names of the options."""
 
     source: str
     body: str
@@ -50,7 +50,7 @@ class Script:
 
 
 def decode_script(raw: bytes, source: str) -> str:
-    """A script as text. Raises InputError for what is none."""
+    """The text of a script. Raises InputError."""
     if b"\0" in raw:
         raise InputError(source, ["is a binary file, not a batch script"])
     try:
@@ -60,16 +60,16 @@ def decode_script(raw: bytes, source: str) -> str:
     if not text.strip():
         raise InputError(source, ["is empty: a batch script has directives (#SBATCH …) and commands"])
     if len(raw) > MAX_BYTES:
-        raise InputError(source, [f"has {len(raw)} bytes: a Run can carry a script of {MAX_BYTES} at most"])
+        raise InputError(
+            source, [f"has {len(raw)} bytes, but a script in a Run can have at most {MAX_BYTES}"]
+        )
     return text
 
 
 def read_scripts(text: str, source: str, environment: Mapping[str, str], out: Converted) -> list[Script]:
-    """The scripts of a file: itself, or those that it hands to sbatch. Raises InputError."""
+    """The scripts of a file: the file itself, or those that it passes to sbatch. Raises InputError."""
     if "\r" in text:
-        out.remark(
-            source, "line ends of Windows (CRLF)", "were read as plain ones; the Run carries plain ones"
-        )
+        out.remark(source, "line ends of Windows (CRLF)", "the Run gets the line ends of Unix")
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     inner = (
         []
@@ -99,7 +99,7 @@ def _read_inner(here: HereDocument, source: str, environment: Mapping[str, str],
         out.remark(
             where,
             "variables in a here-document",
-            "the submitting shell would have filled them in; here they are filled in when the Run starts",
+            "in Slurm the submitting shell replaces them; in Jobtree they are replaced when the Run starts",
         )
     return _read(here.text, f"{where} (here-document)", environment, given, out)
 
@@ -123,7 +123,7 @@ def _read(
             settings.update(_parsed(_words(line[len(DIRECTIVE) :], where), where, out))
         elif line.lower().replace(" ", "").lstrip("#").startswith("sbatch-") and not line.startswith("##"):
             out.remark(
-                where, line.strip(), f"is a comment to sbatch too: a directive begins with {DIRECTIVE}"
+                where, line.strip(), f"is a comment, in Slurm as well: a directive begins with {DIRECTIVE}"
             )
     _note_late_directives(text, len(head), source, out)
     for variable, name in VARIABLES.items():
@@ -139,7 +139,9 @@ def _note_late_directives(text: str, ended: int, source: str, out: Converted) ->
         if line.number > ended and not line.quoted and line.text.startswith(DIRECTIVE):
             where = f"{source}, line {line.number}"
             out.remark(
-                where, line.text.strip(), "comes after the first command: sbatch ignores it, and so it was"
+                where,
+                line.text.strip(),
+                "is after the first command: sbatch ignores it, and so does the import",
             )
 
 
@@ -151,7 +153,7 @@ def _words(text: str, where: str) -> list[str]:
 
 
 def _interpreter(text: str) -> list[str]:
-    """What the first line asks for; bash where it says nothing."""
+    """The interpreter in the first line, or bash."""
     first = text.split("\n", 1)[0]
     asked = first[2:].split() if first.startswith("#!") else []
     if asked and asked[0].rpartition("/")[2] == "env":
@@ -178,7 +180,7 @@ def _parsed(given: list[str], where: str, out: Converted) -> Iterator[tuple[str,
         elif word in HETEROGENEOUS:
             raise InputError(where, [f"{word}: {SPLIT}"])
         else:
-            out.remark(where, word, "is no option: sbatch ignores what follows on the line")
+            out.remark(where, word, "is not an option: sbatch ignores the rest of the line")
             return
 
 
@@ -197,11 +199,11 @@ def _value(option: SbatchOption, value: str, equals: str, rest: list[str], where
 def _parsed_short(
     letters: str, rest: list[str], where: str, out: Converted
 ) -> Iterator[tuple[str, OptionSetting]]:
-    """``-N2``, ``-N 2``, and flags run together (``-vH``)."""
+    """Reads ``-N2``, ``-N 2``, and flags in one word (``-vH``)."""
     while letters:
         option = SHORT.get(letters[0])
         if option is None:
-            out.remark(where, f"-{letters}", "is unknown to sbatch: it was left out")
+            out.remark(where, f"-{letters}", "is unknown to sbatch, and is ignored")
             return
         letters = letters[1:]
         if option.value == "must":
@@ -212,8 +214,8 @@ def _parsed_short(
 
 
 def _note_unknown(word: str, name: str, where: str, out: Converted) -> None:
-    """A slip of the pen is refused, since it could change all; an option of some plugin is only noted."""
+    """Refuses an option with a typing error. An option of a plugin only gets a remark."""
     near = near_option(name)
     if near:
         raise InputError(where, [f"{word}: there is no option --{name}; did you mean --{near}?"])
-    out.remark(where, word, "is unknown to sbatch itself (a plugin's?): it was left out")
+    out.remark(where, word, "is unknown to sbatch, perhaps an option of a plugin, and is ignored")

@@ -1,4 +1,4 @@
-"""What the body of a batch script does that will be different in pods. Here-documents are only data."""
+"""Finds commands in a batch script that behave differently in pods. Here-documents are skipped."""
 
 import re
 from typing import Any, Final
@@ -11,32 +11,35 @@ _START: Final = r"(?:^|[;&|(]\s*|\bthen\s+|\bdo\s+|\btime\s+)"
 _COMMANDS: Final = {
     "module load": (
         rf"{_START}(?:module\s+(?:load|add)|ml)\s",
-        "there are no modules in a pod: the image has to bring them along",
+        "a pod has no modules: install the software in the image",
     ),
     "mpirun": (
         rf"{_START}(?:mpirun|mpiexec)\b",
-        "reaches other pods only if they run sshd: srun starts the tasks of every pod",
+        "needs sshd in all pods: use srun, which starts the tasks of each pod",
     ),
-    "ssh": (rf"{_START}(?:ssh|pdsh)\s", "pods run no sshd: every pod runs the script, so do it there"),
+    "ssh": (
+        rf"{_START}(?:ssh|pdsh)\s",
+        "pods run no sshd: each pod runs the script, so run the command there",
+    ),
     "sbatch": (
         rf"{_START}sbatch\s",
-        "submits nothing here: stages of a tree, or follow, start what comes next",
+        "submits nothing in a pod: use stages or follow for the next job",
     ),
-    "sbcast": (rf"{_START}sbcast\s", "copy to a volume, or into the image"),
+    "sbcast": (rf"{_START}sbcast\s", "is not there: copy the file to a volume or into the image"),
     "squeue": (
         rf"{_START}(?:squeue|scancel|sacct|sinfo)\b",
-        "has no stand-in: kubectl runs state, cancel, leases",
+        "is not there: use kubectl runs state, cancel or leases",
     ),
     "srun --container-image": (
         r"srun\s[^#]*--container-image",
-        "the pod is the container: name it with --image",
+        "the pod is the container: give the image with --image",
     ),
 }
 _LAUNCHERS: Final = re.compile(rf"{_START}(?:srun|mpirun|mpiexec)\b")
 
 
 def note_body(script: Script, spec: dict[str, Any], out: Converted) -> None:
-    """Remarks on the commands of the body, each where it first stands."""
+    """Adds a remark for each of these commands, at its first line."""
     commands = [
         line
         for line in script_lines(script.body)
@@ -55,5 +58,5 @@ def note_body(script: Script, spec: dict[str, Any], out: Converted) -> None:
         out.remark(
             script.source,
             f"{pods} nodes without srun",
-            "Slurm runs the script on the first node, Jobtree in all pods: test NODE_RANK where that matters",
+            "Slurm runs the script on the first node, Jobtree in all pods: test NODE_RANK if that matters",
         )

@@ -1,8 +1,8 @@
-"""--dependency: what must have ended before a job starts, as ``follow``.
+"""Converts --dependency to ``follow``.
 
-A dependency names jobs by number. Where the numbers are known (the mapping's ``jobs``), or where a job is
-named by its name and its script is converted together with this one, it becomes ``follow.after``. Jobtree
-knows one kind of waiting, for success, and says so where Slurm knows another.
+A dependency names jobs by number, or by name if their scripts are converted together. It becomes
+``follow.after`` if the mapping has the number under ``jobs``, or if a script of that name is converted.
+Jobtree only waits for success; other kinds of dependency get a remark.
 """
 
 from collections.abc import Mapping
@@ -14,31 +14,29 @@ from jobtree.importers.slurm.script.batch_script import OptionSetting
 MAX_AFTER = 64
 SUCCESS = ("afterok", "aftercorr")
 INSTEAD = {
-    "after": "a Run waits for the end of another, not for its start: it was left out",
-    "afterany": "a Run waits for success: if what it follows fails, it fails too, after upstreamFailureGrace",
-    "afternotok": "nothing waits for a failure: it was left out; watch the Run and submit this one by hand",
-    "afterburstbuffer": "there are no burst buffers: it was left out",
-    "expand": "a Run is not joined to another: see malleable for Runs that grow",
+    "after": "a Run waits for the end of another, not for its start: the dependency is ignored",
+    "afterany": "a Run waits for success: if the other Run fails, it fails too, after upstreamFailureGrace",
+    "afternotok": "a Run cannot wait for a failure: submit it by hand after the other Run failed",
+    "afterburstbuffer": "Jobtree has no burst buffers: the dependency is ignored",
+    "expand": "a Run cannot be joined to another: use malleable for a Run that grows",
 }
-
-
-UNKNOWN = "Give its script together with this one, or name its Run under jobs: in the mapping"
+UNKNOWN = "convert its script together with this one, or add its Run under jobs: in the mapping"
 
 
 class DependencyTarget(NamedTuple):
-    """The Runs that a name or number stands for: one, several (a job array), or a tree."""
+    """The Runs of a name or number: one, several (a job array), or a job tree."""
 
     runs: tuple[str, ...]
 
 
 class DependencyIndex(NamedTuple):
-    """What can be waited for: by number or name, and the last job of each name so far (singleton)."""
+    """The jobs to wait for by number or name, and the last job of each name so far (for ``singleton``)."""
 
     jobs: Mapping[str, DependencyTarget]
     earlier: Mapping[str, DependencyTarget]
 
     def runs(self, kind: str, job: str, element: int) -> tuple[str, ...] | None:
-        """The Runs that a job stands for; of an array, for aftercorr, the one with the same place."""
+        """The Runs of a job; for ``aftercorr`` of an array, the Run at the same position."""
         upstream = self.jobs.get(job.partition("+")[0])
         if upstream is None:
             return None
@@ -50,9 +48,9 @@ class DependencyIndex(NamedTuple):
 def follow_of(
     setting: OptionSetting, name: str, index: DependencyIndex, element: int, out: Converted
 ) -> dict[str, Any] | None:
-    """The ``follow`` of a job of this name; ``element``: its place in a job array."""
+    """The ``follow`` of a job of this name. ``element`` is its position in a job array."""
     if "?" in setting.value:
-        out.remark(setting.where, str(setting), "any one of several: a Run waits for all that it names")
+        out.remark(setting.where, str(setting), "a Run waits for all Runs that it names, not for one of them")
     after: dict[str, None] = {}
     for part in setting.value.replace("?", ",").split(","):
         kind, *jobs = part.split(":")
@@ -62,11 +60,13 @@ def follow_of(
             upstream = index.runs(kind, job, element)
             after |= dict.fromkeys(upstream or ())
             if upstream is None:
-                out.remark(setting.where, f"--dependency={kind}:{job}", f"which Run is {job}? {UNKNOWN}")
+                out.remark(
+                    setting.where, f"--dependency={kind}:{job}", f"the Run of {job} is not known: {UNKNOWN}"
+                )
         if kind not in (*SUCCESS, "singleton", ""):
-            instead = INSTEAD.get(kind, "is unknown: it was left out")
+            instead = INSTEAD.get(kind, "is unknown, and is ignored")
             out.remark(setting.where, f"--dependency={part}", instead)
     if len(after) > MAX_AFTER:
-        most = f"a Run follows {MAX_AFTER} others at most: of {len(after)} it follows the last"
+        most = f"a Run follows at most {MAX_AFTER} others: it follows the last of {len(after)}"
         out.remark(setting.where, str(setting), most)
     return {"after": list(after)[-MAX_AFTER:]} if after else None

@@ -1,12 +1,11 @@
-"""How many GPUs a batch script asks for, in pods of what size, and how many tasks run on them.
+"""Computes how many GPUs a batch script asks for, the size of its pods, and its number of tasks.
 
-Slurm has many ways to say it. All that a script says is brought into three equations,
+Slurm has many options for this. They are brought into three equations,
 
     GPUs = --gpus = nodes × GPUs a node = tasks × GPUs a task
 
-and they must agree: a script that says two things at once is refused, with the arithmetic. A node of the
-script becomes a pod of the Run. Where the script says nothing about nodes, Jobtree chooses the size of the
-pods.
+which must agree: a script that contradicts itself is refused, with the arithmetic. A node of the script
+becomes a pod of the Run. If the script has no number of nodes, Jobtree chooses the size of the pods.
 """
 
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ ScriptOptions = Mapping[str, OptionSetting]
 
 @dataclass(frozen=True)
 class GpuRequest:
-    """``nodes`` and ``per_node`` are None where Jobtree may choose; ``tasks`` where one runs in each pod."""
+    """``nodes`` and ``per_node`` are None if Jobtree may choose; ``tasks`` is None for one task a pod."""
 
     gpus: int = 0
     least_nodes: int | None = None
@@ -35,8 +34,8 @@ class GpuRequest:
 
 
 @dataclass
-class _Asked:
-    """What single options say, with the options that say it."""
+class _GpuOptions:
+    """The values of the options about GPUs, and the types of GPU that they name."""
 
     settings: ScriptOptions
     out: Converted
@@ -46,14 +45,14 @@ class _Asked:
         return parse_count(self.settings[name]) if name in self.settings else None
 
     def gpus(self, name: str) -> int | None:
-        """The value of a GPU option: ``4``, ``a100:4``, ``a100:2,a100:2``."""
+        """The GPUs in the value of an option such as ``4``, ``a100:4`` or ``a100:2,a100:2``."""
         setting = self.settings.get(name)
         if setting is None:
             return None
         return sum(self._one(setting, part.split(":")) for part in setting.value.split(",") if part)
 
     def gres(self) -> int | None:
-        """GPUs among the generic resources of a node; anything else is noted."""
+        """The GPUs in --gres; other resources get a remark."""
         setting = self.settings.get("gres")
         if setting is None or setting.value.lower() in ("", "none"):
             return None
@@ -64,7 +63,7 @@ class _Asked:
                 total = (total or 0) + self._one(setting, rest)
             elif kind:
                 self.out.remark(
-                    setting.where, f"--gres={part}", "only GPUs are shared by Jobtree: it was left out"
+                    setting.where, f"--gres={part}", "Jobtree schedules only GPUs, and ignores it"
                 )
         return total
 
@@ -80,16 +79,18 @@ class _Asked:
         self.types[name] = setting
         if len(self.types) > 1:
             names = " and ".join(self.types)
-            raise refuse(setting, f"a Run has one kind of GPU, but {names} are asked for: split the job")
+            raise refuse(
+                setting, f"a Run has one type of GPU, but the script asks for {names}: split the job"
+            )
 
 
 def gpu_request(settings: ScriptOptions, source: str, out: Converted) -> GpuRequest:
-    """What the script asks for. Raises InputError where it contradicts itself."""
-    asked = _Asked(settings, out, {})
+    """The GPUs that the script asks for. Raises InputError if it contradicts itself."""
+    options = _GpuOptions(settings, out, {})
     least, most = node_range(settings["nodes"]) if "nodes" in settings else (None, None)
-    tasks, tasks_per_node = asked.number("ntasks"), asked.number("ntasks-per-node")
-    total, per_task = asked.gpus("gpus"), asked.gpus("gpus-per-task")
-    per_node = _same_per_node(asked.gpus("gpus-per-node"), asked.gres(), source)
+    tasks, tasks_per_node = options.number("ntasks"), options.number("ntasks-per-node")
+    total, per_task = options.gpus("gpus"), options.gpus("gpus-per-task")
+    per_node = _same_per_node(options.gpus("gpus-per-node"), options.gres(), source)
     if most is None and tasks and tasks_per_node:
         least = most = -(-tasks // tasks_per_node)
     if per_node is None and per_task and tasks_per_node:
@@ -97,13 +98,13 @@ def gpu_request(settings: ScriptOptions, source: str, out: Converted) -> GpuRequ
     if most is None:
         least = most = _nodes_without_word(total, per_node, per_task)
         if most == 1 and tasks and tasks > 1 and per_node:
-            out.remark(source, "no --nodes", "one node is assumed: say --nodes if the tasks spread over more")
+            out.remark(source, "no --nodes", "one node is assumed: give --nodes if the tasks need more")
     request = GpuRequest(
-        0, least, most, per_node, next(iter(asked.types), ""), tasks, tasks_per_node, per_task
+        0, least, most, per_node, next(iter(options.types), ""), tasks, tasks_per_node, per_task
     )
     gpus = _agreed(request, total, source)
     per_node = _size_of_pods(request, gpus, source)
-    tasks = _tasks(request, asked.number("ntasks-per-gpu"), gpus)
+    tasks = _tasks(request, options.number("ntasks-per-gpu"), gpus)
     return GpuRequest(
         gpus, least, most, per_node if gpus else None, request.type, tasks, tasks_per_node, per_task
     )
@@ -111,19 +112,19 @@ def gpu_request(settings: ScriptOptions, source: str, out: Converted) -> GpuRequ
 
 def _same_per_node(first: int | None, second: int | None, source: str) -> int | None:
     if first is not None and second is not None and first != second:
-        raise InputError(source, [f"--gpus-per-node says {first} GPUs a node, but --gres says {second}"])
+        raise InputError(source, [f"--gpus-per-node is {first} GPUs a node, but --gres is {second}"])
     return second if first is None else first
 
 
 def _nodes_without_word(total: int | None, per_node: int | None, per_task: int | None) -> int | None:
-    """Sbatch takes the fewest nodes that do; that is for Jobtree to find out where only the sum is known."""
+    """The fewest nodes that fit, as with sbatch; None if only the sum is known, so that Jobtree chooses."""
     if per_node:
         return total // per_node if total and total % per_node == 0 else 1
     return None if total or per_task else 1
 
 
 def _agreed(request: GpuRequest, total: int | None, source: str) -> int:
-    """The GPUs of the job, by every equation that the script gives."""
+    """The GPUs of the job, by all equations that the script gives."""
     sums: dict[str, int] = {}
     if total is not None:
         sums[f"--gpus = {total}"] = total
@@ -140,7 +141,7 @@ def _agreed(request: GpuRequest, total: int | None, source: str) -> int:
         raise InputError(source, [f"asks for different numbers of GPUs: {', but '.join(sums)}"])
     gpus = next(iter(sums.values()), 0)
     if gpus > MAX_COUNT:
-        raise InputError(source, [f"asks for {gpus} GPUs: {MAX_COUNT} are the most"])
+        raise InputError(source, [f"asks for {gpus} GPUs, but a Run can have at most {MAX_COUNT}"])
     return gpus
 
 
@@ -148,7 +149,7 @@ def _size_of_pods(request: GpuRequest, gpus: int, source: str) -> int | None:
     if request.per_node is not None or not request.nodes:
         return request.per_node
     if gpus % request.nodes:
-        rule = f"{gpus} GPUs over {request.nodes} nodes are not as many on each: all pods of a Run are alike"
+        rule = f"{gpus} GPUs cannot be split evenly over {request.nodes} nodes: all pods of a Run are alike"
         raise InputError(source, [rule])
     return gpus // request.nodes
 

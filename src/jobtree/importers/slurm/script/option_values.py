@@ -1,4 +1,4 @@
-"""Values as Slurm spells them: times, sizes, counts, arrays, lists of hosts."""
+"""Reads values of Slurm options: times, sizes, counts, ranges and arrays."""
 
 import re
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ from jobtree.api.schema.quantities import DAY, HOUR, MINUTE, SECOND
 from jobtree.importers.slurm.script.batch_script import OptionSetting
 
 MAX_COUNT: Final = 1_000_000
-MAX_ELEMENTS: Final = 4096  # 64 × 64: what a tree can hold
+MAX_ELEMENTS: Final = 4096  # 64 × 64: the most that a job tree can have
 
 _DAYS: Final = re.compile(
     r"(?P<d>[0-9]{1,5})-(?P<h>[0-9]{1,6})(?::(?P<m>[0-9]{1,6})(?::(?P<s>[0-9]{1,6}))?)?"
@@ -24,19 +24,19 @@ TIMES: Final = "M, M:S, H:M:S, D-H, D-H:M or D-H:M:S"
 
 
 class Array(NamedTuple):
-    """The numbers of a job array, ascending, and how many may run at once (0: all)."""
+    """The numbers of a job array in ascending order, and how many may run at once (0: all)."""
 
     numbers: list[int]
     at_once: int
 
 
 def refuse(setting: OptionSetting, rule: str) -> InputError:
-    """The setting is wrong, and this is why."""
+    """The error for a setting that breaks a rule."""
     return InputError(setting.where, [f"{setting} is not allowed: {rule}"])
 
 
 def duration_ms(text: str) -> int | None:
-    """A time limit in milliseconds, None where there is none. Raises ValueError."""
+    """A time limit in milliseconds, or None for no limit. Raises ValueError."""
     if text.strip().lower() in _UNLIMITED:
         return None
     if match := _DAYS.fullmatch(text.strip()):
@@ -52,7 +52,7 @@ def duration_ms(text: str) -> int | None:
 
 
 def time_limit(setting: OptionSetting) -> int | None:
-    """The value of --time. Zero and UNLIMITED are no limit. Raises InputError."""
+    """The value of --time in milliseconds, or None for zero and UNLIMITED. Raises InputError."""
     try:
         return duration_ms(setting.value)
     except ValueError as broken:
@@ -68,7 +68,7 @@ def parse_count(setting: OptionSetting, *, least: int = 1) -> int:
 
 
 def parse_size(setting: OptionSetting) -> tuple[int, str]:
-    """An amount of memory: its number and Kubernetes' unit. Without a unit Slurm counts megabytes."""
+    """An amount of memory as a number and a unit of Kubernetes. Slurm's default unit is a megabyte."""
     match = _SIZE.fullmatch(setting.value.strip())
     if not match:
         raise refuse(setting, "must be a size such as 64G, 512M or 4096 (megabytes)")
@@ -76,7 +76,7 @@ def parse_size(setting: OptionSetting) -> tuple[int, str]:
 
 
 def node_range(setting: OptionSetting) -> tuple[int, int]:
-    """``4`` or ``2-4``: the least and the most nodes."""
+    """The least and the most nodes of ``4`` or ``2-4``."""
     first, dash, last = setting.value.partition("-")
     least = parse_count(setting._replace(value=first))
     most = parse_count(setting._replace(value=last)) if dash else least
@@ -94,12 +94,13 @@ def parse_array(setting: OptionSetting) -> Array:
         match = _SPAN.fullmatch(span.strip())
         if not match:
             raise refuse(
-                setting, "must be numbers and ranges such as 0-15, 1,3,7 or 0-30:10, and %4 at the end"
+                setting,
+                "must be numbers and ranges such as 0-15, 1,3,7 or 0-30:10, with %4 at the end for a limit",
             )
         first, step = int(match["first"]), int(match["step"] or 1)
         last = int(match["last"] or first)
         if last < first or not step:
-            raise refuse(setting, "a range must not end before it begins, nor stand still")
+            raise refuse(setting, "a range must not end before it begins, and its step must be 1 or more")
         if (last - first) // step >= MAX_ELEMENTS:
             raise refuse(setting, _too_many((last - first) // step + 1))
         numbers.update(range(first, last + 1, step))

@@ -1,6 +1,6 @@
-"""The options of sbatch: how each is spelled, whether it takes a value, and the variable that overrides it.
+"""The options of sbatch: how each is spelled, whether it has a value, and the variable that overrides it.
 
-sbatch takes an option from its command line first, then from the environment, then from the script.
+The command line of sbatch overrides the environment, which overrides the script.
 """
 
 import difflib
@@ -15,7 +15,7 @@ class SbatchOption(NamedTuple):
     short: str = ""
 
 
-# Options that must have a value, with their letters; then those that have none, and those that may have one.
+# Options that must have a value, with their letters; then options without one, and options that may have one.
 _WITH_VALUE: Final = """
     account:A array:a batch bb bbf begin:b chdir:D cluster-constraint clusters:M comment constraint:C
     container container-id container-image container-mounts container-name container-workdir core-spec:S
@@ -46,10 +46,10 @@ OPTIONS: Final = {
 }
 SHORT: Final = {option.short: option for option in OPTIONS.values() if option.short}
 
-# Older spellings that sbatch still takes.
+# Older spellings that sbatch accepts.
 ALIASES: Final = {"tasks-per-node": "ntasks-per-node", "workdir": "chdir", "share": "oversubscribe"}
 
-# Where the variable is not simply SBATCH_ and the option's name.
+# Variables that are not SBATCH_ and the name of the option.
 _VARIABLES: Final = {
     "SBATCH_ARRAY_INX": "array",
     "SBATCH_MEM_PER_NODE": "mem",
@@ -70,7 +70,7 @@ VARIABLES: Final = {
 
 
 def find_option(name: str) -> SbatchOption | None:
-    """The option of this name, or the only one that begins so: getopt takes abbreviations."""
+    """The option of this name, or the only one that begins with it: getopt accepts abbreviations."""
     name = ALIASES.get(name, name)
     if name in OPTIONS:
         return OPTIONS[name]
@@ -79,5 +79,5 @@ def find_option(name: str) -> SbatchOption | None:
 
 
 def near_option(name: str) -> str | None:
-    """The option that was probably meant."""
+    """The option with the most similar name."""
     return next(iter(difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.8)), None)

@@ -1,4 +1,4 @@
-"""As much of shell syntax as reading a batch script takes: words of a line, and here-documents."""
+"""Reads the shell syntax that batch scripts need: the words of a line, and here-documents."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class ScriptLine(NamedTuple):
 
 
 class HereDocument(NamedTuple):
-    """What a here-document holds, the command it is fed to, and the number of that command's line."""
+    """The text of a here-document, the command that reads it, and the line number of that command."""
 
     number: int
     command: str
@@ -26,7 +26,7 @@ class HereDocument(NamedTuple):
 
 
 def words(text: str) -> list[str]:
-    """The words of a line, quotes removed; a ``#`` that begins a word begins a comment. Raises ValueError."""
+    """The words of a line without quotes and comments. Raises ValueError."""
     complete: list[str] = []
     word: str | None = None
     at = 0
@@ -51,7 +51,7 @@ def words(text: str) -> list[str]:
 
 
 def _quoted(text: str, at: int) -> tuple[str, int]:
-    """What stands between the quote at this place and the next, and where that next one is."""
+    """The text between the quote at ``at`` and the next, and the position of the next."""
     quote, inside = text[at], ""
     at += 1
     while at < len(text) and text[at] != quote:
@@ -65,7 +65,7 @@ def _quoted(text: str, at: int) -> tuple[str, int]:
 
 
 def script_lines(text: str) -> Iterator[ScriptLine]:
-    """All lines of a script. The line that ends a here-document counts as inside."""
+    """All lines of a script. The line that ends a here-document counts as a part of it."""
     ends: list[tuple[str, bool]] = []
     for number, line in enumerate(text.split("\n"), start=1):
         if ends:
@@ -80,7 +80,7 @@ def script_lines(text: str) -> Iterator[ScriptLine]:
 
 
 def here_documents(text: str) -> Iterator[HereDocument]:
-    """The here-documents of a script, in order. Of several on one line the first."""
+    """The here-documents of a script in order; of several on one line, the first."""
     opened: tuple[ScriptLine, re.Match[str]] | None = None
     lines: list[str] = []
     for line in script_lines(text):

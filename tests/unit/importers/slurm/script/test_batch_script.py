@@ -45,7 +45,7 @@ def test_directives_end_at_the_first_command() -> None:
     script, out = read(text)
     assert sorted(script.settings) == ["nodes", "ntasks"]
     assert [str(remark) for remark in out.remarks] == [
-        "job.sh, line 8: #SBATCH -t5: comes after the first command: sbatch ignores it, and so it was"
+        "job.sh, line 8: #SBATCH -t5: is after the first command: sbatch ignores it, and so does the import"
     ]
 
 
@@ -105,12 +105,12 @@ def test_mistakes_name_the_line(line: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("line", "remark"),
     [
-        ("--zebra=1", "--zebra=1: is unknown to sbatch itself (a plugin's?): it was left out"),
-        ("-Y", "-Y: is unknown to sbatch: it was left out"),
-        ("nonsense -N2", "nonsense: is no option: sbatch ignores what follows on the line"),
+        ("--zebra=1", "--zebra=1: is unknown to sbatch, perhaps an option of a plugin, and is ignored"),
+        ("-Y", "-Y: is unknown to sbatch, and is ignored"),
+        ("nonsense -N2", "nonsense: is not an option: sbatch ignores the rest of the line"),
     ],
 )
-def test_what_is_only_noted(line: str, remark: str) -> None:
+def test_unknown_option_gets_a_remark(line: str, remark: str) -> None:
     script, out = read(f"#SBATCH {line}\n")
     assert script.settings == {}
     assert [str(one) for one in out.remarks] == [f"job.sh, line 1: {remark}"]
@@ -128,10 +128,10 @@ def test_a_directive_that_is_none_is_pointed_out() -> None:
         (b" \n\t\n", "is empty"),
         (b"\x7fELF\x00\x01", "is a binary file"),
         (b"#!/bin/bash\n\xff\xfe", "is not UTF-8: byte 12 is 0xff"),
-        (b"x" * 600_000, "a Run can carry a script of 524288 at most"),
+        (b"x" * 600_000, "a script in a Run can have at most 524288"),
     ],
 )
-def test_what_is_no_script(raw: bytes, message: str) -> None:
+def test_file_that_is_no_script_is_refused(raw: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         decode_script(raw, "job.sh")
 
