@@ -22,6 +22,7 @@ PLAIN = {
     ("builtins", "range"),
     ("builtins", "set"),
     ("collections", "Counter"),
+    ("collections", "deque"),
     ("copyreg", "_reconstructor"),
     ("builtins", "object"),
     ("msgspec._utils", "rebuild"),
