@@ -20,6 +20,10 @@ class Version:
     def __init__(self) -> None:
         self.answers: dict[object, object] = {}  # by cache
 
+    def __reduce__(self) -> "tuple[type[Version], tuple[()]]":
+        """Saves the version without its answers: they are computed again after it is loaded."""
+        return Version, ()
+
 
 SavedVersions = tuple[Version, ...]
 
