@@ -1,9 +1,9 @@
-"""Carrying out a write_set: every write, in the order that a crash between any two must survive.
+"""Writes a write set to the API server, in an order that survives a crash after any write.
 
-Commit points first, one decision after another; then Lease objects, ended before others are made; then what
-only tells. A commit point that is refused ends the write_set: what was decided builds on something that has
-changed. Only where somebody put a label on a Run, or the like, is it written to that version instead. What
-only tells may fail without harm, and is told again.
+Commit points come first, decision by decision. Then leases are ended, others are created, and statuses are
+written. If a commit point is refused, the turn ends, because the decision was made from something that has
+changed. If only a label of the Run or the like has changed, the status is written to the new version. A
+status that is refused does no harm, and is written again in the next turn.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ from jobtree.manager.decisions.write_set import (
 from jobtree.manager.log import Log
 from jobtree.manager.pods.pod_documents import owned
 
-MAX_TRIES = 4  # to write to a Run whose labels others change all the time
+MAX_TRIES = 4  # of a status, while others change labels of the Run all the time
 
 
 class WriteRefusedError(Exception):
-    """A decision could not be written: the world is not what it was decided from."""
+    """A decision could not be written: the cluster has changed since it was made."""
 
 
 class DecisionWriter:
@@ -47,14 +47,14 @@ class DecisionWriter:
         self._writer = writer
         self._view = view
         self._log = log
-        self._versions: dict[str, str] = {}  # of Runs, as written in this write_set
-        self._submitted: set[str] = set()  # Runs whose first status was written in this write_set
-        self._written_logs: list[DecisionLog] = []
+        self._versions: dict[str, str] = {}  # of Runs, as written in this turn
+        self._submitted: set[str] = set()  # Runs whose first status was written in this turn
+        self._written_logs: list[DecisionLog] = []  # of decisions that are written
         self.unwritten_runs: list[Run] = []  # whose status was not written
         self.unwritten_names: set[str] = set()  # Budgets and Reservations whose status was not written
 
     async def write_decisions(self, write_set: WriteSet) -> None:
-        """The decisions of a write_set, and their leases. Raises RefusedError where one was refused."""
+        """Writes decisions, then their leases. Raises WriteRefusedError if a decision was refused."""
         self._versions, self.unwritten_runs, self.unwritten_names = {}, [], set()
         self._submitted = set()
         try:
@@ -69,10 +69,10 @@ class DecisionWriter:
         await run_all(self._make_lease(lease) for lease in write_set.leases.opens)
         await run_all(self._end_lease(ending) for ending in ends if ending.lease in made)
 
-    def done(self) -> list[DecisionLog]:
-        """What was decided and written since this was last asked."""
-        done, self._written_logs = self._written_logs, []
-        return done
+    def written_logs(self) -> list[DecisionLog]:
+        """Returns the logs of decisions that were written since the last call."""
+        logs, self._written_logs = self._written_logs, []
+        return logs
 
     # Decisions
 
@@ -90,7 +90,7 @@ class DecisionWriter:
         await run_all(self._write_run(write) for write in batch.acquisitions)
 
     async def _write_run(self, write: RunWrite) -> None:
-        """The status of a Run, if it is still what that was decided from."""
+        """Writes the status of a Run, unless something has changed that it was decided from."""
         for tries in range(1, MAX_TRIES + 1):
             try:
                 await self._write_status(write)
@@ -103,7 +103,7 @@ class DecisionWriter:
                 return
 
     async def _unchanged_version(self, write: RunWrite) -> Run | None:
-        """The Run as it is now, if nothing has changed that decides; the next write is to that version."""
+        """Returns the Run as it is now, for the next write; None if something changed that planning uses."""
         metadata = write.run.metadata
         await self._read_again(RUNS, self._view.runs, metadata.name, metadata.namespace)
         stored = self._view.runs.get(write.uid)
@@ -128,35 +128,35 @@ class DecisionWriter:
             "metadata": metadata,
             "status": to_plain(write.status),
         }
-        self._learn_run(write.uid, await self._writer.write(api_requests.replace(RUNS, document, "status")))
+        self._apply_run(write.uid, await self._writer.write(api_requests.replace(RUNS, document, "status")))
         self._written_logs += write.decision_logs
         if is_submission(run) and write.uid not in self._submitted:
             self._submitted.add(write.uid)
             self._written_logs.append(SUBMITTED_LOG)
 
     async def _add_finalizer(self, run: Run) -> None:
-        """A Run that holds leases is not gone before they are ended."""
+        """Keeps a Run that holds leases until they are ended."""
         version = self._versions.get(run.metadata.uid, run.metadata.resource_version)
         seen = Preconditions(run.metadata.name, run.metadata.namespace, run.metadata.uid, version)
         finalizers = [*run.metadata.finalizers, FINALIZER]
         patch = {"metadata": {"finalizers": finalizers}}
-        self._learn_run(
+        self._apply_run(
             run.metadata.uid, await self._writer.write(api_requests.merge_patch(RUNS, seen, patch))
         )
 
-    def _learn_run(self, uid: str, answer: bytes) -> None:
+    def _apply_run(self, uid: str, answer: bytes) -> None:
         self._versions[uid] = self._view.runs.apply_response(answer)
 
     async def _read_again(
         self, resource: Resource, store: Store[Any], name: str, namespace: str = ""
     ) -> None:
-        """A write was refused: see what is there now, before deciding again."""
+        """Reads an object after a refused write, so that the next decision is made from its present state."""
         try:
             answer = await self._writer.read(api_requests.get(resource, name, namespace))
         except StatusError as refused:
             if refused.code != NOT_FOUND:
                 raise
-            return  # its end is on its way
+            return  # the watch will report that it is gone
         store.apply_response(answer)
 
     # Leases
@@ -169,7 +169,7 @@ class DecisionWriter:
     async def _end_lease(self, ending: Ending) -> None:
         stored = self._view.leases.named(ending.lease)
         if stored is None:
-            return  # it will be seen, and ended then
+            return  # it is ended when it has been seen
         seen = Preconditions(stored.name, uid=stored.uid)
         patch = {"status": {"end": ending.end, "closureReason": ending.reason}}
         try:
@@ -180,11 +180,11 @@ class DecisionWriter:
             self._log.say("binder", "a lease could not be ended", lease=ending.lease, why=str(refused))
             await self._read_again(LEASES, self._view.leases, ending.lease)
 
-    # What only tells
+    # Statuses
 
     async def write_statuses(self, write_set: WriteSet) -> None:
-        """Write what others read, after the decisions. ``unwritten_runs`` and ``unwritten_names`` failed."""
-        told: list[Awaitable[None]] = [
+        """Writes statuses, after the decisions; ``unwritten_runs`` and ``unwritten_names`` list failures."""
+        reservation_writes: list[Awaitable[None]] = [
             *(
                 self._ignore_errors("reservation", key[1], self._delete_reservation(*key))
                 for key in write_set.reservations_to_delete
@@ -198,7 +198,7 @@ class DecisionWriter:
                 for write in write_set.reservations
             ),
         ]
-        await run_all(told)
+        await run_all(reservation_writes)
         await run_all(
             [
                 *(self._write_run_status(self._as_written(write)) for write in write_set.statuses),
@@ -214,17 +214,17 @@ class DecisionWriter:
         )
 
     def _as_written(self, write: RunWrite) -> RunWrite:
-        """A Run does not speak of a Reservation that is not there: its number would be lost for good."""
+        """Leaves an unwritten Reservation out of the status of its Run: its number is not lost."""
         status, before = write.status, write.run.status
         if status.reservation not in self.unwritten_names or self._view.reservations.named(
             status.reservation, write.run.metadata.namespace
         ):
             return write
         self.unwritten_runs.append(write.run)
-        silent = msgspec.structs.replace(
+        without_reservation = msgspec.structs.replace(
             status, reservation=before.reservation, reservations_made=before.reservations_made
         )
-        return msgspec.structs.replace(write, status=silent)
+        return msgspec.structs.replace(write, status=without_reservation)
 
     async def _write_run_status(self, write: RunWrite) -> None:
         try:
@@ -235,7 +235,7 @@ class DecisionWriter:
                 self._log.say("binder", "a status was refused", run=run_label(write.run), why=str(refused))
 
     async def _ignore_errors(self, what: str, name: str, work: Awaitable[None]) -> None:
-        """What only tells and was refused is told again."""
+        """Awaits a write of a status; if it is refused, it is written again in the next turn."""
         try:
             await work
         except StatusError as refused:
@@ -276,7 +276,7 @@ class DecisionWriter:
         self._view.reservations.apply_response(answer)
 
     async def _apply_child(self, child: Run) -> None:
-        """One Run per stage of a tree, as the tree wants it (J2)."""
+        """Creates or changes the Run of a stage (J2)."""
         stored = self._view.runs.named(child.metadata.name, child.metadata.namespace)
         document = to_document(child)
         try:
@@ -301,7 +301,7 @@ class DecisionWriter:
             )
 
     async def _detach_reservation(self, namespace: str, name: str) -> None:
-        """Losers of a lottery may want to check it when the winner is long gone: nobody owns its record."""
+        """Removes the owner of a Reservation: losers may check the draw when the winner is gone."""
         stored = self._view.reservations.named(name, namespace)
         if stored is not None:
             seen = Preconditions(name, namespace, stored.uid, stored.resource_version)
@@ -324,7 +324,7 @@ class DecisionWriter:
             raise
 
     async def _remove_finalizer(self, run: Run) -> None:
-        """All its leases are ended: the Run may go."""
+        """Lets a Run be deleted, as all its leases are ended."""
         stored = self._view.runs.get(run.metadata.uid)
         if stored is None or FINALIZER not in stored.value.metadata.finalizers:
             return
@@ -334,20 +334,20 @@ class DecisionWriter:
 
 
 def planned_fields(run: Run) -> tuple[object, ...]:
-    """What decisions about a Run are made from.
+    """Returns the fields of a Run that decisions are made from.
 
-    The generation stands for its spec, and the revision of its status for all that was decided before.
+    The generation stands for the spec, the revision of the status for all earlier decisions.
     """
     metadata = run.metadata
     return metadata.generation, metadata.deletion_timestamp, metadata.owner_references, run.status.revision
 
 
-def to_plain(value: msgspec.Struct) -> Any:  # noqa: ANN401  whatever JSON it is
+def to_plain(value: msgspec.Struct) -> Any:  # noqa: ANN401  any JSON value
     return msgspec.to_builtins(value)
 
 
 def patch_to(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """A merge patch that makes one of the other: what is not wanted any more is removed."""
+    """Returns a merge patch that turns ``old`` into ``new``; fields that are not in ``new`` are removed."""
     patch: dict[str, Any] = {key: None for key in old if key not in new}
     for key, value in new.items():
         both = isinstance(value, dict) and isinstance(old.get(key), dict)
@@ -360,7 +360,7 @@ def run_label(run: Run) -> str:
 
 
 async def run_all(writes: Iterable[Awaitable[None]]) -> None:
-    """All at once; the first that fails is told when all have ended, so nothing is left half-way unseen."""
+    """Awaits all writes together, and raises the first error when all of them have ended."""
     for outcome in await asyncio.gather(*writes, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

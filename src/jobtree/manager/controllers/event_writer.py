@@ -1,4 +1,4 @@
-"""Events on Runs, and cordons on nodes: written beside everything else, and never in its way."""
+"""Writes Events on Runs and cordons of nodes, beside the control loop and without delaying it."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable
@@ -20,8 +20,8 @@ from jobtree.manager.log import Log, log_fields
 
 SOURCE = "jobtree"
 MAX_MESSAGE = 1024
-EVENTS_AT_ONCE = 8  # they are lazy: what they tell of is written first
-MAX_NAME = 200  # of the Run, in the name of its Events; no part of a name ends with a dash, or is empty
+EVENTS_AT_ONCE = 8  # few, because the decisions that they report are written first
+MAX_NAME = 200  # of the part of an Event's name that is the name of the Run
 
 
 class EventWriter:
@@ -42,7 +42,7 @@ class EventWriter:
             self._start_task("nodes", self._cordon(name, now))
 
     def handle_node_changes(self, changes: Iterable[Change[LiveNode]]) -> None:
-        """A node that somebody uncordoned is not cordoned by Jobtree any more."""
+        """Removes the annotation of a cordon from nodes that somebody uncordoned."""
         for change in changes:
             stored = change.after
             if stored is not None and CORDONED in stored.value.annotations and not stored.value.node.cordoned:
@@ -61,7 +61,7 @@ class EventWriter:
                 raise
 
     async def _cordon(self, name: str, now: int) -> None:
-        """Nothing new is placed on a node that failed, until somebody heals it (F3)."""
+        """Cordons a failed node, so that nothing new is placed on it until somebody uncordons it (F3)."""
         stored = self._view.nodes.named(name)
         if stored is None or stored.value.node.cordoned:
             return
@@ -92,14 +92,14 @@ class EventWriter:
             return
         except KubeError as refused:
             if isinstance(refused, StatusError) and refused.is_conflict:
-                return  # it has changed meanwhile: what it is now will be seen
+                return  # it has changed meanwhile, and the watch will report how
             if str(refused) not in self._logged_errors:
                 self._logged_errors.add(str(refused))
                 self._log.say("binder", f"{what} cannot be written", **log_fields(refused))
 
 
 def event_document(note: EventNote) -> dict[str, object]:
-    """The same Event for the same thing: telling it again after a crash makes no second one."""
+    """Builds an Event whose name follows from its content, so that a repeated write is no second Event."""
     metadata = note.run.metadata
     at = format_time(note.at // SECOND * SECOND)
     what = "\0".join((metadata.uid, note.reason, str(note.at), note.message))

@@ -1,10 +1,10 @@
-"""The archivist: closed leases that are old enough leave the cluster, and nothing that they tell is lost.
+"""Moves closed leases that are old enough from the cluster to the archive, and loses none of their usage.
 
-Between two steps of the loop it takes some of the oldest: writes them to the archive, has the model set them
-carried, and waits until the server itself says that their Budget and their Run carry them. Only then they are
-deleted. It remembers nothing that matters: after a crash at any point the same leases are found again, and
-adding, setting carried and deleting what was added, set carried or deleted before changes nothing. An archive
-that cannot be written stops nobody but the archivist: leases stay, it is told, and tried again.
+Between two turns of the control loop it takes some of the oldest leases, writes them to the archive, and has
+the model carry their usage. It deletes them when the API server itself shows that their Budget and their Run
+carry them. It keeps nothing that matters in memory: after a crash the same leases are found again, and a step
+that was done before changes nothing. While the archive cannot be written, leases stay in the cluster, this is
+logged, and it is tried again.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ CarryLeases = Callable[[list[Lease]], Awaitable[list[str]]]
 
 
 class ArchiveSettings(NamedTuple):
-    """Where leases go, and how long to wait when none is old enough or none can be added."""
+    """Where leases go, and the pause (ms) when none is old enough or the archive cannot be written."""
 
     archive: ArchiveDirectory
     every_ms: int = 60_000
@@ -48,14 +48,14 @@ class LeaseArchiver:
         self._view = view
         self._log = log
         self._metrics = metrics
-        self._closed: list[tuple[int, str]] = []  # end and UID
-        self._leaving: dict[str, None] = {}  # UIDs of leases that were set carried
-        self._stuck: list[StoredObject[Lease]] = []  # that nobody can carry yet: looked at after all others
+        self._closed: list[tuple[int, str]] = []  # end and UID; a heap
+        self._leaving: dict[str, None] = {}  # UIDs of leases that are carried and not deleted yet
+        self._stuck: list[StoredObject[Lease]] = []  # that cannot be carried yet: taken last
         self._logged_trouble = ""
         self._idle_until = 0
 
     def restart(self) -> None:
-        """The model is built anew: all that is old enough is to be set carried again."""
+        """Starts again with all closed leases, because the model is built again."""
         self._leaving, self._stuck = {}, []
         self._closed = [
             (parse_time(end), stored.uid) for stored in self._view.leases if (end := stored.value.status.end)
@@ -69,7 +69,7 @@ class LeaseArchiver:
                 heappush(self._closed, (parse_time(end), change.after.uid))
 
     async def archive_batch(self, model: PlanningModel, carry: CarryLeases, now: int) -> bool:
-        """Whether something was done: then there is more to tell, and perhaps to do."""
+        """Archives, carries and deletes some leases; returns whether anything was done."""
         deleted = await self._delete()
         if len(self._leaving) >= MAX_LEAVING or now < self._idle_until:
             return deleted
@@ -87,13 +87,13 @@ class LeaseArchiver:
     # Parts
 
     def _pick(self, kept_since: int) -> list[StoredObject[Lease]]:
-        """The oldest of those that ended by that instant."""
-        found: dict[str, StoredObject[Lease]] = {}
-        while self._closed and self._closed[0][0] <= kept_since and len(found) < BATCH_LEASES:
+        """Returns the oldest leases that ended by that instant."""
+        oldest: dict[str, StoredObject[Lease]] = {}
+        while self._closed and self._closed[0][0] <= kept_since and len(oldest) < BATCH_LEASES:
             stored = self._view.leases.get(heappop(self._closed)[1])
             if stored is not None:
-                found[stored.uid] = stored
-        return list(found.values())
+                oldest[stored.uid] = stored
+        return list(oldest.values())
 
     def _put_back(self, leases: Iterable[StoredObject[Lease]]) -> None:
         for stored in leases:
@@ -112,7 +112,7 @@ class LeaseArchiver:
         return True
 
     def _log_trouble(self, why: str) -> None:
-        """Told when it changes, not every time."""
+        """Logs trouble when it begins, changes or ends; ``why`` is empty if there is none."""
         self._metrics.set_archive_failing(failing=bool(why))
         if why and why != self._logged_trouble:
             self._log.say("archive", "closed leases cannot be archived: they stay in the cluster", why=why)
@@ -121,7 +121,7 @@ class LeaseArchiver:
         self._logged_trouble = why
 
     async def _delete(self) -> bool:
-        """Delete what the server says is carried."""
+        """Deletes the leases that the API server shows as carried; returns whether there were any."""
         self._leaving = {uid: None for uid in self._leaving if self._view.leases.get(uid) is not None}
         carried = [
             stored
@@ -150,7 +150,7 @@ class LeaseArchiver:
         return True
 
     def _is_carried(self, lease: Lease) -> bool:
-        """Whether its Budget and its Run, as far as they are there, have said so to the server."""
+        """Whether the statuses of its Budget and its Run, if they exist, list the lease as carried."""
         name = lease.metadata.name
         budget = self._view.budgets.named(lease.spec.payer.budget)
         run = self._view.runs.get(lease.spec.run_ref.uid)
@@ -159,7 +159,7 @@ class LeaseArchiver:
 
 
 def archived_document(lease: Lease) -> dict[str, Any]:
-    """A lease as the archive keeps it: without the version that the server counts."""
+    """Returns a lease as the archive keeps it, without resourceVersion."""
     body = to_document(lease)
     body["metadata"].pop("resourceVersion", None)
     return body

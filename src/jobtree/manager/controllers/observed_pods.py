@@ -1,7 +1,7 @@
-"""The pods that are there, by Run and by node, and what they tell of their Run.
+"""Keeps the pods that exist, by Run and by node, and derives what they report about their Run.
 
-The kubelet counts GPUs by node: a pod can start where the pods that are there, those still stopping
-included, leave room for it.
+The kubelet counts GPUs by node. A pod can start only where the existing pods, including those that are
+stopping, leave enough of them.
 """
 
 from collections.abc import Iterable, KeysView
@@ -15,7 +15,7 @@ from jobtree.manager.pods.pod_names import pod_name
 from jobtree.manager.pods.pod_set import PodPlacement
 
 FINISHED = frozenset({"Succeeded", "Failed"})
-# Why a pod failed that did nothing wrong: its node or somebody else ended it.
+# Reasons of failed pods that the node or somebody else ended.
 EVICTED = frozenset({"Evicted", "Preempting", "NodeShutdown", "Shutdown", "Terminated", "NodeLost"})
 REJECTED = ("OutOf", "UnexpectedAdmissionError", "Node")  # by the kubelet, before it started
 
@@ -24,25 +24,24 @@ PodName = tuple[str, str]  # namespace, name
 
 class ObservedPods:
     def __init__(self) -> None:
-        self._pods: dict[
-            tuple[str, str], dict[str, StoredObject[LivePod]]
-        ] = {}  # by namespace and UID of the Run
-        self._namespaces: dict[str, set[str]] = {}  # the namespaces of those, by UID of the Run
-        self._pending: dict[PodName, tuple[str, int]] = {}  # deleting for and not seen yet: node, GPUs
+        # By namespace and UID of the Run, then by name of the pod.
+        self._pods: dict[tuple[str, str], dict[str, StoredObject[LivePod]]] = {}
+        self._namespaces: dict[str, set[str]] = {}  # of these pods, by UID of the Run
+        self._pending: dict[PodName, tuple[str, int]] = {}  # created and not seen yet: node, GPUs
         self._used: dict[str, int] = {}  # GPUs by node
         self._counted: dict[str, tuple[str, int]] = {}  # by UID of the pod
         self._seen: dict[str, set[tuple[str, str]]] = {}  # pods and their nodes, by UID of the Run
-        self._reported: set[str] = set()  # Runs whose pods told something that nobody has answered yet
+        self._reported: set[str] = set()  # Runs whose outcome was returned and led to no decision yet
 
-    # What is there
+    # Existing pods
 
     def handle_changes(self, changes: Iterable[Change[LivePod]]) -> set[str]:
-        """The UIDs of the Runs whose pods changed, and of none for other pods."""
+        """Takes in changed pods, and returns the UIDs of their Runs."""
         touched: set[str] = set()
         for change in changes:
-            for stored in (change.before, change.after):
-                if stored is not None and stored.value.run_uid:
-                    touched.add(stored.value.run_uid)
+            for pod in (change.before, change.after):
+                if pod is not None and pod.value.run_uid:
+                    touched.add(pod.value.run_uid)
             if change.before is not None and change.after is None:
                 self._forget(change.before)
             elif change.after is not None:
@@ -50,30 +49,30 @@ class ObservedPods:
         return touched
 
     def pods_of(self, run: Run) -> dict[str, StoredObject[LivePod]]:
-        """The pods of a Run by name: those of its own namespace, whatever others elsewhere say of theirs."""
+        """Returns the pods of a Run by name; only pods in the namespace of the Run count."""
         return self._pods.get((run.metadata.namespace, run.metadata.uid), {})
 
     @property
     def runs(self) -> KeysView[str]:
-        """The UIDs of all Runs that have pods; pods in a namespace that is not theirs count as well."""
+        """The UIDs of all Runs that have pods, in whatever namespace the pods are."""
         return self._namespaces.keys()
 
-    def _remember(self, stored: StoredObject[LivePod]) -> None:
-        live = stored.value
-        self.forget_expected((stored.namespace, stored.name))
+    def _remember(self, pod: StoredObject[LivePod]) -> None:
+        live = pod.value
+        self.forget_expected((pod.namespace, pod.name))
         self._count(
-            stored.uid, None if live.pod.finished or not live.pod.node else (live.pod.node, live.pod.gpus)
+            pod.uid, None if live.pod.finished or not live.pod.node else (live.pod.node, live.pod.gpus)
         )
         if live.run_uid:
-            self._namespaces.setdefault(live.run_uid, set()).add(stored.namespace)
-            self._pods.setdefault((stored.namespace, live.run_uid), {})[stored.name] = stored
+            self._namespaces.setdefault(live.run_uid, set()).add(pod.namespace)
+            self._pods.setdefault((pod.namespace, live.run_uid), {})[pod.name] = pod
 
-    def _forget(self, stored: StoredObject[LivePod]) -> None:
-        self._count(stored.uid, None)
-        key = (stored.namespace, stored.value.run_uid)
+    def _forget(self, pod: StoredObject[LivePod]) -> None:
+        self._count(pod.uid, None)
+        key = (pod.namespace, pod.value.run_uid)
         pods = self._pods.get(key, {})
-        if stored.name in pods and pods[stored.name].uid == stored.uid:
-            del pods[stored.name]
+        if pod.name in pods and pods[pod.name].uid == pod.uid:
+            del pods[pod.name]
             if not pods:
                 del self._pods[key]
                 self._remove_run(*key)
@@ -85,14 +84,15 @@ class ObservedPods:
 
     def _count(self, uid: str, use: tuple[str, int] | None) -> None:
         before = self._counted.pop(uid, None)
-        for one, sign in ((before, -1), (use, 1)):
-            if one is not None and one[1]:
-                self._used[one[0]] = self._used.get(one[0], 0) + sign * one[1]
+        for counted, sign in ((before, -1), (use, 1)):
+            if counted is not None and counted[1]:
+                node, gpus = counted
+                self._used[node] = self._used.get(node, 0) + sign * gpus
         if use is not None:
             self._counted[uid] = use
 
     def used(self, node: str) -> int:
-        """GPUs of a node that pods have, or that were deleting for with pods not seen yet."""
+        """Returns the GPUs of a node that pods use, including created pods that were not seen yet."""
         return self._used.get(node, 0)
 
     def expect_pod(self, pod: PodName, node: str, gpus: int) -> None:
@@ -103,15 +103,16 @@ class ObservedPods:
         return pod in self._pending
 
     def forget_expected(self, pod: PodName) -> None:
-        """The pod has been seen, and is counted as it is; or it could not be made."""
-        deleting = self._pending.pop(pod, None)
-        if deleting is not None:
-            self._used[deleting[0]] -= deleting[1]
+        """Stops counting a created pod: it has been seen and counts itself, or it could not be created."""
+        pending = self._pending.pop(pod, None)
+        if pending is not None:
+            node, gpus = pending
+            self._used[node] -= gpus
 
-    # What it tells
+    # Outcomes
 
     def outcomes(self, uid: str, desired: DesiredPods, now: int, deleting: set[str]) -> list[PodOutcome]:
-        """What the ranks of a Run tell, until it is answered; ``deleting``: pods that Jobtree itself ends."""
+        """Returns what the pods of a Run report, once; ``deleting`` are pods that Jobtree itself deletes."""
         pod_set, metadata = desired.pod_set, desired.run.metadata
         if not pod_set.ranks or uid in self._reported:
             return []
@@ -134,38 +135,38 @@ class ObservedPods:
         ]
         ranks = [name for name, placement in placements.items() if placement.is_rank]
         done = all(name in pods and pods[name].value.phase == "Succeeded" for name in ranks)
-        news: list[PodOutcome] = [
+        outcomes: list[PodOutcome] = [
             RankLost(run_key, uid, pod_set.attempt, now, (placement.group, placement.group_rank), *why)
             for placement, why in lost
             if placement.is_rank
         ]
-        if done or news:
+        if done or outcomes:
             self._reported.add(uid)
         if done:
             return [RunSucceeded(run_key, uid, pod_set.attempt, now)]
         evicted = [placement.node for placement, (failed, _) in lost if not placement.is_rank and not failed]
-        return [*(SpareLost(run_key, uid, node) for node in dict.fromkeys(evicted)), *news]
+        return [*(SpareLost(run_key, uid, node) for node in dict.fromkeys(evicted)), *outcomes]
 
     def clear_reported(self, *uids: str) -> None:
-        """Something was decided for these Runs, or what their pods told was lost: they may tell again."""
+        """Lets these Runs report again: something was decided for them, or their outcome was lost."""
         self._reported.difference_update(uids)
 
     def _why_lost(
         self,
         name: str,
         placement: PodPlacement,
-        stored: StoredObject[LivePod] | None,
+        pod: StoredObject[LivePod] | None,
         deleting: set[str],
         seen: set[tuple[str, str]],
     ) -> tuple[bool, str] | None:
-        """Whether the pod failed of itself, and what it said; None: it is not lost."""
-        if stored is None or not placement.is_at(stored.value.pod.node):
+        """Returns whether the pod itself failed, and why; None if it is not lost."""
+        if pod is None or not placement.is_at(pod.value.pod.node):
             return (False, "its pod was deleted") if (name, placement.node) in seen else None
-        live = stored.value
+        live = pod.value
         if live.phase == "Failed":
             excused = live.reason in EVICTED or live.reason.startswith(REJECTED)
             return not excused, live.reason or "its pod failed"
-        if live.deleted is not None and live.phase != "Succeeded" and stored.uid not in deleting:
+        if live.deleted is not None and live.phase != "Succeeded" and pod.uid not in deleting:
             return False, "its pod is being deleted"
         return None
 

@@ -1,9 +1,8 @@
-"""Runs that cannot be read are told so: no Run is lost (I11).
+"""Writes the reason into the status of Runs that cannot be read, so that no Run is lost (I11).
 
-The API server took them, under another version of the kinds perhaps, or Jobtree knows a rule that the server
-does not. Each waits with its reason in its status until somebody mends or deletes it. One that holds
-something keeps it: its leases stay, and its phase is left alone. One that is being deleted goes when its
-leases are ended, as any other.
+Such a Run was accepted under another version of the kinds, or it breaks a rule that the API server does not
+know. It waits until somebody corrects or deletes it. If it holds leases, they stay, and so does its phase. If
+it is being deleted, its finalizer is removed when its leases are ended.
 """
 
 from typing import Any
@@ -33,71 +32,71 @@ class UnreadableRuns:
         self._writer = writer
         self._view = view
         self._log = log
-        self._reported: dict[str, str] = {}  # by UID: what was told last
+        self._reported: dict[str, str] = {}  # by UID: the reason that was written last
 
     async def report(self, now: int) -> None:
-        """Whatever is not written now is written with the next change."""
-        unreadable = self._view.runs.unreadable
-        self._reported = {uid: said for uid, said in self._reported.items() if uid in unreadable}
-        for uid, unreadable_run in list(unreadable.items()):
+        """Writes the reasons that are new; what fails is tried again in the next turn."""
+        unreadable_runs = self._view.runs.unreadable
+        self._reported = {uid: why for uid, why in self._reported.items() if uid in unreadable_runs}
+        for uid, unreadable in list(unreadable_runs.items()):
             try:
-                going = unreadable_run.head.metadata.deletion_timestamp is not None
-                request = (
-                    self._remove_finalizer(unreadable_run)
-                    if going
-                    else await self._status_request(unreadable_run, now)
-                )
+                if unreadable.head.metadata.deletion_timestamp is not None:
+                    request = self._finalizer_request(unreadable)
+                else:
+                    request = await self._status_request(unreadable, now)
                 if request is not None:
                     self._view.runs.apply_response(await self._writer.write(request))
-                    self._reported[uid] = unreadable_run.why
+                    self._reported[uid] = unreadable.why
             except FencedError:
                 raise
             except KubeError as refused:
-                self._log.say("binder", "a status was refused", run=unreadable_run.title, why=str(refused))
+                self._log.say("binder", "a status was refused", run=unreadable.title, why=str(refused))
 
-    async def _status_request(self, unreadable_run: Unreadable, now: int) -> Request | None:
-        """The status that it has, as far as nobody can read it, with the reason in it."""
-        metadata, stored = unreadable_run.head.metadata, self._view.runs.get(unreadable_run.head.metadata.uid)
-        if self._reported.get(metadata.uid) == unreadable_run.why or stored is not None:
-            return None  # told; or it was readable before, and goes on as it was
-        verdict = Verdict("Pending", (Cause(Reason.UNREADABLE, unreadable_run.why),))
+    async def _status_request(self, unreadable: Unreadable, now: int) -> Request | None:
+        """Builds the write of a status that keeps all other fields; None if there is nothing to write."""
+        metadata, stored = unreadable.head.metadata, self._view.runs.get(unreadable.head.metadata.uid)
+        if self._reported.get(metadata.uid) == unreadable.why or stored is not None:
+            return None  # written already; or the Run was readable before, and is planned as it was
+        verdict = Verdict("Pending", (Cause(Reason.UNREADABLE, unreadable.why),))
         status = {"reason": verdict.reason, "message": verdict.message[:MAX_MESSAGE]}
-        if unreadable_run.head.phase in ("", "Pending"):
+        if unreadable.head.phase in ("", "Pending"):
             status |= to_plain(pending(metadata.generation, now))
-        document = msgspec.json.decode(
+        existing = msgspec.json.decode(
             await self._writer.read(api_requests.get(RUNS, metadata.name, metadata.namespace)),
             type=dict[str, Any],
         )
-        kept = {key: document["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
+        kept = {key: existing["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
         document = {
             "apiVersion": API_VERSION,
             "kind": "Run",
             "metadata": kept,
-            "status": {**(document.get("status") or {}), **status},
+            "status": {**(existing.get("status") or {}), **status},
         }
         return api_requests.replace(RUNS, document, "status")
 
-    def _remove_finalizer(self, unreadable_run: Unreadable) -> Request | None:
-        uid, finalizers = unreadable_run.head.metadata.uid, unreadable_run.head.metadata.finalizers
+    def _finalizer_request(self, unreadable: Unreadable) -> Request | None:
+        """Builds the removal of the finalizer; None while the Run has open leases."""
+        uid, finalizers = unreadable.head.metadata.uid, unreadable.head.metadata.finalizers
         open_leases = any(
-            held.value.spec.run_ref.uid == uid and held.value.status.end is None for held in self._view.leases
+            lease.value.spec.run_ref.uid == uid and lease.value.status.end is None
+            for lease in self._view.leases
         )
         if FINALIZER not in finalizers or open_leases or self._view.runs.get(uid) is not None:
             return None
         rest = [name for name in finalizers if name != FINALIZER]
-        return api_requests.merge_patch(RUNS, seen(unreadable_run), {"metadata": {"finalizers": rest}})
+        return api_requests.merge_patch(RUNS, seen(unreadable), {"metadata": {"finalizers": rest}})
 
 
-def seen(unreadable_run: Unreadable) -> Preconditions:
-    metadata = unreadable_run.head.metadata
+def seen(unreadable: Unreadable) -> Preconditions:
+    metadata = unreadable.head.metadata
     return Preconditions(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
 
 
 def pending(generation: int, now: int) -> RunStatus:
-    """The status of a Run that waits, and of which nothing else is stored."""
+    """Returns the status of a waiting Run of which nothing else is known."""
     since = format_time(now)
-    standing = tuple(
+    conditions = tuple(
         Condition(type=name, status="False", reason=str(Reason.UNREADABLE), last_transition_time=since)
         for name, _ in CONDITIONS
     )
-    return RunStatus(phase="Pending", conditions=standing, observed_generation=generation)
+    return RunStatus(phase="Pending", conditions=conditions, observed_generation=generation)

@@ -154,12 +154,12 @@ class ControlLoop:
         """Writes decisions, then statuses; pods are created and deleted beside it."""
         try:
             await self._decision_writer.write_decisions(write_set)
-            self._record((*self._decision_writer.done(), *write_set.logs))
+            self._record((*self._decision_writer.written_logs(), *write_set.logs))
             self._pod_reconciler.set_desired(write_set.desired_pods)
             self._pod_reconciler.start_reconciling()
             await self._decision_writer.write_statuses(write_set)
         finally:
-            self._record(self._decision_writer.done())
+            self._record(self._decision_writer.written_logs())
 
     def _mark_unwritten(self) -> None:
         """Has the model write again what could not be written in this turn."""

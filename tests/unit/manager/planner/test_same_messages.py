@@ -10,7 +10,7 @@ from jobtree.api.kinds.policy import PolicySpec, build_policy
 from jobtree.manager.planner import status_updates
 from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from tests.unit.manager.cluster import KEY, Body, Manager, Server
-from tests.unit.manager.process.test_crashes import GROWTH, SOONER, Act, finish, later
+from tests.unit.manager.histories import GROWTH, SOONER, History, finish, later
 from tests.unit.manager.stage import TEMPLATE, put_budget, put_nodes, put_policy, put_run
 
 
@@ -46,13 +46,13 @@ def simulated(server: Server) -> dict[str, tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    "acts", [(crowd, finish("a1"), later(1000)), GROWTH[:3], SOONER[:3]], ids=["crowd", "growth", "sooner"]
+    "history", [(crowd, finish("a1"), later(1000)), GROWTH[:3], SOONER[:3]], ids=["crowd", "growth", "sooner"]
 )
-def test_both_bodies_say_the_same(acts: tuple[Act, ...]) -> None:
+def test_both_bodies_say_the_same(history: History) -> None:
     server = Server()
-    acts[0](server)
+    history[0](server)
     manager = Manager(server)
-    for act in acts[1:]:
+    for act in history[1:]:
         manager.settle()
         act(server)
     manager.settle()

@@ -1,17 +1,26 @@
-"""A server that refuses, stumbles, or does what it was asked and does not say so: the outcome is the same."""
+"""A write is refused, fails, or succeeds without an answer: the outcome is the same."""
 
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-from jobtree.kube.http.api_errors import KubeError, StatusError, UnreachableError
+from jobtree.kube.http.api_errors import StatusError
 from jobtree.kube.http.api_requests import Request
 from jobtree.kube.http.api_resources import PODS, RESERVATIONS, RUNS
 from jobtree.manager.controllers import pod_reconciler
 from jobtree.manager.controllers.decision_writer import MAX_TRIES
 from tests.unit.manager.cluster import Fault, Manager, Server
-from tests.unit.manager.process.test_crashes import FAILURE, RESOLUTION, TREE, Act, later, remains
+from tests.unit.manager.histories import (
+    FAILURE,
+    FAULTS,
+    RESOLUTION,
+    TREE,
+    History,
+    play_with_fault,
+    remains,
+    spread,
+)
 from tests.unit.manager.stage import (
     endings,
     leases_of,
@@ -23,45 +32,21 @@ from tests.unit.manager.stage import (
     put_run,
 )
 
-FAULTS = {
-    "conflict": (StatusError(409, "Conflict", "somebody was faster"), False),
-    "busy": (StatusError(429, "TooManyRequests", "later", retry_after_seconds=0), False),
-    "unwell": (StatusError(500, "InternalError", "ouch"), False),
-    "unheard": (UnreachableError("no answer came", may_have_happened=True), True),
-}
-
-
-STRIDES = {"busy": 7, "unwell": 7}  # the same write is simply sent again: one here and there will do
-
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could not be done for pods is tried again at once: no time passes here by itself."""
+    """Writes of pods are retried at once: time does not pass by itself here."""
     monkeypatch.setattr(pod_reconciler, "RETRY_MS", 0)
 
 
-def play(acts: tuple[Act, ...], fault: Fault | None = None) -> Server:
-    server = Server()
-    acts[0](server)
-    server.fault = fault
-    manager = Manager(server)
-    for act in (*acts[1:], later(0)):
-        manager.settle()
-        assert manager.broken() == []
-        act(server)
-    assert manager.violations == []
-    return server
-
-
 @pytest.mark.parametrize("kind", FAULTS)
-@pytest.mark.parametrize("acts", [RESOLUTION, FAILURE, TREE], ids=["resolution", "failure", "tree"])
-def test_whatever_write_meets_a_fault_the_outcome_is_the_same(acts: tuple[Act, ...], kind: str) -> None:
-    undisturbed = play(acts)
+@pytest.mark.parametrize("history", [RESOLUTION, FAILURE, TREE], ids=["resolution", "failure", "tree"])
+def test_outcome_is_the_same_when_some_write_meets_a_fault(history: History, kind: str) -> None:
+    """Some writes of each history; ``tests/crash`` takes every write."""
+    undisturbed = play_with_fault(history)
     expected = remains(undisturbed)
-    error: KubeError
-    error, after = FAULTS[kind]
-    for number in range(1, undisturbed.writes + 1, STRIDES.get(kind, 1)):
-        server = play(acts, Fault(number, error, after))
+    for number in spread(undisturbed.writes, 3):
+        server = play_with_fault(history, Fault(number, *FAULTS[kind]))
         assert remains(server) == expected, f"{kind} at write {number} of {undisturbed.writes}"
 
 
