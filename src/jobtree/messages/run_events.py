@@ -59,10 +59,10 @@ def recovery_events(action: Action) -> Iterator[Event]:
         slots = [slot for lease in action.opens if lease.reason == reason for slot in lease.slots]
         if opening.event and slots:
             where = ", ".join(text for node, mask in slots for text in format_slots(node, mask))
-            yield Event(action.at, opening.event, action.run_key, f"its ranks go on at {where}")
+            yield Event(action.at, opening.event, action.run_key, f"its ranks continue on {where}")
             recovered = True
     if not recovered:
-        yield Event(action.at, ACTIONS["Shrink"].event, action.run_key, "it goes on narrower")
+        yield Event(action.at, ACTIONS["Shrink"].event, action.run_key, "it continues with fewer GPUs")
 
 
 def risk_event(at: int, run_key: RunKey, risk: Risk) -> Event:

@@ -169,42 +169,50 @@ class EventFacts(NamedTuple):
 
 AT_RISK = "AtRisk"
 EVENTS: dict[str, EventFacts] = {
-    "Admitted": EventFacts("It started, and who pays."),
+    "Admitted": EventFacts("It started. The message says who pays."),
     "RandomPreempt": EventFacts("It lost a lottery, and queues again.", warning=True),
     "Reserved": EventFacts("It cannot start now. The Reservation says when it will."),
     "Activated": EventFacts("Its promised time has come."),
-    "Superseded": EventFacts("It starts before its promised time, taking nothing from anyone."),
+    "Superseded": EventFacts("It starts before its promised time and takes nothing from other Runs."),
     "Repaid": EventFacts("Another payer took over. No pod was touched."),
-    "Demoted": EventFacts("Nobody can pay. It keeps its GPUs until someone funded needs them.", warning=True),
-    "Grown": EventFacts("It became wider."),
-    "SpareAdded": EventFacts("A spare that was missing is there."),
+    "Demoted": EventFacts(
+        "No envelope can pay. It keeps its GPUs until a funded Run needs them.", warning=True
+    ),
+    "Grown": EventFacts("It has more GPUs."),
+    "SpareAdded": EventFacts("A missing spare was added."),
     "Restarted": EventFacts("A rank failed. All ranks start again from the last checkpoint."),
-    "Shrunk": EventFacts("It became narrower."),
-    "SpareDropped": EventFacts("Its spare went to funded work."),
+    "Shrunk": EventFacts("It has fewer GPUs."),
+    "SpareDropped": EventFacts("It lost a spare."),
     "Completed": EventFacts("All ranks succeeded."),
     "Failed": EventFacts("It is finished without success.", warning=True),
     "Cancelled": EventFacts("Somebody deleted it."),
     "Swapped": EventFacts("A spare took over for a lost rank."),
-    "Recovered": EventFacts("A lost rank goes on at other GPUs of its domain."),
-    "NodeFailed": EventFacts("A node that it was on failed.", warning=True),
+    "Recovered": EventFacts("A lost rank continues on other GPUs of its domain."),
+    "NodeFailed": EventFacts("A node that it used failed.", warning=True),
     "Evicted": EventFacts("Somebody evicted or deleted a pod of it."),
     AT_RISK: EventFacts(
-        "It may be stopped for a promise to somebody else; when, and how likely.", warning=True
+        "It may be stopped for a promise to another Run. The message says when, and with what probability.",
+        warning=True,
     ),
-    "Reclaimed": EventFacts("It was unpaid or provisional, and gave way. It queues again.", warning=True),
+    "Reclaimed": EventFacts(
+        "Its opportunistic or provisional GPUs were reclaimed. It queues again.", warning=True
+    ),
     "CapacityLost": EventFacts("It lost a node that nothing could replace. It queues again.", warning=True),
-    "Released": EventFacts("What it waited for is done."),
-    "Edited": EventFacts("Its Run was edited, and its promise was looked at again."),
-    "NodesLost": EventFacts("Nodes that its promise counted on are gone, and it was looked at again."),
+    "Released": EventFacts("The Runs that it waited for are done."),
+    "Edited": EventFacts("The Run was edited, and its start was searched again."),
+    "NodesLost": EventFacts("Nodes that its promise counted on are gone, and its start was searched again."),
     "FundingLost": EventFacts(
-        "Payers that its promise counted on can no longer pay, and it was looked at again."
+        "Payers that its promise counted on can no longer pay, and its start was searched again."
     ),
-    "CrowdedOut": EventFacts("Others stay longer than was foreseen, and its promise was looked at again."),
+    "CrowdedOut": EventFacts(
+        "Other Runs use more GPUs, or for longer, than forecast, and its start was searched again."
+    ),
     "NodeFailure": EventFacts(
-        "Ranks of another Run that lost a node took what its promise counted on, and it was looked at again."
+        "Ranks of another Run were moved off a failed node to GPUs that its promise counted on, and its start "
+        "was searched again."
     ),
     "KeyChanged": EventFacts(
-        "The lottery key is not the one that its promise was made with. It begins anew."
+        "The lottery key is not the one that its promise was made with. It gets a new promise."
     ),
 }
 

@@ -30,7 +30,11 @@ class Reason(StrEnum):
         return member
 
     # Cover says no (C6)
-    NO_ENVELOPE = "NoEnvelope", FUNDING, "no envelope of {where} pays for this flavor and place"
+    NO_ENVELOPE = (
+        "NoEnvelope",
+        FUNDING,
+        "no envelope that {where} may use pays for this flavor on these nodes",
+    )
     WINDOW_NOT_OPEN = "WindowNotOpen", FUNDING, "envelope {where} is outside its time window"
     CONCURRENCY_EXHAUSTED = (
         "ConcurrencyExhausted",
@@ -74,23 +78,27 @@ class Reason(StrEnum):
     HELD = "Held", ROOM, "{have} of {need} GPUs are free, the rest is promised to others ({where})"
     # What became of a Run
     ADMITTED = "Admitted", CHANGE, "{need} GPUs, paid by {where}"
-    OPPORTUNISTIC = "Opportunistic", CHANGE, "{need} GPUs, unpaid, until someone funded needs them"
+    OPPORTUNISTIC = "Opportunistic", CHANGE, "{need} opportunistic GPUs, until a funded Run needs them"
     DEMOTED = (
         "Demoted",
         CHANGE,
-        "nobody can pay for {need} of its GPUs: it keeps them until someone funded needs them",
+        "no envelope can pay for {need} of its GPUs: it keeps them until a funded Run needs them",
     )
-    RECLAIMED = "Reclaimed", CHANGE, "its GPUs, unpaid or provisional, went to work with a right to them"
+    RECLAIMED = (
+        "Reclaimed",
+        CHANGE,
+        "its opportunistic or provisional GPUs were reclaimed for a Run with a right to them",
+    )
     CAPACITY_LOST = "CapacityLost", CHANGE, "it lost node {where}"
     NODE_FAILURE = "NodeFailure", CHANGE, "node {where} failed"
     EVICTED = "Evicted", CHANGE, "pods of rank {where} were evicted or deleted"
     SPARE_EVICTED = "SpareEvicted", CHANGE, "standby pods were evicted from {where}, which takes no pods now"
     RESTARTED = "Restarted", CHANGE, "rank {where} failed: it starts again from its last checkpoint"
     RESTARTS_EXHAUSTED = "RestartsExhausted", CHANGE, "rank {where} failed and its maxRestarts are used up"
-    RESIZED = "Resized", CHANGE, "asked to be {need} GPUs wide"
+    RESIZED = "Resized", CHANGE, "its owner asked for a width of {need} GPUs"
     GROWN = "Grown", CHANGE, "{need} GPUs more"
-    NOT_GROWING = "NotGrowing", STATE, "it has {have} of the {need} GPUs it wants: {where}"
-    SPARE_ADDED = "SpareAdded", CHANGE, "{need} spare GPUs that were missing"
+    NOT_GROWING = "NotGrowing", STATE, "it runs with {have} of the {need} desired GPUs: {where}"
+    SPARE_ADDED = "SpareAdded", CHANGE, "{need} missing spare GPUs were added"
     SPARE_MISSING = "SpareMissing", STATE, "{need} spare GPUs are missing: {where}"
     COMPLETED = "Completed", CHANGE, "all its work is done"
     FAILED = "Failed", CHANGE, "its work failed"
@@ -100,8 +108,8 @@ class Reason(StrEnum):
     # Job trees
     UPSTREAM = "Upstream", STATE, "it waits for {where}"
     UPSTREAM_FAILED = "UpstreamFailed", CHANGE, "{where}, which it waits for, failed"
-    UPSTREAM_MISSING = "UpstreamMissing", STATE, "it waits for {where}, and there is no such Run"
-    RELEASED = "Released", CHANGE, "what it waited for is done"
+    UPSTREAM_MISSING = "UpstreamMissing", STATE, "it waits for {where}, which does not exist"
+    RELEASED = "Released", CHANGE, "the Runs that it waited for are done"
     NO_GPUS = "NoGPUs", CHANGE, "it needs no GPUs: the cluster's own scheduler places its pods"
     TOGETHER = "Together", STATE, "it starts together with {where}"
     STAGE_FAILED = "StageFailed", CHANGE, "stage {where} failed"
@@ -112,15 +120,15 @@ class Reason(StrEnum):
     PROVISIONAL = (
         "Provisional",
         CHANGE,
-        "{need} GPUs that are promised to others later: it goes first when they are due",
+        "{need} GPUs that are promised to others: they are reclaimed when those promises are due",
     )
     EDITED = "Edited", CHANGE, "the Run was edited ({where})"
-    NODES_LOST = "NodesLost", CHANGE, "the GPUs counted on by reservation {where} are no longer there"
-    FUNDING_LOST = "FundingLost", CHANGE, "the payers counted on by reservation {where} can no longer pay"
+    NODES_LOST = "NodesLost", CHANGE, "nodes that reservation {where} counted on are gone"
+    FUNDING_LOST = "FundingLost", CHANGE, "payers that reservation {where} counted on can no longer pay"
     CROWDED_OUT = (
         "CrowdedOut",
         CHANGE,
-        "those that came before reservation {where} hold more, or longer, than foreseen",
+        "Runs that started before reservation {where} use more GPUs, or for longer, than forecast",
     )
     KEY_CHANGED = (
         "KeyChanged",
@@ -131,7 +139,7 @@ class Reason(StrEnum):
     UNREADABLE = (
         "Unreadable",
         STATE,
-        "Jobtree cannot read it, so it waits until somebody mends or deletes it: {where}",
+        "Jobtree cannot read this Run, so repair or delete it: {where}",
     )
 
 
