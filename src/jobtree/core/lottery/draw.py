@@ -1,14 +1,15 @@
-"""The lottery: a draw that nobody can steer and anybody can check (X7, X8).
+"""The draw of a lottery: it cannot be steered and can be recomputed by anybody (X7, X8).
 
 When a Reservation is made, ``commitment = SHA-256(nonce)`` is published, with nonce = HMAC-SHA-256(lottery
 key, "<Run UID>/<n>"). At activation the nonce is revealed, and the seed is
 
     SHA-256(nonce ‖ SHA-256(canonical case) ‖ beacon)
 
-where beacon is the value of a public round that was fixed with the promise, if the policy names a beacon and
-the value is at hand; else nothing.
-Draw i takes SHA-256(seed ‖ i as 8 bytes, big-endian) as an integer, i counting every hash from 0. Values at
-or above the largest multiple of the remaining weight are rejected, so that no ticket is favoured.
+where beacon is the value of the public round that was fixed with the promise. It is empty if the policy names
+no beacon or the value is not available.
+
+Draw i takes SHA-256(seed ‖ i as 8 bytes, big-endian) as an integer, where i counts every hash from 0.
+Values at or above the largest multiple of the remaining weight are rejected, so that no ticket is favoured.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ def commitment_of(nonce: bytes) -> str:
 
 
 def canonical_json(value: object) -> bytes:
-    """JSON with sorted keys and no spaces; only integers, strings, lists and maps of them."""
+    """Returns JSON with sorted keys and no spaces, of integers, strings, lists and maps of them."""
     return msgspec.json.encode(msgspec.to_builtins(value), order="deterministic")
 
 
@@ -40,7 +41,7 @@ def seed_of(nonce: bytes, case: Case, beacon: bytes = b"") -> bytes:
 
 
 def draw_order(seed: bytes, tickets: Sequence[Ticket]) -> Iterator[int]:
-    """Indexes of the tickets in the order drawn, by weight, without replacement."""
+    """Yields the indexes of tickets in the order drawn, by weight, without replacement."""
     remaining = [(index, ticket.weight) for index, ticket in enumerate(tickets) if ticket.weight]
     count = 0
     while remaining:
@@ -58,6 +59,6 @@ def draw_order(seed: bytes, tickets: Sequence[Ticket]) -> Iterator[int]:
 
 
 def run_lottery(case: Case, nonce: bytes, beacon: bytes = b"") -> tuple[bytes, Decision]:
-    """The seed and the decision that follow from a case, its revealed nonce and the beacon's value."""
+    """Returns the seed and the decision that follow from a case, its nonce and the value of the beacon."""
     seed = seed_of(nonce, case, beacon)
     return seed, CaseSolver(case).decide(draw_order(seed, case.tickets))

@@ -1,12 +1,11 @@
-"""Resolution: what has to give way so that a promised gang packs (SPEC section 6).
+"""Resolution: decides what must be reclaimed so that a promised gang packs (section 6 of the specification).
 
-A case is plain data: free GPUs per node of the slice, what can be taken in which order, who holds tickets.
-``Board.decide`` is a pure function of a case and an order of draws. The planner, the odds and the
-verification of a record all call it, so published odds are drawn odds and a record proves itself.
+A case is plain data: free GPUs per node of the slice, takings in their order, and tickets.
+``CaseSolver.decide`` is a pure function of a case and an order of draws. The planner, the kill probabilities
+and the verification of a record all call it, so the published probabilities are those of the draw.
 
-Order: provisional and unpaid work (X1), spares (X2), steps of malleable Runs (X3), then the lottery (X4).
-Nothing is carried out before all is decided: what turned out not to be needed is given back, last taken
-first (X5).
+The order is provisional and opportunistic work (X1), spares (X2), steps of malleable Runs (X3), then the
+lottery (X4). Whatever turns out not to be needed is given back, last taken first (X5).
 """
 
 from collections import Counter
@@ -16,13 +15,12 @@ from typing import Literal
 import msgspec
 
 TakingKind = Literal["Reclaim", "DropSpares", "Shrink"]
-FreedPods = tuple[
-    list[tuple[int, int]], list[tuple[int, int]]
-]  # pods by domain; GPUs on nodes with parts of pods
+FreedPods = tuple[list[tuple[int, int]], list[tuple[int, int]]]
+"""Freed pods by domain, and freed GPUs on nodes where several victims hold parts of pods."""
 
 
 class NodeRoom(msgspec.Struct, frozen=True):
-    """A node of the slice that may carry the gang's pods, and its GPUs that are free."""
+    """A node of the slice on which the pods of the gang may run, and its free GPUs."""
 
     node: str
     domain: str
@@ -30,12 +28,12 @@ class NodeRoom(msgspec.Struct, frozen=True):
 
 
 class Taking(msgspec.Struct, frozen=True):
-    """Something that can be taken without a lottery: GPUs per node that it would free."""
+    """Something that can be taken without a lottery, and the GPUs per node that it frees."""
 
     kind: TakingKind
     run: str  # UID
     gpus: tuple[tuple[str, int], ...]
-    key: str  # names the leases or the step, so that it can be carried out
+    key: str  # names the leases or the step
 
 
 class Ticket(msgspec.Struct, frozen=True):
@@ -50,7 +48,7 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True, rename="camel"):
-    """All that decides. ``pods`` per domain is what must fit: the promised slice."""
+    """All inputs of a resolution. ``pods`` is the promised slice: pods per domain that must fit."""
 
     pod_size: int
     pods: tuple[tuple[str, int], ...]
@@ -60,21 +58,21 @@ class Case(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Decision(msgspec.Struct, frozen=True, rename="camel"):
-    """What to take: indexes into the case's takings, and Runs that lose. None of it can be spared."""
+    """What to take: indexes of takings, and the Runs that lose. Without any of it the gang does not pack."""
 
-    packs: int  # 1 if the gang packs then; a record holds integers and strings only
+    packs: int  # 1 if the gang packs then, else 0: a record has no booleans
     takings: tuple[int, ...] = ()
     losers: tuple[str, ...] = ()
-    draws: tuple[str, ...] = ()  # in the order drawn, given back ones included
+    draws: tuple[str, ...] = ()  # UIDs in the order drawn, including those given back
     given_back: tuple[str, ...] = ()
 
 
 class CaseSolver:
-    """A case laid out for deciding it, once or many times: nodes and domains by number."""
+    """A case with nodes and domains as numbers, to be decided once or many times."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        size = self._size = case.pod_size
+        pod_size = self._pod_size = case.pod_size
         domains = {domain: number for number, (domain, _) in enumerate(case.pods)}
         rooms = [room for room in case.nodes if room.domain in domains]
         numbers = {room.node: number for number, room in enumerate(rooms)}
@@ -82,59 +80,62 @@ class CaseSolver:
         self._domain = [domains[room.domain] for room in rooms]
         self._missing = [pods for _, pods in case.pods]
         for room in rooms:
-            self._missing[domains[room.domain]] -= room.free // size
+            self._missing[domains[room.domain]] -= room.free // pod_size
         takings = [self._numbered(taking.gpus, numbers) for taking in case.takings]
         tickets = [self._numbered(ticket.gpus, numbers) for ticket in case.tickets]
-        parts = [node for gpus in (*takings, *tickets) for node, count in gpus if count % size]
+        parts = [node for gpus in (*takings, *tickets) for node, count in gpus if count % pod_size]
         self._shared = {node for node, times in Counter(parts).items() if times > 1}
         self._takings = [self._freed_by(gpus) for gpus in takings]
         self._tickets = [self._freed_by(gpus) for gpus in tickets]
 
     @staticmethod
     def _numbered(gpus: Iterable[tuple[str, int]], numbers: dict[str, int]) -> list[tuple[int, int]]:
-        """GPUs on nodes that this gang could use."""
+        """The GPUs on nodes that this gang could use, by number of the node."""
         return [(numbers[node], count) for node, count in gpus if node in numbers]
 
     def _freed_by(self, gpus: list[tuple[int, int]]) -> FreedPods:
-        """What these GPUs give: on a node where at most one holds parts of pods, always the same."""
+        """Returns what these GPUs free.
+
+        On nodes where at most one victim holds parts of pods, the freed pods do not depend on other victims.
+        """
         pods: dict[int, int] = {}
         for node, count in gpus:
             if node not in self._shared:
-                more = (self._free[node] % self._size + count) // self._size
+                more = (self._free[node] % self._pod_size + count) // self._pod_size
                 pods[self._domain[node]] = pods.get(self._domain[node], 0) + more
         shared = [(node, count) for node, count in gpus if node in self._shared]
         return [(domain, more) for domain, more in pods.items() if more], shared
 
-    def decide(self, order: Iterator[int]) -> Decision:
-        """Take as much as needed: the case's takings in their order, then tickets in the order drawn."""
-        stage, taken = self.before_draws()
+    def decide(self, draw_order: Iterator[int]) -> Decision:
+        """Takes as much as needed: takings in the order of the case, then tickets in the order drawn."""
+        state, taken = self.before_draws()
         drawn: list[int] = []
-        while stage.short:
-            index = next(order, -1)
+        while state.short:
+            index = next(draw_order, -1)
             if index < 0:
                 return Decision(packs=0, draws=tuple(self.case.tickets[index].run for index in drawn))
-            self.draw(stage, index)
+            self.draw(state, index)
             drawn.append(index)
-        return self._give_back(stage, taken, drawn)
+        return self._give_back(state, taken, drawn)
 
     def before_draws(self) -> "tuple[SolverState, list[int]]":
-        """Where the draws begin, and what was taken before."""
-        stage = SolverState(self._free.copy(), self._missing.copy(), sum(pods > 0 for pods in self._missing))
+        """Returns the state before the first draw, and the takings that lead to it."""
+        state = SolverState(self._free.copy(), self._missing.copy(), sum(pods > 0 for pods in self._missing))
         taken: list[int] = []
         for index, gpus in enumerate(self._takings):
-            if not stage.short:
+            if not state.short:
                 break
-            stage.short += self._add(stage.free, stage.missing, gpus, 1)
+            state.short += self._add(state.free, state.missing, gpus, 1)
             taken.append(index)
-        return stage, taken
+        return state, taken
 
-    def draw(self, stage: "SolverState", index: int) -> None:
-        """That ticket is drawn."""
-        stage.short += self._add(stage.free, stage.missing, self._tickets[index], 1)
+    def draw(self, state: "SolverState", index: int) -> None:
+        """Frees the GPUs of a drawn ticket."""
+        state.short += self._add(state.free, state.missing, self._tickets[index], 1)
 
-    def losers(self, stage: "SolverState", drawn: Iterable[int]) -> list[int]:
-        """Of the tickets drawn, last first, those without which it would not pack; others go back (X5)."""
-        free, missing, losers = stage.free, stage.missing, []
+    def losers(self, state: "SolverState", drawn: Iterable[int]) -> list[int]:
+        """Returns the drawn tickets that are needed to pack, last drawn first; gives back the others (X5)."""
+        free, missing, losers = state.free, state.missing, []
         for index in drawn:
             gpus = self._tickets[index]
             if self._add(free, missing, gpus, -1):
@@ -142,24 +143,26 @@ class CaseSolver:
                 losers.append(index)
         return losers
 
-    def losers_of_order(self, stage: "SolverState", path: Sequence[int], order: Iterable[int]) -> list[int]:
-        """After these draws, draw in that order until it packs, then give back: who loses."""
-        drawn = list(path)
-        if len(stage.missing) == 1:
-            return self._losers_in_one_domain(stage, drawn, order)
-        for index in order:
-            self.draw(stage, index)
+    def losers_of_order(
+        self, state: "SolverState", first: Sequence[int], draw_order: Iterable[int]
+    ) -> list[int]:
+        """Returns the losers if ``first`` are drawn and then tickets in that order until the gang packs."""
+        drawn = list(first)
+        if len(state.missing) == 1:
+            return self._losers_in_one_domain(state, drawn, draw_order)
+        for index in draw_order:
+            self.draw(state, index)
             drawn.append(index)
-            if not stage.short:
-                return self.losers(stage, reversed(drawn))
+            if not state.short:
+                return self.losers(state, reversed(drawn))
         return []
 
     def _losers_in_one_domain(
-        self, stage: "SolverState", drawn: list[int], order: Iterable[int]
+        self, state: "SolverState", drawn: list[int], draw_order: Iterable[int]
     ) -> list[int]:
-        """The same in one domain, where all that counts is how many pods are missing."""
-        free, missing, size, tickets = stage.free, stage.missing[0], self._size, self._tickets
-        for index in order:
+        """The same for a slice in one domain, where only the number of missing pods counts."""
+        free, missing, pod_size, tickets = state.free, state.missing[0], self._pod_size, self._tickets
+        for index in draw_order:
             drawn.append(index)
             pods, shared = tickets[index]
             if pods:
@@ -167,19 +170,19 @@ class CaseSolver:
             for node, count in shared:
                 had = free[node]
                 has = free[node] = had + count
-                missing -= has // size - had // size
+                missing -= has // pod_size - had // pod_size
             if missing <= 0:
                 return self._give_back_in_one_domain(free, missing, drawn)
         return []
 
     def _give_back_in_one_domain(self, free: list[int], missing: int, drawn: list[int]) -> list[int]:
-        losers, size, tickets = [], self._size, self._tickets
+        losers, pod_size, tickets = [], self._pod_size, self._tickets
         for index in reversed(drawn):
             pods, shared = tickets[index]
             more = pods[0][1] if pods else 0
             for node, count in shared:
                 has = free[node]
-                more += has // size - (has - count) // size
+                more += has // pod_size - (has - count) // pod_size
             if missing + more > 0:
                 losers.append(index)
                 continue
@@ -189,8 +192,8 @@ class CaseSolver:
         return losers
 
     def _add(self, free: list[int], missing: list[int], given: FreedPods, sign: int) -> int:
-        """Free these GPUs (or, with sign −1, occupy them again); by how many domains more fall short."""
-        change, size, (pods, shared) = 0, self._size, given
+        """Frees these GPUs, or occupies them with sign −1; returns the change in domains that fall short."""
+        change, pod_size, (pods, shared) = 0, self._pod_size, given
         for where, more in pods:
             before = missing[where]
             after = missing[where] = before - sign * more
@@ -198,7 +201,7 @@ class CaseSolver:
         for node, count in shared:
             had = free[node]
             has = free[node] = had + sign * count
-            more = has // size - had // size
+            more = has // pod_size - had // pod_size
             if more:
                 where = self._domain[node]
                 before = missing[where]
@@ -206,24 +209,24 @@ class CaseSolver:
                 change += (after > 0) - (before > 0)
         return change
 
-    def _give_back(self, stage: "SolverState", taken: list[int], drawn: list[int]) -> Decision:
-        """Last taken first: draws, then takings. What was taken from a loser goes with it (X5)."""
-        case, free, missing = self.case, stage.free, stage.missing
-        lost = self.losers(stage, reversed(drawn))
+    def _give_back(self, state: "SolverState", taken: list[int], drawn: list[int]) -> Decision:
+        """Gives back what is not needed, last taken first. A loser's own takings are dropped (X5)."""
+        case, free, missing = self.case, state.free, state.missing
+        lost = self.losers(state, reversed(drawn))
         losers = [case.tickets[index].run for index in lost]
         returned = [case.tickets[index].run for index in reversed(drawn) if index not in lost]
-        kept: list[int] = []
+        needed: list[int] = []
         for index in reversed(taken):
             if case.takings[index].run in losers:
                 continue
             if self._add(free, missing, self._takings[index], -1):
                 self._add(free, missing, self._takings[index], 1)
-                kept.append(index)
+                needed.append(index)
             else:
                 returned.append(case.takings[index].key)
         return Decision(
             packs=1,
-            takings=tuple(reversed(kept)),
+            takings=tuple(reversed(needed)),
             losers=tuple(reversed(losers)),
             draws=tuple(case.tickets[index].run for index in drawn),
             given_back=tuple(returned),
@@ -231,7 +234,7 @@ class CaseSolver:
 
 
 class SolverState:
-    """How far a decision has come: free GPUs per node, pods missing per domain, domains that fall short."""
+    """Free GPUs per node, missing pods per domain, and the number of domains that fall short."""
 
     __slots__ = ("free", "missing", "short")
 

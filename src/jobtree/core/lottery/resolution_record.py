@@ -1,7 +1,7 @@
-"""The record of a resolution: all that decides and what came out, so that anybody can check it (X8).
+"""The record of a resolution: its input and its result, so that anybody can verify it (X8).
 
-Canonical bytes are JSON with sorted keys and no spaces, integers and strings only, lower-case hex.
-Whoever carries out the plan signs them. Verification needs nothing but the record.
+Canonical bytes are JSON with sorted keys and no spaces, integers and strings only, lower-case hex. The
+process that writes the plan signs them. Verification needs only the record.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ HEX = frozenset("0123456789abcdef")
 
 
 class BeaconInput(msgspec.Struct, frozen=True):
-    """The round of a beacon that was to be mixed in, and its value; empty where it was not at hand."""
+    """The beacon round that was fixed with the promise; its value is empty if it was not available."""
 
     name: str = ""
     round: int = 0
@@ -26,7 +26,7 @@ NO_BEACON = BeaconInput()
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel"):
-    """Field by field: what was promised before, what is revealed now, and what follows from both."""
+    """What was published with the promise, what is revealed now, and the decision that follows."""
 
     reservation: str
     run: str  # UID of the Run that starts
@@ -41,10 +41,10 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
     public_key: str = ""
 
 
-def make_record(  # noqa: PLR0913, PLR0917  all that decides
+def make_record(  # noqa: PLR0913, PLR0917  all inputs of the decision
     reservation: str, run_uid: str, number: int, nonce: bytes, case: Case, beacon: BeaconInput = NO_BEACON
 ) -> Record:
-    """Hold the lottery of a case and write down everything."""
+    """Runs the lottery of a case and returns its record, without a signature."""
     seed, decision = run_lottery(case, nonce, bytes.fromhex(beacon.value))
     return Record(
         reservation=reservation,
@@ -60,12 +60,12 @@ def make_record(  # noqa: PLR0913, PLR0917  all that decides
 
 
 def make_refused_record(record: Record, commitment: str) -> Record:
-    """The record of a draw that was not held: the nonce is not the one that was committed to."""
+    """Returns the record of a lottery that was not held because the nonce does not match the commitment."""
     return msgspec.structs.replace(record, commitment=commitment, decision=Decision(packs=0))
 
 
 def signed_bytes(record: Record) -> bytes:
-    """The bytes that are signed: the record without its signature and key."""
+    """Returns the bytes that are signed: the record without its signature and public key."""
     body: dict[str, Any] = msgspec.to_builtins(record)
     return canonical_json(
         {key: value for key, value in body.items() if key not in ("signature", "publicKey")}
@@ -73,13 +73,13 @@ def signed_bytes(record: Record) -> bytes:
 
 
 def recompute(record: Record) -> Decision:
-    """What follows from the record's own case and nonce."""
+    """Computes the decision from the case, the nonce and the beacon value of the record."""
     seed = seed_of(bytes.fromhex(record.nonce), record.case, bytes.fromhex(record.beacon.value))
     return CaseSolver(record.case).decide(draw_order(seed, record.case.tickets))
 
 
 def verify(record: Record) -> list[str]:
-    """Everything that is wrong with a record; empty where it proves itself."""
+    """Returns everything that is wrong with a record; empty if it is valid."""
     wrong = format_problems(record)
     if wrong:
         return wrong
@@ -98,7 +98,7 @@ def verify(record: Record) -> list[str]:
 
 
 def format_problems(record: Record) -> list[str]:
-    """What cannot be read at all, and so cannot be computed with."""
+    """Returns what cannot be read; nothing can be computed from such a record."""
     written = {
         "nonce": record.nonce,
         "beacon.value": record.beacon.value,

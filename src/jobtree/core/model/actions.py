@@ -1,7 +1,8 @@
-"""What a plan asks for. Each action is one change of one Run's allocation, and says its cause.
+"""Actions and plans: the output of a planning pass.
 
-Whoever carries out a plan must do each action whole or not at all, in order, and may refuse one: then
-the rest is dropped and planned again from the world as it is.
+An action is one change of one Run, with its cause. A plan is written in order, and each action is written
+completely or not at all. If an action is refused, the rest of the plan is dropped, and the next pass plans
+again from the world as it is.
 """
 
 import msgspec
@@ -16,7 +17,7 @@ from jobtree.core.model.reasons import Cause, Verdict
 
 
 class LeaseClosing(msgspec.Struct, frozen=True):
-    """End this lease at that instant, for that reason, once and for all."""
+    """The end of a lease, which is written once."""
 
     lease: str
     at: int
@@ -34,19 +35,17 @@ class Action(msgspec.Struct, frozen=True):
     pod_size: int = 0  # of a Start: fixed while the Run is admitted
     provisional: bool = False  # of a Start: on promised slots, until they are due
     promise: Promise | None = None  # that is made, moved or ended
-    record: Record | None = None  # of an Activate: what was drawn from, and what came out
+    record: Record | None = None  # of an Activate: the proof of its resolution
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What must be done now, in order, and what to tell every Run whose verdict changed."""
+    """The actions of a pass in order, and the verdict of every Run whose verdict changed."""
 
     actions: tuple[Action, ...] = ()
     verdicts: dict[RunKey, Verdict] = {}
-    children: tuple[Run, ...] = ()  # of job trees: create them, or bring their spec up to date
-    cordons: tuple[str, ...] = ()  # nodes that failed: nothing new is placed there until somebody heals them
-    growth_exhausted: tuple[str, ...] = ()  # flavors in which nobody can grow until something changes
-    considered: tuple[RunKey, ...] = ()  # considered; need not be asked again until something changes
-    recheck_at: dict[RunKey, int] = {}  # of those: when to ask some again, if nothing changes
-    queue_exhausted: tuple[
-        str, ...
-    ] = ()  # flavors in which nobody who waits need be asked until something changes
+    children: tuple[Run, ...] = ()  # Runs of stages to create, or whose spec is to be updated
+    cordons: tuple[str, ...] = ()  # failed nodes: no pod is placed there until they are healed
+    growth_exhausted: tuple[str, ...] = ()  # flavors in which no Run can grow until something changes
+    considered: tuple[RunKey, ...] = ()  # Runs that stay refused until something changes
+    recheck_at: dict[RunKey, int] = {}  # of those: when to consider some again if nothing changes
+    queue_exhausted: tuple[str, ...] = ()  # flavors in which no waiting Run can start until something changes

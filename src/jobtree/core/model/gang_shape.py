@@ -1,4 +1,4 @@
-"""The shape of a gang: everything about a Run's spec that cover, pack and the queue read, as integers."""
+"""The shape of a gang: the part of a Run's spec that cover, packing and the queue read, as integers."""
 
 from functools import lru_cache
 from math import gcd
@@ -22,7 +22,7 @@ class GangShape(msgspec.Struct, frozen=True):
     spares: int  # standby pods per group
     gpus_per_pod: int  # 0: not declared
     checkpoint: int | None
-    rendezvous: bool  # running ranks stay as they are when others come and go
+    rendezvous: bool  # running ranks keep running when others start or stop
     max_duration: int | None
     allow_borrow: bool
     max_borrow: int | None
@@ -39,24 +39,24 @@ class GangShape(msgspec.Struct, frozen=True):
 
     @property
     def may_grow(self) -> bool:
-        """Whether a resize does not cost it all its work (E1)."""
+        """Whether the Run keeps its work when it is resized (E1)."""
         return self.malleable and (self.rendezvous or self.checkpoint is not None)
 
     def widths(self) -> range:
-        """The widths it may start at, widest first (P7)."""
+        """The widths at which it may start, widest first (P7)."""
         if not self.step:
             return range(self.total, self.total - 1, -1)
         return range(min(self.total, self.desired), self.min - 1, -self.step)
 
     def groups(self, width: int) -> list[int]:
-        """GPUs of each group at that width; the last may be smaller (P4)."""
+        """The GPUs of each group at that width; the last group may be smaller (P4)."""
         if not self.group:
             return [width]
         full, rest = divmod(width, self.group)
         return [self.group] * full + ([rest] if rest else [])
 
     def pod_size(self, biggest_node: int) -> int:
-        """GPUs of one pod on a fleet whose biggest node of the flavor has that many (P2)."""
+        """The GPUs of one pod, if the biggest node of the flavor has that many (P2)."""
         if self.gpus_per_pod:
             return self.gpus_per_pod
         common = gcd(self.group or self.total, self.total)
@@ -67,16 +67,16 @@ class GangShape(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1_024)
 def largest_divisor(number: int, at_most: int) -> int:
-    return next(size for size in range(min(number, at_most), 0, -1) if number % size == 0)
+    return next(divisor for divisor in range(min(number, at_most), 0, -1) if number % divisor == 0)
 
 
 def gang_shape(spec: RunSpec) -> GangShape | None:
-    """The gang that a Run's spec asks for; None where it asks for no GPUs of its own."""
+    """The gang that the spec of a Run asks for; None if it asks for no GPUs of its own."""
     resources, flexible, funding = spec.resources, spec.malleable, spec.funding
     if resources is None or not resources.total_gpus:
         return None
     total = resources.total_gpus
-    asks = template_requests(spec.template or {})
+    requests = template_requests(spec.template or {})
     runtime = spec.runtime
     return GangShape(
         flavor=resources.gpu_type or "",
@@ -96,15 +96,15 @@ def gang_shape(spec: RunSpec) -> GangShape | None:
         max_borrow=funding.max_borrow_gpus,
         sponsors=funding.sponsors,
         allow_opportunistic=funding.allow_opportunistic,
-        cpu_milli=asks.cpu_milli,
-        memory_bytes=asks.memory_bytes,
-        tolerations=asks.tolerations,
-        node_selector=tuple(sorted(asks.node_selector.items())),
+        cpu_milli=requests.cpu_milli,
+        memory_bytes=requests.memory_bytes,
+        tolerations=requests.tolerations,
+        node_selector=tuple(sorted(requests.node_selector.items())),
     )
 
 
 def desired_width(spec: RunSpec) -> int:
-    """Where a malleable Run wants to be: as declared, else the widest whole number of steps within max."""
+    """The desired width: as declared, else the maximum rounded down to whole steps."""
     flexible = spec.malleable
     if flexible is None:
         return spec.resources.total_gpus if spec.resources else 0

@@ -1,6 +1,6 @@
-"""The lease as the core holds it: integers, slots as bit masks, one payer.
+"""The lease as the core uses it: integers, slots as bit masks, one payer.
 
-A lease never changes. Losing a payer or a slot closes it, and what goes on is a new one.
+A lease never changes. When it loses its payer or a slot it closes, and the rest continues as a new lease.
 """
 
 from collections.abc import Collection, Iterator
@@ -42,12 +42,12 @@ class GpuLease(msgspec.Struct, frozen=True):
 
     @property
     def charge(self) -> int:
-        """What it costs its payer, in thousandths of a GPU."""
+        """The cost for its payer, in thousandths of a GPU."""
         return self.gpus * self.rate
 
 
 def lease_number(lease: GpuLease) -> int:
-    """The number in a lease's name: the how-manieth of its Run it is."""
+    """Returns the number in the name of a lease, counted per Run from 1."""
     number = lease.name.rpartition("-")[2]
     return int(number) if number.isdecimal() else 0
 
@@ -65,12 +65,12 @@ def lowest_bits(mask: int, count: int) -> int:
     return chosen
 
 
-def pods_of(slots: Slots, size: int) -> Iterator[tuple[str, int]]:
-    """The pods of a lease, in rank order: node and mask of each."""
+def pods_of(slots: Slots, pod_size: int) -> Iterator[tuple[str, int]]:
+    """Yields the node and mask of each pod of a lease, in rank order."""
     for node, mask in slots:
         rest = mask
         while rest:
-            pod = lowest_bits(rest, min(size, rest.bit_count()))
+            pod = lowest_bits(rest, min(pod_size, rest.bit_count()))
             yield node, pod
             rest ^= pod
 
@@ -126,7 +126,7 @@ def lease_to_object(lease: GpuLease) -> wire.Lease:
 
 
 def closed_lease_object(lease: wire.Lease, end: int, reason: wire.ClosureReason) -> wire.Lease:
-    """The same lease with its one and only ending."""
+    """Returns the lease with its end."""
     return msgspec.structs.replace(
         lease, status=wire.LeaseStatus(end=format_time(end), closure_reason=reason)
     )

@@ -208,8 +208,8 @@ EVENTS: dict[str, EventFacts] = {
         "Other Runs use more GPUs, or for longer, than forecast, and its start was searched again."
     ),
     "NodeFailure": EventFacts(
-        "Ranks of another Run were moved off a failed node to GPUs that its promise counted on, and its start "
-        "was searched again."
+        "Ranks of another Run were moved off a failed node to GPUs that its promise counted on, and its "
+        "start was searched again."
     ),
     "KeyChanged": EventFacts(
         "The lottery key is not the one that its promise was made with. It gets a new promise."

@@ -148,7 +148,7 @@ REASONS: dict[str, Reason] = {str(reason): reason for reason in Reason}
 
 
 class Cause(msgspec.Struct, frozen=True, order=True):
-    """One reason with its figures: have and need in GPUs, where it applies."""
+    """A reason with its figures: have and need in GPUs, and where it applies."""
 
     reason: Reason
     where: str = ""
@@ -160,16 +160,16 @@ class Cause(msgspec.Struct, frozen=True, order=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the planner says of one Run: its phase and every reason for it."""
+    """The phase of a Run and every cause for it."""
 
     phase: str
     causes: tuple[Cause, ...] = ()
 
     @property
     def reason(self) -> str:
-        """The reason of the last payer or place tried."""
+        """The reason of the last cause: that of the last payer or domain tried."""
         return str(self.causes[-1].reason) if self.causes else ""
 
     @property
     def message(self) -> str:
-        return "; ".join(f"{why.reason}: {why}" for why in self.causes)
+        return "; ".join(f"{cause.reason}: {cause}" for cause in self.causes)
