@@ -126,7 +126,7 @@ def test_runs_that_wait_for_each_other_are_refused_and_oddities_told(hooked: Hoo
     manifest = run_of(scene, "one", "a", **follow)
     shown = hooked.plane.kubectl("apply", "-f", "-", stdin=json.dumps(manifest)).stderr
     assert "Warning: spec.follow.after[0]: two: there is no such Run in odd" in shown
-    assert "odd:rich: has no envelope of GPU-odd that lends to odd:a: it cannot pay" in shown
+    assert "odd:rich: cannot pay: it has no envelope of GPU-odd that lends to odd:a" in shown
     wait_until(lambda: scene.phase("one") == "Waiting", "it waits")
     refused = hooked.plane.rest.post(runs_of(scene), run_of(scene, "two", "a", follow={"after": ["one"]}))
     assert refused.status == 422

@@ -1,1 +1,1 @@
-"""Words what users are told about a decision, whether it was simulated or live."""
+"""The Events, warnings and signed records of decisions, alike on live and simulated clusters."""

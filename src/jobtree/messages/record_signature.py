@@ -1,7 +1,7 @@
-"""The signature below the record of a lottery.
+"""Signs the records of lotteries.
 
-The nonces of lotteries are derived from the cluster's lottery key; records are signed with an Ed25519 key
-derived from it in another way.
+The nonces of lotteries are derived from the lottery key of the cluster. Records are signed with an Ed25519
+key that is derived from it in another way.
 """
 
 import hashlib
@@ -30,6 +30,6 @@ def public_key(key: bytes) -> str:
 
 
 def sign(record: Record, key: bytes) -> Record:
-    """The same record with the signature of its bytes."""
+    """Returns the record with its signature and the public key."""
     signature = signing_key(key).sign(signed_bytes(record))
     return msgspec.structs.replace(record, signature=signature.hex(), public_key=public_key(key))

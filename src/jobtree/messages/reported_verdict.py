@@ -1,4 +1,4 @@
-"""What a Run was told before: by this planner, before its cluster was saved, or by that of a live cluster."""
+"""Reads the verdict of a Run from its status, as an earlier pass or another planner wrote it."""
 
 import re
 
@@ -6,7 +6,7 @@ from jobtree.core import FINISHED, REASONS, Cause, Reason, RunState, Verdict, cu
 
 
 def reported_verdict(run: RunState) -> Verdict | None:
-    """The verdict on a Run that runs or is finished; one that waits is told again by the next plan."""
+    """Returns the verdict of a running or finished Run; None if it waits: the next plan reports it."""
     if run.phase == "Running":
         return current_verdict(run, None)
     status = run.run_object.status
@@ -16,7 +16,7 @@ def reported_verdict(run: RunState) -> Verdict | None:
 
 
 def verdict_from_status(run: RunState) -> Verdict:
-    """The verdict as another planner wrote it into the status, reason by reason."""
+    """Returns the verdict in the status of a Run, with all its causes."""
     parts = re.split(f"; (?=(?:{'|'.join(REASONS)}): )", run.run_object.status.message)
     named = [(part.partition(": ")[0], part) for part in parts]
     return Verdict(
@@ -25,10 +25,12 @@ def verdict_from_status(run: RunState) -> Verdict:
 
 
 def parse_cause(reason: Reason, message: str) -> Cause:
-    """The reason with its figures, read out of its own sentence."""
+    """Reads the figures of a cause from its sentence."""
     pattern = re.escape(f"{reason}: {reason.sentence}")
     for name in ("where", "have", "need"):
         pattern = pattern.replace(re.escape(f"{{{name}}}"), f"(?P<{name}>.*)")
-    found = re.search(rf"{pattern}\Z", message, re.DOTALL)  # a tree first counts its stages
-    said = found.groupdict() if found else {}
-    return Cause(reason, said.get("where", ""), int(said.get("have") or 0), int(said.get("need") or 0))
+    match = re.search(rf"{pattern}\Z", message, re.DOTALL)  # a tree first counts its stages
+    figures = match.groupdict() if match else {}
+    return Cause(
+        reason, figures.get("where", ""), int(figures.get("have") or 0), int(figures.get("need") or 0)
+    )

@@ -1,4 +1,4 @@
-"""What happened, in the words of SPEC section 15, for people to read."""
+"""The Events of actions, with their messages."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,27 +17,27 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def merged_actions(actions: Iterable[Action]) -> Iterator[Action]:
-    """Changes of one kind to one Run at one instant, which come lease by lease, as one."""
-    together: Action | None = None
+    """Merges consecutive actions of one kind on one Run at one instant, which come lease by lease."""
+    merged: Action | None = None
     for action in actions:
-        if together and (together.kind, together.run_key, together.at) == (
+        if merged and (merged.kind, merged.run_key, merged.at) == (
             action.kind,
             action.run_key,
             action.at,
         ):
-            need = together.cause.need + action.cause.need
-            together = msgspec.structs.replace(
-                together,
-                cause=msgspec.structs.replace(together.cause, need=need),
-                closes=together.closes + action.closes,
-                opens=together.opens + action.opens,
+            need = merged.cause.need + action.cause.need
+            merged = msgspec.structs.replace(
+                merged,
+                cause=msgspec.structs.replace(merged.cause, need=need),
+                closes=merged.closes + action.closes,
+                opens=merged.opens + action.opens,
             )
             continue
-        if together:
-            yield together
-        together = action
-    if together:
-        yield together
+        if merged:
+            yield merged
+        merged = action
+    if merged:
+        yield merged
 
 
 def events_of(action: Action) -> Iterator[Event]:
@@ -75,17 +75,16 @@ def risk_event(at: int, run_key: RunKey, risk: Risk) -> Event:
 
 
 def message_of(action: Action) -> str:
-    """Who pays from now on, where somebody does, and why leases ended before their Run did."""
-    paid = payers_text(action)
-    said = paid or str(action.cause)
+    """Returns who pays from now on, else the cause; if the payer changes, also why leases closed."""
+    text = payers_text(action) or str(action.cause)
     if action.kind in ("Repay", "Demote"):
         closures = sorted({closing.reason for closing in action.closes} - {"Repaid"})
-        return ": ".join((*closures, said))
-    return said
+        return ": ".join((*closures, text))
+    return text
 
 
 def payers_text(action: Action) -> str:
-    """``96 GPUs paid by west/h100 (Owned), 8 spare GPUs paid by …``; empty where nobody pays."""
+    """Returns ``96 GPUs paid by west/h100 (Owned), 8 spare GPUs paid by …``; empty if no envelope pays."""
     gpus: dict[tuple[str, str, str], int] = {}
     for lease in action.opens:
         if lease.role != "Opportunistic":

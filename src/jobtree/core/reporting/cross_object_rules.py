@@ -1,8 +1,8 @@
-"""What is wrong with an object among others, and what its author may not have meant.
+"""Checks an object against the others: what is refused, and what is only warned about.
 
-Refused: a Budget that closes a cycle of parents (C1), a Run that waits for itself by way of others (J1).
-Only told, since it may come right by itself: an owner without a Budget, sponsors that do not lend, upstreams
-that do not exist, parents without a Budget, and limits below what is in use (C10).
+Refused are a Budget that closes a cycle of parents (C1) and a Run that waits for itself (J1). Warnings are
+given where other objects can still make the setting right: an owner without a Budget, sponsors that do not
+lend, upstream Runs that do not exist, parents without a Budget, and limits below what is in use (C10).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,9 @@ from jobtree.core.accounts.envelope_accounts import lending_entry_matches
 from jobtree.core.accounts.family import Family, prefixes
 
 Lookup = Callable[[str], Run | None]
-"""A Run of the namespace by its name."""
+"""Returns the Run of that name in the namespace."""
+
+CUT = "other envelopes pay for the excess, newest first, or it is demoted"
 
 
 # Runs
@@ -24,16 +26,16 @@ Lookup = Callable[[str], Run | None]
 def run_reference_problems(run_object: Run, named: Lookup) -> list[Problem]:
     follow = run_object.spec.follow
     for position, name in enumerate(follow.after if follow else ()):
-        path = _way(name, run_object, named)
+        path = _path_back(name, run_object, named)
         if path:
             shown = " after ".join([run_object.metadata.name, *path])
-            rule = f"{shown} is a cycle: none of them could ever start: leave one of these out"
+            rule = f"{shown} is a cycle, in which no Run could ever start: remove one of these names"
             return [Problem(f"spec.follow.after[{position}]", name, rule)]
     return []
 
 
-def _way(start: str, run_object: Run, named: Lookup) -> list[str]:
-    """From an upstream, by what it waits for, back to the Run or one of its stages; empty: there is none."""
+def _path_back(start: str, run_object: Run, named: Lookup) -> list[str]:
+    """Returns the path from an upstream Run back to the Run or one of its stages; empty if there is none."""
     goals = {run_object.metadata.name, *_stage_names(run_object)}
     came_from: dict[str, str] = {start: ""}
     waiting = [start]
@@ -44,15 +46,15 @@ def _way(start: str, run_object: Run, named: Lookup) -> list[str]:
             while came_from[path[-1]]:
                 path.append(came_from[path[-1]])
             return path[::-1]
-        for other in _upstreams(named(name), named):
-            if other not in came_from:
-                came_from[other] = name
-                waiting.append(other)
+        for upstream in _upstreams(named(name), named):
+            if upstream not in came_from:
+                came_from[upstream] = name
+                waiting.append(upstream)
     return []
 
 
 def _upstreams(run_object: Run | None, named: Lookup) -> Iterator[str]:
-    """What a Run waits for; a stage waits for what its tree waits for, too."""
+    """Yields the names of Runs that a Run waits for; a stage also waits for those of its tree."""
     if run_object is None:
         return
     if run_object.spec.follow:
@@ -84,9 +86,9 @@ def _owner_advice(run_object: Run, budgets: list[BudgetSpec]) -> Iterator[Proble
         return
     payer = next((prefix for prefix in prefixes(owner) if prefix in owners), None)
     rule = (
-        f"this owner has no Budget: {payer} is asked to pay"
+        f"has no Budget, so the Budget of {payer} pays"
         if payer
-        else "neither this owner nor any above it has a Budget: nobody can pay"
+        else "has no Budget, nor has any owner above it: create a Budget, or no envelope can pay"
     )
     yield Problem("spec.owner", owner, rule)
 
@@ -96,12 +98,12 @@ def _sponsor_advice(run_object: Run, budgets: list[BudgetSpec]) -> Iterator[Prob
     for position, sponsor in enumerate(run_object.spec.funding.sponsors):
         field = f"spec.funding.sponsors[{position}]"
         if not run_object.spec.funding.allow_borrow:
-            yield Problem(field, sponsor, "is not asked without funding.allowBorrow: true")
+            yield Problem(field, sponsor, "cannot pay: set funding.allowBorrow: true, or remove this sponsor")
             continue
         envelopes = [envelope for spec in budgets if spec.owner == sponsor for envelope in spec.envelopes]
         for flavor in flavors:
             if not any(_lends(envelope, flavor, run_object.spec.owner) for envelope in envelopes):
-                rule = f"has no envelope of {flavor} that lends to {run_object.spec.owner}: it cannot pay"
+                rule = f"cannot pay: it has no envelope of {flavor} that lends to {run_object.spec.owner}"
                 yield Problem(field, sponsor, rule)
 
 
@@ -128,21 +130,23 @@ def _upstream_advice(run_object: Run, named: Lookup) -> Iterator[Problem]:
         upstream, field = named(name), f"spec.follow.after[{position}]"
         if upstream is None:
             where = run_object.metadata.namespace
-            yield Problem(field, name, f"there is no such Run in {where}: this one waits until there is")
+            yield Problem(field, name, f"does not exist in {where}: this Run waits until it does")
         elif upstream.status.phase == "Failed":
-            yield Problem(field, name, "that Run has failed: this one does not start unless it is run again")
+            yield Problem(
+                field, name, "has failed: this Run starts only after it was created again and completed"
+            )
 
 
 # Budgets
 
 
 def family_cycle_problems(budget: Budget, others: Iterable[BudgetSpec]) -> list[Problem]:
-    """``others`` are all other Budgets."""
+    """Refuses a Budget that closes a cycle of parents; ``others`` are all other Budgets."""
     owner = budget.spec.owner
     cycle = Family([budget.spec, *others]).cycle_through(owner)
     if cycle is None:
         return []
-    rule = f"{' → '.join(cycle)} is a cycle: a family has none: leave one of these out"
+    rule = f"{' → '.join(cycle)} is a cycle, which a family cannot have: remove one of these parents"
     parents = budget.spec.parents or ()
     if cycle[1] in parents:
         return [Problem(f"spec.parents[{parents.index(cycle[1])}]", cycle[1], rule)]
@@ -151,33 +155,42 @@ def family_cycle_problems(budget: Budget, others: Iterable[BudgetSpec]) -> list[
 
 def budget_warnings(budget: Budget, before: Budget | None, others: Iterable[BudgetSpec]) -> list[Problem]:
     owners = {spec.owner for spec in others}
-    found = [
-        Problem(f"spec.parents[{position}]", parent, "has no Budget: it is no relative until it has one")
+    warnings = [
+        Problem(
+            f"spec.parents[{position}]",
+            parent,
+            "has no Budget: it belongs to the family only when it has one",
+        )
         for position, parent in enumerate(budget.spec.parents or ())
         if parent not in owners
     ]
-    return [*found, *(_cuts(budget, before) if before is not None else ())]
+    return [*warnings, *(_cuts(budget, before) if before is not None else ())]
 
 
 def _cuts(budget: Budget, before: Budget) -> Iterator[Problem]:
-    """What is in use, as the status says, and would not be covered any more (C10)."""
+    """Warns of limits that are below what is in use, as the status says (C10)."""
     now = {envelope.name: (position, envelope) for position, envelope in enumerate(budget.spec.envelopes)}
     for usage in before.status.envelopes:
         used = parse_milli(usage.used_gpus)
         position, envelope = now.get(usage.name, (0, None))
         if envelope is None:
             if used:
-                yield Problem("spec.envelopes", usage.name, f"is taken away while {_in_use(usage)}")
+                yield Problem(
+                    "spec.envelopes", usage.name, f"is removed while {_gpus(usage)} of it are in use: {CUT}"
+                )
             continue
         field = f"spec.envelopes[{position}]"
         if used > parse_milli(str(envelope.concurrency)):
-            yield Problem(f"{field}.concurrency", envelope.concurrency, f"is less than {_in_use(usage)}")
+            yield Problem(
+                f"{field}.concurrency",
+                envelope.concurrency,
+                f"is less than what is in use ({_gpus(usage)}): {CUT}",
+            )
         hours = envelope.max_gpu_hours
         if hours is not None and parse_milli(usage.used_gpu_hours) > parse_milli(str(hours)):
-            rule = f"is less than what was used ({usage.used_gpu_hours} GPU-hours): it pays for nothing more"
+            rule = f"is less than the {usage.used_gpu_hours} GPU-hours used so far: it pays for nothing more"
             yield Problem(f"{field}.maxGPUHours", hours, rule)
 
 
-def _in_use(usage: Usage) -> str:
-    gpus = format_milli(parse_milli(usage.used_gpus))
-    return f"what is in use ({gpus} GPUs): the excess, newest first, is paid by others or is demoted"
+def _gpus(usage: Usage) -> str:
+    return f"{format_milli(parse_milli(usage.used_gpus))} GPUs"

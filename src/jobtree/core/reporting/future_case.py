@@ -1,8 +1,8 @@
-"""The case of a promise that others come before: who will hold the slice by then.
+"""The case of a promise as it will be after earlier promises have started.
 
-Between now and a far start, promises made before it come due in its domains. Provisional work yields to them
-and is gone; those who are promised stand there, with tickets once they can be drawn. Where such a start needs
-a lottery it is not known who loses it: here those with most tickets do. Nothing is drawn, no nonce is used.
+Until a far start, promises made before it come due in its domains. Provisional work is reclaimed for them,
+and their Runs occupy the slice, with tickets once they can be drawn. If such a start needs a lottery its
+losers are not known: this case assumes those with the most tickets. Nothing is drawn and no nonce is used.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from jobtree.core.world.world import World
 
 
 class ExpectedArrival(msgspec.Struct, frozen=True, eq=False):
-    """A Run that will have started by then, on these nodes."""
+    """A Run that will have started by then, and its GPUs by node."""
 
     run: RunState
     promise: Promise
@@ -27,40 +27,41 @@ class ExpectedArrival(msgspec.Struct, frozen=True, eq=False):
 
 
 class FutureCase(PromiseCase):
-    """A docket with the holders of that day in place of today's."""
+    """A case with the Runs that will occupy the slice then in place of those that occupy it now."""
 
     def __init__(self, world: World, run: RunState, promise: Promise) -> None:
         self._arrivals: list[ExpectedArrival] = []
-        self._room: dict[str, int] = {}  # GPUs that are free by then, as far as it is known
+        self._room: dict[str, int] = {}  # GPUs by node that will be free then
         super().__init__(world, run, promise)
         taken: dict[str, int] = {}
-        for one in self._arrivals:
-            for node, gpus in one.gpus.items():
+        for arrival in self._arrivals:
+            for node, gpus in arrival.gpus.items():
                 taken[node] = taken.get(node, 0) + gpus
         rooms = self.case.nodes
         self.case = msgspec.structs.replace(
             self.case,
             nodes=tuple(NodeRoom(r.node, r.domain, max(0, r.free - taken.get(r.node, 0))) for r in rooms),
-            tickets=tuple(sorted((*self.case.tickets, *self._arrived()), key=lambda ticket: ticket.run)),
+            tickets=tuple(
+                sorted((*self.case.tickets, *self._arrival_tickets()), key=lambda ticket: ticket.run)
+            ),
         )
-        self.holders = [*self.holders, *(one.run for one in self._arrivals)]
+        self.holders = [*self.holders, *(arrival.run for arrival in self._arrivals)]
 
-    def _arrived(self) -> Iterator[Ticket]:
-        for one in self._arrivals:
-            if self.promise.disruption >= LOTTERY and one.promise.immune_until <= self.at:
-                yield Ticket(one.run.uid, tuple(sorted(one.gpus.items())))
+    def _arrival_tickets(self) -> Iterator[Ticket]:
+        for arrival in self._arrivals:
+            if self.promise.disruption >= LOTTERY and arrival.promise.immune_until <= self.at:
+                yield Ticket(arrival.run.uid, tuple(sorted(arrival.gpus.items())))
 
     def _ticket_holders(self) -> tuple[list[RunState], list[RunState]]:
-        """Those still there then, and those gone: ended, or given way to somebody promised before."""
+        """Returns the Runs that still run then, and those that will have ended or been reclaimed."""
         stay, gone = super()._ticket_holders()
-        self._room = {name: place.free for name, place in self.nodes.items()}
+        self._room = {name: node.free for name, node in self.nodes.items()}
         for run in gone:
             self._add_freed(run)
-        for other in self._before():
-            precedence = other.precedence
-            for run in [one for one in stay if one.provisional and one.is_provisional_to(precedence)]:
+        for promise in self._earlier_promises():
+            for run in [run for run in stay if run.provisional and run.is_provisional_to(promise.precedence)]:
                 self._remove(run, stay, gone)
-            self._add_arrival(other, stay, gone)
+            self._add_arrival(promise, stay, gone)
         return stay, gone
 
     def _remove(self, run: RunState, stay: list[RunState], gone: list[RunState]) -> None:
@@ -72,11 +73,11 @@ class FutureCase(PromiseCase):
         for node, gpus in self._gpus(list(run.leases.values())):
             self._room[node] += gpus
 
-    def _before(self) -> list[Promise]:
-        """Promises that come due in these domains before this one, in time."""
+    def _earlier_promises(self) -> list[Promise]:
+        """Promises with precedence that come due in these domains before this one, by date."""
         domains = self.world.fleet.flavor(self.promise.flavor).domains
         mine = self.promise.precedence
-        found = {
+        promises = {
             key: promise
             for name in self.domains
             if name in domains
@@ -86,43 +87,43 @@ class FutureCase(PromiseCase):
             and promise.precedence < mine
             and self.world.runs[key].waiting
         }
-        return sorted(found.values(), key=lambda promise: (promise.at or 0, promise.precedence))
+        return sorted(promises.values(), key=lambda promise: (promise.at or 0, promise.precedence))
 
-    def _add_arrival(self, other: Promise, stay: list[RunState], gone: list[RunState]) -> None:
-        """Give the promised GPUs in these domains to their Run; who has most there loses first."""
+    def _add_arrival(self, promise: Promise, stay: list[RunState], gone: list[RunState]) -> None:
+        """Gives the promised GPUs in these domains to their Run; the widest Runs lose first."""
         losers: list[RunState] | None = None
-        while (gpus := self._fit(other)) is None:
-            losers = self._losers(other, stay) if losers is None else losers
+        while (gpus := self._fit(promise)) is None:
+            losers = self._losers(promise, stay) if losers is None else losers
             if not losers:
-                return  # cuts, or somebody unforeseen: it stands somewhere, but nobody can say on which node
+                return  # it will run somewhere in these domains, but it is not known on which nodes
             self._remove(losers.pop(0), stay, gone)
-        self._arrivals.append(ExpectedArrival(self.world.runs[other.run_key], other, gpus))
+        self._arrivals.append(ExpectedArrival(self.world.runs[promise.run_key], promise, gpus))
         for node, taken in gpus.items():
             self._room[node] -= taken
 
-    def _losers(self, other: Promise, stay: list[RunState]) -> list[RunState]:
-        """Those who might be drawn for it, the widest first."""
-        if other.disruption < LOTTERY:
+    def _losers(self, promise: Promise, stay: list[RunState]) -> list[RunState]:
+        """The Runs that could be drawn for it, the widest first."""
+        if promise.disruption < LOTTERY:
             return []
         policy, now = self.world.policy, self.world.now
-        drawable = [run for run in stay if immune_until(policy, run, now) <= (other.at or 0)]
+        drawable = [run for run in stay if immune_until(policy, run, now) <= (promise.at or 0)]
         return sorted(drawable, key=lambda run: (-run.width, run.creation_order))
 
-    def _fit(self, other: Promise) -> dict[str, int] | None:
-        """Nodes for its pods in these domains, by name; None where they do not all fit."""
-        found: dict[str, int] = {}
-        size, room = other.pod_size, self._room
-        for domain, gpus in other.domain_gpus:
+    def _fit(self, promise: Promise) -> dict[str, int] | None:
+        """Returns the GPUs of its pods in these domains by node; None if not all pods fit."""
+        gpus_by_node: dict[str, int] = {}
+        pod_size, room = promise.pod_size, self._room
+        for domain, gpus in promise.domain_gpus:
             if domain not in self.domains:
                 continue
-            missing = gpus // size
+            missing = gpus // pod_size
             for name in self.names.get(domain, ()):
-                pods = min(missing, max(0, room[name]) // size)
+                pods = min(missing, max(0, room[name]) // pod_size)
                 if pods:
-                    found[name] = pods * size
+                    gpus_by_node[name] = pods * pod_size
                     missing -= pods
                     if not missing:
                         break
             if missing:
                 return None
-        return found
+        return gpus_by_node

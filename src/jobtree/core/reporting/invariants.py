@@ -1,7 +1,7 @@
-"""The invariants (SPEC section 12), stated independently of how the plan keeps them.
+"""The invariants (section 12 of the specification), checked independently of the planner.
 
-Everything here is computed from the leases themselves, the slow and obvious way. ``check_invariants`` returns
-what is broken, in words; an empty list means that the world is sound.
+Everything here is computed from the leases, in the slow and obvious way. ``check_invariants`` returns a list
+of violations, which is empty if the world is sound.
 """
 
 from collections.abc import Iterator
@@ -29,34 +29,34 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class LedgerReplay:
-    """The ledger added up lease by lease, apart from the books: what I10 compares them with."""
+    """The usage of each envelope, summed lease by lease apart from its account; I10 compares the two."""
 
     def __init__(self) -> None:
-        self.settled: dict[EnvelopeKey, dict[str, int]] = {}
-        self._carried: set[str] = set()  # leases that are in the sums which budgets carry
+        self.closed_usage: dict[EnvelopeKey, dict[str, int]] = {}
+        self._carried: set[str] = set()  # leases that are counted in the carried usage of Budgets
 
     def add_opening_balance(self, budget: Budget) -> None:
-        """The opening balance: what the budget's status carries of leases that are in the archive."""
+        """Adds the usage of archived leases that the status of a Budget carries."""
         carried = budget.status.carried
         if carried is None:
             return
         self._carried.update(carried.leases)
-        for one in carried.envelopes:
-            by_class = self.settled.setdefault((budget.metadata.name, one.name), {})
+        for envelope in carried.envelopes:
+            by_class = self.closed_usage.setdefault((budget.metadata.name, envelope.name), {})
             for name in CLASSES:
-                use = parse_micro(getattr(one.gpu_seconds, name))
+                use = parse_micro(getattr(envelope.gpu_seconds, name))
                 by_class[name] = by_class.get(name, 0) + use
 
     def close(self, lease: GpuLease, end: int) -> None:
         if lease.name in self._carried:
             return
-        by_class = self.settled.setdefault(lease.payer, {})
+        by_class = self.closed_usage.setdefault(lease.payer, {})
         use = reported_amount(lease) * (end - lease.start)
         by_class[usage_class(lease)] = by_class.get(usage_class(lease), 0) + use
 
 
 def check_invariants(world: World, replay: LedgerReplay, *, planned: bool = True) -> list[Violation]:
-    """All invariants of a world at rest; without ``planned``, of one in which a plan may be under way."""
+    """Checks all invariants; ``planned`` is False while the world may have something left to plan."""
     return [
         *slots_are_exclusive(world),
         *payers_are_entitled(world),
@@ -65,7 +65,7 @@ def check_invariants(world: World, replay: LedgerReplay, *, planned: bool = True
         *groups_are_together(world),
         *leases_are_sound(world),
         *widths_are_in_range(world),
-        *books_equal_replay(world, replay),
+        *accounts_equal_replay(world, replay),
         *promises_hold(world),
         *runs_are_accounted_for(world),
         *(nothing_left_to_do(world) if planned else ()),
@@ -74,8 +74,8 @@ def check_invariants(world: World, replay: LedgerReplay, *, planned: bool = True
 
 def slots_are_exclusive(world: World) -> Iterator[Violation]:
     taken: dict[tuple[str, int], list[str]] = {}
-    for name, held in world.posted_leases.items():
-        for node, mask in held.lease.slots:
+    for name, posted in world.posted_leases.items():
+        for node, mask in posted.lease.slots:
             for slot in range(mask.bit_length()):
                 if mask >> slot & 1:
                     taken.setdefault((node, slot), []).append(name)
@@ -86,9 +86,9 @@ def slots_are_exclusive(world: World) -> Iterator[Violation]:
 
 
 def payers_are_entitled(world: World) -> Iterator[Violation]:
-    """I2, as far as the present budgets tell: a payer edited since then is not judged, nor one kept on."""
-    for held in world.posted_leases.values():
-        lease, run, envelope = held.lease, held.run, held.envelope
+    """I2: each payer may be asked. Skips leases that continued, or whose payer was edited since."""
+    for posted in world.posted_leases.values():
+        lease, run, envelope = posted.lease, posted.run, posted.envelope
         if run is None or run.shape is None or lease.reason in ("Demote", "Continue"):
             continue
         if lease.start <= max(world.budgets_edited_at, envelope.amended_at):
@@ -101,15 +101,15 @@ def payers_are_entitled(world: World) -> Iterator[Violation]:
         if lease.role != "Opportunistic" and not envelope.start <= lease.start < envelope.end:
             yield Violation("I2", f"{lease.name} began outside the window of {envelope.label}")
         for node, _ in lease.slots:
-            known = world.fleet.nodes.get(node)
-            if known is not None and not selector_matches(known.node.labels, envelope.selector):
+            state = world.fleet.nodes.get(node)
+            if state is not None and not selector_matches(state.node.labels, envelope.selector):
                 yield Violation("I2", f"{lease.name} is on {node}, where {envelope.label} does not pay")
 
 
 def limits_hold(world: World) -> Iterator[Violation]:
-    """I3: charge within every limit, and nothing open-ended runs on hours that are used up.
+    """I3: the charge is within every limit, and no lease without a known end runs on exhausted hours.
 
-    A budget that was cut may have used more before; that is not judged by the cut.
+    The usage of a Budget that was cut may exceed its new limit.
     """
     accounts = [
         account
@@ -127,9 +127,9 @@ def limits_hold(world: World) -> Iterator[Violation]:
 def gangs_are_whole(world: World) -> Iterator[Violation]:
     for run in world.runs.values():
         if run.phase == "Running" and run.shape is not None and not run.leases:
-            yield Violation("I4", f"{name_of(run)} is running and holds nothing")
+            yield Violation("I4", f"{name_of(run)} is running without leases")
         if run.phase != "Running" and run.leases:
-            yield Violation("I4", f"{name_of(run)} is {run.phase} and holds {sorted(run.leases)}")
+            yield Violation("I4", f"{name_of(run)} is {run.phase} and has leases {sorted(run.leases)}")
 
 
 def groups_are_together(world: World) -> Iterator[Violation]:
@@ -137,36 +137,38 @@ def groups_are_together(world: World) -> Iterator[Violation]:
         domains: dict[int, set[str]] = {}
         for lease in run.leases.values():
             for node, _ in lease.slots:
-                known = world.fleet.nodes.get(node)
-                if known is not None:
-                    domains.setdefault(lease.group, set()).add(known.domain.name)
+                state = world.fleet.nodes.get(node)
+                if state is not None:
+                    domains.setdefault(lease.group, set()).add(state.domain.name)
         for group, names in domains.items():
             if len(names) > 1:
                 yield Violation("I5", f"group {group} of {name_of(run)} is in {sorted(names)}")
 
 
 def leases_are_sound(world: World) -> Iterator[Violation]:
-    """I6, as far as a world can tell: no lease begins in the future, and each has a Run that is there."""
-    for name, held in world.posted_leases.items():
-        if held.lease.start > world.now:
-            yield Violation("I6", f"{name} begins in the future")
-        if held.run is None or held.run.key not in world.runs:
-            yield Violation("I6", f"{name} belongs to no Run")
+    """I6: no lease starts in the future, and the Run of each lease exists."""
+    for name, posted in world.posted_leases.items():
+        if posted.lease.start > world.now:
+            yield Violation("I6", f"{name} starts in the future")
+        if posted.run is None or posted.run.key not in world.runs:
+            yield Violation("I6", f"the Run of {name} does not exist")
 
 
 def widths_are_in_range(world: World) -> Iterator[Violation]:
     for run in world.runs.values():
         shape = run.shape
         if run.phase == "Running" and shape and not shape.min <= run.width <= shape.max:
-            yield Violation("I7", f"{name_of(run)} has {run.width} of [{shape.min}, {shape.max}]")
+            yield Violation(
+                "I7", f"{name_of(run)} has a width of {run.width}, not of {shape.min} to {shape.max}"
+            )
 
 
-def books_equal_replay(world: World, replay: LedgerReplay) -> Iterator[Violation]:
-    """I10: every envelope's totals are those of its leases, added up one by one."""
-    used: dict[EnvelopeKey, dict[str, int]] = {key: dict(sums) for key, sums in replay.settled.items()}
+def accounts_equal_replay(world: World, replay: LedgerReplay) -> Iterator[Violation]:
+    """I10: the totals of every envelope are the sums of its leases."""
+    used: dict[EnvelopeKey, dict[str, int]] = {key: dict(sums) for key, sums in replay.closed_usage.items()}
     open_now: dict[EnvelopeKey, dict[str, int]] = {}
-    for held in (*world.posted_leases.values(), *world.open_leases.unreadable_run_leases.values()):
-        lease, name = held.lease, usage_class(held.lease)
+    for posted in (*world.posted_leases.values(), *world.open_leases.unreadable_run_leases.values()):
+        lease, name = posted.lease, usage_class(posted.lease)
         for sums, amount in ((open_now, 1), (used, world.now - lease.start)):
             by_class = sums.setdefault(lease.payer, {})
             by_class[name] = by_class.get(name, 0) + reported_amount(lease) * amount
@@ -178,17 +180,19 @@ def compare(
     world: World, envelope: EnvelopeState, open_now: dict[str, int], used: dict[str, int]
 ) -> Iterator[Violation]:
     for name, tally in envelope.by_class.items():
-        books = (tally.amount, tally.used(world.now))
+        account = (tally.amount, tally.used(world.now))
         ledger = (open_now.get(name, 0), used.get(name, 0))
-        if books != ledger:
-            yield Violation("I10", f"{envelope.label}, {name}: {books} in the books, {ledger} in the ledger")
+        if account != ledger:
+            yield Violation(
+                "I10", f"{envelope.label}, {name}: {account} in the account, {ledger} in the ledger"
+            )
     charged = sum(amount for name, amount in used.items() if name != "opportunistic")
     if envelope.account.used(world.now) != charged:
         yield Violation("I10", f"{envelope.label}: its account does not equal the sum of its classes")
 
 
 def promises_hold(world: World) -> Iterator[Violation]:
-    """I8: a promise that is due was kept or slipped, and each can still be kept as things stand."""
+    """I8: each promise that is due was kept or slipped, and each other promise can still be kept."""
     for run in world.runs.values():
         promise = run.promise
         if promise is None or promise.at is None:
@@ -202,7 +206,7 @@ def promises_hold(world: World) -> Iterator[Violation]:
 def runs_are_accounted_for(world: World) -> Iterator[Violation]:
     for run in world.runs.values():
         if run.phase == "Waiting" and (run.verdict is None or not run.verdict.causes):
-            yield Violation("I11", f"{name_of(run)} waits for others and does not say for whom")
+            yield Violation("I11", f"{name_of(run)} waits for other Runs without naming them")
         if run.waiting:
             if not run.queued:
                 yield Violation("I11", f"{name_of(run)} waits and is not in the queue")
@@ -213,7 +217,7 @@ def runs_are_accounted_for(world: World) -> Iterator[Violation]:
 
 
 def nothing_left_to_do(world: World) -> Iterator[Violation]:
-    """A world at rest plans nothing: what a plan cut, it needed, and what it could do, it did."""
+    """I12: a world at rest plans nothing."""
     for action in plan(world).actions:
         yield Violation("I12", f"a world at rest would still {action.kind} {'/'.join(action.run_key)}")
 

@@ -1,6 +1,6 @@
-"""Status, read off the world: what a Run and a Budget say about themselves.
+"""Builds the status of Runs and Budgets from the world.
 
-Nothing here decides. Everything shown is computed from the same sums that cover reads.
+It decides nothing. All figures come from the sums that cover reads.
 """
 
 import msgspec
@@ -25,11 +25,11 @@ CONDITIONS = (
     ("Finished", ("Completed", "Failed")),
 )
 
-MOST_RISKS = 64  # that a status holds
+MOST_RISKS = 64  # in one status
 
 
 class KnownRisks(msgspec.Struct, frozen=True):
-    """Promises whose start might stop a Run, and since when it knows."""
+    """Promises whose start could stop a Run, and the instant since which it is warned."""
 
     since: int
     risks: tuple[Risk, ...] = ()
@@ -38,7 +38,7 @@ class KnownRisks(msgspec.Struct, frozen=True):
 def run_status(
     world: World, run: RunState, warned: KnownRisks, closing: tuple[Ending, ...] = ()
 ) -> RunStatus:
-    """The whole status of a Run, as of now; ``closing``: leases whose end is not yet known to be written."""
+    """Builds the status of a Run as of now; ``closing`` lists leases whose end may not be written yet."""
     if run.is_tree:
         return status_of_tree(world, run, warned)
     verdict = run.verdict or Verdict(run.phase)
@@ -87,12 +87,12 @@ def status_of_tree(world: World, run: RunState, warned: KnownRisks) -> RunStatus
 
 
 def conditions(run: RunState, phase: Phase, verdict: Verdict, warned: KnownRisks) -> tuple[Condition, ...]:
-    """Where the Run stands, since it came into its phase; and whether somebody's promise threatens it."""
+    """Builds the conditions of the phase, of the promise, and of the risk from other promises."""
     reason = verdict.reason or phase
-    standing = [condition(name, phase in phases, reason, run.phase_at) for name, phases in CONDITIONS]
+    of_phase = [condition(name, phase in phases, reason, run.phase_at) for name, phases in CONDITIONS]
     reserved = run.promise is not None
     return (
-        *standing,
+        *of_phase,
         condition("Reserved", reserved, reason, run.promise.made_at if run.promise else run.phase_at),
         condition(
             "AtRisk", bool(warned.risks), "ConflictSet" if warned.risks else "NoConflict", warned.since
@@ -123,7 +123,7 @@ def status_allocation(run: RunState) -> Allocation | None:
 
 
 def funding_status(world: World, run: RunState) -> list[FundingShare]:
-    """Who pays and paid for it, by class: GPUs now, GPU-hours so far."""
+    """Returns who pays and paid for a Run, by class: GPUs now and GPU-hours so far."""
     return funding_shares(
         world, {key: (tally.amount, tally.used(world.now)) for key, tally in run.usage.by_payer.items()}
     )
@@ -145,18 +145,18 @@ def funding_shares(
 
 
 def budget_status(world: World, name: str) -> BudgetStatus:
-    """Use and headroom of every envelope and cap of a budget, as of now."""
-    ledger = world.budgets
-    spec = ledger.budgets[name].spec
-    envelopes = [ledger.envelopes[name, envelope.name] for envelope in spec.envelopes]
+    """Returns usage and headroom of every envelope and cap of a Budget, as of now."""
+    budgets = world.budgets
+    spec = budgets.budgets[name].spec
+    envelopes = [budgets.envelopes[name, envelope.name] for envelope in spec.envelopes]
     return BudgetStatus(
         envelopes=tuple(envelope_usage(world, envelope) for envelope in envelopes),
         aggregate_caps=tuple(
             limit_usage(world, cap.spec.name, cap.account, cap.max_credits, cap.envelopes)
-            for cap in ledger.caps[name]
+            for cap in budgets.caps[name]
         ),
-        carried=carried_usage.carried_usage_of(ledger, name),
-        observed_generation=ledger.budgets[name].metadata.generation,
+        carried=carried_usage.carried_usage_of(budgets, name),
+        observed_generation=budgets.budgets[name].metadata.generation,
     )
 
 
@@ -165,8 +165,8 @@ def envelope_usage(world: World, envelope: EnvelopeState) -> Usage:
     total = limit_usage(world, envelope.spec.name, envelope.account, envelope.max_credits, [envelope])
     return msgspec.structs.replace(
         total,
-        gpus_by_class=split({name: tally.amount for name, tally in by_class.items()}),
-        gpu_hours_by_class=split(
+        gpus_by_class=class_use({name: tally.amount for name, tally in by_class.items()}),
+        gpu_hours_by_class=class_use(
             {name: milli_gpu_hours(tally.used(world.now)) for name, tally in by_class.items()}
         ),
     )
@@ -190,14 +190,14 @@ def limit_usage(
 
 
 def remaining(use: int) -> str:
-    """What is left, in GPU-hours or credits; an edit may have cut it below what was used: then nothing."""
+    """Formats what is left, in GPU-hours or credits: 0 if a Budget was cut below its usage."""
     return format_milli(max(0, milli_gpu_hours(use)))
 
 
 def milli_gpu_hours(use: int) -> int:
-    """Thousandths of a GPU-hour."""
+    """Converts usage to thousandths of a GPU-hour."""
     return use // HOUR
 
 
-def split(amounts: dict[str, int]) -> ClassUse:
+def class_use(amounts: dict[str, int]) -> ClassUse:
     return ClassUse(**{name: format_milli(amount) for name, amount in amounts.items()})

@@ -1,4 +1,4 @@
-"""Reservations on the wire: a promise written down, and read back as it was."""
+"""Converts promises to Reservation objects and back, without loss."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ MAX_NODES = 12_500
 
 
 def reservation_spec(world: World, run: RunState, promise: Promise) -> wire.ReservationSpec:
-    party = promised_together(world, run, promise)
+    members = promised_together(world, run, promise)
     holder = world.runs.get((run.key[0], promise.named_after), run)
     return wire.ReservationSpec(
         run_ref=RunRef(namespace=holder.key[0], name=holder.key[1], uid=holder.uid),
@@ -27,16 +27,18 @@ def reservation_spec(world: World, run: RunState, promise: Promise) -> wire.Rese
         commitment=promise.commitment,
         earliest_start=None if promise.at is None else format_time(promise.at),
         intended_slice=wire.IntendedSlice(
-            domains=tuple(share for _, one in party for share in intended_slice(world, one))
+            domains=tuple(share for _, part in members for share in intended_slice(world, part))
         ),
-        members=tuple(stage_of(one, holder) for one, _ in party) if run.gang else (),
+        members=tuple(stage_of(member, holder) for member, _ in members) if run.gang else (),
     )
 
 
 def promised_together(world: World, run: RunState, promise: Promise) -> list[tuple[RunState, Promise]]:
-    """The Run, or all stages that this very Reservation starts."""
-    found = [(one, one.promise) for one in world.run_graph.members(run) if one.promise is not None]
-    return [(one, other) for one, other in found if other.name == promise.name] or [(run, promise)]
+    """Returns the Run, or all stages that this Reservation starts, with their promises."""
+    members = [
+        (member, member.promise) for member in world.run_graph.members(run) if member.promise is not None
+    ]
+    return [(member, part) for member, part in members if part.name == promise.name] or [(run, promise)]
 
 
 def stage_of(run: RunState, tree: RunState) -> str:
@@ -57,7 +59,7 @@ def usable_nodes_of(domain: object) -> tuple[str, ...]:
 def reservation_status(
     world: World, run: RunState, promise: Promise, expected: StartEstimate | None = None
 ) -> wire.ReservationStatus:
-    """The status of a Reservation that is still pending; when its Run is expected, where that was asked."""
+    """Builds the status of a pending Reservation, with the expected start if it was computed."""
     return wire.ReservationStatus(
         state="Pending",
         terms=promise_terms(world, promise),
@@ -69,16 +71,16 @@ def reservation_status(
 
 
 def reservation_forecast(world: World, run: RunState, promise: Promise) -> ReservationForecast:
-    """The forecast of a Reservation: of its Run, or of all stages that it starts."""
-    party = promised_together(world, run, promise)
-    return joint_forecast(world, party) if run.gang else forecast(world, run)
+    """Returns the forecast of a Reservation: of its Run, or of all stages that it starts."""
+    members = promised_together(world, run, promise)
+    return joint_forecast(world, members) if run.gang else forecast(world, run)
 
 
 def members_of(world: World, run: RunState, promise: Promise) -> Iterator[wire.MemberTerms]:
     tree = world.runs.get((run.key[0], promise.named_after), run)
-    for one, part in promised_together(world, run, promise):
+    for member, part in promised_together(world, run, promise):
         yield wire.MemberTerms(
-            stage=stage_of(one, tree),
+            stage=stage_of(member, tree),
             flavor=part.flavor,
             intended_slice=wire.IntendedSlice(domains=tuple(intended_slice(world, part))),
             terms=promise_terms(world, part),
@@ -108,16 +110,16 @@ def promise_terms(world: World, promise: Promise) -> wire.Terms:
 
 
 def forecast_object(
-    outcome: ReservationForecast, promise: Promise, expected: StartEstimate | None
+    forecasted: ReservationForecast, promise: Promise, expected: StartEstimate | None
 ) -> wire.Forecast:
     confidence = None
     if promise.at is not None:
         confidence = "window-aligned" if promise.window_aligned else "guaranteed"
     return wire.Forecast(
-        deficit_gpus=outcome.deficit,
-        funding_deficit_gpus=outcome.funding_deficit,
+        deficit_gpus=forecasted.deficit,
+        funding_deficit_gpus=forecasted.funding_deficit,
         scope=", ".join(name for name, _ in promise.domain_gpus),
-        conflict_set=tuple(run.key[1] for run in outcome.conflict_set()),
+        conflict_set=tuple(run.key[1] for run in forecasted.conflict_set()),
         remedies=tuple(
             wire.Remedy(
                 kind=remedy.kind,  # type: ignore[arg-type]
@@ -126,7 +128,7 @@ def forecast_object(
                 runs=tuple(run.key[1] for run in remedy.runs),
                 message=remedy.message,
             )
-            for remedy in outcome.remedies
+            for remedy in forecasted.remedies
         ),
         confidence=confidence,  # type: ignore[arg-type]
         expected_start=None
@@ -154,12 +156,12 @@ def reservation_object(world: World, run: RunState, promise: Promise) -> wire.Re
 
 
 def promise_from_reservation(reservation: wire.Reservation, run: RunState, stage: str = "") -> Promise:
-    """The promise that a pending Reservation holds, to its Run or to one of its stages.
+    """Reads the promise that a pending Reservation holds for its Run, or for one of its stages.
 
-    Raises ValueError where its name has no number.
+    Raises ValueError if the name of the Reservation has no number.
     """
     spec, status = reservation.spec, reservation.status
-    part = next((one for one in status.members if one.stage == stage), None)
+    part = next((member for member in status.members if member.stage == stage), None)
     terms = part.terms if part else status.terms
     slice_ = part.intended_slice if part else spec.intended_slice
     at = parse_time(spec.earliest_start) if spec.earliest_start else None
@@ -193,17 +195,17 @@ def promise_from_reservation(reservation: wire.Reservation, run: RunState, stage
 
 
 def first_estimate_object(world: World, name: RunKey) -> wire.FirstTold | None:
-    """What the Run of that Reservation was told first, if it was told anything."""
-    told = world.start_calibration.of(name)
+    """Returns the expected start that a Reservation reported first; None if it reported none."""
+    first = world.start_calibration.of(name)
     return (
         None
-        if told is None
+        if first is None
         else wire.FirstTold(
-            at=format_time(told.at),
-            p50=format_time(told.p50),
-            p90=format_time(told.p90),
-            mean=format_time(told.mean),
-            started=None if told.start is None else format_time(told.start),
+            at=format_time(first.at),
+            p50=format_time(first.p50),
+            p90=format_time(first.p90),
+            mean=format_time(first.mean),
+            started=None if first.start is None else format_time(first.start),
         )
     )
 
@@ -211,11 +213,11 @@ def first_estimate_object(world: World, name: RunKey) -> wire.FirstTold | None:
 def load_first_estimate(
     world: World, reservation: wire.Reservation, run_key: RunKey, started: int | None = None
 ) -> None:
-    """What a Reservation says of its first telling is experience; ``started``, where it does not say when."""
-    told, metadata = reservation.status.told, reservation.metadata
-    if told is not None:
-        at, p50, p90, mean = (parse_time(text) for text in (told.at, told.p50, told.p90, told.mean))
-        start = parse_time(told.started) if told.started else started
+    """Loads the first estimate of a Reservation for calibration; ``started`` applies if it has no start."""
+    first, metadata = reservation.status.told, reservation.metadata
+    if first is not None:
+        at, p50, p90, mean = (parse_time(text) for text in (first.at, first.p50, first.p90, first.mean))
+        start = parse_time(first.started) if first.started else started
         world.start_calibration.load_estimate(
             run_key, (metadata.namespace, metadata.name), FirstEstimate(at, p50, p90, mean, start)
         )

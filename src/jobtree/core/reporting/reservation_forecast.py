@@ -1,6 +1,6 @@
-"""The forecast of a Reservation: what is missing, who would give way, with what probability (R8–R11).
+"""The forecast of a Reservation: deficit, remedies and kill probabilities (R8–R11).
 
-Computed from the same case that will be resolved, for the instant of the promise. Nothing here decides.
+It is computed from the case that will be resolved, as of the instant of the promise. It decides nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,9 +29,8 @@ from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
-cached_kill_probabilities = lru_cache(maxsize=4_096)(
-    kill_probabilities
-)  # computed when tickets or need change
+cached_kill_probabilities = lru_cache(maxsize=4_096)(kill_probabilities)
+"""Computed again only when the case changes."""
 
 
 class ForecastRemedy(msgspec.Struct, frozen=True):
@@ -39,92 +38,92 @@ class ForecastRemedy(msgspec.Struct, frozen=True):
     gpus: int
     runs: tuple[RunState, ...] = ()
     message: str = ""
-    gpu_hours: int | None = None  # instead of GPUs, where those are missing
+    gpu_hours: int | None = None  # instead of GPUs, if GPU-hours are missing
 
 
 class ReservationForecast(msgspec.Struct, frozen=True):
-    """What a Reservation says about its promise as things stand."""
+    """The present deficit, remedies and kill probabilities of a promise."""
 
     deficit: int
     funding_deficit: int
     remedies: tuple[ForecastRemedy, ...]
-    odds: dict[str, int]  # thousandths, by UID of the Run that might have to go
+    odds: dict[str, int]  # kill probabilities in thousandths, by UID of the Run
 
     def conflict_set(self) -> list[RunState]:
-        found = {run.key: run for remedy in self.remedies for run in remedy.runs}
-        return [found[key] for key in sorted(found)]
+        runs = {run.key: run for remedy in self.remedies for run in remedy.runs}
+        return [runs[key] for key in sorted(runs)]
 
 
 def forecast(world: World, run: RunState) -> ReservationForecast:
-    """The forecast of the Run's promise."""
+    """Returns the forecast of the promise of a Run."""
     promise = run.promise
     assert promise is not None
     if promise.at is None:
         return undated_forecast(world, run, promise)
-    docket = FutureCase(world, run, promise)
-    taken = structural_victims(docket)
-    terms = (world, run, promise.width, promise.pod_size, docket.at, promise.precedence)
+    promise_case = FutureCase(world, run, promise)
+    taken = structural_victims(promise_case)
+    terms = (world, run, promise.width, promise.pod_size, promise_case.at, promise.precedence)
     _, lacking = funding_at(*terms, only=payers_in_slice(world, run, promise), recall=False)
     return ReservationForecast(
-        deficit=deficit_now(world, promise, docket),
+        deficit=deficit_now(world, promise, promise_case),
         funding_deficit=lacking,
-        remedies=(*forecast_remedies(docket, taken), *recall_remedies(world, run, lacking)),
-        odds=kill_probabilities_of(docket, taken),
+        remedies=(*forecast_remedies(promise_case, taken), *recall_remedies(world, run, lacking)),
+        odds=kill_probabilities_of(promise_case, taken),
     )
 
 
-def deficit_now(world: World, promise: Promise, docket: PromiseCase) -> int:
-    """What the slice lacks at this moment."""
+def deficit_now(world: World, promise: Promise, promise_case: PromiseCase) -> int:
+    """Returns the GPUs that the slice lacks now."""
     domains = world.fleet.flavor(promise.flavor).domains
     missing = 0
     for name, gpus in promise.domain_gpus:
-        have = domains[name].placeable(docket.demand) * promise.pod_size if name in domains else 0
+        have = domains[name].placeable(promise_case.demand) * promise.pod_size if name in domains else 0
         missing += max(0, gpus - have)
     return missing
 
 
-def structural_victims(docket: PromiseCase) -> Sequence[int] | None:
-    """What must be taken where that suffices without a lottery; None where it does not."""
-    decision = CaseSolver(msgspec.structs.replace(docket.case, tickets=())).decide(iter(()))
+def structural_victims(promise_case: PromiseCase) -> Sequence[int] | None:
+    """Returns the indexes of the victims that suffice without a lottery; None if they do not suffice."""
+    decision = CaseSolver(msgspec.structs.replace(promise_case.case, tickets=())).decide(iter(()))
     return decision.takings if decision.packs else None
 
 
-def forecast_remedies(docket: PromiseCase, taken: Sequence[int] | None) -> list[ForecastRemedy]:
-    """Takings by kind, in the order of section 6, and the lottery for what they leave missing."""
-    found: dict[str, tuple[int, dict[str, RunState]]] = {}
-    for index in range(len(docket.victims)) if taken is None else taken:
-        quarry = docket.victims[index]
-        gpus, runs = found.get(quarry.taking.kind, (0, {}))
-        runs[quarry.run.uid] = quarry.run
-        found[quarry.taking.kind] = (gpus + sum(count for _, count in quarry.taking.gpus), runs)
-    listed = [ForecastRemedy(kind, gpus, tuple(runs.values())) for kind, (gpus, runs) in found.items()]
+def forecast_remedies(promise_case: PromiseCase, taken: Sequence[int] | None) -> list[ForecastRemedy]:
+    """Returns the takings by kind, in the order of section 6, and the lottery for what is still missing."""
+    by_kind: dict[str, tuple[int, dict[str, RunState]]] = {}
+    for index in range(len(promise_case.victims)) if taken is None else taken:
+        victim = promise_case.victims[index]
+        gpus, runs = by_kind.get(victim.taking.kind, (0, {}))
+        runs[victim.run.uid] = victim.run
+        by_kind[victim.taking.kind] = (gpus + sum(count for _, count in victim.taking.gpus), runs)
+    remedies = [ForecastRemedy(kind, gpus, tuple(runs.values())) for kind, (gpus, runs) in by_kind.items()]
     if taken is None:
-        tickets = {ticket.run for ticket in docket.case.tickets}
-        holders = tuple(run for run in docket.holders if run.uid in tickets)
-        listed.append(ForecastRemedy("Lottery", lottery_gpus(docket.case), holders))
-    return listed
+        tickets = {ticket.run for ticket in promise_case.case.tickets}
+        holders = tuple(run for run in promise_case.holders if run.uid in tickets)
+        remedies.append(ForecastRemedy("Lottery", lottery_gpus(promise_case.case), holders))
+    return remedies
 
 
 def recall_remedies(world: World, run: RunState, lacking: int) -> Iterator[ForecastRemedy]:
-    """Money that the owner's family has by then: the newest of it comes back (C11)."""
+    """Yields the recall of what the owner's envelopes will pay for its family by then, newest first (C11)."""
     if not lacking:
         return
     runs: dict[str, RunState] = {}
     left = lacking
-    for other, gpus in family_charges(world, run):
+    for charged, gpus in family_charges(world, run):
         if left > 0:
             left -= gpus
-            runs[other.uid] = other
+            runs[charged.uid] = charged
     yield ForecastRemedy("Recall", lacking, tuple(runs.values()))
 
 
 def family_charges(world: World, run: RunState) -> Iterator[tuple[RunState, int]]:
-    """Who has the owner's money when the Run's promise is due, newest first, and for how many GPUs."""
+    """Yields the Runs that the owner pays for when the promise is due, newest first, with their GPUs."""
     due = run.promise.at if run.promise is not None and run.promise.at is not None else world.now
     begun = [
         (claim.at, claim.precedence, claim.promise.run_key, claim.charge // MILLI)
-        for one in own_envelopes(world, run, due)
-        for claim in family_reservations(world, one, run.promise.precedence if run.promise else None)
+        for envelope in own_envelopes(world, run, due)
+        for claim in family_reservations(world, envelope, run.promise.precedence if run.promise else None)
         if recallable_from(world, claim) <= due
     ]
     for _, _, run_key, gpus in sorted(begun, reverse=True):
@@ -134,7 +133,7 @@ def family_charges(world: World, run: RunState) -> Iterator[tuple[RunState, int]
 
 
 def lottery_gpus(case: Case) -> int:
-    """GPUs still missing when everything but the lottery is taken."""
+    """Returns the GPUs that are still missing after everything but the lottery is taken."""
     free = {room.node: room.free for room in case.nodes}
     for taking in case.takings:
         for node, gpus in taking.gpus:
@@ -146,39 +145,47 @@ def lottery_gpus(case: Case) -> int:
     return sum(max(0, pods) for pods in missing.values()) * case.pod_size
 
 
-def kill_probabilities_of(docket: PromiseCase, taken: Sequence[int] | None) -> dict[str, int]:
-    """Kill probabilities of all who would have to go: certain for unpaid and provisional work."""
-    odds = dict(cached_kill_probabilities(docket.case)) if docket.promise.disruption == LOTTERY else {}
-    for index in range(len(docket.victims)) if taken is None else taken:
-        quarry = docket.victims[index]
-        certain = quarry.taking.kind == "Reclaim"
-        odds[quarry.taking.run] = 1000 if certain else odds.get(quarry.taking.run, 0)
+def kill_probabilities_of(promise_case: PromiseCase, taken: Sequence[int] | None) -> dict[str, int]:
+    """Returns the kill probabilities of all victims: certain for opportunistic and provisional work."""
+    odds = (
+        dict(cached_kill_probabilities(promise_case.case))
+        if promise_case.promise.disruption == LOTTERY
+        else {}
+    )
+    for index in range(len(promise_case.victims)) if taken is None else taken:
+        victim = promise_case.victims[index]
+        certain = victim.taking.kind == "Reclaim"
+        odds[victim.taking.run] = 1000 if certain else odds.get(victim.taking.run, 0)
     return odds
 
 
 def undated_forecast(world: World, run: RunState, promise: Promise) -> ReservationForecast:
-    """A Run that nothing known will start: what would help (R9)."""
+    """Returns the forecast of a promise without a date: the remedies (R9)."""
     shape = run.shape
     assert shape is not None
     terms = (world, run, shape.min, promise.pod_size, world.now, promise.precedence)
     payers = payers_with_room(world, run, promise.pod_size)
     split, lacking = funding_at(*terms, only=payers)
-    helps: list[ForecastRemedy] = []
+    remedies: list[ForecastRemedy] = []
     if lacking:
-        helps += funding_remedies(world, run, split, lacking, payers)
+        remedies += funding_remedies(world, run, split, lacking, payers)
     missing = capacity_missing(world, run, promise.pod_size)
     if missing:
-        helps.append(ForecastRemedy("AddCapacity", missing[0], message=missing[1]))
-    return ReservationForecast(0, lacking, tuple(helps), {})
+        remedies.append(ForecastRemedy("AddCapacity", missing[0], message=missing[1]))
+    return ReservationForecast(0, lacking, tuple(remedies), {})
 
 
-def payers_with_room(world: World, run: RunState, size: int) -> frozenset[EnvelopeKey] | None:
-    """The Run's payers that pay where the empty fleet could hold it; None: all of them, or nobody."""
-    sets = payer_placements(world, run)
-    if len(sets) == 1:
+def payers_with_room(world: World, run: RunState, pod_size: int) -> frozenset[EnvelopeKey] | None:
+    """Returns the payers that pay where the empty fleet could hold the Run; None means all, or none."""
+    placements = payer_placements(world, run)
+    if len(placements) == 1:
         return None
-    room = [one for one in sets if placeable_ever(StartSearch(world, run, size, None, 0, one))]
-    return frozenset().union(*(one.payers or () for one in room)) or None
+    with_room = [
+        placement
+        for placement in placements
+        if placeable_ever(StartSearch(world, run, pod_size, None, 0, placement))
+    ]
+    return frozenset().union(*(placement.payers or () for placement in with_room)) or None
 
 
 def funding_remedies(
@@ -188,63 +195,64 @@ def funding_remedies(
     lacking: int,
     only: frozenset[EnvelopeKey] | None = None,
 ) -> list[ForecastRemedy]:
-    """Raise an envelope of its own, or ask a sponsor."""
-    found = []
-    payers = [one for one in payer_candidates(world, run) if only is None or one.envelope.key in only]
+    """Returns the remedies of missing funding: raise an envelope of the family, or ask a sponsor."""
+    remedies = []
+    candidates = payer_candidates(world, run)
+    payers = [payer for payer in candidates if only is None or payer.envelope.key in only]
     own = next((payer.envelope for payer in payers if payer.class_ != "Borrowed"), None)
     if own is not None:
-        found += envelope_increase(world, run, own, dict(split).get(own.key, 0) + lacking)
+        remedies += envelope_increase(world, run, own, dict(split).get(own.key, 0) + lacking)
     else:
         message = f"give {run.owner} an envelope of {lacking} GPUs of {run.flavor}"
-        found.append(ForecastRemedy("RaiseEnvelope", lacking, message=message))
+        remedies.append(ForecastRemedy("RaiseEnvelope", lacking, message=message))
     sponsors = run.run_object.spec.funding.sponsors
     if sponsors:
         names = ", ".join(sponsors)
         message = f"ask {names} to lend {lacking} more GPUs, and raise funding.maxBorrowGPUs to use them"
-        found.append(ForecastRemedy("AskSponsor", lacking, message=message))
-    return found
+        remedies.append(ForecastRemedy("AskSponsor", lacking, message=message))
+    return remedies
 
 
 def envelope_increase(
     world: World, run: RunState, envelope: EnvelopeState, gpus: int
 ) -> list[ForecastRemedy]:
-    """By how much the envelope must be raised to pay for so many GPUs, in GPUs and in GPU-hours.
+    """Returns by how much an envelope must be raised to pay for so many GPUs, in GPUs and GPU-hours.
 
-    What older Runs are promised stays theirs: the envelope may have less to give than nothing.
+    What it reserves for earlier promises is subtracted, so that the headroom can be below zero.
     """
     free = envelope.account.free_charge()
-    kept = available_beside_promises(world, run, envelope, world.now)
-    short = gpus - (free if kept is None else min(free, kept)) // MILLI
-    found = []
+    available = available_beside_promises(world, run, envelope, world.now)
+    short = gpus - (free if available is None else min(free, available)) // MILLI
+    remedies = []
     if short > 0:
         message = f"raise envelope {envelope.label} by {short} GPUs"
-        found.append(ForecastRemedy("RaiseEnvelope", short, message=message))
+        remedies.append(ForecastRemedy("RaiseEnvelope", short, message=message))
     left = envelope.account.free_use(world.now)
     if left is not None:
         hours = -((left - gpus * MILLI * committed_duration(run, envelope, world.now)) // GPU_HOUR)
         if hours > 0:
             message = f"raise maxGPUHours of envelope {envelope.label} by {hours}"
-            found.append(ForecastRemedy("RaiseEnvelope", 0, message=message, gpu_hours=hours))
-    return found
+            remedies.append(ForecastRemedy("RaiseEnvelope", 0, message=message, gpu_hours=hours))
+    return remedies
 
 
-def capacity_missing(world: World, run: RunState, size: int) -> tuple[int, str] | None:
-    """GPUs that the fleet lacks to ever hold the Run, and in what form."""
+def capacity_missing(world: World, run: RunState, pod_size: int) -> tuple[int, str] | None:
+    """Returns the GPUs that the empty fleet lacks for the Run, with a message; None if it lacks none."""
     shape = run.shape
     assert shape is not None
-    sight = StartSearch(world, run, size, None)
-    largest = max((one.capacity for one in sight.profiles), default=0) * size
+    capacities = [profile.capacity for profile in StartSearch(world, run, pod_size, None).profiles]
+    largest = max(capacities, default=0) * pod_size
     together = shape.group if shape.group and shape.spread else 0 if shape.spread else shape.min
     if largest < together:
         return (
             together - largest,
             f"needs a domain of {together} GPUs of {run.flavor}: the largest has {largest}",
         )
-    chunk = shape.group or size
-    whole = sum(one.capacity * size // chunk for one in sight.profiles) * chunk
-    if whole < shape.min:
+    chunk = shape.group or pod_size
+    placeable = sum(capacity * pod_size // chunk for capacity in capacities) * chunk
+    if placeable < shape.min:
         return (
-            shape.min - whole,
-            f"needs {shape.min} GPUs of {run.flavor}: the fleet could ever give {whole}",
+            shape.min - placeable,
+            f"needs {shape.min} GPUs of {run.flavor}: the fleet could ever give {placeable}",
         )
     return None

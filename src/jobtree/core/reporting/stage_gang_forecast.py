@@ -1,7 +1,7 @@
-"""The forecast of a Reservation that starts several stages together (J3): their forecasts, added up.
+"""The forecast of a Reservation that starts several stages together (J3): the sum of their forecasts.
 
-Stages are resolved one after the other, each by its own draw; the chance of losing to any of them is given
-as if the draws were independent.
+Stages are resolved one after the other, each by its own draw. The probability of losing to any of them is
+computed as if the draws were independent.
 """
 
 from collections.abc import Iterator
@@ -23,52 +23,54 @@ from jobtree.core.world.world import World
 GangPromises = list[tuple[RunState, Promise]]
 
 
-def joint_forecast(world: World, party: GangPromises) -> ReservationForecast:
-    """One forecast for all: what each lacks, and what they lack together."""
-    outcomes = [forecast(world, run) for run, _ in party]
-    undated = any(promise.at is None for _, promise in party)
-    helps = [] if undated else [remedy for outcome in outcomes for remedy in outcome.remedies]
+def joint_forecast(world: World, members: GangPromises) -> ReservationForecast:
+    """Returns one forecast: what each stage lacks, and what all lack together."""
+    parts = [forecast(world, run) for run, _ in members]
+    undated = any(promise.at is None for _, promise in members)
+    remedies = [remedy for part in parts for remedy in part.remedies]
     if undated:
-        helps = [one for outcome in outcomes for one in outcome.remedies if one.kind == "AddCapacity"]
+        remedies = [remedy for remedy in remedies if remedy.kind == "AddCapacity"]
     lacking = 0
-    for run, split, short in funding_deficit(world, party) if undated else ():
-        helps = [*funding_remedies(world, run, split, short), *helps]
+    for run, split, short in funding_deficit(world, members) if undated else ():
+        remedies = [*funding_remedies(world, run, split, short), *remedies]
         lacking += short
     return ReservationForecast(
-        deficit=sum(outcome.deficit for outcome in outcomes),
-        funding_deficit=lacking or sum(outcome.funding_deficit for outcome in outcomes),
-        remedies=tuple(merged_remedies(helps)),
-        odds=union_probability([outcome.odds for outcome in outcomes]),
+        deficit=sum(part.deficit for part in parts),
+        funding_deficit=lacking or sum(part.funding_deficit for part in parts),
+        remedies=tuple(merged_remedies(remedies)),
+        odds=union_probability([part.odds for part in parts]),
     )
 
 
-def funding_deficit(world: World, party: GangPromises) -> Iterator[tuple[RunState, FundingSplit, int]]:
-    """Flavor by flavor: who would pay if all of them started now, and the GPUs that nobody pays for."""
-    for flavor in sorted({promise.flavor for _, promise in party}):
-        same = [(run, promise) for run, promise in party if promise.flavor == flavor]
+def funding_deficit(world: World, members: GangPromises) -> Iterator[tuple[RunState, FundingSplit, int]]:
+    """Yields, for each flavor, who would pay if all started now, and the GPUs that no envelope pays for."""
+    for flavor in sorted({promise.flavor for _, promise in members}):
+        same = [(run, promise) for run, promise in members if promise.flavor == flavor]
         width = sum(run.shape.min for run, _ in same if run.shape)
-        size = gcd(*(promise.pod_size for _, promise in same))
+        pod_size = gcd(*(promise.pod_size for _, promise in same))
         run, promise = same[0]
-        split, lacking = funding_at(world, run, width, size, world.now, promise.precedence)
+        split, lacking = funding_at(world, run, width, pod_size, world.now, promise.precedence)
         if lacking:
             yield run, split, lacking
 
 
-def merged_remedies(helps: list[ForecastRemedy]) -> list[ForecastRemedy]:
-    """One remedy of each kind and wording, with all its Runs."""
-    found: dict[tuple[str, str], ForecastRemedy] = {}
-    for one in helps:
-        known = found.get((one.kind, one.message))
-        runs = {run.key: run for run in (*(known.runs if known else ()), *one.runs)}
-        gpus = one.gpus + (known.gpus if known else 0)
-        found[one.kind, one.message] = msgspec.structs.replace(one, gpus=gpus, runs=tuple(runs.values()))
-    return list(found.values())
+def merged_remedies(remedies: list[ForecastRemedy]) -> list[ForecastRemedy]:
+    """Returns one remedy for each kind and message, with the GPUs and Runs of all."""
+    merged: dict[tuple[str, str], ForecastRemedy] = {}
+    for remedy in remedies:
+        previous = merged.get((remedy.kind, remedy.message))
+        runs = {run.key: run for run in (*(previous.runs if previous else ()), *remedy.runs)}
+        gpus = remedy.gpus + (previous.gpus if previous else 0)
+        merged[remedy.kind, remedy.message] = msgspec.structs.replace(
+            remedy, gpus=gpus, runs=tuple(runs.values())
+        )
+    return list(merged.values())
 
 
 def union_probability(odds: list[dict[str, int]]) -> dict[str, int]:
-    """The chance, in thousandths, that at least one of several things happens to each."""
-    spared: dict[str, int] = {}
-    for one in odds:
-        for uid, chance in one.items():
-            spared[uid] = spared.get(uid, 1000) * (1000 - chance) // 1000
-    return {uid: 1000 - rest for uid, rest in spared.items()}
+    """Returns the probability, in thousandths by UID, that a Run loses at least one of several draws."""
+    survival: dict[str, int] = {}
+    for odds_of_draw in odds:
+        for uid, probability in odds_of_draw.items():
+            survival[uid] = survival.get(uid, 1000) * (1000 - probability) // 1000
+    return {uid: 1000 - rest for uid, rest in survival.items()}

@@ -1,5 +1,7 @@
 """The status of a job tree: its stages summed up, each with the time at which it will be done (J6)."""
 
+from collections.abc import Iterable
+
 from jobtree.api.kinds.run import Phase, RunStatus, StageStatus, Width
 from jobtree.api.schema.quantities import format_time
 from jobtree.core.model.reasons import Verdict
@@ -10,13 +12,13 @@ from jobtree.core.world.world import World
 
 
 def tree_status(world: World, run: RunState) -> RunStatus:
-    """Everything but conditions and funding, which are as for any Run."""
+    """Returns the status of a tree, without conditions and funding."""
     children = world.run_graph.children(run)
     phase = run.phase if run.phase in FINISHED else tree_phase(children)
     verdict = run.verdict or Verdict(phase)
     done = sum(child.phase == "Completed" for child in children)
-    counted = f"{done} of {len(run.run_object.spec.stages)} stages are completed"
-    said = [verdict.message] if phase in (*FINISHED, "Waiting") and verdict.message else []
+    count_text = f"{done} of {len(run.run_object.spec.stages)} stages are completed"
+    messages = [verdict.message] if phase in (*FINISHED, "Waiting") and verdict.message else []
     waiting = next((child for child in children if child.promise is not None), None)
     return RunStatus(
         phase=phase,
@@ -27,19 +29,19 @@ def tree_status(world: World, run: RunState) -> RunStatus:
         attempt=run.attempt,
         reservations_made=run.reservations_made,
         reason=verdict.reason if phase in FINISHED else "",
-        message="; ".join((counted, *said)),
+        message="; ".join((count_text, *messages)),
         observed_generation=run.run_object.metadata.generation,
     )
 
 
 def total_width(world: World, run: RunState) -> Width:
-    """GPUs of all stages that have some, stages of stages included."""
-    gangs = [(one, one.shape) for one in world.run_graph.descendants(run) if one.shape is not None]
+    """The GPUs of all stages, including stages of stages."""
+    gangs = [(stage, stage.shape) for stage in world.run_graph.descendants(run) if stage.shape is not None]
     return Width(
         min=sum(shape.min for _, shape in gangs),
         max=sum(shape.max for _, shape in gangs),
         desired=sum(shape.desired for _, shape in gangs),
-        allocated=sum(one.width for one, _ in gangs),
+        allocated=sum(stage.width for stage, _ in gangs),
     )
 
 
@@ -65,7 +67,7 @@ def start_of(world: World, run: RunState) -> str | None:
 
 
 def starts_at(world: World, run: RunState) -> int | None:
-    """When a Run began, or will at the earliest as far as is known; nothing of one that is over."""
+    """Returns when a Run started, or its earliest known start; None if it is finished or nothing is known."""
     if run.phase in FINISHED or run.since is not None:
         return None if run.phase in FINISHED else run.since
     if run.promise is not None:
@@ -73,20 +75,25 @@ def starts_at(world: World, run: RunState) -> int | None:
     if run.is_tree:
         starts = [starts_at(world, child) for child in world.run_graph.children(run)]
         return min((at for at in starts if at is not None), default=None)
-    ends = [None if one.run is None else done_at(world, one.run) for one in upstreams(world, run)]
-    known = [at for at in ends if at is not None]
-    return max(known) if known and len(known) == len(ends) else None
+    return latest(
+        None if upstream.run is None else done_at(world, upstream.run) for upstream in upstreams(world, run)
+    )
 
 
 def done_at(world: World, run: RunState) -> int | None:
-    """When a Run ended, or will have at the latest: its start and its maxDuration, along the longest path."""
+    """Returns when a Run ended or will end at the latest: start plus maxDuration, along the longest path."""
     if run.phase in FINISHED:
         return run.phase_at
     if run.is_tree:
-        ends = [done_at(world, child) for child in world.run_graph.children(run)]
-        known = [at for at in ends if at is not None]
-        return max(known) if known and len(known) == len(ends) else None
+        return latest(done_at(world, child) for child in world.run_graph.children(run))
     if run.known_end is not None:
         return run.known_end
     starts, limit = starts_at(world, run), run.max_duration
     return None if starts is None or limit is None or run.since is not None else starts + limit
+
+
+def latest(instants: Iterable[int | None]) -> int | None:
+    """Returns the last of these instants; None if there are none or one is not known."""
+    ends = list(instants)
+    known = [at for at in ends if at is not None]
+    return max(known) if known and len(known) == len(ends) else None

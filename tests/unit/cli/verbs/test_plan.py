@@ -45,7 +45,7 @@ def test_what_it_would_take_from_others(desk: Desk) -> None:
     answer = desk.runs("plan", "-f", desk.file("run.yaml", run("parent", owner="org:p")))
     assert answer.code == 0
     assert "this would also happen:" in answer.out
-    assert "Demoted  default/child  Recalled: nobody can pay for 8 of its GPUs" in answer.out
+    assert "Demoted  default/child  Recalled: no envelope can pay for 8 of its GPUs" in answer.out
 
 
 def test_what_a_budget_would_change(desk: Desk) -> None:

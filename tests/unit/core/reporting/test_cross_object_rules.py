@@ -74,9 +74,9 @@ def test_a_stage_waits_for_what_its_tree_waits_for() -> None:
     ("owners", "says"),
     [
         (["org:ai:rai"], []),
-        (["org"], ["this owner has no Budget: org is asked to pay"]),
-        (["org", "org:ai"], ["this owner has no Budget: org:ai is asked to pay"]),
-        (["org:ai:ra", "other"], ["neither this owner nor any above it has a Budget: nobody can pay"]),
+        (["org"], ["has no Budget, so the Budget of org pays"]),
+        (["org", "org:ai"], ["has no Budget, so the Budget of org:ai pays"]),
+        (["org:ai:ra", "other"], ["has no Budget, nor has any owner above it: create a Budget, or no envelope can pay"]),
     ],
 )
 def test_an_owner_without_a_budget(owners: list[str], says: list[str]) -> None:
@@ -107,7 +107,7 @@ def test_sponsors_are_not_asked_without_leave_to_borrow() -> None:
     resources = {"gpuType": H100, "totalGPUs": 8}
     one = parsed_run("r", {"owner": "o", "resources": resources, "funding": {"sponsors": ["s"]}}, 0)
     (found,) = told(one, budget("o", 8), budget("s", envelope(8, lending={"allow": True, "to": ["*"]})))
-    assert found == ("spec.funding.sponsors[0]", "s", "is not asked without funding.allowBorrow: true")
+    assert found == ("spec.funding.sponsors[0]", "s", "cannot pay: set funding.allowBorrow: true, or remove this sponsor")
 
 
 def test_upstreams_that_are_not_there_or_have_failed() -> None:
@@ -121,7 +121,7 @@ def test_upstreams_that_are_not_there_or_have_failed() -> None:
         ("spec.follow.after[0]", "none"),
         ("spec.follow.after[1]", "failed"),
     ]
-    assert found[0][2] == f"there is no such Run in {NAMESPACE}: this one waits until there is"
+    assert found[0][2] == f"does not exist in {NAMESPACE}: this Run waits until it does"
 
 
 # Budgets

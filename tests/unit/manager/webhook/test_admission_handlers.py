@@ -40,7 +40,7 @@ def test_runs_are_judged_among_those_of_their_namespace(view: ClusterView) -> No
     said = ask(judge, question("CREATE", "runs", run_document(follow={"after": ["up"]})))
     assert said.allowed
     assert said.warnings == [
-        "spec.follow.after[0]: up: there is no such Run in team: this one waits until there is"
+        "spec.follow.after[0]: up: does not exist in team: this Run waits until it does"
     ]
 
 
