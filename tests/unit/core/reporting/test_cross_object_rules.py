@@ -76,7 +76,10 @@ def test_a_stage_waits_for_what_its_tree_waits_for() -> None:
         (["org:ai:rai"], []),
         (["org"], ["has no Budget, so the Budget of org pays"]),
         (["org", "org:ai"], ["has no Budget, so the Budget of org:ai pays"]),
-        (["org:ai:ra", "other"], ["has no Budget, nor has any owner above it: create a Budget, or no envelope can pay"]),
+        (
+            ["org:ai:ra", "other"],
+            ["has no Budget, nor has any owner above it: create a Budget, or no envelope can pay"],
+        ),
     ],
 )
 def test_an_owner_without_a_budget(owners: list[str], says: list[str]) -> None:
@@ -99,7 +102,7 @@ def test_an_owner_without_a_budget(owners: list[str], says: list[str]) -> None:
 )
 def test_a_sponsor_that_cannot_pay_is_told(sponsor: Budget, can_pay: bool) -> None:
     found = told(run("r", "org:ai:rai", 8, sponsors=["s"]), budget("org:ai:rai", 8), sponsor)
-    rule = f"has no envelope of {H100} that lends to org:ai:rai: it cannot pay"
+    rule = f"cannot pay: it has no envelope of {H100} that lends to org:ai:rai"
     assert found == ([] if can_pay else [("spec.funding.sponsors[0]", "s", rule)])
 
 
@@ -107,7 +110,11 @@ def test_sponsors_are_not_asked_without_leave_to_borrow() -> None:
     resources = {"gpuType": H100, "totalGPUs": 8}
     one = parsed_run("r", {"owner": "o", "resources": resources, "funding": {"sponsors": ["s"]}}, 0)
     (found,) = told(one, budget("o", 8), budget("s", envelope(8, lending={"allow": True, "to": ["*"]})))
-    assert found == ("spec.funding.sponsors[0]", "s", "cannot pay: set funding.allowBorrow: true, or remove this sponsor")
+    assert found == (
+        "spec.funding.sponsors[0]",
+        "s",
+        "cannot pay: set funding.allowBorrow: true, or remove this sponsor",
+    )
 
 
 def test_upstreams_that_are_not_there_or_have_failed() -> None:

@@ -39,9 +39,7 @@ def test_runs_are_judged_among_those_of_their_namespace(view: ClusterView) -> No
     view.runs.upsert(msgspec.json.encode(elsewhere))
     said = ask(judge, question("CREATE", "runs", run_document(follow={"after": ["up"]})))
     assert said.allowed
-    assert said.warnings == [
-        "spec.follow.after[0]: up: does not exist in team: this Run waits until it does"
-    ]
+    assert said.warnings == ["spec.follow.after[0]: up: does not exist in team: this Run waits until it does"]
 
 
 def test_the_policy_as_it_stands_is_held_against_a_template(view: ClusterView) -> None:
