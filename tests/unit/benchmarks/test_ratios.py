@@ -1,16 +1,10 @@
-"""Every bar of ``make bench``, small enough for every day: four times as much must not cost sixteen times.
+"""No cost is quadratic: of every bound of ``make bench`` in small, and of events that it does not measure.
 
-What is counted are lines of Python that run, so no machine is too slow and none too busy: the same code gives
-the same count everywhere. A bar in ``benchmarks/bars.py`` without a row here is found. Of each row the bound
-is on the ratio: linear costs come to about four, quadratic ones to sixteen, what does not depend on the
-size at all to one.
+Executed lines are counted (``line_count``). A bound in ``benchmarks/bars.py`` without a row here is found.
 """
 
-import sys
 from collections.abc import Callable
 from functools import partial
-from types import FrameType
-from typing import Any
 
 import msgspec
 import pytest
@@ -41,34 +35,12 @@ from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.inputs.user_behavior import UserBehavior
 from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.schedulers.jobtree_scheduler import JobtreeScheduler
-
-Event = Callable[[], object]
-SAME = 1.3  # the size does not matter
-SOME = 2.2  # a part of it looks at every domain
-LINEAR = 5.5  # four times as much, and something for what is sorted
-WALKS = 9.0  # every draw walks along the tickets that are left
-
-
-def lines(event: Event) -> int:
-    """Lines of Python that run in the course of an event, every turn of a loop among them."""
-    count = 0
-
-    def note(_frame: FrameType, what: str, _of: object) -> Any:  # noqa: ANN401  as sys.settrace has it
-        nonlocal count
-        count += what == "line"
-        return note
-
-    before = sys.gettrace()
-    sys.settrace(note)
-    try:
-        event()
-    finally:
-        sys.settrace(before)
-    return count
+from tests.unit.benchmarks import lab_events
+from tests.unit.benchmarks.line_count import FEW, LINEAR, PER_DRAW, SAME, SOME, Event, Row, counts
 
 
 def scale(size: int, closed: int = 50) -> Scale:
-    """So many domains of four nodes each, and as many budgets: larger fleets have more teams."""
+    """So many domains of four nodes each, and as many Budgets, since larger fleets have more teams."""
     budgets = max(5, size)
     return Scale(
         "small", nodes=4 * size, domains=size, budgets=budgets, closed_leases=closed, free_percent=30
@@ -76,50 +48,50 @@ def scale(size: int, closed: int = 50) -> Scale:
 
 
 def in_use(size: int) -> Fleet:
-    made = scale(size)
-    world = full_world(made)
-    thin_out(world, made)
-    return Fleet(made, world)
+    sizes = scale(size)
+    world = full_world(sizes)
+    thin_out(world, sizes)
+    return Fleet(sizes, world)
 
 
 def decision(fleet: Fleet, kind: Kind) -> Event:
-    """What is decided about one arrival, after another like it."""
+    """The decision on one arrival, after another one like it."""
     arrive(fleet, kind, 0, Arrivals())
     run = arrival(fleet.scale, 1, kind.gpus, fleet.world.now, grouped=kind.grouped)
     return partial(decide, fleet.world, run)
 
 
 def an_arrival(size: int) -> Event:
-    """On a fleet so large."""
+    """On a fleet of that size."""
     fleet = in_use(4 * size)
     return decision(fleet, Kind(8, grouped=False))
 
 
 def an_arrival_in_groups(size: int) -> Event:
-    """The same, of a gang whose groups must each sit in one domain."""
+    """The same, of a gang with groups that must each sit in one domain."""
     fleet = in_use(4 * size)
     return decision(fleet, Kind(64, grouped=True))
 
 
 def a_wide_arrival(size: int) -> Event:
-    """Of so many GPUs, eight at a time."""
+    """Of so many GPUs, in pods of eight."""
     fleet = in_use(24)
     kind = Kind(8 * size, grouped=False)
     return decision(fleet, kind)
 
 
 def an_arrival_after(size: int) -> Event:
-    """With so many closed leases in the books."""
+    """After so many leases have closed."""
     made = scale(6, closed=60 * size)
     world = full_world(made)
     thin_out(world, made)
-    found = documents(made, world)
-    fleet = Fleet(made, build(map(parse, found), world.now))
+    bodies = documents(made, world)
+    fleet = Fleet(made, build(map(parse, bodies), world.now))
     return decision(fleet, Kind(8, grouped=False))
 
 
 def a_refusal(size: int) -> Event:
-    """On a fleet so large, and full: the arrival gets a Reservation."""
+    """On a full fleet of that size: the arrival gets a Reservation."""
     made = scale(3 * size)
     fleet = Fleet(made, full_world(made))
     measure_refusals(fleet, Kind(8, grouped=False), 1)
@@ -127,19 +99,19 @@ def a_refusal(size: int) -> Event:
 
 
 def all_reservations(size: int) -> Event:
-    """Written anew, while so many Runs wait."""
+    """All Reservations are written while so many Runs wait."""
     made = scale(8)
     world = full_world(made)
     for number in range(3 * size):
         world.put_run(arrival(made, number, 8, world.now, grouped=False))
     world.apply_plan(plan(world))
-    promised = [(state, state.promise) for state in world.runs.values() if state.promise]
+    promised = [(waiting, waiting.promise) for waiting in world.runs.values() if waiting.promise]
     assert len(promised) == 3 * size
     cached_kill_probabilities.cache_clear()
 
     def write() -> None:
-        for state, promise in promised:
-            reservation_object(world, state, promise)
+        for waiting, promise in promised:
+            reservation_object(world, waiting, promise)
 
     write()
     return write
@@ -151,7 +123,7 @@ def a_resolution(size: int) -> Event:
 
 
 def exact_odds(size: int) -> Event:
-    """One ticket more: at most as many times as many orders as there are tickets."""
+    """With one ticket more, the number of orders grows at most by the number of tickets."""
     case = lottery_case(5 if size == FEW else 6)
     return partial(exact_probabilities, case)
 
@@ -169,7 +141,7 @@ def a_day(size: int) -> Event:
 def an_end_while_many_want_to_grow(size: int) -> Event:
     made = scale(2 * size)
     world = eager_world(made, 3 * size)
-    key = min(key for key, state in world.runs.items() if state.width == 16)
+    key = min(key for key, running in world.runs.items() if running.width == 16)
     world.advance_clock(world.now + SECOND)
     world.finish(key, succeeded=True, at=world.now)
     return partial(plan, world)
@@ -183,7 +155,7 @@ def failing(world: World, names: list[str]) -> Event:
 
 
 def a_failure(size: int) -> Event:
-    """Of one node, in a fleet so large."""
+    """Of one node, in a fleet of that size."""
     return failing(eager_world(scale(2 * size), 2 * size), [node_name(0)])
 
 
@@ -200,14 +172,14 @@ def a_scrape(size: int) -> Event:
 
 
 def a_tree(size: int) -> Event:
-    """On a fleet so large."""
+    """On a fleet of that size."""
     fleet = in_use(4 * size)
     measure_trees(fleet, 1)
     return partial(measure_trees, fleet, 1)
 
 
 def an_end_while_many_wait(size: int) -> Event:
-    """On a full fleet: what comes free is too little for all of them, or kept for one."""
+    """On a full fleet: what becomes free is too little for each of them, or reserved for one."""
     made = scale(8)
     world = full_world(made)
     first, second = sorted(world.runs)[:2]
@@ -233,7 +205,7 @@ def a_replay(size: int) -> Event:
 
 
 def a_replay_on(size: int) -> Event:
-    """On a fleet so large, of the same jobs."""
+    """Of the same jobs, on a fleet of that size."""
     trace = made_up_trace(40, 64, 70)
     ground = made_up(16 * size, 8, size)
     budgets, owners = made_up_budgets(trace, ground.gpus, {})
@@ -241,28 +213,27 @@ def a_replay_on(size: int) -> Event:
 
 
 def some_crowded_instants(size: int) -> Event:
-    """Of a replay on a fleet that is too small: so many more wait, for one another's money and places."""
+    """Of a replay on a fleet that is too small, when so many Runs wait."""
     replay = JobtreeScheduler(crowded(1_000, 128, 300, UserBehavior(notice=True)))
     while len(replay.world.queue) < 3 * size:
         assert replay.step()
 
     def go_on() -> None:
-        for _ in range(60):  # now and then one asks for a forecast, which is dear
+        for _ in range(60):  # some of these steps compute a forecast, which is expensive
             replay.step()
 
     return go_on
 
 
-FEW, MANY = 4, 16
-ROWS: dict[str, list[tuple[Callable[[int], Event], float]]] = {
+ROWS: dict[str, list[Row]] = {
     "DECIDE_MS": [(an_arrival, SAME), (a_wide_arrival, LINEAR)],
     "FLEET_RATIO": [(an_arrival_in_groups, SAME)],
     "CLOSED_RATIO": [(an_arrival_after, SAME)],
     "RESERVATION_MS": [(a_refusal, SOME)],
     "FORECAST_MS": [(all_reservations, LINEAR)],
-    "RESOLUTION_MS": [(a_resolution, WALKS)],
+    "RESOLUTION_MS": [(a_resolution, PER_DRAW)],
     "EXACT_ODDS_MS": [(exact_odds, 7)],
-    "SIMULATED_ODDS_MS": [(simulated_odds, WALKS)],
+    "SIMULATED_ODDS_MS": [(simulated_odds, PER_DRAW)],
     "DAY_S": [(a_day, LINEAR)],
     "GROWTH_MS": [(an_end_while_many_want_to_grow, LINEAR)],
     "REPAIR_MS": [(a_failure, LINEAR)],
@@ -272,28 +243,29 @@ ROWS: dict[str, list[tuple[Callable[[int], Event], float]]] = {
     "REPLAY_S": [(a_replay, LINEAR), (some_crowded_instants, LINEAR), (a_replay_on, SAME)],
 }
 BY_MEMORY = {"MEMORY_RATIO"}
-BESIDES: list[tuple[Callable[[int], Event], float]] = [(an_end_while_many_wait, SAME)]  # not bound by a time
+WITHOUT_BOUND: list[Row] = [(an_end_while_many_wait, SAME), *lab_events.ROWS]  # in ``make bench``
 
 
 @pytest.mark.parametrize(
-    ("row", "bound"),
-    [pytest.param(*row, id=row[0].__name__) for rows in (*ROWS.values(), BESIDES) for row in rows],
+    ("prepare", "bound"),
+    [pytest.param(*row, id=row[0].__name__) for rows in (*ROWS.values(), WITHOUT_BOUND) for row in rows],
 )
-def test_four_times_as_much_does_not_cost_sixteen_times(row: Callable[[int], Event], bound: float) -> None:
-    row(FEW)()  # what is loaded and remembered on first use is not what is asked for
-    few, many = lines(row(FEW)), lines(row(MANY))
+def test_an_event_four_times_as_large_costs_at_most_the_bound(
+    prepare: Callable[[int], Event], bound: float
+) -> None:
+    few, many = counts(prepare)
     assert many <= bound * few, f"{few} lines, then {many}: {many / few:.1f} times as many"
 
 
-def test_every_bar_has_a_row() -> None:
-    named = {
+def test_every_bound_of_the_benchmarks_has_a_row() -> None:
+    bounds = {
         name for name in vars(bars) if name.isupper() and isinstance(getattr(bars, name), (bars.Bar, dict))
     }
-    assert named == ROWS.keys() | BY_MEMORY
+    assert bounds == ROWS.keys() | BY_MEMORY
 
 
-def test_a_waiting_run_is_as_large_when_there_are_twice_as_many() -> None:
-    """As long as none knows of every other."""
+def test_a_waiting_run_needs_no_more_memory_when_twice_as_many_wait() -> None:
+    """No waiting Run may keep something for each other waiting Run."""
     (few, light), (many, heavy) = bytes_per_waiting_run(32)
     assert few < many
     assert bars.MEMORY_RATIO.holds(heavy / light), f"{light:.0f} bytes each, then {heavy:.0f}"
