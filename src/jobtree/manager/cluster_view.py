@@ -1,7 +1,7 @@
-"""What the manager sees of the cluster: one store for each kind, and what changed since it last looked.
+"""Keeps the cluster as the manager sees it: one object store for each kind, and the changes since last time.
 
-Planning needs all of ``NEEDED``; the policy may be missing, or not be ours to read: then the defaults hold.
-One that is there and cannot be read leaves the one before in force; where there was none, nothing is planned.
+Planning needs all kinds of ``NEEDED``. If there is no policy, or the manager may not read it, the defaults
+apply. If the policy is broken, the one before stays in force; if there was none before, nothing is planned.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ NEEDED = (NODES, PODS, BUDGETS, RUNS, LEASES, RESERVATIONS)
 
 
 class Changes(NamedTuple):
-    """What changed, kind by kind."""
+    """The changes since the last turn, by kind."""
 
     policy: list[Change[Policy]]
     nodes: list[Change[LiveNode]]
@@ -44,11 +44,11 @@ class Changes(NamedTuple):
     runs: list[Change[Run]]
     leases: list[Change[Lease]]
     reservations: list[Change[Reservation]]
-    unread: frozenset[str] = frozenset()  # UIDs of Runs that are there and cannot be read
+    unread: frozenset[str] = frozenset()  # UIDs of Runs that exist and cannot be read
 
 
 class ClusterView:
-    """``wake`` is called when something may have to be done, ``wake_later`` when pods do as they should."""
+    """``wake`` is called when a change may need a turn, ``wake_later`` when pods only start as expected."""
 
     def __init__(
         self,
@@ -57,18 +57,18 @@ class ClusterView:
         wake: Callable[[], None],
         wake_later: Callable[[], None] = lambda: None,
     ) -> None:
-        def told(kind: str) -> Callable[[Unreadable], None]:
+        def reporter(kind: str) -> Callable[[Unreadable], None]:
             return lambda unreadable: report(kind, unreadable)
 
-        self.policy = Store(read_policy, told("ConfigMap"), wake)
-        self.nodes = Store(object_decoder.read_live_node, told("Node"), wake)
+        self.policy = Store(read_policy, reporter("ConfigMap"), wake)
+        self.nodes = Store(object_decoder.read_live_node, reporter("Node"), wake)
         patience = Patience(object_decoder.goes_well, wake_later)
-        self.pods = Store(object_decoder.read_live_pod, told("Pod"), wake, patience=patience)
-        self.budgets = Store(object_decoder.read_budget, told("Budget"), wake, object_decoder.restamp)
-        self.runs = Store(object_decoder.read_run, told("Run"), wake, object_decoder.restamp)
-        self.leases = Store(object_decoder.read_lease, told("Lease"), wake, object_decoder.restamp)
+        self.pods = Store(object_decoder.read_live_pod, reporter("Pod"), wake, patience=patience)
+        self.budgets = Store(object_decoder.read_budget, reporter("Budget"), wake, object_decoder.restamp)
+        self.runs = Store(object_decoder.read_run, reporter("Run"), wake, object_decoder.restamp)
+        self.leases = Store(object_decoder.read_lease, reporter("Lease"), wake, object_decoder.restamp)
         self.reservations = Store(
-            object_decoder.read_reservation, told("Reservation"), wake, object_decoder.restamp
+            object_decoder.read_reservation, reporter("Reservation"), wake, object_decoder.restamp
         )
         self._policy_selector = Selector(namespace, fields=f"metadata.name={POLICY_NAME}")
 
@@ -85,14 +85,18 @@ class ClusterView:
 
     @property
     def kinds_not_listed(self) -> list[Resource]:
-        """Kinds that planning needs and that have not been listed yet."""
+        """The kinds that planning needs and that have not been listed yet."""
         stores = self.by_resource()
         return [resource for resource in NEEDED if not stores[resource][0].synced]
 
     @property
     def unread_policy(self) -> str:
-        """Why the policy that is there cannot be planned by; empty where one was read, or there is none."""
-        return "" if len(self.policy) else next((one.why for one in self.policy.unreadable.values()), "")
+        """Why the existing policy cannot be read; empty if one was read, or if there is none."""
+        return (
+            ""
+            if len(self.policy)
+            else next((unreadable.why for unreadable in self.policy.unreadable.values()), "")
+        )
 
     def drain(self) -> Changes:
         return Changes(
@@ -107,30 +111,30 @@ class ClusterView:
         )
 
     def unreadable_runs(self) -> frozenset[str]:
-        """Runs that were never read and are to stay: what they hold is theirs."""
+        """Returns the UIDs of Runs that were never read and are not being deleted: they keep their leases."""
         return frozenset(
             uid
-            for uid, one in self.runs.unreadable.items()
-            if self.runs.get(uid) is None and one.head.metadata.deletion_timestamp is None
+            for uid, unreadable in self.runs.unreadable.items()
+            if self.runs.get(uid) is None and unreadable.head.metadata.deletion_timestamp is None
         )
 
     def everything(self) -> Changes:
-        """All that there is, as if it had just come: what a world is built from anew.
+        """Returns all objects as changes, to build a world from.
 
-        What has gone is not in it: whoever keeps count of it must have drained the changes before.
+        Objects that are gone are not in it: parts that count objects must have drained the changes before.
         """
 
-        def came(store: Store[Any]) -> list[Change[Any]]:
-            return [Change(None, held) for held in store]
+        def additions(store: Store[Any]) -> list[Change[Any]]:
+            return [Change(None, stored) for stored in store]
 
         return Changes(
-            came(self.policy),
-            came(self.nodes),
-            came(self.pods),
-            came(self.budgets),
-            came(self.runs),
-            came(self.leases),
-            came(self.reservations),
+            additions(self.policy),
+            additions(self.nodes),
+            additions(self.pods),
+            additions(self.budgets),
+            additions(self.runs),
+            additions(self.leases),
+            additions(self.reservations),
             self.unreadable_runs(),
         )
 
@@ -151,7 +155,7 @@ _decode_config_map = msgspec.json.Decoder(_ConfigMap).decode
 
 
 def read_policy(encoded: Encoded) -> StoredObject[Policy]:
-    """The policy in a ConfigMap: section 14, as YAML under ``policy.yaml``. Raises InputError."""
+    """Reads the policy in a ConfigMap: YAML under ``policy.yaml``. Raises InputError."""
     raw = _decode_config_map(encoded)
     written, where = policy_written(raw.data, raw.metadata.namespace)
     policy = build_policy(decode_struct(written, PolicySpec, where), where)

@@ -1,4 +1,4 @@
-"""One line for every thing that happened: JSON, with the part that speaks first."""
+"""Writes the log: one line of JSON for each event, with the part of the manager that it comes from."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ GRANT = "grant the manager's account the rights of deploy/kustomize/base/rbac.ya
 
 
 def log_fields(refused: Exception) -> dict[str, str]:
-    """Why something was refused, and what an administrator has to do, where it is theirs to do."""
+    """Returns why a request was refused, and the remedy if an administrator has to grant a right."""
     lacks_right = isinstance(refused, StatusError) and refused.lacks_right
     return {"why": str(refused), **({"remedy": GRANT} if lacks_right else {})}
 

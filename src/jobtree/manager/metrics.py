@@ -1,9 +1,9 @@
-"""What the manager counts, as Prometheus reads it. Never a label per Run.
+"""The metrics of the manager, as Prometheus reads them. No metric has a label per Run.
 
 ``METRICS`` is the whole list: the pages of the reference, the tests and the server are made from it. Counters
-and histograms grow with a measure, which belongs to a decision and is taken once that is written: what was
-refused never counts, and after a crash they begin at zero. Gauges that are marked ``of_world`` are read off
-the world of the leader when somebody asks (see ``gauges``); a standby has no world, and shows none.
+and histograms change with the measures of a decision, once it is written: refused decisions do not count, and
+after a crash they begin at zero. Gauges that are marked ``of_world`` are read from the world of the leader at
+every scrape (see ``planner.world_gauges``); a standby has no world, and shows none of them.
 
 To add a metric: describe it here, put it into ``METRICS``, and call ``add``, ``observe`` or ``set_to``.
 """
@@ -22,7 +22,7 @@ from prometheus_client import (
 
 from jobtree.core import Violation
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series began is of no use here
+disable_created_metrics()  # type: ignore[no-untyped-call]  # nothing here uses the start of a series
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 WAITS = (1, 5, 15, MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 4 * HOUR, 12 * HOUR, DAY, 3 * DAY, 7 * DAY)
@@ -36,7 +36,7 @@ SeriesKey = tuple[str, str]  # flavor and domain
 
 
 class Metric(NamedTuple):
-    """A name that people search for, what it says, and what it is told apart by."""
+    """The name, kind, help text, labels and buckets of one metric."""
 
     name: str
     kind: str
@@ -57,12 +57,12 @@ class Measure(NamedTuple):
 SUBMITTED = Metric(
     "jobtree_runs_submitted_total",
     "counter",
-    "Runs that came and were taken up. A job tree is one; its stages do not count.",
+    "Runs that were submitted and have a status. A job tree counts once; its stages do not count.",
 )
 ADMISSION = Metric(
     "jobtree_runs_admission_latency_seconds",
     "histogram",
-    "How long Runs waited for their first start, from creation or from the end of what they follow; "
+    "How long Runs waited for their first start, from creation or from the end of the Runs that they follow; "
     "by the reason of the start.",
     ("flavor", "result"),
     WAITS,
@@ -71,14 +71,14 @@ PENDING = Metric("jobtree_reservations_pending", "gauge", "Pending Reservations.
 UNDATED = Metric(
     "jobtree_reservations_undated",
     "gauge",
-    "Pending Reservations without earliestStart: nothing known will make their start possible.",
+    "Pending Reservations without earliestStart: no known event will make their start possible.",
     ("flavor",),
     of_world=True,
 )
 BACKLOG = Metric(
     "jobtree_reservations_backlog_seconds",
     "gauge",
-    "How far ahead the last promised start lies.",
+    "Time until the latest promised start.",
     ("flavor",),
     of_world=True,
 )
@@ -93,29 +93,31 @@ ETA = Metric(
 PROMISE_ERROR = Metric(
     "jobtree_reservation_promise_error_seconds",
     "histogram",
-    "Start minus what was first promised: below zero it started sooner, above one second later.",
+    "Start minus the first promised start: negative if the Run started sooner.",
     buckets=ERRORS,
 )
 FORECAST = Metric(
     "jobtree_forecast_latency_seconds",
     "histogram",
-    "Time to bring forecasts of Reservations up to date in one step: all of them, or some while many wait.",
+    "Time to update forecasts of Reservations in one turn: all of them, or some while many Runs wait.",
     buckets=WORK,
 )
 PLAN = Metric(
     "jobtree_plan_latency_seconds",
     "histogram",
-    "Time to decide all that follows from what changed.",
+    "Time to plan in one turn.",
     buckets=WORK,
 )
 RESOLVER = Metric(
     "jobtree_resolver_actions_total",
     "counter",
-    "What was taken for promises that were due (Reclaim, DropSpares, Shrink, Lottery), in each domain.",
+    "Actions for promises that were due (Reclaim, DropSpares, Shrink, Lottery), in each domain.",
     ("kind", "flavor", "domain"),
 )
 DRAWS = Metric(
-    "jobtree_lottery_draws_total", "counter", "Runs that were drawn in lotteries, those given back included."
+    "jobtree_lottery_draws_total",
+    "counter",
+    "Runs that were drawn in lotteries, including those that were given back.",
 )
 PREEMPTIONS = Metric(
     "jobtree_preemptions_total",
@@ -162,14 +164,14 @@ VIOLATIONS = Metric(
 UNREADABLE = Metric(
     "jobtree_unreadable",
     "gauge",
-    "Objects of a kind that are there and cannot be read: the log says why, and the status of Runs.",
+    "Objects of a kind that cannot be read; the log and the status of Runs say why.",
     ("resource",),
 )
-LEADING = Metric("jobtree_leading", "gauge", "1 in the manager that plans, 0 in one that stands by.")
+LEADING = Metric("jobtree_leading", "gauge", "1 in the manager that leads and plans, 0 in a standby.")
 SILENCE = Metric(
     "jobtree_watch_silent_seconds",
     "gauge",
-    "How long ago the API server last said anything about a kind; readiness is lost after 90 seconds.",
+    "Time since the API server last sent anything about a kind; after 90 seconds the manager is not ready.",
     ("resource",),
 )
 ARCHIVE_FAILING = Metric(
@@ -180,7 +182,7 @@ ARCHIVE_FAILING = Metric(
 CERTIFICATE = Metric(
     "jobtree_webhook_certificate_left_seconds",
     "gauge",
-    "How long the certificate that the webhook shows is still valid; none where no webhook is served.",
+    "Time until the certificate of the webhook expires; absent if no webhook is served.",
     ("secret",),
 )
 METRICS = (
@@ -212,13 +214,14 @@ METRICS = (
 class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        kept = [metric for metric in METRICS if not metric.of_world]
-        self._counters = {one: self._counter(one) for one in kept if one.kind == "counter"}
-        self._gauges = {one: self._gauge(one) for one in kept if one.kind == "gauge"}
-        self._histograms = {one: self._histogram(one) for one in kept if one.kind == "histogram"}
-        self._placed: set[tuple[Metric, tuple[str, ...]]] = set()  # series of counters that name a domain
-        self.of_world: Callable[[], str] | None = None  # gauges as text; none until this process plans
-        for invariant in INVARIANTS:  # a series that begins with its first increment hides it from a rate
+        own = [metric for metric in METRICS if not metric.of_world]
+        self._counters = {metric: self._counter(metric) for metric in own if metric.kind == "counter"}
+        self._gauges = {metric: self._gauge(metric) for metric in own if metric.kind == "gauge"}
+        self._histograms = {metric: self._histogram(metric) for metric in own if metric.kind == "histogram"}
+        self._placed: set[tuple[Metric, tuple[str, ...]]] = set()  # series of counters with a domain
+        # Renders the gauges of the world; None until this process plans.
+        self.of_world: Callable[[], str] | None = None
+        for invariant in INVARIANTS:  # without a zero before it, rate() misses the first increment
             self._counters[VIOLATIONS].labels(invariant)
 
     def record(self, measure: Measure) -> None:
@@ -228,26 +231,26 @@ class Metrics:
             self.observe(measure.metric, measure.value, *measure.labels)
 
     def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:
-        known = self._counters[metric]
-        (known.labels(*labels) if labels else known).inc(amount)
+        counter = self._counters[metric]
+        (counter.labels(*labels) if labels else counter).inc(amount)
         if "domain" in metric.labels:
             self._placed.add((metric, labels))
 
     def forget_domains(self, present: Container[SeriesKey]) -> None:
-        """Counters of domains that are gone go too; should such a domain come back, they begin anew."""
+        """Removes the counters of domains that are gone; they begin at zero if such a domain comes back."""
         for metric, labels in [*self._placed]:
-            named = dict(zip(metric.labels, labels, strict=True))
-            if (named["flavor"], named["domain"]) not in present:
+            values = dict(zip(metric.labels, labels, strict=True))
+            if (values["flavor"], values["domain"]) not in present:
                 self._placed.discard((metric, labels))
                 self._counters[metric].remove(*labels)
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
-        known = self._histograms[metric]
-        (known.labels(*labels) if labels else known).observe(value)
+        histogram = self._histograms[metric]
+        (histogram.labels(*labels) if labels else histogram).observe(value)
 
     def set_to(self, metric: Metric, value: float, *labels: str) -> None:
-        known = self._gauges[metric]
-        (known.labels(*labels) if labels else known).set(value)
+        gauge = self._gauges[metric]
+        (gauge.labels(*labels) if labels else gauge).set(value)
 
     def count(self, violation: Violation) -> None:
         self.add(VIOLATIONS, 1, violation.invariant)
@@ -256,7 +259,7 @@ class Metrics:
         self.set_to(ARCHIVE_FAILING, int(failing))
 
     def page(self, *, leads: bool = True) -> bytes:
-        """All of it, of the world only while this process leads. May wait for the end of a plan."""
+        """Returns all metrics, those of the world only if this process leads; may wait for a plan to end."""
         read = self.of_world if leads else None
         self.set_to(LEADING, int(read is not None))
         world = read() if read is not None else ""

@@ -1,4 +1,4 @@
-"""Settings of the process: flags, each with an environment variable of the same name (``JOBTREE_…``)."""
+"""The settings of the manager: flags, each with an environment variable ``JOBTREE_…`` of the same name."""
 
 import os
 import re
@@ -23,23 +23,23 @@ SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/names
 class ManagerSettings(msgspec.Struct, frozen=True):
     kubeconfig: str = ""  # empty: KUBECONFIG, ~/.kube/config, or the service account of this pod
     context: str = ""
-    namespace: str = NAMESPACE  # of the policy, the lottery key and the election
+    namespace: str = NAMESPACE  # that holds the policy, the lottery key and the election
     election: str = "jobtree-controller-manager"
     identity: str = ""
     health_address: str = "0.0.0.0:8081"
     webhook_address: str = ""
     webhook_names: str = ""
     webhook_validity_seconds: int = VALID_SECONDS
-    archive: str = ""  # empty: no lease ever leaves the cluster
+    archive: str = ""  # empty: closed leases stay in the cluster
     archive_seconds: int = 60
     check_seconds: int = 30
-    stop_after_writes: int = 0  # for the tests of crash safety: SIGKILL after so many writes
-    request_seconds: float = REQUEST_SECONDS  # for those of faults: when an answer is not waited for any more
-    silence_seconds: float = SILENCE_SECONDS  # and when a silent watch is given up
+    stop_after_writes: int = 0  # for crash tests: SIGKILL after so many writes
+    request_seconds: float = REQUEST_SECONDS  # for fault tests: the timeout of a request
+    silence_seconds: float = SILENCE_SECONDS  # for fault tests: the timeout of a silent watch
 
 
 def own_namespace(path: str = SERVICE_ACCOUNT_NAMESPACE) -> str:
-    """The namespace of the pod that this process runs in, if it runs in one."""
+    """Returns the namespace of the pod that this process runs in, or the default outside a pod."""
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123
             return file.read().strip()
@@ -48,20 +48,20 @@ def own_namespace(path: str = SERVICE_ACCOUNT_NAMESPACE) -> str:
 
 
 def own_identity() -> str:
-    """A name that no other process has, not even a later one of the same pod."""
+    """Returns a name that no other process has, not even a later one of the same pod."""
     return f"{socket.gethostname()}_{uuid4()}"
 
 
 def check_address(_: click.Context, option: click.Parameter, text: str) -> str:
-    """HOST:PORT, or nothing."""
+    """Accepts HOST:PORT or an empty text."""
     port = text.rpartition(":")[2]
     if text and (":" not in text or not port.isdecimal() or int(port) > MAX_PORT):
-        raise click.BadParameter(f"{text!r} is no HOST:PORT, such as 0.0.0.0:9443", param=option)
+        raise click.BadParameter(f"{text!r} is not HOST:PORT: write it like 0.0.0.0:9443", param=option)
     return text
 
 
 def check_names(_: click.Context, option: click.Parameter, text: str) -> str:
-    """Names or addresses, parted by commas."""
+    """Accepts names or addresses, separated by commas."""
     for name in filter(None, (part.strip() for part in text.split(","))):
         if not NAME.fullmatch(name):
             raise click.BadParameter(f"{name!r} is neither a name nor an address", param=option)
@@ -79,7 +79,7 @@ def check_names(_: click.Context, option: click.Parameter, text: str) -> str:
     "--namespace", default=own_namespace, help="Where the policy, the lottery key and the election are."
 )
 @click.option("--election", default="jobtree-controller-manager", help="The name of the election's Lease.")
-@click.option("--identity", default=own_identity, help="Who this process is in the election.")
+@click.option("--identity", default=own_identity, help="The name of this process in the election.")
 @click.option(
     "--health-address",
     default="0.0.0.0:8081",
@@ -96,22 +96,22 @@ def check_names(_: click.Context, option: click.Parameter, text: str) -> str:
     "--webhook-names",
     default="",
     callback=check_names,
-    help="Names or addresses, parted by commas, by which API servers reach the webhook beside its Service.",
+    help="Names or addresses of the webhook besides its Service, separated by commas.",
 )
 @click.option(
     "--webhook-validity-seconds",
     default=VALID_SECONDS,
     type=click.IntRange(min=LEAST_VALID_SECONDS),
     show_default=True,
-    help="How long a certificate of the webhook is valid; the next one takes its place in time.",
+    help="How long a certificate of the webhook is valid; it is replaced in time.",
 )
 @click.option(
     "--archive",
     default="",
-    help="The directory that closed leases older than leaseRetention move to; empty: they never leave.",
+    help="The directory for closed leases older than leaseRetention; empty: they stay in the cluster.",
 )
-@click.option("--archive-seconds", default=60, help="How often, at most, old leases are looked for.")
-@click.option("--check-seconds", default=30, help="How often, at most, all invariants are checked.")
+@click.option("--archive-seconds", default=60, help="The least time between two searches for old leases.")
+@click.option("--check-seconds", default=30, help="The least time between two checks of all invariants.")
 @click.option("--stop-after-writes", default=0, hidden=True)
 @click.option("--request-seconds", default=REQUEST_SECONDS, hidden=True)
 @click.option("--silence-seconds", default=SILENCE_SECONDS, hidden=True)
@@ -121,7 +121,7 @@ def parse(**given: object) -> ManagerSettings:
 
 
 def read_settings(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> ManagerSettings:
-    """The settings; ends the process with a message where they are wrong."""
+    """Returns the settings. Raises click.ClickException if one is wrong."""
     if environment is not None:
         os.environ.update(environment)
     settings = parse.main(args=list(arguments), prog_name="jobtree.manager", standalone_mode=False)

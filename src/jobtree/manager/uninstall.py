@@ -1,12 +1,12 @@
-"""``python -m jobtree.manager.uninstall``: stops the manager and lets Runs go, before Jobtree is removed.
+"""``python -m jobtree.manager.uninstall``: stops the manager and removes finalizers, before an uninstall.
 
-A Run that the manager started carries a finalizer, which the manager takes off when it has ended the Run's
-leases. Without a manager nobody would, and the Run could never be deleted. So: the Deployment is scaled to
-nothing, this process leads as soon as nobody else does (from then on no manager can start a Run), and the
-finalizer is taken off every Run. Pods run on and leases stay open: a manager that is installed later closes
-those whose Run is gone.
+A Run that the manager started carries a finalizer, which the manager removes when the leases of the Run are
+ended. Without a manager the Run could never be deleted. So the Deployment is scaled to zero, and this process
+leads as soon as no manager does; from then on no manager can start a Run. Then it removes the finalizer from
+every Run. Pods continue to run and leases stay open: a manager that is installed later ends the leases whose
+Run is gone.
 
-It may be run again at any time, and does what is left to do.
+The command may be run again at any time, and does what is left to do.
 """
 
 import asyncio
@@ -66,16 +66,16 @@ async def uninstall(settings: ManagerSettings, access: Access, log: Log) -> None
 
 
 async def release(transport: AsyncTransport, writer: Writer) -> int:
-    """Takes the finalizer off every Run; the number of those that had it."""
+    """Removes the finalizer from every Run; returns the number of Runs that had it."""
     client = AsyncClient(transport)
-    held = [
+    with_finalizer = [
         run["metadata"]
         for run in await client.list(RUNS)
         if FINALIZER in run["metadata"].get("finalizers", ())
     ]
-    for metadata in held:
+    for metadata in with_finalizer:
         await _release_one(client, writer, metadata["name"], metadata["namespace"])
-    return len(held)
+    return len(with_finalizer)
 
 
 async def _release_one(client: AsyncClient, writer: Writer, name: str, namespace: str) -> None:
@@ -86,7 +86,7 @@ async def _release_one(client: AsyncClient, writer: Writer, name: str, namespace
             if refused.code == NOT_FOUND:
                 return None
             raise
-        rest = [one for one in metadata.get("finalizers", ()) if one != FINALIZER]
+        rest = [name for name in metadata.get("finalizers", ()) if name != FINALIZER]
         seen = Preconditions(name, namespace, metadata["uid"], metadata["resourceVersion"])
         return api_requests.merge_patch(RUNS, seen, {"metadata": {"finalizers": rest}})
 
@@ -98,7 +98,7 @@ async def _release_one(client: AsyncClient, writer: Writer, name: str, namespace
 
 
 async def _stop_manager(transport: AsyncTransport, settings: ManagerSettings) -> None:
-    """The Deployment is called as its election. Where there is none, there is nothing to stop."""
+    """Scales the Deployment, which has the name of the election, to zero; there may be none."""
     seen = Preconditions(settings.election, settings.namespace)
     patch = api_requests.merge_patch(DEPLOYMENTS, seen, {"spec": {"replicas": 0}}, "scale")
     try:
@@ -112,8 +112,8 @@ async def _await_election(elected: asyncio.Event, leader: Leader) -> None:
     try:
         await asyncio.wait_for(elected.wait(), ELECTED_SECONDS)
     except TimeoutError:
-        said = f"{leader.holder} still leads after {ELECTED_SECONDS:.0f} s: stop it, and run this again"
-        raise TimeoutError(said) from None
+        message = f"{leader.holder} still leads after {ELECTED_SECONDS:.0f} s: stop it, and run this again"
+        raise TimeoutError(message) from None
 
 
 def _election_target(settings: ManagerSettings) -> ElectionTarget:
@@ -123,8 +123,8 @@ def _election_target(settings: ManagerSettings) -> ElectionTarget:
 def _on_election_change(elected: asyncio.Event) -> Callable[[ElectionChange], None]:
     loop = asyncio.get_running_loop()
 
-    def on_change(news: ElectionChange) -> None:
-        if news == "elected":
+    def on_change(change: ElectionChange) -> None:
+        if change == "elected":
             loop.call_soon_threadsafe(elected.set)
 
     return on_change

@@ -16,9 +16,9 @@ def test_what_is_given_is_read() -> None:
 @pytest.mark.parametrize(
     ("flag", "says"),
     [
-        ("--webhook-address=9443", "'9443' is no HOST:PORT"),
-        ("--webhook-address=here:port", "'here:port' is no HOST:PORT"),
-        ("--health-address=0.0.0.0:99999", "'0.0.0.0:99999' is no HOST:PORT"),
+        ("--webhook-address=9443", "'9443' is not HOST:PORT"),
+        ("--webhook-address=here:port", "'here:port' is not HOST:PORT"),
+        ("--health-address=0.0.0.0:99999", "'0.0.0.0:99999' is not HOST:PORT"),
         ("--webhook-names=a,b c", "'b c' is neither a name nor an address"),
         ("--webhook-names=ключ", "is neither a name nor an address"),
         ("--webhook-validity-seconds=5", "5 is not in the range x>=10"),

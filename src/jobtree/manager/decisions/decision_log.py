@@ -1,8 +1,9 @@
-"""Deeds: what is counted and logged of a decision, once it is written.
+"""Builds the log lines and measures of a decision, which count once it is written.
 
-A deed goes with the write that commits its decision: of a resolution the Reservation, of stages that start
-together their tree, else the Run; what only changes promises goes with the step. So a decision that was
-refused is neither counted nor logged, and one that was written is, once, even if a later one was refused.
+They go with the write that commits the decision: that of the Reservation for a resolution, of the tree for
+stages that start together, else of the Run. Those of decisions that only change promises go with the write
+set. So a refused decision is neither counted nor logged, and a written one is logged once, even if a later
+one was refused.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,32 +42,32 @@ SUBMITTED_LOG = DecisionLog(measures=(Measure(SUBMITTED),))
 
 
 def decision_logs(world: World, actions: Sequence[Action]) -> dict[RunKey, tuple[DecisionLog, ...]]:
-    """The deeds of actions that are about to be carried out, by the Run that each is about."""
-    found: dict[RunKey, tuple[DecisionLog, ...]] = {}
-    kept: set[RunKey] = set()  # Reservations: one that starts several stages is one promise
+    """Returns the logs of actions that are about to be applied, by Run."""
+    logs: dict[RunKey, tuple[DecisionLog, ...]] = {}
+    kept: set[RunKey] = set()  # Reservations whose error is measured; stages of a gang share one
     opened = {lease.name: lease for action in actions for lease in action.opens}
     for action in merged_actions(actions):
         ended = [
-            (opened.get(one.lease) or world.posted_leases[one.lease].lease, one.reason)
-            for one in action.closes
+            (opened.get(closing.lease) or world.posted_leases[closing.lease].lease, closing.reason)
+            for closing in action.closes
         ]
         measures = [*measures_of(world, action, ended)]
         promise = action.promise if action.kind in KEEPS_PROMISE else None
         if promise is not None and (action.run_key[0], promise.name) not in kept:
             kept.add((action.run_key[0], promise.name))
             measures += promise_measures(promise, action.at)
-        deed = DecisionLog(tuple(log_lines(world, action, ended)), tuple(measures))
-        found[action.run_key] = (*found.get(action.run_key, ()), deed)
-    return found
+        log = DecisionLog(tuple(log_lines(world, action, ended)), tuple(measures))
+        logs[action.run_key] = (*logs.get(action.run_key, ()), log)
+    return logs
 
 
-# Logged
+# Lines
 
 
 def log_lines(world: World, action: Action, ended: list[Ended]) -> Iterator[tuple[str, dict[str, object]]]:
-    """The line of an action: which part decided it, and why."""
+    """The line of an action: the part that decided it, and its fields."""
     if action.kind == "Withdraw" and action.promise is None:
-        return  # it is looked at again: what comes of that is told
+        return  # the Run is decided again, and that decision is logged
     line: dict[str, object] = {
         "message": action.kind,
         "run": "/".join(action.run_key),
@@ -91,7 +92,7 @@ def log_lines(world: World, action: Action, ended: list[Ended]) -> Iterator[tupl
 
 
 def run_gone_log(lease: GpuLease) -> DecisionLog:
-    """A Run went before its leases were ended: somebody took its finalizer away."""
+    """The log of a lease whose Run is gone: somebody removed the finalizer of the Run."""
     line: dict[str, object] = {
         "message": "a Run is gone that held a lease: it is ended",
         "run": "/".join(lease.run_key),
@@ -102,11 +103,11 @@ def run_gone_log(lease: GpuLease) -> DecisionLog:
 
 
 def loser_name(world: World, uid: str) -> str:
-    """A Run by its name; a record names Runs by UID."""
+    """Returns the name of a Run; a record names Runs by UID."""
     return next(("/".join(run.key) for run in world.runs.values() if run.uid == uid), uid)
 
 
-# Counted
+# Measures
 
 
 def measures_of(world: World, action: Action, ended: list[Ended]) -> Iterator[Measure]:
@@ -121,21 +122,22 @@ def measures_of(world: World, action: Action, ended: list[Ended]) -> Iterator[Me
 
 
 def waits_since(world: World, run: RunState, now: int) -> int:
-    """Since its creation, or the end of the last that it follows, which may end with this very plan."""
-    ends = [one.run.phase_at for one in upstreams(world, run) if one.run is not None and one.done]
-    ending = [now for one in upstreams(world, run) if not one.done]
+    """Returns the creation time of a Run, or the end of the last Run that it follows, if that is later."""
+    all_upstreams = list(upstreams(world, run))
+    ends = [upstream.run.phase_at for upstream in all_upstreams if upstream.run is not None and upstream.done]
+    ending = [now for upstream in all_upstreams if not upstream.done]  # with the same plan
     return min(now, max(run.created, *ends, *ending, 0))
 
 
 def promise_measures(promise: Promise, at: int) -> Iterator[Measure]:
-    """By how much a start missed what was promised before any slip; nothing, where it had no date."""
+    """The difference (s) between a start and its first promised date; nothing if it never had a date."""
     first = next((slip.before for slip in promise.slips if slip.before is not None), promise.at)
     if first is not None:
         yield Measure(PROMISE_ERROR, value=(at - first) / SECOND)
 
 
 def resolver_measures(record: Record, flavor: str) -> Iterator[Measure]:
-    """What was taken, in each domain that it was taken in."""
+    """Counts what a resolution took, once in each domain."""
     case, decision = record.case, record.decision
     domains = {room.node: room.domain for room in case.nodes}
     taken = [(case.takings[index].kind, case.takings[index].gpus) for index in decision.takings]
@@ -149,7 +151,7 @@ def resolver_measures(record: Record, flavor: str) -> Iterator[Measure]:
 
 
 def preemption_measures(world: World, ended: list[Ended]) -> Iterator[Measure]:
-    """A Run that lost GPUs to others counts once in each domain, for each reason."""
+    """Counts a Run that lost GPUs to others once in each domain, for each reason."""
     lost = {
         (lease.flavor, domain, reason)
         for lease, reason in ended
@@ -161,12 +163,12 @@ def preemption_measures(world: World, ended: list[Ended]) -> Iterator[Measure]:
 
 
 def domains_of_nodes(world: World, nodes: Iterable[str]) -> set[str]:
-    """Where those of these nodes are that are still there."""
-    found = (world.fleet.nodes.get(node) for node in nodes)
-    return {state.domain.name for state in found if state is not None}
+    """Returns the domains of those nodes that still exist."""
+    existing = (world.fleet.nodes.get(node) for node in nodes)
+    return {node.domain.name for node in existing if node is not None}
 
 
 def is_submission(run: Run) -> bool:
-    """Whether the first status of this Run is what is written now. Stages are not submitted: trees are."""
+    """Whether the Run has no status yet, and is no stage: a tree is submitted, its stages are not."""
     owners = run.metadata.owner_references
-    return run.status.phase is None and not any(one.controller and one.kind == "Run" for one in owners)
+    return run.status.phase is None and not any(owner.controller and owner.kind == "Run" for owner in owners)

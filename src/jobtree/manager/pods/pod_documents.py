@@ -1,12 +1,11 @@
-"""Pod and Service documents, made from a Run's template and what was decided for it.
+"""Builds Pod and Service documents from the template of a Run and the decisions about it.
 
-Everything in the template stays: sidecars, volumes, init containers, tolerations, selectors. Jobtree adds
-what it alone knows (node, GPUs, names, environment) and what it answers for (who owns the pod, how long it
-may take to stop, and that a rank which ends is not started again behind its back: that is the next
-attempt's business).
+Everything in the template is kept: sidecars, volumes, init containers, tolerations, selectors. Jobtree adds
+what only it knows (node, GPUs, names, environment) and what it is responsible for: the owner of the pod, the
+grace period, and that a rank which ends is not restarted by the kubelet, because a restart is a new attempt.
 
-A template may be as large as an object can be, and a gang may have a thousand pods: what does not change is
-shared with the template, not copied. Nothing here changes what it was given.
+A template may be as large as an object can be, and a gang may have a thousand pods. So parts that do not
+change are shared with the template, not copied, and nothing here changes its arguments.
 """
 
 from typing import Any
@@ -31,7 +30,7 @@ RISK_DIRECTORY = "/etc/jobtree"
 
 
 class PodDefaults(msgspec.Struct, frozen=True):
-    """What the cluster adds to a Run's own wishes."""
+    """The template of a Run or of the policy, and what the cluster adds to it."""
 
     template: ObjectBody
     gpu_resource: str
@@ -39,10 +38,10 @@ class PodDefaults(msgspec.Struct, frozen=True):
 
 
 def pod_document(
-    run: Run, pod_set: PodSet, placement: PodPlacement, setting: PodDefaults, risks: tuple[Risk, ...] = ()
+    run: Run, pod_set: PodSet, placement: PodPlacement, defaults: PodDefaults, risks: tuple[Risk, ...] = ()
 ) -> ObjectBody:
-    """The pod for one placement."""
-    metadata, spec = setting.template.get("metadata") or {}, dict(setting.template["spec"])
+    """Returns the pod of one placement."""
+    metadata, spec = defaults.template.get("metadata") or {}, dict(defaults.template["spec"])
     for part in ("containers", "initContainers"):
         if spec.get(part):
             spec[part] = [dict(container) for container in spec[part]]
@@ -51,8 +50,8 @@ def pod_document(
     if placement.node:
         spec["nodeName"] = placement.node
     spec.pop("schedulingGates", None)
-    spec["terminationGracePeriodSeconds"] = grace_seconds(spec, setting.max_grace_ms)
-    give_gpus(spec, chosen, setting.gpu_resource, placement.gpus)
+    spec["terminationGracePeriodSeconds"] = grace_seconds(spec, defaults.max_grace_ms)
+    give_gpus(spec, chosen, defaults.gpu_resource, placement.gpus)
     if placement.is_rank:
         become_rank(run, pod_set, placement, spec)
     else:
@@ -68,7 +67,7 @@ def pod_document(
 
 
 def service_document(run: Run) -> ObjectBody:
-    """A headless Service: every rank has a name that survives a swap, from before it is ready."""
+    """Returns a headless Service: every rank has a name that stays when it moves, before it is ready too."""
     name = pod_names.service_name(run.metadata.name, run.metadata.uid)
     return {
         "apiVersion": "v1",
@@ -118,7 +117,7 @@ def pod_labels(run: Run, pod_set: PodSet, placement: PodPlacement) -> dict[str, 
 
 
 def risk_text(risks: tuple[Risk, ...]) -> str:
-    """What a job reads in /etc/jobtree/risk: the same as its Run's ``status.risk``, as JSON."""
+    """Returns what a job reads in /etc/jobtree/risk: the ``status.risk`` of its Run, as JSON."""
     return msgspec.json.encode(risks).decode()
 
 
@@ -128,7 +127,7 @@ def grace_seconds(spec: ObjectBody, max_grace_ms: int) -> int:
 
 
 def give_gpus(spec: ObjectBody, chosen: str, resource: str, gpus: int) -> None:
-    """One container has the GPUs: the one that an annotation names, else the first."""
+    """Gives the GPUs to one container: the one that an annotation names, else the first."""
     if not gpus:
         return
     container = gpu_container(spec, chosen)
@@ -139,7 +138,7 @@ def give_gpus(spec: ObjectBody, chosen: str, resource: str, gpus: int) -> None:
 
 def gpu_container(spec: ObjectBody, chosen: str) -> ObjectBody:
     containers: list[ObjectBody] = spec["containers"]
-    return next((one for one in containers if one.get("name") == chosen), containers[0])
+    return next((container for container in containers if container.get("name") == chosen), containers[0])
 
 
 def become_rank(run: Run, pod_set: PodSet, placement: PodPlacement, spec: ObjectBody) -> None:
@@ -147,14 +146,14 @@ def become_rank(run: Run, pod_set: PodSet, placement: PodPlacement, spec: Object
     spec["hostname"] = pod_names.hostname(run.metadata.name, placement.host)
     if needs_service(run, pod_set):
         spec["subdomain"] = pod_names.service_name(run.metadata.name, run.metadata.uid)
-    told = environment(run, pod_set, placement)
+    variables = environment(run, pod_set, placement)
     risk = {"path": "risk", "fieldRef": {"fieldPath": f"metadata.annotations['{RISK}']"}}
-    volumes = [one for one in spec.get("volumes") or () if one.get("name") != RISK_VOLUME]
+    volumes = [volume for volume in spec.get("volumes") or () if volume.get("name") != RISK_VOLUME]
     spec["volumes"] = [*volumes, {"name": RISK_VOLUME, "downwardAPI": {"items": [risk]}}]
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
-        own = [one for one in container.get("env") or () if one.get("name") not in told]
-        container["env"] = [*({"name": name, "value": value} for name, value in told.items()), *own]
-        mounts = [one for one in container.get("volumeMounts") or () if one.get("name") != RISK_VOLUME]
+        own = [entry for entry in container.get("env") or () if entry.get("name") not in variables]
+        container["env"] = [*({"name": name, "value": value} for name, value in variables.items()), *own]
+        mounts = [mount for mount in container.get("volumeMounts") or () if mount.get("name") != RISK_VOLUME]
         container["volumeMounts"] = [
             *mounts,
             {"name": RISK_VOLUME, "mountPath": RISK_DIRECTORY, "readOnly": True},
@@ -162,7 +161,7 @@ def become_rank(run: Run, pod_set: PodSet, placement: PodPlacement, spec: Object
 
 
 def become_standby(spec: ObjectBody, chosen: str) -> None:
-    """Keeps the image warm and the GPUs in hand; starts nothing of the template's."""
+    """Makes a pod that keeps its image and its GPUs ready, and runs nothing of the template."""
     container = gpu_container(spec, chosen)
     kept = {
         key: container[key] for key in ("name", "image", "imagePullPolicy", "resources") if key in container

@@ -1,9 +1,9 @@
-"""Names of what Jobtree makes for a Run: the same for the same decision, so making it twice makes it once.
+"""Names the objects that Jobtree creates for a Run.
 
-A pod is named after its Run, its seat and its attempt. Its hostname leaves out the attempt: others find a
-rank under the same name wherever it runs. The first part of the Run's UID keeps apart what a Run left
-behind and what one made anew under its name begins. Labels are for people and selectors; what Jobtree
-believes is the owner reference.
+The same decision gives the same name, so an object is not created twice. A pod is named after its Run, its
+group rank and its attempt. Its hostname leaves out the attempt: a rank has the same hostname wherever it
+runs. The first part of the UID keeps the objects of a deleted Run apart from those of a new Run of the same
+name. Labels are for people and selectors; Jobtree itself trusts only the owner reference.
 """
 
 from hashlib import sha256
@@ -23,7 +23,7 @@ def pod_name(run: str, uid: str, part: str) -> str:
 
 
 def hostname(run: str, part: str) -> str:
-    """``trainer-0-3``: where others find a rank (its group, its placement there), whatever its attempt."""
+    """``trainer-0-3``: the hostname of a rank (its group, and its number in the group) in all attempts."""
     return f"{as_label(run, MAX_LABEL - 1 - len(part))}-{part}"
 
 
@@ -32,9 +32,9 @@ def service_name(run: str, uid: str) -> str:
 
 
 def as_label(name: str, at_most: int) -> str:
-    """The name as one DNS label; a long one is cut and told apart by a hash of the whole."""
+    """Returns the name as one DNS label; a long name is cut and gets a hash of the whole."""
     label = name.replace(".", "-")
-    if not label[0].isalpha():  # the name of a Service begins with a letter
+    if not label[0].isalpha():  # the name of a Service must begin with a letter
         label = f"r-{label}"
     if label == name and len(label) <= at_most:
         return label
@@ -43,5 +43,5 @@ def as_label(name: str, at_most: int) -> str:
 
 
 def label_value(text: str) -> str:
-    """A name as the value of a label, which is shorter than a name may be."""
+    """Returns a name as the value of a label, which must be shorter than a name."""
     return text if len(text) <= MAX_LABEL else as_label(text, MAX_LABEL)

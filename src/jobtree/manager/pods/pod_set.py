@@ -1,7 +1,7 @@
-"""Places: every pod that a Run must have, and where.
+"""Derives the pods that a Run must have, and their nodes, from its leases.
 
-A rank has one placement; so has every standby pod of a spare. While unpaid work uses a spare's slots, its
-standby pod asks for no GPUs: the kubelet counts them (F1).
+Each rank has one pod, and so has each standby of a spare. While opportunistic work uses the slots of a spare,
+its standby pod asks for no GPUs, because the kubelet counts them (F1).
 """
 
 from collections.abc import Callable, Iterator
@@ -10,13 +10,13 @@ import msgspec
 
 from jobtree.core import RunState, lease_number, pods_of
 
-SpareInUse = Callable[[str, int], bool]  # whether unpaid work uses slots of this node
+SpareInUse = Callable[[str, int], bool]  # whether opportunistic work uses these slots of a node
 
 
 class PodPlacement(msgspec.Struct, frozen=True):
     """One pod. ``part`` names it among its Run's pods, ``host`` among its hostnames.
 
-    ``rank`` is -1 where it takes no part.
+    ``rank`` is -1 for a standby.
     """
 
     part: str
@@ -31,7 +31,7 @@ class PodPlacement(msgspec.Struct, frozen=True):
         return self.rank >= 0
 
     def is_at(self, node: str) -> bool:
-        """Whether a pod on that node is where it should be; without GPUs the cluster's scheduler chooses."""
+        """Whether a pod on that node is right; a pod without GPUs may be on any node."""
         return self.node in ("", node)
 
     @property
@@ -45,7 +45,7 @@ class PodSet(msgspec.Struct, frozen=True):
     attempt: int
     pod_size: int
     placements: tuple[PodPlacement, ...]
-    ranks: int = 0  # counted once: every pod is told how many they are
+    ranks: int = 0  # their number, counted once because every pod needs it
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "ranks", sum(placement.is_rank for placement in self.placements))
@@ -59,26 +59,25 @@ class PodSet(msgspec.Struct, frozen=True):
 NO_PODS = PodSet(0, 0, ())
 
 
-def pod_set(run: RunState, lent: SpareInUse) -> PodSet:
-    """The pods that follow from what a Run holds; none where it does not run."""
+def pod_set(run: RunState, spare_in_use: SpareInUse) -> PodSet:
+    """Returns the pods that a Run must have; none if it does not run."""
     if run.phase != "Running" or not run.rank_slots:
         return NO_PODS
-    return PodSet(run.attempt, run.pod_size, (*rank_placements(run), *standby_placements(run, lent)))
+    return PodSet(run.attempt, run.pod_size, (*rank_placements(run), *standby_placements(run, spare_in_use)))
 
 
 def rank_placements(run: RunState) -> Iterator[PodPlacement]:
-    for rank, ((group, placement), (node, mask)) in enumerate(run.rank_slots.items()):
-        yield PodPlacement(
-            f"{group}-{placement}-{run.attempt}", node, mask.bit_count(), group, rank, placement
-        )
+    for rank, ((group, group_rank), (node, mask)) in enumerate(run.rank_slots.items()):
+        part = f"{group}-{group_rank}-{run.attempt}"
+        yield PodPlacement(part, node, mask.bit_count(), group, rank, group_rank)
 
 
-def standby_placements(run: RunState, lent: SpareInUse) -> Iterator[PodPlacement]:
-    """Standby pods are named after their lease: they stay as they are through attempts."""
+def standby_placements(run: RunState, spare_in_use: SpareInUse) -> Iterator[PodPlacement]:
+    """Standby pods are named after their lease, because they stay through attempts."""
     for lease in sorted(run.leases.values(), key=lambda lease: lease.name):
         if lease.role != "Spare":
             continue
         for number, (node, mask) in enumerate(pods_of(lease.slots, run.pod_size)):
-            idle = lent(node, mask)
+            idle = spare_in_use(node, mask)
             part = f"spare-{lease_number(lease)}-{number}" + ("-idle" if idle else "")
             yield PodPlacement(part, node, 0 if idle else mask.bit_count(), lease.group)

@@ -1,7 +1,7 @@
-"""What a rank is told: who it is, how many they are, where the first of them listens (SPEC section 15).
+"""Builds the environment of a rank: its number, the number of ranks, the address of rank 0.
 
-``PET_*`` are read by torchrun. A Run with ``onResize: Rendezvous`` is told the range of its width and a
-rendezvous point, so that ranks may come and go; any other is told its fixed placement.
+``PET_*`` are read by torchrun. A Run with ``onResize: Rendezvous`` gets the range of its width and a
+rendezvous point, so that ranks may join and leave; any other Run gets fixed ranks.
 """
 
 from jobtree.api.kinds.run import Run
@@ -13,10 +13,10 @@ MASTER_PORT = "29500"
 
 
 def environment(run: Run, pod_set: PodSet, placement: PodPlacement) -> dict[str, str]:
-    """The variables of one rank."""
+    """Returns the environment variables of one rank."""
     processes = str(max(1, pod_set.pod_size))
     master = master_address(run, pod_set)
-    told = {
+    variables = {
         "MASTER_ADDR": master,
         "MASTER_PORT": MASTER_PORT,
         "WORLD_SIZE": str(pod_set.ranks * max(1, pod_set.pod_size)),
@@ -31,8 +31,8 @@ def environment(run: Run, pod_set: PodSet, placement: PodPlacement) -> dict[str,
         "JOBTREE_ATTEMPT": str(pod_set.attempt),
     }
     if run.spec.runtime.checkpoint:
-        told["JOBTREE_CHECKPOINT_SECONDS"] = str(parse_duration(run.spec.runtime.checkpoint) // SECOND)
-    return told
+        variables["JOBTREE_CHECKPOINT_SECONDS"] = str(parse_duration(run.spec.runtime.checkpoint) // SECOND)
+    return variables
 
 
 def torchrun(run: Run, pod_set: PodSet, placement: PodPlacement, master: str) -> dict[str, str]:
@@ -54,7 +54,7 @@ def torchrun(run: Run, pod_set: PodSet, placement: PodPlacement, master: str) ->
 
 
 def master_address(run: Run, pod_set: PodSet) -> str:
-    """Rank 0, under its hostname; a single pod needs no Service to find itself."""
+    """Returns the address of rank 0; a single pod needs no Service and uses its hostname."""
     host = hostname(run.metadata.name, pod_set.first.host)
     if not needs_service(run, pod_set):
         return host
@@ -62,7 +62,7 @@ def master_address(run: Run, pod_set: PodSet) -> str:
 
 
 def needs_service(run: Run, pod_set: PodSet) -> bool:
-    """Whether ranks have to find each other, now or after a growth."""
+    """Whether the Run can have more than one rank, now or after it has grown."""
     flexible = run.spec.malleable
     widest = flexible.max_total_gpus if flexible else 0
     return pod_set.ranks > 1 or widest > pod_set.pod_size

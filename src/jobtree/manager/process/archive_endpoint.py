@@ -1,7 +1,7 @@
-"""The archive over HTTP, to read: ``/archive/`` lists its files, ``/archive/NAME`` is one of them.
+"""Serves the archive over HTTP, for reading: ``/archive/`` lists its files, ``/archive/NAME`` is one of them.
 
-People reach it through the API server, which asks for their right to it. Every manager has a disk of its own:
-only the one that leads knows that its disk has all, so only that one answers, and the others say so.
+The command line reaches it through the API server, which checks the right to read. Each manager has a volume
+of its own, and only that of the leader is complete. So only the leader answers; the others return 503.
 """
 
 import asyncio

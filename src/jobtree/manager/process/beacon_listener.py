@@ -1,16 +1,17 @@
-"""Hearing a public beacon: the values that coming draws mix in are fetched as soon as they are published.
+"""Fetches the values of a public beacon that coming draws mix in, as soon as they are published.
 
-The policy says where: ``beacon.url``, with ``{round}`` in it. The answer is JSON as drand gives it:
-``{"round": 7, "randomness": "<hex>"}``. Every round is asked for by itself, beside the loop, from its
-publication until it is heard or nobody waits for it any more. No draw waits for a beacon: what was not heard
-in time is missing from the record, which says so. Only a manager that has just begun to lead first asks for
-what was published before, for as long as one answer may take: else whoever could make it start anew could
-choose to draw without.
+The policy names the address: ``beacon.url``, with ``{round}`` in it. The answer is JSON as drand gives it:
+``{"round": 7, "randomness": "<hex>"}``. Each round is fetched by a task of its own beside the control loop,
+from its publication until its value is known or no draw needs it. No draw waits for a beacon: a value that
+is not known in time is missing from the record, and the record says so. Only a manager that has just begun to
+lead waits, for at most one answer, for rounds that were published before: otherwise anybody who can restart
+the manager could choose to have a draw without the beacon.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 import msgspec
 from aiohttp import ClientError, ClientSession, ClientTimeout
@@ -20,7 +21,7 @@ from jobtree.api.schema.quantities import SECOND
 from jobtree.core import World
 from jobtree.manager.log import Log
 
-Round = tuple[str, int]  # the beacon's name, and the round
+Round = tuple[str, int]  # name of the beacon, and number of the round
 ANSWER_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 MOST_AT_ONCE = 16
@@ -54,20 +55,20 @@ class BeaconListener:
         self._logged_errors: set[str] = set()
 
     def follow_rounds(self, beacon: Beacon | None, rounds: Iterable[Round]) -> None:
-        """From now on these are waited for, the earliest first; others are not any more."""
-        rounds_of_beacon = [
-            one for one in sorted(rounds) if beacon is not None and beacon.url and one[0] == beacon.name
-        ]
-        wanted = set(rounds_of_beacon[:MOST_AT_ONCE])
-        for one in self._tasks.keys() - wanted:
-            self._tasks.pop(one).cancel()
-        self._values = {one: heard for one, heard in self._values.items() if one in wanted}
-        for one in wanted - self._tasks.keys() - self._values.keys():
+        """Fetches these rounds from now on, the earliest first, and stops fetching others."""
+        wanted: set[Round] = set()
+        if beacon is not None and beacon.url:
+            own_rounds = (of_beacon for of_beacon in sorted(rounds) if of_beacon[0] == beacon.name)
+            wanted = set(islice(own_rounds, MOST_AT_ONCE))
+        for unwanted in self._tasks.keys() - wanted:
+            self._tasks.pop(unwanted).cancel()
+        self._values = {key: value for key, value in self._values.items() if key in wanted}
+        for missing in wanted - self._tasks.keys() - self._values.keys():
             assert beacon is not None
-            self._tasks[one] = asyncio.ensure_future(self._fetch_round(beacon, one))
+            self._tasks[missing] = asyncio.ensure_future(self._fetch_round(beacon, missing))
 
     async def catch_up(self, beacon: Beacon | None, rounds: Iterable[Round]) -> None:
-        """Listen, and wait a moment for what is published already."""
+        """Follows these rounds, and waits a moment for those that are published already."""
         self.follow_rounds(beacon, rounds)
         published = [
             task
@@ -78,11 +79,11 @@ class BeaconListener:
             await asyncio.wait(published, timeout=ANSWER_SECONDS)
 
     def new_values(self) -> list[BeaconValue]:
-        news, self._new_values = self._new_values, []
-        return news
+        new_values, self._new_values = self._new_values, []
+        return new_values
 
     def restart(self) -> None:
-        """The world is built anew: what was heard is told again."""
+        """Makes all values new again, because the world is built again."""
         self._new_values = list(self._values.values())
 
     def stop(self) -> None:
@@ -98,8 +99,8 @@ class BeaconListener:
             except (ClientError, TimeoutError, ValueError, msgspec.MsgspecError) as broken:
                 self._log_error(beacon.name, broken)
             await asyncio.sleep(RETRY_SECONDS)
-        heard = self._values[wanted] = BeaconValue(beacon.name, number, value)
-        self._new_values.append(heard)
+        beacon_value = self._values[wanted] = BeaconValue(beacon.name, number, value)
+        self._new_values.append(beacon_value)
         del self._tasks[wanted]
         self._wake()
 
@@ -111,7 +112,7 @@ class BeaconListener:
 
 
 async def fetch(url: str, number: int) -> str:
-    """The value of a round, in hex. Raises ClientError, TimeoutError, ValueError, MsgspecError."""
+    """Returns the value of a round, in hex. Raises ClientError, TimeoutError, ValueError, MsgspecError."""
     async with (
         ClientSession(timeout=ClientTimeout(total=ANSWER_SECONDS), trust_env=True) as session,
         session.get(url, raise_for_status=True) as response,

@@ -86,7 +86,7 @@ class ControlLoop:
         """Turns until ``stop`` is called. Raises FencedError once this process may not write any more."""
         await self.start()
         while not self._stopping:
-            self._health.turned()
+            self._health.record_turn()
             await self._wait(await self.turn())
         await self.drain()
         self._beacon_listener.stop()

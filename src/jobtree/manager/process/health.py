@@ -1,7 +1,8 @@
-"""Whether this process lives, and whether it can be relied upon.
+"""Serves whether this process is alive and ready, its metrics, and its archive.
 
-It is alive while its loop turns. It is ready when it has seen all that planning needs, its news is not old,
-and, if it leads, its last step could be written. A standby that follows the cluster is ready to take over.
+It is alive while its control loop makes turns. It is ready when all kinds that planning needs are listed, no
+watch is silent for long, and, if it leads, its last decisions could be written. A standby that watches the
+cluster is ready to take over.
 """
 
 import asyncio
@@ -32,36 +33,36 @@ class Health:
         self.webhook: Webhook | None = None
         self.archive: ArchivePages | None = None
         self.leads: Callable[[], bool] = lambda: False
-        self._scraping = asyncio.Lock()  # one at a time: planning needs threads too
-        self.trouble = ""  # why the last step was not written
+        self._scraping = asyncio.Lock()  # one scrape at a time, because planning needs threads as well
+        self.trouble = ""  # why the last decisions were not written
         self._view = view
         self._clock = clock
         self._turned_at = clock()
 
-    def turned(self) -> None:
-        """The loop is about to wait for something to happen, or has begun to."""
+    def record_turn(self) -> None:
+        """Records that the control loop is not stuck."""
         self._turned_at = self._clock()
 
-    def illness(self) -> list[str]:
-        """Why this process is not alive; empty if it is."""
+    def liveness_problems(self) -> list[str]:
+        """Returns why this process counts as stuck; empty if it is alive."""
         stuck = self._clock() - self._turned_at
         return [f"the loop has not turned for {stuck:.0f} s"] if stuck > STUCK_SECONDS else []
 
-    def unreadiness(self) -> list[str]:
-        """Everything that keeps this process from being ready."""
-        found = [f"{resource.plural} have not been seen yet" for resource in self._view.kinds_not_listed]
+    def readiness_problems(self) -> list[str]:
+        """Returns everything that keeps this process from being ready."""
+        problems = [f"{resource.plural} have not been seen yet" for resource in self._view.kinds_not_listed]
         if self._view.unread_policy:
-            found.append(f"{NO_POLICY}: {self._view.unread_policy}")
+            problems.append(f"{NO_POLICY}: {self._view.unread_policy}")
         for watch in self.watches:
             if watch.resource not in NEEDED:
                 continue
             if watch.trouble is not None:
-                found.append(f"{watch.resource.plural}: {watch.trouble}")
+                problems.append(f"{watch.resource.plural}: {watch.trouble}")
             elif watch.silent_seconds() > STALE_SECONDS:
-                found.append(f"{watch.resource.plural}: silent for {watch.silent_seconds():.0f} s")
+                problems.append(f"{watch.resource.plural}: silent for {watch.silent_seconds():.0f} s")
         if self.webhook is not None:
-            found += self.webhook.unreadiness()
-        return [*found, self.trouble] if self.trouble else found
+            problems += self.webhook.unreadiness()
+        return [*problems, self.trouble] if self.trouble else problems
 
     async def serve(self, address: str) -> web.AppRunner:
         app = web.Application()
@@ -77,16 +78,16 @@ class Health:
         return runner
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return health_response(self.illness())
+        return health_response(self.liveness_problems())
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        return health_response([*self.illness(), *self.unreadiness()])
+        return health_response([*self.liveness_problems(), *self.readiness_problems()])
 
     async def _metrics(self, _: web.Request) -> web.Response:
         for watch in self.watches:
             self.metrics.set_to(SILENCE, watch.silent_seconds(), watch.resource.plural)
-        for resource, found in self._view.by_resource().items():
-            self.metrics.set_to(UNREADABLE, len(found[0].unreadable), resource.plural)
+        for resource, (store, _selector) in self._view.by_resource().items():
+            self.metrics.set_to(UNREADABLE, len(store.unreadable), resource.plural)
         left = self.webhook.certificate_seconds() if self.webhook is not None else None
         if left is not None:
             self.metrics.set_to(CERTIFICATE, left, WEBHOOK_SECRET)
@@ -96,7 +97,5 @@ class Health:
 
 
 def health_response(problems: Iterable[str]) -> web.Response:
-    found = list(problems)
-    if not found:
-        return web.Response(text="ok\n")
-    return web.Response(status=503, text="".join(f"{problem}\n" for problem in found))
+    text = "".join(f"{problem}\n" for problem in problems)
+    return web.Response(status=503, text=text) if text else web.Response(text="ok\n")

@@ -1,7 +1,7 @@
-"""The lottery key of a cluster: a Secret that Jobtree makes on first use and never shows.
+"""Reads the lottery key of a cluster from its Secret, which the manager creates on first use.
 
-Whoever can read it could foresee draws, so only Jobtree's service account may. Its public key is in every
-record.
+Anybody who can read the key can predict draws, so only Jobtree's service account may read it. Its public key
+is in every record.
 """
 
 import secrets
@@ -23,11 +23,11 @@ FIELD = "key"
 
 
 class BrokenKeyError(Exception):
-    """The Secret is there and does not hold a key; the message says what to do."""
+    """The Secret exists and holds no key; the message says what to do."""
 
 
 async def lottery_key(client: AsyncClient, writer: Writer, namespace: str) -> bytes:
-    """The key, made now if there is none. Raises KubeError, BrokenKeyError."""
+    """Returns the key, and creates it if there is none. Raises KubeError, BrokenKeyError."""
     try:
         secret = await client.ask(api_requests.get(SECRETS, SECRET_NAME, namespace))
     except StatusError as refused:
@@ -50,7 +50,7 @@ async def make_key(client: AsyncClient, writer: Writer, namespace: str) -> dict[
     except StatusError as refused:
         if not refused.exists_already:
             raise
-        return await client.ask(api_requests.get(SECRETS, SECRET_NAME, namespace))  # another was faster
+        return await client.ask(api_requests.get(SECRETS, SECRET_NAME, namespace))  # made meanwhile
     return made
 
 
@@ -62,6 +62,6 @@ def read_key(secret: dict[str, Any], namespace: str) -> bytes:
     if len(key) != KEY_BYTES:
         raise BrokenKeyError(
             f"Secret {namespace}/{SECRET_NAME}: data.{FIELD} must hold {KEY_BYTES} bytes; "
-            "delete the Secret to have a new one made: promises made with the old key are then made anew"
+            "delete the Secret to have a new one made: promises made with the old key are then made again"
         )
     return key

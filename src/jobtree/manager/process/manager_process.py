@@ -1,7 +1,7 @@
-"""The process: finds its cluster, follows it, stands for election, and leads if elected.
+"""The process of the manager: connects to its cluster, watches it, takes part in the election, and leads.
 
-What is missing at the start (the four kinds, a permission) is told once, by name, and waited for. A process
-that has lost the election ends: another one begins anew from what the cluster says.
+What is missing at the start (a kind, a permission) is logged once by name and waited for. A process that
+loses the election exits, and the next leader starts from the objects in the cluster.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from jobtree.manager.webhook.webhook_service import Webhook
 POLL_SECONDS = 0.1
 RETRY_SECONDS = 5.0
 FINISH_SECONDS = 10.0
-WAKE_LATER_SECONDS = 0.25  # while pods come up as they should: a thousand of them are looked at together
+WAKE_LATER_SECONDS = 0.25  # for pods that start as expected, so that a thousand of them need one turn
 LOST = 1
 
 
@@ -58,12 +58,12 @@ class ManagerProcess:
         self._logged_trouble: dict[str, str] = {}
 
     async def run(self) -> int:
-        """Until a signal comes or the election is lost; the exit code."""
+        """Runs until a signal arrives or the election is lost; returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_requested.set)
         transport = PooledTransport(self._access, self._settings.request_seconds)
-        view = ClusterView(self._settings.namespace, self._report, self._woken, self._woken_later)
+        view = ClusterView(self._settings.namespace, self._report, self._wake_loop, self._wake_loop_later)
         health = self._health(view)
         server = await health.serve(self._settings.health_address) if self._settings.health_address else None
         leader = Leader(leader_client(self._access), self._election_target(), self._on_election_change(loop))
@@ -84,7 +84,7 @@ class ManagerProcess:
             await self._finish(leading)
         gate.close()
         if self._loop is not None:
-            self._loop.stop()  # a task that is about to wake up may miss that it was cancelled
+            self._loop.stop()  # a task that is about to continue may miss its cancellation
         if self._code == LOST:
             self._explain(leading.exception() if leading.done() else None)
         for task in (leading, ending, *watching):
@@ -110,7 +110,7 @@ class ManagerProcess:
             )
 
     async def _finish(self, leading: "asyncio.Future[None]") -> None:
-        """What was begun is finished, if that does not take too long; the next manager does the rest."""
+        """Lets the present turn finish, for at most ``FINISH_SECONDS``; the next manager does the rest."""
         if self._loop is not None:
             self._loop.stop()
             await asyncio.wait((leading,), timeout=FINISH_SECONDS)
@@ -120,14 +120,14 @@ class ManagerProcess:
     async def _lead(self, transport: PooledTransport, view: ClusterView, health: Health, gate: Gate) -> None:
         await self._await_view(view, health)
         while not self._elected.is_set():
-            health.turned()
+            health.record_turn()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._elected.wait(), RETRY_SECONDS)
         self._log.say("leader", "this process leads", identity=self._settings.identity)
         writer = Writer(transport, gate)
         if self._webhook is not None:
             self._webhook.lead(writer)
-        key = await self._key(transport, writer, health)
+        key = await self._lottery_key(transport, writer, health)
         model = PlanningModel(key, self._settings.check_seconds * 1000)
         archive = None
         if self._archive is not None:
@@ -137,15 +137,15 @@ class ManagerProcess:
         await loop.run()
 
     async def _await_view(self, view: ClusterView, health: Health) -> None:
-        """Until all that planning needs is listed, and the policy; what stands in the way is told once."""
+        """Waits until the policy and all kinds that planning needs are listed; logs each obstacle once."""
         while view.kinds_not_listed or lacks_policy(view, health.watches):
-            health.turned()
+            health.record_turn()
             for watch in health.watches:
                 self._log_trouble(watch)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _watch_reflectors(self, watches: list[Reflector]) -> None:
-        """What is to be mended by an administrator is told whenever it happens, not at the start alone."""
+        """Logs missing kinds and permissions of watches, also after the start."""
         while True:
             await asyncio.sleep(RETRY_SECONDS)
             for watch in watches:
@@ -155,22 +155,22 @@ class ManagerProcess:
 
     def _log_trouble(self, watch: Reflector) -> None:
         trouble, plural = watch.trouble, watch.resource.plural
-        said = str(trouble) if trouble is not None else ""
-        if not said or self._logged_trouble.get(plural) == said:
+        message = str(trouble) if trouble is not None else ""
+        if not message or self._logged_trouble.get(plural) == message:
             return
-        self._logged_trouble[plural] = said
+        self._logged_trouble[plural] = message
         if isinstance(trouble, StatusError) and trouble.code == NOT_FOUND:
-            said = f"the cluster does not know {plural}: apply config/crd; waiting for it"
+            message = f"the cluster does not know {plural}: apply config/crd; waiting for it"
         elif isinstance(trouble, StatusError) and trouble.code == FORBIDDEN:
             self._log.say(
                 "manager", f"no permission to list and watch {plural}", resource=plural, **log_fields(trouble)
             )
             return
-        self._log.say("manager", said, resource=plural)
+        self._log.say("manager", message, resource=plural)
 
-    async def _key(self, transport: PooledTransport, writer: Writer, health: Health) -> bytes:
+    async def _lottery_key(self, transport: PooledTransport, writer: Writer, health: Health) -> bytes:
         while True:
-            health.turned()
+            health.record_turn()
             try:
                 return await lottery_key(AsyncClient(transport), writer, self._settings.namespace)
             except FencedError:
@@ -203,25 +203,25 @@ class ManagerProcess:
         return ElectionTarget(self._settings.namespace, self._settings.election, self._settings.identity)
 
     def _on_election_change(self, loop: asyncio.AbstractEventLoop) -> Callable[[ElectionChange], None]:
-        def on_change(news: ElectionChange) -> None:
-            event = self._elected if news == "elected" else self._stop_requested
-            if news == "lost":
+        def on_change(change: ElectionChange) -> None:
+            event = self._elected if change == "elected" else self._stop_requested
+            if change == "lost":
                 self._code = LOST
             loop.call_soon_threadsafe(event.set)
 
         return on_change
 
-    def _woken(self) -> None:
+    def _wake_loop(self) -> None:
         self._wake.set()
 
-    def _woken_later(self) -> None:
+    def _wake_loop_later(self) -> None:
         loop = asyncio.get_running_loop()
         if self._later_wake is None or self._later_wake.when() <= loop.time():
-            self._later_wake = loop.call_later(WAKE_LATER_SECONDS, self._woken)
+            self._later_wake = loop.call_later(WAKE_LATER_SECONDS, self._wake_loop)
 
     def _report(self, kind: str, unreadable: Unreadable) -> None:
-        said = f"a {kind} cannot be read and is left out"
-        self._log.say("manager", said, name=unreadable.title, why=unreadable.why)
+        message = f"a {kind} cannot be read and is left out"
+        self._log.say("manager", message, name=unreadable.title, why=unreadable.why)
 
     def _after_write(self, count: int) -> None:
         if self._settings.stop_after_writes and count >= self._settings.stop_after_writes:
@@ -229,11 +229,11 @@ class ManagerProcess:
 
 
 def lacks_policy(view: ClusterView, watches: Iterable[Reflector]) -> bool:
-    """Whether the policy may still come, or must be mended first: what was decided by another stays decided.
+    """Whether the policy is not listed yet, or is broken, so that no decision can be made.
 
-    Where it is not ours to read, the defaults hold.
+    If the manager may not read it, the defaults apply.
     """
-    watched = next(one for one in watches if one.resource is CONFIG_MAPS)
-    if isinstance(watched.trouble, StatusError) and watched.trouble.code == FORBIDDEN:
+    watch = next(watch for watch in watches if watch.resource is CONFIG_MAPS)
+    if isinstance(watch.trouble, StatusError) and watch.trouble.code == FORBIDDEN:
         return False
     return not view.policy.synced or bool(view.unread_policy)

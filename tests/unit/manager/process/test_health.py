@@ -37,21 +37,21 @@ def watch(view: ClusterView, resource: object, clock: Clock) -> Reflector:
 
 
 def test_a_process_that_has_seen_everything_is_ready() -> None:
-    assert Health(seen_view(), Metrics()).unreadiness() == []
+    assert Health(seen_view(), Metrics()).readiness_problems() == []
 
 
 def test_a_kind_that_was_not_listed_yet_is_named() -> None:
     view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
-    assert "nodes have not been seen yet" in Health(view, Metrics()).unreadiness()
+    assert "nodes have not been seen yet" in Health(view, Metrics()).readiness_problems()
 
 
 def test_old_news_is_no_news() -> None:
     clock = Clock()
     health = Health(seen_view(), Metrics(), clock)
     health.watches = [watch(seen_view(), NODES, clock)]
-    assert health.unreadiness() == []
+    assert health.readiness_problems() == []
     clock.now = STALE_SECONDS + 1
-    assert health.unreadiness() == [f"nodes: silent for {STALE_SECONDS + 1:.0f} s"]
+    assert health.readiness_problems() == [f"nodes: silent for {STALE_SECONDS + 1:.0f} s"]
 
 
 def test_trouble_with_a_needed_kind_is_told_and_with_the_policy_is_not() -> None:
@@ -60,7 +60,7 @@ def test_trouble_with_a_needed_kind_is_told_and_with_the_policy_is_not() -> None
     health.watches = [watch(seen_view(), kind, clock) for kind in (NODES, CONFIG_MAPS)]
     for one in health.watches:
         one.trouble = StatusError(403, "Forbidden", "you may not")
-    assert health.unreadiness() == ["nodes: you may not"]
+    assert health.readiness_problems() == ["nodes: you may not"]
 
 
 def policy(text: str, version: str) -> bytes:
@@ -73,16 +73,16 @@ def test_a_policy_that_was_never_readable_makes_it_unready_and_the_one_before_ho
     view = seen_view()
     health = Health(view, Metrics())
     view.policy.upsert(policy("maxNotice: soon\n", "1"))
-    (told,) = health.unreadiness()
+    (told,) = health.readiness_problems()
     assert told.startswith(NO_POLICY)
     assert "maxNotice" in told
     ((_, page),) = asyncio.run(served(health, "metrics"))
     assert 'jobtree_unreadable{resource="configmaps"} 1.0' in page
     assert 'jobtree_unreadable{resource="runs"} 0.0' in page
     view.policy.upsert(policy("maxNotice: 20m\n", "2"))
-    assert health.unreadiness() == []
+    assert health.readiness_problems() == []
     view.policy.upsert(policy("maxNotice: soon\n", "3"))
-    assert health.unreadiness() == []
+    assert health.readiness_problems() == []
     ((_, page),) = asyncio.run(served(health, "metrics"))
     assert 'jobtree_unreadable{resource="configmaps"} 1.0' in page
 
@@ -90,16 +90,16 @@ def test_a_policy_that_was_never_readable_makes_it_unready_and_the_one_before_ho
 def test_a_decision_that_could_not_be_written_makes_it_unready() -> None:
     health = Health(seen_view(), Metrics())
     health.trouble = "the last decision could not be written"
-    assert health.unreadiness() == [health.trouble]
+    assert health.readiness_problems() == [health.trouble]
 
 
 def test_a_loop_that_does_not_turn_is_dead() -> None:
     clock = Clock()
     health = Health(seen_view(), Metrics(), clock)
     clock.now = STUCK_SECONDS + 1
-    assert health.illness() == [f"the loop has not turned for {STUCK_SECONDS + 1:.0f} s"]
-    health.turned()
-    assert health.illness() == []
+    assert health.liveness_problems() == [f"the loop has not turned for {STUCK_SECONDS + 1:.0f} s"]
+    health.record_turn()
+    assert health.liveness_problems() == []
 
 
 async def served(health: Health, *paths: str) -> list[tuple[int, str]]:
@@ -132,10 +132,10 @@ def test_a_watch_that_went_silent_is_told_to_probes_and_scrapers_and_kills_nobod
     health = Health(seen_view(), Metrics(), clock)
     health.watches = [watch(seen_view(), kind, clock) for kind in (NODES, CONFIG_MAPS)]
     clock.now = STALE_SECONDS - 1
-    health.turned()
+    health.record_turn()
     assert asyncio.run(served(health, "readyz")) == [(200, "ok\n")]
     clock.now = STALE_SECONDS + 1
-    health.turned()
+    health.record_turn()
     alive, ready, page = asyncio.run(served(health, "healthz", "readyz", "metrics"))
     assert alive == (200, "ok\n")
     assert ready == (503, f"nodes: silent for {STALE_SECONDS + 1:.0f} s\n")
