@@ -58,7 +58,7 @@ class Sleepless(RunQueue):
 
     def active_runs(self, most: Callable[[WaitSignature], int]) -> list[CreationOrder]:
         asked = super().active_runs(most)
-        everybody = [order for order in self.queue if order not in self._came]
+        everybody = [order for order in self.queue if order not in self._entered]
         Sleepless.asleep = set(everybody) - set(asked)
         assert set(asked) <= set(everybody)
         return everybody

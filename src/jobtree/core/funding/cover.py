@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from jobtree.api.schema.quantities import HOUR, MILLI
 from jobtree.core.accounts.envelope_accounts import FOREVER, Account, EnvelopeState, credits_used
+from jobtree.core.accounts.payers import PayerCandidate, PayerCandidates
 from jobtree.core.funding.reserved_budget import (
     available_beside_promises,
     may_run_provisionally,
@@ -17,8 +18,6 @@ from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.node_slots import NodeSelector
 from jobtree.core.world.payer_candidates import (
-    PayerCandidate,
-    PayerCandidates,
     payer_candidates,
     sponsor_lends,
 )

@@ -7,6 +7,7 @@ import msgspec
 from jobtree.api.schema.quantities import MILLI
 from jobtree.core.accounts.budget_timeline import returns_of
 from jobtree.core.accounts.envelope_accounts import FOREVER, Account, EnvelopeState, credits_used
+from jobtree.core.accounts.payers import PayerCandidate
 from jobtree.core.funding.cover import committed_duration
 from jobtree.core.funding.future_recall import (
     RecallableCharges,
@@ -20,7 +21,7 @@ from jobtree.core.funding.shared_limits import lending_limit, quota_limits
 from jobtree.core.model.gpu_lease import EnvelopeKey
 from jobtree.core.model.promise import Precedence
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import PayerCandidate, payer_candidates
+from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
 FundingSplit = tuple[tuple[EnvelopeKey, int], ...]

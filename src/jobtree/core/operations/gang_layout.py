@@ -10,6 +10,7 @@ from functools import cached_property
 
 from jobtree.api.kinds.lease import OpenReason, Role
 from jobtree.core.accounts.envelope_accounts import FOREVER
+from jobtree.core.accounts.payers import PayerCandidate, PayerCandidates
 from jobtree.core.availability.availability_profile import availability_profile, placement_demand
 from jobtree.core.availability.promise_feasibility import keeps_all_promises
 from jobtree.core.funding.cover import GangFunding, GpusBySelector
@@ -21,7 +22,7 @@ from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.node_slots import NodeSelector, PodDemand
 from jobtree.core.supply.packing import pick_slots, pick_slots_apart
-from jobtree.core.world.payer_candidates import PayerCandidate, PayerCandidates, payer_candidates
+from jobtree.core.world.payer_candidates import payer_candidates
 
 
 class GangLayout:

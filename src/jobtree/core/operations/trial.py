@@ -23,7 +23,6 @@ from jobtree.core.model.versioned_cache import SavedVersions
 from jobtree.core.runs.run_state import RunState, SavedRunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.world.open_leases import PostedLease
-from jobtree.core.world.run_transitions import apply_transition, undo_transition
 from jobtree.core.world.world import World
 
 
@@ -77,7 +76,7 @@ class Trial:
         while len(journal) > checkpoint:
             entry = journal.pop()
             if isinstance(entry, ActionBegun):
-                undo_transition(world, entry.run, entry.before)
+                world.run_transitions.undo(entry.run, entry.before)
                 continue
             if isinstance(entry, LeaseOpened):
                 world.open_leases.undo_open(entry.lease.name)
@@ -139,7 +138,7 @@ class Trial:
         if kind == "Confirm":
             self._confirm_positions.append(len(self._journal))
         self._journal.append(ActionBegun(run, action, run.save_state()))
-        apply_transition(self.world, run, action)
+        self.world.run_transitions.apply(run, action)
 
     def has_promised(self, run: RunState, promise: Promise) -> bool:
         """Whether the Run got this promise in this trial, so that no user has seen it."""

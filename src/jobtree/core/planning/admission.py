@@ -29,7 +29,6 @@ from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import total_placeable
 from jobtree.core.supply.flavor_pool import FlavorPool
 from jobtree.core.supply.node_slots import PodDemand
-from jobtree.core.world.date_search_generation import should_search_date
 from jobtree.core.world.world import World
 
 
@@ -90,7 +89,7 @@ def start_or_promise(trial: Trial, run: RunState, hints: AdmissionHints) -> Verd
     if run.promise is None:
         make_promise(trial, run, pod_size)
     elif (
-        should_search_date(trial.world, run)
+        trial.world.should_search_date(run)
         and not hints.is_known_dateless(run)
         and not find_date(trial, run, pod_size)
     ):

@@ -10,6 +10,7 @@ import msgspec
 
 from jobtree.api.schema.quantities import MILLI
 from jobtree.core.accounts.envelope_accounts import FOREVER, EnvelopeState
+from jobtree.core.accounts.payers import payers_of_owner
 from jobtree.core.availability.availability_profile import availability_profile, placement_demand
 from jobtree.core.funding.cover import GangFunding, funding_refusals
 from jobtree.core.funding.current_funding_lower_bound import CurrentFundingLowerBound
@@ -25,9 +26,8 @@ from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.flavor_pool import FlavorPool
 from jobtree.core.supply.node_slots import PodDemand
-from jobtree.core.world.date_search_generation import should_search_date
 from jobtree.core.world.inactive_queue import DateSignature, WaitSignature, date_signature, lacks_room_only
-from jobtree.core.world.payer_candidates import payer_candidates, payers_for
+from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
 
@@ -76,13 +76,15 @@ class AdmissionPrefilter:
             return FOREVER
         if signature.dateless is not None and world.provisional_runs:
             return FOREVER
-        payers = payers_for(world, signature.owner, signature.flavor, signature.sponsors).candidates
+        payers = payers_of_owner(
+            world.budgets, signature.owner, signature.flavor, signature.sponsors
+        ).candidates
         recallable = sum(self._recallable_from(payer.envelope) for payer in payers if payer.tier == 0)
-        if not signature.place:
+        if not signature.lacks_room_only:
             return sum(max(0, payer.envelope.account.free_charge()) // MILLI for payer in payers) + recallable
         if recallable or flavor.opportunistic_slots:
             return flavor.free + flavor.opportunistic_slots + recallable
-        return self._gpus_in_whole_pods(flavor, signature.size)
+        return self._gpus_in_whole_pods(flavor, signature.pod_size)
 
     @staticmethod
     def _recallable_from(envelope: EnvelopeState) -> int:
@@ -118,7 +120,7 @@ class AdmissionPrefilter:
         if shape.allow_opportunistic and flavor.free + flavor.spare_slots >= shape.min:
             return True
         may_find_date = (
-            should_search_date(self._world, run)
+            self._world.should_search_date(run)
             and not self.is_known_dateless(run)
             and self._may_find_date(run, pod_size)
         )

@@ -52,7 +52,8 @@ def plan(world: World) -> Plan:
         return PlanningPass(trial).plan()
     finally:
         trial.rollback()
-        world.runs_to_check = runs_to_check
+        world.runs_to_check.clear()
+        world.runs_to_check.update(runs_to_check)
 
 
 def is_at_rest(world: World) -> bool:
@@ -136,7 +137,7 @@ class PlanningPass:
         """Handles what happened to Runs, each after the timers that were due before it."""
         trial, world = self.trial, self.world
         runs = [world.runs[key] for key in world.runs_to_check if key in world.runs]
-        world.runs_to_check = set()
+        world.runs_to_check.clear()
         for run in sorted(runs, key=lambda run: (event_instant(world, run), run.creation_order)):
             process_timers(trial, event_instant(world, run) - 1)
             self.process_run(run)
@@ -148,7 +149,7 @@ class PlanningPass:
         elif run.phase == "Running":
             process_running(trial, run)
         elif run.phase == "Waiting" and not release_run(trial, run):
-            self.reported[run.key] = waiting_verdict(world, run)
+            self.reported[run.key] = waiting_verdict(world.run_graph, run)
         if run.is_tree:
             self.trees.add(run.key)
             finish_tree(trial, run)
@@ -165,7 +166,7 @@ class PlanningPass:
 
 def release_run(trial: Trial, run: RunState) -> bool:
     """Lets a Run queue once every Run that it waits for is Completed."""
-    if not is_released(trial.world, run):
+    if not is_released(trial.world.run_graph, run):
         return False
     trial.begin_action("Release", run, trial.world.now, Cause(Reason.RELEASED))
     return True
@@ -283,7 +284,7 @@ def end_at_max_duration(trial: Trial, run: RunState, at: int) -> None:
 
 def fail_with_upstream(trial: Trial, run: RunState, at: int) -> None:
     """Fails a Run that waits for a failed one, and its gang (J1, J3)."""
-    failure = upstream_failure_at(trial.world, run)
+    failure = upstream_failure_at(trial.world.run_graph, run)
     assert failure is not None
     for member in trial.world.run_graph.members(run):
         if member.phase == "Waiting":

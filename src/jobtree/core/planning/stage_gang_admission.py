@@ -22,7 +22,6 @@ from jobtree.core.operations.stage_gang_promise import find_gang_date, make_gang
 from jobtree.core.operations.trial import Trial
 from jobtree.core.planning.admission import refusal_causes
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.date_search_generation import should_search_date
 
 Widths = dict[str, int]  # by UID; 0: no GPUs
 
@@ -48,7 +47,7 @@ def admit_gang(trial: Trial, run: RunState) -> Verdict | None:
     causes = gang_refusal_causes(trial, members)
     if run.promise is None:
         make_gang_promise(trial, members)
-    elif any(should_search_date(trial.world, member) for member in members):
+    elif any(trial.world.should_search_date(member) for member in members):
         find_gang_date(trial, members)
     names = ", ".join(member.key[1] for member in members if member is not run)
     return Verdict("Reserved", (Cause(Reason.TOGETHER, names), *dict.fromkeys(causes)))

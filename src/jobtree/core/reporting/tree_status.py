@@ -76,7 +76,8 @@ def starts_at(world: World, run: RunState) -> int | None:
         starts = [starts_at(world, child) for child in world.run_graph.children(run)]
         return min((at for at in starts if at is not None), default=None)
     return latest(
-        None if upstream.run is None else done_at(world, upstream.run) for upstream in upstreams(world, run)
+        None if upstream.run is None else done_at(world, upstream.run)
+        for upstream in upstreams(world.run_graph, run)
     )
 
 

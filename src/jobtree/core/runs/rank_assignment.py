@@ -69,3 +69,11 @@ def decode_ranks(written: tuple[str, ...]) -> RankSlots:
         except ValueError:
             continue
     return dict(sorted(seats.items()))
+
+
+def restore_ranks(run: RunState) -> None:
+    """Assigns the ranks as the status has them to pods that have none yet; leases may arrive one by one."""
+    assigned = set(run.rank_slots.values())
+    from_status = decode_ranks(run.run_object.status.ranks)
+    missing = {rank: pod for rank, pod in from_status.items() if pod not in assigned}
+    run.assign_ranks(missing | run.rank_slots)

@@ -48,6 +48,9 @@ class RunGraph:
             if is_child(run.run_object, child.run_object):
                 child.set_tree(run.key)
 
+    def get(self, key: RunKey) -> RunState | None:
+        return self._runs.get(key)
+
     def forget(self, run: RunState) -> None:
         """The Run is gone."""
         self.remove_follower(run)

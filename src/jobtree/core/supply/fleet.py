@@ -18,7 +18,8 @@ from jobtree.core.supply.node_slots import NodeSlots
 class Fleet:
     """All nodes, by name, and their flavors and domains."""
 
-    def __init__(self) -> None:
+    def __init__(self, node_grace_ms: int = 0) -> None:
+        self.node_grace_ms = node_grace_ms  # how long a node may not be Ready before it has failed (F2)
         self.nodes: dict[str, NodeSlots] = {}
         self.flavors: dict[str, FlavorPool] = {}
 
@@ -27,6 +28,12 @@ class Fleet:
         if found is None:
             found = self.flavors[name] = FlavorPool(name)
         return found
+
+    def failure_instant(self, name: str) -> int | None:
+        """Returns when a node that is not Ready fails (F2); None for a node that is Ready, or gone."""
+        slots = self.nodes.get(name)
+        since = None if slots is None else slots.node.not_ready_since_ms
+        return None if since is None else since + self.node_grace_ms
 
     def add(self, node: Node) -> NodeSlots:
         """Add a node on which nothing runs yet; the caller leases what is already in use."""

@@ -1,66 +1,65 @@
-"""Strangers: pods that are not Jobtree's, and those that only say they are.
+"""Pods that Jobtree does not manage, and pods that only name a Run of Jobtree.
 
-A pod that is not Jobtree's uses up its node until it is finished (P1). A pod is Jobtree's if a Run of its own
-namespace has the UID that it names: else anybody could hide a pod. Objects arrive in any order, so a pod may
-name a Run that nobody knows yet: until that Run comes, or a lease tells that there was one, it is a stranger.
+A foreign pod uses GPUs of its node until it is finished (P1). A pod is Jobtree's if a Run of its namespace
+has the UID that the pod names; otherwise anybody could hide a pod. Objects arrive in any order: a pod that
+names a UID which is not known yet counts as foreign until that Run, or a lease of it, arrives.
 """
 
-from typing import TYPE_CHECKING
-
 from jobtree.api.kubernetes.pod import Pod
-
-if TYPE_CHECKING:
-    from jobtree.core.world.world import World
+from jobtree.core.supply.fleet import Fleet
+from jobtree.core.world.pending_changes import PendingChanges
 
 
 class ForeignPods:
-    def __init__(self, world: "World") -> None:
-        self._world = world
+    def __init__(self, fleet: Fleet, changes: PendingChanges) -> None:
+        self._fleet = fleet
+        self._changes = changes
         self.pods: dict[str, Pod] = {}  # by UID
-        self._on_node: dict[str, dict[str, Pod]] = {}  # the same by node
-        self._claimed: dict[str, dict[str, Pod]] = {}  # those that name a Run nobody knows, by its UID
-        self._namespaces: dict[str, str] = {}  # of all Runs that there are or were, by UID
+        self._by_node: dict[str, dict[str, Pod]] = {}
+        self._by_unknown_run: dict[
+            str, dict[str, Pod]
+        ] = {}  # pods that name a Run that is not known, by its UID
+        self._namespaces: dict[str, str] = {}  # of all Runs that exist or have existed, by UID
 
     def put(self, pod: Pod) -> None:
-        """A pod came or changed."""
+        """Records a new or changed pod, if it is foreign and runs on a node."""
         self.drop(pod.uid)
         if pod.finished or not pod.node:
             return
         if pod.run_uid:
             if self._namespaces.get(pod.run_uid) == pod.namespace:
                 return
-            self._claimed.setdefault(pod.run_uid, {})[pod.uid] = pod
+            self._by_unknown_run.setdefault(pod.run_uid, {})[pod.uid] = pod
         self.pods[pod.uid] = pod
-        self._on_node.setdefault(pod.node, {})[pod.uid] = pod
-        fleet = self._world.fleet
-        fleet.add_foreign_load(pod.node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
-        if pod.gpus and pod.node in fleet.nodes:
-            if self._world.is_loaded:  # not a loss, if it was there all the time
-                self._world.domains_that_shrank.add(fleet.nodes[pod.node].domain.name)
-            self._world.recheck_all_promises = True
+        self._by_node.setdefault(pod.node, {})[pod.uid] = pod
+        self._fleet.add_foreign_load(pod.node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
+        if pod.gpus and pod.node in self._fleet.nodes:
+            if self._changes.is_loaded:
+                self._changes.domains_that_shrank.add(self._fleet.nodes[pod.node].domain.name)
+            self._changes.recheck_all_promises = True
 
     def drop(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
         if pod is not None:
-            self._claimed.get(pod.run_uid, {}).pop(uid, None)
-            del self._on_node[pod.node][uid]
-            if not self._on_node[pod.node]:
-                del self._on_node[pod.node]
-            self._world.fleet.add_foreign_load(pod.node, -pod.gpus, -pod.cpu_milli, -pod.memory_bytes)
-            self._world.date_search_generation += 1
+            self._by_unknown_run.get(pod.run_uid, {}).pop(uid, None)
+            del self._by_node[pod.node][uid]
+            if not self._by_node[pod.node]:
+                del self._by_node[pod.node]
+            self._fleet.add_foreign_load(pod.node, -pod.gpus, -pod.cpu_milli, -pod.memory_bytes)
+            self._changes.date_search_generation += 1
 
     def add_to_node(self, node: str) -> None:
-        """A node came anew: they are on it already."""
-        for pod in self._on_node.get(node, {}).values():
-            self._world.fleet.add_foreign_load(node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
-
-    def forget_run(self, uid: str) -> None:
-        """Nothing will be told of that Run again."""
-        self._namespaces.pop(uid, None)
+        """Adds the load of the pods that are on a node which has just been added."""
+        for pod in self._by_node.get(node, {}).values():
+            self._fleet.add_foreign_load(node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
 
     def register_run(self, uid: str, namespace: str) -> None:
-        """There is such a Run, or was, as a lease says: pods of its namespace that name it are Jobtree's."""
+        """Records that a Run exists, or existed: pods of its namespace that name it are Jobtree's."""
         if uid not in self._namespaces:
             self._namespaces[uid] = namespace
-            for pod in list(self._claimed.pop(uid, {}).values()):
+            for pod in list(self._by_unknown_run.pop(uid, {}).values()):
                 self.put(pod)
+
+    def forget_run(self, uid: str) -> None:
+        """Forgets a Run of which no further object can arrive."""
+        self._namespaces.pop(uid, None)

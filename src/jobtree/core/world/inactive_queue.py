@@ -1,10 +1,11 @@
-"""Waiting Runs that need not be asked until enough GPUs, or enough money, might be there.
+"""Waiting Runs that cannot start until more GPUs or more budget could be free.
 
-Who has a promise and was told what it lacks sleeps among its like: Runs of one owner that lack the same,
-place or money, for pods of one size, in the order of the GPUs that they need at least. What could be there at
-most is told for all of them at once (``Chances.most``), and wakes those who need no more than that. Of those
-whose promise has no date the first is asked each time: where it finds none, nobody behind it does. Any change
-of a Run itself wakes it, and it sleeps again only when it has been asked.
+A Run that has a promise and a verdict becomes inactive. Inactive Runs are grouped by wait signature: Runs of
+one owner that lack the same, room or budget, for pods of one size. Within a group they are sorted by the GPUs
+that they need at least. The caller gives, for each signature, how many GPUs there can be at most
+(``AdmissionPrefilter.max_gpus_for``), and only Runs that need no more than that are reconsidered. Of the Runs
+whose promise has no date, the first is reconsidered each time: where it gets no date, no Run behind it does.
+Any change of a Run itself makes it active, until a pass has considered it.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -28,106 +29,109 @@ DateSignature = tuple[str, GangShape | None, bool, bool]
 
 
 def date_signature(run: RunState, promise: Promise) -> DateSignature:
-    """What finding a date depends on, besides who was promised something before."""
+    """Returns what the search for a date depends on, besides the promises that were made before."""
     return run.owner, run.shape, bool(promise.funding), bool(promise.slips)
 
 
 class WaitSignature(msgspec.Struct, frozen=True):
-    """What Runs have in common that wait for the same."""
+    """What Runs have in common that wait for the same thing."""
 
     flavor: str
     owner: str
     sponsors: tuple[str, ...]
-    place: bool  # was told that only place lacks; else money lacks, too
-    size: int  # of a pod
-    biggest_node: int  # of the flavor, from which the size was found
-    dateless: DateSignature | None  # without a date: what finding one depends on
+    lacks_room_only: bool  # else it lacks budget, too
+    pod_size: int
+    biggest_node: int  # GPUs of the flavor's biggest node; the pod size depends on it
+    dateless: DateSignature | None  # of a promise without a date
 
 
-ReconsideredUpTo = dict[WaitSignature, int]
+ReconsideredUpTo = dict[WaitSignature, int]  # GPUs
 
 
 class InactiveRun(NamedTuple):
-    like: WaitSignature
-    need: int
+    signature: WaitSignature
+    needed_gpus: int
     precedence: Precedence
 
 
 class InactiveQueue:
     def __init__(self) -> None:
-        self._likes: dict[CreationOrder, InactiveRun] = {}
-        self._needs: dict[WaitSignature, list[tuple[int, CreationOrder]]] = {}
-        self._lines: dict[WaitSignature, list[Precedence]] = {}  # of those without a date
+        self._runs: dict[CreationOrder, InactiveRun] = {}
+        self._by_need: dict[WaitSignature, list[tuple[int, CreationOrder]]] = {}
+        self._dateless: dict[WaitSignature, list[Precedence]] = {}  # of promises without a date
 
     def add(self, run: RunState, biggest_node: int) -> bool:
-        """Let it sleep, if it is a Run that can; whether it does."""
+        """Adds a Run that can be inactive, and returns whether it can."""
         shape, promise = run.shape, run.promise
         if shape is None or promise is None or run.gang or shape.allow_opportunistic:
             return False
         if not run.waiting or run.verdict is None or run.verdict.phase != "Reserved":
             return False
         if promise.at is None and run.quotas:
-            return False  # what a tree may still use is not the same for all
-        like = WaitSignature(
+            return False  # what is left of a quota differs from tree to tree
+        signature = WaitSignature(
             flavor=shape.flavor,
             owner=run.owner,
             sponsors=run.sponsors,
-            place=lacks_room_only(run),
-            size=shape.pod_size(biggest_node),
+            lacks_room_only=lacks_room_only(run),
+            pod_size=shape.pod_size(biggest_node),
             biggest_node=biggest_node,
             dateless=date_signature(run, promise) if promise.at is None else None,
         )
-        self._likes[run.creation_order] = InactiveRun(like, shape.min, promise.precedence)
-        insort(self._needs.setdefault(like, []), (shape.min, run.creation_order))
-        if like.dateless is not None:
-            insort(self._lines.setdefault(like, []), promise.precedence)
+        self._runs[run.creation_order] = InactiveRun(signature, shape.min, promise.precedence)
+        insort(self._by_need.setdefault(signature, []), (shape.min, run.creation_order))
+        if signature.dateless is not None:
+            insort(self._dateless.setdefault(signature, []), promise.precedence)
         return True
 
-    def remove(self, order: CreationOrder) -> None:
-        found = self._likes.pop(order, None)
-        if found is not None:
-            like, need, precedence = found
-            remove_sorted(self._needs, like, (need, order))
-            if like.dateless is not None:
-                remove_sorted(self._lines, like, precedence)
+    def remove(self, creation_order: CreationOrder) -> None:
+        run = self._runs.pop(creation_order, None)
+        if run is not None:
+            remove_sorted(self._by_need, run.signature, (run.needed_gpus, creation_order))
+            if run.signature.dateless is not None:
+                remove_sorted(self._dateless, run.signature, run.precedence)
 
-    def may_reconsider(self, order: CreationOrder, most: Callable[[WaitSignature], int]) -> bool:
-        """Whether this one sleeps, and needs no more GPUs than are there at most, or is its first."""
-        found = self._likes.get(order)
-        if found is None:
+    def may_reconsider(self, creation_order: CreationOrder, max_gpus: Callable[[WaitSignature], int]) -> bool:
+        """Whether this inactive Run needs no more GPUs than there can be, or is the first without a date."""
+        run = self._runs.get(creation_order)
+        if run is None:
             return False
-        line = self._lines.get(found.like)
-        return (line is not None and line[0] == found.precedence) or found.need <= most(found.like)
+        dateless = self._dateless.get(run.signature)
+        is_first = dateless is not None and dateless[0] == run.precedence
+        return is_first or run.needed_gpus <= max_gpus(run.signature)
 
     def to_reconsider(
-        self, most: Callable[[WaitSignature], int], flavors: Container[str], up_to: ReconsideredUpTo
+        self,
+        max_gpus: Callable[[WaitSignature], int],
+        flavors: Container[str],
+        reconsidered: ReconsideredUpTo,
     ) -> Iterator[CreationOrder]:
-        """Those of these flavors who need no more GPUs than ``most`` says could be there for their like.
+        """Yields the inactive Runs of these flavors that need no more GPUs than there can be.
 
-        ``up_to`` remembers of each like what was there before: whoever was roused by that is not again.
+        ``reconsidered`` has the GPUs of earlier calls: Runs that those calls yielded are not yielded again.
         """
-        for like, needs in self._needs.items():
-            if like.flavor not in flavors:
+        for signature, needs in self._by_need.items():
+            if signature.flavor not in flavors:
                 continue
-            before, now = up_to.get(like, 0), most(like)
+            before, now = reconsidered.get(signature, 0), max_gpus(signature)
             if now > before:
-                up_to[like] = now
-                places = (bisect_right(needs, gpus, key=itemgetter(0)) for gpus in (before, now))
-                yield from (order for _, order in needs[slice(*places)])
-            if like.dateless is not None:
-                yield self._lines[like][0][2]
+                reconsidered[signature] = now
+                bounds = (bisect_right(needs, gpus, key=itemgetter(0)) for gpus in (before, now))
+                yield from (order for _, order in needs[slice(*bounds)])
+            if signature.dateless is not None:
+                yield self._dateless[signature][0][2]
 
 
 def remove_sorted(
-    found: dict[WaitSignature, list[SortedEntry]], like: WaitSignature, entry: SortedEntry
+    groups: dict[WaitSignature, list[SortedEntry]], signature: WaitSignature, entry: SortedEntry
 ) -> None:
-    """One of a sorted list, and with the last of them the list."""
-    entries = found[like]
+    """Removes an entry from the sorted list of a group, and the group with its last entry."""
+    entries = groups[signature]
     del entries[bisect_left(entries, entry)]
     if not entries:
-        del found[like]
+        del groups[signature]
 
 
 def lacks_room_only(run: RunState) -> bool:
-    """Whether the Run was told that only place lacks."""
-    return run.verdict is not None and all(why.reason in PLACEMENT_REASONS for why in run.verdict.causes)
+    """Whether its verdict says that only room is missing."""
+    return run.verdict is not None and all(cause.reason in PLACEMENT_REASONS for cause in run.verdict.causes)

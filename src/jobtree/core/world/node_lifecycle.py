@@ -1,119 +1,129 @@
-"""The ground: nodes come, change, fail and go while leases stand on them.
+"""Nodes are added, replaced, fail and are removed while leases are open on them.
 
-A node has failed if it is deleted, out of service, or not Ready for longer than the grace (F2); and for a
-lease, if another node came under its name. Whatever happens to a node, its leases stay open until a plan
-closes them: so it is remembered where a deleted node was, and which leases stood on one that was replaced.
-A node whose device plugin is silent still has its GPUs, as long as leases stand on them.
+A node has failed if it is deleted, out of service, or not Ready for longer than the grace (F2). For a lease
+it has also failed if another node replaced it under the same name. The leases of a failed node stay open
+until a plan closes them, so this module keeps the domain of a deleted node and the leases of a replaced one.
+A node whose device plugin reports no GPUs keeps its GPUs as long as leases are open on it.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from jobtree.api.kubernetes.node import Node
 from jobtree.core.model.gpu_lease import GpuLease
+from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
-
-if TYPE_CHECKING:
-    from jobtree.core.world.world import World
+from jobtree.core.supply.fleet import Fleet
+from jobtree.core.world.open_leases import OpenLeases
+from jobtree.core.world.pending_changes import PendingChanges
+from jobtree.core.world.timers import TimerQueue
 
 
 class NodeLifecycle:
-    def __init__(self, world: "World") -> None:
-        self._world = world
-        self._replaced: dict[str, set[str]] = {}  # leases that stood on a node which came anew under its name
-        self._gone: dict[str, tuple[str, str]] = {}  # flavor and domain of deleted nodes that leases stand on
-        self._doubtful: dict[str, None] = {}  # nodes that are not Ready, and have not failed yet
+    def __init__(
+        self, fleet: Fleet, open_leases: OpenLeases, timers: TimerQueue, changes: PendingChanges
+    ) -> None:
+        self._fleet = fleet
+        self._open_leases = open_leases
+        self._timers = timers
+        self._changes = changes
+        self._replaced_leases: dict[str, set[str]] = {}  # leases on a node that was replaced, by its name
+        self._deleted: dict[str, tuple[str, str]] = {}  # flavor and domain of deleted nodes with open leases
+        self._not_ready: dict[str, None] = {}  # nodes that are not Ready and have not failed yet
 
-    def put(self, node: Node) -> None:
-        """A node came or changed. Under its name, but with another UID, it is another node."""
-        world = self._world
+    def put(self, node: Node) -> Domain | None:
+        """Adds or replaces a node, and returns its domain; None for a node without GPUs."""
         node = self._with_leased_gpus(node)
         self.drop(node.name)
         if not node.gpus:
-            return
-        domain = world.fleet.add(node).domain
-        world.date_search_generation += 1
-        if len(domain.nodes) == 1:
-            world.promise_index.index_domain(domain)
-        world.foreign_pods.add_to_node(node.name)
-        world.open_leases.occupy_node(node.name, 1)
+            return None
+        domain = self._fleet.add(node).domain
+        self._changes.date_search_generation += 1
+        self._open_leases.occupy_node(node.name, 1)
         if self.has_failed(node.name):
             self._record_failure(node.name)
         elif node.not_ready_since_ms is not None:
-            self._doubtful[node.name] = None
-            world.timers.schedule_node(node.name)
-        world.fleet.flavor(domain.flavor).reconsider_generation += 1
+            self._not_ready[node.name] = None
+            self._timers.schedule_node(node.name)
+        self._fleet.flavor(domain.flavor).reconsider_generation += 1
+        return domain
 
     def _with_leased_gpus(self, node: Node) -> Node:
-        """The node as the leases on it have it: perhaps replaced, perhaps with a silent plugin."""
-        known = self._world.fleet.nodes.get(node.name)
-        leases = self._world.leases_by_node.get(node.name)
-        if known is None or not leases:
+        """Returns the node, with its previous GPUs if it reports none while leases are open on it."""
+        previous = self._fleet.nodes.get(node.name)
+        leases = self._open_leases.by_node.get(node.name)
+        if previous is None or not leases:
             return node
-        if known.node.uid != node.uid:
-            self._replaced.setdefault(node.name, set()).update(leases)
-        elif not node.gpus:  # that is not yet a failure
-            return msgspec.structs.replace(node, gpus=known.node.gpus, cordoned=True)
+        if previous.node.uid != node.uid:
+            self._replaced_leases.setdefault(node.name, set()).update(leases)
+        elif not node.gpus:  # that alone is not a failure
+            return msgspec.structs.replace(node, gpus=previous.node.gpus, cordoned=True)
         return node
 
     def drop(self, name: str, uid: str = "") -> None:
-        """The node is gone; with a UID, only if that very node is the one that is known."""
-        world = self._world
-        known = world.fleet.nodes.get(name)
-        if known is None or (uid and known.node.uid != uid):
+        """Removes a deleted node; with a UID, only if the present node of that name has it."""
+        node_slots = self._fleet.nodes.get(name)
+        if node_slots is None or (uid and node_slots.node.uid != uid):
             return
-        world.open_leases.occupy_node(name, -1)
+        domain = node_slots.domain
+        self._open_leases.occupy_node(name, -1)
         self._recheck_runs(name)
-        world.domains_that_shrank.add(known.domain.name)
-        if name in world.leases_by_node:
-            self._gone[name] = (known.domain.flavor, known.domain.name)
-        world.fleet.remove(name)
-        world.nodes_to_cordon.pop(name, None)
-        self._doubtful.pop(name, None)
-        world.recheck_all_promises = True
+        self._changes.domains_that_shrank.add(domain.name)
+        if name in self._open_leases.by_node:
+            self._deleted[name] = (domain.flavor, domain.name)
+        self._fleet.remove(name)
+        self._changes.nodes_to_cordon.pop(name, None)
+        self._not_ready.pop(name, None)
+        self._changes.recheck_all_promises = True
 
     def has_failed(self, name: str, lease: str = "") -> bool:
-        """Deleted, out of service, or not Ready for too long (F2); or not the node this lease stood on."""
-        state = self._world.fleet.nodes.get(name)
-        if state is None or state.node.failed or lease in self._replaced.get(name, ()):
+        """Whether a node has failed (F2); with a lease, also whether the lease is on a node of before."""
+        node_slots = self._fleet.nodes.get(name)
+        if node_slots is None or node_slots.node.failed or lease in self._replaced_leases.get(name, ()):
             return True
-        since = state.node.not_ready_since_ms
-        return since is not None and since + self._world.policy.node_grace_ms <= self._world.now
+        at = self._fleet.failure_instant(name)
+        return at is not None and at <= self._timers.now
+
+    def recheck_if_on_failed_node(self, run: RunState) -> None:
+        """Has the next plan check a Run that has leases on a node that failed or has not been read yet."""
+        if any(self.has_failed(node, lease.name) for lease in run.leases.values() for node, _ in lease.slots):
+            self._changes.runs_to_check.add(run.key)
 
     def deleted_domains(self, lease: GpuLease) -> Iterator[Domain]:
-        """Domains of deleted nodes that a lease stands on."""
+        """Yields the domains of deleted nodes that a lease is on."""
         for node, _ in lease.slots:
-            flavor, name = self._gone.get(node, ("", ""))
-            domain = self._world.fleet.flavor(flavor).domains.get(name) if flavor else None
+            flavor, name = self._deleted.get(node, ("", ""))
+            domain = self._fleet.flavor(flavor).domains.get(name) if flavor else None
             if domain is not None:
                 yield domain
 
     def fail_overdue(self) -> None:
-        """The clock moved: nodes whose grace is over have failed."""
-        for name in [name for name in self._doubtful if self.has_failed(name)]:
-            del self._doubtful[name]
+        """Records the failure of nodes whose grace is over, when the clock has advanced."""
+        for name in [name for name in self._not_ready if self.has_failed(name)]:
+            del self._not_ready[name]
             self._record_failure(name)
-            self._world.recheck_all_promises = True
+            self._changes.recheck_all_promises = True
 
     def _record_failure(self, name: str) -> None:
-        """Runs on this node must go on elsewhere; nothing new is placed there until it is healed (F3)."""
+        """Has Runs move off a node, and has it cordoned until somebody repairs it (F3)."""
         self._recheck_runs(name)
-        nodes = self._world.fleet.nodes
+        nodes = self._fleet.nodes
         if name in nodes and not nodes[name].node.cordoned:
-            self._world.nodes_to_cordon[name] = None
+            self._changes.nodes_to_cordon[name] = None
 
     def _recheck_runs(self, name: str) -> None:
-        held = self._world.posted_leases
-        self._world.runs_to_check.update(
-            held[lease].lease.run_key for lease in self._world.leases_by_node.get(name, ())
+        posted = self._open_leases.posted
+        self._changes.runs_to_check.update(
+            posted[lease].lease.run_key for lease in self._open_leases.by_node.get(name, ())
         )
 
     def forget_closed(self) -> None:
-        """A plan was carried out: only what still stands there needs to know what was."""
-        held, by_node = self._world.posted_leases, self._world.leases_by_node
-        self._replaced = {
-            node: still for node, names in self._replaced.items() if (still := names & held.keys())
+        """Forgets replaced and deleted nodes on which no lease is open any more."""
+        posted, by_node = self._open_leases.posted, self._open_leases.by_node
+        self._replaced_leases = {
+            node: still_open
+            for node, leases in self._replaced_leases.items()
+            if (still_open := leases & posted.keys())
         }
-        self._gone = {node: where for node, where in self._gone.items() if node in by_node}
+        self._deleted = {node: place for node, place in self._deleted.items() if node in by_node}

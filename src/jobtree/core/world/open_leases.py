@@ -1,11 +1,11 @@
-"""Holdings: every open lease, and what was posted for it.
+"""Every open lease, with what was posted for it.
 
-An open lease occupies slots, counts against the limits of its payer and of the trees above its Run, and makes
-up the Run's width. What was posted is kept with it, so that closing undoes exactly that, whatever has changed
-since. ``undo_open`` is the exact inverse of ``open``, ``undo_close`` of ``close``: a trial needs no copy of
-the world. A closed lease leaves nothing behind but its sums in the books.
+An open lease occupies slots, counts against the limits of its payer and of the trees above its Run, and adds
+to the Run's width. What was posted is kept with it, so that closing it undoes exactly that, whatever has
+changed since. ``undo_open`` is the exact inverse of ``open``, and ``undo_close`` of ``close``, so a trial
+needs no copy of the world. Of a closed lease only its usage stays.
 
-A lease whose Run cannot be read is only charged: its payer pays on, and nobody plans with it.
+A lease of a Run that cannot be read is only charged to its payer: planning does not know the Run.
 """
 
 from collections.abc import Iterable
@@ -13,13 +13,9 @@ from collections.abc import Iterable
 import msgspec
 
 from jobtree.core.accounts.budget_index import BudgetIndex
-from jobtree.core.accounts.envelope_accounts import (
-    Account,
-    EnvelopeState,
-    reported_amount,
-    usage_class,
-)
+from jobtree.core.accounts.envelope_accounts import Account, EnvelopeState, reported_amount, usage_class
 from jobtree.core.model.gpu_lease import GpuLease, RunKey, Slots
+from jobtree.core.runs import carried_usage
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.fleet import Fleet
 from jobtree.core.world.run_queue import RunQueue
@@ -27,14 +23,14 @@ from jobtree.core.world.timers import TimerQueue
 
 
 class PostedLease(msgspec.Struct, frozen=True):
-    """An open lease with what was posted for it, so that closing undoes exactly that."""
+    """An open lease with what was posted for it."""
 
     lease: GpuLease
     envelope: EnvelopeState
     run: RunState | None
     known_end: int | None
-    cpu_milli: int
-    memory_bytes: int
+    cpu_milli: int  # of one pod
+    memory_bytes: int  # of one pod
     pod_size: int
 
 
@@ -43,19 +39,19 @@ class OpenLeases:
         self,
         runs: dict[RunKey, RunState],
         fleet: Fleet,
-        ledger: BudgetIndex,
-        alarms: TimerQueue,
-        line: RunQueue,
+        budgets: BudgetIndex,
+        timers: TimerQueue,
+        run_queue: RunQueue,
     ) -> None:
         self._runs = runs
         self._fleet = fleet
-        self._ledger = ledger
-        self._alarms = alarms
-        self._line = line
-        self.posted: dict[str, PostedLease] = {}
-        self.unreadable_run_leases: dict[str, PostedLease] = {}  # of Runs that cannot be read
+        self._budgets = budgets
+        self._timers = timers
+        self._run_queue = run_queue
+        self.posted: dict[str, PostedLease] = {}  # by name
+        self.unreadable_run_leases: dict[str, PostedLease] = {}  # leases of Runs that cannot be read
         self.by_node: dict[str, dict[str, None]] = {}  # names of open leases
-        self._spent: dict[str, int] = {}  # use of closed leases whose Run has not come yet, by its UID
+        self._closed_charges: dict[str, int] = {}  # of closed leases whose Run is not known, by its UID
 
     def open(self, lease: GpuLease) -> None:
         self._post_lease(self.posting_for(lease))
@@ -65,45 +61,45 @@ class OpenLeases:
         self._unpost_lease(self.posted[name])
 
     def close(self, name: str, at: int) -> PostedLease:
-        held = self.posted[name]
-        self._unpost_lease(held)
-        self.add_closed_usage_of_payer(held, at, 1)
-        self.add_closed_usage_of_run(held, at, 1)
-        self._count_return(held, 1)
-        return held
+        posted = self.posted[name]
+        self._unpost_lease(posted)
+        self._add_closed_usage_of_payer(posted, at, 1)
+        self._add_closed_usage_of_run(posted, at, 1)
+        self._count_return(posted, 1)
+        return posted
 
-    def undo_close(self, held: PostedLease, at: int) -> None:
+    def undo_close(self, posted: PostedLease, at: int) -> None:
         """The inverse of close."""
-        self._count_return(held, -1)
-        self.add_closed_usage_of_payer(held, at, -1)
-        self.add_closed_usage_of_run(held, at, -1)
-        self._post_lease(held)
+        self._count_return(posted, -1)
+        self._add_closed_usage_of_payer(posted, at, -1)
+        self._add_closed_usage_of_run(posted, at, -1)
+        self._post_lease(posted)
 
     def charge_only(self, lease: GpuLease) -> None:
-        """Its payer pays for it, and that is all that is known of it."""
-        held = self.unreadable_run_leases[lease.name] = self.posting_for(lease)
-        post_charge(held, 1)
-        self._alarms.schedule_envelope(held.envelope)
+        """Charges a lease whose Run cannot be read to its payer."""
+        posted = self.unreadable_run_leases[lease.name] = self.posting_for(lease)
+        post_charge(posted, 1)
+        self._timers.schedule_envelope(posted.envelope)
 
     def undo_charge_only(self, name: str) -> None:
-        """The inverse of charge; of a lease that is not charged, nothing."""
-        held = self.unreadable_run_leases.pop(name, None)
-        if held is not None:
-            post_charge(held, -1)
-            self._count_return(held, 1)
+        """The inverse of charge_only; does nothing for a lease that is not charged."""
+        posted = self.unreadable_run_leases.pop(name, None)
+        if posted is not None:
+            post_charge(posted, -1)
+            self._count_return(posted, 1)
 
     def repost(self, names: Iterable[str]) -> None:
-        """Known ends or limits changed: post these leases anew."""
+        """Posts leases again whose known ends or limits changed."""
         for name in names:
             lease = self.posted[name].lease
             self.undo_open(name)
             self.open(lease)
 
     def unpost_budget(self, budget: str) -> tuple[list[GpuLease], list[GpuLease]]:
-        """Take the budget's open leases off the books, so that its caps can change under them."""
+        """Unposts the open leases of a Budget before its limits change; returns them for repost_budget."""
         leases, charged = (
-            [held.lease for held in kept.values() if held.envelope.key[0] == budget]
-            for kept in (self.posted, self.unreadable_run_leases)
+            [posted.lease for posted in postings.values() if posted.envelope.key[0] == budget]
+            for postings in (self.posted, self.unreadable_run_leases)
         )
         for lease in leases:
             self.undo_open(lease.name)
@@ -111,30 +107,30 @@ class OpenLeases:
             self.undo_charge_only(lease.name)
         return leases, charged
 
-    def repost_budget(self, lifted: tuple[list[GpuLease], list[GpuLease]]) -> None:
-        leases, charged = lifted
+    def repost_budget(self, unposted: tuple[list[GpuLease], list[GpuLease]]) -> None:
+        leases, charged = unposted
         for lease in leases:
             self.open(lease)
         for lease in charged:
             self.charge_only(lease)
 
     def occupy_node(self, node: str, sign: int) -> None:
-        """A node came anew, or goes: its part of the leases that stand on it."""
+        """Takes the slots of the open leases on a node that was added; with sign -1, releases them."""
         for name in self.by_node.get(node, ()):
-            held = self.posted[name]
-            self._occupy(held, tuple(slot for slot in held.lease.slots if slot[0] == node), sign)
+            posted = self.posted[name]
+            self._occupy(posted, tuple(slot for slot in posted.lease.slots if slot[0] == node), sign)
 
     def run_of(self, lease: GpuLease) -> RunState | None:
         run = self._runs.get(lease.run_key)
         return run if run is not None and run.uid == lease.uid else None
 
     def posting_for(self, lease: GpuLease) -> PostedLease:
-        """The lease with what is to be posted for it as things stand."""
+        """Returns the lease with what is to be posted for it at present."""
         run = self.run_of(lease)
-        envelope = self._ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
+        envelope = self._budgets.envelope(lease.payer, lease.payer_owner, lease.flavor)
         shape = run.shape if run else None
         end = run.known_end if run else None
-        if end is not None and lease.role != "Opportunistic":  # an unpaid one does not end with a window
+        if end is not None and lease.role != "Opportunistic":  # an opportunistic lease outlasts windows
             end = max(lease.start, min(end, envelope.end))
         return PostedLease(
             lease=lease,
@@ -146,134 +142,147 @@ class OpenLeases:
             pod_size=(run.pod_size if run else 0) or 1,
         )
 
-    def _post_lease(self, held: PostedLease) -> None:
-        lease = held.lease
-        self.posted[lease.name] = held
-        self._post_payer(held, 1)
-        self._occupy(held, lease.slots, 1)
+    def _post_lease(self, posted: PostedLease) -> None:
+        lease = posted.lease
+        self.posted[lease.name] = posted
+        self._post_payer(posted, 1)
+        self._occupy(posted, lease.slots, 1)
         for node, _ in lease.slots:
             self.by_node.setdefault(node, {})[lease.name] = None
-        if held.run is not None:
-            held.run.add_lease(lease)
-            self._reindex_run(lease, held.run)
-            self.record_interim(held.run)
+        if posted.run is not None:
+            posted.run.add_lease(lease)
+            self._reindex_run(lease, posted.run)
+            self.record_interim(posted.run)
 
-    def _unpost_lease(self, held: PostedLease) -> None:
-        lease = held.lease
+    def _unpost_lease(self, posted: PostedLease) -> None:
+        lease = posted.lease
         del self.posted[lease.name]
-        self._post_payer(held, -1)
-        self._occupy(held, lease.slots, -1)
+        self._post_payer(posted, -1)
+        self._occupy(posted, lease.slots, -1)
         for node, _ in lease.slots:
             on_node = self.by_node[node]
             del on_node[lease.name]
             if not on_node:
                 del self.by_node[node]
-        if held.run is not None:
-            held.run.remove_lease(lease)
-            self._reindex_run(lease, held.run)
-            self.record_interim(held.run)
+        if posted.run is not None:
+            posted.run.remove_lease(lease)
+            self._reindex_run(lease, posted.run)
+            self.record_interim(posted.run)
 
     def record_interim(self, run: RunState) -> None:
-        """What the Run holds on sufferance counts until its promise is due."""
-        before, at = run.recorded_interim_until, run.interim_until
-        if before is None and at is None:
+        """Records with its payers until when the Run runs as interim work: until its promise is due."""
+        before, until = run.recorded_interim_until, run.interim_until
+        if before is None and until is None:
             return
-        run.record_interim_until(at)
-        if at != before:
+        run.record_interim_until(until)
+        if until != before:
             self._fleet.invalidate_profiles_around(run.leases.values())
         for lease in run.leases.values():
             if lease.role != "Opportunistic":
-                held = self.posted[lease.name]
-                held.envelope.record_interim(lease, at, held.known_end)
+                posted = self.posted[lease.name]
+                posted.envelope.record_interim(lease, until, posted.known_end)
 
     def record_provisional(self, run: RunState) -> None:
-        """The Run is provisional now, or is not any more."""
+        """Records with its payers whether the Run is provisional, and since when."""
         for lease in run.leases.values():
             if lease.role != "Opportunistic":
                 self._record_provisional(self.posted[lease.name])
 
     @staticmethod
-    def _record_provisional(held: PostedLease) -> None:
-        since = None if held.run is None else held.run.provisional_since
-        held.envelope.record_provisional(held.lease, since, held.known_end)
+    def _record_provisional(posted: PostedLease) -> None:
+        since = None if posted.run is None else posted.run.provisional_since
+        posted.envelope.record_provisional(posted.lease, since, posted.known_end)
 
-    # What is posted
-
-    def _post_payer(self, held: PostedLease, sign: int) -> None:
-        lease, envelope = held.lease, held.envelope
-        post_charge(held, sign)
+    def _post_payer(self, posted: PostedLease, sign: int) -> None:
+        lease, envelope = posted.lease, posted.envelope
+        post_charge(posted, sign)
         if lease.role == "Opportunistic":
             return
         if sign > 0:
             envelope.leases[lease.name] = lease
-            self._record_provisional(held)
+            self._record_provisional(posted)
         else:
             del envelope.leases[lease.name]
             envelope.record_interim(lease, None)
             envelope.record_provisional(lease, None)
-        if held.known_end is not None:
-            envelope.record_known_end(held.known_end, lease.charge, sign)
-        if sign > 0:  # a lease less never brings an instant nearer
-            self._alarms.schedule_envelope(envelope)
-            if held.run is not None and held.run.quotas:
-                self._alarms.schedule_quotas(held.run.quotas)
+        if posted.known_end is not None:
+            envelope.record_known_end(posted.known_end, lease.charge, sign)
+        if sign > 0:  # one lease less brings no instant nearer
+            self._timers.schedule_envelope(envelope)
+            if posted.run is not None and posted.run.quotas:
+                self._timers.schedule_quotas(posted.run.quotas)
 
-    def _occupy(self, held: PostedLease, slots: Slots, sign: int) -> None:
+    def _occupy(self, posted: PostedLease, slots: Slots, sign: int) -> None:
         change = self._fleet.take_slots if sign > 0 else self._fleet.release_slots
-        change(slots, held.lease.role, held.cpu_milli, held.memory_bytes, held.pod_size)
+        change(slots, posted.lease.role, posted.cpu_milli, posted.memory_bytes, posted.pod_size)
 
     def _reindex_run(self, lease: GpuLease, run: RunState) -> None:
         """Updates what depends on the width and the opportunistic GPUs of a Run whose leases changed."""
         if lease.role != "Spare" and run.shape is not None and run.shape.malleable:
             self._fleet.invalidate_profiles_around(run.leases.values())  # they count the steps it can take
         if lease.role == "Opportunistic":
-            self._line.update(run)
+            self._run_queue.update(run)
 
-    # What a closed lease used; it was taken off the open ones before, or never was among them
+    # Usage of closed leases, which were unposted before or were never posted
+
+    def add_closed_usage(self, lease: GpuLease, end: int) -> None:
+        """Adds what a lease used that was read as closed, where the carried usage does not have it."""
+        posting = self.posting_for(lease)
+        run = posting.run
+        if lease.name not in self._budgets.archived_leases.get(lease.payer[0], ()):
+            self._add_closed_usage_of_payer(posting, end, 1)
+        if run is None or lease.name not in run.usage.archived_leases:
+            self._add_closed_usage_of_run(posting, end, 1)
+        self._timers.schedule_envelope(posting.envelope)  # its hours may run out sooner
+        if run is not None:
+            self._timers.schedule_quotas(run.quotas)
 
     @staticmethod
-    def add_closed_usage_of_payer(held: PostedLease, at: int, sign: int) -> None:
-        lease, envelope = held.lease, held.envelope
+    def _add_closed_usage_of_payer(posted: PostedLease, at: int, sign: int) -> None:
+        lease, envelope = posted.lease, posted.envelope
         span = sign * (at - lease.start)
         envelope.by_class[usage_class(lease)].closed_usage += reported_amount(lease) * span
         if lease.role != "Opportunistic":
             for account in envelope.accounts(lease):
                 account.closed_usage += lease.charge * span
 
-    def add_closed_usage_of_run(self, held: PostedLease, at: int, sign: int) -> None:
-        lease, run = held.lease, held.run
+    def _add_closed_usage_of_run(self, posted: PostedLease, at: int, sign: int) -> None:
+        lease, run = posted.lease, posted.run
         span = sign * (at - lease.start)
-        charged = 0 if lease.role == "Opportunistic" else lease.charge * span
+        charge = 0 if lease.role == "Opportunistic" else lease.charge * span
         if run is None:
-            self._spent[lease.uid] = self._spent.get(lease.uid, 0) + charged
-            return
-        run.add_closed_usage(lease, span, charged)
+            self._closed_charges[lease.uid] = self._closed_charges.get(lease.uid, 0) + charge
+        else:
+            run.add_closed_usage(lease, span, charge)
 
-    def pop_closed_charge(self, uid: str) -> int:
-        """A Run came: what its closed leases used that came before it."""
-        return self._spent.pop(uid, 0)
+    def load_closed_usage(self, run: RunState) -> None:
+        """Adds to a new Run what its leases used that were closed or archived before it was read."""
+        run.usage.add_closed_charge(self._closed_charges.pop(run.uid, 0))
+        carried_usage.load_run(self._budgets, run)
 
-    def _count_return(self, held: PostedLease, sign: int) -> None:
-        """Money came back: it could let a waiting Run start."""
-        flavors = {held.lease.flavor}
-        for cap in held.envelope.caps:
+    def _count_return(self, posted: PostedLease, sign: int) -> None:
+        """Counts that charge returned to an envelope: a waiting Run may start, or a promise get a date."""
+        flavors = {posted.lease.flavor}
+        for cap in posted.envelope.caps:
             flavors.update(envelope.spec.flavor for envelope in cap.envelopes)
         for name in flavors:
             self._fleet.flavor(name).reconsider_generation += sign
-        held.envelope.count_return(sign)
+        posted.envelope.count_return(sign)
 
 
-def post_charge(held: PostedLease, sign: int) -> None:
-    """Its payer's books, and every limit that it counts against."""
-    lease = held.lease
-    held.envelope.by_class[usage_class(lease)].open(reported_amount(lease), lease.start, sign)
+def post_charge(posted: PostedLease, sign: int) -> None:
+    """Adds a lease to the usage of its payer and to every limit that it counts against."""
+    lease = posted.lease
+    posted.envelope.by_class[usage_class(lease)].open(reported_amount(lease), lease.start, sign)
     if lease.role != "Opportunistic":
-        for account in accounts(held):
-            account.open(lease.charge, lease.start, held.known_end, sign, goes_on=lease.reason == "Continue")
+        for account in accounts(posted):
+            account.open(
+                lease.charge, lease.start, posted.known_end, sign, goes_on=lease.reason == "Continue"
+            )
 
 
-def accounts(held: PostedLease) -> Iterable[Account]:
-    """All limits that a funded lease counts against."""
-    yield from held.envelope.accounts(held.lease)
-    if held.run is not None:
-        yield from held.run.quotas
+def accounts(posted: PostedLease) -> Iterable[Account]:
+    """Yields all limits that a funded lease counts against."""
+    yield from posted.envelope.accounts(posted.lease)
+    if posted.run is not None:
+        yield from posted.run.quotas

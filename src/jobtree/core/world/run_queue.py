@@ -1,47 +1,52 @@
-"""Who is asked when something could start: Runs that wait, in order, and Runs that want to be wider.
+"""The Runs that a pass must consider: waiting Runs in creation order, and running Runs that want to grow.
 
-The queue holds what waits by creation, and what holds GPUs that nobody pays for: a payer is looked for as for
-those that wait. A running Run that wants more GPUs or lacks spares is eager in its flavor, once its pause
-since the last change is over (E1); until then it ripens. One that is wider than it wants to be is noted for
-the next plan.
+The queue has the waiting Runs, and the Runs with opportunistic GPUs, for which a pass looks for a payer. Of
+the queue, a pass considers the active Runs, and the inactive ones that a change could help
+(``inactive_queue``).
 
-Of the queue only those are asked who are awake, or whom something that came free could help (``sleepers``).
+A running Run that wants more GPUs or lacks spares is a growth candidate of its flavor once its interval since
+the last change is over (E1). A Run that is wider than it wants to be is checked by the next pass.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 from jobtree.api.schema.quantities import SECOND
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import CreationOrder
 from jobtree.core.runs.rank_assignment import reassign_ranks
 from jobtree.core.runs.run_state import RunState
+from jobtree.core.supply.fleet import Fleet
 from jobtree.core.world.inactive_queue import InactiveQueue, ReconsideredUpTo, WaitSignature
-from jobtree.core.world.timers import may_grow_at
+from jobtree.core.world.pending_changes import PendingChanges
+from jobtree.core.world.timers import TimerQueue, may_grow_at
 
-if TYPE_CHECKING:
-    from jobtree.core.world.world import World
+MaxGpus = Callable[[WaitSignature], int]  # the GPUs that there can be at most for such Runs
 
 
 class RunQueue:
-    def __init__(self, world: "World") -> None:
-        self._world = world
-        self.queue: list[CreationOrder] = []  # Runs that wait, or hold GPUs that nobody pays for
-        self._awake: dict[CreationOrder, None] = {}  # of those: whoever must be asked
-        self._sleepers = InactiveQueue()
-        self._came: set[CreationOrder] = set()  # into the queue, since this round of asking began
+    def __init__(
+        self, runs: dict[RunKey, RunState], fleet: Fleet, timers: TimerQueue, changes: PendingChanges
+    ) -> None:
+        self._runs = runs
+        self._fleet = fleet
+        self._timers = timers
+        self._changes = changes
+        self.queue: list[CreationOrder] = []  # waiting Runs, and Runs with opportunistic GPUs
+        self._active: dict[CreationOrder, None] = {}  # Runs of the queue that a pass must consider
+        self._inactive = InactiveQueue()
+        self._entered: set[CreationOrder] = set()  # Runs that entered the queue since this round began
         self._left: set[CreationOrder] = set()
-        self._listed: set[CreationOrder] = set()  # who is to be asked in this round, or was
-        self._roused: ReconsideredUpTo = {}  # up to how many GPUs those who slept were listed, by like
-        self._woken: set[CreationOrder] = set()  # since they were last listed
-        self._gains: list[int] = []  # of all flavors then
-        self._ripening: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
-        self._kept: list[tuple[int, str]] = []  # when all of a flavor are to be asked, though nothing changed
+        self._listed: set[CreationOrder] = set()  # Runs that this round has listed
+        self._reconsidered: ReconsideredUpTo = {}  # GPUs up to which inactive Runs were listed
+        self._newly_active: set[CreationOrder] = set()  # since active Runs were last listed
+        self._generations: list[int] = []  # of all flavors, when active Runs were last listed
+        self._growth_times: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
+        self._reconsider_times: list[tuple[int, str]] = []  # when to reconsider a flavor without a change
 
     def update(self, run: RunState) -> None:
-        """Put the Run into the queue or take it out, as it stands now."""
+        """Adds a changed Run to the queue, or removes it."""
         belongs = run.waiting or (run.opportunistic_gpus > 0 and not run.cancelled)
         if not belongs:
             self.remove(run)
@@ -49,134 +54,134 @@ class RunQueue:
         if not run.queued:
             insort(self.queue, run.creation_order)
             run.enter_queue()
-            record_either(run.creation_order, self._left, self._came)
-            self._world.fleet.flavor(run.flavor).queue_checked_generation = -1
+            record_either(run.creation_order, self._left, self._entered)
+            self._fleet.flavor(run.flavor).queue_checked_generation = -1
         self.mark_active(run)
 
     def remove(self, run: RunState) -> None:
         if run.queued:
             del self.queue[bisect_left(self.queue, run.creation_order)]
             run.leave_queue()
-            record_either(run.creation_order, self._came, self._left)
-            self._sleepers.remove(run.creation_order)
-            self._awake.pop(run.creation_order, None)
+            record_either(run.creation_order, self._entered, self._left)
+            self._inactive.remove(run.creation_order)
+            self._active.pop(run.creation_order, None)
 
     def mark_active(self, run: RunState) -> None:
-        """Something about a Run in the queue changed: it is asked whatever comes free."""
-        self._sleepers.remove(run.creation_order)
-        if run.creation_order not in self._awake:
-            self._awake[run.creation_order] = None
-            self._woken.add(run.creation_order)
+        """Has the next pass consider a changed Run of the queue."""
+        self._inactive.remove(run.creation_order)
+        if run.creation_order not in self._active:
+            self._active[run.creation_order] = None
+            self._newly_active.add(run.creation_order)
 
     def mark_inactive(self, run: RunState) -> None:
-        """A Run in the queue was asked: most need not be asked again until something could help them."""
-        biggest = self._world.fleet.flavor(run.flavor).biggest_node
-        if run.creation_order in self._awake and self._sleepers.add(run, biggest):
-            del self._awake[run.creation_order]
+        """Skips a Run that a pass has considered until a change could help it, if it can be skipped."""
+        biggest_node = self._fleet.flavor(run.flavor).biggest_node
+        if run.creation_order in self._active and self._inactive.add(run, biggest_node):
+            del self._active[run.creation_order]
 
     def begin_round(self) -> None:
-        """All who are in the queue now have their turn before those who come into it."""
-        self._came.clear()
+        """Begins a round: Runs that enter the queue from here on wait for the next one."""
+        self._entered.clear()
         self._left.clear()
 
-    def active_runs(self, most: Callable[[WaitSignature], int]) -> list[CreationOrder]:
-        """Who is to be asked in this round, in order, if at most so many GPUs could be there for each."""
-        self._listed, self._roused = set(), {}
-        return sorted(self._new_candidates(self._awake, most))  # most of them in order already
+    def active_runs(self, max_gpus: MaxGpus) -> list[CreationOrder]:
+        """Returns the Runs that this round considers, in creation order."""
+        self._listed, self._reconsidered = set(), {}
+        return sorted(self._new_candidates(self._active, max_gpus))  # most of them are in order already
 
-    def newly_active_runs(
-        self, order: CreationOrder, most: Callable[[WaitSignature], int]
-    ) -> list[CreationOrder]:
-        """Who behind that one is to be asked as well, and was not when they were last listed."""
-        woken = [one for one in self._woken if one > order and one in self._awake]
-        if not woken and self._gains == self._reconsider_generations():
-            self._woken = set()
+    def newly_active_runs(self, creation_order: CreationOrder, max_gpus: MaxGpus) -> list[CreationOrder]:
+        """Returns Runs behind ``creation_order`` that became active since the last call."""
+        active = [order for order in self._newly_active if order > creation_order and order in self._active]
+        if not active and self._generations == self._reconsider_generations():
+            self._newly_active = set()
             return []
-        return [one for one in self._new_candidates(woken, most) if one > order]
+        return [order for order in self._new_candidates(active, max_gpus) if order > creation_order]
 
-    def _new_candidates(
-        self, awake: Iterable[CreationOrder], most: Callable[[WaitSignature], int]
-    ) -> list[CreationOrder]:
-        """Those of them, and of all who sleep, that were not listed before."""
-        gained = {
-            one.name
-            for one in self._world.fleet.flavors.values()
-            if one.inactive_checked_generation != one.reconsider_generation
+    def _new_candidates(self, active: Iterable[CreationOrder], max_gpus: MaxGpus) -> list[CreationOrder]:
+        """Returns those of the active and all inactive Runs to consider that this round has not listed."""
+        changed_flavors = {
+            flavor.name
+            for flavor in self._fleet.flavors.values()
+            if flavor.inactive_checked_generation != flavor.reconsider_generation
         }
-        self._woken, self._gains = set(), self._reconsider_generations()
-        came, listed = self._came, self._listed
-        everyone = (*awake, *self._sleepers.to_reconsider(most, gained, self._roused))
-        found = [one for one in everyone if one not in came and one not in listed]
-        self._listed.update(found)
-        return found
+        self._newly_active, self._generations = set(), self._reconsider_generations()
+        entered, listed = self._entered, self._listed
+        orders = (*active, *self._inactive.to_reconsider(max_gpus, changed_flavors, self._reconsidered))
+        candidates = [order for order in orders if order not in entered and order not in listed]
+        self._listed.update(candidates)
+        return candidates
 
     def _reconsider_generations(self) -> list[int]:
-        return [one.reconsider_generation for one in self._world.fleet.flavors.values()]
+        return [flavor.reconsider_generation for flavor in self._fleet.flavors.values()]
 
-    def is_active(self, order: CreationOrder, most: Callable[[WaitSignature], int]) -> bool:
-        """Whether one of those who were to be asked is to be asked still."""
-        return order in self._awake or self._sleepers.may_reconsider(order, most)
+    def is_active(self, creation_order: CreationOrder, max_gpus: MaxGpus) -> bool:
+        """Whether a Run that this round has listed must still be considered."""
+        return creation_order in self._active or self._inactive.may_reconsider(creation_order, max_gpus)
 
     def update_growth(self, run: RunState) -> None:
-        """A running Run may be wider than it wants to be now, or want more than it has (E1, E2)."""
-        world, shape = self._world, run.shape
+        """Updates whether a running Run is a growth candidate, or wider than it wants to be (E1, E2)."""
+        shape, now = run.shape, self._timers.now
         if run.phase != "Running" or shape is None:
             return
         if shape.malleable and run.width > shape.desired:
-            world.runs_to_check.add(run.key)
-        flavor, at = world.fleet.flavor(shape.flavor), may_grow_at(run)
-        if not run.wants_growth or at > world.now:
+            self._changes.runs_to_check.add(run.key)
+        flavor, at = self._fleet.flavor(shape.flavor), may_grow_at(run)
+        wants_growth = run.wants_growth
+        if not wants_growth or at > now:
             flavor.growth_candidates.discard(run.key)
         else:
             flavor.growth_candidates.add(run.creation_order)
             flavor.growth_checked_generation = -1
-        if run.wants_growth and at > world.now:
-            heappush(self._ripening, (at, run.key))
-            world.timers.schedule_run(run)
+        if wants_growth and at > now:
+            heappush(self._growth_times, (at, run.key))
+            self._timers.schedule_run(run)
 
-    def schedule_recall(self, run: RunState, *, settled: bool) -> None:
-        """A promise was kept with money of the family: who lent it is asked again when it may recall it.
+    def schedule_recall(self, run: RunState, *, confirmed: bool) -> None:
+        """Schedules when the family may recall what it pays for a start that was promised.
 
-        From who has settled on its promise it may from the next second on, too, however long that one runs.
+        For a Run that was provisional and is confirmed now, that is a second from now, even if it has run for
+        longer than a second.
         """
-        until = run.protected_until
-        if until is not None and settled:
-            until = self._world.now + SECOND
-        if until is not None and until > self._world.now:
-            heappush(self._kept, (until, run.flavor))
-            self._world.timers.schedule_run(run)
+        now, until = self._timers.now, run.protected_until
+        if until is not None and confirmed:
+            until = now + SECOND
+        if until is not None and until > now:
+            heappush(self._reconsider_times, (until, run.flavor))
+            self._timers.schedule_run(run)
 
     def schedule_payer_check(self, run: RunState, at: int | None) -> None:
-        """A Run that holds unpaid GPUs was asked, and somebody may pay for them from that instant on."""
+        """Schedules when somebody may be able to pay for the opportunistic GPUs of a Run."""
         if at != run.payable_at:
             run.set_payable_at(at)
-            self._world.timers.schedule_run(run)
+            self._timers.schedule_run(run)
             if at is not None:
-                heappush(self._kept, (at, run.flavor))
+                heappush(self._reconsider_times, (at, run.flavor))
 
     def process_due(self) -> None:
-        """The clock moved: some may grow now, recall what they have lent, or be paid for."""
-        while self._kept and self._kept[0][0] <= self._world.now:
-            self._world.fleet.flavor(heappop(self._kept)[1]).reconsider_generation += 1
-        runs, now = self._world.runs, self._world.now
-        while self._ripening and self._ripening[0][0] <= now:
-            _, key = heappop(self._ripening)
-            if key in runs:
-                self.update_growth(runs[key])
+        """Handles what became due when the clock advanced: growth, recalls and payers."""
+        now = self._timers.now
+        while self._reconsider_times and self._reconsider_times[0][0] <= now:
+            self._fleet.flavor(heappop(self._reconsider_times)[1]).reconsider_generation += 1
+        while self._growth_times and self._growth_times[0][0] <= now:
+            _, key = heappop(self._growth_times)
+            if key in self._runs:
+                self.update_growth(self._runs[key])
 
     def leases_changed(self, run: RunState) -> None:
-        """The Run's leases changed for good: so did its ranks, and perhaps what it wants."""
+        """Updates ranks and growth of a Run after a plan changed its leases."""
         if run.phase == "Running":
             reassign_ranks(run)
             self.update_growth(run)
         else:
             run.assign_ranks({})
-            self._world.fleet.flavor(run.flavor).growth_candidates.discard(run.key)
+            self._fleet.flavor(run.flavor).growth_candidates.discard(run.key)
 
 
-def record_either(order: CreationOrder, undone: set[CreationOrder], done: set[CreationOrder]) -> None:
-    """Note that one thing was done, or that the other is undone."""
-    if order in undone:
-        undone.remove(order)
+def record_either(
+    creation_order: CreationOrder, undone: set[CreationOrder], done: set[CreationOrder]
+) -> None:
+    """Records that something was done, unless it takes back the opposite."""
+    if creation_order in undone:
+        undone.remove(creation_order)
     else:
-        done.add(order)
+        done.add(creation_order)

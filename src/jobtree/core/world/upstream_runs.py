@@ -1,12 +1,12 @@
-"""Waiting for other Runs (J1): a Run is released when all it follows are Completed.
+"""The Runs that another Run waits for (J1): it is released when all of them are Completed.
 
-A failure upstream fails the Run at once (``onUpstreamFailure: fail``) or, so that somebody can mend it and
-submit it again under its name, after a grace. What does not exist is waited for, and the Run says so.
-A stage also waits for what its tree waits for, and gangs for what any of their members waits for.
+A failure upstream fails the Run at once (``onUpstreamFailure: fail``), or after a grace in which somebody can
+repair the upstream Run and submit it again under its name. A Run also waits for an upstream Run that does not
+exist, and its verdict says so. A stage also waits for the upstream Runs of its tree, and a stage gang for
+those of each member.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,14 +14,12 @@ from jobtree.api.kinds.run import Follow
 from jobtree.api.schema.quantities import parse_duration
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.reasons import Cause, Reason, Verdict
+from jobtree.core.runs.run_graph import RunGraph
 from jobtree.core.runs.run_state import RunState
-
-if TYPE_CHECKING:
-    from jobtree.core.world.world import World
 
 
 class Upstream(msgspec.Struct, frozen=True):
-    """A Run that another waits for, as it stands; None: there is none of that name."""
+    """A Run that another Run waits for; ``run`` is None where it does not exist."""
 
     key: RunKey
     run: RunState | None
@@ -36,7 +34,7 @@ class Upstream(msgspec.Struct, frozen=True):
         return self.run is not None and self.run.phase == "Failed"
 
     def fails_followers_at(self) -> int:
-        """When a Run that follows it fails too."""
+        """Returns when this failed Run fails the Runs that follow it."""
         assert self.run is not None
         at = self.run.phase_at
         return (
@@ -46,37 +44,42 @@ class Upstream(msgspec.Struct, frozen=True):
         )
 
 
-def upstreams(world: "World", run: RunState) -> Iterator[Upstream]:
-    """All that a Run waits for: what it follows, what its gang follows, what its trees follow."""
-    for member in world.run_graph.members(run):
+def upstreams(run_graph: RunGraph, run: RunState) -> Iterator[Upstream]:
+    """Yields all Runs that a Run waits for: those that it, its gang and its trees follow."""
+    for member in run_graph.members(run):
         follow = member.run_object.spec.follow
         for name in follow.after if follow else ():
             key = (run.key[0], name)
             assert follow is not None
-            yield Upstream(key, world.runs.get(key), follow)
-    tree = world.run_graph.tree_of(run)
+            yield Upstream(key, run_graph.get(key), follow)
+    tree = run_graph.tree_of(run)
     if tree is not None:
-        yield from upstreams(world, tree)
+        yield from upstreams(run_graph, tree)
 
 
-def is_released(world: "World", run: RunState) -> bool:
-    return all(one.done for one in upstreams(world, run))
+def is_released(run_graph: RunGraph, run: RunState) -> bool:
+    return all(upstream.done for upstream in upstreams(run_graph, run))
 
 
-def upstream_failure_at(world: "World", run: RunState) -> tuple[int, str] | None:
-    """When the Run fails because of a failure upstream, and whose; None: as things stand, never."""
-    failures = [(one.fails_followers_at(), one.key[1]) for one in upstreams(world, run) if one.failed]
+def upstream_failure_at(run_graph: RunGraph, run: RunState) -> tuple[int, str] | None:
+    """Returns when a failure upstream will fail the Run, and the name of the failed Run; None: never."""
+    failures = [
+        (upstream.fails_followers_at(), upstream.key[1])
+        for upstream in upstreams(run_graph, run)
+        if upstream.failed
+    ]
     return min(failures, default=None)
 
 
-def waiting_verdict(world: "World", run: RunState) -> Verdict:
-    """What it waits for, in words."""
-    whys = []
-    for one in upstreams(world, run):
-        if one.run is None:
-            whys.append(Cause(Reason.UPSTREAM_MISSING, one.key[1]))
-        elif one.failed:
-            whys.append(Cause(Reason.UPSTREAM_FAILED, one.key[1]))
-        elif not one.done:
-            whys.append(Cause(Reason.UPSTREAM, one.key[1]))
-    return Verdict("Waiting", tuple(dict.fromkeys(whys)))
+def waiting_verdict(run_graph: RunGraph, run: RunState) -> Verdict:
+    """Returns the verdict that names each upstream Run that is not done."""
+    causes = []
+    for upstream in upstreams(run_graph, run):
+        name = upstream.key[1]
+        if upstream.run is None:
+            causes.append(Cause(Reason.UPSTREAM_MISSING, name))
+        elif upstream.failed:
+            causes.append(Cause(Reason.UPSTREAM_FAILED, name))
+        elif not upstream.done:
+            causes.append(Cause(Reason.UPSTREAM, name))
+    return Verdict("Waiting", tuple(dict.fromkeys(causes)))

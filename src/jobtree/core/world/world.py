@@ -1,11 +1,11 @@
-"""The world: nodes, budgets, runs and open leases, with indexes kept by events.
+"""The state that a pass plans on, and the events that change it: nodes, Budgets, Runs, leases, promises.
 
-Every event costs what it changes. It comes in here, and each part mends its own: the ground its nodes, the
-strangers other people's pods, the roster its Runs, the intake leases as they are told. Planning tries changes
-on the world itself and takes them back: what ``open_leases`` does to leases, ``promise_index`` to promises
-and ``transitions`` to Runs each has an exact inverse, so a trial needs no copy.
+Each event costs what it changes. It arrives here, and ``World`` hands it to the part that is concerned: a
+part gets in its constructor what it uses, and no part uses ``World``. The parts record what the next pass
+must look at in ``PendingChanges``, which ``World`` clears when a plan is applied.
 
-What happened since the last plan, and the next one must look at, is noted here until a plan is carried out.
+A trial changes the world and rolls it back: opening and closing a lease (``open_leases``), setting a promise
+(``promise_index``) and changing a Run (``run_transitions``) each have an exact inverse, so no copy is needed.
 """
 
 from collections.abc import Container, Iterable
@@ -18,41 +18,50 @@ from jobtree.api.kubernetes.node import Node
 from jobtree.api.kubernetes.pod import Pod
 from jobtree.core.accounts.budget_index import BudgetIndex
 from jobtree.core.accounts.envelope_accounts import EnvelopeState
+from jobtree.core.accounts.payers import payers_of_owner
 from jobtree.core.model.actions import Action, Plan
-from jobtree.core.model.gpu_lease import GpuLease, RunKey
+from jobtree.core.model.gpu_lease import GpuLease, RunKey, lease_number
+from jobtree.core.model.outcomes import CLEARS_PROMISE, NEW_ATTEMPT_KINDS, REQUEUES
 from jobtree.core.model.promise import Promise
 from jobtree.core.runs import carried_usage
 from jobtree.core.runs.run_durations import RunHistory
 from jobtree.core.runs.run_graph import RunGraph
-from jobtree.core.runs.run_state import RankLoss, RunState
+from jobtree.core.runs.run_state import DateSearchGeneration, RankLoss, RunState
 from jobtree.core.runs.start_calibration import StartCalibration
 from jobtree.core.supply.fleet import Fleet
-from jobtree.core.world.date_search_generation import date_search_generation
 from jobtree.core.world.foreign_pods import ForeignPods
 from jobtree.core.world.lease_intake import LeaseIntake
 from jobtree.core.world.node_lifecycle import NodeLifecycle
 from jobtree.core.world.open_leases import OpenLeases
+from jobtree.core.world.pending_changes import PendingChanges
 from jobtree.core.world.promise_index import PromiseIndex
+from jobtree.core.world.run_indexes import RunIndexes
 from jobtree.core.world.run_lifecycle import RunLifecycle
 from jobtree.core.world.run_queue import RunQueue
-from jobtree.core.world.run_transitions import apply_action, reindex
+from jobtree.core.world.run_relations import RunRelations
+from jobtree.core.world.run_transitions import RunTransitions
 from jobtree.core.world.timers import TimerQueue
 
 
 class World:
     def __init__(self, policy: Policy | None = None, now: int = 0) -> None:
         self.policy = policy or Policy()
-        self.now = now
-        self.lottery_key = b""  # secret; whoever runs the world sets it
+        self.lottery_key = b""  # secret; the manager sets it
         self.beacon_values: dict[tuple[str, int], str] = {}  # public; by beacon and round, in hex
-        self.fleet = Fleet()
+        self.budgets_edited_at = 0  # when a Budget last changed while leases were open
+        self.fleet = Fleet(self.policy.node_grace_ms)
         self.budgets = BudgetIndex(self.policy)
-        self.run_history = RunHistory()  # how long Runs ran, from closed leases
-        self.start_calibration = StartCalibration()  # what came of expected starts
+        self.run_history = RunHistory()
+        self.start_calibration = StartCalibration()
         self.runs: dict[RunKey, RunState] = {}
         self.run_graph = RunGraph(self.runs)
-        self.timers = TimerQueue(self)
-        self.run_queue = RunQueue(self)
+        self._changes = PendingChanges(self.fleet)
+        self.runs_to_check = self._changes.runs_to_check
+        self.edited_runs = self._changes.edited_runs
+        self.nodes_to_cordon = self._changes.nodes_to_cordon
+        self.domains_that_shrank = self._changes.domains_that_shrank
+        self.timers = TimerQueue(now, self.runs, self.run_graph, self.fleet, self.budgets)
+        self.run_queue = RunQueue(self.runs, self.fleet, self.timers, self._changes)
         self.queue = self.run_queue.queue
         self.open_leases = OpenLeases(self.runs, self.fleet, self.budgets, self.timers, self.run_queue)
         self.posted_leases = self.open_leases.posted
@@ -60,67 +69,80 @@ class World:
         self.promise_index = PromiseIndex(self.runs, self.fleet, self.budgets)
         self.promise_order = self.promise_index.ranks
         self.provisional_runs = self.promise_index.provisional
-        self.node_lifecycle = NodeLifecycle(self)
-        self.foreign_pods = ForeignPods(self)
-        self.run_lifecycle = RunLifecycle(self)
-        self.lease_intake = LeaseIntake(self)
-        self.runs_to_check: set[RunKey] = set()  # finished, cancelled, or on a failed node
-        self._clear_changes()
-        self.is_loaded = False  # whether all that is there has been read: what comes later is news
-        self.date_search_generation = (
-            0  # counts what could bring a date to a promise without one, money apart
+        self.node_lifecycle = NodeLifecycle(self.fleet, self.open_leases, self.timers, self._changes)
+        self.foreign_pods = ForeignPods(self.fleet, self._changes)
+        indexes = RunIndexes(
+            self.timers, self.run_queue, self.open_leases, self.promise_index, self.start_calibration
         )
-        self.budgets_edited_at = 0  # since then the family is as it is
+        self._indexes = indexes
+        self.lease_intake = LeaseIntake(
+            self.fleet, indexes, self.node_lifecycle, self.foreign_pods, self.run_history
+        )
+        relations = RunRelations(self.run_graph, indexes, self._changes)
+        self.run_transitions = RunTransitions(indexes, relations)
+        self.run_lifecycle = RunLifecycle(self.runs, indexes, relations, self.lease_intake, self._changes)
 
-    def _clear_changes(self) -> None:
-        """What has happened since the last plan: nothing yet."""
-        self.edited_runs: set[RunKey] = set()  # Runs with an edit that changes what planning uses
-        self.nodes_to_cordon: dict[str, None] = {}  # failed nodes that are not cordoned yet
-        self.domains_that_shrank: set[str] = set()  # domains that lost GPUs
-        self.recheck_all_promises = False  # nodes or budgets changed: promises must be looked at again
+    @property
+    def now(self) -> int:
+        """The present instant."""
+        return self.timers.now
 
-    # Events: nodes and other people's pods
+    @property
+    def date_search_generation(self) -> int:
+        """Counts the events that could give a date to any promise without one."""
+        return self._changes.date_search_generation
+
+    @property
+    def recheck_all_promises(self) -> bool:
+        """Whether nodes or Budgets changed since the last plan, so that any promise may have to move."""
+        return self._changes.recheck_all_promises
+
+    # Events: nodes and foreign pods
 
     def put_node(self, node: Node) -> None:
-        """A node came or changed."""
-        self.node_lifecycle.put(node)
+        """Adds or updates a node."""
+        domain = self.node_lifecycle.put(node)
+        if domain is not None:
+            if len(domain.nodes) == 1:
+                self.promise_index.index_domain(domain)
+            self.foreign_pods.add_to_node(node.name)
 
     def drop_node(self, name: str, uid: str = "") -> None:
-        """The node is gone; with a UID, only if that very node is the one that is known."""
+        """Removes a deleted node; with a UID, only if the present node of that name has it."""
         self.node_lifecycle.drop(name, uid)
 
     def put_pod(self, pod: Pod) -> None:
-        """A pod came or changed; it matters if it is not Jobtree's."""
+        """Adds or updates a pod; pods of Jobtree's own Runs are ignored."""
         self.foreign_pods.put(pod)
 
     def drop_pod(self, uid: str) -> None:
         self.foreign_pods.drop(uid)
 
-    # Events: budgets, policy and the clock
+    # Events: Budgets, policy and the clock
 
     def put_budget(self, budget: Budget) -> None:
-        """A budget came or was edited. Its leases count against its new limits from now on."""
+        """Adds or updates a Budget; its leases count against its new limits from now on."""
         if not self.budgets.has_budget(budget.metadata.name):
             carried_usage.load_budget(self.budgets, budget)
-        lifted = self.open_leases.unpost_budget(budget.metadata.name)
+        unposted = self.open_leases.unpost_budget(budget.metadata.name)
         touched = self.budgets.put(budget, self.now)
-        self._repost_budget(lifted, touched)
+        self._repost_budget(unposted, touched)
 
     def drop_budget(self, name: str) -> None:
-        lifted = self.open_leases.unpost_budget(name)
-        self._repost_budget(lifted, self.budgets.drop(name, self.now))
+        unposted = self.open_leases.unpost_budget(name)
+        self._repost_budget(unposted, self.budgets.drop(name, self.now))
 
     def _repost_budget(
-        self, lifted: tuple[list[GpuLease], list[GpuLease]], touched: list[EnvelopeState]
+        self, unposted: tuple[list[GpuLease], list[GpuLease]], touched: list[EnvelopeState]
     ) -> None:
-        self.open_leases.repost_budget(lifted)
+        self.open_leases.repost_budget(unposted)
         for envelope in touched:
             self.timers.schedule_envelope(envelope)
-        self.recheck_all_promises = True
+        self._changes.recheck_all_promises = True
         if self.posted_leases:
             self.budgets_edited_at = self.now
         self.fleet.invalidate_profiles()
-        self.reconsider_all()
+        self._changes.reconsider_all()
 
     def recheck_limits(self) -> None:
         """Call this after all objects are loaded: Budgets may have been cut before that, unseen (C10)."""
@@ -130,142 +152,187 @@ class World:
 
     def set_policy(self, policy: Policy) -> None:
         self.policy = policy
+        self.fleet.node_grace_ms = policy.node_grace_ms
         for envelope in self.budgets.set_policy(policy, self.now):
             self.timers.schedule_envelope(envelope)
         self.fleet.invalidate_profiles()
-        self.reconsider_all()
-
-    def reconsider_all(self) -> None:
-        """Something changed that could let anybody start, or bring a date to any promise."""
-        self.date_search_generation += 1
-        self.fleet.reconsider_all()
+        self._changes.reconsider_all()
 
     def advance_clock(self, now: int) -> None:
-        """The clock moved. It never moves back: an earlier instant is taken as the present one."""
-        before, self.now = self.now, max(now, self.now)
+        """Advances the clock; an earlier instant than the present one changes nothing."""
+        before, self.timers.now = self.now, max(now, self.now)
         for envelope in self.budgets.windows_opening(before, self.now):
             self.fleet.flavor(envelope.spec.flavor).reconsider_generation += 1
         self.node_lifecycle.fail_overdue()
         self.run_queue.process_due()
 
-    # Events: Runs and what is promised to them
+    # Events: Runs and their promises
 
     def put_run(self, run_object: Run) -> RunState:
-        """A Run came or changed. Under its name, but with another UID, it is another Run."""
+        """Adds or updates a Run; one with another UID is another Run of the same name."""
         return self.run_lifecycle.put(run_object)
 
     def drop_run(self, key: RunKey) -> None:
-        """The Run's object is gone; leases it still has are closed by the next plan."""
+        """Removes a deleted Run; the next plan closes the leases that it still has."""
         self.run_lifecycle.drop(key)
 
     def finish(self, key: RunKey, *, succeeded: bool, at: int) -> None:
-        """All ranks ended. The next plan closes the Run's leases at that instant."""
-        if self.runs[key].phase == "Running":  # else they are those of an earlier life
+        """Records that all ranks ended; the next plan closes the Run's leases at that instant."""
+        if self.runs[key].phase == "Running":  # otherwise they are ranks of an earlier attempt
             self.runs[key].record_outcome("Complete" if succeeded else "Fail", at)
             self.runs_to_check.add(key)
 
-    def lose_rank(self, key: RunKey, mishap: RankLoss) -> None:
-        """A pod failed, or somebody evicted or deleted it (F5). Pods of earlier attempts do not count."""
+    def lose_rank(self, key: RunKey, loss: RankLoss) -> None:
+        """Records that a pod failed, or was evicted or deleted (F5); ignores pods of earlier attempts."""
         run = self.runs[key]
-        if run.phase == "Running" and mishap.attempt == run.attempt and mishap.seat in run.rank_slots:
-            run.add_rank_loss(mishap)
+        if run.phase == "Running" and loss.attempt == run.attempt and loss.seat in run.rank_slots:
+            run.add_rank_loss(loss)
             self.runs_to_check.add(key)
 
     def lose_spare(self, key: RunKey, node: str) -> None:
-        """Somebody evicted its standby pods from a node. One that takes pods gets them back."""
-        known = self.fleet.nodes.get(node)
-        if self.runs[key].phase == "Running" and known is not None and known.node.cordoned:
+        """Records that spares were evicted from a cordoned node; elsewhere their pods are recreated."""
+        node_slots = self.fleet.nodes.get(node)
+        if self.runs[key].phase == "Running" and node_slots is not None and node_slots.node.cordoned:
             self.runs[key].add_evicted_spare_node(node)
             self.runs_to_check.add(key)
 
     def put_promise(self, run: RunState, promise: Promise) -> None:
-        """A pending Reservation as it was written: its promise holds."""
+        """Loads the promise of a pending Reservation."""
         self.promise_index.set(run, promise)
         run.mark_reserved()
-        reindex(self, run)
+        self._indexes.reindex(run)
 
-    # Events: leases as they come and leave
+    # Events: Lease objects
 
-    def put_lease(self, lease: WireLease) -> None:
-        """A lease as the cluster has it, open or closed."""
-        self.lease_intake.put(lease)
+    def put_lease(self, lease_object: WireLease) -> None:
+        """Loads a lease, open or closed."""
+        self.lease_intake.put(lease_object)
 
     def carry_lease(self, lease: GpuLease, end: int) -> None:
-        """A closed lease is in the archive, and about to be deleted: its use is carried."""
+        """Adds a closed lease that is archived, and will be deleted, to the carried usage."""
         carried_usage.carry_lease(self.budgets, self.open_leases.run_of(lease), lease, end)
 
     def can_archive(self, lease: GpuLease) -> bool:
-        """Whether a lease is closed, in the sums, and can be carried."""
+        """Whether the usage of a closed lease is added, and the carried usage can take it over."""
         run = self.open_leases.run_of(lease)
         return lease.name in self.lease_intake.closed and carried_usage.can_carry(self.budgets, run, lease)
 
-    def forget_archived_except(self, there: Container[str]) -> None:
-        """Of the leases that leave, only those that are still there can be counted twice."""
-        carried_usage.forget_leases_except(self.budgets, self.runs.values(), there)
+    def forget_archived_except(self, present: Container[str]) -> None:
+        """Forgets the names of archived leases whose objects are gone."""
+        carried_usage.forget_leases_except(self.budgets, self.runs.values(), present)
 
     def drop_lease(self, lease: GpuLease, end: int) -> None:
-        """A closed lease is gone. What it used stays in the sums."""
+        """Removes a closed lease whose object is gone; its usage stays."""
         carried_usage.forget_lease(self.budgets, self.open_leases.run_of(lease), lease)
         self.run_history.drop(lease, end)
         self.lease_intake.closed.discard(lease.name)
 
     def forget_run(self, uid: str, leases: Iterable[str]) -> None:
-        """Nothing will be told again of a Run that is gone, nor of these leases, which are closed."""
+        """Forgets a Run that is gone, and its closed leases; no object of them can arrive any more."""
         self.foreign_pods.forget_run(uid)
         self.lease_intake.closed.difference_update(leases)
 
-    # Carrying out a plan
+    # Applying a plan
 
     def apply_plan(self, plan: Plan) -> None:
-        """Apply a plan that was made from this very world."""
+        """Applies a plan that was made from this world."""
         self.begin_plan(plan)
         for action in plan.actions:
             self.apply(action)
         self.finish_plan(plan)
 
     def begin_plan(self, plan: Plan) -> None:
-        """The plan has dealt with all that was known; what its actions bring is for the next one."""
+        """Forgets the Runs to check; those that the plan's actions add are for the next plan."""
         self.runs_to_check.clear()
-        for name in plan.growth_exhausted:
-            self.fleet.flavor(name).growth_checked_generation = self.fleet.flavor(name).reconsider_generation
-        for name in plan.queue_exhausted:
-            self.fleet.flavor(name).queue_checked_generation = self.fleet.flavor(name).reconsider_generation
+        for flavor in map(self.fleet.flavor, plan.growth_exhausted):
+            flavor.growth_checked_generation = flavor.reconsider_generation
+        for flavor in map(self.fleet.flavor, plan.queue_exhausted):
+            flavor.queue_checked_generation = flavor.reconsider_generation
+
+    def apply(self, action: Action) -> None:
+        """Applies one action for good."""
+        run = self.runs[action.run_key]
+        self.run_transitions.apply(run, action)
+        if action.kind == "Start":
+            self.start_calibration.record_start(action.run_key, action.at)
+        elif action.kind in REQUEUES:
+            self.start_calibration.undo_start(action.run_key, action.at)
+        self._apply_leases(run, action)
+        if action.kind in NEW_ATTEMPT_KINDS or run.phase != "Running":
+            run.clear_rank_losses()
+        if action.kind == "Start" or action.kind in CLEARS_PROMISE:
+            self.run_queue.schedule_recall(run, confirmed=action.kind == "Confirm")
+            self.run_queue.update_growth(run)  # interim work does not grow
+        if action.kind == "Cancel":
+            self.run_lifecycle.drop(action.run_key)
+
+    def _apply_leases(self, run: RunState, action: Action) -> None:
+        for closing in action.closes:
+            lease = self.open_leases.close(closing.lease, closing.at).lease
+            self.run_history.close(lease, closing.at, closing.reason)
+            self.lease_intake.closed.add(closing.lease)
+        for lease in action.opens:
+            self.open_leases.open(lease)
+            run.raise_leases_opened(lease_number(lease))
+        if action.closes or action.opens or action.kind in ("Start", "Restart"):
+            run.count_decision()
+            self.run_queue.leases_changed(run)
+        if action.closes:
+            run.clear_evicted_spare_nodes()
 
     def finish_plan(self, plan: Plan) -> None:
-        """All its actions are applied."""
+        """Records what the plan dealt with, when all its actions are applied."""
         for flavor in map(self.fleet.flavor, plan.growth_exhausted):
-            if flavor.growth_checked_generation >= 0:  # nobody else wants to grow since
+            if flavor.growth_checked_generation >= 0:  # otherwise the actions added a growth candidate
                 flavor.growth_checked_generation = flavor.reconsider_generation
         for flavor in map(self.fleet.flavor, plan.queue_exhausted):
             flavor.inactive_checked_generation = flavor.reconsider_generation
-            if flavor.queue_checked_generation >= 0:  # nobody else waits since
+            if flavor.queue_checked_generation >= 0:  # otherwise the actions added a Run to the queue
                 flavor.queue_checked_generation = flavor.reconsider_generation
         self._record_verdicts(plan)
+        self._record_considered(plan)
         self.node_lifecycle.forget_closed()
         self.budgets.edited_envelopes.clear()
-        self._clear_changes()
-        self.is_loaded = True
+        self._changes.clear()
 
     def _record_verdicts(self, plan: Plan) -> None:
-        """Every Run remembers what it was told, and up to what it was considered."""
         for key, verdict in plan.verdicts.items():
             run = self.runs.get(key)
-            if run is not None and run.phase == verdict.phase:  # else it is another under its name
+            if run is not None and run.phase == verdict.phase:  # otherwise it is another Run of that name
                 run.record_verdict(verdict)
                 self.fleet.flavor(run.flavor).growth_candidates.set_signature(key, run.growth_signature)
                 if run.queued:
                     self.run_queue.mark_active(run)
+
+    def _record_considered(self, plan: Plan) -> None:
+        """Has later passes skip the Runs that this plan considered, until something changes for them."""
         for key in plan.considered:
             run = self.runs.get(key)
             if run is not None and run.shape is not None:
-                dateless = run.promise is not None and run.promise.at is None
+                is_dateless = run.promise is not None and run.promise.at is None
                 run.record_considered(
                     self.fleet.flavor(run.shape.flavor).reconsider_generation,
-                    date_search_generation(self, run) if dateless else None,
+                    self._date_generation_of(run) if is_dateless else None,
                 )
                 self.run_queue.schedule_payer_check(run, plan.recheck_at.get(key))
                 self.run_queue.mark_inactive(run)
 
-    def apply(self, action: Action) -> None:
-        """Carry out one action for good."""
-        apply_action(self, action)
+    # The search for a date
+
+    def should_search_date(self, run: RunState) -> bool:
+        """Whether an event could have given a date to the Run's promise, which has none (R9).
+
+        Such events are: a node or a Budget changes, a foreign pod goes, a running Run is edited, or charge
+        returns to one of the Run's payers. They are counted, and each search for a date records the count.
+        """
+        promise = run.promise
+        return (
+            promise is not None
+            and promise.at is None
+            and run.date_search_generation != self._date_generation_of(run)
+        )
+
+    def _date_generation_of(self, run: RunState) -> DateSearchGeneration:
+        payers = payers_of_owner(self.budgets, run.owner, run.flavor, run.sponsors)
+        returns = sum([candidate.envelope.reconsider_generation for candidate in payers.candidates])
+        return self._changes.date_search_generation, returns

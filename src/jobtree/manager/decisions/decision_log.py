@@ -123,7 +123,7 @@ def measures_of(world: World, action: Action, ended: list[Ended]) -> Iterator[Me
 
 def waits_since(world: World, run: RunState, now: int) -> int:
     """Returns the creation time of a Run, or the end of the last Run that it follows, if that is later."""
-    all_upstreams = list(upstreams(world, run))
+    all_upstreams = list(upstreams(world.run_graph, run))
     ends = [upstream.run.phase_at for upstream in all_upstreams if upstream.run is not None and upstream.done]
     ending = [now for upstream in all_upstreams if not upstream.done]  # with the same plan
     return min(now, max(run.created, *ends, *ending, 0))

@@ -25,7 +25,7 @@ EDITING_METHODS = {
     "update",
 }
 # Receivers that are no Run but have attributes of the same names.
-OTHER_OBJECTS = {"self", "envelope", "flavor", "ledger", "work", "world", "_world"}
+OTHER_OBJECTS = {"self", "envelope", "flavor", "ledger", "budgets", "work", "_changes"}
 
 
 def written_attributes(code: str) -> Iterator[str]:

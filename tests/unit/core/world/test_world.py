@@ -234,10 +234,10 @@ def test_the_pods_of_a_run_that_went_are_known_by_its_leases() -> None:
 def test_runs_that_are_finished_or_gone_leave_no_alarm_behind() -> None:
     lab = Lab(nodes("nv-a", 2), budget("org", 16))
     lab.submit(run("keeper", "org", 8, max_duration="100h"))
-    before = len(lab.world.timers._set)
+    before = len(lab.world.timers._scheduled)
     for number in range(50):
         lab.submit(run(f"r{number}", "org", 8, max_duration="1000h"))
         lab.finish(f"r{number}")
         lab.world.drop_run(("ns", f"r{number}"))
-    assert len(lab.world.timers._set) == before
+    assert len(lab.world.timers._scheduled) == before
     assert len(lab.world.timers._heap) < 25

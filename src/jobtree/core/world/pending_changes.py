@@ -1,0 +1,37 @@
+"""What happened since the last plan and the next pass must look at.
+
+The parts of the world record it here when an event reaches them. ``World`` alone reads it and clears it when
+a plan is applied. Counters are kept here too: a Run or a promise that was refused is reconsidered when they
+have changed.
+"""
+
+from jobtree.core.model.gpu_lease import RunKey
+from jobtree.core.supply.fleet import Fleet
+
+
+class PendingChanges:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.runs_to_check: set[RunKey] = set()  # finished, cancelled, waiting for others, on a failed node
+        self.edited_runs: set[RunKey] = set()  # Runs with an edit that changes what planning uses
+        self.nodes_to_cordon: dict[str, None] = {}  # failed nodes that are not cordoned yet
+        self.domains_that_shrank: set[str] = set()  # domains that lost GPUs
+        self.recheck_all_promises = False  # nodes or Budgets changed
+        self.is_loaded = False  # all objects that existed at the start were read: a later one is a change
+        self.date_search_generation = 0  # counts events that could give a date to any promise without one
+
+    def reconsider_all(self) -> None:
+        """Records that any waiting Run might start, and any promise without a date might get one."""
+        self.date_search_generation += 1
+        self._fleet.reconsider_all()
+
+    def clear(self) -> None:
+        """Forgets the changes that a plan has dealt with, when its actions are applied.
+
+        Runs to check are cleared before: what the actions add is for the next plan.
+        """
+        self.edited_runs.clear()
+        self.nodes_to_cordon.clear()
+        self.domains_that_shrank.clear()
+        self.recheck_all_promises = False
+        self.is_loaded = True
