@@ -1,4 +1,4 @@
-"""What is said of an action."""
+"""The Events of actions."""
 
 import pytest
 
@@ -16,7 +16,7 @@ LOST = Cause(Reason.RANDOM_PREEMPT, "big-1, seed 07")
     [("Preempt", ["RandomPreempt"]), ("Fail", ["RandomPreempt", "Failed"])],
     ids=["queues again", "does not"],
 )
-def test_who_lost_a_lottery_is_told_so_whether_it_queues_again_or_not(
+def test_loser_of_a_lottery_gets_the_event_whether_it_is_requeued_or_not(
     kind: ActionKind, names: list[str]
 ) -> None:
     said = list(events_of(Action(kind, ("ns", "loser"), T0, LOST)))
@@ -24,6 +24,6 @@ def test_who_lost_a_lottery_is_told_so_whether_it_queues_again_or_not(
     assert {event.message for event in said} == {str(LOST)}
 
 
-def test_who_failed_for_another_reason_lost_no_lottery() -> None:
+def test_failed_run_gets_no_lottery_event_when_it_lost_none() -> None:
     (event,) = events_of(Action("Fail", ("ns", "late"), T0, Cause(Reason.DURATION_EXCEEDED, "1h")))
     assert event.name == "Failed"

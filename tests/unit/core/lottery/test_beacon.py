@@ -30,7 +30,7 @@ def test_rounds_are_counted_from_the_genesis(at: int, number: int) -> None:
 @pytest.mark.parametrize(
     ("at", "number"), [(0, 0), (5 * SECOND - 1, 0), (5 * SECOND, 1), (HOUR, 60), (HOUR + 5 * SECOND, 61)]
 )
-def test_the_round_of_a_start_can_be_heard_before_it(at: int, number: int) -> None:
+def test_the_round_of_a_start_is_published_before_it(at: int, number: int) -> None:
     """The one that is published at the very instant of a draw would always be missing from it."""
     assert DRAND.round_heard_by(T0 + at) == number
 
@@ -45,7 +45,7 @@ def test_the_round_is_fixed_with_the_promise_and_published_with_it() -> None:
     assert reservation_codec.promise_from_reservation(written, lab["b"]) == promise
 
 
-def test_its_value_is_mixed_in_and_proves_itself() -> None:
+def test_the_value_of_a_round_is_part_of_the_seed_and_of_the_record() -> None:
     losers: set[str] = set()
     for value in ("00", "01", "02", "03", "04", "05"):
         lab = lottery_ahead()
@@ -58,7 +58,7 @@ def test_its_value_is_mixed_in_and_proves_itself() -> None:
     assert losers == {"a1-uid", "a2-uid"}  # the same key, UIDs and case: the beacon alone decides
 
 
-def test_without_the_value_the_draw_is_held_all_the_same_and_the_record_says_so() -> None:
+def test_a_draw_without_the_value_is_held_and_recorded() -> None:
     lab = lottery_ahead()
     lab.world.beacon_values["drand", 121] = "00"
     lab.live(2 * HOUR)
@@ -68,7 +68,7 @@ def test_without_the_value_the_draw_is_held_all_the_same_and_the_record_says_so(
     assert verify(sign(record, lab.world.lottery_key)) == []
 
 
-def test_where_the_start_moves_the_round_moves_with_it() -> None:
+def test_the_round_moves_when_the_start_moves() -> None:
     """a1 could be drawn after two hours; its node is lost, and a2 started an hour later."""
     lab = Lab(nodes("nv-a", 1), budget("org:a", 16), budget("org:b", 8), policy=Policy(beacon=DRAND))
     lab.submit(run("a1", "org:a", 8))

@@ -1,4 +1,4 @@
-"""The lottery proves itself: a record verifies, and no changed byte of it does (X7–X9)."""
+"""A record verifies without other data, and none with a changed byte does (X7–X9)."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def held(number: int = 1, case: Case | None = None) -> Record:
     return sign(make_record(f"big-{number}", "winner", number, nonce, case or two_domains()), KEY)
 
 
-def test_a_record_verifies_from_itself_alone() -> None:
+def test_a_record_is_verified_without_other_data() -> None:
     """The record holds all that decides, signed (X8)."""
     written = msgspec.json.encode(held())
     read = msgspec.json.decode(written, type=Record)
@@ -60,7 +60,7 @@ def test_a_record_verifies_from_itself_alone() -> None:
     assert read.commitment == commitment_of(nonce_for(KEY, "winner", 1))
 
 
-def test_the_same_promise_cannot_be_rolled_again() -> None:
+def test_a_promise_draws_the_same_losers_each_time() -> None:
     assert held() == held()
     assert held(2).seed != held(1).seed
 
@@ -96,7 +96,7 @@ def leaf_changes(value: bool | int | str) -> Iterator[bool | int | str]:
             yield value.upper()
 
 
-def test_every_single_changed_field_is_refused() -> None:
+def test_a_record_is_refused_when_any_field_changed() -> None:
     record = held()
     body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(record))
     accepted, tried = [], 0
@@ -113,7 +113,7 @@ def test_every_single_changed_field_is_refused() -> None:
     assert accepted == []
 
 
-def test_who_signs_again_with_another_key_cannot_change_what_decides() -> None:
+def test_a_record_signed_with_another_key_is_refused_when_the_decision_changed() -> None:
     """The commitment was published before: whoever changes the case also needs another nonce."""
     record, other = held(), b"somebody else's key, as long as it"
     tickets = record.case.tickets
@@ -136,13 +136,13 @@ def test_who_signs_again_with_another_key_cannot_change_what_decides() -> None:
     assert "the nonce is not the one that was committed to" in verify(again)
 
 
-def test_tickets_out_of_order_are_refused_even_if_everything_else_follows() -> None:
+def test_a_record_is_refused_when_its_tickets_are_out_of_order() -> None:
     case = two_domains()
     turned = msgspec.structs.replace(case, tickets=case.tickets[::-1])
     assert verify(held(case=turned)) == ["the tickets are not in the order of their Runs' UIDs"]
 
 
-def test_the_bytes_that_are_signed_are_canonical() -> None:
+def test_signed_bytes_are_canonical() -> None:
     signed = signed_bytes(held())
     assert b" " not in signed
     assert b"signature" not in signed
@@ -150,7 +150,7 @@ def test_the_bytes_that_are_signed_are_canonical() -> None:
     assert signed == msgspec.json.encode(msgspec.json.decode(signed), order="sorted")
 
 
-def test_kill_odds_are_the_shares_that_are_drawn_over_two_domains() -> None:
+def test_kill_probabilities_are_the_shares_of_draws_over_two_domains() -> None:
     case = two_domains()
     odds = exact_probabilities(case)
     assert kill_probabilities(case) == odds
@@ -166,14 +166,14 @@ def test_kill_odds_are_the_shares_that_are_drawn_over_two_domains() -> None:
         assert abs(lost[uid] * 1000 / DRAWS - odd) < 30, (uid, odds, lost)
 
 
-def test_simulated_odds_are_within_their_stated_error_of_the_exact_ones() -> None:
+def test_simulated_probabilities_are_within_their_error_of_the_exact_ones() -> None:
     case = two_domains()
     found = simulated_probabilities(case)
     assert all(abs(found[uid] - odd) <= 20 for uid, odd in exact_probabilities(case).items())
     assert simulated_probabilities(case) == found
 
 
-def test_nobody_loses_who_is_not_needed() -> None:
+def test_no_run_loses_that_is_not_needed() -> None:
     """X5: give back every draw, step and spare without which the gang still packs."""
     case = two_domains()
     for number in range(200):

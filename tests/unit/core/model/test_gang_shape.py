@@ -56,7 +56,7 @@ def test_desired_width(asked: Run, desired: int) -> None:
     assert shape(asked).desired == desired
 
 
-def test_a_declared_desire_holds() -> None:
+def test_a_declared_desired_width_is_used() -> None:
     spec = run("r", "o", 16, malleable=(8, 32, 8)).spec
     flexible = msgspec.structs.replace(spec.malleable, desired_total_gpus=24)  # type: ignore[type-var]
     found = gang_shape(msgspec.structs.replace(spec, malleable=flexible))
@@ -86,5 +86,5 @@ def test_groups(asked: Run, width: int, groups: list[int]) -> None:
         pytest.param(run("r", "o", 8, malleable=(8, 24, 8)), [8], id="at its minimum"),
     ],
 )
-def test_widths_to_start_at(asked: Run, widths: list[int]) -> None:
+def test_start_widths(asked: Run, widths: list[int]) -> None:
     assert list(shape(asked).widths()) == widths

@@ -1,4 +1,4 @@
-"""What is refused, and what is only told, of an object among others."""
+"""Objects that are refused because of other objects, and objects that get a warning."""
 
 import msgspec
 import pytest
@@ -35,7 +35,7 @@ def stage_of(parent: Run, name: str, **fields: object) -> Run:
 # Runs that wait for each other (J1)
 
 
-def test_a_circle_of_runs_is_refused_with_the_way_round() -> None:
+def test_a_cycle_of_runs_is_refused_with_its_path() -> None:
     found = refused(
         run("a", "o", 8, after=["x", "b"]), run("b", "o", 8, after=["c"]), run("c", "o", 8, after=["a"])
     )
@@ -45,7 +45,7 @@ def test_a_circle_of_runs_is_refused_with_the_way_round() -> None:
     )
 
 
-def test_waiting_in_a_row_or_beside_another_circle_is_no_circle() -> None:
+def test_a_chain_of_runs_or_a_cycle_of_others_is_not_refused() -> None:
     assert refused(run("a", "o", 8, after=["b", "c"]), run("b", "o", 8, after=["c"]), run("c", "o", 8)) == []
     assert (
         refused(run("a", "o", 8, after=["b"]), run("b", "o", 8, after=["c"]), run("c", "o", 8, after=["b"]))
@@ -82,7 +82,7 @@ def test_a_stage_waits_for_what_its_tree_waits_for() -> None:
         ),
     ],
 )
-def test_an_owner_without_a_budget(owners: list[str], says: list[str]) -> None:
+def test_owner_without_a_budget_gets_a_warning(owners: list[str], says: list[str]) -> None:
     found = told(run("r", "org:ai:rai", 8), *(budget(owner, 8) for owner in owners))
     assert found == [("spec.owner", "org:ai:rai", rule) for rule in says]
 
@@ -100,13 +100,13 @@ def test_an_owner_without_a_budget(owners: list[str], says: list[str]) -> None:
     ],
     ids=["lends", "one-of-two", "not-allowed", "to-another", "other-flavor", "no-lending", "no-budget"],
 )
-def test_a_sponsor_that_cannot_pay_is_told(sponsor: Budget, can_pay: bool) -> None:
+def test_sponsor_that_cannot_pay_gets_a_warning(sponsor: Budget, can_pay: bool) -> None:
     found = told(run("r", "org:ai:rai", 8, sponsors=["s"]), budget("org:ai:rai", 8), sponsor)
     rule = f"cannot pay: it has no envelope of {H100} that lends to org:ai:rai"
     assert found == ([] if can_pay else [("spec.funding.sponsors[0]", "s", rule)])
 
 
-def test_sponsors_are_not_asked_without_leave_to_borrow() -> None:
+def test_sponsor_gets_a_warning_when_borrowing_is_not_allowed() -> None:
     resources = {"gpuType": H100, "totalGPUs": 8}
     one = parsed_run("r", {"owner": "o", "resources": resources, "funding": {"sponsors": ["s"]}}, 0)
     (found,) = told(one, budget("o", 8), budget("s", envelope(8, lending={"allow": True, "to": ["*"]})))
@@ -117,7 +117,7 @@ def test_sponsors_are_not_asked_without_leave_to_borrow() -> None:
     )
 
 
-def test_upstreams_that_are_not_there_or_have_failed() -> None:
+def test_upstream_that_is_missing_or_failed_gets_a_warning() -> None:
     failed = msgspec.structs.replace(run("failed", "o", 8), status=RunStatus(phase="Failed"))
     found = told(
         run("r", "o", 8, after=["none", "failed", "there"]),
@@ -179,10 +179,12 @@ def used(one: Budget, name: str = "main", gpus: str = "0", hours: str = "0") -> 
         (budget("o", 8), None, []),
     ],
 )
-def test_limits_below_what_is_in_use(after: Budget, before: Budget | None, fields: list[str]) -> None:
+def test_limit_below_what_is_in_use_gets_a_warning(
+    after: Budget, before: Budget | None, fields: list[str]
+) -> None:
     assert [one.field for one in cross_object_rules.budget_warnings(after, before, [])] == fields
 
 
-def test_parents_without_a_budget_are_told() -> None:
+def test_parent_without_a_budget_gets_a_warning() -> None:
     found = cross_object_rules.budget_warnings(budget("o", parents=["p", "q"]), None, [budget("p").spec])
     assert [(one.field, one.value) for one in found] == [("spec.parents[1]", "q")]

@@ -1,4 +1,4 @@
-"""The invariants notice what is wrong. Each world here is sound until somebody tampers with it."""
+"""Each invariant finds a violation. The worlds here are sound until the test changes their data."""
 
 from collections.abc import Callable
 
@@ -96,7 +96,7 @@ def something_to_do(lab: Lab, _lease: GpuLease) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
-def test_what_is_tampered_with_is_noticed(invariant: str, tampering: Tampering) -> None:
+def test_each_invariant_is_violated_when_its_data_is_changed(invariant: str, tampering: Tampering) -> None:
     lab = Lab(nodes("nv-a", 2), nodes("nv-b", 3), budget("org", 16), budget("lab", 8))
     lab.submit(run("r", "org", 8), run("waiting", "org", 16, at=1))
     lab.advance(HOUR)
@@ -105,14 +105,14 @@ def test_what_is_tampered_with_is_noticed(invariant: str, tampering: Tampering) 
     assert invariant in {violation.invariant for violation in check_invariants(lab.world, lab.replay)}
 
 
-def test_a_slot_under_a_spare_may_have_a_tenant() -> None:
+def test_a_slot_may_have_a_spare_and_an_opportunistic_lease() -> None:
     lab = Lab(nodes("nv-a", 2), budget("org", 10), budget("lab", 1))
     lab.submit(run("holder", "org", 8, spares=1), run("tenant", "lab", 8, at=1, opportunistic=True))
     assert lab.on("tenant", "Opportunistic") == lab.on("holder", "Spare")
     assert check_invariants(lab.world, lab.replay) == []
 
 
-def test_a_budget_that_is_edited_later_is_not_judged_by_what_it_says_now() -> None:
+def test_leases_older_than_a_budget_edit_are_not_checked_by_it() -> None:
     lab = Lab(node("n"), budget("org", 8))
     lab.submit(run("r", "org", 8))
     lab.put(budget("org", envelope(8, selector={"region": "eu"})))

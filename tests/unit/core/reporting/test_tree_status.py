@@ -50,7 +50,7 @@ def test_j6_the_phase_of_a_tree_is_the_furthest_that_its_stages_have_come() -> N
     assert status(lab).phase == "Completed"
 
 
-def test_j6_a_tree_of_which_nothing_has_begun_is_reserved() -> None:
+def test_j6_a_tree_without_a_started_stage_is_reserved() -> None:
     lab = Lab(RICH, nodes("nv-a", 1))
     lab.submit(run("holds", "org", 8, max_duration="1h"))
     lab.submit(tree("t", "org", [stage("a"), stage("b", after=["a"])], at=1))
@@ -64,7 +64,7 @@ def test_j6_between_two_stages_a_tree_is_running() -> None:
     assert (lab.phase("t-b"), status(lab).phase) == ("Pending", "Running")
 
 
-def test_j6_it_counts_completed_stages_and_adds_up_widths() -> None:
+def test_j6_a_tree_counts_completed_stages_and_sums_widths() -> None:
     lab = lab_with([stage("a", 8), stage("b", 16), stage("c", 8, after=["a"])])
     found = status(lab)
     assert found.message == "0 of 3 stages are completed"
@@ -73,7 +73,7 @@ def test_j6_it_counts_completed_stages_and_adds_up_widths() -> None:
     assert status(lab).message == "1 of 3 stages are completed"
 
 
-def test_j6_a_failed_tree_says_which_stage_failed() -> None:
+def test_j6_a_failed_tree_names_the_failed_stage() -> None:
     lab = lab_with([stage("a")])
     lab.finish("t-a", succeeded=False)
     found = status(lab)
@@ -96,26 +96,26 @@ def test_j6_eta_follows_the_longest_path_of_a_diamond() -> None:
     assert times(lab_with(stages))["end"] == (at(5), at(6))
 
 
-def test_j6_eta_of_what_comes_after_a_promise() -> None:
+def test_j6_eta_of_a_stage_after_a_promised_stage() -> None:
     lab = Lab(RICH, nodes("nv-a", 1))
     lab.submit(run("holds", "org", 8, max_duration="1h"))
     lab.submit(tree("t", "org", [stage("a", limit="2h"), stage("b", limit="1h", after=["a"])], at=1))
     assert times(lab) == {"a": (at(1), at(3)), "b": (at(3), at(4))}
 
 
-def test_j6_what_is_done_sooner_brings_the_rest_forward() -> None:
+def test_j6_eta_moves_earlier_when_a_stage_ends_early() -> None:
     lab = lab_with([stage("a", limit="2h"), stage("b", limit="3h", after=["a"])])
     lab.live(HOUR)
     lab.finish("t-a")
     assert times(lab) == {"a": (None, at(1)), "b": (at(1), at(4))}
 
 
-def test_j6_where_one_upstream_has_no_known_end_nothing_is_said_of_what_follows() -> None:
+def test_j6_a_stage_has_no_eta_when_an_upstream_has_no_known_end() -> None:
     lab = lab_with([stage("a", limit="2h"), stage("b"), stage("c", limit="1h", after=["a", "b"])])
     assert times(lab)["c"] == (None, None)
 
 
-def test_j6_a_nested_tree_is_one_stage_with_the_end_of_its_last() -> None:
+def test_j6_a_nested_tree_ends_with_its_last_stage() -> None:
     inner = {
         "name": "in",
         "after": ["a"],
@@ -132,7 +132,7 @@ def test_j6_stages_without_gpus_have_an_eta_too() -> None:
     assert times(lab) == {"prep": (at(0), at(0.5)), "train": (at(0.5), at(1.5))}
 
 
-def test_j6_a_gang_of_stages_that_waits_shows_its_one_reservation() -> None:
+def test_j6_a_waiting_stage_gang_shows_its_one_reservation() -> None:
     lab = Lab(RICH, nodes("nv-a", 2))
     lab.submit(run("holds", "org", 8, max_duration="1h"))
     lab.submit(tree("t", "org", [stage("a"), stage("b", beside=["a"])], at=1))
@@ -141,7 +141,7 @@ def test_j6_a_gang_of_stages_that_waits_shows_its_one_reservation() -> None:
     assert {one.earliest_start for one in found.stages} == {at(1)}
 
 
-def test_j6_a_gang_after_something_has_one_earliest_start() -> None:
+def test_j6_a_stage_gang_after_other_stages_has_one_earliest_start() -> None:
     stages = [stage("a", limit="2h"), stage("b", after=["a"]), stage("c", beside=["b"])]
     found = times(lab_with(stages))
     assert (found["b"][0], found["c"][0]) == (at(2), at(2))
