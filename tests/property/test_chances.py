@@ -119,7 +119,7 @@ def test_nobody_is_thought_stuck_who_could_grow(scene: Scene) -> None:
 def tried(trial: Trial, state: RunState, width: int, size: int, help_: AdmissionHints) -> bool:
     """Start as always, after trying everything that was thought to be in vain."""
     mark = trial.checkpoint()
-    with patch.object(StartAttempt, "_makes_place", return_value=True):
+    with patch.object(StartAttempt, "_may_make_room", return_value=True):
         possible = start_at_width(trial, state, width, size)
     trial.rollback(mark)
     started = start_at_width(trial, state, width, size, help_)
