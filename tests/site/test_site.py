@@ -17,10 +17,15 @@ def test_every_page_is_reached_and_nothing_is_wrong_with_any(site: str, browser:
     written = {
         page.relative_to(REPOSITORY / "docs").as_posix() for page in (REPOSITORY / "docs").rglob("*.md")
     }
-    expected = {page.removesuffix(".md") + ".html" for page in (written | REFERENCE.keys())}
+    expected = {page_of(source) for source in (written | REFERENCE.keys())}
     reached = {urlsplit(url).path.removeprefix("/") for url in seen.ids}
     assert expected - reached == set()
     assert any(urlsplit(url).path.endswith("resnet-small.yaml") for url in seen.files)
+
+
+def page_of(source: str) -> str:
+    """Returns the page that a Markdown file becomes; a readme is the index of its folder."""
+    return source.removesuffix(".md").replace("README", "index") + ".html"
 
 
 @pytest.mark.parametrize(
