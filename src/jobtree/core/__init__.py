@@ -1,7 +1,7 @@
 """Computes a plan from a world, as a pure function: no clock, I/O, randomness or logging.
 
-This is the door: other packages import from here and from nothing below. A name is loaded when it is first
-used, so that a command loads only the rooms that it needs.
+Other packages import the names below from here, and never from a module of the core. A name is imported when
+it is first used, so that a command loads only the modules that it needs.
 """
 
 from importlib import import_module
@@ -141,7 +141,7 @@ if TYPE_CHECKING:
     from jobtree.core.world.upstream_runs import upstreams as upstreams
     from jobtree.core.world.world import World as World
 
-_ROOMS = {
+_EXPORTS = {
     "lottery.draw": "commitment_of nonce_for",
     "lottery.resolution": "Case Taking",
     "lottery.resolution_record": "BeaconInput Record is_hex signed_bytes verify",
@@ -188,12 +188,12 @@ _ROOMS = {
     "reporting.reservation_forecast": "ForecastRemedy ReservationForecast",
     "reporting.tree_status": "done_at phase_of starts_at total_width",
 }
-_HOMES = {name: f"{__name__}.{room}" for room, names in _ROOMS.items() for name in names.split()}
+_MODULES = {name: f"{__name__}.{module}" for module, names in _EXPORTS.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
-    """Load a name of the door from the module that defines it."""
-    if name not in _HOMES:
+    """Imports an exported name from the module that defines it."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value

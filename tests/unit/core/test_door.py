@@ -7,7 +7,7 @@ import pytest
 
 import jobtree.core as door
 
-NAMES = sorted(door._HOMES)
+NAMES = sorted(door._MODULES)
 
 
 def typed_names() -> list[str]:

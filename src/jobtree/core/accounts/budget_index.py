@@ -1,4 +1,4 @@
-"""The ledger: all budgets, their envelopes and caps, and the family they form."""
+"""Holds all Budgets, their envelopes and caps, and the family they form."""
 
 from bisect import bisect_right
 
@@ -21,30 +21,28 @@ class BudgetIndex:
         self.by_owner: dict[str, list[EnvelopeState]] = {}
         self.edited_envelopes: set[EnvelopeKey] = set()  # edited since the last plan
         self.version = Version()  # replaced when an envelope comes, goes or changes its owner or limits
-        self.archived_leases: dict[
-            str, dict[str, None]
-        ] = {}  # archived leases that are not gone yet, by budget
-        self.carried_budgets: dict[
-            str, dict[EnvelopeKey, None]
-        ] = {}  # envelopes with archived leases, by budget
-        self._known: set[str] = set()  # budgets, also those that are gone
+        # By budget: names of archived leases whose objects still exist.
+        self.archived_leases: dict[str, dict[str, None]] = {}
+        # By budget: envelopes with archived leases.
+        self.carried_budgets: dict[str, dict[EnvelopeKey, None]] = {}
+        self._known_budgets: set[str] = set()  # also those that are gone
         self._openings: list[tuple[int, EnvelopeKey]] = []
         self._policy = policy
 
     def has_budget(self, budget: str) -> bool:
         """Whether there is or was a budget of that name."""
-        return budget in self._known
+        return budget in self._known_budgets
 
     def put(self, budget: Budget, now: int) -> list[EnvelopeState]:
-        """Take a budget as it now stands; totals stay with the envelope's name. Returns all it touched."""
+        """Adds or updates a Budget; the usage of an envelope stays with its name. Returns all it touched."""
         name, spec = budget.metadata.name, budget.spec
-        edited_at = now if name in self._known else 0  # one that is new here was always so
-        self._known.add(name)
+        edited_at = now if name in self._known_budgets else 0  # a new Budget was not edited
+        self._known_budgets.add(name)
         touched = self._retire(name, edited_at)
         states = [self._apply_edit(name, spec.owner, envelope, edited_at) for envelope in spec.envelopes]
-        known = self.budgets.get(name)
-        if known is not None and known.spec.aggregate_caps != spec.aggregate_caps:
-            for state in states:  # a cap that was cut ends what it paid for now, not in the past
+        before = self.budgets.get(name)
+        if before is not None and before.spec.aggregate_caps != spec.aggregate_caps:
+            for state in states:  # a cap that was cut ends leases now, not in the past
                 state.amended_at = edited_at
         self.caps[name] = [self._cap(name, cap, states) for cap in spec.aggregate_caps]
         self.budgets[name] = budget
@@ -59,7 +57,7 @@ class BudgetIndex:
         return touched
 
     def set_policy(self, policy: Policy, now: int) -> list[EnvelopeState]:
-        """Take new prices. Returns the envelopes whose price changed."""
+        """Applies new prices. Returns the envelopes whose price changed."""
         self._policy = policy
         repriced = [
             state for state in self.envelopes.values() if state.price != self._price(state.spec.flavor)
@@ -84,7 +82,7 @@ class BudgetIndex:
                 state.amended_at = now
 
     def envelope(self, key: EnvelopeKey, owner: str, flavor: str) -> EnvelopeState:
-        """The envelope of that name; one that is gone still carries what it paid for."""
+        """Returns the envelope of that name; if no Budget has it, a retired one that carries its usage."""
         state = self.envelopes.get(key)
         if state is None:
             spec = Envelope(name=key[1], flavor=flavor, concurrency=1)
@@ -101,19 +99,19 @@ class BudgetIndex:
         return self._policy.price_milli(flavor)
 
     def _apply_edit(self, budget: str, owner: str, spec: Envelope, now: int) -> EnvelopeState:
-        """The envelope as it now stands. Only an edit counts as a change: a new one always was so."""
+        """Returns the envelope with this spec. Only a change of an existing envelope is an edit."""
         key = (budget, spec.name)
         state = self.envelopes.get(key)
         if state is None:
             state = self.envelopes[key] = EnvelopeState(budget, owner, spec, self._price(spec.flavor))
             return state
-        same = (state.owner, state.spec) == (owner, spec)
-        state.apply_edit(owner, spec, self._price(spec.flavor), state.amended_at if same else now)
+        unchanged = (state.owner, state.spec) == (owner, spec)
+        state.apply_edit(owner, spec, self._price(spec.flavor), state.amended_at if unchanged else now)
         self.edited_envelopes.add(key)
         return state
 
     def _cap(self, budget: str, spec: AggregateCap, states: list[EnvelopeState]) -> CapState:
-        """A cap over its envelopes. Totals of what they closed before are carried over."""
+        """Returns a cap over its envelopes, with the usage of their closed leases."""
         cap = CapState(budget, spec)
         for state in states:
             if state.spec.name in spec.envelopes:

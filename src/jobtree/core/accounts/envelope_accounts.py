@@ -1,8 +1,8 @@
-"""The books: what every envelope, lending limit, aggregate cap and tree quota has given out.
+"""Keeps running totals of charge and usage for envelopes, caps, lending limits and quotas.
 
-All figures are integers: charge in thousandths of a GPU, use in thousandths of a GPU times milliseconds.
-An account is a straight line in time: use at t = settled + charge·t − Σ charge·start. Opening or closing
-a lease moves the line; reading it at any instant costs nothing, and no history is replayed.
+All figures are integers: charge in thousandths of a GPU, usage in thousandths of a GPU times milliseconds.
+Between changes usage is linear in time: usage at t = closed usage + charge·t − Σ charge·start. So it is read
+at any instant without replaying leases.
 A declared Run (``maxDuration``) commits what it has not used yet: Σ charge·end − charge·t (C5).
 """
 
@@ -21,7 +21,7 @@ GPU_HOUR = MILLI * HOUR
 
 
 class Account:
-    """One limit's running totals. Limits of None do not bind."""
+    """The running totals of one limit. A limit of None does not bind."""
 
     __slots__ = (
         "charge",
@@ -38,21 +38,21 @@ class Account:
     def __init__(self, label: str, max_gpus: int | None, max_gpu_hours: int | None) -> None:
         self.label = label
         self.set_limits(max_gpus, max_gpu_hours)
-        self.closed_usage = 0  # use of closed leases
+        self.closed_usage = 0  # usage of closed leases
         self.charge = 0  # of open leases
         self.charge_start = 0  # Σ charge·start of open leases
         self.declared = 0  # charge of open leases with a known end
         self.declared_end = 0  # Σ charge·end of those
-        self.opened: dict[int, int] = {}  # charge of open-ended leases by start: it commits an hour just then
+        self.opened: dict[int, int] = {}  # charge of open-ended leases by start, when they commit an hour
 
     def set_limits(self, max_gpus: int | None, max_gpu_hours: int | None) -> None:
         self.max_charge = FOREVER if max_gpus is None else max_gpus * MILLI
         self.max_use = None if max_gpu_hours is None else max_gpu_hours * GPU_HOUR
 
     def open(self, charge: int, start: int, end: int | None, sign: int = 1, *, goes_on: bool = False) -> None:
-        """A lease opens (with sign −1: it never did). ``end`` is given where it is known.
+        """Counts a lease that opens; with sign −1, undoes that. ``end`` is its known end.
 
-        One that goes on with what is left of another commits no hour once more.
+        A lease that goes on with the rest of another one commits no further hour.
         """
         charge *= sign
         self.charge += charge
@@ -66,7 +66,7 @@ class Account:
                 self.opened[start] = opened
 
     def close(self, charge: int, start: int, end: int | None, at: int, sign: int = 1) -> None:
-        """A lease closes at that instant (with sign −1: it did not)."""
+        """Counts a lease that closes at that instant; with sign −1, undoes that."""
         self.open(charge, start, end, -sign)
         self.closed_usage += sign * charge * (at - start)
 
@@ -74,7 +74,7 @@ class Account:
         return self.closed_usage + self.charge * at - self.charge_start
 
     def committed(self, at: int) -> int:
-        """What declared Runs have not used yet, plus the hour of those that opened at this very instant."""
+        """Returns what declared Runs have not used yet, plus an hour of open-ended leases that open now."""
         return self.declared_end - self.declared * at + self.opened.get(at, 0) * HOUR
 
     def free_charge(self) -> int:
@@ -85,11 +85,11 @@ class Account:
 
     @property
     def open_ended(self) -> int:
-        """The charge of leases that go on using hours for as long as there are any."""
+        """The charge of open-ended leases."""
         return self.charge - self.declared
 
     def exhausted_at(self) -> int | None:
-        """The instant at which open-ended leases have used all that declared ones leave (C5)."""
+        """Returns when open-ended leases have used all that declared ones leave (C5); None: never."""
         flow = self.open_ended
         if self.max_use is None or flow <= 0:
             return None
@@ -122,12 +122,12 @@ CLASSES = ("owned", "shared", "borrowed", "spare", "opportunistic")
 
 
 def usage_class(lease: GpuLease) -> str:
-    """The column a lease is reported in: its class, except that spares have their own."""
+    """Returns the class under which a lease is reported; spares have a class of their own."""
     return "spare" if lease.role == "Spare" else lease.class_.lower()
 
 
 def reported_amount(lease: GpuLease) -> int:
-    """Charge; for opportunistic work, which is not charged against limits, whole GPUs."""
+    """Returns the charge; for an opportunistic lease, which counts against no limit, its GPUs × 1000."""
     return lease.gpus * MILLI if lease.role == "Opportunistic" else lease.charge
 
 
@@ -144,7 +144,7 @@ class CapState:
 
 
 class ProvisionalCharge(NamedTuple):
-    """A lease of a provisional Run: promises made before it began find its money there (R6)."""
+    """The charge of a provisional lease, which ends for promises made before it began (R6)."""
 
     since: int
     known_end: int | None
@@ -152,14 +152,14 @@ class ProvisionalCharge(NamedTuple):
 
 
 class InterimCharge(NamedTuple):
-    """A lease of a Run that stands on sufferance: when its promise is due it has that instead, or goes."""
+    """The charge of an interim lease, which ends when the promise of its Run is due."""
 
     at: int
     known_end: int | None
     charge: int
 
     def unused_by(self, by: int) -> int:
-        """Of the use that the lease is charged with by that instant, what it will not come to."""
+        """Returns the usage that is counted by that instant but falls after the interim end."""
         until = by if self.known_end is None else self.known_end
         return self.charge * (until - self.at) if self.at <= by else 0
 
@@ -168,7 +168,7 @@ Charge = TypeVar("Charge", InterimCharge, ProvisionalCharge)
 
 
 class ReservedCharge(NamedTuple):
-    """A dated promise that an envelope will pay for: from when to when, and at what charge."""
+    """The charge of a dated promise on an envelope, from its date to its end."""
 
     precedence: Precedence
     at: int
@@ -213,23 +213,21 @@ class EnvelopeState:
         self.account = Account(f"{budget}/{spec.name}", None, None)
         self.lending_account = Account(f"{budget}/{spec.name} lending", None, None)
         self.by_class = {name: ClassUsage() for name in CLASSES}
-        self.carried = dict.fromkeys((*CLASSES, "lent"), 0)  # the part of the sums whose leases are archived
+        self.carried = dict.fromkeys((*CLASSES, "lent"), 0)  # the part of the usage whose leases are archived
         self.leases: dict[str, GpuLease] = {}  # open and funded
-        self.known_ends: list[tuple[int, int]] = []  # of those whose end is known, and their charge, in order
-        self.interim_charges: dict[str, InterimCharge] = {}  # of leases on sufferance
-        self.provisional_charges: dict[str, ProvisionalCharge] = {}  # of leases of provisional Runs
+        self.known_ends: list[tuple[int, int]] = []  # known ends of leases, and their charge, in order
+        self.interim_charges: dict[str, InterimCharge] = {}  # by name of the lease
+        self.provisional_charges: dict[str, ProvisionalCharge] = {}  # by name of the lease
         self.promises: dict[RunKey, Promise] = {}  # that it will pay for
-        self.dated_reservations: list[
-            ReservedCharge
-        ] = []  # those of them with a date, in the order in which they hold
-        self.undated_promises: list[tuple[Precedence, RunKey]] = []  # the others, likewise
+        self.dated_reservations: list[ReservedCharge] = []  # of promises with a date, by precedence
+        self.undated_promises: list[tuple[Precedence, RunKey]] = []  # promises without a date, by precedence
         self.reserved_version = Version()  # replaced when a promise or a return changes
-        self.returns_version = Version()  # replaced when it changes what comes back to the envelope, and when
-        self.reconsider_generation = 0  # counts what came back to it, or to those that share a cap with it
+        self.returns_version = Version()  # replaced when the charge that returns, or its time, changes
+        self.reconsider_generation = 0  # counts returns to it and to envelopes that share a cap with it
         self.apply_edit(owner, spec, price, 0)
 
     def apply_edit(self, owner: str, spec: Envelope, price: int, now: int) -> None:
-        """The budget was edited: new limits over the same totals."""
+        """Applies an edit of the Budget: new limits for the same totals."""
         self.amended_at = now
         self.owner = owner
         self.invalidate_reserved()
@@ -253,17 +251,17 @@ class EnvelopeState:
 
     @property
     def has_other_limits(self) -> bool:
-        """Whether anything but its own concurrency and hours limits the envelope."""
+        """Whether anything besides its own concurrency and hours limits the envelope."""
         return self.max_credits is not None or bool(self.caps) or bool(self.promises)
 
     @property
     def limited_by_concurrency_only(self) -> bool:
-        """Whether nothing but its own concurrency limits the envelope, whoever asks."""
+        """Whether the envelope has no limit of hours or credits and no cap."""
         return self.account.max_use is None and self.max_credits is None and not self.caps
 
     @property
     def exhaustible_limits(self) -> "list[tuple[Account, int | None, list[EnvelopeState]]]":
-        """What may run out of hours or credits, and all who draw on it: the envelope and each of its caps."""
+        """Its own limits of hours and credits and those of its caps, each with the envelopes under it."""
         caps = [(cap.account, cap.max_credits, cap.envelopes) for cap in self.caps]
         return [(self.account, self.max_credits, [self]), *caps]
 
@@ -284,7 +282,7 @@ class EnvelopeState:
         )
 
     def invalidate_reserved(self) -> None:
-        """A promise changed, or a lease of which the end is known, or one that yields."""
+        """Invalidates the answers that depend on promises or on what returns to the envelope."""
         self.reserved_version = Version()
 
     def _invalidate_returns(self) -> None:
@@ -292,17 +290,17 @@ class EnvelopeState:
         self.invalidate_reserved()
 
     def dated_after(self, instant: int) -> "list[ReservedCharge]":
-        """Of the dated promises, those made later than that."""
+        """Returns the reservations of dated promises that were made after that instant."""
         return self.dated_reservations[
             bisect_right(self.dated_reservations, instant, key=lambda claim: claim.precedence[0]) :
         ]
 
     def charge_of(self, promise: Promise) -> int:
-        """What a promise will cost the envelope."""
+        """Returns the charge of a promise on this envelope."""
         return sum(gpus for key, gpus in promise.funding if key == self.key) * MILLI
 
     def add_promise(self, promise: Promise) -> None:
-        """It will pay for this promise, in place of any other to that Run."""
+        """Adds a promise that the envelope will pay for, in place of any other to that Run."""
         self.remove_promise(promise.run_key)
         self.promises[promise.run_key] = promise
         if promise.at is None:
@@ -316,14 +314,14 @@ class EnvelopeState:
 
     def remove_promise(self, run_key: RunKey) -> None:
         self.invalidate_reserved()
-        gone = self.promises.pop(run_key, None)
-        if gone is not None and gone.at is None:
-            del self.undated_promises[bisect_left(self.undated_promises, (gone.precedence, run_key))]
-        elif gone is not None:
-            del self.dated_reservations[bisect_left(self.dated_reservations, (gone.precedence,))]
+        promise = self.promises.pop(run_key, None)
+        if promise is not None and promise.at is None:
+            del self.undated_promises[bisect_left(self.undated_promises, (promise.precedence, run_key))]
+        elif promise is not None:
+            del self.dated_reservations[bisect_left(self.dated_reservations, (promise.precedence,))]
 
     def record_known_end(self, end: int, charge: int, sign: int) -> None:
-        """A lease will end then for certain (with sign −1: it is gone)."""
+        """Adds the known end of a lease; with sign −1, removes it."""
         self._invalidate_returns()
         if sign > 0:
             insort(self.known_ends, (end, charge))
@@ -331,45 +329,45 @@ class EnvelopeState:
             del self.known_ends[bisect_left(self.known_ends, (end, charge))]
 
     def record_interim(self, lease: GpuLease, at: int | None, known_end: int | None = None) -> None:
-        """The lease ends then at the latest: its Run has what it is promised instead. None: it does not."""
-        found = None
+        """Records when an interim lease ends at the latest; None: the lease is not interim."""
+        charge = None
         if at is not None and (known_end is None or at < known_end):
-            found = InterimCharge(at, known_end, lease.charge)
-        self._record(self.interim_charges, lease.name, found)
+            charge = InterimCharge(at, known_end, lease.charge)
+        self._record(self.interim_charges, lease.name, charge)
 
     def record_provisional(self, lease: GpuLease, since: int | None, known_end: int | None = None) -> None:
-        """The lease is of a provisional Run that began then. None: it is not."""
-        found = None if since is None else ProvisionalCharge(since, known_end, lease.charge)
-        self._record(self.provisional_charges, lease.name, found)
+        """Records since when the Run of a lease is provisional; None: it is not."""
+        charge = None if since is None else ProvisionalCharge(since, known_end, lease.charge)
+        self._record(self.provisional_charges, lease.name, charge)
 
-    def _record(self, known: dict[str, Charge], lease: str, found: Charge | None) -> None:
-        """Something of a lease on which answers about the envelope depend; None: there is nothing."""
-        if found != known.get(lease):
+    def _record(self, charges: dict[str, Charge], lease: str, charge: Charge | None) -> None:
+        """Sets the charge of a lease, or removes it with None; invalidates answers if that is a change."""
+        if charge != charges.get(lease):
             self._invalidate_returns()
-            if found is None:
-                del known[lease]
+            if charge is None:
+                del charges[lease]
             else:
-                known[lease] = found
+                charges[lease] = charge
 
     def save_versions(self) -> SavedVersions:
         """Returns the versions before a change that may be rolled back."""
         return self.reserved_version, self.returns_version
 
     def restore_versions(self, saved: SavedVersions) -> None:
-        """Makes the answers of before a change valid again, which was rolled back."""
+        """Makes the answers of before a change valid again after it was rolled back."""
         self.reserved_version, self.returns_version = saved
 
     def count_return(self, sign: int) -> None:
-        """Money came back, from a lease that closed or a promise that is gone (with sign −1: it did not)."""
-        for one in self.sharing_a_cap:
-            one.reconsider_generation += sign
+        """Counts that charge returned from a lease or a promise; with sign −1, undoes that."""
+        for envelope in self.sharing_a_cap:
+            envelope.reconsider_generation += sign
 
     def accounts(self, lease: GpuLease) -> list[Account]:
-        """All limits of this envelope that a funded lease counts against."""
-        found = [self.account, self.lending_account] if lease.class_ == "Borrowed" else [self.account]
+        """Returns the accounts of this envelope that a funded lease counts against."""
+        accounts = [self.account, self.lending_account] if lease.class_ == "Borrowed" else [self.account]
         if self.caps:
-            found += [cap.account for cap in self.caps]
-        return found
+            accounts += [cap.account for cap in self.caps]
+        return accounts
 
 
 def lending_entry_matches(to: str, owner: str) -> bool:
@@ -378,21 +376,24 @@ def lending_entry_matches(to: str, owner: str) -> bool:
 
 
 def credits_used(envelopes: Iterable[EnvelopeState], at: int) -> int:
-    """Credits used and committed, in thousandths of a credit times GPU-hour units."""
-    return sum((e.account.used(at) + e.account.committed(at)) * e.price for e in envelopes)
+    """Returns the credits used and committed at that instant, as usage times price, like ``max_credits``."""
+    return sum(
+        (envelope.account.used(at) + envelope.account.committed(at)) * envelope.price
+        for envelope in envelopes
+    )
 
 
 def unused_interim_usage(envelopes: Iterable[EnvelopeState], by: int, *, priced: bool = False) -> int:
-    """Use, or credits, that leases on sufferance are charged with by then and will not come to."""
+    """Returns the usage, or the credits, counted by then that fall after the ends of interim leases."""
     return sum(
-        lapse.unused_by(by) * (one.price if priced else 1)
-        for one in envelopes
-        for lapse in one.interim_charges.values()
+        interim.unused_by(by) * (envelope.price if priced else 1)
+        for envelope in envelopes
+        for interim in envelope.interim_charges.values()
     )
 
 
 def credits_exhausted_at(envelopes: Iterable[EnvelopeState], limit: int) -> int | None:
-    """The instant at which open-ended leases of these envelopes have used up the credits."""
+    """Returns when open-ended leases of these envelopes have used the credits; None: never."""
     flow = fixed = 0
     for envelope in envelopes:
         account = envelope.account

@@ -1,4 +1,4 @@
-"""The family graph: who is whose sibling, parent and further ancestor (C1)."""
+"""The family graph of owners: siblings, parents and further ancestors (C1)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,17 +13,17 @@ def prefixes(owner: str) -> Iterable[str]:
 
 
 class Family:
-    """Parents of every owner that has a Budget, and what follows from them."""
+    """The parents of every owner that has a Budget, and the tiers and cycles that follow from them."""
 
     def __init__(self, budgets: Iterable[BudgetSpec]) -> None:
         declared: dict[str, set[str] | None] = {}
         for spec in budgets:
-            known = declared.setdefault(spec.owner, None)
+            parents_so_far = declared.setdefault(spec.owner, None)
             if spec.parents is not None:
-                declared[spec.owner] = (known or set()) | set(spec.parents)
+                declared[spec.owner] = (parents_so_far or set()) | set(spec.parents)
         self._owners = frozenset(declared)
         self.parents: Mapping[str, tuple[str, ...]] = {
-            owner: self._parents(owner, chosen) for owner, chosen in declared.items()
+            owner: self._parents(owner, parents) for owner, parents in declared.items()
         }
         children: dict[str, set[str]] = {}
         for owner, parents in self.parents.items():
@@ -31,17 +31,17 @@ class Family:
                 children.setdefault(parent, set()).add(owner)
         self._children = children
 
-    def _parents(self, owner: str, chosen: set[str] | None) -> tuple[str, ...]:
-        if chosen is None:
+    def _parents(self, owner: str, declared: set[str] | None) -> tuple[str, ...]:
+        if declared is None:
             return self._by_path(owner)
-        return tuple(sorted(parent for parent in chosen if parent in self._owners and parent != owner))
+        return tuple(sorted(parent for parent in declared if parent in self._owners and parent != owner))
 
     def _by_path(self, owner: str) -> tuple[str, ...]:
         nearest = next((prefix for prefix in prefixes(owner) if prefix in self._owners), None)
         return () if nearest is None else (nearest,)
 
     def tiers(self, owner: str) -> list[list[str]]:
-        """Owners to ask, nearest first: itself, siblings, parents, grandparents, … (C2)."""
+        """Returns the owners by tier, nearest first: itself, siblings, parents, grandparents, … (C2)."""
         if owner not in self._owners:
             return [[owner], [], list(self._by_path(owner))]
         parents = self.parents[owner]
@@ -59,17 +59,17 @@ class Family:
         return tiers
 
     def cycle(self) -> list[str] | None:
-        """Owners of a cycle of parents, first repeated at the end; None where there is none."""
+        """Returns the owners of a cycle of parents, the first one again at the end; None: no cycle."""
         done: set[str] = set()
         for start in sorted(self.parents):
             path: list[str] = []
-            found = self._walk(start, path, done)
-            if found:
-                return found
+            cycle = self._walk(start, path, done)
+            if cycle:
+                return cycle
         return None
 
     def cycle_through(self, owner: str) -> list[str] | None:
-        """A cycle of parents that this owner is part of, from it to itself; None where there is none."""
+        """Returns a cycle of parents that this owner is part of, from it to itself; None: no cycle."""
         came_from: dict[str, str] = {}
         waiting = [owner]
         while waiting:
@@ -92,9 +92,9 @@ class Family:
             return None
         path.append(owner)
         for parent in self.parents[owner]:
-            found = self._walk(parent, path, done)
-            if found:
-                return found
+            cycle = self._walk(parent, path, done)
+            if cycle:
+                return cycle
         path.pop()
         done.add(owner)
         return None

@@ -63,7 +63,7 @@ def ranks_without_node(world: World, run: RunState) -> Losses:
     """Evicted pods that cannot start again on their node, because it takes no pods now."""
     lost: Losses = {}
     rank_slots = ranks_in_order(run)
-    for group_rank in sorted({loss.seat for loss in run.rank_losses}):
+    for group_rank in sorted({loss.group_rank for loss in run.rank_losses}):
         if group_rank in rank_slots:
             lease, pod = rank_slots[group_rank]
             if not node_takes_pods(world, pod[0]):
@@ -73,5 +73,5 @@ def ranks_without_node(world: World, run: RunState) -> Losses:
 
 def failure_text(run: RunState, loss: RankLoss) -> str:
     """``3 (exit code 1)``: the rank that failed first, with its message."""
-    rank = str(rank_of(run, loss.seat))
+    rank = str(rank_of(run, loss.group_rank))
     return f"{rank} ({loss.message})" if loss.message else rank

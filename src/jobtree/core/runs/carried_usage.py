@@ -1,15 +1,17 @@
-"""What leases used that have left the cluster: carried as sums, so that every limit still counts it (I10).
+"""The usage of archived leases, carried as sums in status fields, so that every limit still counts it (I10).
 
-A closed lease leaves in three steps, and a crash between any two changes no sum:
+A closed lease leaves the cluster in three steps. A crash between two of them changes no sum.
 
-1. it is written to the archive (whoever runs the world does that);
-2. it is set aside: its use is added to what its Budget and its Run carry, and its name to those that leave.
-   Both are told in their status;
-3. once the status says so the lease is deleted, and when it is seen to be gone its name is forgotten.
+1. The caller writes the lease to the archive.
+2. ``carry_lease`` adds its usage to the carried usage of its Budget and of its Run, and its name to their
+   archived leases. Both are written to the status of the Budget and of the Run.
+3. When the status is written, the caller deletes the Lease object. When the object is gone, the name is
+   forgotten.
 
-In between a lease may be there and in the sums too. Its name tells: whoever reads both skips it. Setting
-aside twice adds once, for the Budget and the Run apart. The books themselves never change on the way: what
-is carried is a part of them, and the opening balance of a world that is read anew.
+Between steps 2 and 3 the usage of a lease is in the sums although its object still exists. A reader of both
+skips the object, because its name is among the archived leases. Carrying a lease twice adds it once, for the
+Budget and for the Run separately. Carrying changes no account: accounts include the carried usage, and a new
+world starts with it.
 """
 
 from collections.abc import Container, Iterable
@@ -38,36 +40,36 @@ from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.runs.run_usage import FundingKey
 
-LENT = "lent"
+LENT = "lent"  # beside the classes: the part of the usage that was lent
 
 
-def load_budget(ledger: BudgetIndex, budget: Budget) -> None:
-    """A Budget that is seen for the first time brings what it carries."""
+def load_budget(budgets: BudgetIndex, budget: Budget) -> None:
+    """Loads the carried usage of a Budget that is read for the first time."""
     carried, name = budget.status.carried, budget.metadata.name
     if carried is None:
         return
-    for one in carried.envelopes:
-        envelope = ledger.envelope((name, one.name), budget.spec.owner, one.flavor)
-        ledger.carried_budgets.setdefault(name, {})[envelope.key] = None
-        envelope.carried = sums_of(one)
-        for use, tally in envelope.by_class.items():
-            tally.closed_usage += envelope.carried[use]
+    for carried_use in carried.envelopes:
+        envelope = budgets.envelope((name, carried_use.name), budget.spec.owner, carried_use.flavor)
+        budgets.carried_budgets.setdefault(name, {})[envelope.key] = None
+        envelope.carried = sums_of(carried_use)
+        for class_name, usage in envelope.by_class.items():
+            usage.closed_usage += envelope.carried[class_name]
         envelope.account.closed_usage += sum(
-            envelope.carried[use] for use in CLASSES if use != "opportunistic"
+            envelope.carried[class_name] for class_name in CLASSES if class_name != "opportunistic"
         )
         envelope.lending_account.closed_usage += envelope.carried[LENT]
-    ledger.archived_leases[name] = dict.fromkeys(carried.leases)
+    budgets.archived_leases[name] = dict.fromkeys(carried.leases)
 
 
-def load_run(ledger: BudgetIndex, run: RunState) -> None:
-    """The same for a Run."""
+def load_run(budgets: BudgetIndex, run: RunState) -> None:
+    """Loads the carried usage of a Run that is read for the first time."""
     carried = run.run_object.status.carried
     if carried is None:
         return
     used: dict[FundingKey, int] = {}
     for share in carried.funding:
         key = (share.payer.budget, share.payer.envelope)
-        ledger.envelope(key, share.payer.owner, run.flavor)
+        budgets.envelope(key, share.payer.owner, run.flavor)
         used[share.class_, key] = parse_micro(share.gpu_seconds) // MILLI
     run.usage.load_carried(
         used,
@@ -77,58 +79,59 @@ def load_run(ledger: BudgetIndex, run: RunState) -> None:
     )
 
 
-def carry_lease(ledger: BudgetIndex, run: RunState | None, lease: GpuLease, end: int) -> None:
-    """A closed lease is in the archive: its use is carried from now on, by its Run too if that is there."""
+def carry_lease(budgets: BudgetIndex, run: RunState | None, lease: GpuLease, end: int) -> None:
+    """Adds a newly archived lease to the carried usage of its Budget, and of its Run if known."""
     span = end - lease.start
     charged = 0 if lease.role == "Opportunistic" else lease.charge * span
-    leaving = ledger.archived_leases.setdefault(lease.payer[0], {})
-    if lease.name not in leaving:
-        leaving[lease.name] = None
-        envelope = ledger.envelope(lease.payer, lease.payer_owner, lease.flavor)
-        ledger.carried_budgets.setdefault(lease.payer[0], {})[lease.payer] = None
+    archived = budgets.archived_leases.setdefault(lease.payer[0], {})
+    if lease.name not in archived:
+        archived[lease.name] = None
+        envelope = budgets.envelope(lease.payer, lease.payer_owner, lease.flavor)
+        budgets.carried_budgets.setdefault(lease.payer[0], {})[lease.payer] = None
         envelope.carried[usage_class(lease)] += reported_amount(lease) * span
         envelope.carried[LENT] += charged if lease.class_ == "Borrowed" else 0
     if run is not None:
         run.usage.carry(lease, span, charged)
 
 
-def can_carry(ledger: BudgetIndex, run: RunState | None, lease: GpuLease) -> bool:
-    """Whether the status of its Budget and of its Run can carry it too, within their bounds."""
+def can_carry(budgets: BudgetIndex, run: RunState | None, lease: GpuLease) -> bool:
+    """Whether the status of its Budget and of its Run has space for one more lease."""
     budget, key = lease.payer[0], (lease.class_, lease.payer)
-    carrying, leaving = ledger.carried_budgets.get(budget, {}), ledger.archived_leases.get(budget, {})
-    fits = len(carrying) < MAX_ENVELOPES or lease.payer in carrying
+    envelopes, archived = budgets.carried_budgets.get(budget, {}), budgets.archived_leases.get(budget, {})
+    fits = len(envelopes) < MAX_ENVELOPES or lease.payer in envelopes
     if run is not None:
         fits = fits and (len(run.usage.carried) < MAX_SHARES or key in run.usage.carried)
         fits = fits and (
             len(run.usage.archived_leases) < MAX_LEAVING or lease.name in run.usage.archived_leases
         )
-    return fits and (len(leaving) < MAX_LEAVING or lease.name in leaving)
+    return fits and (len(archived) < MAX_LEAVING or lease.name in archived)
 
 
-def forget_lease(ledger: BudgetIndex, run: RunState | None, lease: GpuLease) -> None:
-    """The lease is not in the cluster any more: nobody can count it twice."""
-    ledger.archived_leases.get(lease.payer[0], {}).pop(lease.name, None)
+def forget_lease(budgets: BudgetIndex, run: RunState | None, lease: GpuLease) -> None:
+    """Forgets an archived lease whose object is gone, so that it cannot be counted twice any more."""
+    budgets.archived_leases.get(lease.payer[0], {}).pop(lease.name, None)
     if run is not None:
         run.usage.forget_archived(lease.name)
 
 
-def forget_leases_except(ledger: BudgetIndex, runs: Iterable[RunState], there: Container[str]) -> None:
-    """Of the leases that leave, all but those that are there are gone."""
-    for budget, names in ledger.archived_leases.items():
-        ledger.archived_leases[budget] = {name: None for name in names if name in there}
+def forget_leases_except(budgets: BudgetIndex, runs: Iterable[RunState], present: Container[str]) -> None:
+    """Forgets all archived leases but those whose objects are present."""
+    for budget, names in budgets.archived_leases.items():
+        budgets.archived_leases[budget] = {name: None for name in names if name in present}
     for run in runs:
-        run.usage.forget_archived_except(there)
+        run.usage.forget_archived_except(present)
 
 
-def carried_usage_of(ledger: BudgetIndex, budget: str) -> CarriedUses | None:
-    """What a Budget carries, as its status says it."""
-    told = tuple(use_of(ledger.envelopes[key]) for key in sorted(ledger.carried_budgets.get(budget, ())))
-    leaving = tuple(sorted(ledger.archived_leases.get(budget, ())))
-    return CarriedUses(envelopes=told, leases=leaving) if told or leaving else None
+def carried_usage_of(budgets: BudgetIndex, budget: str) -> CarriedUses | None:
+    """Returns the carried usage of a Budget as its status holds it; None if there is none."""
+    keys = sorted(budgets.carried_budgets.get(budget, ()))
+    envelopes = tuple(use_of(budgets.envelopes[key]) for key in keys)
+    archived = tuple(sorted(budgets.archived_leases.get(budget, ())))
+    return CarriedUses(envelopes=envelopes, leases=archived) if envelopes or archived else None
 
 
 def use_of(envelope: EnvelopeState) -> CarriedUse:
-    seconds = {use: format_micro(envelope.carried[use]) for use in CLASSES}
+    seconds = {class_name: format_micro(envelope.carried[class_name]) for class_name in CLASSES}
     return CarriedUse(
         name=envelope.key[1],
         flavor=envelope.spec.flavor,
@@ -137,13 +140,13 @@ def use_of(envelope: EnvelopeState) -> CarriedUse:
     )
 
 
-def carried_run(ledger: BudgetIndex, run: RunState) -> CarriedRun | None:
-    """What a Run carries, as its status says it."""
+def carried_run(budgets: BudgetIndex, run: RunState) -> CarriedRun | None:
+    """Returns the carried usage of a Run as its status holds it; None if there is none."""
     if not run.usage.carried and not run.usage.archived_leases:
         return None
     return CarriedRun(
         funding=tuple(
-            CarriedShare(class_=class_, payer=payer_of(ledger, key), gpu_seconds=format_micro(used * MILLI))
+            CarriedShare(class_=class_, payer=payer_of(budgets, key), gpu_seconds=format_micro(used * MILLI))
             for (class_, key), used in sorted(run.usage.carried.items())
         ),
         charged_gpu_seconds=format_micro(run.usage.carried_charge),
@@ -152,22 +155,23 @@ def carried_run(ledger: BudgetIndex, run: RunState) -> CarriedRun | None:
     )
 
 
-def payer_of(ledger: BudgetIndex, key: EnvelopeKey) -> Payer:
-    return Payer(owner=ledger.envelopes[key].owner, budget=key[0], envelope=key[1])
+def payer_of(budgets: BudgetIndex, key: EnvelopeKey) -> Payer:
+    return Payer(owner=budgets.envelopes[key].owner, budget=key[0], envelope=key[1])
 
 
-def budget_status_is_ahead(ledger: BudgetIndex, budget: Budget) -> bool:
-    """Whether a Budget's status carries what the ledger does not know: another planner set it aside."""
+def budget_status_is_ahead(budgets: BudgetIndex, budget: Budget) -> bool:
+    """Whether the status of a Budget carries more than this world knows: another planner wrote it."""
     carried, name = budget.status.carried, budget.metadata.name
-    for one in carried.envelopes if carried else ():
-        known = ledger.envelopes.get((name, one.name))
-        if any(use > (known.carried[kind] if known else 0) for kind, use in sums_of(one).items()):
+    for carried_use in carried.envelopes if carried else ():
+        envelope = budgets.envelopes.get((name, carried_use.name))
+        sums = sums_of(carried_use)
+        if any(sums[column] > (envelope.carried[column] if envelope else 0) for column in sums):
             return True
     return False
 
 
 def run_status_is_ahead(run: RunState, carried: CarriedRun | None) -> bool:
-    """The same for a Run."""
+    """Whether the status of a Run carries more than this world knows."""
     if carried is None:
         return False
     shares: dict[FundingKey, int] = {
@@ -178,6 +182,6 @@ def run_status_is_ahead(run: RunState, carried: CarriedRun | None) -> bool:
 
 
 def sums_of(use: CarriedUse) -> dict[str, int]:
-    """Thousandths of a GPU times milliseconds by class, and of what was lent."""
-    by_class = {name: parse_micro(getattr(use.gpu_seconds, name)) for name in CLASSES}
+    """Returns the usage by class and what was lent, in thousandths of a GPU times milliseconds."""
+    by_class = {class_name: parse_micro(getattr(use.gpu_seconds, class_name)) for class_name in CLASSES}
     return {**by_class, LENT: parse_micro(use.lent_gpu_seconds)}

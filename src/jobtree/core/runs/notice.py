@@ -1,4 +1,4 @@
-"""Computes how long a Run cannot be drawn, when it certainly ends and what notice it needs (R3, R4, R6)."""
+"""Computes how long a Run is immune, when it certainly ends, and how much notice it needs (R3, R4, R6)."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ MAX_DOUBLINGS = 4  # lotteries lost that still lengthen the immunity
 
 
 class DrawNotice(NamedTuple):
-    """From when to when a Run can be drawn, and how long before a draw its owner must know."""
+    """The time in which a Run can be drawn, and how long before a draw its owner must know."""
 
     immune_until: int
     certain_end: int
@@ -18,30 +18,30 @@ class DrawNotice(NamedTuple):
 
 
 def immunity_ms(policy: Policy, lotteries_lost: int) -> int:
-    """How long after its start a Run cannot be drawn: ``minRuntime``, doubled with each lottery lost (R4)."""
+    """Returns how long a Run is immune after its start: ``minRuntime``, doubled by each lost lottery (R4)."""
     return policy.min_runtime_ms << min(lotteries_lost, MAX_DOUBLINGS)
 
 
 def immune_until(policy: Policy, run: RunState, now: int) -> int:
-    """The instant before which the Run cannot be drawn; a Run that waits is taken to start now."""
+    """Returns the instant until which a Run is immune; a waiting Run counts as starting now."""
     start = now if run.since is None else run.since
     return start + immunity_ms(policy, run.lotteries_lost)
 
 
 def draw_notice_ms(policy: Policy, checkpoint_ms: int | None) -> int:
-    """How long before a draw the owner must know: the checkpoint's time, within the policy's bounds (R3)."""
+    """Returns how long before a draw the owner must know: the checkpoint, within the policy's bounds (R3)."""
     if checkpoint_ms is None:
         return policy.min_notice_ms
     return max(policy.min_notice_ms, min(checkpoint_ms, policy.max_notice_ms))
 
 
 def min_provisional_ms(policy: Policy, checkpoint_ms: int | None) -> int:
-    """How long provisional work must be able to run: its checkpoint's time, at least ``minNotice`` (R6)."""
+    """Returns how long provisional work must be able to run: ``checkpoint``, at least ``minNotice`` (R6)."""
     return max(checkpoint_ms or 0, policy.min_notice_ms)
 
 
 def certain_end(known_end: int | None, last_closing: int | None) -> int:
-    """When a Run has certainly ended: by its ``maxDuration`` or when the last window of its payers closes."""
+    """Returns when a Run has certainly ended: at its known end, or when the last window of payers closes."""
     return min(
         FOREVER if known_end is None else known_end,
         FOREVER if last_closing is None else last_closing,

@@ -1,8 +1,9 @@
-"""Seats: which pod of a Run is which rank, and stays it.
+"""Assigns the pods of a Run to its ranks; a pod keeps its rank as long as it keeps its slots.
 
-A seat is a group and a place in it; hostnames are made of it. Leases come and go (another payer, a swap, a
-shrink); a pod that keeps its slots keeps its seat, and a pod on new slots takes the first seat that is free
-in its group. So a rank that is swapped to a spare keeps its number, its hostname and its group.
+A group rank is a group and a position in it; the hostname of a pod is made of both. Leases close and others
+open (another payer, a swap, a shrink). A pod that keeps its slots keeps its group rank, and a pod on new
+slots takes the first free position of its group. So a rank that is swapped to a spare keeps its number, its
+hostname and its group.
 """
 
 from jobtree.api.schema.quantities import format_slots, parse_slots
@@ -11,25 +12,25 @@ from jobtree.core.runs.run_state import GroupRank, PodSlots, RankSlots, RunState
 
 
 def ranks_in_order(run: RunState) -> dict[GroupRank, tuple[str, PodSlots]]:
-    """Every rank of the Run as its leases stand: its lease and its pod, in the order of ranks."""
-    present: dict[tuple[int, PodSlots], str] = {}
+    """Returns the lease and the pod of each rank by the present leases of the Run, in the order of ranks."""
+    unassigned: dict[tuple[int, PodSlots], str] = {}  # lease names by group and pod
     for lease in sorted(run.leases.values(), key=_by_age):
         if lease.role != "Spare":
             for pod in pods_of(lease.slots, run.pod_size or 1):
-                present[lease.group, pod] = lease.name
-    found: dict[GroupRank, tuple[str, PodSlots]] = {}
-    for seat, pod in run.rank_slots.items():
-        name = present.pop((seat[0], pod), None)
+                unassigned[lease.group, pod] = lease.name
+    ranks: dict[GroupRank, tuple[str, PodSlots]] = {}
+    for group_rank, pod in run.rank_slots.items():
+        name = unassigned.pop((group_rank[0], pod), None)
         if name is not None:
-            found[seat] = (name, pod)
-    index: dict[int, int] = {}
-    for (group, pod), name in present.items():
-        place = index.get(group, 0)
-        while (group, place) in found:
-            place += 1
-        found[group, place] = (name, pod)
-        index[group] = place + 1
-    return dict(sorted(found.items()))
+            ranks[group_rank] = (name, pod)
+    next_positions: dict[int, int] = {}  # by group
+    for (group, pod), name in unassigned.items():
+        position = next_positions.get(group, 0)
+        while (group, position) in ranks:
+            position += 1
+        ranks[group, position] = (name, pod)
+        next_positions[group] = position + 1
+    return dict(sorted(ranks.items()))
 
 
 def _by_age(lease: GpuLease) -> tuple[int, int]:
@@ -37,38 +38,39 @@ def _by_age(lease: GpuLease) -> tuple[int, int]:
 
 
 def reassign_ranks(run: RunState) -> None:
-    """Leases opened or closed: seats follow. Pods without GPUs have a seat and no slots."""
+    """Updates the ranks after leases opened or closed; pods without GPUs have a rank and no slots."""
     resources = run.run_object.spec.resources
     if run.cpu_only and resources is not None:
-        run.assign_ranks({(0, place): ("", 0) for place in range(resources.pods or 1)})
+        run.assign_ranks({(0, position): ("", 0) for position in range(resources.pods or 1)})
         return
-    run.assign_ranks({seat: pod for seat, (_, pod) in ranks_in_order(run).items()})
+    run.assign_ranks({group_rank: pod for group_rank, (_, pod) in ranks_in_order(run).items()})
 
 
-def rank_of(run: RunState, seat: GroupRank) -> int:
-    """The number of a rank: ranks count from 0, without gaps, in the order of their seats."""
-    return sum(other < seat for other in run.rank_slots)
+def rank_of(run: RunState, group_rank: GroupRank) -> int:
+    """Returns the number of a rank; ranks count from 0, without gaps, in the order of their group ranks."""
+    return sum(other < group_rank for other in run.rank_slots)
 
 
-def encode_ranks(seats: RankSlots) -> tuple[str, ...]:
+def encode_ranks(rank_slots: RankSlots) -> tuple[str, ...]:
+    """Returns the ranks as a status holds them, such as ``0/1 gpu-a-01#4-7``: group, position, slots."""
     return tuple(
-        f"{group}/{place} {'+'.join(format_slots(node, mask))}"
-        for (group, place), (node, mask) in seats.items()
+        f"{group}/{position} {'+'.join(format_slots(node, mask))}"
+        for (group, position), (node, mask) in rank_slots.items()
     )
 
 
-def decode_ranks(written: tuple[str, ...]) -> RankSlots:
-    """The seats as a status tells them; what cannot be read is left out, and seated again."""
-    seats: RankSlots = {}
-    for text in written:
+def decode_ranks(entries: tuple[str, ...]) -> RankSlots:
+    """Returns the ranks that a status holds, without the entries that cannot be read."""
+    rank_slots: RankSlots = {}
+    for entry in entries:
         try:
-            where, _, slots = text.partition(" ")
-            group, _, place = where.partition("/")
+            group_rank, _, slots = entry.partition(" ")
+            group, _, position = group_rank.partition("/")
             ((node, mask),) = parse_slots(tuple(slots.split("+"))).items()
-            seats[int(group), int(place)] = (node, mask)
+            rank_slots[int(group), int(position)] = (node, mask)
         except ValueError:
-            continue
-    return dict(sorted(seats.items()))
+            continue  # its pod is assigned a rank again
+    return dict(sorted(rank_slots.items()))
 
 
 def restore_ranks(run: RunState) -> None:

@@ -1,7 +1,7 @@
 """The allocation of a Run: its open leases, as its status holds them.
 
-It is the commit point of a gang (SPEC section 10): all that a Lease object says of an open lease can be
-read back from here, so leases and pods follow from it after a crash at any point.
+It is the commit point of a gang (specification section 10). It holds everything that a Lease object says of
+an open lease, so leases and pods can be restored from it after a crash at any point.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ def build_allocation(leases: Iterable[GpuLease], since: int, pod_size: int) -> A
 
 
 def leases_in_allocation(run_object: Run) -> list[GpuLease]:
-    """The open leases that a Run's allocation holds."""
+    """Returns the open leases that the allocation of a Run holds."""
     allocation = run_object.status.allocation
     return (
         []

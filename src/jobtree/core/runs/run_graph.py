@@ -1,7 +1,7 @@
-"""Who belongs to whom among Runs: trees and their stages, gangs of stages, and who waits for whom.
+"""How Runs belong together: trees and their stages, stage gangs, and Runs that follow others.
 
-Kept by events, whatever order objects arrive in. A stage's tree, its gang and its quotas follow from the
-tree's own spec.
+The graph is updated by events, in any order in which objects arrive. The tree, the gang and the quotas of a
+stage follow from the spec of the tree.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ Runs = dict[RunKey, RunState]
 class RunGraph:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
-        self._children: dict[RunKey, tuple[RunKey, ...]] = {}
-        self._followers: dict[RunKey, dict[RunKey, None]] = {}
-        self._quotas: dict[RunKey, Account] = {}
+        self._children: dict[RunKey, tuple[RunKey, ...]] = {}  # by tree
+        self._followers: dict[RunKey, dict[RunKey, None]] = {}  # by upstream
+        self._quotas: dict[RunKey, Account] = {}  # by tree
 
     def add(self, run: RunState) -> None:
-        """A Run came: it may be a tree, a stage, a follower, or all of them."""
+        """Adds a new or edited Run, which may be a tree, a stage and a follower at once."""
         follow = run.run_object.spec.follow
         for name in follow.after if follow else ():
             self._followers.setdefault((run.key[0], name), {})[run.key] = None
@@ -52,22 +52,22 @@ class RunGraph:
         return self._runs.get(key)
 
     def forget(self, run: RunState) -> None:
-        """The Run is gone."""
+        """Removes a Run that is gone."""
         self.remove_follower(run)
         self._children.pop(run.key, None)
         self._quotas.pop(run.key, None)
 
     def remove_follower(self, run: RunState) -> None:
-        """It follows nobody any more, or others."""
+        """Removes a Run from the followers of its upstream Runs."""
         follow = run.run_object.spec.follow
         for name in follow.after if follow else ():
             self._followers.get((run.key[0], name), {}).pop(run.key, None)
 
     def update_gang_and_quotas(self, run: RunState) -> tuple[Account, ...]:
-        """Its gang as its tree says now; the quotas of all trees above it, nearest first."""
+        """Sets the gang of a Run by the spec of its tree, and returns the quotas above it, nearest first."""
         run.set_gang(next((gang for gang in self._gangs(run) if run.key in gang), ()))
-        above = [tree.key for tree in self.trees_of(run)]
-        return tuple(self._quotas[key] for key in above if key in self._quotas)
+        trees = [tree.key for tree in self.trees_of(run)]
+        return tuple(self._quotas[key] for key in trees if key in self._quotas)
 
     def quota(self, tree: RunKey) -> Account | None:
         return self._quotas.get(tree)
@@ -83,48 +83,49 @@ class RunGraph:
         return self._runs.get(run.parent) if run.parent is not None else None
 
     def trees_of(self, run: RunState) -> Iterator[RunState]:
+        """Yields the trees above a Run, nearest first."""
         tree = self.tree_of(run)
         while tree is not None:
             yield tree
             tree = self.tree_of(tree)
 
     def children(self, run: RunState) -> list[RunState]:
-        """The stages' Runs that are there."""
+        """Returns the child Runs of a tree that exist."""
         return [self._runs[key] for key in self._children.get(run.key, ()) if key in self._runs]
 
     def descendants(self, run: RunState) -> Iterator[RunState]:
-        """All Runs of a tree, stages of stages included."""
+        """Yields all Runs below a tree, including stages of stages."""
         for child in self.children(run):
             yield child
             yield from self.descendants(child)
 
     def members(self, run: RunState) -> list[RunState]:
-        """The Run, or all of its gang that is not finished, in the order they are written."""
+        """Returns the unfinished Runs of the gang, in the order of the spec; without a gang, the Run."""
         if not run.gang:
             return [run]
-        known = [self._runs[key] for key in run.gang if key in self._runs]
-        return [one for one in known if one.phase not in FINISHED] or [run]
+        gang = [self._runs[key] for key in run.gang if key in self._runs]
+        return [member for member in gang if member.phase not in FINISHED] or [run]
 
     def find_cycle(self) -> list[RunKey]:
-        """Runs that wait for each other in a cycle; empty where there is none."""
+        """Returns Runs that wait for each other in a cycle; empty if there is none."""
         waits: dict[RunKey, list[RunKey]] = {}
         for key, followers in self._followers.items():
             for follower in followers:
                 waits.setdefault(follower, []).append(key)
         try:
             TopologicalSorter(waits).prepare()
-        except CycleError as found:
-            return list(reversed(found.args[1]))
+        except CycleError as error:
+            return list(reversed(error.args[1]))
         return []
 
     def affected_by(self, key: RunKey) -> Iterator[RunState]:
-        """Runs that wait for this one or sum it up: its tree, its followers, and who waits with those."""
+        """Yields the Runs that depend on this one: its tree, its followers, their gangs and their stages."""
         run = self._runs.get(key)
         tree = self.tree_of(run) if run is not None else None
         if tree is not None:
             yield tree
-        for name in self._followers.get(key, ()):
-            follower = self._runs.get(name)
+        for follower_key in self._followers.get(key, ()):
+            follower = self._runs.get(follower_key)
             if follower is not None:
                 for member in self.members(follower):
                     yield member

@@ -26,7 +26,7 @@ MIN_RESTART_DELAY = 10 * SECOND
 MAX_RESTART_DELAY = 10 * MINUTE
 
 PodSlots = tuple[str, int]  # the node of a pod, and the mask of its slots there
-GroupRank = tuple[int, int]  # a group, and the number of a pod in it
+GroupRank = tuple[int, int]  # a group, and the position of a pod in it
 RankSlots = dict[GroupRank, PodSlots]
 
 
@@ -34,7 +34,7 @@ class RankLoss(msgspec.Struct, frozen=True, order=True):
     """The loss of one pod of one attempt: it failed, or was evicted or deleted."""
 
     at: int
-    seat: GroupRank
+    group_rank: GroupRank
     attempt: int
     failed: bool
     message: str = ""
@@ -61,7 +61,7 @@ _saved_values = attrgetter("promise", *SAVED_FIELDS)
 
 
 class RunState:
-    """One Run: its shape, its leases, its promise, and its position in trees, gangs and the queue."""
+    """One Run: its shape, its leases, its promise, and its tree, gang and quotas."""
 
     __slots__ = (
         "attempt",
@@ -332,11 +332,11 @@ class RunState:
     def set_payable_at(self, at: int | None) -> None:
         self.payable_at = at
 
-    # What follows from it
+    # Derived values
 
     @staticmethod
     def _reported_phase(run_object: Run) -> Phase:
-        """What the status says and leases do not: that it is finished, waits for others, or needs no GPUs."""
+        """Returns the phase before leases are read: only they show that a Run with GPUs is running."""
         phase = run_object.status.phase
         if phase in ("Completed", "Failed") or (phase == "Running" and is_cpu_only(run_object)):
             return phase
@@ -352,7 +352,7 @@ class RunState:
 
     @property
     def cpu_only(self) -> bool:
-        """A stage without GPUs: no lease, no payer, placed by the cluster's own scheduler (J5)."""
+        """Whether this is a stage without GPUs: it has no lease and no payer (J5)."""
         return is_cpu_only(self.run_object)
 
     @property
@@ -361,7 +361,7 @@ class RunState:
 
     @property
     def sponsors(self) -> tuple[str, ...]:
-        """Who may be asked to lend: the sponsors, where borrowing is allowed."""
+        """The sponsors that may be asked to lend; none if borrowing is not allowed."""
         return self.shape.sponsors if self.shape and self.shape.allow_borrow else ()
 
     @property
@@ -369,9 +369,9 @@ class RunState:
         return self.phase in ("Pending", "Reserved") and self.shape is not None and not self.cancelled
 
     def precedence_at(self, now: int) -> Precedence | None:
-        """Whose promises hold against this Run: those made before its own, once that is due (R5).
+        """Returns the precedence of a promise that is due: only earlier ones hold against the Run (R5).
 
-        Before that, and without a date, all of them do (None).
+        None: the promise is not due or has no date, so all promises hold against the Run.
         """
         promise = self.promise
         if promise is None or promise.at is None or promise.at > now:
@@ -380,25 +380,26 @@ class RunState:
 
     @property
     def provisional_since(self) -> int | None:
-        """When it began, if it is provisional."""
+        """When a provisional Run started; None if it is not provisional."""
         return self.since if self.provisional else None
 
     def is_provisional_to(self, precedence: Precedence) -> bool:
-        """Whether this Run is provisional and a promise of that rank was made before it started (R6)."""
+        """Whether this Run is provisional and a promise of that precedence was made before its start (R6)."""
         since = self.provisional_since
         return since is not None and precedence[0] <= since
 
     @property
     def interim_until(self) -> int | None:
-        """When it has what it is promised in place of what it holds on sufferance, or goes (R6)."""
-        suffered = self.since is not None and (self.provisional or bool(self.opportunistic_gpus))
-        return self.promise.at if suffered and self.promise is not None else None
+        """When interim work gets what it is promised, or ends: the date of its promise (R6)."""
+        is_interim = self.since is not None and (self.provisional or bool(self.opportunistic_gpus))
+        return self.promise.at if is_interim and self.promise is not None else None
 
     @property
     def protected_until(self) -> int | None:
-        """Until when it has what it was promised, if it has started so with money of its family.
+        """Until when the family cannot recall what it pays for a start that was promised; None if it can.
 
-        That long its start holds against the owner's Runs (R5). Then the money is lent as any other (C11).
+        A promised start holds for a second against the Runs of the owner that pays (R5). After that its
+        family charges can be recalled like any others (C11).
         """
         shared = any(lease.class_ == "Shared" for lease in self.leases.values())
         if self.since is None or not self.reservations_made or self.promise is not None or not shared:
@@ -406,18 +407,18 @@ class RunState:
         return self.since + SECOND
 
     def is_recallable_at(self, at: int) -> bool:
-        """Whether its family's money can be recalled from it at that instant."""
+        """Whether what its family pays for it can be recalled at that instant."""
         until = self.protected_until
         return until is None or at >= until
 
     @property
     def waits_for_funding(self) -> bool:
-        """Promised a start as soon as the money kept for it suffices, whenever that is (C12)."""
+        """Whether its promise has no date but funding: it starts when its payers have enough budget (C12)."""
         return self.promise is not None and self.promise.at is None and bool(self.promise.funding)
 
     @property
     def is_partly_opportunistic(self) -> bool:
-        """Whether it holds unpaid GPUs and others too, which go with them (C13)."""
+        """Whether some but not all of its GPUs are opportunistic; the others may end with them (C13)."""
         return (
             bool(self.opportunistic_gpus)
             and sum(lease.gpus for lease in self.leases.values()) > self.opportunistic_gpus
@@ -425,7 +426,7 @@ class RunState:
 
     @property
     def wants_growth(self) -> bool:
-        """Whether it runs, is paid for, and lacks GPUs or spares that it wants (E1, P5)."""
+        """Whether it runs, is funded, and lacks GPUs or spares that it wants (E1, P5)."""
         shape = self.shape
         if (
             shape is None
@@ -439,13 +440,13 @@ class RunState:
 
     @property
     def is_reported_stalled(self) -> bool:
-        """Whether it was told why it cannot grow."""
+        """Whether its verdict says why it cannot grow."""
         verdict = self.verdict
         return verdict is not None and bool(verdict.causes) and verdict.causes[0].reason is Reason.NOT_GROWING
 
     @property
     def growth_signature(self) -> tuple[object, ...] | None:
-        """All that decides whether it can take a step, if it was told that it cannot; None: ask it apart."""
+        """Everything that decides whether a stalled Run can take a step; None: it is checked by itself."""
         shape = self.shape
         if shape is None or shape.spares or not self.is_reported_stalled:
             return None
@@ -454,7 +455,7 @@ class RunState:
         return (self.owner, shape.step, shape.group, *pod, *terms)
 
     def missing_spares(self) -> dict[int, int]:
-        """Standby pods that each group lacks."""
+        """Returns the number of spare pods that each group lacks."""
         if self.shape is None or not self.shape.spares or not self.pod_size:
             return {}
         lacking: dict[int, int] = {}
@@ -465,12 +466,12 @@ class RunState:
 
     @property
     def known_end(self) -> int | None:
-        """The instant by which it is certain to end (F7)."""
+        """The instant by which it is certain to end (F7); None without a ``maxDuration`` or a start."""
         limit = self.max_duration
         return None if self.since is None or limit is None else self.since + limit
 
     def certain_end(self, at: int) -> int:
-        """The same, of a Run that runs or would start now."""
+        """Returns the known end of a Run that runs, or would start at that instant; FOREVER if unlimited."""
         limit = self.max_duration
         return FOREVER if limit is None else (at if self.since is None else self.since) + limit
 
@@ -483,7 +484,7 @@ class RunState:
 
     @property
     def checkpoint_ms(self) -> int | None:
-        """How long a checkpoint of the Run takes; None where it cannot write any."""
+        """How often the work of the Run saves its state; None if it never does."""
         return self.shape.checkpoint if self.shape else None
 
 

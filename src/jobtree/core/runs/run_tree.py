@@ -1,7 +1,7 @@
-"""Job trees: a Run of stages is kept as one child Run per stage (SPEC section 9).
+"""Job trees: for each stage of a tree there is one child Run (specification section 9).
 
-Children are ordinary Runs. What a stage comes ``after`` becomes the child's ``follow``; stages joined by
-``with`` are one gang, which the world knows from the tree itself, never from what is written on a child.
+Children are ordinary Runs. The ``after`` of a stage becomes the ``follow`` of its child. Stages joined by
+``with`` are one gang. The world reads the gangs from the spec of the tree, never from a child.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,9 @@ from jobtree.api.validation.tree_rules import gangs_of
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.runs.run_state import FINISHED, RunState
 
-DURATIONS = f"{SIM_GROUP}/duration"  # of stage s of a simulated tree: …/duration.s
+DURATIONS = f"{SIM_GROUP}/duration"  # an annotation; for stage s of a tree it ends in /duration.s
 
-ORDER: tuple[Phase, ...] = ("Running", "Reserved", "Pending", "Waiting")
+OPEN_PHASES: tuple[Phase, ...] = ("Running", "Reserved", "Pending", "Waiting")  # the furthest first
 
 
 def child_name(tree: str, stage: str) -> str:
@@ -22,7 +22,7 @@ def child_name(tree: str, stage: str) -> str:
 
 
 def children_of(tree: Run) -> Iterator[Run]:
-    """One Run per stage, as it must be."""
+    """Yields the child Run that each stage must have."""
     meta, spec = tree.metadata, tree.spec
     owner = OwnerReference(
         api_version=API_VERSION,
@@ -45,8 +45,8 @@ def children_of(tree: Run) -> Iterator[Run]:
 
 
 def child_spec(tree: Run, stage: LeafStage) -> RunSpec:
-    """A stage's own shape; the tree's owner and sponsors."""
-    after = tuple(child_name(tree.metadata.name, other) for other in stage.after)
+    """Returns the spec of a child Run: the fields of its stage, and the owner and sponsors of the tree."""
+    after = tuple(child_name(tree.metadata.name, upstream) for upstream in stage.after)
     shared = {name: getattr(stage, name) for name in type(stage).__struct_fields__ if name in SHARED}
     return RunSpec(
         owner=tree.spec.owner,
@@ -70,17 +70,17 @@ def as_stage(leaf: LeafStage) -> Stage:
 
 
 def stage_durations(annotations: dict[str, str], stage: str) -> dict[str, str]:
-    """How long simulated work takes: ``duration.train`` of the tree is ``duration`` of its stage train."""
-    mine = f"{DURATIONS}.{stage}"
+    """Returns the durations of simulated work: ``duration.a`` of a tree is ``duration`` of its stage a."""
+    prefix = f"{DURATIONS}.{stage}"
     return {
-        DURATIONS + name.removeprefix(mine): text
+        DURATIONS + name.removeprefix(prefix): text
         for name, text in annotations.items()
-        if name == mine or name.startswith(f"{mine}.")
+        if name == prefix or name.startswith(f"{prefix}.")
     }
 
 
 def stage_gangs(tree: Run) -> list[tuple[RunKey, ...]]:
-    """Children that start together or not at all, two or more each, in the order they are written."""
+    """Returns the children that start together or not at all, two or more each, in the order of the spec."""
     namespace, name = tree.metadata.namespace, tree.metadata.name
     return [
         tuple((namespace, child_name(name, stage.name)) for stage in gang)
@@ -90,20 +90,21 @@ def stage_gangs(tree: Run) -> list[tuple[RunKey, ...]]:
 
 
 def is_child(tree: Run, child: Run) -> bool:
-    """Whether the tree itself says so: names and references alone could be anybody's."""
+    """Whether the tree controls the Run and has a stage of its name; any user can write a reference alone."""
     if tree.metadata.namespace != child.metadata.namespace:
         return False
     names = {child_name(tree.metadata.name, stage.name) for stage in tree.spec.stages}
     references = child.metadata.owner_references
     controlled = any(
-        one.controller and one.kind == "Run" and one.uid == tree.metadata.uid for one in references
+        reference.controller and reference.kind == "Run" and reference.uid == tree.metadata.uid
+        for reference in references
     )
     return controlled and child.metadata.name in names
 
 
 def tree_phase(children: Sequence[RunState]) -> Phase:
-    """The phase of a tree that is not finished yet: the furthest that any of its children has come."""
+    """Returns the phase of a tree that is not finished: the furthest phase of its children."""
     phases = {child.phase for child in children}
     if phases & FINISHED:
         return "Running"
-    return next((phase for phase in ORDER if phase in phases), "Pending")
+    return next((phase for phase in OPEN_PHASES if phase in phases), "Pending")

@@ -1,11 +1,14 @@
-"""What to tell a Run that is not waiting: what it holds and who pays, or how it ended."""
+"""The verdict on a Run that does not wait: its GPUs and their payers, or how it ended."""
 
 from jobtree.core.model.reasons import Cause, Reason, Verdict
 from jobtree.core.runs.run_state import RunState
 
 
 def current_verdict(run: RunState, cause: Cause | None, stalled: tuple[Cause, ...] = ()) -> Verdict:
-    """The verdict on a Run as it stands, running or finished, what brought it there and what it lacks."""
+    """Returns the verdict on a finished Run, with its cause, or on a running Run, with its payers.
+
+    ``stalled`` says why a running Run cannot grow.
+    """
     if run.phase != "Running":
         return Verdict(run.phase, (cause,) if cause else ())
     payers: dict[str, int] = {}
@@ -13,10 +16,11 @@ def current_verdict(run: RunState, cause: Cause | None, stalled: tuple[Cause, ..
         if lease.role == "Active":
             label = "/".join(lease.payer)
             payers[label] = payers.get(label, 0) + lease.gpus
-    whys = [Cause(Reason.ADMITTED, where, gpus, gpus) for where, gpus in sorted(payers.items())]
+    causes = [Cause(Reason.ADMITTED, label, gpus, gpus) for label, gpus in sorted(payers.items())]
     if run.provisional:
-        whys.append(Cause(Reason.PROVISIONAL, "", 0, run.width))
+        causes.append(Cause(Reason.PROVISIONAL, "", 0, run.width))
     if run.opportunistic_gpus:
         demoted = any(lease.reason == "Demote" for lease in run.leases.values())
-        whys.append(Cause(Reason.DEMOTED if demoted else Reason.OPPORTUNISTIC, "", 0, run.opportunistic_gpus))
-    return Verdict("Running", (*stalled, *whys))
+        reason = Reason.DEMOTED if demoted else Reason.OPPORTUNISTIC
+        causes.append(Cause(reason, "", 0, run.opportunistic_gpus))
+    return Verdict("Running", (*stalled, *causes))

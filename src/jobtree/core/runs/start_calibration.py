@@ -1,24 +1,26 @@
-"""What came of expected starts so far, and how the next ones are told because of it.
+"""Corrects forecasts of starts by how past forecasts came out.
 
-A forecast knows how long Runs last. It does not know what younger Runs take in between, or what owners call
-back, so it is early or late by more than its own courses differ. Experience says by how much.
+A forecast knows how long Runs last. It does not know which younger Runs take GPUs in between, or what owners
+recall. So its errors are larger than the differences between its sample paths. Past estimates show by how
+much.
 
-- Every telling is remembered: when it was, its p50 and p90, the mean that the forecast itself gave, and when
-  the Run then started, provisionally or not. A start that is taken back at its own instant is none.
-- What is likely is a mixture: the courses of the forecast, which weigh as much as ``PRIOR`` tellings, and the
-  last ``MOST`` true waits, each in proportion to the mean it was told from.
-- Which part of the mixture is told is steered. Every start that came by p50 has the next p50 told from a
-  little earlier in the mixture, and every p50 that passes in vain from a little later, as soon as it has
-  passed: who still waits is evidence, too, else only the lucky would count. Likewise p90. So half
-  of the starts come by p50 and nine in ten by p90, whatever the mixture gets wrong; also where many
-  start at the very instant that was promised, and no single instant has half of the starts before it.
-  Nothing of that is forgotten: a miss that no longer counted would have the next told earlier again.
-- Runs that are told within minutes of each other share one fate, and nothing has come of the first when the
-  last is told. Beyond ``BURST`` of them, each counts for the p90 of the next as if it had passed in vain
-  already: all of them together would be too much to lose on one guess.
+- The first estimate of each waiting Run is kept: when it was made, its p50 and p90, the mean of the forecast,
+  and when the Run then started, provisionally or not. A start that is undone at its own instant does not
+  count.
+- The expected wait is a mixture of the waits on the sample paths, which weigh as much as ``PRIOR`` estimates,
+  and the last ``MAX_WAITS`` true waits, each scaled by the mean of the forecast that it belongs to.
+- The quantile of the mixture that becomes the p50 is adjusted by outcomes. Each start that comes by its p50
+  makes the next p50 a little earlier. Each p50 that passes makes it a little later, as soon as it has passed:
+  if a Run that still waits did not count, only early starts would. The p90 is adjusted in the same way. So
+  half of the starts come by their p50 and nine in ten by their p90, whatever is wrong with the mixture, also
+  where many Runs start at the very instant that was promised. All outcomes count for ever: if a miss were
+  forgotten, the next estimates would be too early again.
+- Runs that get estimates within minutes of each other depend on the same events, and none of them has started
+  when the last one gets its estimate. Beyond ``BURST`` of them, each makes the p90 of the next later, as if
+  its own had passed already. Otherwise one wrong forecast would be wrong for all of them.
 
-All in integers, from nothing but what was told and what came of it: who reads it again knows the same, or
-nearly so where steering came to one of its bounds in between.
+All figures are integers that follow from the estimates and the starts. A world that reads them again gets the
+same figures, or nearly the same if an adjustment reached one of its bounds in between.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -32,14 +34,14 @@ from jobtree.api.schema.quantities import MINUTE
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.runs.run_durations import WHOLE
 
-MOST = 200  # true waits that count
-PRIOR = 12  # tellings that the courses of a forecast weigh as much as
-LEAST_MEAN = 15 * MINUTE  # waits are not told finer than that
-PARTS = 1000
-BURST = 4  # tellings within LEAST_MEAN that are nothing unusual
-STEP = 30  # of PARTS: what one that passed in vain and one that came true move the next, taken together
-LEAST_LEVEL = PARTS // 2  # of a p90: what half came by is no bound for nine in ten, lucky as a burst was
-MOST_LEVEL = 2 * PARTS  # a burst of Runs that share one fate is no reason to tell the next of years
+MAX_WAITS = 200  # true waits that count
+PRIOR = 12  # estimates that the sample paths of a forecast weigh as much as
+LEAST_MEAN = 15 * MINUTE  # a mean wait is at least this long
+PARTS = 1000  # levels are parts of this
+BURST = 4  # estimates within LEAST_MEAN of each other that do not delay the next
+STEP = 30  # of PARTS; the step up after a late start plus the step down after one in time
+MIN_P90_LEVEL = PARTS // 2  # what half of the starts came by is no bound for nine in ten
+MAX_LEVEL = 2 * PARTS  # many late starts of one burst must not make the next estimate years long
 
 
 class StartEstimate(NamedTuple):
@@ -49,7 +51,7 @@ class StartEstimate(NamedTuple):
 
 
 class FirstEstimate(msgspec.Struct, frozen=True):
-    """What a waiting Run was told, when, and when it then started."""
+    """The first estimate for a waiting Run, when it was made, and when the Run then started."""
 
     at: int
     p50: int
@@ -59,170 +61,172 @@ class FirstEstimate(msgspec.Struct, frozen=True):
 
 
 class QuantileTracker:
-    """One of the two figures: from where it is told so that its share of the true starts comes by it."""
+    """The level at which the mixture is read, so that the wanted share of starts comes by the estimate."""
 
-    def __init__(self, share: int, first: int, least: int = -MOST_LEVEL) -> None:
-        self.level = first  # the part of the mixture that is to be told next; it may lie beyond either end
-        self.later = STEP * share // PARTS  # what one that passed in vain moves it
-        self._earlier = STEP - self.later  # what one that came true moves it
-        self._least = least
-        self._due: list[tuple[int, RunKey]] = []  # of those that wait: when it will have passed in vain
-        self.failed: set[RunKey] = set()  # of those that wait: it has
+    def __init__(self, share: int, first_level: int, min_level: int = -MAX_LEVEL) -> None:
+        self.level = first_level  # of PARTS of the mixture; it may lie below 0 or above PARTS
+        self.later = STEP * share // PARTS  # the step up after a late start
+        self._earlier = STEP - self.later  # the step down after a start in time
+        self._min_level = min_level
+        self._due: list[tuple[int, RunKey]] = []  # estimates of waiting Runs, by Reservation
+        self.missed: set[RunKey] = set()  # Reservations of waiting Runs whose estimate has passed
 
-    def expect(self, name: RunKey, by: int) -> None:
-        heappush(self._due, (by, name))
+    def expect(self, reservation: RunKey, by: int) -> None:
+        heappush(self._due, (by, reservation))
 
     def pop_overdue(self, now: int) -> list[RunKey]:
-        """Who still waits at that instant and should have started before it, as far as the figure says."""
-        found = []
+        """Removes the estimates that have passed, and returns their Reservations."""
+        overdue = []
         while self._due and self._due[0][0] < now:
-            found.append(heappop(self._due)[1])
-        return found
+            overdue.append(heappop(self._due)[1])
+        return overdue
 
-    def record_outcome(self, *, came: bool) -> None:
-        """It came true, or passed in vain; beyond its bounds the level does not wind up."""
-        level = self.level - self._earlier if came else self.level + self.later
-        self.level = max(self._least, min(MOST_LEVEL, level))
+    def record_outcome(self, *, in_time: bool) -> None:
+        """Moves the level, within its bounds, after a start in time or an estimate that has passed."""
+        level = self.level - self._earlier if in_time else self.level + self.later
+        self.level = max(self._min_level, min(MAX_LEVEL, level))
 
 
 class StartCalibration:
-    """Tellings by the name of their Reservation, in its namespace."""
+    """First estimates by the key of their Reservation, and their outcomes."""
 
     def __init__(self) -> None:
-        self._half = QuantileTracker(500, 400)  # forecasts alone come too late more often than not
-        self._most = QuantileTracker(900, 870, LEAST_LEVEL)
-        self._waiting: dict[RunKey, RunKey] = {}  # Reservations by their Run
-        self._begun: dict[RunKey, RunKey] = {}  # the same, of those that began at this instant
-        self._begun_at = 0
-        self._told: dict[RunKey, FirstEstimate] = {}
-        self._recent: list[int] = []  # when others were told
-        self._known: list[RunKey] = []  # those that started, and count
-        self._ratios: list[int] = []  # their waits in proportion to what their forecast gave, sorted
-        self._read: list[tuple[RunKey, FirstEstimate]] = []
+        self._p50_tracker = QuantileTracker(500, 400)  # forecasts alone are too late more often than not
+        self._p90_tracker = QuantileTracker(900, 870, MIN_P90_LEVEL)
+        self._waiting: dict[RunKey, RunKey] = {}  # Reservations by the key of their waiting Run
+        self._started: dict[RunKey, RunKey] = {}  # the same, of Runs that started at ``_started_at``
+        self._started_at = 0
+        self._estimates: dict[RunKey, FirstEstimate] = {}
+        self._recent: list[int] = []  # when the last estimates were made
+        self._counted: list[RunKey] = []  # Reservations whose true waits count, the oldest first
+        self._ratios: list[int] = []  # their true waits relative to the mean of their forecast, sorted
+        self._loaded: list[tuple[RunKey, FirstEstimate]] = []  # with a start, not counted yet
 
-    # What happens
+    # Events
 
-    def of(self, name: RunKey) -> FirstEstimate | None:
-        """What the Run of a Reservation was told first."""
-        return self._told.get(name)
+    def of(self, reservation: RunKey) -> FirstEstimate | None:
+        """Returns the first estimate for the Run of a Reservation."""
+        return self._estimates.get(reservation)
 
-    def record_estimate(self, run_key: RunKey, name: RunKey, told: FirstEstimate) -> None:
-        """A waiting Run is told for the first time; what it is told later does not count."""
+    def record_estimate(self, run_key: RunKey, reservation: RunKey, estimate: FirstEstimate) -> None:
+        """Records the first estimate for a waiting Run; later ones do not count."""
         if run_key not in self._waiting:
-            self._waiting[run_key] = name
-            self._told[name] = told
-            self._recent.append(told.at)
-            self._half.expect(name, told.p50)
-            self._most.expect(name, told.p90)
+            self._waiting[run_key] = reservation
+            self._estimates[reservation] = estimate
+            self._recent.append(estimate.at)
+            self._p50_tracker.expect(reservation, estimate.p50)
+            self._p90_tracker.expect(reservation, estimate.p90)
 
-    def load_estimate(self, run_key: RunKey, name: RunKey, told: FirstEstimate) -> None:
-        """What a Reservation says of its first telling."""
-        if name in self._told:
+    def load_estimate(self, run_key: RunKey, reservation: RunKey, estimate: FirstEstimate) -> None:
+        """Loads the first estimate that a Reservation object holds."""
+        if reservation in self._estimates:
             return
-        if told.start is None:
-            self.record_estimate(run_key, name, told)
+        if estimate.start is None:
+            self.record_estimate(run_key, reservation, estimate)
         else:
-            self._told[name] = told
-            self._read.append((name, told))
+            self._estimates[reservation] = estimate
+            self._loaded.append((reservation, estimate))
 
     def record_start(self, run_key: RunKey, at: int) -> None:
-        """The Run starts."""
-        name = self._waiting.pop(run_key, None)
-        if name is not None:
+        """Records that a Run starts."""
+        reservation = self._waiting.pop(run_key, None)
+        if reservation is not None:
             self.close_instant(at)
-            self._begun[run_key], self._begun_at = name, at
-            self._told[name] = msgspec.structs.replace(self._told[name], start=at)
+            self._started[run_key], self._started_at = reservation, at
+            self._estimates[reservation] = msgspec.structs.replace(self._estimates[reservation], start=at)
 
     def undo_start(self, run_key: RunKey, at: int) -> None:
-        """If it began at this very instant, it did not, after all."""
-        if at == self._begun_at and run_key in self._begun:
-            name = self._waiting[run_key] = self._begun.pop(run_key)
-            self._told[name] = msgspec.structs.replace(self._told[name], start=None)
+        """Undoes a start of this same instant; an earlier start stays."""
+        if at == self._started_at and run_key in self._started:
+            reservation = self._waiting[run_key] = self._started.pop(run_key)
+            self._estimates[reservation] = msgspec.structs.replace(self._estimates[reservation], start=None)
 
     def drop_run(self, run_key: RunKey) -> None:
-        """The Run is gone. If it never started, nobody knows what would have come of it."""
-        name = self._waiting.pop(run_key, None)
-        if name is not None:
-            del self._told[name]
-            for aim in (self._half, self._most):
-                aim.failed.discard(name)
+        """Forgets the estimate of a deleted Run that never started: it has no outcome."""
+        reservation = self._waiting.pop(run_key, None)
+        if reservation is not None:
+            del self._estimates[reservation]
+            for tracker in (self._p50_tracker, self._p90_tracker):
+                tracker.missed.discard(reservation)
 
-    # What follows
+    # Calibration
 
     def close_instant(self, now: int) -> None:
-        """Starts of earlier instants stay, and figures that passed in vain have failed."""
-        if self._read:
-            read, self._read = sorted(self._read, key=lambda one: (one[1].start, one[0])), []
-            for name, _ in read:
-                self._finish(name)
-        if self._begun and self._begun_at < now:
-            begun, self._begun = self._begun, {}
-            for name in begun.values():
-                self._finish(name)
-        for aim in (self._half, self._most):
-            for name in aim.pop_overdue(now):
-                told = self._told.get(name)
-                if told is not None and told.start is None:
-                    aim.record_outcome(came=False)
-                    aim.failed.add(name)
+        """Counts the starts of earlier instants, and the estimates that have passed by now."""
+        if self._loaded:
+            loaded, self._loaded = sorted(self._loaded, key=lambda entry: (entry[1].start, entry[0])), []
+            for reservation, _ in loaded:
+                self._count_start(reservation)
+        if self._started and self._started_at < now:
+            started, self._started = self._started, {}
+            for reservation in started.values():
+                self._count_start(reservation)
+        for tracker in (self._p50_tracker, self._p90_tracker):
+            for reservation in tracker.pop_overdue(now):
+                estimate = self._estimates.get(reservation)
+                if estimate is not None and estimate.start is None:
+                    tracker.record_outcome(in_time=False)
+                    tracker.missed.add(reservation)
 
-    def _finish(self, name: RunKey) -> None:
-        told = self._told[name]
-        assert told.start is not None
-        for aim, by in ((self._half, told.p50), (self._most, told.p90)):
-            if name in aim.failed:
-                aim.failed.discard(name)
+    def _count_start(self, reservation: RunKey) -> None:
+        estimate = self._estimates[reservation]
+        assert estimate.start is not None
+        for tracker, by in ((self._p50_tracker, estimate.p50), (self._p90_tracker, estimate.p90)):
+            if reservation in tracker.missed:
+                tracker.missed.discard(reservation)  # counted when the estimate passed
             else:
-                aim.record_outcome(came=told.start <= by)
-        self._known.append(name)
-        insort(self._ratios, ratio_of(told))
-        for old in self._known[:-MOST]:
-            del self._ratios[bisect_left(self._ratios, ratio_of(self._told.pop(old)))]
-        del self._known[:-MOST]
+                tracker.record_outcome(in_time=estimate.start <= by)
+        self._counted.append(reservation)
+        insort(self._ratios, ratio_of(estimate))
+        for oldest in self._counted[:-MAX_WAITS]:
+            del self._ratios[bisect_left(self._ratios, ratio_of(self._estimates.pop(oldest)))]
+        del self._counted[:-MAX_WAITS]
 
-    def calibrated(self, now: int, courses: Sequence[int], latest: int) -> StartEstimate:
-        """p50 and p90 of a start, from the sorted instants that the courses of a forecast give it."""
+    def calibrated(self, now: int, starts: Sequence[int], latest: int) -> StartEstimate:
+        """Returns the estimate of a start from its instants on the sample paths of a forecast, sorted."""
         self.close_instant(now)
-        waits = [at - now for at in courses]
+        waits = [at - now for at in starts]
         mean = max(LEAST_MEAN, sum(waits) // len(waits))
         mixture = WaitMixture(waits, mean, self._ratios)
         self._recent = [at for at in self._recent if now - at <= LEAST_MEAN]
-        hedge = self._most.later * max(0, len(self._recent) - BURST)
-        half = now + mixture.quantile(self._half.level)
-        most = now + mixture.quantile(min(MOST_LEVEL, self._most.level + hedge))
-        p50 = min(latest, half)
-        return StartEstimate(p50, min(latest, max(half, most)), now + mean)
+        burst_margin = self._p90_tracker.later * max(0, len(self._recent) - BURST)
+        p50 = now + mixture.quantile(self._p50_tracker.level)
+        p90 = now + mixture.quantile(min(MAX_LEVEL, self._p90_tracker.level + burst_margin))
+        return StartEstimate(min(latest, p50), min(latest, max(p50, p90)), now + mean)
 
 
-def ratio_of(told: FirstEstimate) -> int:
-    """How long its Run waited, of WHOLE as the mean that the forecast gave."""
-    assert told.start is not None
-    return (told.start - told.at) * WHOLE // (told.mean - told.at)
+def ratio_of(estimate: FirstEstimate) -> int:
+    """Returns how long the Run waited, relative to the mean wait of the forecast, in parts of WHOLE."""
+    assert estimate.start is not None
+    return (estimate.start - estimate.at) * WHOLE // (estimate.mean - estimate.at)
 
 
 class WaitMixture:
-    """Waits as the courses of a forecast have them, and as experience has them."""
+    """The distribution of a wait: the waits on the sample paths, and past waits scaled by the mean."""
 
-    def __init__(self, waits: Sequence[int], mean: int, past: Sequence[int]) -> None:
-        self._waits, self._mean, self._past = waits, mean, past
+    def __init__(self, waits: Sequence[int], mean: int, past_ratios: Sequence[int]) -> None:
+        self._waits, self._mean, self._past_ratios = waits, mean, past_ratios
 
     def quantile(self, level: int) -> int:
-        """The first wait by which that part has started; out of range, in proportion beyond what is known."""
-        need = level * (PRIOR + len(self._past)) * WHOLE // PARTS
-        past = self._past
-        found = bisect_left(self._waits, need, key=self._share)
-        before = [self._waits[found]] if found < len(self._waits) else []
-        seen = bisect_left(past, need, key=lambda ratio: self._share(self._scaled(ratio)))
-        before += [self._scaled(past[seen])] if seen < len(past) else []
-        if before:
-            return max(0, min(before) * min(PARTS, PARTS + level) // PARTS)
-        last = max(self._waits[-1], self._scaled(past[-1]) if past else 0)
-        return last * max(PARTS, level) ** 2 // PARTS**2
+        """Returns the shortest wait after which ``level`` of PARTS of the Runs have started.
+
+        Below 0 and above PARTS, the shortest and the longest wait are scaled.
+        """
+        past_ratios = self._past_ratios
+        needed_weight = level * (PRIOR + len(past_ratios)) * WHOLE // PARTS
+        path = bisect_left(self._waits, needed_weight, key=self._weight)
+        candidates = [self._waits[path]] if path < len(self._waits) else []
+        past = bisect_left(past_ratios, needed_weight, key=lambda ratio: self._weight(self._scaled(ratio)))
+        candidates += [self._scaled(past_ratios[past])] if past < len(past_ratios) else []
+        if candidates:
+            return max(0, min(candidates) * min(PARTS, PARTS + level) // PARTS)
+        longest = max(self._waits[-1], self._scaled(past_ratios[-1]) if past_ratios else 0)
+        return longest * max(PARTS, level) ** 2 // PARTS**2
 
     def _scaled(self, ratio: int) -> int:
         return -(-ratio * self._mean // WHOLE)
 
-    def _share(self, wait: int) -> int:
-        """How many have started after so long a wait, in WHOLE tellings."""
-        of_courses = bisect_right(self._waits, wait) * PRIOR * WHOLE // len(self._waits)
-        return of_courses + bisect_right(self._past, wait * WHOLE // self._mean) * WHOLE
+    def _weight(self, wait: int) -> int:
+        """Returns the weight of all waits that are at most this long; one estimate weighs WHOLE."""
+        of_paths = bisect_right(self._waits, wait) * PRIOR * WHOLE // len(self._waits)
+        return of_paths + bisect_right(self._past_ratios, wait * WHOLE // self._mean) * WHOLE

@@ -1,8 +1,7 @@
 """A domain: the nodes of one island of fast interconnect, in buckets by free GPUs.
 
-Each bucket is sorted by name and updated when a slot changes hands; nothing is ever rebuilt. Answers about a
-domain are cached by version (``versioned_cache``): each kind of change replaces those versions whose answers
-it makes wrong.
+Each bucket is sorted by name and updated when slots are leased or released. Answers about a domain are cached
+by version (``versioned_cache``): each kind of change replaces those versions whose answers it makes wrong.
 """
 
 from bisect import bisect_left, insort
@@ -16,16 +15,16 @@ from jobtree.core.model.versioned_cache import SavedVersions, Version, Versioned
 from jobtree.core.supply.node_slots import NodeSlots, PodDemand
 
 NodeChoice = tuple[int, int, list[str]]  # free GPUs, pods that fit, nodes by name
-MAX_EARLIER_PROMISES = 4  # states of the promises that are recognised when they return
+MAX_EARLIER_PROMISES = 4  # earlier sets of promises that get their version back when they return
 
 
 class GpuCounts(NamedTuple):
-    """GPUs of a domain, counted."""
+    """The GPUs of a domain, by use."""
 
     total: int
     leased: int  # Active or Opportunistic
     spare: int
-    lent: int  # both: opportunistic work on a spare's slots
+    lent: int  # both leased and spare: opportunistic work on a spare's slots
     foreign: int
 
 
@@ -68,18 +67,18 @@ class Domain:
         self.in_use = 0  # slots under lease
         self.opportunistic_slots = 0  # of them under Opportunistic leases
         self.promises: dict[RunKey, Promise] = {}  # that count on this domain
-        self.promise_version = 0  # which state of these promises this is
+        self.promise_version = 0  # a number for the present set of these promises
         self._promise_changes = 0
         self._earlier_promises = deque[tuple[int, dict[RunKey, Promise]]](maxlen=MAX_EARLIER_PROMISES)
-        self.slots_version = Version()  # replaced when a slot changes hands
+        self.slots_version = Version()  # replaced when a slot is leased or released
         self.occupancy_version = Version()  # replaced when a lease, or the time at which one ends, changes
-        self.release_version = Version()  # replaced when the end of a lease changes that stays
+        self.release_version = Version()  # replaced when the time at which an open lease ends changes
         self.feasibility_version = Version()  # replaced when that, a promise or a promised Run changes
         self._admitted: dict[tuple[object, ...], frozenset[str] | None] = {}
         self._usable: dict[tuple[object, ...], tuple[str, ...]] = {}
 
     def admitted_nodes(self, demand: PodDemand) -> frozenset[str] | None:
-        """Names of the nodes where such a pod may stand and be paid; None means all of them."""
+        """Returns the names of the nodes where such a pod may run and be paid; None: all nodes."""
         key = (demand.tolerations, demand.node_selector, demand.payer_selectors)
         if key not in self._admitted:
             names = frozenset(name for name, state in self.nodes.items() if demand.admits(state.node))
@@ -87,7 +86,7 @@ class Domain:
         return self._admitted[key]
 
     def placeable(self, demand: PodDemand) -> int:
-        """How many such pods fit here now (P2)."""
+        """Returns how many such pods fit here now (P2)."""
         cached = PLACEABLE.at(self.slots_version)
         pods = cached.get(demand)
         if pods is None:
@@ -100,7 +99,7 @@ class Domain:
         return sum([pods * len(names) for _, pods, names in self.node_choices(demand)])
 
     def node_choices(self, demand: PodDemand) -> list[NodeChoice]:
-        """The nodes that could take such a pod, grouped by free GPUs and by pods that fit."""
+        """Returns the nodes that could take such a pod, grouped by free GPUs and by pods that fit."""
         cached = NODE_CHOICES.at(self.slots_version)
         choices = cached.get(demand)
         if choices is None:
@@ -122,18 +121,18 @@ class Domain:
                     free = state.free + (state.free_spare_mask.bit_count() if demand.may_use_spares else 0)
                     if pods:
                         grouped.setdefault((free, pods), []).append(name)
-        return [(free, pods, sorted(found)) for (free, pods), found in sorted(grouped.items())]
+        return [(free, pods, sorted(group)) for (free, pods), group in sorted(grouped.items())]
 
     def max_pods_of_size(self, size: int) -> int:
-        """Pods of that size that fit here now, if they may stand on every node."""
+        """Returns how many pods of that size fit here now, if they may run on every node."""
         return sum([len(names) * (free // size) for free, names in enumerate(self.buckets) if names])
 
     def max_pods(self, demand: PodDemand) -> int:
-        """At most so many such pods fit here, whatever else stands in their way."""
+        """Returns an upper bound on such pods that fit here, from GPU counts alone."""
         return (self.capacity if demand.may_use_spares else self.free) // demand.size
 
     def capacity_pods(self, demand: PodDemand) -> int:
-        """Pods that would fit if nothing ran here: what the domain could ever hold."""
+        """Returns how many such pods would fit if nothing ran here."""
         names = self.admitted_nodes(demand)
         return sum(
             self.nodes[name].node.gpus // demand.size
@@ -142,18 +141,20 @@ class Domain:
         )
 
     def usable_node_names(self, demand: PodDemand) -> tuple[str, ...]:
-        """Nodes where such a pod could stand, by name."""
+        """Returns the names of the nodes where such a pod could run if nothing else did, sorted."""
         key = (demand.size, demand.tolerations, demand.node_selector, demand.payer_selectors)
-        known = self._usable.get(key)
-        if known is None:
+        usable = self._usable.get(key)
+        if usable is None:
             names = self.admitted_nodes(demand)
             states = (self.nodes[name] for name in (self.nodes if names is None else names))
-            found = (one.node.name for one in states if one.is_schedulable and one.node.gpus >= demand.size)
-            known = self._usable[key] = tuple(sorted(found))
-        return known
+            large_enough = (
+                state.node.name for state in states if state.is_schedulable and state.node.gpus >= demand.size
+            )
+            usable = self._usable[key] = tuple(sorted(large_enough))
+        return usable
 
     def gpu_counts(self) -> GpuCounts:
-        """Who uses how much; counted again only after something changed here."""
+        """Returns the GPUs of the domain by use, cached until a slot changes."""
         cached = GPU_COUNTS.at(self.slots_version)
         counts = cached.get(None)
         if counts is None:
@@ -168,10 +169,10 @@ class Domain:
         return counts
 
     def set_promise(self, run_key: RunKey, promise: Promise | None) -> None:
-        """Sets the promise to that Run which counts on this domain; None: there is none.
+        """Sets the promise to that Run which counts on this domain; None removes it.
 
-        A trial changes promises, changes them back, and then the plan is applied: the version of the same
-        promises is the same each time.
+        A trial changes promises and rolls them back, then the plan makes the same changes. The same promises
+        have the same version each time.
         """
         self._earlier_promises.append((self.promise_version, dict(self.promises)))
         if promise is None:
@@ -186,22 +187,22 @@ class Domain:
         self.invalidate_feasibility()
 
     def invalidate_feasibility(self) -> None:
-        """A promise on this domain changed, or what the promised Run needs."""
+        """Invalidates what is cached about whether the domain keeps its promises."""
         self.feasibility_version = Version()
 
     def invalidate_free_slots(self) -> None:
-        """A slot, or the GPUs that foreign pods use, changed."""
+        """Invalidates what depends on the slots that are free, after leases or foreign pods changed."""
         self.slots_version = Version()
         self.occupancy_version = Version()
 
     def invalidate_profiles(self) -> None:
-        """The time at which leases end changed, also that of leases that stay."""
+        """Invalidates what depends on when leases end, after that changed for open leases too."""
         self.occupancy_version = Version()
         self.release_version = Version()
         self.feasibility_version = Version()
 
     def invalidate_nodes(self) -> None:
-        """A node came, went or changed."""
+        """Invalidates all answers, after a node came, went or changed."""
         self.invalidate_free_slots()
         self.invalidate_profiles()
         self._admitted.clear()
@@ -212,11 +213,11 @@ class Domain:
         return self.slots_version, self.occupancy_version
 
     def restore_versions(self, saved: SavedVersions) -> None:
-        """Makes the answers of before a change valid again, which was rolled back."""
+        """Makes the answers of before a change valid again after it was rolled back."""
         self.slots_version, self.occupancy_version = saved
 
     def recount(self, state: NodeSlots) -> None:
-        """One of its nodes changed: put it in the bucket of its present free count."""
+        """Moves a node that changed to the bucket of its present free GPUs."""
         before = state.free
         state.recount()
         after = state.free

@@ -1,8 +1,8 @@
-"""A flavor: all domains that have GPUs of one kind, in the order in which they are packed.
+"""Keeps the domains of one GPU flavor in packing order (P3).
 
-One sorted list of (fresh, free, domain) gives the pack order of P3, and from its other end the domains with
-most room. Whoever changes a domain mends its entry here. A flavor also counts what could let a waiting Run
-start (``reconsider_generation``): whoever was refused is asked again only when the count has moved on.
+A sorted list of (fresh, free, domain) gives the pack order, and read backwards the domains with the most free
+GPUs. ``Fleet`` updates the entry of a domain with each change. ``reconsider_generation`` counts the events
+that could let a waiting Run start: a refused Run is considered again only when it has changed.
 """
 
 from bisect import bisect_left
@@ -47,37 +47,36 @@ class FlavorPool:
         self.spare_slots = 0  # under Spare leases
         self.opportunistic_slots = 0  # under Opportunistic leases
         self.reconsider_generation = 0  # counts every event that could let a waiting Run start
-        self.growth_candidates = GrowthCandidates()  # Runs that may grow as soon as there is room and money
-        self.growth_checked_generation = -1  # the gains at which all of them were last asked
-        self.queue_checked_generation = -1  # the gains at which all who wait were last asked
-        self.inactive_checked_generation = (
-            -1
-        )  # the gains at which it was last looked who of those asleep could start
+        self.growth_candidates = GrowthCandidates()
+        # The values of reconsider_generation at which the following were last considered.
+        self.growth_checked_generation = -1  # all growth candidates
+        self.queue_checked_generation = -1  # all active waiting Runs
+        self.inactive_checked_generation = -1  # all inactive waiting Runs
         self._largest: dict[PodDemand, int] = {}
         self._sizes: dict[int, int] = {}  # nodes by their GPUs
 
     def domains_of_slice(self, shares: Iterable[tuple[str, int]]) -> list[Domain]:
-        """The domains of a slice that are still there."""
+        """Returns the domains of a slice that still exist."""
         return [self.domains[name] for name, _ in shares if name in self.domains]
 
     def largest_domain_pods(self, demand: PodDemand) -> int:
-        """Pods that the largest domain could hold if it were empty."""
-        known = self._largest.get(demand)
-        if known is None:
-            known = 0
+        """Returns how many pods fit in the domain that could hold most if it were empty."""
+        pods = self._largest.get(demand)
+        if pods is None:
+            pods = 0
             for domain in sorted(self.domains.values(), key=lambda domain: -domain.capacity):
-                if domain.capacity // demand.size <= known:
-                    break  # nor could any that follows hold more
-                known = max(known, domain.capacity_pods(demand))
-            self._largest[demand] = known
-        return known
+                if domain.capacity // demand.size <= pods:
+                    break  # the remaining domains are no larger
+                pods = max(pods, domain.capacity_pods(demand))
+            self._largest[demand] = pods
+        return pods
 
     def invalidate_fit(self) -> None:
-        """The occupancy of a domain changed, and with it the instants at which pods first fit there."""
+        """Invalidates the earliest-fit indexes of this flavor, after the occupancy of a domain changed."""
         self.fit_version = Version()
 
     def count_node(self, gpus: int, sign: int) -> None:
-        """A node of that many GPUs came (or went)."""
+        """Counts a node of that many GPUs that came; with sign −1, one that went."""
         self._largest.clear()
         self._sizes[gpus] = self._sizes.get(gpus, 0) + sign
         if not self._sizes[gpus]:
@@ -85,9 +84,9 @@ class FlavorPool:
         self.biggest_node = max(self._sizes, default=0)
 
     def in_pack_order(self, gpus: int) -> Iterator[Domain]:
-        """Domains with at least that many free GPUs: in use first, least left over first (P3).
+        """Yields domains with at least that many free GPUs: in use first, fewest left over first (P3).
 
-        Whatever is tried between two steps must have been taken back by the second.
+        A caller that changes a domain must roll the change back before it takes the next domain.
         """
         order = self.packing_order
         for fresh in (0, 1):
@@ -97,22 +96,22 @@ class FlavorPool:
                 at += 1
 
     def domains_by_room(self, demand: PodDemand) -> Iterator[Domain]:
-        """Domains that hold such pods, most of them first, ties by name.
+        """Yields domains where such pods fit, most pods first, ties by name.
 
-        No more pods fit than free GPUs allow, so those with too few free are not even looked at.
+        A domain is counted only when its upper bound exceeds the best counted domain.
         """
-        found: list[tuple[int, str]] = []
-        for domain in self._by_reach(demand):
-            while found and -found[0][0] > domain.max_pods(demand):
-                yield self.domains[heappop(found)[1]]
+        counted: list[tuple[int, str]] = []  # a heap, most pods on top
+        for domain in self._by_max_pods(demand):
+            while counted and -counted[0][0] > domain.max_pods(demand):
+                yield self.domains[heappop(counted)[1]]
             pods = domain.placeable(demand)
             if pods:
-                heappush(found, (-pods, domain.name))
-        while found:
-            yield self.domains[heappop(found)[1]]
+                heappush(counted, (-pods, domain.name))
+        while counted:
+            yield self.domains[heappop(counted)[1]]
 
-    def _by_reach(self, demand: PodDemand) -> Iterator[Domain]:
-        """Domains by the pods that they hold at most, most first."""
+    def _by_max_pods(self, demand: PodDemand) -> Iterator[Domain]:
+        """Yields domains by their upper bound on such pods, highest first."""
         if demand.may_use_spares:
             yield from sorted(self.domains.values(), key=lambda domain: -domain.max_pods(demand))
             return

@@ -1,8 +1,7 @@
-"""The fleet: all nodes by name, their flavors and domains, changed by events.
+"""Holds all nodes, domains and flavors, and applies node and slot changes to them.
 
-A node comes or goes, slots go under lease or are given back, other people's pods come and go. Each event
-mends what it touches: the node's counts, its place in its domain's buckets, the domain's place in its
-flavor's pack order. So a question costs what it asks about.
+Each change updates only what it touches: the counts of the node, its bucket in the domain, and the entry of
+the domain in the pack order of its flavor.
 """
 
 from bisect import bisect_left, insort
@@ -16,7 +15,7 @@ from jobtree.core.supply.node_slots import NodeSlots
 
 
 class Fleet:
-    """All nodes, by name, and their flavors and domains."""
+    """All nodes by name, and their flavors and domains."""
 
     def __init__(self, node_grace_ms: int = 0) -> None:
         self.node_grace_ms = node_grace_ms  # how long a node may not be Ready before it has failed (F2)
@@ -24,10 +23,10 @@ class Fleet:
         self.flavors: dict[str, FlavorPool] = {}
 
     def flavor(self, name: str) -> FlavorPool:
-        found = self.flavors.get(name)
-        if found is None:
-            found = self.flavors[name] = FlavorPool(name)
-        return found
+        flavor = self.flavors.get(name)
+        if flavor is None:
+            flavor = self.flavors[name] = FlavorPool(name)
+        return flavor
 
     def failure_instant(self, name: str) -> int | None:
         """Returns when a node that is not Ready fails (F2); None for a node that is Ready, or gone."""
@@ -36,12 +35,12 @@ class Fleet:
         return None if since is None else since + self.node_grace_ms
 
     def add(self, node: Node) -> NodeSlots:
-        """Add a node on which nothing runs yet; the caller leases what is already in use."""
+        """Adds a node with all slots free; the caller then takes the slots of open leases."""
         flavor = self.flavor(node.flavor)
-        where = str(node.domain)
-        domain = flavor.domains.get(where)
+        domain_name = str(node.domain)
+        domain = flavor.domains.get(domain_name)
         if domain is None:
-            domain = flavor.domains[where] = Domain(where, node.flavor)
+            domain = flavor.domains[domain_name] = Domain(domain_name, node.flavor)
             insort(flavor.packing_order, (1, 0, domain.name))
         state = self.nodes[node.name] = NodeSlots(node, domain)
         before = self._entry(domain)
@@ -57,7 +56,7 @@ class Fleet:
         return state
 
     def remove(self, name: str) -> None:
-        """Remove a node whose leases were released before."""
+        """Removes a node; the caller has released the slots of its leases."""
         state = self.nodes.pop(name)
         domain = state.domain
         flavor = self.flavors[domain.flavor]
@@ -76,15 +75,18 @@ class Fleet:
         flavor.count_node(state.node.gpus, -1)
 
     def take_slots(self, slots: Slots, role: str, cpu: int, memory: int, size: int) -> None:
-        """Slots go under lease; cpu and memory are what one pod of ``size`` GPUs takes besides."""
+        """Takes slots in that role, with the CPU (in thousandths) and memory (in bytes) of each pod.
+
+        A pod has ``size`` GPUs.
+        """
         self._lease(slots, role, (cpu, memory, size), 1)
 
     def release_slots(self, slots: Slots, role: str, cpu: int, memory: int, size: int) -> None:
-        """The exact inverse of occupy."""
+        """The exact inverse of ``take_slots``."""
         self._lease(slots, role, (cpu, memory, size), -1)
 
     def add_foreign_load(self, name: str, gpus: int, cpu: int, memory: int) -> None:
-        """A pod that is not Jobtree's came (or went, with negative figures)."""
+        """Adds what a foreign pod uses of a node; with negative figures, removes it."""
         state = self.nodes.get(name)
         if state is None:
             return
@@ -100,19 +102,19 @@ class Fleet:
         flavor.reconsider_generation += 1
 
     def reconsider_all(self) -> None:
-        """Anybody who waits might be able to start now."""
+        """Has all waiting Runs reconsidered by the next pass."""
         for flavor in self.flavors.values():
             flavor.reconsider_generation += 1
 
     def invalidate_profiles(self) -> None:
-        """Who can pay until when, or what the policy says, changed: so did what is certain to end."""
+        """Invalidates all availability profiles, after payers or the policy changed when leases end."""
         for flavor in self.flavors.values():
             for domain in flavor.domains.values():
                 domain.invalidate_profiles()
             flavor.invalidate_fit()
 
     def invalidate_profiles_around(self, leases: Iterable[GpuLease]) -> None:
-        """Something about a Run changed that horizons of all domains where it holds leases depend on."""
+        """Invalidates the availability profiles of all domains in which these leases have slots."""
         nodes = self.nodes
         domains = {nodes[node].domain for lease in leases for node, _ in lease.slots if node in nodes}
         for domain in domains:

@@ -1,8 +1,9 @@
-"""Room on one node: which of its slots are free, and whether a pod may stand there.
+"""Tracks the slots of one node and computes how many pods of a kind it can take.
 
-A node's slots are bits of a mask. A slot is leased, kept as a spare, both (opportunistic work on a spare's
-slot), or open; pods that are not Jobtree's take open ones, and nobody knows which. What a pod asks of a node
-is a ``PodDemand``: how many fit is a matter of counts, who may stand there one of labels and taints.
+The slots of a node are bits of a mask. A slot is leased, a spare, both (opportunistic work on the slot of a
+spare), or free. Foreign pods use free slots; which ones is not known, so only their GPUs are counted.
+A ``PodDemand`` is what a pod requires of a node: labels and taints decide whether it may run there; GPUs, CPU
+and memory decide how many such pods fit.
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ NodeSelector = tuple[tuple[str, str], ...]
 
 
 class PodDemand(msgspec.Struct, frozen=True):
-    """One pod as the packer sees it: its size, what else it asks of a node, and where it may stand."""
+    """What one pod requires of a node."""
 
     size: int
     cpu_milli: int = 0
@@ -30,11 +31,11 @@ class PodDemand(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     node_selector: NodeSelector = ()
     payer_selectors: NodeSelector = ()  # the envelope's selector
-    may_use_spares: bool = False  # may stand on the slots of other Runs' spares
+    may_use_spares: bool = False  # may use the slots of other Runs' spares
 
     @property
     def asks_only_gpus(self) -> bool:
-        """Whether free GPUs alone say how many fit on a node where such a pod may stand."""
+        """Whether free GPUs alone decide how many such pods fit on a node that admits them."""
         return not (self.cpu_milli or self.memory_bytes or self.may_use_spares)
 
     def admits(self, node: Node) -> bool:
@@ -50,7 +51,7 @@ def selector_matches(labels: dict[str, str], selector: NodeSelector) -> bool:
 
 
 class NodeSlots:
-    """One node: which slots are leased, kept as spares, or used by pods that are not Jobtree's."""
+    """One node: which slots are leased or spares, and how many GPUs foreign pods use."""
 
     __slots__ = (
         "cpu",
@@ -71,7 +72,7 @@ class NodeSlots:
         self.slots = (1 << node.gpus) - 1  # mask: all of them
         self.leased = 0  # mask: Active or Opportunistic
         self.spare = 0  # mask: Spare
-        self.foreign = 0  # GPUs of pods that are not Jobtree's
+        self.foreign = 0  # GPUs of foreign pods
         self.cpu = UNLIMITED if node.cpu_milli is None else node.cpu_milli
         self.memory = UNLIMITED if node.memory_bytes is None else node.memory_bytes
         self.is_schedulable = node.ready and not node.cordoned and not node.failed  # P1
@@ -84,11 +85,11 @@ class NodeSlots:
 
     @property
     def free_spare_mask(self) -> int:
-        """Spare slots on which nothing else stands."""
+        """Spare slots that no opportunistic work uses."""
         return self.spare & ~self.leased
 
     def set_slots(self, mask: int, role: str, sign: int) -> None:
-        """Slots go under lease, or are given back."""
+        """Marks slots as taken in that role; with sign −1, as released."""
         if role == "Spare":
             self.spare = self.spare | mask if sign > 0 else self.spare & ~mask
         else:
@@ -99,7 +100,7 @@ class NodeSlots:
         self.free = free if self.is_schedulable and free > 0 else 0
 
     def pod_capacity(self, demand: PodDemand) -> int:
-        """Pods of that kind which fit now (P1); who may stand here is asked elsewhere."""
+        """Returns how many such pods fit now (P1), if the node admits them."""
         free = self.free
         if demand.may_use_spares and self.is_schedulable:
             free += self.free_spare_mask.bit_count()
@@ -112,7 +113,7 @@ class NodeSlots:
         return max(0, pods)
 
     def choose_slots(self, gpus: int, *, on_spares: bool) -> int:
-        """The mask of that many slots, lowest first; spare slots only after the free ones."""
+        """Returns the mask of that many slots, lowest first; spare slots only after the free ones."""
         free = self.free_mask
         if gpus == self.free == free.bit_count():
             return free

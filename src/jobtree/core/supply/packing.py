@@ -1,7 +1,7 @@
-"""Pack: which nodes of a domain carry a number of pods (P2, P3, P5).
+"""Chooses the nodes of a domain that take a number of pods (P2, P3, P5).
 
-Node by node, least left over first, ties by name, so that big holes stay whole. All pods of a Run are
-of one size, so taking greedily never refuses what fits.
+Nodes are filled one by one: first the node with the fewest GPUs left over, ties by name, so that nodes with
+many free GPUs keep them. All pods of a Run have one size, so the greedy choice never refuses pods that fit.
 """
 
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from jobtree.core.supply.node_slots import PodDemand
 
 
 def pick_slots(domain: Domain, pods: int, demand: PodDemand, avoid: Collection[str] = ()) -> Slots | None:
-    """Slots for that many pods in this domain, or None where they do not fit."""
+    """Returns slots for that many pods in this domain, or None if they do not fit."""
     chosen = choose_nodes(candidate_nodes(domain, demand, avoid), pods, demand.size)
     if chosen is None:
         return None
@@ -23,28 +23,28 @@ def pick_slots(domain: Domain, pods: int, demand: PodDemand, avoid: Collection[s
 
 
 def pick_slots_apart(domain: Domain, pods: int, demand: PodDemand, ranks: Collection[str]) -> Slots | None:
-    """Slots for that many pods, on other nodes than the ranks as far as possible (P5)."""
+    """Returns slots for that many pods, on other nodes than the ranks as far as possible (P5)."""
     apart = pick_slots(domain, pods, demand, ranks)
     if apart is not None or not ranks:
         return apart
-    elsewhere = sum(room * len(names) for _, room, names in candidate_nodes(domain, demand, ranks))
-    beside = pick_slots(
-        domain, pods - elsewhere, demand, [name for name in domain.nodes if name not in ranks]
+    pods_apart = sum(room * len(names) for _, room, names in candidate_nodes(domain, demand, ranks))
+    on_nodes_of_ranks = pick_slots(
+        domain, pods - pods_apart, demand, [name for name in domain.nodes if name not in ranks]
     )
-    if beside is None:
+    if on_nodes_of_ranks is None:
         return None
-    return (pick_slots(domain, elsewhere, demand, ranks) or ()) + beside
+    return (pick_slots(domain, pods_apart, demand, ranks) or ()) + on_nodes_of_ranks
 
 
-def choose_nodes(among: list[NodeChoice], pods: int, size: int) -> list[tuple[str, int]] | None:
-    """Nodes and the pods each takes, least left over first."""
-    if len(among) == 1:
-        return fill_nodes(*among[0][1:], pods)
+def choose_nodes(choices: list[NodeChoice], pods: int, size: int) -> list[tuple[str, int]] | None:
+    """Returns nodes and the pods that each takes, fewest GPUs left over first; None if they do not fit."""
+    if len(choices) == 1:
+        return fill_nodes(*choices[0][1:], pods)
     chosen: list[tuple[str, int]] = []
-    taken = [0] * len(among)
+    taken = [0] * len(choices)
     while pods:
         best: tuple[int, str, int] | None = None
-        for index, (free, room, names) in enumerate(among):
+        for index, (free, room, names) in enumerate(choices):
             if taken[index] < len(names):
                 left = free - min(room, pods) * size
                 option = (left, names[taken[index]], index)
@@ -53,7 +53,7 @@ def choose_nodes(among: list[NodeChoice], pods: int, size: int) -> list[tuple[st
         if best is None:
             return None
         _, name, index = best
-        count = min(among[index][1], pods)
+        count = min(choices[index][1], pods)
         chosen.append((name, count))
         taken[index] += 1
         pods -= count
@@ -61,7 +61,7 @@ def choose_nodes(among: list[NodeChoice], pods: int, size: int) -> list[tuple[st
 
 
 def fill_nodes(room: int, names: list[str], pods: int) -> list[tuple[str, int]] | None:
-    """The same where all nodes are alike: one after the other, by name."""
+    """The same for nodes of which each takes ``room`` pods: one after the other, by name."""
     full, rest = divmod(pods, room)
     if full + (rest > 0) > len(names):
         return None
@@ -70,9 +70,9 @@ def fill_nodes(room: int, names: list[str], pods: int) -> list[tuple[str, int]] 
 
 
 def candidate_nodes(domain: Domain, demand: PodDemand, avoid: Collection[str]) -> list[NodeChoice]:
-    """The domain's nodes that could take a pod, save those to be avoided."""
-    found = domain.node_choices(demand)
+    """Returns the nodes of the domain that could take a pod, except those to avoid."""
+    choices = domain.node_choices(demand)
     if not avoid:
-        return found
-    kept = ((free, room, [name for name in names if name not in avoid]) for free, room, names in found)
-    return [option for option in kept if option[2]]
+        return choices
+    allowed = ((free, room, [name for name in names if name not in avoid]) for free, room, names in choices)
+    return [choice for choice in allowed if choice[2]]

@@ -1,8 +1,8 @@
 """Pods that Jobtree does not manage, and pods that only name a Run of Jobtree.
 
 A foreign pod uses GPUs of its node until it is finished (P1). A pod is Jobtree's if a Run of its namespace
-has the UID that the pod names; otherwise anybody could hide a pod. Objects arrive in any order: a pod that
-names a UID which is not known yet counts as foreign until that Run, or a lease of it, arrives.
+has the UID that the pod names; without this check any user could hide a pod. Objects arrive in any order: a
+pod that names a UID which is not known yet counts as foreign until that Run, or a lease of it, arrives.
 """
 
 from jobtree.api.kubernetes.pod import Pod
@@ -16,9 +16,7 @@ class ForeignPods:
         self._changes = changes
         self.pods: dict[str, Pod] = {}  # by UID
         self._by_node: dict[str, dict[str, Pod]] = {}
-        self._by_unknown_run: dict[
-            str, dict[str, Pod]
-        ] = {}  # pods that name a Run that is not known, by its UID
+        self._by_unknown_run: dict[str, dict[str, Pod]] = {}  # by the UID of a Run that is not known
         self._namespaces: dict[str, str] = {}  # of all Runs that exist or have existed, by UID
 
     def put(self, pod: Pod) -> None:

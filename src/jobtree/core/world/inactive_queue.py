@@ -34,7 +34,7 @@ def date_signature(run: RunState, promise: Promise) -> DateSignature:
 
 
 class WaitSignature(msgspec.Struct, frozen=True):
-    """What Runs have in common that wait for the same thing."""
+    """The properties that Runs which wait for the same thing have in common."""
 
     flavor: str
     owner: str
@@ -133,5 +133,5 @@ def remove_sorted(
 
 
 def lacks_room_only(run: RunState) -> bool:
-    """Whether its verdict says that only room is missing."""
+    """Whether the verdict on a Run says that it lacks only room."""
     return run.verdict is not None and all(cause.reason in PLACEMENT_REASONS for cause in run.verdict.causes)

@@ -83,7 +83,7 @@ class LeaseIntake:
             open_leases.add_closed_usage(lease, end)
 
     def mark_running(self, run: RunState) -> None:
-        """Has a Run with open leases run, whatever its status says."""
+        """Marks a Run with open leases as running, whatever its status says."""
         if not run.leases or run.phase in FINISHED:
             return
         run.raise_leases_opened(max(map(lease_number, run.leases.values())))

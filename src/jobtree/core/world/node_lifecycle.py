@@ -1,4 +1,4 @@
-"""Nodes are added, replaced, fail and are removed while leases are open on them.
+"""Handles nodes that are added, replaced or removed, or that fail, while leases are open on them.
 
 A node has failed if it is deleted, out of service, or not Ready for longer than the grace (F2). For a lease
 it has also failed if another node replaced it under the same name. The leases of a failed node stay open
@@ -78,7 +78,7 @@ class NodeLifecycle:
         self._changes.recheck_all_promises = True
 
     def has_failed(self, name: str, lease: str = "") -> bool:
-        """Whether a node has failed (F2); with a lease, also whether the lease is on a node of before."""
+        """Whether a node has failed (F2), or was replaced since the lease of that name opened on it."""
         node_slots = self._fleet.nodes.get(name)
         if node_slots is None or node_slots.node.failed or lease in self._replaced_leases.get(name, ()):
             return True
@@ -106,7 +106,7 @@ class NodeLifecycle:
             self._changes.recheck_all_promises = True
 
     def _record_failure(self, name: str) -> None:
-        """Has Runs move off a node, and has it cordoned until somebody repairs it (F3)."""
+        """Has the next plan move Runs off a failed node and cordon it until it is repaired (F3)."""
         self._recheck_runs(name)
         nodes = self._fleet.nodes
         if name in nodes and not nodes[name].node.cordoned:

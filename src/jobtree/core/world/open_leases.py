@@ -1,7 +1,7 @@
 """Every open lease, with what was posted for it.
 
 An open lease occupies slots, counts against the limits of its payer and of the trees above its Run, and adds
-to the Run's width. What was posted is kept with it, so that closing it undoes exactly that, whatever has
+to the Run's width. The posted values are kept with it, so that closing it undoes exactly those, whatever has
 changed since. ``undo_open`` is the exact inverse of ``open``, and ``undo_close`` of ``close``, so a trial
 needs no copy of the world. Of a closed lease only its usage stays.
 
@@ -207,7 +207,7 @@ class OpenLeases:
             envelope.record_provisional(lease, None)
         if posted.known_end is not None:
             envelope.record_known_end(posted.known_end, lease.charge, sign)
-        if sign > 0:  # one lease less brings no instant nearer
+        if sign > 0:  # closing a lease brings no instant nearer
             self._timers.schedule_envelope(envelope)
             if posted.run is not None and posted.run.quotas:
                 self._timers.schedule_quotas(posted.run.quotas)
@@ -226,7 +226,7 @@ class OpenLeases:
     # Usage of closed leases, which were unposted before or were never posted
 
     def add_closed_usage(self, lease: GpuLease, end: int) -> None:
-        """Adds what a lease used that was read as closed, where the carried usage does not have it."""
+        """Adds the usage of a lease that was closed when it was read, unless the carried usage has it."""
         posting = self.posting_for(lease)
         run = posting.run
         if lease.name not in self._budgets.archived_leases.get(lease.payer[0], ()):
@@ -256,7 +256,7 @@ class OpenLeases:
             run.add_closed_usage(lease, span, charge)
 
     def load_closed_usage(self, run: RunState) -> None:
-        """Adds to a new Run what its leases used that were closed or archived before it was read."""
+        """Adds to a new Run the usage of leases that were closed or archived before the Run was read."""
         run.usage.add_closed_charge(self._closed_charges.pop(run.uid, 0))
         carried_usage.load_run(self._budgets, run)
 

@@ -1,4 +1,4 @@
-"""What happened since the last plan and the next pass must look at.
+"""Changes since the last plan that the next pass must consider.
 
 The parts of the world record it here when an event reaches them. ``World`` alone reads it and clears it when
 a plan is applied. Counters are kept here too: a Run or a promise that was refused is reconsidered when they

@@ -25,15 +25,15 @@ class PromiseIndex:
         self._provisional_since: list[int] = []  # those instants, in order
 
     def set(self, run: RunState, promise: Promise | None, *, undo: bool = False) -> None:
-        """Replaces the promise of a Run; what the old one reserved is free for other Runs."""
+        """Replaces the promise of a Run; others may use what the old promise reserved."""
         if run.promise is not None:
             self._index(run.promise, present=False)
         if promise is not None:
             self._index(promise, present=True)
-        gone, sign = (promise, -1) if undo else (run.promise, 1)
-        if gone is not None:
+        released, sign = (promise, -1) if undo else (run.promise, 1)
+        if released is not None:
             self._fleet.flavor(run.flavor).reconsider_generation += sign
-            for key, _ in gone.funding:
+            for key, _ in released.funding:
                 if key in self._budgets.envelopes:
                     self._budgets.envelopes[key].count_return(sign)
         run.set_promise(promise)

@@ -150,7 +150,7 @@ class RunQueue:
             self._timers.schedule_run(run)
 
     def schedule_payer_check(self, run: RunState, at: int | None) -> None:
-        """Schedules when somebody may be able to pay for the opportunistic GPUs of a Run."""
+        """Schedules when the opportunistic GPUs of a Run may find a payer; None: never."""
         if at != run.payable_at:
             run.set_payable_at(at)
             self._timers.schedule_run(run)
@@ -180,7 +180,7 @@ class RunQueue:
 def record_either(
     creation_order: CreationOrder, undone: set[CreationOrder], done: set[CreationOrder]
 ) -> None:
-    """Records that something was done, unless it takes back the opposite."""
+    """Records that a Run entered or left the queue, unless that undoes the opposite."""
     if creation_order in undone:
         undone.remove(creation_order)
     else:

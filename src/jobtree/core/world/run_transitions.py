@@ -1,7 +1,7 @@
 """Applies an action to the Run itself, tentatively or for good, and undoes it exactly.
 
 A trial applies actions to the world and rolls them back. ``undo`` restores the state that the Run had saved,
-and updates every index that depends on it. The leases of an action are opened and closed apart.
+and updates every index that depends on it. The leases of an action are opened and closed separately.
 """
 
 from jobtree.core.model.actions import Action

@@ -2,8 +2,8 @@
 
 A window opens or closes, hours run out, a Run reaches its ``maxDuration``. Each change that could bring such
 an instant nearer schedules a timer. A timer is checked when it is first in the queue, and corrected if its
-instant has changed since. So the first timer is never late, and nothing is searched. Subjects that need no
-timer any more leave nothing in the queue.
+instant has changed since. So the first timer is never late, and nothing is searched. Outdated entries are
+removed when they come first, or when there are too many of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from jobtree.core.world.upstream_runs import upstream_failure_at
 
 
 class TimerKind(IntEnum):
-    """What may become due; of things due at the same instant, the lower kind is handled first."""
+    """The kinds of timers; of timers that are due at the same instant, the lower kind is first."""
 
     RUN = 0
     NODE = 1
@@ -60,7 +60,7 @@ class TimerQueue:
                     self._schedule((TimerKind.ENVELOPE, *capped.key))
 
     def schedule_run(self, run: RunState) -> None:
-        """Schedules whatever may be due of a changed Run; mostly that is nothing, which costs little."""
+        """Schedules everything that may become due for a changed Run; often that is nothing."""
         key, shape, running = run.key, run.shape, run.phase == "Running"
         self._schedule((TimerKind.RUN, *key), possible=running)
         self._schedule((TimerKind.PROMISE, *key), possible=run.promise is not None)
@@ -134,7 +134,7 @@ class TimerQueue:
         return max(run.promise.at, self.now)  # no Run starts in the past: an overdue promise is due now
 
     def _growth_instant(self, key: RunKey) -> int | None:
-        """Returns when a Run that wants to may grow or get missing spares."""
+        """Returns when a Run that lacks GPUs or spares may get them."""
         run = self._runs.get(key)
         return self._if_future(may_grow_at(run) if run is not None and run.wants_growth else None)
 
@@ -144,7 +144,7 @@ class TimerQueue:
         return self._if_future(run.protected_until if run is not None else None)
 
     def _repay_instant(self, key: RunKey) -> int | None:
-        """Returns when somebody may be able to pay for a Run's opportunistic GPUs."""
+        """Returns when the opportunistic GPUs of a Run may find a payer."""
         run = self._runs.get(key)
         return self._if_future(run.payable_at if run is not None and run.opportunistic_gpus else None)
 

@@ -145,7 +145,7 @@ class World:
         self._changes.reconsider_all()
 
     def recheck_limits(self) -> None:
-        """Call this after all objects are loaded: Budgets may have been cut before that, unseen (C10)."""
+        """Has the next plan check all limits, after all objects are loaded: a Budget may be cut (C10)."""
         self.budgets.mark_all_edited(self.now)
         if self.posted_leases:  # no object says which envelopes could pay when a lease began (I2)
             self.budgets_edited_at = self.now
@@ -185,7 +185,7 @@ class World:
     def lose_rank(self, key: RunKey, loss: RankLoss) -> None:
         """Records that a pod failed, or was evicted or deleted (F5); ignores pods of earlier attempts."""
         run = self.runs[key]
-        if run.phase == "Running" and loss.attempt == run.attempt and loss.seat in run.rank_slots:
+        if run.phase == "Running" and loss.attempt == run.attempt and loss.group_rank in run.rank_slots:
             run.add_rank_loss(loss)
             self.runs_to_check.add(key)
 

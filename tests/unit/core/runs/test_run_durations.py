@@ -145,7 +145,7 @@ def test_who_still_runs_counts_as_not_ended() -> None:
     curve = SurvivalCurve([(10, True), (20, False), (20, False), (30, True)])
     assert curve.duration(0, 25, PARTS) == 10
     assert curve.duration(0, 26, PARTS) == 30
-    assert curve._gone == [WHOLE // 4, WHOLE]
+    assert curve._ended_shares == [WHOLE // 4, WHOLE]
 
 
 def test_beyond_all_that_was_seen_there_is_no_answer() -> None:

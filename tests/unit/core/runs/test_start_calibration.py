@@ -5,7 +5,7 @@ import pytest
 from jobtree.api.schema.quantities import HOUR, MINUTE
 from jobtree.core.runs import start_calibration as module
 from jobtree.core.runs.start_calibration import (
-    MOST_LEVEL,
+    MAX_LEVEL,
     FirstEstimate,
     QuantileTracker,
     StartCalibration,
@@ -138,7 +138,7 @@ def test_who_reads_it_again_knows_the_same() -> None:
 
 
 def test_only_the_last_true_waits_count_but_no_miss_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 10)
+    monkeypatch.setattr(module, "MAX_WAITS", 10)
     book, other = Book(), Book()
     book.live(*[30 * HOUR] * 10, *[12 * HOUR] * 10)
     other.live(*[12 * HOUR] * 10)
@@ -150,17 +150,17 @@ def test_a_miss_is_made_up_for_however_many_are_told_in_between() -> None:
     """Half of them came: the next is told what the first was."""
     aim = QuantileTracker(500, 400)
     for came in [*[False] * 50, *[True, False] * 150, *[True] * 50]:
-        aim.record_outcome(came=came)
+        aim.record_outcome(in_time=came)
     assert aim.level == 400
 
 
 def test_a_burst_that_shares_one_fate_does_not_have_the_next_told_of_years() -> None:
     aim = QuantileTracker(500, 500)
     for _ in range(1000):
-        aim.record_outcome(came=False)
-    assert aim.level == MOST_LEVEL
+        aim.record_outcome(in_time=False)
+    assert aim.level == MAX_LEVEL
     for _ in range(100):  # nor does it take as many to bring it back
-        aim.record_outcome(came=True)
+        aim.record_outcome(in_time=True)
     assert aim.level == 500
 
 
