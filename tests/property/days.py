@@ -9,7 +9,7 @@ from jobtree.api.schema.quantities import DAY, HOUR, MINUTE, SECOND, parse_time
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Promise
 from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
-from tests.unit.cli.desk import T0, Body, budget, envelope, lasting, node, run
+from tests.unit.cli.manifests import T0, Body, budget, envelope, lasting, node, run
 
 START = parse_time(T0)
 TEAMS = ("a", "b", "c", "d")

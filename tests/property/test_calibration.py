@@ -9,7 +9,7 @@ from jobtree.api.schema.quantities import DAY, HOUR, SECOND, parse_time
 from jobtree.core.runs.start_calibration import StartEstimate
 from jobtree.core.start_forecast.expected_start import ExpectedStarts
 from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
-from tests.unit.cli.desk import T0, Body, budget, envelope, lasting, node, run
+from tests.unit.cli.manifests import T0, Body, budget, envelope, lasting, node, run
 
 START = parse_time(T0)
 TEAMS = (("a", 8, 1.0), ("b", 16, 2.0), ("c", 32, 1.5))  # GPUs of a Run, and its usual hours

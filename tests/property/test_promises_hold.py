@@ -14,7 +14,7 @@ import pytest
 from jobtree.api.schema.quantities import DAY, HOUR
 from jobtree.cli.views.lottery.record_proof import prove
 from tests.property.days import GPUS, START, Watched, random_day
-from tests.unit.cli.desk import Body, budget, envelope, lasting, node, run
+from tests.unit.cli.manifests import Body, budget, envelope, lasting, node, run
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "verify_lottery.py"
 RUNS = 500

@@ -25,7 +25,7 @@ from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from jobtree.simulation.inputs.job_trace import Cut
 from jobtree.simulation.inputs.lease_trace import read_ledger
 from jobtree.snapshot.state_file import StateFile, parse_cluster
-from tests.unit.cli.desk import FLAVOR, T0, Body, budget, envelope, lasting, nodes, run
+from tests.unit.cli.manifests import FLAVOR, T0, Body, budget, envelope, lasting, nodes, run
 
 YEARS = 5
 MONTHS = [f"{2026 + number // 12}-{number % 12 + 1:02d}-01T00:00:00Z" for number in range(1, 12 * YEARS + 1)]

@@ -1,4 +1,4 @@
-"""-o json, yaml and name of every verb: API objects and nothing else."""
+"""The outputs json, yaml and name of every verb hold API objects and nothing else."""
 
 import json
 from collections.abc import Iterator
@@ -8,9 +8,10 @@ import pytest
 from jobtree.api.documents.document_stream import read_documents
 from jobtree.api.validation.object_parser import parse_object
 from jobtree.cli.shell.root_command import SUMMARIES
-from tests.unit.cli.desk import API, Answer, Body, Desk, lasting, run
+from tests.unit.cli.cli_runner import CliRunner, CommandResult
+from tests.unit.cli.manifests import API, Body, lasting, run
 
-# Every verb that prints objects, with the kinds it prints, in a cluster with the Runs train and waits.
+# Each verb that prints objects, with the kinds that it prints for a cluster with the Runs train and waits.
 VERBS: dict[str, tuple[list[str], list[str]]] = {
     "submit": (["submit", "-f", "new.yaml"], ["Run"]),
     "plan": (["plan", "train"], ["Run", "Lease"]),
@@ -34,71 +35,72 @@ VERBS: dict[str, tuple[list[str], list[str]]] = {
     "audit": (["audit"], ["Status"]),
     "topology": (["topology"], ["Node", "Node"]),
 }
-ALONE = {"submit", "watch", "complete", "drain", "heal", "check", "audit"}  # one object, asked for as one
+# The verbs that print one object; the others print a List.
+SINGLE_OBJECT = {"submit", "watch", "complete", "drain", "heal", "check", "audit"}
 
 
 @pytest.fixture(autouse=True)
-def _two_runs(desk: Desk) -> None:
-    desk.submit(lasting(run("train"), "1h"))
-    desk.submit(run("waits"))
-    desk.file("new.yaml", run("new"))
+def _two_runs(cli: CliRunner) -> None:
+    cli.submit(lasting(run("train"), "1h"))
+    cli.submit(run("waits"))
+    cli.write_file("new.yaml", run("new"))
 
 
-def items(answer: Answer) -> Iterator[Body]:
-    whole = answer.json()
-    if whole["kind"] == "List":
-        assert whole["apiVersion"] == "v1"
-        assert set(whole) == {"apiVersion", "kind", "items"}
-        yield from whole["items"]
+def items(answer: CommandResult) -> Iterator[Body]:
+    document = answer.json()
+    if document["kind"] == "List":
+        assert document["apiVersion"] == "v1"
+        assert set(document) == {"apiVersion", "kind", "items"}
+        yield from document["items"]
     else:
-        yield whole
+        yield document
 
 
 @pytest.mark.parametrize("case", VERBS)
-def test_json_is_api_objects(desk: Desk, case: str) -> None:
+def test_json_output_holds_valid_api_objects(cli: CliRunner, case: str) -> None:
     words, kinds = VERBS[case]
-    answer = desk.runs(*words, "-o", "json")
+    answer = cli.runs(*words, "-o", "json")
     assert answer.err == ""
-    found = list(items(answer))
-    assert [body["kind"] for body in found] == kinds
-    assert (answer.json()["kind"] == "List") == (case not in ALONE)
-    for body in found:
+    bodies = list(items(answer))
+    assert [body["kind"] for body in bodies] == kinds
+    assert (answer.json()["kind"] == "List") == (case not in SINGLE_OBJECT)
+    for body in bodies:
         if body["apiVersion"] == API:
             parse_object(body, "stdout")
             assert "uid" in body["metadata"]
 
 
 @pytest.mark.parametrize("case", VERBS)
-def test_yaml_says_the_same(desk: Desk, case: str) -> None:
+def test_yaml_output_equals_json_output(cli: CliRunner, case: str) -> None:
     words, kinds = VERBS[case]
-    before = desk.state.read_bytes()
-    as_json = list(items(desk.runs(*words, "-o", "json")))
-    desk.state.write_bytes(before)
-    as_yaml = [document.body for document in read_documents(desk.runs(*words, "-o", "yaml").out, "stdout")]
+    before = cli.state.read_bytes()
+    as_json = list(items(cli.runs(*words, "-o", "json")))
+    cli.state.write_bytes(before)
+    as_yaml = [document.body for document in read_documents(cli.runs(*words, "-o", "yaml").out, "stdout")]
     assert as_yaml == as_json
     assert len(as_yaml) == len(kinds)
 
 
 @pytest.mark.parametrize("case", VERBS)
-def test_names_are_one_a_line(desk: Desk, case: str) -> None:
+def test_name_output_has_one_line_for_each_object(cli: CliRunner, case: str) -> None:
     words, kinds = VERBS[case]
-    lines = desk.runs(*words, "-o", "name").out.splitlines()
+    lines = cli.runs(*words, "-o", "name").out.splitlines()
     assert len(lines) == len(kinds)
     singular = {"Lease": "gpulease"}
     group = "." + API.partition("/")[0]
     for line, kind in zip(lines, kinds, strict=True):
-        known = kind in ("Run", "Budget", "Lease", "Reservation")
-        assert line.startswith(f"{singular.get(kind, kind.lower())}{group if known else ''}/")
+        in_group = kind in ("Run", "Budget", "Lease", "Reservation")
+        assert line.startswith(f"{singular.get(kind, kind.lower())}{group if in_group else ''}/")
 
 
-def test_every_verb_is_covered_here_or_prints_no_objects() -> None:
+def test_every_verb_is_in_the_table_or_prints_no_objects() -> None:
     assert set(SUMMARIES) - {case.split()[0] for case in VERBS} == {
         "import",  # see test_import.py
         "init",
         "completion",
         "version",
-        "verify",  # see test_verify.py
-        "grow",  # see test_resize.py
+        "verify",  # see test_record_proof.py
+        "grow",  # see test_width_change.py
         "shrink",
         "pods",  # of live clusters: see tests/live
         "logs",
@@ -107,42 +109,42 @@ def test_every_verb_is_covered_here_or_prints_no_objects() -> None:
     }
 
 
-def test_names_can_be_given_back(desk: Desk) -> None:
-    names = desk.runs("state", "-o", "name").out.split()
+def test_printed_names_are_accepted_as_arguments(cli: CliRunner) -> None:
+    names = cli.runs("state", "-o", "name").out.split()
     assert names == ["run.rq.davidlangworthy.io/train", "run.rq.davidlangworthy.io/waits"]
-    assert desk.runs("cancel", *names).code == 0
-    assert desk.runs("state").out == "no Runs\n"
+    assert cli.runs("cancel", *names).code == 0
+    assert cli.runs("state").out == "no Runs\n"
 
 
-def test_the_status_is_as_of_now(desk: Desk) -> None:
-    desk.runs("advance", "30m")
-    (body,) = items(desk.runs("budgets", "usage", "-o", "json"))
+def test_status_is_computed_for_the_present_time(cli: CliRunner) -> None:
+    cli.runs("advance", "30m")
+    (body,) = items(cli.runs("budgets", "usage", "-o", "json"))
     (usage,) = body["status"]["envelopes"]
     assert (usage["usedGPUs"], usage["freeGPUs"], usage["usedGPUHours"]) == ("8", "0", "4")
-    train, waits = items(desk.runs("state", "-o", "json"))
+    train, waits = items(cli.runs("state", "-o", "json"))
     assert train["status"]["width"] == {"min": 8, "max": 8, "desired": 8, "allocated": 8}
     assert waits["status"]["reason"] == "ConcurrencyExhausted"
 
 
-def test_an_event_says_what_happened_to_which_run(desk: Desk) -> None:
-    completed, *_ = items(desk.runs("advance", "2h", "-o", "json"))
+def test_event_names_reason_run_and_time(cli: CliRunner) -> None:
+    completed, *_ = items(cli.runs("advance", "2h", "-o", "json"))
     assert completed["reason"] == "Completed"
     assert completed["involvedObject"]["name"] == "train"
     assert completed["firstTimestamp"] == "2026-01-05T10:00:00Z"
 
 
-def test_broken_invariants_are_causes_of_a_status(desk: Desk) -> None:
-    desk.runs("cancel", "waits")  # it would take what nobody can pay for twice, and mend the cluster
-    desk.double_lease("train")
-    answer = desk.runs("check", "-o", "json")
+def test_check_lists_broken_invariants_as_causes(cli: CliRunner) -> None:
+    cli.runs("cancel", "waits")  # its start could end one of the two leases and so repair the cluster
+    cli.duplicate_lease("train")
+    answer = cli.runs("check", "-o", "json")
     assert answer.code == 1
     assert answer.json()["status"] == "Failure"
     assert {cause["reason"] for cause in answer.json()["details"]["causes"]} >= {"I1"}
 
 
-def test_version_and_init(desk: Desk) -> None:
-    assert desk.bare("version").out.startswith("jobtree ")
-    assert set(desk.bare("version", "-o", "json").json()) == {"clientVersion"}
-    kinds = [body["kind"] for body in items(desk.bare("init", "other.yaml", "-o", "json"))]
+def test_version_and_init_print_json(cli: CliRunner) -> None:
+    assert cli.without_state("version").out.startswith("jobtree ")
+    assert set(cli.without_state("version", "-o", "json").json()) == {"clientVersion"}
+    kinds = [body["kind"] for body in items(cli.without_state("init", "other.yaml", "-o", "json"))]
     assert kinds == ["Clock", *["Node"] * 8, "Budget", "Budget", "Run"]
-    assert json.loads(desk.bare("--state", "other.yaml", "state", "-o", "json").out)["items"]
+    assert json.loads(cli.without_state("--state", "other.yaml", "state", "-o", "json").out)["items"]

@@ -1,4 +1,4 @@
-"""Tables fit the terminal: what matters least goes first."""
+"""Tables fit the terminal: the least important columns are dropped first."""
 
 import re
 
@@ -6,7 +6,8 @@ import pytest
 
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import WIDE_ONLY, Column, layout, print_table
-from tests.unit.cli.desk import Desk, run, terminal
+from tests.unit.cli.cli_runner import CliRunner, terminal
+from tests.unit.cli.manifests import run
 
 COLUMNS = (
     Column("RUN"),
@@ -21,7 +22,7 @@ ROWS = [
 ]
 
 
-def test_everything_but_the_wide_columns_where_there_is_room() -> None:
+def test_table_has_all_columns_but_the_wide_ones_when_there_is_room() -> None:
     assert layout(COLUMNS, ROWS, None) == [
         "RUN            GPUS  DOMAINS                 OWNER",
         "default/train   128  nv-a, nv-b, nv-c, nv-d  org:ai:rai:sys",
@@ -29,7 +30,7 @@ def test_everything_but_the_wide_columns_where_there_is_room() -> None:
     ]
 
 
-def test_a_column_that_can_shrinks_before_others_are_dropped() -> None:
+def test_shrinkable_column_is_cut_before_others_are_dropped() -> None:
     assert layout(COLUMNS, ROWS, 50) == [
         "RUN            GPUS  DOMAINS        OWNER",
         "default/train   128  nv-a, nv-b, …  org:ai:rai:sys",
@@ -37,42 +38,40 @@ def test_a_column_that_can_shrinks_before_others_are_dropped() -> None:
     ]
 
 
-def test_the_least_important_column_goes_first() -> None:
+def test_least_important_column_is_dropped_first() -> None:
     assert layout(COLUMNS, ROWS, 40)[0].split() == ["RUN", "GPUS", "DOMAINS"]
     assert layout(COLUMNS, ROWS, 20)[1] == "default/train   128"
     assert layout(COLUMNS, ROWS, 15)[1] == "default/train"
 
 
-def test_what_may_not_go_stays_even_if_it_does_not_fit() -> None:
+def test_first_column_is_kept_when_it_does_not_fit() -> None:
     assert layout(COLUMNS, ROWS, 5)[1] == "default/train"
 
 
-def test_wide_shows_all_in_full() -> None:
+def test_wide_table_has_all_columns_uncut() -> None:
     assert layout(COLUMNS, ROWS, None, wide=True)[1].endswith("nv-c, nv-d  org:ai:rai:sys  long ago")
 
 
-def test_a_column_with_nothing_in_it_is_left_out() -> None:
+def test_empty_column_is_left_out() -> None:
     rows = [["default/x", "", "", "org:x", ""]]
     assert layout(COLUMNS, rows, None) == ["RUN        OWNER", "default/x  org:x"]
 
 
 @pytest.mark.parametrize("columns", range(30, 140, 7))
-def test_no_line_of_a_table_is_wider_than_the_terminal(
-    columns: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_table_lines_are_no_wider_than_the_terminal(columns: int, capsys: pytest.CaptureFixture[str]) -> None:
     with terminal(columns):
         print_table(CommandOptions(), COLUMNS, ROWS)
     assert all(len(line) <= columns for line in capsys.readouterr().out.splitlines())
 
 
-def test_colours_only_where_they_are_wanted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.submit(run("train"))
-    assert "\x1b" not in desk.runs("state").out
+def test_phases_are_colored_only_when_color_is_on(cli: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli.submit(run("train"))
+    assert "\x1b" not in cli.runs("state").out
     monkeypatch.setattr("jobtree.cli.shell.options.CommandOptions.color", True)
-    assert re.search("\x1b\\[32mRunning\x1b\\[0m", desk.runs("state").out)
+    assert re.search("\x1b\\[32mRunning\x1b\\[0m", cli.runs("state").out)
 
 
-def test_no_color_is_an_option_and_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_color_is_off_by_option_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert CommandOptions().color is None
     assert CommandOptions(no_color=True).color is False

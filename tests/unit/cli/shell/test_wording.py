@@ -4,7 +4,7 @@ from jobtree.cli.shell.wording import age, counted_noun, joined_list, ranges, su
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (-5, "0s"),
         (0, "0s"),
@@ -17,11 +17,11 @@ from jobtree.cli.shell.wording import age, counted_noun, joined_list, ranges, su
         (273_600, "3d04h"),
     ],
 )
-def test_ages(seconds: int, said: str) -> None:
-    assert age(seconds * 1000) == said
+def test_age_has_two_units(seconds: int, text: str) -> None:
+    assert age(seconds * 1000) == text
 
 
-def test_counts() -> None:
+def test_counted_noun_has_a_plural() -> None:
     assert (counted_noun(1, "GPU"), counted_noun(0, "GPU"), counted_noun("1.5", "GPU-hour")) == (
         "1 GPU",
         "0 GPUs",
@@ -30,7 +30,7 @@ def test_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         ([], ""),
         (["a"], "a"),
@@ -39,12 +39,12 @@ def test_counts() -> None:
         (["a", "b", "c", "d", "e"], "a, b, c and 2 more"),
     ],
 )
-def test_listings(words: list[str], said: str) -> None:
-    assert joined_list(words) == said
+def test_joined_list_shortens_long_lists(words: list[str], text: str) -> None:
+    assert joined_list(words) == text
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "text"),
     [
         (["b08", "b07", "b06"], "b06-b08"),
         (["a01", "a03"], "a01, a03"),
@@ -54,10 +54,10 @@ def test_listings(words: list[str], said: str) -> None:
         (["n1", "m2"], "m2, n1"),
     ],
 )
-def test_names_in_a_row_run_together(names: list[str], said: str) -> None:
-    assert ranges(names) == said
+def test_ranges_join_consecutive_names(names: list[str], text: str) -> None:
+    assert ranges(names) == text
 
 
-def test_suggestions() -> None:
+def test_suggestion_names_a_similar_word_if_there_is_one() -> None:
     assert suggestion("trian", ["train", "eval"]) == "did you mean train?"
     assert suggestion("zzz", ["train", "eval"]) == ""

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a manifest or a state file: an error that names it, exit code 2, nothing saved."""
+"""Errors in a manifest or a state file are named, the exit code is 2, and nothing is saved."""
 
 import subprocess
 import sys
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from jobtree.api.documents.document_stream import dump_yaml
-from tests.unit.cli.desk import API, FLAVOR, T0, Body, Desk, budget, envelope, node, nodes, run
+from tests.unit.cli.cli_runner import CliRunner
+from tests.unit.cli.manifests import API, FLAVOR, T0, Body, budget, envelope, node, nodes, run
 
 DAY = {"start": "2026-01-05T00:00:00Z", "end": "2026-01-06T00:00:00Z"}
 
@@ -54,7 +55,7 @@ REFUSED = {
         [{"apiVersion": f"sim.{API}", "kind": "Clock", "spec": {"now": T0}}],
         "a Clock belongs in the state file",
     ),
-    "a tree, for now": (
+    "a tree with a field that stages do not have": (
         [{**run("tree"), "spec": {"owner": "org:lab", "stages": [{"name": "a", **run("x", 8)["spec"]}]}}],
         "spec.stages",
     ),
@@ -62,15 +63,15 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_manifest_is_refused_with_its_rule_and_nothing_is_saved(desk: Desk, case: str) -> None:
-    bodies, said = REFUSED[case]
-    before = desk.state.read_bytes()
-    answer = desk.submit(run("innocent"), *bodies)
+def test_submit_refuses_an_invalid_manifest_and_saves_nothing(cli: CliRunner, case: str) -> None:
+    bodies, message = REFUSED[case]
+    before = cli.state.read_bytes()
+    answer = cli.submit(run("innocent"), *bodies)
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("error: ")
-    assert said in answer.err
+    assert message in answer.err
     assert "Traceback" not in answer.err
-    assert desk.state.read_bytes() == before
+    assert cli.state.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -88,30 +89,30 @@ def test_a_manifest_is_refused_with_its_rule_and_nothing_is_saved(desk: Desk, ca
         ),
     ],
 )
-def test_what_may_become_possible_waits_with_its_reason(
-    desk: Desk, body: Body, reason: str, remedy: str
+def test_submit_accepts_a_run_that_waits_for_other_nodes(
+    cli: CliRunner, body: Body, reason: str, remedy: str
 ) -> None:
     name = body["metadata"]["name"]
-    assert desk.submit(body).code == 0
-    assert desk.saved("Run", name)["status"]["phase"] == "Reserved"
-    answer = desk.runs("plan", name)
+    assert cli.submit(body).code == 0
+    assert cli.saved("Run", name)["status"]["phase"] == "Reserved"
+    answer = cli.runs("plan", name)
     assert answer.code == 1
     assert reason in answer.out
     assert remedy in answer.out
 
 
-def test_an_empty_manifest_is_refused(desk: Desk) -> None:
-    answer = desk.runs("submit", "-f", desk.file("empty.yaml"))
+def test_submit_refuses_an_empty_manifest(cli: CliRunner) -> None:
+    answer = cli.runs("submit", "-f", cli.write_file("empty.yaml"))
     assert answer.code == 2
     assert "empty.yaml contains no objects" in answer.err
 
 
-def test_a_namespace_said_twice_must_be_the_same(desk: Desk) -> None:
-    path = desk.file("run.yaml", run("train", namespace="one"))
-    answer = desk.runs("submit", "-n", "two", "-f", path)
+def test_submit_refuses_a_namespace_that_differs_from_the_option(cli: CliRunner) -> None:
+    path = cli.write_file("run.yaml", run("train", namespace="one"))
+    answer = cli.runs("submit", "-n", "two", "-f", path)
     assert answer.code == 2
     assert "metadata.namespace: one differs from --namespace two" in answer.err
-    assert desk.runs("submit", "-n", "one", "-f", path).code == 0
+    assert cli.runs("submit", "-n", "one", "-f", path).code == 0
 
 
 LEASE = {
@@ -154,7 +155,7 @@ BROKEN_FILES = {
         dump_yaml([node("gone"), budget("lab", envelope()), LEASE]),
         "spec.runRef: Run default/train is not in the file",
     ),
-    "a duration that is none": (
+    "an invalid duration": (
         dump_yaml(
             [
                 {
@@ -170,15 +171,15 @@ BROKEN_FILES = {
 
 @pytest.mark.parametrize("case", BROKEN_FILES)
 @pytest.mark.parametrize("words", [["state", "--all"], ["advance", "1h"], ["check"]])
-def test_a_broken_state_file_is_refused_by_every_verb(desk: Desk, case: str, words: list[str]) -> None:
-    text, said = BROKEN_FILES[case]
-    desk.state.write_text(text)
-    answer = desk.runs(*words)
+def test_verbs_refuse_a_broken_state_file(cli: CliRunner, case: str, words: list[str]) -> None:
+    text, message = BROKEN_FILES[case]
+    cli.state.write_text(text)
+    answer = cli.runs(*words)
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith(f"error: {desk.state}")
-    assert said in answer.err
+    assert answer.err.startswith(f"error: {cli.state}")
+    assert message in answer.err
     assert "Traceback" not in answer.err
-    assert desk.state.read_text() == text
+    assert cli.state.read_text() == text
 
 
 HOLDER = """
@@ -190,7 +191,7 @@ sys.stdin.read()
 """
 
 
-def test_a_file_locked_by_another_process_is_a_conflict_for_writers_only(desk: Desk, tmp_path: Path) -> None:
+def test_only_writing_verbs_fail_when_another_process_locks_the_file(cli: CliRunner, tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path / "cluster.yaml.lock")],
         stdin=subprocess.PIPE,
@@ -199,11 +200,11 @@ def test_a_file_locked_by_another_process_is_a_conflict_for_writers_only(desk: D
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"locked\n"
-        before = desk.state.read_bytes()
-        answer = desk.runs("advance", "1h")
+        before = cli.state.read_bytes()
+        answer = cli.runs("advance", "1h")
         assert (answer.code, answer.out) == (4, "")
         assert "is locked by another command: wait until it is done, then try again" in answer.err
-        assert desk.state.read_bytes() == before
-        assert desk.runs("state").code == 0
-        assert desk.runs("plan", "-f", desk.file("run.yaml", run("train"))).code == 0
-    assert desk.runs("advance", "1h").code == 0
+        assert cli.state.read_bytes() == before
+        assert cli.runs("state").code == 0
+        assert cli.runs("plan", "-f", cli.write_file("run.yaml", run("train"))).code == 0
+    assert cli.runs("advance", "1h").code == 0

@@ -1,4 +1,4 @@
-"""The command line against a server that says what a test wants: the ways in which a cluster can say no."""
+"""Commands on a live cluster, played by a fake server: what they print, and how they report refusals."""
 
 from pathlib import Path
 
@@ -9,45 +9,48 @@ from jobtree.cli.source.server_refusals import sentence
 from jobtree.cli.tasks.live_writes import with_finalizer
 from jobtree.kube.http.api_errors import StatusCause, StatusError
 from jobtree.kube.installation import FINALIZER
-from tests.unit.cli.desk import Answer, Body, Desk, budget, envelope, nodes, run
-from tests.unit.cli.fakecluster import Special, cluster, served
+from tests.unit.cli.cli_runner import CliRunner, CommandResult
+from tests.unit.cli.fake_cluster import Override, as_served, fake_cluster
+from tests.unit.cli.manifests import Body, budget, envelope, nodes, run
 from tests.unit.kube.server import Asked, Reply, event, refusal, status
 
 BASE = "/apis/rq.davidlangworthy.io/v1"
 
 
-def lab() -> list[Body]:
-    return [served(body) for body in (*nodes(2), budget("lab", envelope(8)), run("train"))]
+def small_cluster() -> list[Body]:
+    return [as_served(body) for body in (*nodes(2), budget("lab", envelope(8)), run("train"))]
 
 
-def asking(
-    desk: Desk, *words: str, bodies: list[Body] | None = None, special: Special = lambda _: None
-) -> Answer:
-    with cluster(desk.directory, *(lab() if bodies is None else bodies), special=special):
-        return desk.bare("--kubeconfig", str(desk.directory / "config"), *words)
+def run_command(
+    cli: CliRunner, *words: str, bodies: list[Body] | None = None, override: Override = lambda _: None
+) -> CommandResult:
+    with fake_cluster(cli.directory, *(small_cluster() if bodies is None else bodies), override=override):
+        return cli.without_state("--kubeconfig", str(cli.directory / "config"), *words)
 
 
-def test_a_run_is_shown_as_it_was_written(desk: Desk) -> None:
-    bodies = lab()
+def test_state_prints_the_status_that_the_manager_wrote(cli: CliRunner) -> None:
+    bodies = small_cluster()
     bodies[-1]["status"] = {"phase": "Pending", "reason": "NoFreeSlots", "observedGeneration": 1}
-    said = asking(desk, "state", bodies=bodies)
-    assert (said.code, "default/train  org:lab  Pending" in said.out) == (0, True), said
+    result = run_command(cli, "state", bodies=bodies)
+    assert (result.code, "default/train  org:lab  Pending" in result.out) == (0, True), result
 
 
-def test_planning_happens_here_and_only_for_files(desk: Desk) -> None:
-    said = asking(desk, "plan", "train")
-    assert (said.code, "the manager has not planned this Run yet" in said.out) == (1, True), said
-    said = asking(desk, "plan", "-f", desk.file("new.yaml", run("new")), bodies=lab()[:-1])
-    assert (said.code, "default/new would start now" in said.out) == (0, True), said
+def test_plan_computes_a_plan_only_for_files(cli: CliRunner) -> None:
+    result = run_command(cli, "plan", "train")
+    assert (result.code, "the manager has not planned this Run yet" in result.out) == (1, True), result
+    result = run_command(
+        cli, "plan", "-f", cli.write_file("new.yaml", run("new")), bodies=small_cluster()[:-1]
+    )
+    assert (result.code, "default/new would start now" in result.out) == (0, True), result
 
 
-def test_pods_are_listed_only_where_free_gpus_count(desk: Desk) -> None:
-    with cluster(desk.directory, *lab()) as server:
-        config = str(desk.directory / "config")
-        desk.bare("--kubeconfig", config, "state")
-        assert not [one for one in server.asked if one.path.endswith("/pods")]
-        desk.bare("--kubeconfig", config, "topology")
-        (pods,) = [one for one in server.asked if one.path.endswith("/pods")]
+def test_topology_lists_pods_and_state_does_not(cli: CliRunner) -> None:
+    with fake_cluster(cli.directory, *small_cluster()) as server:
+        config = str(cli.directory / "config")
+        cli.without_state("--kubeconfig", config, "state")
+        assert not [request for request in server.asked if request.path.endswith("/pods")]
+        cli.without_state("--kubeconfig", config, "topology")
+        (pods,) = [request for request in server.asked if request.path.endswith("/pods")]
         assert pods.query["fieldSelector"] == ALIVE.fields
 
 
@@ -60,164 +63,174 @@ def test_pods_are_listed_only_where_free_gpus_count(desk: Desk) -> None:
         (refusal(503, "ServiceUnavailable"), 74, "no"),
     ],
 )
-def test_a_refusal_says_what_to_do(desk: Desk, reply: Reply, code: int, hint: str) -> None:
-    said = asking(desk, "state", special=lambda _: reply)
-    assert (said.code, hint in said.err, "Traceback" in said.err) == (code, True, False), said
+def test_state_says_what_to_do_when_the_server_refuses(
+    cli: CliRunner, reply: Reply, code: int, hint: str
+) -> None:
+    result = run_command(cli, "state", override=lambda _: reply)
+    assert (result.code, hint in result.err, "Traceback" in result.err) == (code, True, False), result
 
 
-def test_sentences() -> None:
+def test_sentence_adds_a_hint_to_the_error_of_the_server() -> None:
     invalid = StatusError(422, "Invalid", "is invalid", (StatusCause("", "must be at most 8", "spec.x"),))
     assert sentence(invalid) == "is invalid\n  spec.x: must be at most 8"
-    gone = StatusError(404, "NotFound", 'namespaces "x" not found')
-    assert "kubectl get namespaces" in sentence(gone)
-    writing = StatusError(403, "Forbidden", 'User "x" cannot create resource "runs"')
-    assert "jobtree-researcher" in sentence(writing)
+    not_found = StatusError(404, "NotFound", 'namespaces "x" not found')
+    assert "kubectl get namespaces" in sentence(not_found)
+    forbidden = StatusError(403, "Forbidden", 'User "x" cannot create resource "runs"')
+    assert "jobtree-researcher" in sentence(forbidden)
     denied = StatusError(403, "Forbidden", "denied request: your owner may not be spent")
     assert sentence(denied) == "denied request: your owner may not be spent"
-    unasked = StatusError(500, "InternalError", 'failed calling webhook "new.rq.davidlangworthy.io": refused')
-    assert "Runs and Budgets cannot be created now" in sentence(unasked)
-    others = StatusError(500, "InternalError", 'failed calling webhook "x.example.com": refused')
-    assert sentence(others) == others.message
+    own_webhook = StatusError(
+        500, "InternalError", 'failed calling webhook "new.rq.davidlangworthy.io": refused'
+    )
+    assert "Runs and Budgets cannot be created now" in sentence(own_webhook)
+    other_webhook = StatusError(500, "InternalError", 'failed calling webhook "x.example.com": refused')
+    assert sentence(other_webhook) == other_webhook.message
 
 
-def test_a_name_that_is_elsewhere(desk: Desk) -> None:
-    bodies = [*lab(), served(run("away", namespace="far"))]
-    said = asking(desk, "cancel", "away", bodies=bodies, special=missing("away"))
-    assert (said.code, "did you mean far/away?" in said.err) == (3, True), said
-    said = asking(desk, "cancel", "nobody", bodies=bodies)
-    assert (said.code, "kubectl runs state --all" in said.err) == (3, True), said
+def test_cancel_suggests_a_run_of_another_namespace(cli: CliRunner) -> None:
+    bodies = [*small_cluster(), as_served(run("away", namespace="far"))]
+    result = run_command(cli, "cancel", "away", bodies=bodies, override=missing("away"))
+    assert (result.code, "did you mean far/away?" in result.err) == (3, True), result
+    result = run_command(cli, "cancel", "nobody", bodies=bodies)
+    assert (result.code, "kubectl runs state --all" in result.err) == (3, True), result
 
 
-def missing(name: str) -> Special:
-    def special(asked: Asked) -> Reply | None:
-        gone = asked.path == f"{BASE}/namespaces/default/runs/{name}"
-        return Reply(404, status(404, "NotFound", f'runs "{name}" not found')) if gone else None
+def missing(name: str) -> Override:
+    def override(request: Asked) -> Reply | None:
+        is_missing = request.path == f"{BASE}/namespaces/default/runs/{name}"
+        return Reply(404, status(404, "NotFound", f'runs "{name}" not found')) if is_missing else None
 
-    return special
+    return override
 
 
-def test_the_context_s_namespace_goes_first(desk: Desk) -> None:
-    bodies = [*lab(), served(run("train", namespace="far"), "other")]
+def test_name_is_looked_up_in_the_namespace_of_the_context_first(cli: CliRunner) -> None:
+    bodies = [*small_cluster(), as_served(run("train", namespace="far"), "other")]
     assert (
-        asking(desk, "plan", "train", "-o", "name", bodies=bodies).out == "run.rq.davidlangworthy.io/train\n"
+        run_command(cli, "plan", "train", "-o", "name", bodies=bodies).out
+        == "run.rq.davidlangworthy.io/train\n"
     )
 
 
-def test_leases_that_lost_their_run_while_it_was_listed_are_left_out(desk: Desk) -> None:
+def test_leases_without_their_run_or_node_are_left_out(cli: CliRunner) -> None:
     body = {
         "kind": "Lease",
         "apiVersion": "rq.davidlangworthy.io/v1",
         "metadata": {"name": "gone-1"},
         "spec": {"runRef": {"namespace": "default", "name": "gone"}, "slots": ["a01#0-7"]},
     }
-    known = lab()
-    assert dangling_leases([*known, body]) == {id(body)}
-    assert dangling_leases([*known, {**body, "status": {"end": "2026-01-05T09:00:00Z"}}]) == set()
+    bodies = small_cluster()
+    assert dangling_leases([*bodies, body]) == {id(body)}
+    assert dangling_leases([*bodies, {**body, "status": {"end": "2026-01-05T09:00:00Z"}}]) == set()
     body["spec"] = {"runRef": {"namespace": "default", "name": "train"}, "slots": ["z99#0-7"]}
-    assert dangling_leases([*known, body]) == {id(body)}, "its node is gone"
-    assert asking(desk, "state", bodies=[*known, body]).code == 0
+    assert dangling_leases([*bodies, body]) == {id(body)}, "its node is gone"
+    assert run_command(cli, "state", bodies=[*bodies, body]).code == 0
 
 
-def test_submit_waits_for_the_manager_s_word(desk: Desk) -> None:
-    told = served(run("new"))
-    told["metadata"]["resourceVersion"] = "5"
+def test_submit_waits_for_the_status_of_the_manager(cli: CliRunner) -> None:
+    created = as_served(run("new"))
+    created["metadata"]["resourceVersion"] = "5"
 
-    def special(asked: Asked) -> Reply | None:
-        if asked.method == "POST":
-            return Reply(201, told)
-        if asked.query.get("watch") == "true":
-            wrote = {"phase": "Running", "message": "Admitted: 8 GPUs", "observedGeneration": 1}
-            lines = [event("MODIFIED", told), event("MODIFIED", {"kind": "Run", **told, "status": wrote})]
+    def override(request: Asked) -> Reply | None:
+        if request.method == "POST":
+            return Reply(201, created)
+        if request.query.get("watch") == "true":
+            status = {"phase": "Running", "message": "Admitted: 8 GPUs", "observedGeneration": 1}
+            lines = [
+                event("MODIFIED", created),
+                event("MODIFIED", {"kind": "Run", **created, "status": status}),
+            ]
             return Reply(parts=lines)
         return None
 
-    file = desk.file("new.yaml", run("new"))
-    said = asking(desk, "submit", "-f", file, special=special)
-    assert said.out == "default/new is Running: Admitted: 8 GPUs\n", said
+    file = cli.write_file("new.yaml", run("new"))
+    result = run_command(cli, "submit", "-f", file, override=override)
+    assert result.out == "default/new is Running: Admitted: 8 GPUs\n", result
 
 
-def test_a_run_is_submitted_with_what_keeps_it_until_its_leases_are_ended() -> None:
+def test_finalizer_is_added_to_runs_that_can_hold_leases() -> None:
     assert with_finalizer(run("one"))["metadata"]["finalizers"] == [FINALIZER]
-    assert "finalizers" not in run("one")["metadata"], "what was read from a file stays as it was"
-    mine = run("two")
-    mine["metadata"]["finalizers"] = ["mine/own", FINALIZER]
-    assert with_finalizer(mine)["metadata"]["finalizers"] == ["mine/own", FINALIZER]
+    assert "finalizers" not in run("one")["metadata"], "the body from the file is not changed"
+    guarded = run("two")
+    guarded["metadata"]["finalizers"] = ["example.com/own", FINALIZER]
+    assert with_finalizer(guarded)["metadata"]["finalizers"] == ["example.com/own", FINALIZER]
     tree = {**run("tree"), "spec": {"owner": "org:lab", "stages": [{"name": "only"}]}}
     assert with_finalizer(tree) == tree, "a tree holds no leases"
     lab_budget = budget("lab", envelope(8))
     assert with_finalizer(lab_budget) == lab_budget
 
 
-def test_submit_sends_it_so(desk: Desk) -> None:
+def test_submit_adds_the_finalizer(cli: CliRunner) -> None:
     posted: list[Body] = []
 
-    def special(asked: Asked) -> Reply | None:
-        if asked.method != "POST":
+    def override(request: Asked) -> Reply | None:
+        if request.method != "POST":
             return None
-        posted.append(asked.body)
-        done = {"phase": "Running", "observedGeneration": 1}
-        return Reply(201, {**served(asked.body), "status": done})
+        posted.append(request.body)
+        running = {"phase": "Running", "observedGeneration": 1}
+        return Reply(201, {**as_served(request.body), "status": running})
 
-    asking(desk, "submit", "-f", desk.file("new.yaml", run("new")), special=special)
+    run_command(cli, "submit", "-f", cli.write_file("new.yaml", run("new")), override=override)
     assert [body["metadata"]["finalizers"] for body in posted] == [[FINALIZER]]
 
 
-def test_several_objects_are_rehearsed_first(desk: Desk) -> None:
+def test_submit_tries_several_objects_as_a_dry_run_first(cli: CliRunner) -> None:
     posted: list[tuple[str, str]] = []
 
-    def special(asked: Asked) -> Reply | None:
-        if asked.method != "POST":
+    def override(request: Asked) -> Reply | None:
+        if request.method != "POST":
             return None
-        posted.append((asked.body["metadata"]["name"], asked.query.get("dryRun", "")))
+        posted.append((request.body["metadata"]["name"], request.query.get("dryRun", "")))
         return (
             Reply(409, status(409, "AlreadyExists", "taken"))
             if posted[-1][0] == "two"
-            else Reply(201, asked.body)
+            else Reply(201, request.body)
         )
 
-    said = asking(desk, "submit", "-f", desk.file("new.yaml", run("one"), run("two")), special=special)
-    assert said.code == 4
+    result = run_command(
+        cli, "submit", "-f", cli.write_file("new.yaml", run("one"), run("two")), override=override
+    )
+    assert result.code == 4
     assert posted == [("one", "All"), ("two", "All")]
 
 
-def test_completion_asks_the_cluster_and_is_silent_about_trouble(desk: Desk, tmp_path: Path) -> None:
-    def completed(*words: str, special: Special = lambda _: None) -> list[str]:
-        with cluster(desk.directory, *lab(), served(run("far-off", namespace="far")), special=special):
+def test_completion_lists_live_names_and_prints_no_errors(cli: CliRunner, tmp_path: Path) -> None:
+    def completed(*words: str, override: Override = lambda _: None) -> list[str]:
+        with fake_cluster(
+            cli.directory, *small_cluster(), as_served(run("far-off", namespace="far")), override=override
+        ):
             config = str(tmp_path / "config")
-            return desk.bare("__complete", "plan", "--kubeconfig", config, *words).out.splitlines()
+            return cli.without_state("__complete", "plan", "--kubeconfig", config, *words).out.splitlines()
 
     assert completed("") == ["train", ":4"]
     assert completed("far/") == ["far/far-off", ":4"]
-    assert completed("", special=lambda _: refusal(403, "Forbidden")) == [":4"]
-    assert desk.bare("__complete", "plan", "--kubeconfig", str(tmp_path / "none"), "").out == ":4\n"
+    assert completed("", override=lambda _: refusal(403, "Forbidden")) == [":4"]
+    assert cli.without_state("__complete", "plan", "--kubeconfig", str(tmp_path / "none"), "").out == ":4\n"
 
 
-def test_whoever_follows_a_run_waits_for_a_server_that_is_away(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Listings fail twice between two changes; the Run ends well."""
+def test_watch_retries_until_the_server_answers(cli: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two list requests fail between two changes, then the Run completes."""
     monkeypatch.setattr("jobtree.cli.tasks.run_watch.RETRY_SECONDS", 0)
-    bodies = lab()
+    bodies = small_cluster()
     train = bodies[-1]
     train["status"] = {"phase": "Pending"}
-    trouble = [refusal(503, "ServiceUnavailable"), refusal(503, "ServiceUnavailable")]
+    refusals = [refusal(503, "ServiceUnavailable"), refusal(503, "ServiceUnavailable")]
 
-    def special(asked: Asked) -> Reply | None:
-        if asked.query.get("watch") == "true":
+    def override(request: Asked) -> Reply | None:
+        if request.query.get("watch") == "true":
             train["status"] = {"phase": "Completed"}
             return Reply(parts=[event("ADDED", train)])
-        listing = asked.path.endswith("/runs") and train["status"]["phase"] == "Completed"
-        return trouble.pop() if listing and trouble else None
+        listing = request.path.endswith("/runs") and train["status"]["phase"] == "Completed"
+        return refusals.pop() if listing and refusals else None
 
-    said = asking(desk, "watch", "train", bodies=bodies, special=special)
-    assert (said.code, trouble) == (0, [])
-    assert "Pending" in said.out.splitlines()[0]
-    assert "Completed" in said.out.splitlines()[-1]
-    assert said.err.count("retrying until it answers") == 1
+    result = run_command(cli, "watch", "train", bodies=bodies, override=override)
+    assert (result.code, refusals) == (0, [])
+    assert "Pending" in result.out.splitlines()[0]
+    assert "Completed" in result.out.splitlines()[-1]
+    assert result.err.count("retrying until it answers") == 1
 
 
-def test_proofs_are_looked_for_on_the_cluster(desk: Desk) -> None:
-    said = asking(desk, "explain", "train", "--verify")
-    assert (said.code, "has not been part of an activation or a lottery" in said.err) == (3, True), said
-    said = asking(desk, "verify", "train-1")
-    assert (said.code, "there is no Reservation train-1" in said.err) == (3, True), said
+def test_verify_reads_reservations_of_the_cluster(cli: CliRunner) -> None:
+    result = run_command(cli, "explain", "train", "--verify")
+    assert (result.code, "has not been part of an activation or a lottery" in result.err) == (3, True), result
+    result = run_command(cli, "verify", "train-1")
+    assert (result.code, "there is no Reservation train-1" in result.err) == (3, True), result

@@ -1,64 +1,65 @@
-"""``advance --faults``: nodes fail and heal on the way, and the command says so."""
+"""``advance --faults`` fails and heals nodes while time passes, and prints both."""
 
 import json
 
-from tests.unit.cli.desk import Desk, run
+from tests.unit.cli.cli_runner import CliRunner
+from tests.unit.cli.manifests import run
 
 
-def test_a_file_of_outages_is_replayed_and_told_among_what_follows_from_it(desk: Desk) -> None:
-    desk.submit(run("train"))
-    outages = desk.directory / "outages.csv"
+def test_outages_of_a_file_are_printed_before_their_consequences(cli: CliRunner) -> None:
+    cli.submit(run("train"))
+    outages = cli.directory / "outages.csv"
     outages.write_text("node,start_s,end_s\na01,3600,7200\na02,3600,\n")
-    answer = desk.runs("advance", "3h", "--faults", str(outages))
+    answer = cli.runs("advance", "3h", "--faults", str(outages))
     assert answer.code == 0, answer.err
-    told = [line.split()[:3] for line in answer.out.splitlines()[:-1]]
-    assert told[:2] == [
+    events = [line.split()[:3] for line in answer.out.splitlines()[:-1]]
+    assert events[:2] == [
         ["2026-01-05T10:00:00Z", "NodeFailed", "node/a01"],
         ["2026-01-05T10:00:00Z", "NodeFailed", "node/a02"],
     ]
-    assert ["2026-01-05T10:00:00Z", "CapacityLost", "default/train"] in told
-    assert ["2026-01-05T11:00:00Z", "NodeHealed", "node/a01"] in told
-    assert ["2026-01-05T11:00:00Z", "Admitted", "default/train"] in told
-    assert desk.saved("Node", "a02")["spec"]["taints"]
+    assert ["2026-01-05T10:00:00Z", "CapacityLost", "default/train"] in events
+    assert ["2026-01-05T11:00:00Z", "NodeHealed", "node/a01"] in events
+    assert ["2026-01-05T11:00:00Z", "Admitted", "default/train"] in events
+    assert cli.saved("Node", "a02")["spec"]["taints"]
 
 
-def test_two_steps_of_a_replay_are_one(desk: Desk) -> None:
-    outages = desk.directory / "outages.csv"
+def test_outages_are_applied_once_when_the_clock_advances_in_two_steps(cli: CliRunner) -> None:
+    outages = cli.directory / "outages.csv"
     outages.write_text("node,start_s,end_s\na01,3600,7200\n")
-    first = desk.runs("advance", "90m", "--faults", str(outages)).out.splitlines()[:-1]
-    second = desk.runs("advance", "90m", "--faults", str(outages)).out.splitlines()[:-1]
+    first = cli.runs("advance", "90m", "--faults", str(outages)).out.splitlines()[:-1]
+    second = cli.runs("advance", "90m", "--faults", str(outages)).out.splitlines()[:-1]
     assert [line.split()[1] for line in (*first, *second)] == ["NodeFailed", "NodeHealed"]
 
 
-def test_a_seed_gives_the_same_faults_every_time(desk: Desk) -> None:
-    before = desk.state.read_text()
-    told = []
+def test_seed_gives_the_same_faults_each_time(cli: CliRunner) -> None:
+    before = cli.state.read_text()
+    outputs = []
     for _ in range(2):
-        desk.state.write_text(before)
-        told.append(desk.runs("advance", "30d", "--faults", "7", "--fault-rate", "50").out)
-    assert told[0] == told[1]
-    assert "NodeFailed" in told[0]
+        cli.state.write_text(before)
+        outputs.append(cli.runs("advance", "30d", "--faults", "7", "--fault-rate", "50").out)
+    assert outputs[0] == outputs[1]
+    assert "NodeFailed" in outputs[0]
 
 
-def test_faults_are_events_of_nodes_for_scripts(desk: Desk) -> None:
-    answer = desk.runs("-o", "json", "advance", "30d", "--faults", "7", "--fault-rate", "50")
+def test_faults_are_events_of_nodes_in_json(cli: CliRunner) -> None:
+    answer = cli.runs("-o", "json", "advance", "30d", "--faults", "7", "--fault-rate", "50")
     kinds = {item["involvedObject"]["kind"] for item in json.loads(answer.out)["items"]}
     assert kinds == {"Node"}
 
 
-def test_what_is_neither_a_seed_nor_a_file_is_refused(desk: Desk) -> None:
-    answer = desk.runs("advance", "1h", "--faults", "nowhere.csv")
+def test_faults_option_is_refused_when_it_is_neither_seed_nor_file(cli: CliRunner) -> None:
+    answer = cli.runs("advance", "1h", "--faults", "nowhere.csv")
     assert (answer.code, "must be a whole number" in answer.err) == (3, True)
 
 
-def test_a_broken_file_is_refused_with_its_line(desk: Desk) -> None:
-    outages = desk.directory / "outages.csv"
+def test_invalid_outages_are_refused_with_their_line(cli: CliRunner) -> None:
+    outages = cli.directory / "outages.csv"
     outages.write_text("node,start_s,end_s\na01,soon,7200\n")
-    answer = desk.runs("advance", "1h", "--faults", str(outages))
+    answer = cli.runs("advance", "1h", "--faults", str(outages))
     assert answer.code != 0
     assert 'line 2: start_s: "soon" is not allowed: must be a number of seconds' in answer.err
 
 
-def test_a_rate_without_a_seed_is_refused(desk: Desk) -> None:
-    assert desk.runs("advance", "1h", "--fault-rate", "3").code == 2
-    assert desk.runs("advance", "1h", "--faults", "1", "--fault-rate", "0").code == 2
+def test_fault_rate_is_refused_without_a_seed(cli: CliRunner) -> None:
+    assert cli.runs("advance", "1h", "--fault-rate", "3").code == 2
+    assert cli.runs("advance", "1h", "--faults", "1", "--fault-rate", "0").code == 2

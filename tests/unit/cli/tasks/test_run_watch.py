@@ -1,18 +1,19 @@
-"""watch prints a line per change and ends with its Run."""
+"""``watch`` prints a line for each change of a Run and ends when the Run ends."""
 
 import time
 from collections.abc import Callable
 
 import pytest
 
-from tests.unit.cli.desk import Desk, lasting, run
+from tests.unit.cli.cli_runner import CliRunner
+from tests.unit.cli.manifests import lasting, run
 
 Steps = list[Callable[[], object]]
 
 
 @pytest.fixture(name="meanwhile")
 def _meanwhile(monkeypatch: pytest.MonkeyPatch) -> Steps:
-    """What happens while watch sleeps, one step each time; then the user has seen enough."""
+    """The steps that run while ``watch`` sleeps, one each time; after the last, the user interrupts it."""
     steps: Steps = []
 
     def sleep(_: float) -> None:
@@ -24,12 +25,12 @@ def _meanwhile(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return steps
 
 
-def quietly(desk: Desk, *words: str) -> Callable[[], object]:
-    """Another command on the same file, whose own output is not looked at."""
-    from jobtree.cli.main import main  # noqa: PLC0415  so that what watch printed so far is not swallowed
+def command(cli: CliRunner, *words: str) -> Callable[[], object]:
+    """A step that runs another command on the same file, without clearing the captured output."""
+    from jobtree.cli.main import main  # noqa: PLC0415  CliRunner would discard the output of watch
 
     def step() -> object:
-        return main(["--state", str(desk.state), *words, "-o", "name"])
+        return main(["--state", str(cli.state), *words, "-o", "name"])
 
     return step
 
@@ -38,25 +39,27 @@ def lines(out: str) -> list[str]:
     return [line for line in out.splitlines() if line.startswith("2026-")]
 
 
-def test_once_is_one_line(desk: Desk) -> None:
-    desk.submit(run("train"))
-    answer = desk.runs("watch", "train", "--once")
+def test_watch_once_prints_one_line(cli: CliRunner) -> None:
+    cli.submit(run("train"))
+    answer = cli.runs("watch", "train", "--once")
     assert answer.code == 0
     assert answer.out == "2026-01-05T09:00:00Z  default/train  Running  8/8 GPUs  Owned 8  nv-a\n"
 
 
-def test_a_line_per_change_until_the_run_is_completed(desk: Desk, meanwhile: Steps) -> None:
-    desk.submit(run("first"))
-    desk.submit(lasting(run("train"), "1h"))
+def test_watch_prints_a_line_for_each_change_until_the_run_completes(
+    cli: CliRunner, meanwhile: Steps
+) -> None:
+    cli.submit(run("first"))
+    cli.submit(lasting(run("train"), "1h"))
     meanwhile += [
         lambda: None,
-        quietly(desk, "advance", "10m"),
-        quietly(desk, "complete", "first"),
+        command(cli, "advance", "10m"),
+        command(cli, "complete", "first"),
         lambda: None,
-        quietly(desk, "advance", "30m"),
-        quietly(desk, "advance", "2h"),
+        command(cli, "advance", "30m"),
+        command(cli, "advance", "2h"),
     ]
-    answer = desk.runs("watch", "train")
+    answer = cli.runs("watch", "train")
     undated = "reservation train-1 has no date"
     assert answer.code == 0
     assert lines(answer.out) == [
@@ -66,39 +69,39 @@ def test_a_line_per_change_until_the_run_is_completed(desk: Desk, meanwhile: Ste
     ]
 
 
-def test_a_run_that_fails_is_1(desk: Desk, meanwhile: Steps) -> None:
-    desk.submit(run("train", runtime={"maxDuration": "1h"}))
-    meanwhile.append(quietly(desk, "advance", "1h"))
-    answer = desk.runs("watch", "train")
+def test_watch_exits_1_when_the_run_fails(cli: CliRunner, meanwhile: Steps) -> None:
+    cli.submit(run("train", runtime={"maxDuration": "1h"}))
+    meanwhile.append(command(cli, "advance", "1h"))
+    answer = cli.runs("watch", "train")
     assert answer.code == 1
     assert lines(answer.out)[-1].endswith("default/train  Failed  0/8 GPUs  DurationExceeded")
 
 
-def test_a_run_that_is_cancelled_is_1(desk: Desk, meanwhile: Steps) -> None:
-    desk.submit(run("train"))
-    meanwhile.append(quietly(desk, "cancel", "train"))
-    answer = desk.runs("watch", "train")
+def test_watch_exits_1_when_the_run_is_cancelled(cli: CliRunner, meanwhile: Steps) -> None:
+    cli.submit(run("train"))
+    meanwhile.append(command(cli, "cancel", "train"))
+    answer = cli.runs("watch", "train")
     assert answer.code == 1
     assert "default/train is gone: it was cancelled" in answer.out
 
 
-def test_a_finished_run_ends_at_once(desk: Desk, meanwhile: Steps) -> None:
-    desk.submit(run("train"))
-    desk.runs("complete", "train")
-    assert desk.runs("watch", "train").code == 0
+def test_watch_ends_at_once_when_the_run_is_finished(cli: CliRunner, meanwhile: Steps) -> None:
+    cli.submit(run("train"))
+    cli.runs("complete", "train")
+    assert cli.runs("watch", "train").code == 0
     assert not meanwhile
 
 
-def test_the_user_may_stop_it(desk: Desk, meanwhile: Steps) -> None:
-    desk.submit(run("train"))
-    answer = desk.runs("watch", "train")
+def test_watch_exits_130_when_it_is_interrupted(cli: CliRunner, meanwhile: Steps) -> None:
+    cli.submit(run("train"))
+    answer = cli.runs("watch", "train")
     assert (answer.code, answer.err) == (130, "")
     assert not meanwhile
 
 
-def test_the_file_goes_away(desk: Desk, meanwhile: Steps) -> None:
-    desk.submit(run("train"))
-    meanwhile.append(desk.state.unlink)
-    answer = desk.runs("watch", "train")
+def test_watch_exits_3_when_the_state_file_is_deleted(cli: CliRunner, meanwhile: Steps) -> None:
+    cli.submit(run("train"))
+    meanwhile.append(cli.state.unlink)
+    answer = cli.runs("watch", "train")
     assert answer.code == 3
     assert "there is no state file" in answer.err

@@ -1,36 +1,37 @@
-"""``shrink`` and ``grow``: the width that a Run wants."""
+"""``shrink`` and ``grow`` change the desired width of a Run."""
 
 import pytest
 
-from tests.unit.cli.desk import Desk, run
+from tests.unit.cli.cli_runner import CliRunner
+from tests.unit.cli.manifests import run
 
 ELASTIC = {"minTotalGPUs": 2, "maxTotalGPUs": 8, "stepGPUs": 2}
 
 
 @pytest.fixture(autouse=True)
-def _elastic(desk: Desk) -> None:
+def _elastic(cli: CliRunner) -> None:
     body = run("train")
     body["spec"]["resources"]["totalGPUs"] = 4
     body["spec"]["malleable"] = dict(ELASTIC)
     body["spec"]["runtime"] = {"checkpoint": "10m"}
-    desk.submit(body)
+    cli.submit(body)
     fixed = run("fixed")
     fixed["spec"]["resources"]["totalGPUs"] = 2
-    desk.submit(fixed)
+    cli.submit(fixed)
 
 
-def test_shrinking_happens_at_once_and_the_object_says_so(desk: Desk) -> None:
-    body = desk.runs("shrink", "train", "--by", "2", "-o", "json").json()
+def test_shrink_takes_effect_at_once(cli: CliRunner) -> None:
+    body = cli.runs("shrink", "train", "--by", "2", "-o", "json").json()
     assert (body["kind"], body["status"]["width"]["allocated"]) == ("Run", 2)
     assert body["spec"]["malleable"]["desiredTotalGPUs"] == 2
 
 
-def test_growing_waits_for_a_checkpoint_interval(desk: Desk) -> None:
-    said = desk.runs("grow", "train", "--to", "6")
-    assert (said.code, "wants 6 GPUs and has 4" in said.out) == (0, True)
-    assert "Grown" not in desk.runs("advance", "9m").out
-    assert "Grown" in desk.runs("advance", "1m").out
-    assert "Grown" not in desk.runs("advance", "1h").out
+def test_grow_takes_effect_after_a_checkpoint_interval(cli: CliRunner) -> None:
+    answer = cli.runs("grow", "train", "--to", "6")
+    assert (answer.code, "wants 6 GPUs and has 4" in answer.out) == (0, True)
+    assert "Grown" not in cli.runs("advance", "9m").out
+    assert "Grown" in cli.runs("advance", "1m").out
+    assert "Grown" not in cli.runs("advance", "1h").out
 
 
 @pytest.mark.parametrize(
@@ -50,14 +51,16 @@ def test_growing_waits_for_a_checkpoint_interval(desk: Desk) -> None:
         (["grow", "nobody", "--by", "2"], 3, "there is no Run nobody"),
     ],
 )
-def test_mistakes_are_told_with_the_rule(desk: Desk, words: list[str], code: int, message: str) -> None:
-    before = desk.state.read_bytes()
-    said = desk.runs(*words)
-    assert (said.code, message in said.err) == (code, True), said.err
-    assert desk.state.read_bytes() == before
+def test_width_change_is_refused_with_its_rule(
+    cli: CliRunner, words: list[str], code: int, message: str
+) -> None:
+    before = cli.state.read_bytes()
+    answer = cli.runs(*words)
+    assert (answer.code, message in answer.err) == (code, True), answer.err
+    assert cli.state.read_bytes() == before
 
 
-def test_a_run_that_waits_or_is_finished_has_no_width_to_change(desk: Desk) -> None:
-    desk.runs("complete", "train")
-    said = desk.runs("grow", "train", "--by", "2")
-    assert (said.code, "is Completed, not Running" in said.err) == (4, True)
+def test_width_change_is_refused_when_the_run_is_completed(cli: CliRunner) -> None:
+    cli.runs("complete", "train")
+    answer = cli.runs("grow", "train", "--by", "2")
+    assert (answer.code, "is Completed, not Running" in answer.err) == (4, True)

@@ -1,4 +1,4 @@
-"""Completion of verbs, options and names, as the shells and kubectl itself ask for it."""
+"""Completion of verbs, options and names, for shells and for kubectl."""
 
 import os
 import shutil
@@ -7,24 +7,28 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.unit.cli.desk import Desk, budget, envelope, nodes, run
+from tests.unit.cli.cli_runner import CliRunner
+from tests.unit.cli.manifests import budget, envelope, nodes, run
 
 
-def candidates(desk: Desk, *words: str) -> list[str]:
-    """What kubectl would be told, without the descriptions."""
-    *lines, directive = desk.bare("__complete", *words).out.splitlines()
+def candidates(cli: CliRunner, *words: str) -> list[str]:
+    """Returns the completions that kubectl would get, without their descriptions."""
+    *lines, directive = cli.without_state("__complete", *words).out.splitlines()
     assert directive in (":0", ":4")
     return [line.partition("\t")[0] for line in lines]
 
 
-def test_verbs_and_what_they_do(desk: Desk) -> None:
-    assert candidates(desk, "co") == ["complete", "completion"]
-    assert desk.bare("__complete", "wat").out == "watch\tFollow a Run: print a line for every change.\n:4\n"
-    assert candidates(desk, "budgets", "") == ["usage"]
+def test_verbs_are_completed_with_their_summaries(cli: CliRunner) -> None:
+    assert candidates(cli, "co") == ["complete", "completion"]
+    assert (
+        cli.without_state("__complete", "wat").out
+        == "watch\tFollow a Run: print a line for every change.\n:4\n"
+    )
+    assert candidates(cli, "budgets", "") == ["usage"]
 
 
-def test_options_of_the_verb_and_of_all(desk: Desk) -> None:
-    assert candidates(desk, "advance", "--") == [
+def test_options_of_the_verb_and_common_options_are_completed(cli: CliRunner) -> None:
+    assert candidates(cli, "advance", "--") == [
         "--to",
         "--faults",
         "--fault-rate",
@@ -37,11 +41,11 @@ def test_options_of_the_verb_and_of_all(desk: Desk) -> None:
         "--no-color",
         "--help",
     ]
-    assert candidates(desk, "state", "-o", "j") == ["json"]
+    assert candidates(cli, "state", "-o", "j") == ["json"]
 
 
-def test_names_come_from_the_state_file(desk: Desk) -> None:
-    desk.cluster(
+def test_names_are_completed_from_the_state_file(cli: CliRunner) -> None:
+    cli.write_cluster(
         *nodes(3),
         budget("lab", envelope()),
         run("train"),
@@ -49,41 +53,41 @@ def test_names_come_from_the_state_file(desk: Desk) -> None:
         run("eval", namespace="one"),
         run("eval", namespace="other"),
     )
-    state = str(desk.state)
-    assert candidates(desk, "--state", state, "plan", "t") == ["train", "tune"]
-    assert candidates(desk, "--state", state, "cancel", "train", "e") == []
-    assert candidates(desk, "--state", state, "explain", "") == ["train", "one/eval", "tune", "other/eval"]
-    assert candidates(desk, "--state", state, "explain", "one/") == ["one/eval", "one/tune"]
-    assert candidates(desk, "--state", state, "-n", "other", "watch", "") == ["eval"]
-    assert candidates(desk, "--state", state, "fail", "a0") == ["a01", "a02", "a03"]
+    state = str(cli.state)
+    assert candidates(cli, "--state", state, "plan", "t") == ["train", "tune"]
+    assert candidates(cli, "--state", state, "cancel", "train", "e") == []
+    assert candidates(cli, "--state", state, "explain", "") == ["train", "one/eval", "tune", "other/eval"]
+    assert candidates(cli, "--state", state, "explain", "one/") == ["one/eval", "one/tune"]
+    assert candidates(cli, "--state", state, "-n", "other", "watch", "") == ["eval"]
+    assert candidates(cli, "--state", state, "fail", "a0") == ["a01", "a02", "a03"]
 
 
-def test_what_cannot_be_read_completes_nothing(desk: Desk) -> None:
-    desk.state.write_text("{")
-    assert candidates(desk, "--state", str(desk.state), "plan", "") == []
-    assert candidates(desk, "--state", "missing.yaml", "plan", "") == []
-    assert candidates(desk, "plan", "") == []
+def test_no_names_are_completed_when_the_state_file_cannot_be_read(cli: CliRunner) -> None:
+    cli.state.write_text("{")
+    assert candidates(cli, "--state", str(cli.state), "plan", "") == []
+    assert candidates(cli, "--state", "missing.yaml", "plan", "") == []
+    assert candidates(cli, "plan", "") == []
 
 
-def test_files_are_left_to_the_shell(desk: Desk) -> None:
-    assert desk.bare("__complete", "submit", "-f", "").out == ":0\n"
+def test_file_names_are_left_to_the_shell(cli: CliRunner) -> None:
+    assert cli.without_state("__complete", "submit", "-f", "").out == ":0\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_of_a_shell(desk: Desk, shell: str) -> None:
-    script = desk.bare("completion", shell)
+def test_completion_prints_a_script_for_each_shell(cli: CliRunner, shell: str) -> None:
+    script = cli.without_state("completion", shell)
     assert script.code == 0
     assert "kubectl-runs" in script.out
     assert f"_KUBECTL_RUNS_COMPLETE={shell}_complete" in script.out
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
-def test_bash_accepts_its_script_and_asks_the_program(desk: Desk) -> None:
-    desk.cluster(*nodes(1), budget("lab", envelope()), run("train"))
-    script = desk.bare("completion", "bash").out
+def test_bash_script_is_valid_and_calls_the_program(cli: CliRunner) -> None:
+    cli.write_cluster(*nodes(1), budget("lab", envelope()), run("train"))
+    script = cli.without_state("completion", "bash").out
     checked = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
-    asked = {"_KUBECTL_RUNS_COMPLETE": "bash_complete", "COMP_CWORD": "4"}
-    asked["COMP_WORDS"] = f"kubectl-runs --state {desk.state} plan tr"
-    with patch.dict(os.environ, asked):
-        assert desk.bare().out == "plain,train\n"
+    variables = {"_KUBECTL_RUNS_COMPLETE": "bash_complete", "COMP_CWORD": "4"}
+    variables["COMP_WORDS"] = f"kubectl-runs --state {cli.state} plan tr"
+    with patch.dict(os.environ, variables):
+        assert cli.without_state().out == "plain,train\n"

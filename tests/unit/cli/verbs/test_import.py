@@ -1,4 +1,4 @@
-"""kubectl runs import: what it prints, writes and says, and that submit takes it."""
+"""``kubectl runs import`` prints or writes objects that ``submit`` accepts, and messages."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,8 @@ import pytest
 
 from jobtree.api.documents.document_stream import read_documents
 from jobtree.api.validation.object_parser import parse_object
-from tests.unit.cli.desk import Desk, budget, envelope, node
+from tests.unit.cli.cli_runner import CliRunner
+from tests.unit.cli.manifests import budget, envelope, node
 from tests.unit.importers.test_corpus import SCRIPTS, SITE
 
 SCRIPT = "#!/bin/bash\n#SBATCH -J train -N2 --gpus-per-node=8 -t 60 --mail-type=END\nsrun python train.py\n"
@@ -41,27 +42,27 @@ spec:
 """
 
 
-def write(desk: Desk, name: str, text: str) -> str:
-    path = desk.directory / name
+def write(cli: CliRunner, name: str, text: str) -> str:
+    path = cli.directory / name
     path.write_text(text)
     return str(path)
 
 
-def test_a_script_becomes_a_run_that_submit_takes(desk: Desk) -> None:
-    desk.cluster(*(node(f"a{number}") for number in range(2)), budget("lab", envelope(16)))
-    answer = desk.bare("import", "slurm", write(desk, "train.sh", SCRIPT), *SLURM)
+def test_script_becomes_a_run_that_submit_accepts(cli: CliRunner) -> None:
+    cli.write_cluster(*(node(f"a{number}") for number in range(2)), budget("lab", envelope(16)))
+    answer = cli.without_state("import", "slurm", write(cli, "train.sh", SCRIPT), *SLURM)
     assert answer.code == 0
     assert answer.err.splitlines()[0] == "without an equivalent (1):"
     assert "train.sh, line 2: --mail-type=END: Jobtree sends no mail" in answer.err
-    submitted = desk.runs("submit", "-f", write(desk, "run.yaml", answer.out), "--dry-run")
+    submitted = cli.runs("submit", "-f", write(cli, "run.yaml", answer.out), "--dry-run")
     assert submitted.code == 0
     assert "default/train runs: 16 GPUs in nv-a (a0-a1), paid by lab/own (Owned 16)" in submitted.out
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in SCRIPTS])
-def test_what_the_corpus_becomes_is_taken_by_submit(desk: Desk, path: Path) -> None:
-    """Of job trees and Runs that follow others only their rules are checked here."""
-    answer = desk.bare("import", "slurm", str(path), "--map", str(SITE), "-n", "lab")
+def test_corpus_becomes_objects_that_submit_accepts(cli: CliRunner, path: Path) -> None:
+    """Job trees and Runs that follow others are only validated."""
+    answer = cli.without_state("import", "slurm", str(path), "--map", str(SITE), "-n", "lab")
     if answer.code:
         assert (answer.code, answer.out, answer.err[:7]) == (2, "", "error: ")
         return
@@ -70,40 +71,47 @@ def test_what_the_corpus_becomes_is_taken_by_submit(desk: Desk, path: Path) -> N
         parse_object(body, "stdout")
     simple = [body for body in documents if not {"follow", "stages"} & set(body["spec"])]
     if simple:
-        submitted = desk.runs("submit", "-f", desk.file("runs.yaml", *simple), "--dry-run")
+        submitted = cli.runs("submit", "-f", cli.write_file("runs.yaml", *simple), "--dry-run")
         assert submitted.code == 0, submitted.err
 
 
-def test_objects_are_printed_as_other_verbs_print_them(desk: Desk) -> None:
-    path = write(desk, "train.sh", SCRIPT)
-    items = json.loads(desk.bare("import", "slurm", path, *SLURM, "-o", "json").out)["items"]
+def test_import_prints_objects_in_the_format_of_the_output_option(cli: CliRunner) -> None:
+    path = write(cli, "train.sh", SCRIPT)
+    items = json.loads(cli.without_state("import", "slurm", path, *SLURM, "-o", "json").out)["items"]
     assert [item["kind"] for item in items] == ["Run"]
-    assert desk.bare("import", "slurm", path, *SLURM, "-o", "name").out == "run.rq.davidlangworthy.io/train\n"
-    (document,) = read_documents(desk.bare("import", "slurm", path, *SLURM, "-n", "team").out, "stdout")
+    assert (
+        cli.without_state("import", "slurm", path, *SLURM, "-o", "name").out
+        == "run.rq.davidlangworthy.io/train\n"
+    )
+    (document,) = read_documents(
+        cli.without_state("import", "slurm", path, *SLURM, "-n", "team").out, "stdout"
+    )
     assert document.body["metadata"] == {"name": "train", "namespace": "team"}
 
 
-def test_files_are_written_to_a_directory_and_not_over_others(desk: Desk) -> None:
-    path = write(desk, "kueue.yaml", KUEUE)
-    answer = desk.bare("import", "kueue", "-f", path, "--to", "out")
-    wrote = ["budget-lab.yaml", "run-train.yaml", "label-nodes.sh"]
-    assert answer.out.splitlines() == [f"wrote out/{name}" for name in wrote]
-    assert (desk.directory / "out" / "label-nodes.sh").read_text().splitlines() == [
+def test_import_writes_files_and_overwrites_only_with_force(cli: CliRunner) -> None:
+    path = write(cli, "kueue.yaml", KUEUE)
+    answer = cli.without_state("import", "kueue", "-f", path, "--to", "out")
+    names = ["budget-lab.yaml", "run-train.yaml", "label-nodes.sh"]
+    assert answer.out.splitlines() == [f"wrote out/{name}" for name in names]
+    assert (cli.directory / "out" / "label-nodes.sh").read_text().splitlines() == [
         "#!/bin/sh",
         "kubectl label nodes -l 'model=h100' gpu.flavor=h100",
     ]
-    again = desk.bare("import", "kueue", "-f", path, "--to", "out")
+    again = cli.without_state("import", "kueue", "-f", path, "--to", "out")
     assert (again.code, again.out) == (4, "")
     assert "out/budget-lab.yaml already exists" in again.err
-    assert desk.bare("import", "kueue", "-f", path, "--to", "out", "--force").code == 0
-    assert desk.bare("import", "kueue", "-f", path, "--to", "kueue.yaml").code == 74
+    assert cli.without_state("import", "kueue", "-f", path, "--to", "out", "--force").code == 0
+    assert cli.without_state("import", "kueue", "-f", path, "--to", "kueue.yaml").code == 74
 
 
-def test_kueue_is_converted_and_taken(desk: Desk) -> None:
-    desk.cluster(*(node(f"a{number}", model="h100") for number in range(2)))
-    answer = desk.bare("import", "kueue", "-f", write(desk, "k.yaml", KUEUE), "--flavor", "h100=H100-80GB")
+def test_kueue_objects_are_converted_and_accepted_by_submit(cli: CliRunner) -> None:
+    cli.write_cluster(*(node(f"a{number}", model="h100") for number in range(2)))
+    answer = cli.without_state(
+        "import", "kueue", "-f", write(cli, "k.yaml", KUEUE), "--flavor", "h100=H100-80GB"
+    )
     assert answer.err == ("label the nodes:\n  kubectl label nodes -l 'model=h100' gpu.flavor=H100-80GB\n")
-    submitted = desk.runs("submit", "-f", write(desk, "all.yaml", answer.out))
+    submitted = cli.runs("submit", "-f", write(cli, "all.yaml", answer.out))
     assert "lab/train runs: 16 GPUs" in submitted.out
 
 
@@ -112,52 +120,57 @@ case "$*" in
   "api-resources --verbs=list -o name") echo "nodes clusterqueues.kueue.x-k8s.io jobs.batch" ;;
   "get nodes -A -o json") echo '{"kind": "List", "items": []}' ;;
   "get clusterqueues.kueue.x-k8s.io -A -o json") cat queues.json ;;
-  *) echo "the server is having a bad day" >&2; exit 1 ;;
+  *) echo "the server is not available" >&2; exit 1 ;;
 esac
 """
 
 
-def test_a_live_cluster_is_read_through_kubectl(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    kubectl = desk.directory / "bin" / "kubectl"
+def test_import_reads_a_live_cluster_through_kubectl(cli: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubectl = cli.directory / "bin" / "kubectl"
     kubectl.parent.mkdir()
     kubectl.write_text(KUBECTL.replace(" jobs.batch", ""))
     kubectl.chmod(0o755)
     monkeypatch.setenv("PATH", f"{kubectl.parent}:/usr/bin:/bin")
-    (queue,) = (one.body for one in read_documents(KUEUE, "k.yaml") if one.body["kind"] == "ClusterQueue")
-    write(desk, "queues.json", json.dumps({"kind": "List", "items": [queue]}))
-    answer = desk.bare("import", "kueue", "-o", "name")
+    documents = (document.body for document in read_documents(KUEUE, "k.yaml"))
+    (queue,) = (body for body in documents if body["kind"] == "ClusterQueue")
+    write(cli, "queues.json", json.dumps({"kind": "List", "items": [queue]}))
+    answer = cli.without_state("import", "kueue", "-o", "name")
     assert (answer.code, answer.out) == (0, "budget.rq.davidlangworthy.io/lab\n"), answer.err
     kubectl.write_text(KUBECTL)
-    answer = desk.bare("import", "kueue")
+    answer = cli.without_state("import", "kueue")
     assert answer.code == 74
-    assert "'kubectl get jobs.batch -A -o json' failed: the server is having a bad day" in answer.err
+    assert "'kubectl get jobs.batch -A -o json' failed: the server is not available" in answer.err
 
 
-def test_accounts_become_budgets_and_past_jobs_a_trace(desk: Desk) -> None:
-    answer = desk.bare(
-        "import", "slurm", "--accounts", write(desk, "assoc", ASSOC), "--gpu-type", "H100-80GB"
+def test_accounts_become_budgets_and_past_jobs_become_a_trace(cli: CliRunner) -> None:
+    answer = cli.without_state(
+        "import", "slurm", "--accounts", write(cli, "assoc", ASSOC), "--gpu-type", "H100-80GB"
     )
-    assert desk.runs("submit", "-f", write(desk, "budgets.yaml", answer.out)).code in (0, 4)
+    assert cli.runs("submit", "-f", write(cli, "budgets.yaml", answer.out)).code in (0, 4)
     assert "owner: root:lab" in answer.out
-    answer = desk.bare("import", "slurm", "--sacct", write(desk, "jobs", SACCT), "--gpu-type", "H100-80GB")
+    answer = cli.without_state(
+        "import", "slurm", "--sacct", write(cli, "jobs", SACCT), "--gpu-type", "H100-80GB"
+    )
     assert answer.out == (
         "job_id,user_or_team,submit_s,duration_s,gpus,gpu_type,status\n7,lab,0,3600,8,H100-80GB,COMPLETED\n"
     )
-    assert desk.bare("import", "slurm", "--sacct", "jobs", "--to", "out").out == "wrote out/trace.csv\n"
+    assert (
+        cli.without_state("import", "slurm", "--sacct", "jobs", "--to", "out").out == "wrote out/trace.csv\n"
+    )
 
 
-def test_the_environment_overrides_directives_unless_a_file_is_given(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+def test_environment_overrides_directives_unless_a_file_is_given(
+    cli: CliRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SBATCH_TIMELIMIT", "5")
-    path = write(desk, "train.sh", SCRIPT)
-    assert 'maxDuration: "5m"' in desk.bare("import", "slurm", path, *SLURM).out
-    empty = write(desk, "env", "# nothing\n")
-    assert 'maxDuration: "1h"' in desk.bare("import", "slurm", path, *SLURM, "--env-file", empty).out
+    path = write(cli, "train.sh", SCRIPT)
+    assert 'maxDuration: "5m"' in cli.without_state("import", "slurm", path, *SLURM).out
+    empty = write(cli, "env", "# nothing\n")
+    assert 'maxDuration: "1h"' in cli.without_state("import", "slurm", path, *SLURM, "--env-file", empty).out
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["slurm"], 2, "give exactly one of: batch scripts, --accounts FILE, --sacct FILE"),
         (["slurm", "none.sh", *SLURM], 3, "there is no file none.sh"),
@@ -176,19 +189,19 @@ def test_the_environment_overrides_directives_unless_a_file_is_given(
         (["torque"], 2, "no such command"),
     ],
 )
-def test_mistakes_have_messages_and_codes(
-    desk: Desk, words: list[str], code: int, said: str, monkeypatch: pytest.MonkeyPatch
+def test_import_refuses_invalid_input_with_message_and_exit_code(
+    cli: CliRunner, words: list[str], code: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(desk, "train.sh", SCRIPT)
-    write(desk, "empty", "")
-    (desk.directory / "binary").write_bytes(b"\x7fELF\x00\x01\x02")
-    monkeypatch.setenv("PATH", str(desk.directory))
-    answer = desk.bare("import", *words)
+    write(cli, "train.sh", SCRIPT)
+    write(cli, "empty", "")
+    (cli.directory / "binary").write_bytes(b"\x7fELF\x00\x01\x02")
+    monkeypatch.setenv("PATH", str(cli.directory))
+    answer = cli.without_state("import", *words)
     assert (answer.code, answer.out) == (code, "")
-    assert said in answer.err
+    assert message in answer.err
 
 
-def test_both_are_offered(desk: Desk) -> None:
-    assert "slurm" in desk.bare("import", "--help").out
+def test_import_help_lists_both_importers(cli: CliRunner) -> None:
+    assert "slurm" in cli.without_state("import", "--help").out
     for kind in ("slurm", "kueue"):
-        assert "Examples:" in desk.bare("import", kind, "--help").out
+        assert "Examples:" in cli.without_state("import", kind, "--help").out

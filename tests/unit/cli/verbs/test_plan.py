@@ -1,10 +1,11 @@
-"""plan answers what would happen, slot by slot, and changes nothing."""
+"""``plan`` says what would happen, with slots and payers, and changes nothing."""
 
-from tests.unit.cli.desk import Desk, budget, envelope, nodes, run
+from tests.unit.cli.cli_runner import CliRunner
+from tests.unit.cli.manifests import budget, envelope, nodes, run
 
 
-def test_where_it_would_start_and_who_pays(desk: Desk) -> None:
-    answer = desk.runs("plan", "-f", desk.file("run.yaml", run("train")))
+def test_plan_prints_slots_and_payers(cli: CliRunner) -> None:
+    answer = cli.runs("plan", "-f", cli.write_file("run.yaml", run("train")))
     assert answer.out.splitlines() == [
         "default/train would start now: 8 GPUs of H100-80GB",
         "GROUP  ROLE    GPUS  DOMAIN  SLOTS    PAYER    CLASS",
@@ -13,76 +14,79 @@ def test_where_it_would_start_and_who_pays(desk: Desk) -> None:
     ]
 
 
-def test_a_plan_changes_nothing(desk: Desk) -> None:
-    before = desk.state.read_bytes()
-    assert desk.runs("plan", "-f", desk.file("run.yaml", run("train"))).code == 0
-    assert desk.state.read_bytes() == before
-    assert desk.runs("state").out == "no Runs\n"
+def test_plan_does_not_change_the_state_file(cli: CliRunner) -> None:
+    before = cli.state.read_bytes()
+    assert cli.runs("plan", "-f", cli.write_file("run.yaml", run("train"))).code == 0
+    assert cli.state.read_bytes() == before
+    assert cli.runs("state").out == "no Runs\n"
 
 
-def test_the_plan_is_what_submit_then_does(desk: Desk) -> None:
-    path = desk.file("run.yaml", run("train", 8, spares=1))
-    planned = desk.runs("plan", "-f", path, "-o", "json").json()
-    desk.runs("submit", "-f", path)
-    assert desk.runs("plan", "train", "-o", "json").json() == planned
+def test_plan_equals_what_submit_does(cli: CliRunner) -> None:
+    path = cli.write_file("run.yaml", run("train", 8, spares=1))
+    planned = cli.runs("plan", "-f", path, "-o", "json").json()
+    cli.runs("submit", "-f", path)
+    assert cli.runs("plan", "train", "-o", "json").json() == planned
 
 
-def test_a_run_that_runs_and_one_that_is_finished(desk: Desk) -> None:
-    desk.submit(run("train"))
-    desk.runs("advance", "1h")
-    running = desk.runs("plan", "train")
+def test_plan_prints_the_phase_when_the_run_runs_or_is_finished(cli: CliRunner) -> None:
+    cli.submit(run("train"))
+    cli.runs("advance", "1h")
+    running = cli.runs("plan", "train")
     assert running.code == 0
     assert "default/train has run since 2026-01-05T09:00:00Z" in running.out
-    desk.runs("complete", "train")
-    finished = desk.runs("plan", "train")
+    cli.runs("complete", "train")
+    finished = cli.runs("plan", "train")
     assert finished.code == 1
     assert "default/train is Completed: Completed: all its work is done" in finished.out
 
 
-def test_what_it_would_take_from_others(desk: Desk) -> None:
-    desk.cluster(*nodes(2), budget("p", envelope(8)))
-    desk.submit(run("child", owner="org:p:c"))
-    answer = desk.runs("plan", "-f", desk.file("run.yaml", run("parent", owner="org:p")))
+def test_plan_lists_consequences_for_other_runs(cli: CliRunner) -> None:
+    cli.write_cluster(*nodes(2), budget("p", envelope(8)))
+    cli.submit(run("child", owner="org:p:c"))
+    answer = cli.runs("plan", "-f", cli.write_file("run.yaml", run("parent", owner="org:p")))
     assert answer.code == 0
     assert "this would also happen:" in answer.out
     assert "Demoted  default/child  Recalled: no envelope can pay for 8 of its GPUs" in answer.out
 
 
-def test_what_a_budget_would_change(desk: Desk) -> None:
-    desk.submit(run("first"))
-    desk.submit(run("second"))
-    raised = desk.runs("plan", "-f", desk.file("budget.yaml", budget("lab", envelope(16))))
+def test_plan_lists_what_a_changed_budget_would_start(cli: CliRunner) -> None:
+    cli.submit(run("first"))
+    cli.submit(run("second"))
+    raised = cli.runs("plan", "-f", cli.write_file("budget.yaml", budget("lab", envelope(16))))
     assert raised.code == 0
     assert "this would happen:" in raised.out
     assert "Admitted    default/second  8 GPUs paid by lab/own (Owned)" in raised.out
-    same = desk.runs("plan", "-f", desk.file("budget.yaml", budget("lab", envelope(8))))
+    same = cli.runs("plan", "-f", cli.write_file("budget.yaml", budget("lab", envelope(8))))
     assert same.out == "nothing would change for any Run\n"
 
 
-def test_a_run_that_is_there_may_be_planned_with_other_wishes(desk: Desk) -> None:
-    desk.submit(run("train", 16))
-    assert desk.runs("plan", "train").code == 1
-    assert desk.runs("plan", "-f", desk.file("smaller.yaml", run("train", 8))).code == 0
+def test_plan_of_a_file_replaces_the_run_of_the_same_name(cli: CliRunner) -> None:
+    cli.submit(run("train", 16))
+    assert cli.runs("plan", "train").code == 1
+    assert cli.runs("plan", "-f", cli.write_file("smaller.yaml", run("train", 8))).code == 0
 
 
-def test_a_run_in_the_file_that_nobody_has_started_yet(desk: Desk) -> None:
-    desk.cluster(*nodes(1), budget("lab", envelope(8)), run("train"))
-    assert "would start now" in desk.runs("plan", "train").out
-    desk.runs("advance", "1m")
-    assert "has run since" in desk.runs("plan", "train").out
+def test_plan_says_would_start_for_an_unplanned_run_of_the_file(cli: CliRunner) -> None:
+    cli.write_cluster(*nodes(1), budget("lab", envelope(8)), run("train"))
+    assert "would start now" in cli.runs("plan", "train").out
+    cli.runs("advance", "1m")
+    assert "has run since" in cli.runs("plan", "train").out
 
 
-def test_a_run_that_is_being_deleted_is_not_there(desk: Desk) -> None:
-    going = run("train")
-    going["metadata"]["deletionTimestamp"] = "2026-01-05T09:00:00Z"
-    assert desk.runs("plan", "-f", desk.file("run.yaml", going)).out == "nothing would change for any Run\n"
-    assert desk.submit(going).code == 0
+def test_plan_and_submit_ignore_a_run_that_is_being_deleted(cli: CliRunner) -> None:
+    deleted = run("train")
+    deleted["metadata"]["deletionTimestamp"] = "2026-01-05T09:00:00Z"
+    assert (
+        cli.runs("plan", "-f", cli.write_file("run.yaml", deleted)).out
+        == "nothing would change for any Run\n"
+    )
+    assert cli.submit(deleted).code == 0
 
 
-def test_a_run_without_gpus(desk: Desk) -> None:
+def test_verbs_accept_a_run_without_gpus(cli: CliRunner) -> None:
     prep = run("prep", resources={"totalGPUs": 0, "pods": 2})
-    assert "default/prep is Running: 2 pods without GPUs" in desk.submit(prep).out
-    assert "default/prep is Running: 2 pods without GPUs" in desk.runs("plan", "prep").out
-    assert desk.runs("explain", "prep").code == 0
-    assert desk.runs("watch", "prep", "--once").code == 0
-    assert desk.runs("state").code == 0
+    assert "default/prep is Running: 2 pods without GPUs" in cli.submit(prep).out
+    assert "default/prep is Running: 2 pods without GPUs" in cli.runs("plan", "prep").out
+    assert cli.runs("explain", "prep").code == 0
+    assert cli.runs("watch", "prep", "--once").code == 0
+    assert cli.runs("state").code == 0

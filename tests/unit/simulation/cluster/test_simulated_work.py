@@ -6,7 +6,7 @@ from jobtree.api.documents.document_stream import Document
 from jobtree.api.schema.quantities import HOUR, MINUTE, parse_time
 from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from jobtree.simulation.cluster.simulated_work import LOST, SimulatedWork
-from tests.unit.cli.desk import T0, Body, budget, envelope, nodes, run
+from tests.unit.cli.manifests import T0, Body, budget, envelope, nodes, run
 
 START = parse_time(T0)
 ELASTIC = {"minTotalGPUs": 8, "maxTotalGPUs": 24, "stepGPUs": 8}

@@ -1,14 +1,15 @@
-"""explain and leases: what a Run held, when, and who paid."""
+"""``explain`` and ``leases`` print the leases of a Run, with times and payers."""
 
-from tests.unit.cli.desk import Desk, budget, envelope, nodes, run
+from tests.unit.cli.cli_runner import CliRunner
+from tests.unit.cli.manifests import budget, envelope, nodes, run
 
 
-def test_the_story_of_a_run_in_the_order_in_which_it_happened(desk: Desk) -> None:
-    desk.cluster(*nodes(1), budget("lab", envelope(8, maxGPUHours=8)))
-    desk.submit(run("train"))
-    desk.runs("advance", "90m")
-    desk.runs("complete", "train")
-    lines = desk.runs("explain", "train").out.splitlines()
+def test_explain_lists_lease_changes_in_order_of_time(cli: CliRunner) -> None:
+    cli.write_cluster(*nodes(1), budget("lab", envelope(8, maxGPUHours=8)))
+    cli.submit(run("train"))
+    cli.runs("advance", "90m")
+    cli.runs("complete", "train")
+    lines = cli.runs("explain", "train").out.splitlines()
     assert lines[0] == "default/train is Completed since 2026-01-05T10:30:00Z (0s)"
     held = lines[lines.index("Leases:") + 1 : lines.index("Who paid:")]
     assert [line.split()[:3] for line in held] == [
@@ -23,71 +24,71 @@ def test_the_story_of_a_run_in_the_order_in_which_it_happened(desk: Desk) -> Non
     ]
 
 
-def test_a_waiting_run_has_all_its_reasons_and_no_leases(desk: Desk) -> None:
-    desk.submit(run("train", 64))
-    out = desk.runs("explain", "train").out
+def test_explain_lists_all_reasons_of_a_waiting_run(cli: CliRunner) -> None:
+    cli.submit(run("train", 64))
+    out = cli.runs("explain", "train").out
     assert "Why:\n  ConcurrencyExhausted: " in out
     assert "  NoFreeSlots: " in out
     assert "Leases:" not in out
 
 
-def test_many_leases_that_move_together_are_told_once(desk: Desk) -> None:
-    desk.cluster(*nodes(8), budget("lab", envelope(64)))
-    desk.submit(run("train", 32, locality={"groupGPUs": 8}, spares=1))
-    out = desk.runs("explain", "train").out
+def test_explain_joins_leases_that_change_together(cli: CliRunner) -> None:
+    cli.write_cluster(*nodes(8), budget("lab", envelope(64)))
+    cli.submit(run("train", 32, locality={"groupGPUs": 8}, spares=1))
+    out = cli.runs("explain", "train").out
     assert "Start  +32 GPUs, Owned, paid by lab/own: it started (a01" in out
     assert "spare GPUs, Owned, paid by lab/own: it started" in out
-    assert len(desk.runs("leases", "train", "-o", "name").out.splitlines()) > 4
+    assert len(cli.runs("leases", "train", "-o", "name").out.splitlines()) > 4
 
 
-def test_leases_outlive_their_run(desk: Desk) -> None:
-    desk.submit(run("train"))
-    desk.runs("advance", "1h")
-    answer = desk.runs("cancel", "train")
+def test_leases_are_listed_after_their_run_was_cancelled(cli: CliRunner) -> None:
+    cli.submit(run("train"))
+    cli.runs("advance", "1h")
+    answer = cli.runs("cancel", "train")
     assert answer.out == "default/train is cancelled\n"
-    assert desk.runs("explain", "train").code == 3
-    table = desk.runs("leases", "train")
+    assert cli.runs("explain", "train").code == 3
+    table = cli.runs("leases", "train")
     assert table.code == 0
     assert "2026-01-05T10:00:00Z  Start   Cancelled" in table.out
-    assert desk.runs("leases", "train", "--open").out == "no leases\n"
+    assert cli.runs("leases", "train", "--open").out == "no leases\n"
 
 
-def test_a_run_of_the_same_name_has_its_own_story(desk: Desk) -> None:
-    desk.submit(run("train"))
-    desk.runs("advance", "1h")
-    desk.runs("cancel", "train")
-    desk.submit(run("train"))
-    out = desk.runs("explain", "train").out
+def test_explain_leaves_out_leases_of_an_earlier_run_of_the_same_name(cli: CliRunner) -> None:
+    cli.submit(run("train"))
+    cli.runs("advance", "1h")
+    cli.runs("cancel", "train")
+    cli.submit(run("train"))
+    out = cli.runs("explain", "train").out
     assert "2026-01-05T09:00:00Z" not in out
-    assert len(desk.runs("leases", "train", "-o", "name").out.splitlines()) == 2
+    assert len(cli.runs("leases", "train", "-o", "name").out.splitlines()) == 2
 
 
-def test_open_leases_of_a_team(desk: Desk) -> None:
-    desk.cluster(*nodes(3), budget("lab", envelope(64)), budget("other", envelope(8)))
-    desk.submit(run("first"), run("second", 4), run("third", owner="org:other"))
-    desk.runs("complete", "first")
-    assert len(desk.runs("leases", "--owner", "org:lab").out.splitlines()) == 3
-    assert len(desk.runs("leases", "--owner", "org:lab", "--open").out.splitlines()) == 2
+def test_leases_lists_open_leases_of_an_owner(cli: CliRunner) -> None:
+    cli.write_cluster(*nodes(3), budget("lab", envelope(64)), budget("other", envelope(8)))
+    cli.submit(run("first"), run("second", 4), run("third", owner="org:other"))
+    cli.runs("complete", "first")
+    assert len(cli.runs("leases", "--owner", "org:lab").out.splitlines()) == 3
+    assert len(cli.runs("leases", "--owner", "org:lab", "--open").out.splitlines()) == 2
 
 
-def test_wide_tables_show_all(desk: Desk) -> None:
-    desk.submit(run("train"))
-    assert "LEASE" in desk.runs("leases", "train", "-o", "wide").out
-    state = desk.runs("state", "-o", "wide").out
+def test_wide_tables_show_all_columns(cli: CliRunner) -> None:
+    cli.submit(run("train"))
+    assert "LEASE" in cli.runs("leases", "train", "-o", "wide").out
+    state = cli.runs("state", "-o", "wide").out
     assert "Admitted: 8 GPUs, paid by lab/own" in state
     assert "lab/own (Owned 8)" in state
 
 
-def test_slots_of_nodes_in_a_row_are_run_together(desk: Desk) -> None:
-    desk.cluster(*nodes(4), budget("lab", envelope(64)))
-    desk.submit(run("train", 32))
-    assert "a01-a04#0-7" in desk.runs("leases", "train").out
+def test_slots_of_consecutive_nodes_are_joined(cli: CliRunner) -> None:
+    cli.write_cluster(*nodes(4), budget("lab", envelope(64)))
+    cli.submit(run("train", 32))
+    assert "a01-a04#0-7" in cli.runs("leases", "train").out
 
 
-def test_domains_are_named_in_full_where_fabrics_repeat(desk: Desk) -> None:
+def test_domains_are_named_in_full_when_fabric_names_repeat(cli: CliRunner) -> None:
     first, second = nodes(2)
     first["metadata"]["labels"]["region"] = "east"
     second["metadata"]["labels"]["region"] = "west"
-    desk.cluster(first, second, budget("lab", envelope(64)))
-    desk.submit(run("train"))
-    assert "east/-/nv-a" in desk.runs("state").out
+    cli.write_cluster(first, second, budget("lab", envelope(64)))
+    cli.submit(run("train"))
+    assert "east/-/nv-a" in cli.runs("state").out

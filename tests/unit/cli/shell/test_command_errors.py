@@ -1,4 +1,4 @@
-"""Every exit code that --help lists, and errors that say what to do next."""
+"""The exit codes that --help lists, and error messages that say what to do."""
 
 import errno
 import os
@@ -9,28 +9,29 @@ import pytest
 
 from jobtree.cli.shell import options
 from jobtree.cli.shell.command_errors import MEANINGS
-from tests.unit.cli.desk import Desk, run
+from tests.unit.cli.cli_runner import CliRunner
+from tests.unit.cli.manifests import run
 
 
-def test_help_lists_every_exit_code(desk: Desk) -> None:
-    text = desk.bare("--help").out
+def test_help_lists_every_exit_code(cli: CliRunner) -> None:
+    text = cli.without_state("--help").out
     for code, meaning in MEANINGS.items():
         assert str(int(code)) in text
         assert meaning.split()[0] in text
 
 
-def test_a_plan_that_starts_is_0_and_one_that_waits_is_1(desk: Desk) -> None:
-    assert desk.runs("plan", "-f", desk.file("one.yaml", run("small", 8))).code == 0
-    assert desk.runs("plan", "-f", desk.file("two.yaml", run("large", 16))).code == 1
-    assert desk.runs("plan", "-f", desk.file("both.yaml", run("small", 8), run("large", 16))).code == 1
+def test_plan_exits_1_when_a_run_would_wait(cli: CliRunner) -> None:
+    assert cli.runs("plan", "-f", cli.write_file("one.yaml", run("small", 8))).code == 0
+    assert cli.runs("plan", "-f", cli.write_file("two.yaml", run("large", 16))).code == 1
+    assert cli.runs("plan", "-f", cli.write_file("both.yaml", run("small", 8), run("large", 16))).code == 1
 
 
-def test_a_submitted_run_that_waits_is_no_error(desk: Desk) -> None:
-    assert desk.submit(run("large", 16)).code == 0
+def test_submit_exits_0_when_the_run_waits(cli: CliRunner) -> None:
+    assert cli.submit(run("large", 16)).code == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["state"], "--state FILE"),
         (["state"], "kubectl runs init"),
@@ -48,42 +49,42 @@ def test_a_submitted_run_that_waits_is_no_error(desk: Desk) -> None:
         (["completion", "tcsh"], "tcsh"),
     ],
 )
-def test_a_mistake_in_the_command_is_2(desk: Desk, words: list[str], said: str) -> None:
-    answer = desk.bare(*words)
+def test_command_exits_2_when_its_arguments_are_wrong(cli: CliRunner, words: list[str], message: str) -> None:
+    answer = cli.without_state(*words)
     assert answer.code == 2
-    assert said in answer.err + answer.out
+    assert message in answer.err + answer.out
     assert answer.err.startswith("error:") or "Usage:" in answer.out + answer.err
 
 
 @pytest.mark.parametrize("duration", ["30", "1.5h", "", "h", "-5m", "tomorrow", "9999999d"])
-def test_a_bad_duration_is_2(desk: Desk, duration: str) -> None:
-    answer = desk.runs("advance", "--", duration)
+def test_advance_exits_2_when_the_duration_is_invalid(cli: CliRunner, duration: str) -> None:
+    answer = cli.runs("advance", "--", duration)
     assert (answer.code, answer.out) == (2, "")
     assert "is not a duration such as 30m" in answer.err
 
 
 @pytest.mark.parametrize(
-    ("time", "said"),
+    ("time", "message"),
     [
         ("2026-01-05T08:59:59Z", "and cannot move back"),
         ("noon", "is not an RFC 3339 time"),
         ("2026-02-30T00:00:00Z", "is not an RFC 3339 time"),
     ],
 )
-def test_a_bad_instant_is_2(desk: Desk, time: str, said: str) -> None:
-    answer = desk.runs("advance", "--to", time)
+def test_advance_exits_2_when_the_time_is_invalid(cli: CliRunner, time: str, message: str) -> None:
+    answer = cli.runs("advance", "--to", time)
     assert answer.code == 2
-    assert said in answer.err
+    assert message in answer.err
 
 
-def test_the_clock_has_an_end_that_every_file_can_hold(desk: Desk) -> None:
-    assert desk.runs("advance", "--to", "2999-12-30T00:00:00Z").code == 0
-    assert "the clock cannot move past" in desk.runs("advance", "99999d").err
-    assert desk.runs("state").code == 0
+def test_clock_stops_before_times_that_the_state_file_cannot_hold(cli: CliRunner) -> None:
+    assert cli.runs("advance", "--to", "2999-12-30T00:00:00Z").code == 0
+    assert "the clock cannot move past" in cli.runs("advance", "99999d").err
+    assert cli.runs("state").code == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["plan", "trian"], "there is no Run trian: did you mean train?"),
         (["explain", "elsewhere/train"], "there is no Run elsewhere/train: did you mean default/train?"),
@@ -96,86 +97,90 @@ def test_the_clock_has_an_end_that_every_file_can_hold(desk: Desk) -> None:
         (["--state", "missing.yaml", "advance", "1h"], "'kubectl runs init missing.yaml' writes one"),
     ],
 )
-def test_what_is_not_there_is_3(desk: Desk, words: list[str], said: str) -> None:
-    desk.submit(run("train"))
-    answer = desk.runs(*words)
+def test_command_exits_3_when_an_object_or_file_does_not_exist(
+    cli: CliRunner, words: list[str], message: str
+) -> None:
+    cli.submit(run("train"))
+    answer = cli.runs(*words)
     assert (answer.code, answer.out) == (3, "")
     assert answer.err.startswith("error: ")
-    assert said in answer.err
+    assert message in answer.err
 
 
-def test_a_missing_state_file_leaves_nothing_behind(desk: Desk) -> None:
-    desk.bare("--state", "missing.yaml", "advance", "1h")
-    assert not list(desk.directory.glob("missing*"))
+def test_advance_creates_no_file_when_the_state_file_is_missing(cli: CliRunner) -> None:
+    cli.without_state("--state", "missing.yaml", "advance", "1h")
+    assert not list(cli.directory.glob("missing*"))
 
 
-def test_conflicts_are_4(desk: Desk) -> None:
-    assert desk.submit(run("train")).code == 0
-    again = desk.submit(run("train"))
+def test_command_exits_4_when_objects_exist_or_the_phase_is_wrong(cli: CliRunner) -> None:
+    assert cli.submit(run("train")).code == 0
+    again = cli.submit(run("train"))
     assert (again.code, again.out) == (4, "")
     assert again.err == "error: Run default/train already exists: choose another name, or add --replace\n"
-    assert desk.runs("init", str(desk.state)).code == 4
-    waiting = desk.submit(run("next"))
+    assert cli.runs("init", str(cli.state)).code == 4
+    waiting = cli.submit(run("next"))
     assert "waits" in waiting.out
-    assert desk.runs("complete", "next").code == 4
-    assert desk.runs("complete", "train").code == 0
-    assert "it is finished" in desk.runs("complete", "train").err
+    assert cli.runs("complete", "next").code == 4
+    assert cli.runs("complete", "train").code == 0
+    assert "it is finished" in cli.runs("complete", "train").err
 
 
-def test_a_broken_invariant_is_70_and_asks_for_a_report(desk: Desk) -> None:
-    desk.submit(run("train"))
-    desk.double_lease("train")
-    answer = desk.runs("state")
+def test_state_exits_70_when_an_invariant_is_broken(cli: CliRunner) -> None:
+    cli.submit(run("train"))
+    cli.duplicate_lease("train")
+    answer = cli.runs("state")
     assert (answer.code, answer.out) == (70, "")
     assert "please report it" in answer.err
-    assert str(desk.state) in answer.err
+    assert str(cli.state) in answer.err
     assert "I1" in answer.err
-    checked = desk.runs("check")
+    checked = cli.runs("check")
     assert checked.code == 1
     assert "I1: slot a01#0 is under another-1 and" in checked.out
 
 
-def test_a_bug_is_70_with_the_traceback(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bug_exits_70_and_prints_the_traceback(cli: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options.CommandOptions, "state_path", property(lambda _: 1 / 0))
-    answer = desk.runs("state")
+    answer = cli.runs("state")
     assert answer.code == 70
     assert "ZeroDivisionError" in answer.err
     assert "this is a bug in Jobtree" in answer.err
 
 
-def test_a_full_disk_is_74_and_the_file_stays(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submit_exits_74_and_keeps_the_file_when_the_disk_is_full(
+    cli: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_space(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    before = desk.state.read_bytes()
+    before = cli.state.read_bytes()
     monkeypatch.setattr(os, "fsync", no_space)
-    answer = desk.submit(run("train"))
+    answer = cli.submit(run("train"))
     assert (answer.code, answer.out) == (74, "")
     assert "No space left on device" in answer.err
     assert "stays as it was" in answer.err
-    assert desk.state.read_bytes() == before
-    assert sorted(path.name for path in desk.directory.iterdir()) == [
+    assert cli.state.read_bytes() == before
+    assert sorted(path.name for path in cli.directory.iterdir()) == [
         "cluster.yaml",
         "cluster.yaml.lock",
         "submitted.yaml",
     ]
 
 
-def test_a_directory_is_no_state_file(desk: Desk) -> None:
-    assert desk.bare("--state", str(desk.directory), "state").code == 74
+def test_state_exits_74_when_the_state_file_is_a_directory(cli: CliRunner) -> None:
+    assert cli.without_state("--state", str(cli.directory), "state").code == 74
 
 
-def test_several_runs_of_one_name_must_be_told_apart(desk: Desk) -> None:
-    desk.submit(run("train", namespace="one"), run("train", namespace="two"))
-    answer = desk.runs("plan", "train")
+def test_plan_exits_2_when_a_name_is_ambiguous(cli: CliRunner) -> None:
+    cli.submit(run("train", namespace="one"), run("train", namespace="two"))
+    answer = cli.runs("plan", "train")
     assert answer.code == 2
     assert "choose one of one/train and two/train" in answer.err
-    assert desk.runs("plan", "one/train").code == 0
-    assert desk.runs("-n", "one", "plan", "train").code == 0
-    assert desk.runs("plan", "run.rq.davidlangworthy.io/one/train").code == 0
+    assert cli.runs("plan", "one/train").code == 0
+    assert cli.runs("-n", "one", "plan", "train").code == 0
+    assert cli.runs("plan", "run.rq.davidlangworthy.io/one/train").code == 0
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
+def test_help_exits_0_when_the_pipe_is_closed_early() -> None:
     command = f"set -o pipefail; {sys.executable} -m jobtree.cli.main --help | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")

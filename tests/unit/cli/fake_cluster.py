@@ -1,20 +1,21 @@
-"""A live cluster for unit tests: a server that lists what it is given, and a kubeconfig that leads to it."""
+"""A live cluster for unit tests: a server with the objects that a test gives it, and a kubeconfig for it."""
 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.unit.cli.desk import Body
+from tests.unit.cli.manifests import Body
 from tests.unit.kube.server import Asked, FakeServer, Reply, serving, status
 
 GROUP = "/apis/rq.davidlangworthy.io/v1"
 PLURALS = {"Node": "nodes", "Pod": "pods", "Budget": "budgets", "Run": "runs", "Reservation": "reservations"}
-Special = Callable[[Asked], Reply | None]
+Override = Callable[[Asked], Reply | None]
+"""Answers a request in place of the server, or returns None."""
 
 
-def served(body: Body, uid: str = "") -> Body:
-    """An object as a server has it."""
+def as_served(body: Body, uid: str = "") -> Body:
+    """Adds the metadata that an API server sets."""
     metadata = body["metadata"]
     metadata.setdefault("uid", uid or f"uid-{body['kind']}-{metadata['name']}")
     metadata.setdefault("creationTimestamp", "2026-01-05T09:00:00Z")
@@ -26,19 +27,19 @@ def served(body: Body, uid: str = "") -> Body:
 
 
 @contextmanager
-def cluster(directory: Path, *bodies: Body, special: Special = lambda _: None) -> Iterator[FakeServer]:
-    """A server with these objects, and a kubeconfig for it. ``special`` answers first, where it does."""
+def fake_cluster(directory: Path, *bodies: Body, override: Override = lambda _: None) -> Iterator[FakeServer]:
+    """Serves these objects, and writes a kubeconfig for the server to ``directory/config``."""
 
-    def answer(asked: Asked) -> Reply:
-        found = special(asked)
-        if found is not None:
-            return found
-        plural = {"gpuleases": "Lease"} | {plural: kind for kind, plural in PLURALS.items()}
-        parts = asked.path.split("/")
-        if asked.method == "GET" and parts[-1] in plural:
-            kind = plural[parts[-1]]
+    def answer(request: Asked) -> Reply:
+        reply = override(request)
+        if reply is not None:
+            return reply
+        kinds = {"gpuleases": "Lease"} | {plural: kind for kind, plural in PLURALS.items()}
+        parts = request.path.split("/")
+        if request.method == "GET" and parts[-1] in kinds:
+            kind = kinds[parts[-1]]
             namespace = parts[-2] if "namespaces" in parts else None
-            name = asked.query.get("fieldSelector", "").partition("metadata.name=")[2]
+            name = request.query.get("fieldSelector", "").partition("metadata.name=")[2]
             items = [
                 body
                 for body in bodies
@@ -49,7 +50,7 @@ def cluster(directory: Path, *bodies: Body, special: Special = lambda _: None) -
             return Reply(document={"metadata": {"resourceVersion": "9"}, "items": items})
         for body in bodies:
             if (
-                asked.method == "GET"
+                request.method == "GET"
                 and PLURALS.get(body["kind"]) == parts[-2]
                 and body["metadata"]["name"] == parts[-1]
             ):
