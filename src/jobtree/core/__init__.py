@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         funding_refusals as funding_refusals,
         payable as payable,
     )
+    from jobtree.core.funding.payer_candidates import payer_candidates as payer_candidates
     from jobtree.core.lottery.draw import commitment_of as commitment_of, nonce_for as nonce_for
     from jobtree.core.lottery.resolution import Case as Case, Taking as Taking
     from jobtree.core.lottery.resolution_record import (
@@ -137,7 +138,6 @@ if TYPE_CHECKING:
     from jobtree.core.runs.start_calibration import StartEstimate as StartEstimate
     from jobtree.core.start_forecast.expected_start import ExpectedStarts as ExpectedStarts
     from jobtree.core.supply.domain import Domain as Domain
-    from jobtree.core.world.payer_candidates import payer_candidates as payer_candidates
     from jobtree.core.world.upstream_runs import upstreams as upstreams
     from jobtree.core.world.world import World as World
 
@@ -167,10 +167,10 @@ _EXPORTS = {
     "runs.run_tree": "child_name",
     "runs.run_verdict": "current_verdict",
     "runs.start_calibration": "StartEstimate",
-    "world.payer_candidates": "payer_candidates",
     "world.upstream_runs": "upstreams",
     "world.world": "World",
     "funding.cover": "BESIDE_PROMISES committed_duration funding_refusals payable",
+    "funding.payer_candidates": "payer_candidates",
     "start_forecast.expected_start": "ExpectedStarts",
     "planning.admission": "refresh_verdicts",
     "planning.elastic_width": "refresh_stalled_verdicts",

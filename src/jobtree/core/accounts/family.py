@@ -45,15 +45,15 @@ class Family:
         if owner not in self._owners:
             return [[owner], [], list(self._by_path(owner))]
         parents = self.parents[owner]
-        seen = {owner, *parents}
-        siblings = sorted({child for parent in parents for child in self._children[parent]} - seen)
+        listed = {owner, *parents}
+        siblings = sorted({child for parent in parents for child in self._children[parent]} - listed)
         tiers = [[owner], siblings, list(parents)]
-        seen.update(siblings)
+        listed.update(siblings)
         generation = parents
         while generation:
-            older = {parent for member in generation for parent in self.parents[member]} - seen
+            older = {parent for member in generation for parent in self.parents[member]} - listed
             generation = tuple(sorted(older))
-            seen |= older
+            listed |= older
             if generation:
                 tiers.append(list(generation))
         return tiers

@@ -1,9 +1,10 @@
-"""The horizon of a domain: how many pods it could hold at any coming instant (R2–R4).
+"""How many pods of a kind a domain can hold at any future instant (R2–R4).
 
-There are three answers, by what may be taken: nothing (level 0: free by known ends), spares and steps of
-malleable Runs too (level 1), and whatever is not immune to the lottery (level 2). Unpaid work stands in
-nobody's way, provisional work not in that of promises made before it. Promises count by number, wherever
-the pods will sit: so they do not break when a lottery falls another way.
+There are three answers, by disruption: GPUs that are free by known ends; in addition spares and the steps of
+malleable Runs; in addition all GPUs whose Runs are not immune to a lottery. Opportunistic work always counts
+as free, and provisional work counts as free for promises that were made before it started. Promises count by
+number of pods, on whatever nodes the pods will run. So a promise does not break if a lottery ends in another
+way than forecast.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,7 +22,7 @@ from jobtree.core.availability.occupancy import (
     occupancy_view,
     occupancy_view_without,
 )
-from jobtree.core.availability.payer_placement import placement_of_promise
+from jobtree.core.availability.payer_placement import payer_selector_of_promise
 from jobtree.core.availability.step_functions import StepFunction, pods_over_time
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import LOTTERY, Disruption, Precedence, Promise
@@ -36,315 +37,332 @@ DISRUPTIONS: tuple[Disruption, ...] = (0, 1, 2)
 
 
 class AvailabilityProfile:
-    """What one domain could hold, for one kind of pod, as things stand."""
+    """How many pods of one kind a domain can hold over time, by what is known now."""
 
-    def __init__(self, domain: Domain, size: int, stand: OccupancyView) -> None:
+    def __init__(self, domain: Domain, size: int, view: OccupancyView) -> None:
         self.domain = domain
-        self.size = size
-        self._stand = stand
-        self._swept: list[StepFunction | None] = [None for _ in DISRUPTIONS]
-        self._notices: tuple[list[int], list[int]] | None = None
-        self._behind_promises = ProfilesBehindPromises(domain.promise_version)
-        self._earlier: ProfilesBehindPromises | None = None  # about other promises
+        self.size = size  # GPUs of one pod
+        self._view = view
+        self._pods_over_time: list[StepFunction | None] = [None for _ in DISRUPTIONS]
+        self._longest_notices: tuple[list[int], list[int]] | None = None
+        self._by_promises = PromiseDependentCache(domain.promise_version)
+        self._by_earlier_promises: PromiseDependentCache | None = None
 
-    def _current(self) -> "ProfilesBehindPromises":
-        """Answers about the present promises; those about earlier ones are kept for their return."""
-        current, version = self._behind_promises, self.domain.promise_version
+    def _promise_cache(self) -> "PromiseDependentCache":
+        """Returns the answers for the present promises; those for earlier ones are kept for their return."""
+        current, version = self._by_promises, self.domain.promise_version
         if current.version != version:
-            earlier = self._earlier
+            earlier = self._by_earlier_promises
             if not current.is_empty:
-                self._earlier = current
+                self._by_earlier_promises = current
             if earlier is None or earlier.version != version:
-                earlier = ProfilesBehindPromises(version)
-            current = self._behind_promises = earlier
+                earlier = PromiseDependentCache(version)
+            current = self._by_promises = earlier
         return current
 
     @property
     def draw_notices(self) -> set[DrawNotice]:
-        """Of all who could be drawn here."""
-        return self._stand.notices
+        """The notices of all Runs that could be drawn here."""
+        return self._view.draw_notices
 
     @cached_property
-    def capacity(self) -> int:
-        """Pods that it could hold if nobody stood there."""
-        states = (self.domain.nodes[name] for name in self._stand.usable)
+    def capacity_pods(self) -> int:
+        """How many pods would fit if nothing but foreign pods ran here."""
+        states = (self.domain.nodes[name] for name in self._view.usable)
         return sum([max(0, state.node.gpus - state.foreign) // self.size for state in states])
 
-    def _at(self, disruption: Disruption) -> StepFunction:
-        """Instants, and the pods that fit from each on; counted when the level is first asked for."""
-        known = self._swept[disruption]
-        if known is None:
-            known = self._swept[disruption] = pods_over_time(
-                self._stand.free, self._stand.released(disruption), self.size
+    def _steps(self, disruption: Disruption) -> StepFunction:
+        """Returns the pods that fit over time if no promise counts; computed at the first call."""
+        cached = self._pods_over_time[disruption]
+        if cached is None:
+            cached = self._pods_over_time[disruption] = pods_over_time(
+                self._view.free, self._view.releases(disruption), self.size
             )
-        return known
+        return cached
 
     def promises_before(self, run_key: RunKey | None, precedence: Precedence | None) -> "PromisedPodTotals":
-        """Others' promises made before that rank (all, without one), with what each takes up here."""
+        """Returns the promises of other Runs made before that precedence; None: whenever they were made."""
         promises = self.domain.promises
         key = (precedence, run_key if run_key in promises else None)
-        cached = self._current().totals
-        known = cached.get(key)
-        if known is None:
-            occupants = (
+        cached = self._promise_cache().totals
+        totals = cached.get(key)
+        if totals is None:
+            promised = (
                 self._promised_pods(promise)
                 for promise in promises.values()
                 if promise.at is not None
                 and promise.run_key != run_key
                 and (precedence is None or promise.precedence < precedence)
             )
-            known = cached[key] = PromisedPodTotals(occupants, partial(self.max_pods, 0))
-            if self.all_usable and known.largest > self.size:
-                known.wholes = FragmentationBound(self.size, self.node_availability, known.occupants)
-        return known
+            totals = cached[key] = PromisedPodTotals(promised, partial(self.max_pods, 0))
+            if self.all_usable and totals.largest_pod > self.size:
+                totals.fragmentation = FragmentationBound(self.size, self.node_availability, totals.promised)
+        return totals
 
     @property
     def node_availability(self) -> NodeAvailability:
-        """GPUs on each usable node, as stays are released."""
-        return self._stand.rooms
+        """The free GPUs of each usable node over time."""
+        return self._view.node_availability
 
     @cached_property
     def all_usable(self) -> bool:
-        """Whether larger pods find no other nodes here than these do."""
-        return len(self._stand.usable) == sum(state.is_schedulable for state in self.domain.nodes.values())
+        """Whether these pods may use all nodes, so that larger pods can use no others."""
+        return len(self._view.usable) == sum(state.is_schedulable for state in self.domain.nodes.values())
 
     def _promised_pods(self, promise: Promise) -> "PromisedPods":
         assert promise.at is not None
         gpus = sum(share for name, share in promise.domain_gpus if name == self.domain.name)
         pods = -(-gpus // self.size)
         end = FOREVER if promise.end is None else promise.end
-        firm = min(end, promise.immune_until)
-        return PromisedPods(promise.at, end, firm, pods, gpus, promise.pod_size)
+        immune_until = min(end, promise.immune_until)
+        return PromisedPods(promise.at, end, immune_until, pods, gpus, promise.pod_size)
 
     def max_pods(self, disruption: Disruption, at: int) -> int:
-        """Pods that could fit at that instant, promises apart: never fewer than with them."""
-        times, pods = self._at(disruption)
+        """Returns how many pods fit at that instant if no promise counts: never fewer than with promises."""
+        times, pods = self._steps(disruption)
         return pods[bisect_right(times, at) - 1]
 
     def pods(
         self, disruption: Disruption, at: int, end: int, run_key: RunKey | None, precedence: Precedence | None
     ) -> int:
-        """Pods for somebody who comes at that instant and is certain to be gone at ``end``.
+        """Returns how many pods a Run may have that starts at ``at`` and has certainly ended at ``end``.
 
-        Promises made before that begin in between must find as much free as without it (R6). What is
-        promised to itself by then it may have already now: that takes nothing more from them (R7).
+        Promises made before ``precedence`` that begin in between must find as much free as without the Run
+        (R6). Without a precedence all promises count, but the Run's own promise does not limit it (R7).
         """
-        found, crowd, mine = self._counted(disruption, at, end, run_key, precedence)
-        if crowd is None or crowd.wholes is None or found <= 0:
-            return found
-        return crowd.wholes.pods(disruption, at, end, found, mine)
+        pods, totals, own = self._count(disruption, at, end, run_key, precedence)
+        if totals is None or totals.fragmentation is None or pods <= 0:
+            return pods
+        return totals.fragmentation.pods(disruption, at, end, pods, own)
 
     def counted_pods(self, at: int, end: int, run_key: RunKey | None) -> int:
-        """The same by counting alone, behind all promises: never fewer, whoever else goes."""
-        return self._counted(0, at, end, run_key, None)[0]
+        """Returns an upper bound on ``pods`` behind all promises: the count, whatever nodes are broken up."""
+        return self._count(0, at, end, run_key, None)[0]
 
-    def _counted(
+    def _count(
         self, disruption: Disruption, at: int, end: int, run_key: RunKey | None, precedence: Precedence | None
     ) -> "tuple[int, PromisedPodTotals | None, PromisedPods | None]":
-        found = self.max_pods(disruption, at)
+        """Returns the pods that promises leave, these promises, and the Run's own promise if it counts."""
+        pods = self.max_pods(disruption, at)
         if not self.domain.promises:
-            return found, None, None
-        own = self.domain.promises.get(run_key) if run_key is not None and precedence is None else None
-        mine = None if own is None or own.at is None else self._promised_pods(own)
-        crowd = self.promises_before(
-            run_key if mine is None else None, precedence
-        )  # itself among them, if it is promised
+            return pods, None, None
+        promise = self.domain.promises.get(run_key) if run_key is not None and precedence is None else None
+        own = None if promise is None or promise.at is None else self._promised_pods(promise)
+        # These include the own promise, so that all Runs share them.
+        totals = self.promises_before(run_key if own is None else None, precedence)
         return (
-            min(found - crowd.promised_pods_at(disruption, at, mine), crowd.left_between(at, end, mine)),
-            crowd,
-            mine,
+            min(
+                pods - totals.promised_pods_at(disruption, at, own), totals.lowest_left_between(at, end, own)
+            ),
+            totals,
+            own,
         )
 
-    def profile(self, disruption: Disruption) -> "NewcomerProfile":
-        """The same for a newcomer who may stay for ever, at all instants."""
-        cached = self._current().profiles
-        known = cached.get(disruption)
-        if known is None:
-            starts, present = self._at(disruption)
-            known = NewcomerProfile(disruption, starts, present, present, None)
+    def behind_promises(self, disruption: Disruption) -> "ProfileBehindPromises":
+        """Returns how many pods fit behind all promises over time, for a Run without a promise here."""
+        cached = self._promise_cache().profiles
+        profile = cached.get(disruption)
+        if profile is None:
+            starts, pods_then = self._steps(disruption)
+            profile = ProfileBehindPromises(disruption, starts, pods_then, pods_then, None)
             if self.domain.promises:
-                crowd, starts = self.promises_before(None, None), self.instants(disruption, None, None)
-                present = [
-                    self.max_pods(disruption, at) - crowd.promised_pods_at(disruption, at) for at in starts
+                totals = self.promises_before(None, None)
+                starts = self.increase_instants(disruption, None, None)
+                pods_then = [
+                    self.max_pods(disruption, at) - totals.promised_pods_at(disruption, at) for at in starts
                 ]
-                most = [min(have, crowd.lowest_after(at)) for at, have in zip(starts, present, strict=True)]
-                known = NewcomerProfile(disruption, starts, present, most, crowd.wholes)
-            cached[disruption] = known
-        return known
+                counted = [
+                    min(pods, totals.lowest_left_after(at))
+                    for at, pods in zip(starts, pods_then, strict=True)
+                ]
+                profile = ProfileBehindPromises(disruption, starts, pods_then, counted, totals.fragmentation)
+            cached[disruption] = profile
+        return profile
 
-    def first(self, disruption: Disruption, pods: int) -> int | None:
-        """The first instant at which so many could fit, promises apart; None: never."""
-        times, counts = self._at(disruption)
-        found = bisect_left(counts, pods)
-        return times[found] if found < len(times) else None
+    def first_fit(self, disruption: Disruption, pods: int) -> int | None:
+        """Returns the first instant at which the pods fit if no promise counts; None: never."""
+        times, counts = self._steps(disruption)
+        step = bisect_left(counts, pods)
+        return times[step] if step < len(times) else None
 
-    def steps(self, disruption: Disruption, at: int) -> Iterator[tuple[int, int]]:
-        """From that instant on, the pods that fit and from when, promises apart."""
-        times, pods = self._at(disruption)
-        now = bisect_right(times, at) - 1
-        yield at, pods[now]
-        yield from zip(times[now + 1 :], pods[now + 1 :], strict=True)
+    def pods_from(self, disruption: Disruption, at: int) -> Iterator[tuple[int, int]]:
+        """Yields ``at`` and each later increase, with the pods that fit then if no promise counts."""
+        times, pods = self._steps(disruption)
+        step = bisect_right(times, at) - 1
+        yield at, pods[step]
+        yield from zip(times[step + 1 :], pods[step + 1 :], strict=True)
 
-    def instants(
+    def increase_instants(
         self, disruption: Disruption, run_key: RunKey | None, precedence: Precedence | None
     ) -> list[int]:
-        """Instants at which more may fit than before, in order."""
-        found = set(self._at(disruption)[0])
-        for occupant in self.promises_before(run_key, precedence).occupants:
-            found.update((occupant.at, occupant.firm_until if disruption == LOTTERY else occupant.end))
-        found.discard(FOREVER)
-        return sorted(found)
+        """Returns the instants at which more pods may fit than before, in order.
+
+        These include the starts of promises: what is left at such a start does not limit later Runs.
+        """
+        instants = set(self._steps(disruption)[0])
+        for promised in self.promises_before(run_key, precedence).promised:
+            instants.update((promised.at, promised.immune_until if disruption == LOTTERY else promised.end))
+        instants.discard(FOREVER)
+        return sorted(instants)
 
     def longest_draw_notice(self, at: int) -> int:
-        """How much notice those need who could be drawn here at that instant."""
-        if self._notices is None:
+        """Returns the longest notice that a Run needs which could be drawn here at that instant."""
+        if self._longest_notices is None:
             instants = sorted({instant for immune, end, _ in self.draw_notices for instant in (immune, end)})
-            needed = [
+            longest = [
                 max(
                     [notice for immune, end, notice in self.draw_notices if immune <= instant < end],
                     default=0,
                 )
                 for instant in instants
             ]
-            self._notices = (instants, [0, *needed])
-        instants, needed = self._notices
-        return needed[bisect_right(instants, at)]
+            self._longest_notices = (instants, [0, *longest])
+        instants, longest = self._longest_notices
+        return longest[bisect_right(instants, at)]
 
     def all_had_notice(self, now: int, at: int) -> bool:
-        """Whether all who could be drawn here at that instant have had notice, if told now."""
-        return at >= now + self._stand.longest_notice or at >= now + self.longest_draw_notice(at)
+        """Whether all Runs that could be drawn here at that instant have had notice if it is given now."""
+        return at >= now + self._view.longest_notice or at >= now + self.longest_draw_notice(at)
 
 
-class NewcomerProfile:
-    """What a newcomer would find, behind all promises, from the beginning to the end of time.
+class ProfileBehindPromises:
+    """How many pods fit behind all promises over time, for a Run without a promise.
 
-    How many could stay for ever is counted at once; where there are larger pods among those promised, nodes
-    are looked at only where the count is what somebody needs.
+    How many pods an open-ended Run may have is counted at once for each instant. If larger pods are promised,
+    the nodes are examined too, but only at instants where the count suffices.
     """
 
-    __slots__ = ("_disruption", "_most", "_pods", "_present", "_wholes", "starts")
+    __slots__ = ("_counted", "_disruption", "_fragmentation", "_open_ended", "_pods_then", "starts")
 
     def __init__(
         self,
         disruption: Disruption,
         starts: list[int],
-        present: list[int],
-        most: list[int],
-        wholes: FragmentationBound | None,
+        pods_then: list[int],
+        counted: list[int],
+        fragmentation: FragmentationBound | None,
     ) -> None:
         self._disruption = disruption
         self.starts = starts
-        self._present = present  # pods that would fit just then
-        self._most = most  # pods that could stay, by counting
-        self._wholes = wholes
-        self._pods: dict[int, int] = {}  # pods that could stay
+        self._pods_then = pods_then  # pods that fit at each of the starts, for however short a time
+        self._counted = counted  # an upper bound on the pods of an open-ended Run, by counting
+        self._fragmentation = fragmentation
+        self._open_ended: dict[int, int] = {}  # pods of an open-ended Run, by index
 
-    def _at_place(self, place: int) -> int:
-        if self._wholes is None:
-            return self._most[place]
-        known = self._pods.get(place)
-        if known is None:
-            at, most = self.starts[place], self._most[place]
-            known = self._pods[place] = self._wholes.pods(self._disruption, at, FOREVER, most)
-        return known
+    def _open_ended_at(self, index: int) -> int:
+        if self._fragmentation is None:
+            return self._counted[index]
+        cached = self._open_ended.get(index)
+        if cached is None:
+            at, counted = self.starts[index], self._counted[index]
+            cached = self._open_ended[index] = self._fragmentation.pods(
+                self._disruption, at, FOREVER, counted
+            )
+        return cached
 
-    def _enough(self, pods: int, place: int) -> Iterator[int]:
-        """Parts from that one on in which so many could stay."""
-        for later, most in enumerate(self._most[place:], place):
-            if most >= pods and self._at_place(later) >= pods:
-                yield later
+    def _indexes_with(self, pods: int, first: int) -> Iterator[int]:
+        """Yields the indexes from ``first`` on at which an open-ended Run may have that many pods."""
+        for index, counted in enumerate(self._counted[first:], first):
+            if counted >= pods and self._open_ended_at(index) >= pods:
+                yield index
 
-    def first(self, pods: int, *, staying: bool) -> int | None:
-        """The first instant at which it would find so many; None: never."""
-        if staying:
-            return next((self.starts[place] for place in self._enough(pods, 0)), None)
-        found = zip(self.starts, self._present, strict=True)
-        return next((start for start, have in found if have >= pods), None)
+    def first_fit(self, pods: int, *, open_ended: bool) -> int | None:
+        """Returns the first instant at which the pods fit, for good if ``open_ended``; None: never."""
+        if open_ended:
+            return next((self.starts[index] for index in self._indexes_with(pods, 0)), None)
+        pairs = zip(self.starts, self._pods_then, strict=True)
+        return next((start for start, fitting in pairs if fitting >= pods), None)
 
-    def at(self, instant: int) -> int:
-        """Pods that could stay from that instant on."""
-        return self._at_place(bisect_right(self.starts, instant) - 1)
+    def open_ended_pods(self, at: int) -> int:
+        """Returns how many pods an open-ended Run may have that starts at that instant."""
+        return self._open_ended_at(bisect_right(self.starts, at) - 1)
 
-    def since(self, instant: int, pods: int) -> Iterator[tuple[int, int, int]]:
-        """From the part with that instant on: from when to when so many could stay, and how many."""
-        for place in self._enough(pods, bisect_right(self.starts, instant) - 1):
-            end = self.starts[place + 1] if place + 1 < len(self.starts) else FOREVER
-            yield self.starts[place], end, self._at_place(place)
+    def intervals_with(self, pods: int, at: int) -> Iterator[tuple[int, int, int]]:
+        """Yields each interval, from that of ``at`` on, in which an open-ended Run may start with the pods.
+
+        Each has a start, an end, and how many pods the Run may have.
+        """
+        for index in self._indexes_with(pods, bisect_right(self.starts, at) - 1):
+            end = self.starts[index + 1] if index + 1 < len(self.starts) else FOREVER
+            yield self.starts[index], end, self._open_ended_at(index)
 
 
 class PromisedPodTotals:
-    """Promises that count in one domain together: how many pods they take up at any instant.
+    """The pods of several promises in one domain, added up over time.
 
-    ``max_pods`` says what fits without them, so that what they leave when each begins is known once and
-    for all. Whoever asks and is one of them (``mine``) finds what the others leave.
+    ``max_pods`` returns what fits at an instant if no promise counts. So what these promises leave when each
+    of them begins is computed once. The own promise of a Run (``own``) may be one of them and then counts as
+    free for the Run.
     """
 
     __slots__ = (
-        "_beginning",
         "_begun",
+        "_count_by_start",
         "_ended",
-        "_firm",
-        "_lefts",
-        "_lowest",
+        "_immunity_ended",
+        "_left",
+        "_lowest_left",
         "_starts",
-        "largest",
-        "occupants",
-        "wholes",
+        "fragmentation",
+        "largest_pod",
+        "promised",
     )
 
-    def __init__(self, occupants: Iterable[PromisedPods], most: Callable[[int], int]) -> None:
-        self.occupants = list(occupants)
-        self.largest = max((one.size for one in self.occupants), default=0)
-        self.wholes: FragmentationBound | None = None  # where there are larger pods among them
-        self._beginning = Counter([one.at for one in self.occupants])
-        self._starts = sorted(self._beginning)
-        self._begun = CumulativeSum((one.at, one.pods) for one in self.occupants)
-        self._ended = CumulativeSum((max(one.at, one.end), one.pods) for one in self.occupants)
-        self._firm = CumulativeSum((max(one.at, one.firm_until), one.pods) for one in self.occupants)
-        self._lefts = [most(start) - self.promised_pods_at(0, start) for start in self._starts]
-        self._lowest = [*accumulate(reversed(self._lefts), min, initial=FOREVER)][::-1]
+    def __init__(self, promised: Iterable[PromisedPods], max_pods: Callable[[int], int]) -> None:
+        self.promised = list(promised)
+        self.largest_pod = max((promise.size for promise in self.promised), default=0)
+        self.fragmentation: FragmentationBound | None = None  # if there are larger pods among them
+        self._count_by_start = Counter([promise.at for promise in self.promised])
+        self._starts = sorted(self._count_by_start)
+        self._begun = CumulativeSum((promise.at, promise.pods) for promise in self.promised)
+        self._ended = CumulativeSum((max(promise.at, promise.end), promise.pods) for promise in self.promised)
+        self._immunity_ended = CumulativeSum(
+            (max(promise.at, promise.immune_until), promise.pods) for promise in self.promised
+        )
+        self._left = [max_pods(start) - self.promised_pods_at(0, start) for start in self._starts]
+        self._lowest_left = [*accumulate(reversed(self._left), min, initial=FOREVER)][::-1]
 
-    def promised_pods_at(self, disruption: Disruption, at: int, mine: PromisedPods | None = None) -> int:
-        """A lottery may draw those that are no longer firm."""
-        gone = self._firm if disruption == LOTTERY else self._ended
-        found = self._begun.until(at) - gone.until(at)
-        if mine is not None and mine.at <= at < (mine.firm_until if disruption == LOTTERY else mine.end):
-            found -= mine.pods
-        return found
+    def promised_pods_at(self, disruption: Disruption, at: int, own: PromisedPods | None = None) -> int:
+        """Returns the pods promised at that instant; a lottery may draw those that are no longer immune."""
+        ended = self._immunity_ended if disruption == LOTTERY else self._ended
+        pods = self._begun.until(at) - ended.until(at)
+        if own is not None and own.at <= at < (own.immune_until if disruption == LOTTERY else own.end):
+            pods -= own.pods
+        return pods
 
-    def lowest_after(self, at: int) -> int:
-        """What they leave at the least when any of them begins later."""
-        return self._lowest[bisect_right(self._starts, at)]
+    def lowest_left_after(self, at: int) -> int:
+        """Returns the fewest pods that are left when any of the promises begins after that instant."""
+        return self._lowest_left[bisect_right(self._starts, at)]
 
-    def left_between(self, after: int, before: int, mine: PromisedPods | None) -> int:
-        """What they leave at the least when any of them begins in between.
+    def lowest_left_between(self, after: int, before: int, own: PromisedPods | None) -> int:
+        """Returns the fewest pods that are left when any of the promises begins in between.
 
-        Who has a promise of its own finds that at least, while it lasts.
+        While the own promise of a Run lasts, at least its pods are left for the Run.
         """
         first, last = bisect_right(self._starts, after), bisect_left(self._starts, before)
-        if mine is None:
-            return self._lowest_between(first, last)
-        begin, end = bisect_left(self._starts, mine.at), bisect_left(self._starts, max(mine.at, mine.end))
-        with_others = begin if self._beginning[mine.at] > 1 else begin + 1
-        while_mine = self._lowest_between(max(first, with_others), min(last, end))
+        if own is None:
+            return self._lowest_of(first, last)
+        begin, end = bisect_left(self._starts, own.at), bisect_left(self._starts, max(own.at, own.end))
+        begin_of_others = begin if self._count_by_start[own.at] > 1 else begin + 1
+        during_own = self._lowest_of(max(first, begin_of_others), min(last, end))
         return min(
-            self._lowest_between(first, min(last, begin)),
-            mine.pods + max(0, while_mine),
-            self._lowest_between(max(first, end), last),
+            self._lowest_of(first, min(last, begin)),
+            own.pods + max(0, during_own),
+            self._lowest_of(max(first, end), last),
         )
 
-    def _lowest_between(self, first: int, last: int) -> int:
-        return min(self._lefts[first:last]) if first < last else FOREVER
+    def _lowest_of(self, first: int, last: int) -> int:
+        return min(self._left[first:last]) if first < last else FOREVER
 
 
-class ProfilesBehindPromises:
-    """Answers that depend on the promises on a domain, for one state of these."""
+class PromiseDependentCache:
+    """Cached answers that depend on the promises on a domain, for one version of these promises."""
 
     __slots__ = ("profiles", "totals", "version")
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.profiles: dict[Disruption, NewcomerProfile] = {}
+        self.profiles: dict[Disruption, ProfileBehindPromises] = {}
         self.totals: dict[tuple[Precedence | None, RunKey | None], PromisedPodTotals] = {}
 
     @property
@@ -352,47 +370,50 @@ class ProfilesBehindPromises:
         return not (self.profiles or self.totals)
 
 
-# By pod, and by what is left out: provisional work since then, or Runs.
+# By pod, and by what counts as free: provisional work from an instant on, or the leases of some Runs.
 PROFILES = VersionedCache[tuple[PodDemand, int | frozenset[RunKey] | None], AvailabilityProfile]()
 
 
 def availability_profile(
     world: World, domain: Domain, demand: PodDemand, precedence: Precedence | None
 ) -> AvailabilityProfile:
-    """The domain's horizon as somebody of that rank sees it, remembered until something there changes."""
-    threshold = (
-        domain_occupancy(world, domain).provisional_since_threshold(precedence)
+    """Returns the profile for a promise of that precedence, cached until a lease in the domain changes.
+
+    Provisional work that ends for this promise counts as free; without a precedence none does.
+    """
+    provisional_from = (
+        domain_occupancy(world, domain).first_provisional_after(precedence)
         if precedence is not None
         else None
     )
     cached = PROFILES.at(domain.occupancy_version)
-    profile = cached.get((demand, threshold))
+    profile = cached.get((demand, provisional_from))
     if profile is None:
-        view = occupancy_view(world, domain, domain.usable_node_names(demand), threshold)
-        profile = cached[demand, threshold] = AvailabilityProfile(domain, demand.size, view)
+        view = occupancy_view(world, domain, domain.usable_node_names(demand), provisional_from)
+        profile = cached[demand, provisional_from] = AvailabilityProfile(domain, demand.size, view)
     return profile
 
 
 def availability_profile_without(
-    world: World, domain: Domain, demand: PodDemand, gone: frozenset[RunKey]
+    world: World, domain: Domain, demand: PodDemand, excluded: frozenset[RunKey]
 ) -> AvailabilityProfile:
-    """The same for all, if all that these Runs hold were gone."""
+    """Returns the profile as if these Runs had no leases; no provisional work counts as free."""
     cached = PROFILES.at(domain.occupancy_version)
-    profile = cached.get((demand, gone))
+    profile = cached.get((demand, excluded))
     if profile is None:
-        view = occupancy_view_without(world, domain, domain.usable_node_names(demand), gone)
-        profile = cached[demand, gone] = AvailabilityProfile(domain, demand.size, view)
+        view = occupancy_view_without(world, domain, domain.usable_node_names(demand), excluded)
+        profile = cached[demand, excluded] = AvailabilityProfile(domain, demand.size, view)
     return profile
 
 
-def placement_demand(run: RunState, size: int, paid_on: NodeSelector = ()) -> PodDemand:
-    """A pod as horizons see it: where it may stand and is paid for, without CPU and memory."""
+def placement_demand(run: RunState, size: int, payer_selector: NodeSelector = ()) -> PodDemand:
+    """Returns what a profile counts of a pod: GPUs, and where it may run and be paid; not CPU and memory."""
     assert run.shape is not None
     return PodDemand(
         size=size,
         tolerations=run.shape.tolerations,
         node_selector=run.shape.node_selector,
-        payer_selectors=paid_on,
+        payer_selectors=payer_selector,
     )
 
 
@@ -401,11 +422,10 @@ def keeps_promise(world: World, domain: Domain, promise: Promise) -> bool:
     if promise.at is None:
         return True
     demand = placement_demand(
-        world.runs[promise.run_key], promise.pod_size, placement_of_promise(world, promise)
+        world.runs[promise.run_key], promise.pod_size, payer_selector_of_promise(world, promise)
     )
-    one = availability_profile(world, domain, demand, promise.precedence)
+    profile = availability_profile(world, domain, demand, promise.precedence)
     at, end = max(promise.at, world.now), FOREVER if promise.end is None else promise.end
     gpus = sum(share for name, share in promise.domain_gpus if name == domain.name)
-    return (
-        one.pods(promise.disruption, at, end, promise.run_key, promise.precedence) * promise.pod_size >= gpus
-    )
+    pods = profile.pods(promise.disruption, at, end, promise.run_key, promise.precedence)
+    return pods * promise.pod_size >= gpus

@@ -1,12 +1,13 @@
-"""Wholes: room on nodes that larger pods are promised, and how much of it smaller ones may have (R2, R6).
+"""Bounds how many small pods fit without breaking up nodes that are promised to larger pods (R2, R6).
 
-Promises are counted in GPUs per domain, but a pod of eight needs eight on one node. Whoever comes before it
-with a smaller pod, and stays, stands on a node that has room when it comes, not on any that will have some
-by then. So of each node only that room counts which is left over beside whole larger pods at every instant
-at which some are promised to start; and as many larger pods as nobody is promised may be broken up.
+Promises are counted in GPUs per domain, but a pod of eight GPUs needs eight on one node. A Run with smaller
+pods that starts earlier and does not end in time stays on a node that is free when it starts, not on one that
+becomes free later. So of each node only those GPUs count that are left over beside whole larger pods, at
+every instant at which such pods are promised to start. In addition, as many larger pods may be broken up as
+no Run is promised.
 
-No node is held for anybody: which ones stay whole may change until the day. Each size of pod larger than
-one's own is looked at by itself, and every promise counts there as if it broke up nodes of its own.
+No node is reserved: which nodes stay whole may change until the promise is due. Each larger pod size is
+examined by itself, and every promise counts there as if it broke up nodes of its own.
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,179 +20,196 @@ import msgspec
 from jobtree.core.accounts.budget_timeline import CumulativeSum
 from jobtree.core.model.promise import NO_DISRUPTION, Disruption
 
-Release = tuple[str, int, tuple[int, int, int]]  # node, GPUs, and when each level could have them
+Release = tuple[str, int, tuple[int, int, int]]  # node, GPUs, and when they are released at each disruption
 
 
 class PromisedPods(msgspec.Struct, frozen=True):
-    """A promise as it counts in one domain: from when, until when, and how many pods of the one who looks.
+    """A promise as it counts in one domain for a Run with pods of a certain size.
 
-    It counts in full: whoever gives way to it might have been gone later anyway.
+    It counts in full, since the work that ends for it might have ended before anyway.
     """
 
     at: int
     end: int
-    firm_until: int
-    pods: int
+    immune_until: int  # until when it cannot be drawn, at most its end
+    pods: int  # in pods of that Run
     gpus: int
     size: int  # GPUs of its own pods
 
 
 class NodeAvailability:
-    """GPUs free on each node at any coming instant, promises apart."""
+    """The GPUs that are free on each node at any future instant, if no promise counts."""
 
     def __init__(self, free: Mapping[str, int], releases: Sequence[Release]) -> None:
         self.nodes = tuple(free)
-        self._free = [free[name] for name in self.nodes]
+        self._free_now = [free[name] for name in self.nodes]
         self._releases = releases
-        self._flows: dict[Disruption, list[tuple[list[int], list[int]]]] = {}
-        self._known: dict[tuple[Disruption, int], list[int]] = {}
-        self._rests: dict[tuple[int, int], list[int]] = {}
-        self._wholes: dict[tuple[int, int], int] = {}
+        self._released_sums: dict[Disruption, list[tuple[list[int], list[int]]]] = {}
+        self._free_gpus: dict[tuple[Disruption, int], list[int]] = {}
+        self._remainders: dict[tuple[int, int], list[int]] = {}
+        self._whole_pods: dict[tuple[int, int], int] = {}
 
     def whole_pods(self, size: int, instant: int) -> int:
-        """Whole pods of that size that will be free then."""
-        known = self._wholes.get((size, instant))
-        if known is None:
-            found = sum([room // size for room in self.at(NO_DISRUPTION, instant)])
-            known = self._wholes[size, instant] = found
-        return known
+        """Returns how many pods of that size fit at that instant."""
+        cached = self._whole_pods.get((size, instant))
+        if cached is None:
+            pods = sum([gpus // size for gpus in self.free_gpus(NO_DISRUPTION, instant)])
+            cached = self._whole_pods[size, instant] = pods
+        return cached
 
     def remainder(self, size: int, instant: int) -> list[int]:
-        """What will be free then on each node beside whole pods of that size."""
-        known = self._rests.get((size, instant))
-        if known is None:
-            known = self._rests[size, instant] = [room % size for room in self.at(NO_DISRUPTION, instant)]
-        return known
+        """Returns the GPUs of each node that are left beside whole pods of that size at that instant."""
+        cached = self._remainders.get((size, instant))
+        if cached is None:
+            gpus_by_node = self.free_gpus(NO_DISRUPTION, instant)
+            cached = self._remainders[size, instant] = [gpus % size for gpus in gpus_by_node]
+        return cached
 
-    def beside(self, size: int, at: int, starts: Iterable[int]) -> list[int]:
-        """Per node, GPUs that take no whole pod of that size from any that is promised to start then.
+    def gpus_beside_larger(self, size: int, at: int, starts: Iterable[int]) -> list[int]:
+        """Returns, per node, the GPUs free at ``at`` that break up no pod of that size at these starts.
 
-        Only what is free counts: a draw ends whom it hits, on whatever node, and stops at the first place.
+        Only free GPUs count, since it is not known on which nodes a lottery would end Runs.
         """
-        rests = [self.remainder(size, start) for start in starts]
-        return list(map(min, self.at(NO_DISRUPTION, at), *rests)) if rests else self.at(NO_DISRUPTION, at)
+        remainders = [self.remainder(size, start) for start in starts]
+        free_gpus = self.free_gpus(NO_DISRUPTION, at)
+        return list(map(min, free_gpus, *remainders)) if remainders else free_gpus
 
-    def at(self, disruption: Disruption, instant: int) -> list[int]:
-        """In the order of the nodes."""
-        known = self._known.get((disruption, instant))
-        if known is None:
-            pairs = zip(self._free, self._flow(disruption), strict=True)
-            known = self._known[disruption, instant] = [
+    def free_gpus(self, disruption: Disruption, instant: int) -> list[int]:
+        """Returns the GPUs that are free at that instant, in the order of the nodes."""
+        cached = self._free_gpus.get((disruption, instant))
+        if cached is None:
+            pairs = zip(self._free_now, self._released_by_node(disruption), strict=True)
+            cached = self._free_gpus[disruption, instant] = [
                 max(0, free + sums[bisect_right(times, instant)]) for free, (times, sums) in pairs
             ]
-        return known
+        return cached
 
-    def _flow(self, disruption: Disruption) -> list[tuple[list[int], list[int]]]:
-        """Per node, instants and what has come free up to each."""
-        known = self._flows.get(disruption)
-        if known is None:
+    def _released_by_node(self, disruption: Disruption) -> list[tuple[list[int], list[int]]]:
+        """Returns, per node, the instants of releases and the sum of GPUs released up to each."""
+        cached = self._released_sums.get(disruption)
+        if cached is None:
             by_node: dict[str, list[tuple[int, int]]] = {name: [] for name in self.nodes}
             for node, gpus, releases in self._releases:
                 by_node[node].append((releases[disruption], gpus))
-            known = []
+            cached = []
             for name in self.nodes:
-                found = sorted(by_node[name])
-                sums = list(accumulate((gpus for _, gpus in found), initial=0))
-                known.append(([at for at, _ in found], sums))
-            self._flows[disruption] = known
-        return known
+                released = sorted(by_node[name])
+                sums = list(accumulate((gpus for _, gpus in released), initial=0))
+                cached.append(([at for at, _ in released], sums))
+            self._released_sums[disruption] = cached
+        return cached
 
 
-class LargerPodInterval(msgspec.Struct, frozen=True):
-    """Promises of one larger size of pod that begin while somebody with smaller ones would run."""
+class LargerPodOverlap(msgspec.Struct, frozen=True):
+    """Promises of one larger pod size that begin while a Run with smaller pods would run."""
 
-    at: int  # from when it would
+    at: int  # the start of that Run
     size: int  # of its pods
-    above: int  # of the larger ones
-    taken: Sequence[tuple[int, int]]  # when they begin, and whole pods of theirs that promises take up then
-    below: int  # pods of its own size that other smaller ones take up when it comes
+    larger_size: int  # of the promised pods
+    promised: Sequence[tuple[int, int]]  # each start of such a promise, and the whole pods promised then
+    smaller_pods: int  # taken at ``at`` by promises with pods below the larger size, in pods of that Run
 
-    def pods(self, rooms: NodeAvailability, disruption: Disruption) -> int:
-        """Pods of the smaller size that it may have."""
-        beside = rooms.beside(self.above, self.at, (start for start, _ in self.taken))
-        spare = min([rooms.whole_pods(self.above, start) - pods for start, pods in self.taken])
-        found = sum([gpus // self.size for gpus in beside])
-        if spare > 0:
-            found += self._broken_up(rooms.at(disruption, self.at), beside, spare)
-        return found - self.below
+    def pods(self, availability: NodeAvailability, disruption: Disruption) -> int:
+        """Returns how many pods the Run with smaller pods may have."""
+        starts = (start for start, _ in self.promised)
+        left_over = availability.gpus_beside_larger(self.larger_size, self.at, starts)
+        unpromised = min(
+            [availability.whole_pods(self.larger_size, start) - pods for start, pods in self.promised]
+        )
+        pods = sum([gpus // self.size for gpus in left_over])
+        if unpromised > 0:
+            pods += self._pods_in_broken_up(
+                availability.free_gpus(disruption, self.at), left_over, unpromised
+            )
+        return pods - self.smaller_pods
 
-    def _broken_up(self, rooms: Sequence[int], beside: Sequence[int], spare: int) -> int:
-        """Pods that fit where so many larger ones are broken up, those first that give most."""
-        each = max(1, self.above // self.size)
+    def _pods_in_broken_up(self, free_gpus: Sequence[int], left_over: Sequence[int], larger_pods: int) -> int:
+        """Returns how many more pods fit if so many larger pods are broken up, those that give most first."""
+        pods_in_larger = max(1, self.larger_size // self.size)
         whole, parts = 0, list[int]()
-        for room, left in zip(rooms, beside, strict=True):
-            more, part = divmod(room // self.size - left // self.size, each)
+        for free, left in zip(free_gpus, left_over, strict=True):
+            more, part = divmod(free // self.size - left // self.size, pods_in_larger)
             whole += more
             if part:
                 parts.append(part)
-        if whole >= spare:
-            return spare * each
-        return whole * each + sum(sorted(parts, reverse=True)[: spare - whole])
+        if whole >= larger_pods:
+            return larger_pods * pods_in_larger
+        return whole * pods_in_larger + sum(sorted(parts, reverse=True)[: larger_pods - whole])
 
 
 class LargerPodPromises:
-    """Promises of one larger size of pod: when they start, and what they leave of whole ones then."""
+    """The promises of one larger pod size: when they start, and the whole pods that are promised then."""
 
-    def __init__(self, size: int, rooms: NodeAvailability, occupants: Sequence[PromisedPods]) -> None:
-        self._size, self._rooms = size, rooms
-        self._beginning = Counter([one.at for one in occupants if one.size == size])
-        self._starts = sorted(self._beginning)
-        whole = [(one, -(-one.gpus // size)) for one in occupants]  # as those who want larger pods count them
-        begun = CumulativeSum((one.at, pods) for one, pods in whole)
-        ended = CumulativeSum((max(one.at, one.end), pods) for one, pods in whole)
-        self._taken = [(at, begun.until(at) - ended.until(at)) for at in self._starts]
-        self._below = [one for one in occupants if one.size < size]
+    def __init__(self, size: int, availability: NodeAvailability, promises: Sequence[PromisedPods]) -> None:
+        self._size, self._availability = size, availability
+        self._count_by_start = Counter([promise.at for promise in promises if promise.size == size])
+        self._starts = sorted(self._count_by_start)
+        in_larger_pods = [(promise, -(-promise.gpus // size)) for promise in promises]
+        begun = CumulativeSum((promise.at, pods) for promise, pods in in_larger_pods)
+        ended = CumulativeSum((max(promise.at, promise.end), pods) for promise, pods in in_larger_pods)
+        self._promised = [(at, begun.until(at) - ended.until(at)) for at in self._starts]
+        self._of_smaller_pods = [promise for promise in promises if promise.size < size]
 
     def pods(
-        self, disruption: Disruption, at: int, end: int, size: int, mine: PromisedPods | None
+        self, disruption: Disruption, at: int, end: int, size: int, own: PromisedPods | None
     ) -> int | None:
-        """Pods of the smaller size that somebody may have from ``at`` to ``end``; None: it meets none."""
-        taken = self._taken[self._within(at, end)]
-        below = sum(-(-one.gpus // size) for one in self._below if one.at <= at < one.end)
-        if mine is not None and taken:
-            taken = list(self._without(mine, taken))
-            if mine.size < self._size and mine.at <= at < mine.end:
-                below -= -(-mine.gpus // size)
-        if not taken:
+        """Returns how many smaller pods a Run may have from ``at`` to ``end``; None: as many as fit.
+
+        The promises limit it only if one of them starts in between. The Run's own promise does not limit it.
+        """
+        promised = self._promised[self._between(at, end)]
+        smaller_pods = sum(
+            -(-promise.gpus // size) for promise in self._of_smaller_pods if promise.at <= at < promise.end
+        )
+        if own is not None and promised:
+            promised = list(self._without(own, promised))
+            if own.size < self._size and own.at <= at < own.end:
+                smaller_pods -= -(-own.gpus // size)
+        if not promised:
             return None
-        return LargerPodInterval(at, size, self._size, taken, below).pods(self._rooms, disruption)
+        return LargerPodOverlap(at, size, self._size, promised, smaller_pods).pods(
+            self._availability, disruption
+        )
 
-    def _without(self, mine: PromisedPods, taken: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """The same if one of all these promises were not there."""
-        alone = mine.size == self._size and self._beginning[mine.at] == 1
-        whole = -(-mine.gpus // self._size)
-        for start, pods in taken:
-            if not (alone and start == mine.at):
-                yield start, pods - whole if mine.at <= start < mine.end else pods
+    def _without(self, own: PromisedPods, promised: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Yields the starts and the whole pods promised then, without one of the promises."""
+        only_start = own.size == self._size and self._count_by_start[own.at] == 1
+        own_pods = -(-own.gpus // self._size)
+        for start, pods in promised:
+            if not (only_start and start == own.at):
+                yield start, pods - own_pods if own.at <= start < own.end else pods
 
-    def _within(self, at: int, end: int) -> slice:
+    def _between(self, at: int, end: int) -> slice:
         return slice(bisect_right(self._starts, at), bisect_left(self._starts, end))
 
-    def beside(self, at: int, end: int) -> list[int]:
-        """Per node, GPUs that take no whole larger pod from any that is promised to start in between."""
-        return self._rooms.beside(self._size, at, self._starts[self._within(at, end)])
+    def gpus_beside_larger(self, at: int, end: int) -> list[int]:
+        """Returns, per node, the GPUs that break up no pod of this size promised to start in between."""
+        return self._availability.gpus_beside_larger(self._size, at, self._starts[self._between(at, end)])
 
 
 class FragmentationBound:
-    """All larger sizes that are promised in one domain, as somebody with smaller pods sees them."""
+    """How many pods of one size fit beside the promises of all larger pod sizes in one domain."""
 
-    def __init__(self, size: int, rooms: NodeAvailability, occupants: Sequence[PromisedPods]) -> None:
+    def __init__(self, size: int, availability: NodeAvailability, promises: Sequence[PromisedPods]) -> None:
         self._size = size
-        self._larger = [
-            LargerPodPromises(above, rooms, occupants)
-            for above in sorted({one.size for one in occupants if one.size > size})
+        self._by_larger_size = [
+            LargerPodPromises(larger_size, availability, promises)
+            for larger_size in sorted({promise.size for promise in promises if promise.size > size})
         ]
 
     def pods(
-        self, disruption: Disruption, at: int, end: int, most: int, mine: PromisedPods | None = None
+        self, disruption: Disruption, at: int, end: int, most: int, own: PromisedPods | None = None
     ) -> int:
-        """How many of these pods somebody may have from ``at`` to ``end``; its own promise is no obstacle."""
-        for one in self._larger:
-            found = one.pods(disruption, at, end, self._size, mine)
-            most = most if found is None else min(most, found)
+        """Returns how many pods, at most ``most``, a Run may have from ``at`` to ``end``.
+
+        The Run's own promise does not limit it.
+        """
+        for promises in self._by_larger_size:
+            pods = promises.pods(disruption, at, end, self._size, own)
+            most = most if pods is None else min(most, pods)
         return most
 
-    def beside(self, at: int, end: int) -> list[int]:
-        """Per node, GPUs that break up no larger pod of any size."""
-        found = [one.beside(at, end) for one in self._larger]
-        return [min(gpus) for gpus in zip(*found, strict=True)]
+    def gpus_beside_larger(self, at: int, end: int) -> list[int]:
+        """Returns, per node, the GPUs that break up no larger pod of any size."""
+        by_size = [promises.gpus_beside_larger(at, end) for promises in self._by_larger_size]
+        return [min(gpus) for gpus in zip(*by_size, strict=True)]

@@ -1,13 +1,14 @@
-"""Who stands in a domain, and until when: the ground on which its horizons are counted (R2–R4).
+"""Which leases use the nodes of a domain, and when each can release its GPUs (R2–R4).
 
-Every lease is taken apart by node into stays, each with the instants from which the three levels could have
-its GPUs (``horizon``). That depends on the lease and its Run alone, so it is done once for each lease and
-remembered with the domain: when a lease opens or closes, only that one is looked at. What malleable, unpaid
-and provisional Runs would give up depends on more than that, and is found anew.
+A lease is split by node. Each part has three release times, one for each disruption: the instant from which a
+start can have these GPUs if it takes nothing, spares and steps, or also holds a lottery. For an Active lease
+of a fixed Run that is not provisional, they depend on the lease and its Run alone. So they are computed once
+and cached with the domain: when another lease opens or closes, they stay valid. All other leases are split
+each time.
 
-All tenants of a domain are listed once. A stand is what somebody sees of them: on the nodes that a kind of
-pod may use, without the provisional work that yields to a promise made early enough (R6). Few promises see
-anything else than all others do, since only provisional work in this very domain makes a difference.
+The leases of a domain are listed once. A view shows them on the nodes that a kind of pod may use. In the
+view of a promise, provisional work that started after the promise was made counts as free (R6). Most promises
+share a view, since only provisional work in the same domain makes a difference.
 """
 
 from bisect import bisect_left
@@ -18,6 +19,7 @@ from typing import NamedTuple
 from jobtree.core.accounts.envelope_accounts import FOREVER
 from jobtree.core.availability.fragmentation import NodeAvailability
 from jobtree.core.availability.shrink_steps import shrink_steps
+from jobtree.core.funding.payer_candidates import last_closing
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Disruption, Precedence
 from jobtree.core.model.versioned_cache import VersionedCache
@@ -25,17 +27,16 @@ from jobtree.core.runs.notice import DrawNotice, certain_end, draw_notice_ms, im
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.world.open_leases import PostedLease
-from jobtree.core.world.payer_candidates import last_closing
 from jobtree.core.world.world import World
 
-ALWAYS = -1  # released whenever it is asked for
+ALWAYS = -1  # an instant before all others: the GPUs can be released at any time
 
-ReleaseTimes = tuple[int, int, int]  # when each level could have it
-RELEASED: ReleaseTimes = (ALWAYS, ALWAYS, ALWAYS)
+ReleaseTimes = tuple[int, int, int]  # by disruption
+ALWAYS_FREE: ReleaseTimes = (ALWAYS, ALWAYS, ALWAYS)
 
 
 class OccupiedGpus(NamedTuple):
-    """GPUs on one node that somebody holds, and when each level could have them."""
+    """GPUs on one node that a lease uses, and when they can be released."""
 
     node: str
     gpus: int
@@ -43,184 +44,199 @@ class OccupiedGpus(NamedTuple):
 
 
 class LeaseOccupancy(NamedTuple):
-    """A lease taken apart, and what that depends on."""
+    """A lease split by node, and the values of its Run that the release times depend on."""
 
-    held: PostedLease
+    posted: PostedLease
     since: int | None
-    lost: int
-    stays: tuple[OccupiedGpus, ...]
-    notice: DrawNotice | None  # None: it cannot be drawn
-    provisional_since: int | None  # None: it yields to no promise
+    lotteries_lost: int
+    parts: tuple[OccupiedGpus, ...]
+    draw_notice: DrawNotice | None  # None: it cannot be drawn
+    provisional_since: int | None  # None: it is not provisional
 
-    def is_current(self, held: PostedLease, run: RunState | None) -> bool:
+    def is_current(self, posted: PostedLease, run: RunState | None) -> bool:
         return (
-            self.held is held
+            self.posted is posted
             and run is not None
             and self.since == run.since
-            and self.lost == run.lotteries_lost
+            and self.lotteries_lost == run.lotteries_lost
         )
 
-    def is_provisional_to(self, made: int) -> bool:
-        return self.provisional_since is not None and made <= self.provisional_since
+    def is_provisional_to(self, made_at: int) -> bool:
+        """Whether the lease is provisional and ends for a promise that was made at that instant (R6)."""
+        return self.provisional_since is not None and made_at <= self.provisional_since
 
 
 class DomainOccupancy:
-    """All leases in one domain, or some of them."""
+    """The leases in one domain, all or some of them."""
 
-    def __init__(self, everybody: list[LeaseOccupancy]) -> None:
-        self.all = everybody
-        found = {one.provisional_since for one in self.all if one.provisional_since is not None}
-        self.provisional_since = sorted(found)  # the instants at which provisional work here began
+    def __init__(self, leases: list[LeaseOccupancy]) -> None:
+        self.leases = leases
+        starts = {lease.provisional_since for lease in leases if lease.provisional_since is not None}
+        self.provisional_since = sorted(starts)  # the instants at which provisional work here started
 
-    def provisional_since_threshold(self, precedence: Precedence | None) -> int | None:
-        """From when on provisional work here began that yields to that rank; None: none does."""
+    def first_provisional_after(self, precedence: Precedence | None) -> int | None:
+        """Returns the earliest start of provisional work here that ends for a promise of this precedence.
+
+        All provisional work that started later ends for it, too. None: no provisional work ends for it.
+        """
         if precedence is None or not self.provisional_since:
             return None
-        later = bisect_left(self.provisional_since, precedence[0])
-        return self.provisional_since[later] if later < len(self.provisional_since) else None
+        index = bisect_left(self.provisional_since, precedence[0])
+        return self.provisional_since[index] if index < len(self.provisional_since) else None
 
     def without(self, runs: Container[RunKey]) -> "DomainOccupancy":
-        """The same if all that these Runs hold were gone."""
-        return DomainOccupancy([one for one in self.all if one.held.lease.run_key not in runs])
+        """Returns the occupancy as if these Runs had no leases."""
+        return DomainOccupancy([lease for lease in self.leases if lease.posted.lease.run_key not in runs])
 
 
 LEASE_OCCUPANCIES = VersionedCache[str, LeaseOccupancy]()  # by name of the lease
 
 
 class OccupancyReader:
-    """Takes leases in one domain apart."""
+    """Splits the leases of one domain by node."""
 
     def __init__(self, world: World, domain: Domain) -> None:
         self._world, self._domain = world, domain
 
-    def all(self) -> list[LeaseOccupancy]:
+    def read(self) -> list[LeaseOccupancy]:
+        """Returns all leases of the domain, from the cache where that is still right."""
         world, cached = self._world, LEASE_OCCUPANCIES.at(self._domain.release_version)
         names: dict[str, None] = {}
         for node in self._domain.nodes:
             names.update(world.leases_by_node.get(node, ()))
-        if len(cached) > 2 * len(names) + 64:  # most of them are closed
+        if len(cached) > 2 * len(names) + 64:  # most of the cached leases are closed
             for name in [name for name in cached if name not in names]:
                 del cached[name]
         return [self._occupancy(cached, world.posted_leases[name]) for name in names]
 
-    def _occupancy(self, cached: dict[str, LeaseOccupancy], held: PostedLease) -> LeaseOccupancy:
-        known = cached.get(held.lease.name)
-        run = self._world.runs.get(held.lease.run_key)
-        if known is not None and known.is_current(held, run):
-            return known
+    def _occupancy(self, cached: dict[str, LeaseOccupancy], posted: PostedLease) -> LeaseOccupancy:
+        before = cached.get(posted.lease.name)
+        run = self._world.runs.get(posted.lease.run_key)
+        if before is not None and before.is_current(posted, run):
+            return before
         if run is None:
-            return LeaseOccupancy(held, None, 0, tuple(self._stays(held, RELEASED, {})), None, None)
+            return LeaseOccupancy(posted, None, 0, tuple(self._parts(posted, ALWAYS_FREE, {})), None, None)
         policy, now = self._world.policy, self._world.now
         end, immune = self._end(run), immune_until(policy, run, now)
         malleable = run.shape is not None and run.shape.malleable
-        loose = self._shrinkable(run) if malleable else {}
-        found = LeaseOccupancy(
-            held=held,
+        shrinkable = self._shrinkable_gpus(run) if malleable else {}
+        occupancy = LeaseOccupancy(
+            posted=posted,
             since=run.since,
-            lost=run.lotteries_lost,
-            stays=tuple(self._stays(held, (end, end, min(end, immune)), loose)),
-            notice=DrawNotice(immune, end, draw_notice_ms(policy, run.checkpoint_ms)),
+            lotteries_lost=run.lotteries_lost,
+            parts=tuple(self._parts(posted, (end, end, min(end, immune)), shrinkable)),
+            draw_notice=DrawNotice(immune, end, draw_notice_ms(policy, run.checkpoint_ms)),
             provisional_since=run.since if run.provisional else None,
         )
-        if held.lease.role == "Active" and not malleable and not run.provisional:
-            cached[held.lease.name] = found
-        return found
+        if posted.lease.role == "Active" and not malleable and not run.provisional:
+            cached[posted.lease.name] = occupancy
+        return occupancy
 
     def _end(self, run: RunState) -> int:
-        """What is held on sufferance lapses at the latest when its own promise is due: that counts, then."""
-        end, lapse = certain_end(run.known_end, last_closing(self._world, run)), run.interim_until
-        return end if lapse is None else min(end, lapse)
+        """Returns when the Run has certainly ended; an interim Run ends when its own promise is due."""
+        end, interim = certain_end(run.known_end, last_closing(self._world, run)), run.interim_until
+        return end if interim is None else min(end, interim)
 
-    def _shrinkable(self, run: RunState) -> dict[tuple[str, str], int]:
-        """GPUs of its steps that lie wholly in this domain, by lease and node.
+    def _shrinkable_gpus(self, run: RunState) -> dict[tuple[str, str], int]:
+        """Returns the GPUs of the Run's steps that lie wholly in this domain, by lease and node.
 
-        A step that reaches into other domains is not counted, so no step is counted twice and what
-        is counted here can be taken whatever other domains a slice has.
+        A step that extends into other domains does not count. So no step is counted twice, and each step that
+        counts can be taken whatever other domains a slice has.
         """
-        loose: dict[tuple[str, str], int] = {}
+        gpus_by_part: dict[tuple[str, str], int] = {}
         for step in shrink_steps(self._world, run):
-            if all(piece.node in self._domain.nodes for piece in step):
-                for piece in step:
-                    key = (piece.lease, piece.node)
-                    loose[key] = loose.get(key, 0) + piece.mask.bit_count()
-        return loose
+            if all(part.node in self._domain.nodes for part in step):
+                for part in step:
+                    key = (part.lease, part.node)
+                    gpus_by_part[key] = gpus_by_part.get(key, 0) + part.mask.bit_count()
+        return gpus_by_part
 
-    def _stays(
-        self, held: PostedLease, ends: ReleaseTimes, loose: dict[tuple[str, str], int]
+    def _parts(
+        self, posted: PostedLease, releases: ReleaseTimes, shrinkable: dict[tuple[str, str], int]
     ) -> Iterator[OccupiedGpus]:
-        lease, nodes = held.lease, self._domain.nodes
+        """Yields the parts of a lease on the nodes of this domain."""
+        lease, nodes = posted.lease, self._domain.nodes
         for node, mask in lease.slots:
             if node not in nodes:
                 continue
             gpus = mask.bit_count()
-            if lease.role == "Opportunistic":
-                yield OccupiedGpus(node, (mask & ~nodes[node].spare).bit_count(), RELEASED)
+            if lease.role == "Opportunistic":  # its GPUs on the slots of spares count for the spares
+                yield OccupiedGpus(node, (mask & ~nodes[node].spare).bit_count(), ALWAYS_FREE)
             elif lease.role == "Spare":
-                yield OccupiedGpus(node, gpus, (ends[0], ALWAYS, ALWAYS))
+                yield OccupiedGpus(node, gpus, (releases[0], ALWAYS, ALWAYS))
             else:
-                free = loose.get((lease.name, node), 0)
-                if free:
-                    yield OccupiedGpus(node, free, (ends[0], ALWAYS, ALWAYS))
-                yield OccupiedGpus(node, gpus - free, ends)
+                in_steps = shrinkable.get((lease.name, node), 0)
+                if in_steps:
+                    yield OccupiedGpus(node, in_steps, (releases[0], ALWAYS, ALWAYS))
+                yield OccupiedGpus(node, gpus - in_steps, releases)
 
 
 class OccupancyView:
-    """Who stands on some nodes of a domain, as somebody sees it to whom some provisional work yields."""
+    """The leases on some nodes of a domain, where certain provisional work counts as free.
+
+    That is the provisional work that started at ``provisional_from`` or later; None: no provisional work.
+    """
 
     def __init__(
-        self, tenants: DomainOccupancy, domain: Domain, usable: Sequence[str], threshold: int | None
+        self,
+        occupancy: DomainOccupancy,
+        domain: Domain,
+        usable: Sequence[str],
+        provisional_from: int | None,
     ) -> None:
         self.usable = usable
-        self._places = {name: place for place, name in enumerate(usable)}
-        self.notices: set[DrawNotice] = set()
-        self._stays: list[OccupiedGpus] = []
-        everywhere = len(usable) == len(domain.nodes)
-        for one in tenants.all:
-            stays: Iterable[OccupiedGpus] = one.stays
-            if not everywhere:
-                stays = [stay for stay in stays if stay.node in self._places]
-            if threshold is not None and one.is_provisional_to(threshold):
-                stays = [OccupiedGpus(node, gpus, RELEASED) for node, gpus, _ in stays]
-            elif one.notice is not None and stays:
-                self.notices.add(one.notice)
-            self._stays += stays
+        self._index = {name: index for index, name in enumerate(usable)}
+        self.draw_notices: set[DrawNotice] = set()  # of all Runs that could be drawn here
+        self._parts: list[OccupiedGpus] = []
+        all_usable = len(usable) == len(domain.nodes)
+        for lease in occupancy.leases:
+            parts: Iterable[OccupiedGpus] = lease.parts
+            if not all_usable:
+                parts = [part for part in parts if part.node in self._index]
+            if provisional_from is not None and lease.is_provisional_to(provisional_from):
+                parts = [OccupiedGpus(node, gpus, ALWAYS_FREE) for node, gpus, _ in parts]
+            elif lease.draw_notice is not None and parts:
+                self.draw_notices.add(lease.draw_notice)
+            self._parts += parts
+        # Negative if foreign pods and leases use more GPUs than a node has.
         self.free = [max(0, domain.nodes[name].node.gpus - domain.nodes[name].foreign) for name in usable]
-        for node, gpus, _ in self._stays:
-            self.free[self._places[node]] -= gpus
-        self._released: dict[Disruption, list[tuple[int, int, int]]] = {}
+        for node, gpus, _ in self._parts:
+            self.free[self._index[node]] -= gpus
+        self._releases: dict[Disruption, list[tuple[int, int, int]]] = {}
 
-    def released(self, disruption: Disruption) -> list[tuple[int, int, int]]:
-        """What comes free for certain, in order: the instant, the node's place, and the GPUs."""
-        known = self._released.get(disruption)
-        if known is None:
-            places = self._places
-            known = self._released[disruption] = sorted(
+    def releases(self, disruption: Disruption) -> list[tuple[int, int, int]]:
+        """Returns what is certain to be released, in order: the instant, the index of the node, the GPUs."""
+        cached = self._releases.get(disruption)
+        if cached is None:
+            index = self._index
+            cached = self._releases[disruption] = sorted(
                 [
-                    (releases[disruption], places[node], gpus)
-                    for node, gpus, releases in self._stays
+                    (releases[disruption], index[node], gpus)
+                    for node, gpus, releases in self._parts
                     if releases[disruption] < FOREVER
                 ]
             )
-        return known
+        return cached
 
     @cached_property
-    def rooms(self) -> NodeAvailability:
-        """GPUs on each node, as stays are released."""
-        free = dict(zip(self._places, self.free, strict=True))
-        return NodeAvailability(free, self._stays)
+    def node_availability(self) -> NodeAvailability:
+        """The free GPUs of each node over time."""
+        free = dict(zip(self._index, self.free, strict=True))
+        return NodeAvailability(free, self._parts)
 
     @cached_property
     def longest_notice(self) -> int:
-        return max((notice for _, _, notice in self.notices), default=0)
+        """The longest notice that a Run needs which could ever be drawn here."""
+        return max((notice for _, _, notice in self.draw_notices), default=0)
 
 
 DOMAIN_OCCUPANCIES = VersionedCache[None, DomainOccupancy]()
-# By nodes, and by what is left out: provisional work since then, or Runs.
+# By nodes, and by what counts as free: provisional work from an instant on, or the leases of some Runs.
 OCCUPANCY_VIEWS = VersionedCache[tuple[tuple[str, ...], int | frozenset[RunKey] | None], OccupancyView]()
 
 
 def domain_occupancy(world: World, domain: Domain) -> DomainOccupancy:
-    """All who stand in the domain, listed once until a lease there changes."""
+    """Returns all leases in the domain, cached until one of them changes."""
     cached = DOMAIN_OCCUPANCIES.at(domain.occupancy_version)
     occupancy = cached.get(None)
     if occupancy is None:
@@ -229,28 +245,29 @@ def domain_occupancy(world: World, domain: Domain) -> DomainOccupancy:
 
 
 def lease_occupancies(world: World, domain: Domain) -> DomainOccupancy:
-    return DomainOccupancy(OccupancyReader(world, domain).all())
+    """Returns all leases in the domain as they are now."""
+    return DomainOccupancy(OccupancyReader(world, domain).read())
 
 
 def occupancy_view(
-    world: World, domain: Domain, usable: tuple[str, ...], threshold: int | None
+    world: World, domain: Domain, usable: tuple[str, ...], provisional_from: int | None
 ) -> OccupancyView:
-    """The same on some nodes, as somebody sees it, remembered as long."""
+    """Returns the view of some nodes, cached until a lease in the domain changes."""
     cached = OCCUPANCY_VIEWS.at(domain.occupancy_version)
-    view = cached.get((usable, threshold))
+    view = cached.get((usable, provisional_from))
     if view is None:
         occupancy = domain_occupancy(world, domain)
-        view = cached[usable, threshold] = OccupancyView(occupancy, domain, usable, threshold)
+        view = cached[usable, provisional_from] = OccupancyView(occupancy, domain, usable, provisional_from)
     return view
 
 
 def occupancy_view_without(
-    world: World, domain: Domain, usable: tuple[str, ...], gone: frozenset[RunKey]
+    world: World, domain: Domain, usable: tuple[str, ...], excluded: frozenset[RunKey]
 ) -> OccupancyView:
-    """The same if all that these Runs hold were gone, remembered as long."""
+    """Returns the view of some nodes as if these Runs had no leases, cached in the same way."""
     cached = OCCUPANCY_VIEWS.at(domain.occupancy_version)
-    view = cached.get((usable, gone))
+    view = cached.get((usable, excluded))
     if view is None:
-        occupancy = domain_occupancy(world, domain).without(gone)
-        view = cached[usable, gone] = OccupancyView(occupancy, domain, usable, None)
+        occupancy = domain_occupancy(world, domain).without(excluded)
+        view = cached[usable, excluded] = OccupancyView(occupancy, domain, usable, None)
     return view

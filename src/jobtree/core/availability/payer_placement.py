@@ -1,28 +1,29 @@
-"""The reach of money: on which nodes a Run's payers pay (C3), since a promise says where and paid by whom.
+"""On which nodes the payers of a Run pay (C3).
 
-All that a promise counts on must pay wherever its slice is. Where the best start that all payers together
-could pay for does not agree with that, one is looked for with every set of payers that go together: those
-that pay anywhere, and for each selector those that pay on all of its nodes. Only where none of them finds
-one, payers of several places are put together, each for its part of the slice.
+A promise says where a Run starts and who pays for it, so its payers must pay where its slice is. If the best
+start that all payers together could pay for does not satisfy that, a start is searched for each set of payers
+that pay on the same nodes: those that pay anywhere, and for each selector those that pay on all of its nodes.
+Only if none of these searches finds a start, payers of several places are combined, each for its part of the
+slice.
 """
 
 from collections.abc import Sequence, Set as AbstractSet
 
 import msgspec
 
+from jobtree.core.funding.payer_candidates import payer_candidates, selectors_of
 from jobtree.core.model.gpu_lease import EnvelopeKey
 from jobtree.core.model.promise import Promise
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.node_slots import NodeSelector, selector_matches
-from jobtree.core.world.payer_candidates import payer_candidates, selectors_of
 from jobtree.core.world.world import World
 
 PayerKeys = frozenset[EnvelopeKey]
 DomainGpus = Sequence[tuple[str, int]]
 FundingParts = Sequence[tuple[EnvelopeKey, int]]
 
-UNBOUND: frozenset[NodeSelector] = frozenset({()})  # the selector of money that pays anywhere
+ANY_NODE: frozenset[NodeSelector] = frozenset({()})  # the selector of envelopes that pay anywhere
 
 
 class PayerPlacement(msgspec.Struct, frozen=True):
@@ -36,70 +37,79 @@ ANYWHERE = PayerPlacement()
 
 
 def payer_placements(world: World, run: RunState) -> list[PayerPlacement]:
-    """Sets of payers that go together: those that pay anywhere, then by selector."""
-    found = {one.envelope.key: one.envelope.selector for one in payer_candidates(world, run)}
+    """Returns the sets of payers that pay on the same nodes: those that pay anywhere, then by selector."""
+    selector_by_payer = {
+        payer.envelope.key: payer.envelope.selector for payer in payer_candidates(world, run)
+    }
     selectors = sorted(selectors_of(world, run))
-    if UNBOUND.issuperset(selectors):
+    if ANY_NODE.issuperset(selectors):
         return [ANYWHERE]
     return [
-        PayerPlacement(selector, frozenset(key for key, own in found.items() if set(own) <= set(selector)))
+        PayerPlacement(
+            selector,
+            frozenset(key for key, own in selector_by_payer.items() if set(own) <= set(selector)),
+        )
         for selector in selectors
     ]
 
 
-def placement_of_promise(world: World, promise: Promise) -> NodeSelector:
-    """The selector of the nodes on which all who will pay for a promise pay.
+def payer_selector_of_promise(world: World, promise: Promise) -> NodeSelector:
+    """Returns the selector of the nodes on which all payers of a promise pay.
 
-    None is needed where they pay in all of the slice, and there is none where each has its own part of it.
+    It is empty if they pay on all nodes of the slice, and if each pays for its own part of the slice.
     """
     if pay_throughout(world, promise.flavor, promise.domain_gpus, promise.funding):
         return ()
     envelopes = world.budgets.envelopes
-    found = [envelopes[key].selector for key, _ in promise.funding if key in envelopes]
-    narrowest = max(found, key=len, default=())
+    selectors = [envelopes[key].selector for key, _ in promise.funding if key in envelopes]
+    narrowest = max(selectors, key=len, default=())
     slice_ = world.fleet.flavor(promise.flavor).domains_of_slice(promise.domain_gpus)
-    together = all(set(one) <= set(narrowest) for one in found)
-    return narrowest if together and all(pays_in(one, {narrowest}) for one in slice_) else ()
+    together = all(set(selector) <= set(narrowest) for selector in selectors)
+    return narrowest if together and all(pays_in(domain, {narrowest}) for domain in slice_) else ()
 
 
 def payers_in_slice(world: World, run: RunState, promise: Promise) -> PayerKeys | None:
-    """The Run's payers that pay anywhere in the promised slice; None where all of them do."""
+    """Returns the Run's payers that pay anywhere in the promised slice; None: all of them do."""
     selectors = selectors_of(world, run)
-    if selectors <= UNBOUND:
+    if selectors <= ANY_NODE:
         return None
     slice_ = world.fleet.flavor(promise.flavor).domains_of_slice(promise.domain_gpus)
-    there = {one for one in selectors if any(pays_in(domain, {one}) for domain in slice_)}
-    if there == selectors:
+    paying = {selector for selector in selectors if any(pays_in(domain, {selector}) for domain in slice_)}
+    if paying == selectors:
         return None
     return frozenset(
-        one.envelope.key for one in payer_candidates(world, run) if one.envelope.selector in there
+        payer.envelope.key for payer in payer_candidates(world, run) if payer.envelope.selector in paying
     )
 
 
-def pay_throughout(world: World, flavor: str, shares: DomainGpus, funding: FundingParts) -> bool:
-    """Whether each of these payers pays on all nodes of the slice: so it does not matter who pays where."""
+def pay_throughout(world: World, flavor: str, domain_gpus: DomainGpus, funding: FundingParts) -> bool:
+    """Whether each of these payers pays on all nodes of the slice, so that each can pay for any pod."""
     envelopes = world.budgets.envelopes
-    bound = {envelopes[key].selector for key, _ in funding if key in envelopes} - UNBOUND
-    return not bound or all(
-        selector_matches(one.node.labels, selector)
-        for selector in bound
-        for domain in world.fleet.flavor(flavor).domains_of_slice(shares)
-        for one in domain.nodes.values()
+    selectors = {envelopes[key].selector for key, _ in funding if key in envelopes} - ANY_NODE
+    return not selectors or all(
+        selector_matches(state.node.labels, selector)
+        for selector in selectors
+        for domain in world.fleet.flavor(flavor).domains_of_slice(domain_gpus)
+        for state in domain.nodes.values()
     )
 
 
-def can_pay_slice(world: World, flavor: str, shares: DomainGpus, funding: FundingParts) -> bool:
-    """Whether each domain of a slice has payers enough who pay there, and each payer domains enough."""
+def can_pay_slice(world: World, flavor: str, domain_gpus: DomainGpus, funding: FundingParts) -> bool:
+    """Whether the payers that pay in each domain suffice for it, and each payer has domains for its part."""
     domains, envelopes = world.fleet.flavor(flavor).domains, world.budgets.envelopes
 
     def pays(name: str, key: EnvelopeKey) -> bool:
         return pays_in(domains[name], {envelopes[key].selector})
 
     return all(
-        gpus <= sum(paid for key, paid in funding if pays(name, key)) for name, gpus in shares
-    ) and all(paid <= sum(gpus for name, gpus in shares if pays(name, key)) for key, paid in funding)
+        gpus <= sum(paid for key, paid in funding if pays(name, key)) for name, gpus in domain_gpus
+    ) and all(paid <= sum(gpus for name, gpus in domain_gpus if pays(name, key)) for key, paid in funding)
 
 
 def pays_in(domain: Domain, selectors: AbstractSet[NodeSelector]) -> bool:
-    """Whether an envelope with one of these selectors pays anywhere in this domain."""
-    return any(selector_matches(one.node.labels, only) for one in domain.nodes.values() for only in selectors)
+    """Whether an envelope with one of these selectors pays on any node of this domain."""
+    return any(
+        selector_matches(state.node.labels, selector)
+        for state in domain.nodes.values()
+        for selector in selectors
+    )

@@ -1,9 +1,9 @@
-"""What the promises on a domain need of it together: so that all of them can be kept (R2, R5).
+"""Whether a domain can still keep all promises made on it (R2, R5).
 
-Each promise must find its pods behind those made before it, when it is due and whenever one of those begins
-while it would run. What those take up is a matter of the promises alone: so what must fit at which instant is
-summed up once, in the order in which promises were made, and held against the domain's horizons whenever
-somebody has been placed there. It is remembered until a promise on the domain changes.
+Each promise must find its pods behind those made before it: when it is due, and whenever one of those begins
+while its Run would run. What the earlier promises use depends on promises alone. So the pods that must fit at
+each instant are added up once, by precedence, and compared with the availability profiles of the domain
+whenever a Run was placed there. They are cached until a promise on the domain changes.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,9 +13,9 @@ import msgspec
 
 from jobtree.core.accounts.envelope_accounts import FOREVER
 from jobtree.core.availability.availability_profile import availability_profile, placement_demand
-from jobtree.core.availability.fragmentation import LargerPodInterval
+from jobtree.core.availability.fragmentation import LargerPodOverlap
 from jobtree.core.availability.occupancy import domain_occupancy
-from jobtree.core.availability.payer_placement import placement_of_promise
+from jobtree.core.availability.payer_placement import payer_selector_of_promise
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import LOTTERY, NO_DISRUPTION, Disruption, Precedence, Promise
 from jobtree.core.model.versioned_cache import VersionedCache
@@ -23,23 +23,22 @@ from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.node_slots import PodDemand
 from jobtree.core.world.world import World
 
-Pods = dict[int, int]  # by instant
-FeasibilityKey = tuple[
-    PodDemand, Disruption, int | None
-]  # and from when provisional work began that yields to who looks
+PodsByInstant = dict[int, int]
+# The instant is that from which on provisional work counts as free, as in availability profiles.
+ProfileKey = tuple[PodDemand, Disruption, int | None]
 
 
-class FeasibilityTest(msgspec.Struct, frozen=True):
-    """What one promise needs: pods of its own at some instants, with those before it that are there then."""
+class PromiseRequirement(msgspec.Struct, frozen=True):
+    """The pods that must fit at some instants so that one promise is kept behind those before it."""
 
     demand: PodDemand
     disruption: Disruption
     precedence: Precedence
     at: int
-    then: int  # pods when it is due, at its level
-    later: tuple[tuple[int, int], ...]  # while it would run, free ones: whenever an earlier one begins
-    own: int
-    between: tuple[LargerPodInterval, ...]  # earlier ones with larger pods
+    pods_at_start: int  # that must fit with its disruption when it is due
+    free_pods_later: tuple[tuple[int, int], ...]  # that must be free when an earlier promise begins
+    own_pods: int
+    larger_pod_overlaps: tuple[LargerPodOverlap, ...]  # with earlier promises of larger pods
 
 
 class PromisedShare(msgspec.Struct, frozen=True):
@@ -48,7 +47,7 @@ class PromisedShare(msgspec.Struct, frozen=True):
     promise: Promise
     at: int
     end: int
-    firm_until: int
+    immune_until: int  # until when it cannot be drawn, at most its end
     gpus: int
 
     def pods(self, size: int) -> int:
@@ -62,139 +61,162 @@ def promised_share(domain: Domain, promise: Promise) -> PromisedShare:
 
 
 class PromisedPodCounts:
-    """Pods of one size that promises take up at each instant at which one of them begins."""
+    """The pods of one size that promises use at each instant at which one of them begins."""
 
     def __init__(self, starts: Sequence[int], size: int) -> None:
         self._starts, self.size = starts, size
-        self.by_end = [0] * len(starts)
-        self.by_firm = [0] * len(starts)  # as a lottery sees them
+        self.until_end = [0] * len(starts)  # each promise counts until its end
+        self.until_drawable = [0] * len(starts)  # each promise counts until a lottery may draw it
 
-    def add(self, claim: PromisedShare) -> None:
-        pods = claim.pods(self.size)
-        first = bisect_left(self._starts, claim.at)
-        for row, until in ((self.by_end, claim.end), (self.by_firm, claim.firm_until)):
-            for place in range(first, bisect_left(self._starts, until)):
-                row[place] += pods
+    def add(self, share: PromisedShare) -> None:
+        pods = share.pods(self.size)
+        first = bisect_left(self._starts, share.at)
+        for counts, until in ((self.until_end, share.end), (self.until_drawable, share.immune_until)):
+            for index in range(first, bisect_left(self._starts, until)):
+                counts[index] += pods
 
 
 class PromiseFeasibility:
-    """Pods that must fit at each instant, as every one of these promises sees the domain."""
+    """What must fit into a domain so that all of some promises are kept, and whether it does."""
 
     def __init__(self, world: World, domain: Domain, promises: Iterable[Promise]) -> None:
         self._world, self._domain = world, domain
         ordered = sorted(promises, key=lambda promise: promise.precedence)
-        claims = [promised_share(domain, promise) for promise in ordered]
-        self._starts = sorted({claim.at for claim in claims})
-        self._begun = [False] * len(self._starts)
-        self._taken = {
-            size: PromisedPodCounts(self._starts, size) for size in sorted({p.pod_size for p in ordered})
+        shares = [promised_share(domain, promise) for promise in ordered]
+        self._starts = sorted({share.at for share in shares})
+        self._begun = [False] * len(self._starts)  # whether an earlier promise begins at that start
+        self._counts = {
+            size: PromisedPodCounts(self._starts, size)
+            for size in sorted({promise.pod_size for promise in ordered})
         }
-        self._before: list[PromisedShare] = []
-        self._needs: list[FeasibilityTest] = []
-        self._lacked: tuple[PodDemand, Disruption, Precedence, int, int] | None = None
-        self._together: dict[tuple[int, ...], dict[FeasibilityKey, tuple[Precedence, Pods]]] = {}
-        for claim in claims:
-            self._needs.append(self._need(claim))
-            for taken in self._taken.values():
-                taken.add(claim)
-            self._begun[bisect_left(self._starts, claim.at)] = True
-            self._before.append(claim)
+        self._earlier: list[PromisedShare] = []  # the promises before the one that is added
+        self._requirements: list[PromiseRequirement] = []
+        self._last_shortage: tuple[PodDemand, Disruption, Precedence, int, int] | None = None
+        self._combined: dict[tuple[int, ...], dict[ProfileKey, tuple[Precedence, PodsByInstant]]] = {}
+        for share in shares:
+            self._requirements.append(self._requirement(share))
+            for counts in self._counts.values():
+                counts.add(share)
+            self._begun[bisect_left(self._starts, share.at)] = True
+            self._earlier.append(share)
 
-    def _need(self, claim: PromisedShare) -> FeasibilityTest:
-        """What one promise needs behind those before it."""
-        world, promise, size = self._world, claim.promise, claim.promise.pod_size
-        at, own, row = max(claim.at, world.now), claim.pods(size), self._taken[size].by_end
-        within = range(bisect_right(self._starts, at), bisect_left(self._starts, claim.end))
-        return FeasibilityTest(
-            demand=placement_demand(world.runs[promise.run_key], size, placement_of_promise(world, promise)),
+    def _requirement(self, share: PromisedShare) -> PromiseRequirement:
+        """Returns what one promise requires behind those before it."""
+        world, promise, size = self._world, share.promise, share.promise.pod_size
+        at, own_pods, counts = max(share.at, world.now), share.pods(size), self._counts[size].until_end
+        within = range(bisect_right(self._starts, at), bisect_left(self._starts, share.end))
+        selector = payer_selector_of_promise(world, promise)
+        return PromiseRequirement(
+            demand=placement_demand(world.runs[promise.run_key], size, selector),
             disruption=promise.disruption,
             precedence=promise.precedence,
             at=at,
-            then=own + self._promised_pods_at(size, promise.disruption, at),
-            later=tuple([(self._starts[one], own + row[one]) for one in within if self._begun[one]]),
-            own=own,
-            between=tuple(self._larger(size, at, claim.end)),
+            pods_at_start=own_pods + self._promised_pods_at(size, promise.disruption, at),
+            free_pods_later=tuple(
+                [(self._starts[index], own_pods + counts[index]) for index in within if self._begun[index]]
+            ),
+            own_pods=own_pods,
+            larger_pod_overlaps=tuple(self._larger_pod_overlaps(size, at, share.end)),
         )
 
-    def _all_together(self) -> dict[FeasibilityKey, tuple[Precedence, Pods]]:
-        """The most that any of them needs at each instant, of those that see the domain alike."""
-        tenants = domain_occupancy(self._world, self._domain)
-        key = tuple(tenants.provisional_since)
-        known = self._together.get(key)
-        if known is None:
-            known = self._together[key] = {}
-            for one in self._needs:
-                threshold = tenants.provisional_since_threshold(one.precedence)
-                for disruption, pods in ((one.disruption, ((one.at, one.then),)), (NO_DISRUPTION, one.later)):
-                    _, most = known.setdefault((one.demand, disruption, threshold), (one.precedence, {}))
-                    for at, need in pods:
-                        most[at] = max(need, most.get(at, 0))
-        return known
+    def _combined_requirements(self) -> dict[ProfileKey, tuple[Precedence, PodsByInstant]]:
+        """Returns the most pods that any promise requires at each instant, by profile.
+
+        Each entry has a precedence for which the profile holds.
+        """
+        occupancy = domain_occupancy(self._world, self._domain)
+        key = tuple(occupancy.provisional_since)
+        combined = self._combined.get(key)
+        if combined is None:
+            combined = self._combined[key] = {}
+            for requirement in self._requirements:
+                precedence = requirement.precedence
+                provisional_from = occupancy.first_provisional_after(precedence)
+                for disruption, required in (
+                    (requirement.disruption, ((requirement.at, requirement.pods_at_start),)),
+                    (NO_DISRUPTION, requirement.free_pods_later),
+                ):
+                    profile_key = (requirement.demand, disruption, provisional_from)
+                    _, most = combined.setdefault(profile_key, (precedence, {}))
+                    for at, pods in required:
+                        most[at] = max(pods, most.get(at, 0))
+        return combined
 
     def _promised_pods_at(self, size: int, disruption: Disruption, at: int) -> int:
-        """Pods of that size that earlier promises take up at an instant."""
-        place = bisect_left(self._starts, at)
-        if place < len(self._starts) and self._starts[place] == at:
-            taken = self._taken[size]
-            return (taken.by_firm if disruption == LOTTERY else taken.by_end)[place]
+        """Returns the pods of that size that earlier promises use at an instant."""
+        index = bisect_left(self._starts, at)
+        if index < len(self._starts) and self._starts[index] == at:
+            counts = self._counts[size]
+            return (counts.until_drawable if disruption == LOTTERY else counts.until_end)[index]
         return sum(
-            one.pods(size)
-            for one in self._before
-            if one.at <= at < (one.firm_until if disruption == LOTTERY else one.end)
+            share.pods(size)
+            for share in self._earlier
+            if share.at <= at < (share.immune_until if disruption == LOTTERY else share.end)
         )
 
-    def _larger(self, size: int, at: int, end: int) -> Iterable[LargerPodInterval]:
-        """For every larger size of pod, those promised before that begin while it would run."""
-        for above, taken in self._taken.items():
-            others = self._before if above > size else ()
-            begins = {one.at for one in others if one.promise.pod_size == above and at < one.at < end}
-            if not begins:
+    def _larger_pod_overlaps(self, size: int, at: int, end: int) -> Iterable[LargerPodOverlap]:
+        """Yields, for each larger pod size, the earlier promises that begin while the Run would run."""
+        for larger_size, counts in self._counts.items():
+            earlier = self._earlier if larger_size > size else ()
+            starts = {
+                share.at for share in earlier if share.promise.pod_size == larger_size and at < share.at < end
+            }
+            if not starts:
                 continue
-            row, present = taken.by_end, (one for one in others if one.at <= at < one.end)
-            yield LargerPodInterval(
+            whole_pods, present = counts.until_end, (share for share in earlier if share.at <= at < share.end)
+            yield LargerPodOverlap(
                 at=at,
                 size=size,
-                above=above,
-                taken=tuple((start, row[bisect_left(self._starts, start)]) for start in sorted(begins)),
-                below=sum(one.pods(size) for one in present if one.promise.pod_size < above),
+                larger_size=larger_size,
+                promised=tuple(
+                    (start, whole_pods[bisect_left(self._starts, start)]) for start in sorted(starts)
+                ),
+                smaller_pods=sum(
+                    share.pods(size) for share in present if share.promise.pod_size < larger_size
+                ),
             )
 
     def is_feasible(self) -> bool:
-        """Whether the domain has all that is needed now. What lacked last time is looked at first."""
-        if self._lacked is not None and not self._fits(*self._lacked):
+        """Whether everything that is required fits; what did not fit last time is checked first."""
+        if self._last_shortage is not None and not self._fits(*self._last_shortage):
             return False
-        for (demand, disruption, _), (precedence, pods) in self._all_together().items():
-            one = availability_profile(self._world, self._domain, demand, precedence)
-            for at, need in pods.items():
-                if one.max_pods(disruption, at) < need:
-                    self._lacked = (demand, disruption, precedence, at, need)
+        for (demand, disruption, _), (precedence, required) in self._combined_requirements().items():
+            profile = availability_profile(self._world, self._domain, demand, precedence)
+            for at, pods in required.items():
+                if profile.max_pods(disruption, at) < pods:
+                    self._last_shortage = (demand, disruption, precedence, at, pods)
                     return False
-        return all(self._beside_larger(need) for need in self._needs if need.between)
+        return all(
+            self._leaves_larger_pods_whole(requirement)
+            for requirement in self._requirements
+            if requirement.larger_pod_overlaps
+        )
 
     def _fits(
         self, demand: PodDemand, disruption: Disruption, precedence: Precedence, at: int, pods: int
     ) -> bool:
-        return (
-            availability_profile(self._world, self._domain, demand, precedence).max_pods(disruption, at)
-            >= pods
+        profile = availability_profile(self._world, self._domain, demand, precedence)
+        return profile.max_pods(disruption, at) >= pods
+
+    def _leaves_larger_pods_whole(self, requirement: PromiseRequirement) -> bool:
+        """Whether a promise finds its pods without breaking up nodes of earlier promises of larger pods."""
+        profile = availability_profile(self._world, self._domain, requirement.demand, requirement.precedence)
+        return not profile.all_usable or all(
+            overlap.pods(profile.node_availability, requirement.disruption) >= requirement.own_pods
+            for overlap in requirement.larger_pod_overlaps
         )
 
-    def _beside_larger(self, need: FeasibilityTest) -> bool:
-        """Whether it leaves whole nodes to earlier ones with larger pods."""
-        one = availability_profile(self._world, self._domain, need.demand, need.precedence)
-        return not one.all_usable or all(
-            between.pods(one.node_availability, need.disruption) >= need.own for between in need.between
-        )
 
-
+# By the Run whose promise is left out, and by the precedence of the promises that count.
 FEASIBILITIES = VersionedCache[tuple[RunKey | None, Precedence | None], PromiseFeasibility]()
 
 
 def keeps_all_promises(world: World, domain: Domain, run_key: RunKey, precedence: Precedence | None) -> bool:
-    """Whether the domain keeps all promises that hold against a Run, now that it stands there (R6).
+    """Whether the domain keeps all promises that hold against a Run which was placed there (R6).
 
-    Those are all that were made before that rank; without one all but its own, in place of which it starts.
-    Where even with that one all are kept, they are without.
+    Those are the promises made before that precedence; without one, all except the Run's own, since the Run
+    starts in place of it. All promises of the domain are checked first: if these are kept, so are fewer, and
+    that answer is the same for all Runs.
     """
     return (
         promise_feasibility(world, domain, None, None).is_feasible()
@@ -205,18 +227,18 @@ def keeps_all_promises(world: World, domain: Domain, run_key: RunKey, precedence
 def promise_feasibility(
     world: World, domain: Domain, run_key: RunKey | None, precedence: Precedence | None
 ) -> PromiseFeasibility:
-    """What all promises need but that Run's, of those made before that rank (all, without one)."""
+    """Returns what the promises made before that precedence require, except the Run's own; None: all."""
     promises = [
-        one
-        for one in domain.promises.values()
-        if one.at is not None
-        and one.run_key != run_key
-        and (precedence is None or one.precedence < precedence)
+        promise
+        for promise in domain.promises.values()
+        if promise.at is not None
+        and promise.run_key != run_key
+        and (precedence is None or promise.precedence < precedence)
     ]
     key = (run_key if run_key in domain.promises else None, precedence)
     cached = FEASIBILITIES.at(domain.feasibility_version)
     feasibility = cached.get(key)
-    late = any(promise.at is not None and promise.at < world.now for promise in promises)
-    if feasibility is None or late:
+    overdue = any(promise.at is not None and promise.at < world.now for promise in promises)
+    if feasibility is None or overdue:  # what an overdue promise requires depends on the present instant
         feasibility = cached[key] = PromiseFeasibility(world, domain, promises)
     return feasibility

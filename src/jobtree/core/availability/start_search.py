@@ -1,7 +1,7 @@
-"""Foresee: the first instant at which a waiting Run can start, where, and at what cost (R1–R3).
+"""Searches the first instant at which a waiting Run can start, where, and who pays for it (R1–R3).
 
-Place and money are asked in turn until both say yes. The earliest slice wins, except that one without a
-lottery is preferred if it comes within ``maxNotice`` of it.
+Domains and payers are examined in turn until one instant suits both. The earliest start wins, but a start
+without a lottery is preferred if it is at most ``maxNotice`` later.
 """
 
 from bisect import bisect_right
@@ -28,25 +28,25 @@ from jobtree.core.model.promise import LOTTERY, NO_DISRUPTION, STRUCTURAL, Disru
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
-MAX_TURNS = 64  # place and money asked in turn
+MAX_ROUNDS = 64  # how often domains and payers are examined in turn; how many instants for several domains
 
 DomainGpus = tuple[tuple[str, int], ...]
 ProfileSearch = Callable[[AvailabilityProfile, Disruption, int, int, int], int | None]
 
 
 class StartOption(msgspec.Struct, frozen=True):
-    """When, at what level, how wide, where and paid by whom."""
+    """A start that is possible: when, at which disruption and width, where, and who pays for it."""
 
     at: int
     disruption: Disruption
     width: int
-    shares: DomainGpus
+    domain_gpus: DomainGpus
     funding: FundingSplit
     window_aligned: bool
 
 
 class StartSearch:
-    """One look ahead for one Run, behind the promises made before its rank."""
+    """One search for one Run, behind the promises made before its precedence."""
 
     def __init__(  # noqa: PLR0913, PLR0917  for whom, behind whom, from when, paid by whom
         self,
@@ -55,166 +55,171 @@ class StartSearch:
         size: int,
         precedence: Precedence | None,
         not_before: int = 0,
-        reach: PayerPlacement = ANYWHERE,
+        placement: PayerPlacement = ANYWHERE,
     ) -> None:
         assert run.shape is not None
         self.world = world
         self.run = run
         self.shape: GangShape = run.shape
         self.precedence = precedence
-        self.soonest = max(world.now, not_before)
-        self.payers = reach.payers
-        self.demand = placement_demand(run, size, reach.selector)
+        self.not_before = max(world.now, not_before)
+        self.payers = placement.payers
+        self.demand = placement_demand(run, size, placement.selector)
         self.size = size
-        self._fundings: dict[tuple[int, int], tuple[FundingSplit, int]] = {}  # by width and instant
-        self._newcomer = precedence is None and self.shape.max_duration is None
-        self._standpoint = PromiseScope.APART
+        self._funding_cache: dict[tuple[int, int], tuple[FundingSplit, int]] = {}  # by width and instant
+        self._open_ended_behind_all = precedence is None and self.shape.max_duration is None
+        self._scope = PromiseScope.NONE
         if precedence is None and run.promise is None:
-            self._standpoint = PromiseScope.STAYING if self._newcomer else PromiseScope.PASSING
+            self._scope = PromiseScope.OPEN_ENDED if self._open_ended_behind_all else PromiseScope.AT_START
 
     def find(self) -> StartOption | None:
-        """The best start there is, or None where nothing known will bring one."""
-        least = self.shape.min
-        disruption, at = self._best_instant(least)
+        """Returns the best start; None if nothing known makes a start possible."""
+        min_width = self.shape.min
+        disruption, at = self._best_instant(min_width)
         if at is None:
             return None
-        widths = self.shape.widths() if disruption == NO_DISRUPTION else (least,)
-        outlooks = (self.option_at(disruption, width, at) for width in (*widths, least))
-        return next((found for found in outlooks if found is not None), None)
+        widths = self.shape.widths() if disruption == NO_DISRUPTION else (min_width,)
+        options = (self.option_at(disruption, width, at) for width in (*widths, min_width))
+        return next((option for option in options if option is not None), None)
 
     def _best_instant(self, width: int) -> tuple[Disruption, int | None]:
-        """The earliest, but one without a lottery if it comes within ``maxNotice`` of that (R1).
+        """Returns the first instant; one without a lottery if it is at most ``maxNotice`` later (R1).
 
-        So nothing later than that is searched for, and no lottery where another start comes soon enough.
+        A start without a lottery is searched first, up to ``maxNotice`` after the earliest possible lottery.
+        If there is one, no lottery is examined.
         """
         policy = self.world.policy
-        no_sooner = max(self.world.now + policy.min_notice_ms, self.soonest)
-        disruption, at = self._without_lottery(width, no_sooner + policy.max_notice_ms)
+        no_lottery_before = max(self.world.now + policy.min_notice_ms, self.not_before)
+        disruption, at = self._without_lottery(width, no_lottery_before + policy.max_notice_ms)
         if at is None:
-            drawn = self._earliest(LOTTERY, width, FOREVER)
-            until = FOREVER if drawn is None else drawn + policy.max_notice_ms
+            lottery_at = self._earliest_start(LOTTERY, width, FOREVER)
+            until = FOREVER if lottery_at is None else lottery_at + policy.max_notice_ms
             disruption, at = self._without_lottery(width, until)
             if at is None:
-                disruption, at = LOTTERY, drawn
+                disruption, at = LOTTERY, lottery_at
         return disruption, at
 
     def _without_lottery(self, width: int, until: int) -> tuple[Disruption, int | None]:
-        """The earliest up to that instant that takes nothing, or else spares and steps only."""
-        free = self._earliest(NO_DISRUPTION, width, until)
-        cut = self._earliest(STRUCTURAL, width, until if free is None else free - 1)
-        return (NO_DISRUPTION, free) if cut is None else (STRUCTURAL, cut)
+        """Returns the first instant that needs no lottery; one that takes nothing, if it is as early."""
+        free_at = self._earliest_start(NO_DISRUPTION, width, until)
+        shrink_at = self._earliest_start(STRUCTURAL, width, until if free_at is None else free_at - 1)
+        return (NO_DISRUPTION, free_at) if shrink_at is None else (STRUCTURAL, shrink_at)
 
-    def _earliest(self, disruption: Disruption, width: int, until: int) -> int | None:
-        """Ask place, then money, then place again, until one instant suits both; none after ``until``."""
+    def _earliest_start(self, disruption: Disruption, width: int, until: int) -> int | None:
+        """Returns the first instant, at most ``until``, at which the Run fits and can be paid."""
         policy, at = self.world.policy, self.world.now
         if disruption == STRUCTURAL:
             at += policy.structural_notice_ms
         elif disruption == LOTTERY:
             at += policy.min_notice_ms
-        at = max(at, self.soonest)
-        for _ in range(MAX_TURNS):
-            placed = self._first_place(disruption, width // self.size, at, until) if at <= until else None
-            if placed is None:
+        at = max(at, self.not_before)
+        for _ in range(MAX_ROUNDS):
+            fits_at = self._first_fit(disruption, width // self.size, at, until) if at <= until else None
+            if fits_at is None:
                 return None
-            paid = self._first_funded(width, placed)
-            if paid is None or paid == placed:
-                return paid
-            at = paid
+            paid_at = self._first_funded(width, fits_at)
+            if paid_at is None or paid_at == fits_at:
+                return paid_at
+            at = paid_at
         return None
 
     def option_at(self, disruption: Disruption, width: int, at: int) -> StartOption | None:
-        """The start at that instant and width in full; None where it is too wide."""
-        shares = self._shares(disruption, width // self.size, at)
-        if shares is None:
+        """Returns the start at that instant and width; None if it does not fit or cannot be paid."""
+        domain_gpus = self._domain_gpus(disruption, width // self.size, at)
+        if domain_gpus is None:
             return None
         funding, lacking = self._funding(width, at)
         if lacking:
             return None
         aligned = at > self.world.now and is_window_aligned(self.world, self.run, funding, at)
-        return StartOption(at, disruption, width, shares, funding, aligned)
+        return StartOption(at, disruption, width, domain_gpus, funding, aligned)
+
+    # Payers
 
     def _first_funded(self, width: int, at: int) -> int | None:
-        if self._paid(width, at):
+        if self._is_funded(width, at):
             return at
         later: Iterable[int] = funding_instants(self.world, self.run, at)
-        if self._funds is not None:
-            later = (instant for instant in later if self._funds.gpus(instant) >= width)
-        return next((instant for instant in later if self._paid(width, instant)), None)
+        if self._funding_bound is not None:
+            later = (instant for instant in later if self._funding_bound.gpus(instant) >= width)
+        return next((instant for instant in later if self._is_funded(width, instant)), None)
 
     @cached_property
-    def _funds(self) -> FutureFundingUpperBound | None:
-        """What its payers could have at most, if it is behind all promises and has none itself."""
+    def _funding_bound(self) -> FutureFundingUpperBound | None:
+        """What the payers can pay at most, if the Run comes behind all promises and has no dated promise."""
         promise = self.run.promise
-        dated = promise is not None and promise.at is not None
+        has_date = promise is not None and promise.at is not None
         return (
             None
-            if dated or self.precedence is not None
+            if has_date or self.precedence is not None
             else FutureFundingUpperBound(self.world, self.run, self.size)
         )
 
-    def _paid(self, width: int, at: int) -> bool:
+    def _is_funded(self, width: int, at: int) -> bool:
         return not self._funding(width, at)[1]
 
     def _funding(self, width: int, at: int) -> tuple[FundingSplit, int]:
-        known = self._fundings.get((width, at))
-        if known is None:
+        """Returns who pays at that instant, and the GPUs that nobody pays for."""
+        cached = self._funding_cache.get((width, at))
+        if cached is None:
             terms = (width, self.size, at, self.precedence)
-            known = self._fundings[width, at] = funding_at(self.world, self.run, *terms, only=self.payers)
-        return known
+            cached = funding_at(self.world, self.run, *terms, only=self.payers)
+            self._funding_cache[width, at] = cached
+        return cached
 
-    # Places
+    # Domains
 
     @cached_property
     def fit_index(self) -> EarliestFitIndex:
-        """Of all domains that could carry a pod."""
+        """The index of all domains that could hold a pod of the Run."""
         return earliest_fit_index(self.world, self.run, self.demand, self.precedence)
 
-    def _soonest(self, disruption: Disruption, pods: int) -> list[FitEntry]:
-        """Domains by the first instant at which each might give so many."""
-        return self.fit_index.by_earliest_fit(self._standpoint, disruption, pods)
+    def _by_earliest_fit(self, disruption: Disruption, pods: int) -> list[FitEntry]:
+        """Returns the domains by the first instant at which each might hold the pods."""
+        return self.fit_index.by_earliest_fit(self._scope, disruption, pods)
 
     @property
     def profiles(self) -> list[AvailabilityProfile]:
-        """The same, in pack order."""
-        return self.fit_index.horizons
+        """The profiles of all domains that could hold a pod of the Run, in pack order."""
+        return self.fit_index.profiles
 
     def _end(self, at: int) -> int:
         return FOREVER if self.shape.max_duration is None else at + self.shape.max_duration
 
-    def _pods(self, one: AvailabilityProfile, disruption: Disruption, at: int) -> int:
-        """Pods that this domain could give then; for a lottery, only if all have had notice."""
-        if disruption == LOTTERY and not one.all_had_notice(self.world.now, at):
+    def _pods(self, profile: AvailabilityProfile, disruption: Disruption, at: int) -> int:
+        """Returns how many pods the Run may have in a domain; with a lottery, none before all had notice."""
+        if disruption == LOTTERY and not profile.all_had_notice(self.world.now, at):
             return 0
-        if self._is_newcomer_in(one):
-            return one.profile(disruption).at(at)
-        return one.pods(disruption, at, self._end(at), self.run.key, self.precedence)
+        if self._is_open_ended_behind_all(profile):
+            return profile.behind_promises(disruption).open_ended_pods(at)
+        return profile.pods(disruption, at, self._end(at), self.run.key, self.precedence)
 
-    def _is_newcomer_in(self, one: AvailabilityProfile) -> bool:
-        """Whether all promises there hold against the Run, and it may stay: read off, not computed."""
-        return self._newcomer and self.run.key not in one.domain.promises
+    def _is_open_ended_behind_all(self, profile: AvailabilityProfile) -> bool:
+        """Whether the profile behind all promises holds for the Run, so that nothing must be computed."""
+        return self._open_ended_behind_all and self.run.key not in profile.domain.promises
 
-    def _first_place(self, disruption: Disruption, pods: int, at: int, until: int) -> int | None:
-        """The first instant at which the pods fit: in one domain if one could hold them, else in several."""
+    def _first_fit(self, disruption: Disruption, pods: int, at: int, until: int) -> int | None:
+        """Returns the first instant at which the pods fit, in several domains only if one is too small."""
         chunk = self.shape.group // self.size if self.shape.spread else 0
         if 0 < chunk < pods:
-            return self._first_together(disruption, pods, chunk, at, until)
-        alone = self._first_alone(disruption, max(pods, chunk), at, until)
-        if alone is not None or chunk or not self.shape.spread:
-            return alone
-        if self.fit_index.roomiest >= pods:
+            return self._first_fit_in_several(disruption, pods, chunk, at, until)
+        fits_at = self._first_fit_in_one(disruption, max(pods, chunk), at, until)
+        if fits_at is not None or chunk or not self.shape.spread:
+            return fits_at
+        if self.fit_index.largest_capacity >= pods:
             return None
-        return self._first_together(disruption, pods, 1, at, until)
+        return self._first_fit_in_several(disruption, pods, 1, at, until)
 
-    def _first_alone(self, disruption: Disruption, pods: int, at: int, until: int) -> int | None:
-        """The first instant at which one domain alone suffices."""
+    def _first_fit_in_one(self, disruption: Disruption, pods: int, at: int, until: int) -> int | None:
+        """Returns the first instant at which the pods fit into one domain."""
         before = min(until, FOREVER - 1) + 1
-        if self._standpoint is PromiseScope.PASSING:  # what is there for good is quickly found, and no later
-            there = self.fit_index.by_earliest_fit(PromiseScope.STAYING, disruption, pods)
-            before = self._first_of(there, self._first_of_profile, disruption, pods, at, before)
-        found = self._first_of(
-            self._soonest(disruption, pods), self._first_in_profile, disruption, pods, at, before
+        if self._scope is PromiseScope.AT_START:  # a fit without an end is found fast and bounds the search
+            open_ended = self.fit_index.by_earliest_fit(PromiseScope.OPEN_ENDED, disruption, pods)
+            before = self._first_of(open_ended, self._first_open_ended_fit, disruption, pods, at, before)
+        fits_at = self._first_of(
+            self._by_earliest_fit(disruption, pods), self._first_fit_in, disruption, pods, at, before
         )
-        return found if found <= until and found < FOREVER else None
+        return fits_at if fits_at <= until and fits_at < FOREVER else None
 
     @staticmethod
     def _first_of(  # noqa: PLR0913, PLR0917  one question with its circumstances
@@ -225,200 +230,216 @@ class StartSearch:
         at: int,
         before: int,
     ) -> int:
-        """The first instant from ``at`` on that a search finds in one of these domains, else ``before``."""
-        for first, _, one in entries:
+        """Returns the first instant from ``at`` on that a search finds in a domain; else ``before``."""
+        for first, _, profile in entries:
             if first >= before or before == at:
                 break
-            found = search(one, disruption, pods, max(at, first), before)
-            before = before if found is None else found
+            fits_at = search(profile, disruption, pods, max(at, first), before)
+            before = before if fits_at is None else fits_at
         return before
 
-    def _first_in_profile(
-        self, one: AvailabilityProfile, disruption: Disruption, pods: int, at: int, before: int
+    def _first_fit_in(
+        self, profile: AvailabilityProfile, disruption: Disruption, pods: int, at: int, before: int
     ) -> int | None:
-        """The first instant from ``at`` on, and before ``before``, at which the domain gives so many."""
-        if self._is_newcomer_in(one):
-            return self._first_of_profile(one, disruption, pods, at, before)
-        for instant in self._instants(one, disruption, at):
+        """Returns the first instant from ``at`` on and before ``before`` at which a domain has the pods."""
+        if self._is_open_ended_behind_all(profile):
+            return self._first_open_ended_fit(profile, disruption, pods, at, before)
+        for instant in self._increase_instants(profile, disruption, at):
             if instant >= before:
                 return None
-            if self._pods(one, disruption, instant) >= pods:
+            if self._pods(profile, disruption, instant) >= pods:
                 return instant
         return None
 
-    def _first_of_profile(
-        self, one: AvailabilityProfile, disruption: Disruption, pods: int, at: int, before: int
+    def _first_open_ended_fit(
+        self, profile: AvailabilityProfile, disruption: Disruption, pods: int, at: int, before: int
     ) -> int | None:
+        """Returns the first such instant for an open-ended Run that has no promise there."""
         now = self.world.now
-        for start, end, _ in one.profile(disruption).since(at, pods):
+        for start, end, _ in profile.behind_promises(disruption).intervals_with(pods, at):
             if start >= before:
                 return None
             instant = max(start, at)
             if disruption == LOTTERY:
-                instant = max(instant, now + one.longest_draw_notice(instant))
-                if instant >= end or not one.all_had_notice(now, instant):
+                instant = max(instant, now + profile.longest_draw_notice(instant))
+                if instant >= end or not profile.all_had_notice(now, instant):
                     continue
             return instant if instant < before else None
         return None
 
-    def _instants(self, one: AvailabilityProfile, disruption: Disruption, at: int) -> list[int]:
-        """Instants from ``at`` on at which the domain may give more than before."""
-        if disruption != LOTTERY and not one.domain.promises:
-            return [at]  # nothing is ever taken back: what is there once stays
-        if self.precedence is None and self.run.key not in one.domain.promises:
-            known = one.profile(disruption).starts
+    def _increase_instants(self, profile: AvailabilityProfile, disruption: Disruption, at: int) -> list[int]:
+        """Returns the instants from ``at`` on at which a domain may have more pods than before."""
+        if disruption != LOTTERY and not profile.domain.promises:
+            return [at]  # without promises what fits at one instant always fits later
+        if self.precedence is None and self.run.key not in profile.domain.promises:
+            instants = profile.behind_promises(disruption).starts
         else:
-            known = one.instants(disruption, self.run.key, self.precedence)
-        later = known[bisect_right(known, at) :]
+            instants = profile.increase_instants(disruption, self.run.key, self.precedence)
+        later = instants[bisect_right(instants, at) :]
         if disruption == LOTTERY:
-            told = {self.world.now + notice for _, _, notice in one.draw_notices}
-            later = sorted({*later, *(instant for instant in told if instant > at)})
+            notice_ends = {self.world.now + notice for _, _, notice in profile.draw_notices}
+            later = sorted({*later, *(instant for instant in notice_ends if instant > at)})
         return [at, *later]
 
-    def _first_together(
+    def _first_fit_in_several(
         self, disruption: Disruption, pods: int, chunk: int, at: int, until: int
     ) -> int | None:
-        """The first instant at which several domains together hold it, in whole chunks each."""
+        """Returns the first instant at which the pods fit into several domains, in whole chunks each."""
         needed = -(-pods // chunk)
-        if self.fit_index.capacity(chunk) < needed:
+        if self.fit_index.capacity_in_chunks(chunk) < needed:
             return None
-        last = self._nth_chunk(disruption, needed, chunk, at, until)
-        if last is None or self._share_together(disruption, pods, last) is not None:
-            return last
-        later = {instant for one in self.profiles for instant in self._instants(one, disruption, last)} - {
-            last
-        }
-        for instant in sorted(later)[:MAX_TURNS]:
-            if instant <= until and self._share_together(disruption, pods, instant) is not None:
+        bound = self._chunks_bound(disruption, needed, chunk, at, until)
+        if bound is None or self._in_several_domains(disruption, pods, bound) is not None:
+            return bound
+        later = {
+            instant
+            for profile in self.profiles
+            for instant in self._increase_instants(profile, disruption, bound)
+        } - {bound}
+        for instant in sorted(later)[:MAX_ROUNDS]:
+            if instant <= until and self._in_several_domains(disruption, pods, instant) is not None:
                 return instant
         return None
 
-    def _nth_chunk(self, disruption: Disruption, needed: int, chunk: int, at: int, until: int) -> int | None:
-        """When so many chunks have been free once, each in its domain: no earlier can all of them be."""
-        soonest: list[int] = []  # a heap of the needed earliest instants, the latest on top
+    def _chunks_bound(
+        self, disruption: Disruption, needed: int, chunk: int, at: int, until: int
+    ) -> int | None:
+        """Returns a lower bound of the instant at which so many chunks fit; None: later than ``until``.
+
+        It is the instant by which so many chunks have fitted once, each at any instant in its domain.
+        """
+        instants: list[
+            int
+        ] = []  # a heap of the earliest instants of the chunks needed, negated: latest first
         last = until
-        for first, _, one in self._soonest(disruption, chunk):
+        for first, _, profile in self._by_earliest_fit(disruption, chunk):
             if first > last:
                 break
-            reached = 0
-            for instant, pods in self._change_instants(one, disruption, at):
+            most_chunks = 0
+            for instant, pods in self._pods_by_instant(profile, disruption, at):
                 if instant > last:
                     break
                 chunks = min(pods // chunk, needed)
-                for _ in range(reached, chunks):
-                    if len(soonest) < needed:
-                        heappush(soonest, -instant)
+                for _ in range(most_chunks, chunks):
+                    if len(instants) < needed:
+                        heappush(instants, -instant)
                     else:
-                        heapreplace(soonest, -instant)
-                reached = max(reached, chunks)
-                if len(soonest) == needed:
-                    last = -soonest[0] - 1  # only sooner ones count from here on
-        return -soonest[0] if len(soonest) == needed else None
+                        heapreplace(instants, -instant)
+                most_chunks = max(most_chunks, chunks)
+                if len(instants) == needed:
+                    last = -instants[0] - 1  # only an earlier instant can improve the bound
+        return -instants[0] if len(instants) == needed else None
 
-    def _change_instants(
-        self, one: AvailabilityProfile, disruption: Disruption, at: int
+    def _pods_by_instant(
+        self, profile: AvailabilityProfile, disruption: Disruption, at: int
     ) -> Iterator[tuple[int, int]]:
-        """Instants from ``at`` on, and the pods that the domain gives then, as long as that may rise."""
-        if disruption != LOTTERY and not one.domain.promises:
-            return one.steps(disruption, at)
-        if not self._is_newcomer_in(one):
+        """Yields instants from ``at`` on at which a domain may have more pods, and the pods."""
+        if disruption != LOTTERY and not profile.domain.promises:
+            return profile.pods_from(disruption, at)
+        if not self._is_open_ended_behind_all(profile):
             return (
-                (instant, self._pods(one, disruption, instant))
-                for instant in self._instants(one, disruption, at)
+                (instant, self._pods(profile, disruption, instant))
+                for instant in self._increase_instants(profile, disruption, at)
             )
-        later = ((max(start, at), end, pods) for start, end, pods in one.profile(disruption).since(at, 1))
+        intervals = profile.behind_promises(disruption).intervals_with(1, at)
+        later = ((max(start, at), end, pods) for start, end, pods in intervals)
         if disruption != LOTTERY:
             return ((instant, pods) for instant, _, pods in later)
         now = self.world.now
-        told = (
-            (max(instant, now + one.longest_draw_notice(instant)), end, pods) for instant, end, pods in later
+        after_notice = (
+            (max(instant, now + profile.longest_draw_notice(instant)), end, pods)
+            for instant, end, pods in later
         )
         return (
             (instant, pods)
-            for instant, end, pods in told
-            if instant < end and one.all_had_notice(now, instant)
+            for instant, end, pods in after_notice
+            if instant < end and profile.all_had_notice(now, instant)
         )
 
-    def _shares(self, disruption: Disruption, pods: int, at: int) -> DomainGpus | None:
-        """GPUs per domain for so many pods: least lottery, then least cuts, one domain before several."""
-        alone = None if self.shape.group and self.shape.spread else self._share_alone(disruption, pods, at)
-        if alone is not None or not self.shape.spread:
-            return alone
-        return self._share_together(disruption, pods, at)
+    def _domain_gpus(self, disruption: Disruption, pods: int, at: int) -> DomainGpus | None:
+        """Returns the GPUs per domain for so many pods: in one domain if possible, else in several."""
+        in_one = None if self.shape.group and self.shape.spread else self._in_one_domain(disruption, pods, at)
+        if in_one is not None or not self.shape.spread:
+            return in_one
+        return self._in_several_domains(disruption, pods, at)
 
-    def _share_alone(self, disruption: Disruption, pods: int, at: int) -> DomainGpus | None:
-        best: tuple[int, int] | None = None
+    def _in_one_domain(self, disruption: Disruption, pods: int, at: int) -> DomainGpus | None:
+        """Returns the domain with the fewest pods by lottery, then fewest not free, then in pack order."""
+        least_taken: tuple[int, int] | None = None
         name = ""
-        lenient = self._domains_with_less_disruption(disruption, at)
-        for place, one in self._by_then(disruption, pods, at):
-            if best is not None and (
-                place not in lenient or self._shares_taken(one.max_pods, disruption, pods, at) >= best
+        may_take_less = self._positions_with_less_disruption(disruption, at)
+        for position, profile in self._domains_that_fit_by(disruption, pods, at):
+            if least_taken is not None and (
+                position not in may_take_less
+                or self._pods_taken(profile.max_pods, disruption, pods, at) >= least_taken
             ):
                 continue
-            if self._pods(one, disruption, at) >= pods:
-                option = self._shares_taken(partial(self._pods, one), disruption, pods, at)
-                if best is None or option < best:
-                    best, name = option, one.domain.name
-                if option == (0, 0):
+            if self._pods(profile, disruption, at) >= pods:
+                taken = self._pods_taken(partial(self._pods, profile), disruption, pods, at)
+                if least_taken is None or taken < least_taken:
+                    least_taken, name = taken, profile.domain.name
+                if taken == (0, 0):
                     break
-        return None if best is None else ((name, pods * self.size),)
+        return None if least_taken is None else ((name, pods * self.size),)
 
-    def _by_then(self, disruption: Disruption, pods: int, at: int) -> list[tuple[int, AvailabilityProfile]]:
-        """Domains that might give so many at that instant, in pack order."""
-        entries = self._soonest(disruption, pods)
-        until = bisect_right(entries, at, key=itemgetter(0))
-        return sorted(((place, one) for _, place, one in entries[:until]), key=itemgetter(0))
+    def _domains_that_fit_by(
+        self, disruption: Disruption, pods: int, at: int
+    ) -> list[tuple[int, AvailabilityProfile]]:
+        """Returns the domains that might hold the pods at that instant, in pack order."""
+        entries = self._by_earliest_fit(disruption, pods)
+        count = bisect_right(entries, at, key=itemgetter(0))
+        return sorted(((position, profile) for _, position, profile in entries[:count]), key=itemgetter(0))
 
-    def _domains_with_less_disruption(self, disruption: Disruption, at: int) -> set[int]:
-        """Places of domains where less might have to be taken than all that is needed."""
+    def _positions_with_less_disruption(self, disruption: Disruption, at: int) -> set[int]:
+        """Returns the positions of domains that might hold at least one pod with less disruption."""
         if disruption == NO_DISRUPTION:
             return set()
         entries = self.fit_index.by_earliest_fit(
-            PromiseScope.APART, STRUCTURAL if disruption == LOTTERY else NO_DISRUPTION, 1
+            PromiseScope.NONE, STRUCTURAL if disruption == LOTTERY else NO_DISRUPTION, 1
         )
-        return {place for _, place, _ in entries[: bisect_right(entries, at, key=itemgetter(0))]}
+        return {position for _, position, _ in entries[: bisect_right(entries, at, key=itemgetter(0))]}
 
     @staticmethod
-    def _shares_taken(
-        found: Callable[[Disruption, int], int], disruption: Disruption, pods: int, at: int
+    def _pods_taken(
+        pods_at: Callable[[Disruption, int], int], disruption: Disruption, pods: int, at: int
     ) -> tuple[int, int]:
-        """Of so many pods, those for which a lottery must be held, and those that are not free."""
-        drawn = pods - min(pods, max(0, found(STRUCTURAL, at))) if disruption == LOTTERY else 0
-        return drawn, pods - min(pods, max(0, found(NO_DISRUPTION, at)))
+        """Returns, of so many pods, those that need a lottery and those that are not free."""
+        by_lottery = pods - min(pods, max(0, pods_at(STRUCTURAL, at))) if disruption == LOTTERY else 0
+        return by_lottery, pods - min(pods, max(0, pods_at(NO_DISRUPTION, at)))
 
-    def _share_together(self, disruption: Disruption, pods: int, at: int) -> DomainGpus | None:
-        """Whole groups per domain: first what is free, then what cuts would give, then the lottery."""
+    def _in_several_domains(self, disruption: Disruption, pods: int, at: int) -> DomainGpus | None:
+        """Returns whole groups per domain: free GPUs, then those of spares and steps, then by lottery."""
         chunk = self.shape.group // self.size if self.shape.group else 1
-        given: dict[str, int] = {}
+        pods_by_domain: dict[str, int] = {}
         missing = pods
         for allowed in DISRUPTIONS[: disruption + 1]:
-            for one in self._fullest(allowed, at):
-                have = given.get(one.domain.name, 0)
-                if one.max_pods(allowed, at) // chunk * chunk <= have:
+            for profile in self._in_filling_order(allowed, at):
+                before = pods_by_domain.get(profile.domain.name, 0)
+                if profile.max_pods(allowed, at) // chunk * chunk <= before:
                     continue
-                more = min(missing, self._pods(one, allowed, at) // chunk * chunk - have)
+                more = min(missing, self._pods(profile, allowed, at) // chunk * chunk - before)
                 if more > 0:
-                    given[one.domain.name] = have + more
+                    pods_by_domain[profile.domain.name] = before + more
                     missing -= more
                 if not missing:
-                    return tuple(sorted((name, count * self.size) for name, count in given.items()))
+                    return tuple(sorted((name, count * self.size) for name, count in pods_by_domain.items()))
         return None
 
-    def _fullest(self, disruption: Disruption, at: int) -> Iterator[AvailabilityProfile]:
-        """Grouped: pack order. Ungrouped: the domains that take most first, so that they are few."""
+    def _in_filling_order(self, disruption: Disruption, at: int) -> Iterator[AvailabilityProfile]:
+        """Yields the domains in pack order; without groups, those with most pods first, so few are used."""
         if self.shape.group:
             yield from self.profiles
             return
         bounds: list[tuple[int, str, AvailabilityProfile | None]] = []
-        for first, _, one in self._soonest(disruption, 1):
+        for first, _, profile in self._by_earliest_fit(disruption, 1):
             if first > at:
                 break
-            bounds.append((-one.max_pods(disruption, at), one.domain.name, one))
+            bounds.append((-profile.max_pods(disruption, at), profile.domain.name, profile))
         heapify(bounds)
         exact: dict[str, AvailabilityProfile] = {}
         while bounds:
             _, name, bounded = bounds[0]
-            if bounded is None:
+            if bounded is None:  # its pods are exact, and no bound is higher
                 heappop(bounds)
                 yield exact[name]
             else:

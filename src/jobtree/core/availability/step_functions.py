@@ -1,4 +1,4 @@
-"""Room that comes and is taken up over the coming hours, and the first instant at which there is enough."""
+"""Step functions of time: how many pods or GPUs are free from each instant on, and the first with enough."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,11 +8,11 @@ from typing import NamedTuple
 from jobtree.core.accounts.envelope_accounts import FOREVER
 from jobtree.core.availability.occupancy import ALWAYS
 
-StepFunction = tuple[list[int], list[int]]  # instants, and how much there is from each on
+StepFunction = tuple[list[int], list[int]]  # instants in order, and the amount that is free from each on
 
 
 class OccupiedInterval(NamedTuple):
-    """GPUs that a waiting Run will take up, from when to when; the first to end come first."""
+    """GPUs that a waiting Run will use, from ``start`` to ``end``; sorts by end."""
 
     end: int
     start: int
@@ -20,16 +20,17 @@ class OccupiedInterval(NamedTuple):
 
 
 def pods_over_time(free: Sequence[int], released: Iterable[tuple[int, int, int]], size: int) -> StepFunction:
-    """What fits, in units of that size, as GPUs come free in one place after another.
+    """Returns how many pods of that size fit over time, as nodes release GPUs.
 
-    ``released``, in order: the instant, the place, and the GPUs.
+    ``free`` has the free GPUs of each node. ``released`` lists, in order: the instant, the index of the node,
+    and the GPUs.
     """
-    room = list(free)
-    count = sum([gpus // size for gpus in room if gpus > 0])
+    free_gpus = list(free)
+    count = sum([gpus // size for gpus in free_gpus if gpus > 0])
     times, counts = [ALWAYS], [count]
-    for at, place, gpus in released:
-        before = room[place]
-        after = room[place] = before + gpus
+    for at, index, gpus in released:
+        before = free_gpus[index]
+        after = free_gpus[index] = before + gpus
         more = max(0, after) // size - max(0, before) // size
         if more:
             count += more
@@ -42,49 +43,63 @@ def pods_over_time(free: Sequence[int], released: Iterable[tuple[int, int, int]]
 
 
 def gpus_over_time(free: int, released: Iterable[tuple[int, int]]) -> StepFunction:
-    """The same GPU by GPU, in whatever place; an instant may come twice, the last time with all of it."""
-    found = sorted(released)
-    times = [ALWAYS, *(at for at, _ in found)]
-    counts = list(accumulate((gpus for _, gpus in found), initial=free))
-    known = bisect_left(times, FOREVER)
-    return times[:known], counts[:known]
+    """Returns how many GPUs are free over time, on any node.
+
+    ``released`` lists instants and GPUs. If an instant is in the result twice, the last amount is right.
+    """
+    releases = sorted(released)
+    times = [ALWAYS, *(at for at, _ in releases)]
+    amounts = list(accumulate((gpus for _, gpus in releases), initial=free))
+    finite = bisect_left(times, FOREVER)
+    return times[:finite], amounts[:finite]
 
 
-def first_after_intervals(  # noqa: PLR0913, PLR0917  one question with its circumstances
-    at: int, room: StepFunction, visits: Sequence[OccupiedInterval], size: int, needed: int, before: int
+def earliest_open_ended_fit(  # noqa: PLR0913, PLR0917  one question with its circumstances
+    at: int,
+    free_pods: StepFunction,
+    occupied: Sequence[OccupiedInterval],
+    size: int,
+    needed: int,
+    before: int,
 ) -> int | None:
-    """The first instant at which so many pods fit beside all visits that have not ended."""
-    times, pods = room
+    """Returns the first instant from ``at`` on and before ``before`` at which the pods fit without an end.
+
+    They must fit beside all intervals that have not ended by then, also beside those that begin later.
+    """
+    times, pods = free_pods
     step = max(bisect_right(times, at) - 1, bisect_left(pods, needed))
     if step == len(pods) or (at := max(at, times[step])) >= before:
         return None
-    gone = bisect_right(visits, (at, FOREVER))
-    taken = sum(-(-one.gpus // size) for one in visits[gone:])
+    ended = bisect_right(occupied, (at, FOREVER))
+    taken = sum(-(-interval.gpus // size) for interval in occupied[ended:])
     while pods[step] - taken < needed:
-        end = visits[gone].end if gone < len(visits) else FOREVER
+        end = occupied[ended].end if ended < len(occupied) else FOREVER
         at = min(end, times[step + 1] if step + 1 < len(times) else FOREVER)
         if at >= before:
             return None
         while step + 1 < len(times) and times[step + 1] <= at:
             step += 1
-        while gone < len(visits) and visits[gone].end <= at:
-            taken -= -(-visits[gone].gpus // size)
-            gone += 1
+        while ended < len(occupied) and occupied[ended].end <= at:
+            taken -= -(-occupied[ended].gpus // size)
+            ended += 1
     return at
 
 
-def first_between_intervals(  # noqa: PLR0913, PLR0917  one question with its circumstances
+def earliest_fit_for_duration(  # noqa: PLR0913, PLR0917  one question with its circumstances
     at: int,
-    room: StepFunction,
-    visits: Sequence[OccupiedInterval],
+    free_pods: StepFunction,
+    occupied: Sequence[OccupiedInterval],
     size: int,
     needed: int,
-    span: int,
+    duration: int,
     before: int,
 ) -> int | None:
-    """The first instant at which so many pods fit beside all visits that they would meet within the span."""
-    times, pods = room
-    enough = bisect_left(pods, needed)  # what fits, visits apart, only grows
+    """Returns the first instant from ``at`` on and before ``before`` at which the pods fit for a duration.
+
+    They must fit beside all intervals that overlap with it.
+    """
+    times, pods = free_pods
+    enough = bisect_left(pods, needed)  # without the intervals the pods that fit only increase
     if enough == len(pods):
         return None
     at = max(at, times[enough])
@@ -92,23 +107,24 @@ def first_between_intervals(  # noqa: PLR0913, PLR0917  one question with its ci
         return None
 
     def fits(instant: int) -> bool:
-        have = pods[bisect_right(times, instant) - 1]
-        for _, start, gpus in visits[bisect_right(visits, (instant, FOREVER)) :]:
-            if start < instant + span:
-                have -= -(-gpus // size)
-                if have < needed:
+        left = pods[bisect_right(times, instant) - 1]
+        for _, start, gpus in occupied[bisect_right(occupied, (instant, FOREVER)) :]:
+            if start < instant + duration:
+                left -= -(-gpus // size)
+                if left < needed:
                     return False
         return True
 
     if fits(at):
         return at
-    ends = [one[0] for one in visits[bisect_right(visits, (at, FOREVER)) : bisect_left(visits, (before,))]]
+    first, last = bisect_right(occupied, (at, FOREVER)), bisect_left(occupied, (before,))
+    ends = [interval[0] for interval in occupied[first:last]]
     later = [*times[bisect_right(times, at) : bisect_left(times, before)], *ends]
     return next((instant for instant in sorted(later) if fits(instant)), None)
 
 
-def change_instants(at: int, times: Sequence[int], visits: Sequence[OccupiedInterval]) -> Iterator[int]:
-    """Instants from ``at`` on at which there may be more than before."""
+def increase_instants(at: int, times: Sequence[int], occupied: Sequence[OccupiedInterval]) -> Iterator[int]:
+    """Yields ``at`` and all later instants at which more may be free than before, not in order."""
     yield at
     yield from times[bisect_right(times, at) :]
-    yield from (one.end for one in visits if at < one.end < FOREVER)
+    yield from (interval.end for interval in occupied if at < interval.end < FOREVER)

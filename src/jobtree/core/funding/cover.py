@@ -1,4 +1,4 @@
-"""Cover: how much each payer of a Run can pay (C4–C6)."""
+"""Cover: computes how much each payer of a Run can pay, and which limits bind (C4–C6)."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from jobtree.api.schema.quantities import HOUR, MILLI
 from jobtree.core.accounts.envelope_accounts import FOREVER, Account, EnvelopeState, credits_used
 from jobtree.core.accounts.payers import PayerCandidate, PayerCandidates
+from jobtree.core.funding.payer_candidates import payer_candidates, sponsor_lends
 from jobtree.core.funding.reserved_budget import (
     available_beside_promises,
     may_run_provisionally,
@@ -17,135 +18,141 @@ from jobtree.core.model.gpu_lease import EnvelopeKey
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.node_slots import NodeSelector
-from jobtree.core.world.payer_candidates import (
-    payer_candidates,
-    sponsor_lends,
-)
 from jobtree.core.world.world import World
 
-BESIDE_PROMISES = " beside promises to others"  # the same limit less what is kept for older Runs (C12)
-Limit = tuple[Reason, str, int]  # why it binds, its name, the GPUs it leaves
-GpusBySelector = dict[NodeSelector, int]  # pods that can be paid for, by the selector of those who pay
+BESIDE_PROMISES = " beside promises to others"  # marks a limit less what is kept for promises (C12)
+Limit = tuple[Reason, str, int]  # the reason for a refusal, the name of the limit, the GPUs it leaves
+PodsBySelector = dict[NodeSelector, int]  # pods that can be paid for, by the selector of their payers
 
 
 def payable(world: World, run: RunState, candidate: PayerCandidate, rate: int, at: int) -> int:
-    """GPUs at that rate which the candidate could pay for at that instant, wherever they are (C4)."""
+    """Returns how many GPUs the candidate can pay for at that rate and instant, on any of its nodes (C4)."""
     envelope = candidate.envelope
     account = envelope.account
     if account.free_charge() < rate or not envelope.open_at(at):
         return 0
     if not (envelope.has_other_limits or run.quotas or candidate.class_ == "Borrowed"):
-        gpus, left = gpus_for(account.free_charge(), rate), account.free_use(at)
+        gpus, hours = gpus_for(account.free_charge(), rate), account.free_use(at)
         return (
-            gpus if left is None else min(gpus, gpus_for(left, rate * committed_duration(run, envelope, at)))
+            gpus
+            if hours is None
+            else min(gpus, gpus_for(hours, rate * committed_duration(run, envelope, at)))
         )
     return min([gpus for _, _, gpus in payer_limits(world, run, candidate, rate, at)])
 
 
 def payable_from(world: World, run: RunState) -> int | None:
-    """When somebody has the hours for more of a Run's unpaid GPUs than now, by time alone; None: never.
+    """Returns when hours suffice for more opportunistic GPUs of the Run than now; None: never.
 
-    The less time it may still run, the fewer hours it commits (C5).
+    As time passes, the Run commits fewer hours (C5); no other change is considered.
     """
     end = run.known_end
     if end is None or not run.opportunistic_gpus:
         return None
     instants = [
-        _payable_at(world, run, one, end)
-        for one in payer_candidates(world, run)
-        if run.quotas or one.class_ == "Borrowed" or not one.envelope.limited_by_concurrency_only
+        _payable_at(world, run, candidate, end)
+        for candidate in payer_candidates(world, run)
+        if run.quotas or candidate.class_ == "Borrowed" or not candidate.envelope.limited_by_concurrency_only
     ]
     return min((at for at in instants if at is not None), default=None)
 
 
 def _payable_at(world: World, run: RunState, candidate: PayerCandidate, end: int) -> int | None:
-    """When one payer's hours suffice for another pod: between two changes that only rises, or only falls."""
+    """Returns when the hours of one payer suffice for another pod.
+
+    Until something else changes, the number of pods only rises or only falls, so it can be bisected.
+    """
     wanted = run.opportunistic_gpus // run.pod_size
     instants = range(world.now, min(end, candidate.envelope.end))
 
     def pods(at: int) -> int:
         return min(wanted, payable(world, run, candidate, MILLI, at) // run.pod_size)
 
-    have = pods(world.now)
-    if not instants or pods(instants[-1]) <= have:
+    pods_now = pods(world.now)
+    if not instants or pods(instants[-1]) <= pods_now:
         return None
-    return instants[bisect_right(instants, have, key=pods)]
+    return instants[bisect_right(instants, pods_now, key=pods)]
 
 
 def payer_limits(world: World, run: RunState, candidate: PayerCandidate, rate: int, at: int) -> list[Limit]:
-    """Each limit that binds the candidate: its reason, its name, and the GPUs it leaves."""
+    """Returns each limit of the candidate: its reason, its name, and the GPUs that it leaves."""
     envelope = candidate.envelope
     span, precedence = committed_duration(run, envelope, at), run.precedence_at(at)
     cost = rate * span
-    found = _account(envelope.account, Reason.CONCURRENCY_EXHAUSTED, rate, cost, at)
-    kept = available_beside_promises(world, run, envelope, at)
-    if kept is not None and kept < envelope.account.free_charge():
-        found.append((Reason.CONCURRENCY_EXHAUSTED, envelope.label + BESIDE_PROMISES, gpus_for(kept, rate)))
+    limits = _account_limits(envelope.account, Reason.CONCURRENCY_EXHAUSTED, rate, cost, at)
+    unreserved = available_beside_promises(world, run, envelope, at)
+    if unreserved is not None and unreserved < envelope.account.free_charge():
+        limits.append(
+            (Reason.CONCURRENCY_EXHAUSTED, envelope.label + BESIDE_PROMISES, gpus_for(unreserved, rate))
+        )
     if envelope.max_credits is not None:
         left = envelope.max_credits - credits_used([envelope], at)
-        found.append((Reason.CREDITS_EXHAUSTED, envelope.label, gpus_for(left, cost * envelope.price)))
+        limits.append((Reason.CREDITS_EXHAUSTED, envelope.label, gpus_for(left, cost * envelope.price)))
     if candidate.class_ == "Borrowed":
-        found += _account(envelope.lending_account, Reason.BORROW_LIMIT, rate, cost, at)
-        found += _lending_limits(world, run, envelope, rate, at)
+        limits += _account_limits(envelope.lending_account, Reason.BORROW_LIMIT, rate, cost, at)
+        limits += _lending_limits(world, run, envelope, rate, at)
     for label, gpus in use_limits(run, envelope, precedence, rate, at, span):
         own = Reason.CREDITS_EXHAUSTED if envelope.account.max_use is None else Reason.HOURS_EXHAUSTED
-        found.append((own if label == envelope.label else Reason.AGGREGATE_CAP, label, gpus))
+        limits.append((own if label == envelope.label else Reason.AGGREGATE_CAP, label, gpus))
     for cap in envelope.caps:
-        found += _account(cap.account, Reason.AGGREGATE_CAP, rate, cost, at)
+        limits += _account_limits(cap.account, Reason.AGGREGATE_CAP, rate, cost, at)
         if cap.account.max_charge < FOREVER and dated_promises_on(cap.envelopes, run.key, precedence):
-            kept = unreserved_charge_under_cap(world, cap, at, run.certain_end(at), run.key, precedence)
-            found.append((Reason.AGGREGATE_CAP, cap.account.label, gpus_for(max(0, kept), rate)))
+            unreserved = unreserved_charge_under_cap(world, cap, at, run.certain_end(at), run.key, precedence)
+            limits.append((Reason.AGGREGATE_CAP, cap.account.label, gpus_for(max(0, unreserved), rate)))
         if cap.max_credits is not None:
             left = cap.max_credits - credits_used(cap.envelopes, at)
-            found.append((Reason.AGGREGATE_CAP, cap.account.label, gpus_for(left, cost * envelope.price)))
+            limits.append((Reason.AGGREGATE_CAP, cap.account.label, gpus_for(left, cost * envelope.price)))
     for quota in run.quotas:
-        found += _account(quota, Reason.TREE_QUOTA, rate, cost, at)
-    return found + _promised_quotas(world, run, rate, at, span)
+        limits += _account_limits(quota, Reason.TREE_QUOTA, rate, cost, at)
+    return limits + _quota_limits_beside_promises(world, run, rate, at, span)
 
 
-def _promised_quotas(world: World, run: RunState, rate: int, at: int, span: int) -> list[Limit]:
-    """What quotas of its trees leave behind promises to other stages."""
+def _quota_limits_beside_promises(world: World, run: RunState, rate: int, at: int, span: int) -> list[Limit]:
+    """Returns the quotas of the Run's trees, less what is kept for promises to other stages."""
     return [
-        (Reason.TREE_QUOTA, pool.account.label + BESIDE_PROMISES, gpus)
-        for pool in quota_limits(world, run, run.precedence_at(at))
-        if pool.claims
-        for gpus in pool.gpus(rate, at, run.certain_end(at), span)
+        (Reason.TREE_QUOTA, quota.account.label + BESIDE_PROMISES, gpus)
+        for quota in quota_limits(world, run, run.precedence_at(at))
+        if quota.promises
+        for gpus in quota.gpus(rate, at, run.certain_end(at), span)
     ]
 
 
 def _lending_limits(
     world: World, run: RunState, envelope: EnvelopeState, rate: int, at: int
 ) -> Iterator[Limit]:
-    """What may be lent behind promises that borrow, and what the Run may borrow."""
+    """Yields what the envelope may lend beside promises of borrowed GPUs, and what the Run may borrow."""
     span, shape = committed_duration(run, envelope, at), run.shape
-    pool = lending_limit(world, envelope, run.key, run.precedence_at(at)) if envelope.promises else None
-    if pool is not None and not may_run_provisionally(world, run, (one for one, _ in pool.claims), at):
-        for gpus in pool.gpus(rate, at, run.certain_end(at), span) if pool.claims else ():
+    lending = lending_limit(world, envelope, run.key, run.precedence_at(at)) if envelope.promises else None
+    if lending is not None and not may_run_provisionally(
+        world, run, (promise for promise, _ in lending.promises), at
+    ):
+        for gpus in lending.gpus(rate, at, run.certain_end(at), span) if lending.promises else ():
             yield Reason.BORROW_LIMIT, envelope.lending_account.label + BESIDE_PROMISES, gpus
     if shape is not None and shape.max_borrow is not None:
         yield Reason.BORROW_LIMIT, "funding.maxBorrowGPUs", max(0, shape.max_borrow - run.borrowed_gpus)
 
 
 def committed_duration(run: RunState, envelope: EnvelopeState, at: int) -> int:
-    """How long the Run binds the hours: its remaining time within the window, else an hour (C5)."""
+    """Returns for how long the Run commits hours: its remaining time in the window, or else an hour (C5)."""
     shape = run.shape
     if shape is None or shape.max_duration is None:
         return HOUR
-    began = at if run.since is None else run.since
-    return max(0, min(began + shape.max_duration, envelope.end) - at)
+    start = at if run.since is None else run.since
+    return max(0, min(start + shape.max_duration, envelope.end) - at)
 
 
-def _account(account: Account, reason: Reason, rate: int, cost: int, at: int) -> list[Limit]:
-    """What an account leaves, in GPUs: by concurrency and, at that cost of hours each, by GPU-hours."""
-    found = [(reason, account.label, gpus_for(account.free_charge(), rate))]
-    left = account.free_use(at)
-    if left is not None:
-        hours = Reason.HOURS_EXHAUSTED if reason is Reason.CONCURRENCY_EXHAUSTED else reason
-        found.append((hours, account.label, gpus_for(left, cost)))
-    return found
+def _account_limits(account: Account, reason: Reason, rate: int, cost: int, at: int) -> list[Limit]:
+    """Returns the GPUs that an account leaves: by concurrency, and by GPU-hours if each GPU costs so many."""
+    limits = [(reason, account.label, gpus_for(account.free_charge(), rate))]
+    hours = account.free_use(at)
+    if hours is not None:
+        hours_reason = Reason.HOURS_EXHAUSTED if reason is Reason.CONCURRENCY_EXHAUSTED else reason
+        limits.append((hours_reason, account.label, gpus_for(hours, cost)))
+    return limits
 
 
 def gpus_for(left: int, cost: int) -> int:
+    """Returns how many GPUs can be paid from what is left of a limit, at that cost for each."""
     if left <= 0:
         return FOREVER if cost == 0 and left == 0 else 0
     return left // cost if cost else FOREVER
@@ -154,162 +161,166 @@ def gpus_for(left: int, cost: int) -> int:
 def funding_refusals(  # noqa: PLR0913  one question with its circumstances
     world: World, run: RunState, gpus: int, pod_size: int, at: int, *, anywhere: bool = False
 ) -> list[Cause]:
-    """Why that many GPUs, one payer to a pod, cannot be paid, place apart; empty where they can (C6).
+    """Returns why nobody can pay for that many GPUs, with one payer for each pod; empty if it can be paid.
 
-    ``anywhere``: by those whose money is not bound to a place.
+    Places are not considered (C6). With ``anywhere``, only envelopes that pay on all nodes are considered.
     """
-    found = payer_candidates(world, run)
+    candidates = payer_candidates(world, run)
     if anywhere:
-        found = tuple(one for one in found if not one.envelope.selector)
-    whys: list[Cause] = []
-    taken: dict[tuple[Reason, str], int] = {}  # several candidates may share a limit
-    still = gpus
-    for candidate in found:
+        candidates = tuple(candidate for candidate in candidates if not candidate.envelope.selector)
+    causes: list[Cause] = []
+    taken: dict[tuple[Reason, str], int] = {}  # GPUs so far under each limit, which candidates may share
+    missing = gpus
+    for candidate in candidates:
         envelope = candidate.envelope
         if not envelope.open_at(at):
-            whys.append(Cause(Reason.WINDOW_NOT_OPEN, envelope.label, 0, still))
+            causes.append(Cause(Reason.WINDOW_NOT_OPEN, envelope.label, 0, missing))
             continue
-        bounds = payer_limits(world, run, candidate, MILLI, at)
+        limits = payer_limits(world, run, candidate, MILLI, at)
         if taken:
-            bounds = [
+            limits = [
                 (reason, where, max(0, have - taken.get((reason, where), 0)))
-                for reason, where, have in bounds
+                for reason, where, have in limits
             ]
-        whys += [Cause(reason, where, have, still) for reason, where, have in bounds if have < still]
-        paid = min([have for _, _, have in bounds]) // pod_size * pod_size
+        causes += [Cause(reason, where, have, missing) for reason, where, have in limits if have < missing]
+        paid = min([have for _, _, have in limits]) // pod_size * pod_size
         if not paid:
             continue
-        still -= paid
-        if still <= 0:
+        missing -= paid
+        if missing <= 0:
             return []
-        for limit in {(reason, where) for reason, where, _ in bounds}:
+        for limit in {(reason, where) for reason, where, _ in limits}:
             taken[limit] = taken.get(limit, 0) + paid
-    if not found:
-        whys.append(Cause(Reason.NO_ENVELOPE, run.owner, 0, still))
-    return [*whys, *_denials(world, run, still)]
+    if not candidates:
+        causes.append(Cause(Reason.NO_ENVELOPE, run.owner, 0, missing))
+    return [*causes, *_lending_denials(world, run, missing)]
 
 
-def _denials(world: World, run: RunState, still: int) -> list[Cause]:
-    """Sponsors that the Run names and that do not lend to its owner."""
+def _lending_denials(world: World, run: RunState, missing: int) -> list[Cause]:
+    """Returns the sponsors that the Run names but that lend nothing to its owner."""
     return [
-        Cause(Reason.LENDING_DENIED, sponsor, 0, still)
+        Cause(Reason.LENDING_DENIED, sponsor, 0, missing)
         for sponsor in run.sponsors
         if not sponsor_lends(world, run, sponsor)
     ]
 
 
 class GangFunding:
-    """What candidates can pay for while one gang is laid out, in pods.
+    """The pods that each candidate can pay for while the layout of one gang is computed.
 
-    Most questions come again and again, so answers are remembered until a lease opens or is taken back.
-    What nobody could pay for stays so while leases only open.
+    The layout asks the same questions many times. Answers are cached until a lease opens that could change
+    them, or until leases are rolled back. While leases only open, a refusal stays true.
     """
 
-    def __init__(  # noqa: PLR0913  whose, in what pods, when, and who pays
+    def __init__(  # noqa: PLR0913  the Run, its pods, the instant, and the payers
         self,
         world: World,
         run: RunState,
         pod_size: int,
         at: int,
         *,
-        unpaid: bool,
+        opportunistic: bool,
         promised: Mapping[EnvelopeKey, int] | None = None,
     ) -> None:
         self._world = world
         self._run = run
-        self._size = pod_size
+        self._pod_size = pod_size
         self._at = at
-        self._unpaid = unpaid
-        self._promised = promised  # nobody pays for more GPUs than this says
-        self._pods: dict[PayerCandidate, int] = {}  # active ones
-        self._short: dict[int, int] = {}  # by number of payers: pods that were too many for them
-        self._solvent: dict[int, Sequence[PayerCandidate]] = {}  # by number of payers: those not spent yet
+        self._opportunistic = opportunistic  # the gang needs no payer
+        self._promised = promised  # the most GPUs that each payer pays for
+        self._pods: dict[PayerCandidate, int] = {}  # active pods that each can still pay for
+        self._unaffordable: dict[int, int] = {}  # pods that were too many, by the number of payers
+        self._not_exhausted: dict[int, Sequence[PayerCandidate]] = {}  # by the number of payers
 
     def pods(self, candidate: PayerCandidate, rate: int = MILLI) -> int:
-        """Pods at that rate which the candidate can pay for, wherever they are."""
-        if self._unpaid:
+        """Returns how many pods the candidate can pay for at that rate, on any of its nodes."""
+        if self._opportunistic:
             return FOREVER
         if rate != MILLI:
-            return payable(self._world, self._run, candidate, rate, self._at) // self._size
-        known = self._pods.get(candidate)
-        if known is None:
+            return payable(self._world, self._run, candidate, rate, self._at) // self._pod_size
+        pods = self._pods.get(candidate)
+        if pods is None:
             gpus = payable(self._world, self._run, candidate, MILLI, self._at)
             if self._promised is not None:
                 gpus = min(gpus, self._still_promised(self._promised, candidate.envelope.key))
-            known = self._pods[candidate] = gpus // self._size
-        return known
+            pods = self._pods[candidate] = gpus // self._pod_size
+        return pods
 
     def _still_promised(self, promised: Mapping[EnvelopeKey, int], key: EnvelopeKey) -> int:
-        """Of what that envelope is counted on for, what it does not pay for yet."""
-        paid = (one.gpus for one in self._run.leases.values() if one.payer == key and one.role == "Active")
+        """Returns the GPUs that this envelope is to pay for by the promise and does not pay for yet."""
+        leases = self._run.leases.values()
+        paid = (lease.gpus for lease in leases if lease.payer == key and lease.role == "Active")
         return max(0, promised.get(key, 0) - sum(paid))
 
     def not_exhausted(self, payers: PayerCandidates, rate: int = MILLI) -> Sequence[PayerCandidate]:
-        """Those of them that are not known to be able to pay for nothing more."""
+        """Returns the payers, without those that are known to pay for no further pod."""
         if rate != MILLI:
             return payers
-        known = self._solvent.get(len(payers), payers)
-        found = self._solvent[len(payers)] = [one for one in known if self._pods.get(one) != 0]
-        return found
+        before = self._not_exhausted.get(len(payers), payers)
+        candidates = self._not_exhausted[len(payers)] = [
+            candidate for candidate in before if self._pods.get(candidate) != 0
+        ]
+        return candidates
 
-    def affordable_by_selector(self, payers: PayerCandidates, pods: int) -> GpusBySelector | None:
-        """What each of the nearest candidates could pay for; None where all together cannot pay so many.
+    def affordable_by_selector(self, payers: PayerCandidates, pods: int) -> PodsBySelector | None:
+        """Returns an upper bound on the pods that the nearest payers can pay for, by their selector.
 
-        It tells whether a search could succeed, so it may promise too much, never too little. Once enough
-        are paid for anywhere, the rest is not counted.
+        Returns None if all payers together cannot pay for that many pods. Once these are paid for on any
+        node, further payers are not counted.
         """
-        if pods >= self._short.get(len(payers), FOREVER):
+        if pods >= self._unaffordable.get(len(payers), FOREVER):
             return None
-        purses: GpusBySelector = {}
-        shared: dict[object, int] = {}  # what limits over several candidates leave
-        together = 0
+        affordable: PodsBySelector = {}
+        left: dict[object, int] = {}  # pods that each shared limit still leaves
+        total = 0
         for candidate in self.not_exhausted(payers):
-            paid = self.pods(candidate)
-            if paid:
+            payable_pods = self.pods(candidate)
+            if payable_pods:
                 selector = candidate.envelope.selector
-                if paid >= pods and not selector and not purses:
-                    return {selector: paid}
-                purses[selector] = purses.get(selector, 0) + paid
-                together += self._within_shared_limits(candidate, paid, shared)
-                if together >= pods and purses.get((), 0) >= pods:
-                    return purses
-        if together >= pods:
-            return purses
-        self._short[len(payers)] = pods
+                if payable_pods >= pods and not selector and not affordable:
+                    return {selector: payable_pods}
+                affordable[selector] = affordable.get(selector, 0) + payable_pods
+                total += self._within_shared_limits(candidate, payable_pods, left)
+                if total >= pods and affordable.get((), 0) >= pods:
+                    return affordable
+        if total >= pods:
+            return affordable
+        self._unaffordable[len(payers)] = pods
         return None
 
-    def _within_shared_limits(self, candidate: PayerCandidate, pods: int, shared: dict[object, int]) -> int:
-        """So many of these pods as the limits allow that the candidate shares with others."""
-        limits = [] if self._unpaid else shared_limits_now(self._run, candidate)
+    def _within_shared_limits(self, candidate: PayerCandidate, pods: int, left: dict[object, int]) -> int:
+        """Returns how many of these pods the candidate's shared limits allow; deducts them from ``left``."""
+        limits = [] if self._opportunistic else shared_limits_now(self._run, candidate)
         for limit, gpus in limits:
-            pods = min(pods, shared.setdefault(limit, gpus // self._size))
+            pods = min(pods, left.setdefault(limit, gpus // self._pod_size))
         for limit, _ in limits:
-            shared[limit] -= pods
+            left[limit] -= pods
         return pods
 
     def invalidate_payer(self, candidate: PayerCandidate) -> None:
-        """The candidate pays for a lease: forget what it, and all who share a limit with it, can pay."""
+        """Forgets what a candidate that pays for a new lease can pay, and all that share a limit with it."""
         self._pods.pop(candidate, None)
         if candidate.envelope.caps or self._run.quotas or candidate.class_ == "Borrowed":
             self._pods = {other: 0 for other, pods in self._pods.items() if not pods}
 
     def invalidate(self) -> None:
-        """Leases were taken back."""
+        """Forgets all answers after leases were rolled back."""
         self._pods.clear()
-        self._short.clear()
-        self._solvent.clear()
+        self._unaffordable.clear()
+        self._not_exhausted.clear()
 
 
 def shared_limits_now(run: RunState, candidate: PayerCandidate) -> list[tuple[object, int]]:
-    """Limits that the candidate shares with others, and the active GPUs each leaves at once.
+    """Returns limits that the candidate shares with others, and the active GPUs that each leaves now.
 
-    Each lies within the next. An envelope under several caps, which might cross, shares none of them here.
+    The limits are nested: no two of them apply to some of the same payers and to others apart. The caps of an
+    envelope that has several are left out, since these may overlap.
     """
     caps, shape = candidate.envelope.caps, run.shape
     accounts = [caps[0].account, *run.quotas] if len(caps) == 1 else run.quotas
-    found: list[tuple[object, int]] = [
+    limits: list[tuple[object, int]] = [
         (account, gpus_for(account.free_charge(), MILLI)) for account in accounts
     ]
     if candidate.class_ == "Borrowed" and shape is not None and shape.max_borrow is not None:
-        found.append(("maxBorrowGPUs", max(0, shape.max_borrow - run.borrowed_gpus)))
-    return found
+        limits.append(("maxBorrowGPUs", max(0, shape.max_borrow - run.borrowed_gpus)))
+    return limits

@@ -1,9 +1,9 @@
-"""Sureties: money that an envelope has for anybody who asks now, behind all that is promised from it.
+"""Bounds from below what an envelope can pay now for any Run, beside all promises.
 
-Whether a Run could be paid for is asked of every Run that waits whenever another ends, and the exact answer
-differs from Run to Run by its own promise and duration. Here is an answer that all of them share: what an
-envelope leaves to a stranger who is promised nothing and stays at least as long. It promises too little and
-never too much, so a yes is certain, and whoever gets no yes is asked exactly (``cover.refusals``).
+Whenever a Run ends, each waiting Run is tested for funding, and the exact answer depends on the promise and
+the duration of each. The answer here is shared by all Runs: what an envelope leaves to a Run that has no
+promise and lasts at least as long. It may be too low, never too high. So yes is certain, and otherwise the
+exact computation decides (``cover.funding_refusals``).
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from jobtree.api.schema.quantities import HOUR, MILLI
 from jobtree.core.accounts.budget_timeline import HeadroomTimeline, reserved_charges_on
 from jobtree.core.accounts.envelope_accounts import FOREVER, CapState, EnvelopeState, credits_used
 from jobtree.core.funding.cover import gpus_for
+from jobtree.core.funding.payer_candidates import funding_class, payer_candidates
 from jobtree.core.funding.reserved_budget import unreserved_charge, unreserved_charge_under_cap
 from jobtree.core.funding.reserved_hours import use_limits_of
 from jobtree.core.model.gpu_lease import EnvelopeKey, RunKey
 from jobtree.core.model.promise import CreationOrder, Promise
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import funding_class, payer_candidates
 from jobtree.core.world.world import World
 
 NO_RUN: RunKey = ("", "")
@@ -26,76 +26,77 @@ GRAIN = 16
 
 
 class CurrentFundingLowerBound:
-    """What envelopes leave to strangers, as things stand: ask anew when anything has changed."""
+    """What envelopes leave to any Run; valid until the world changes."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._known: dict[tuple[EnvelopeKey, int | None], int] = {}
-        self._charges: dict[EnvelopeKey, int] = {}
-        self._caps: dict[str, int] = {}
+        self._gpus_by_duration: dict[tuple[EnvelopeKey, int | None], int] = {}
+        self._gpus_by_charge: dict[EnvelopeKey, int] = {}
+        self._charge_under_cap: dict[str, int] = {}  # by label of the cap
 
-    def certainly_pays(self, run: RunState, gpus: int, size: int) -> bool:
-        """Whether payers that pay anywhere certainly have enough for so many GPUs, in pods of that size.
+    def certainly_pays(self, run: RunState, gpus: int, pod_size: int) -> bool:
+        """Whether the payers of a Run certainly pay for that many GPUs, in pods of that size, on all nodes.
 
-        Of envelopes under one cap only the richest counts; those under several, lenders, and all payers of
-        a Run with a quota are left to the exact answer.
+        Of the envelopes under one cap only the one that pays most counts. Envelopes under several caps,
+        lenders, envelopes with a selector and Runs with a quota are left to the exact computation.
         """
         if run.quotas or run.since is not None or run.precedence_at(self._world.now) is not None:
             return False
         shape = run.shape
-        span = None if shape is None or shape.max_duration is None else rounded_up(shape.max_duration)
-        capped: dict[str, int] = {}
-        together = 0
+        duration = None if shape is None or shape.max_duration is None else rounded_up(shape.max_duration)
+        gpus_under_cap: dict[str, int] = {}
+        total = 0
         for candidate in payer_candidates(self._world, run):
             envelope = candidate.envelope
             if candidate.class_ == "Borrowed" or len(envelope.caps) > 1 or envelope.selector:
                 continue
-            whole = self._gpus(envelope, span) // size * size
+            in_pods = self._gpus(envelope, duration) // pod_size * pod_size
             if envelope.caps:
                 label = envelope.caps[0].account.label
-                before = capped.get(label, 0)
-                capped[label] = max(before, whole)
-                whole = max(before, whole) - before
-            together += whole
-            if together >= gpus:
+                before = gpus_under_cap.get(label, 0)
+                gpus_under_cap[label] = max(before, in_pods)
+                in_pods = max(before, in_pods) - before
+            total += in_pods
+            if total >= gpus:
                 return True
         return False
 
     def _gpus(self, envelope: EnvelopeState, duration: int | None) -> int:
-        """GPUs that the envelope leaves to a stranger who declares that duration, or none."""
+        """Returns the GPUs that the envelope leaves to a Run that declares that duration, or none."""
         key = (envelope.key, duration)
-        known = self._known.get(key)
-        if known is None:
-            known = self._charge(envelope)
-            if known:
-                known = self._known[key] = max(0, min([known, *self._use(envelope, duration)]))
-        return known
+        gpus = self._gpus_by_duration.get(key)
+        if gpus is None:
+            gpus = self._gpus_within_charge(envelope)
+            if gpus:
+                use_limits = self._gpus_within_use(envelope, duration)
+                gpus = self._gpus_by_duration[key] = max(0, min([gpus, *use_limits]))
+        return gpus
 
-    def _charge(self, envelope: EnvelopeState) -> int:
-        """By concurrency alone: what stays free for ever."""
-        known = self._charges.get(envelope.key)
-        if known is None:
+    def _gpus_within_charge(self, envelope: EnvelopeState) -> int:
+        """Returns the GPUs that concurrency alone leaves free for ever."""
+        gpus = self._gpus_by_charge.get(envelope.key)
+        if gpus is None:
             world, now = self._world, self._world.now
-            least = envelope.account.free_charge() if envelope.open_at(now) else 0
-            if least >= MILLI and envelope.promises:
-                least = min(least, unreserved_charge(world, envelope, now, FOREVER, NO_RUN, None))
-            for cap in envelope.caps if least >= MILLI else ():
-                least = min(least, self._under(cap))
-            known = self._charges[envelope.key] = max(0, least) // MILLI
-        return known
+            charge = envelope.account.free_charge() if envelope.open_at(now) else 0
+            if charge >= MILLI and envelope.promises:
+                charge = min(charge, unreserved_charge(world, envelope, now, FOREVER, NO_RUN, None))
+            for cap in envelope.caps if charge >= MILLI else ():
+                charge = min(charge, self._free_charge_under_cap(cap))
+            gpus = self._gpus_by_charge[envelope.key] = max(0, charge) // MILLI
+        return gpus
 
-    def _under(self, cap: CapState) -> int:
+    def _free_charge_under_cap(self, cap: CapState) -> int:
         label, free = cap.account.label, cap.account.free_charge()
         if cap.account.max_charge >= FOREVER:
             return free
-        known = self._caps.get(label)
-        if known is None:
-            known = unreserved_charge_under_cap(self._world, cap, self._world.now, FOREVER, NO_RUN, None)
-            known = self._caps[label] = min(free, known)
-        return known
+        charge = self._charge_under_cap.get(label)
+        if charge is None:
+            unreserved = unreserved_charge_under_cap(self._world, cap, self._world.now, FOREVER, NO_RUN, None)
+            charge = self._charge_under_cap[label] = min(free, unreserved)
+        return charge
 
-    def _use(self, envelope: EnvelopeState, duration: int | None) -> Iterator[int]:
-        """By hours and credits, its own and those of its caps."""
+    def _gpus_within_use(self, envelope: EnvelopeState, duration: int | None) -> Iterator[int]:
+        """Yields the GPUs that each limit of hours or credits leaves: of the envelope and of its caps."""
         now = self._world.now
         span = HOUR if duration is None else min(duration, envelope.end - now)
         for account, max_credits, envelopes in envelope.exhaustible_limits:
@@ -111,39 +112,40 @@ class CurrentFundingLowerBound:
 
 
 def rounded_up(duration: int) -> int:
-    """The duration, rounded up so that many Runs share one: whoever stays longer finds no more."""
+    """Returns the duration rounded up to a power of two of hours, so that many Runs share an answer.
+
+    A longer Run can be paid for no more GPUs, so the bound stays a lower bound.
+    """
     return HOUR << max(0, -(-duration // HOUR) - 1).bit_length()
 
 
 def is_certainly_funded(world: World, run: RunState, promise: Promise) -> bool:
-    """Whether each payer that a promise counts on has its part, even if all promises to others are kept.
+    """Whether each payer of a promise certainly has its part, even if all promises to others are kept.
 
-    Told from what the envelopes keep free for all of them together, which is summed up once, or else once
-    for all to whom much the same provisional work yields, or just the same; only of money that nothing but
-    concurrency limits. Whoever gets no yes is asked exactly (``purse.funding_at``).
+    This considers only envelopes that nothing but concurrency limits. What they keep for all promises is
+    summed once for all Runs, or once for all precedences that can reclaim the same, or almost the same,
+    provisional work. Where the answer is no, the exact computation decides (``future_funding.funding_at``).
     """
     at, end = max(promise.at or 0, world.now), FOREVER if promise.end is None else promise.end
     if run.quotas or sum(gpus for _, gpus in promise.funding) < promise.width:
         return False
-    found = {
+    starts = {
         world.promise_index.first_provisional_after(promise.precedence, grain): None for grain in (GRAIN, 1)
     }
-    ranks = [None, *((began, FOREVER, FIRST_ORDER) for began in found if began is not None)]
+    precedences = [None, *((start, FOREVER, FIRST_ORDER) for start in starts if start is not None)]
     for key, gpus in promise.funding:
         envelope = world.budgets.envelopes.get(key)
-        if envelope is None or gpus % promise.pod_size or not _only_by_charge(world, run, envelope, at):
+        if envelope is None or gpus % promise.pod_size or not _only_charge_limits(world, run, envelope, at):
             return False
-        free, known = (
-            envelope.account.free_charge(),
-            (reserved_charges_on(envelope, precedence) for precedence in ranks),
-        )
-        if all(free + HeadroomTimeline([claims], ()).lowest_between(at, end) < 0 for claims in known):
+        free = envelope.account.free_charge()
+        reserved = (reserved_charges_on(envelope, precedence) for precedence in precedences)
+        if all(free + HeadroomTimeline([charges], ()).lowest_between(at, end) < 0 for charges in reserved):
             return False
     return True
 
 
-def _only_by_charge(world: World, run: RunState, envelope: EnvelopeState, at: int) -> bool:
-    """Whether its concurrency alone limits what the envelope pays for this Run from that instant on."""
+def _only_charge_limits(world: World, run: RunState, envelope: EnvelopeState, at: int) -> bool:
+    """Whether concurrency alone limits what the envelope pays for this Run from that instant on."""
     if not envelope.limited_by_concurrency_only or envelope.selector or not envelope.open_at(at):
         return False
     return funding_class(world, envelope, run) in ("Owned", "Shared")

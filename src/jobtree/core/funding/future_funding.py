@@ -1,4 +1,4 @@
-"""The purse: who could pay for a Run at a coming instant, behind the promises made before."""
+"""Computes who can pay for a Run at a future instant, beside the promises that were made before."""
 
 from collections.abc import Iterator, Sequence, Set as AbstractSet
 
@@ -15,25 +15,25 @@ from jobtree.core.funding.future_recall import (
     recallable_charges,
     recallable_instants,
 )
+from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.funding.reserved_budget import unreserved_charge, unreserved_charge_under_cap
 from jobtree.core.funding.reserved_hours import credits_left, hours_left, use_limits
 from jobtree.core.funding.shared_limits import lending_limit, quota_limits
 from jobtree.core.model.gpu_lease import EnvelopeKey
 from jobtree.core.model.promise import Precedence
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
-FundingSplit = tuple[tuple[EnvelopeKey, int], ...]
+FundingSplit = tuple[tuple[EnvelopeKey, int], ...]  # the GPUs that each envelope pays for
 
-END_OF_TIME = FOREVER - 1  # when all that ever comes back has come
+END_OF_TIME = FOREVER - 1  # an instant after the last change of any envelope
 
 
 def funding_at(  # noqa: PLR0913, PLR0917  one question with its circumstances
     world: World,
     run: RunState,
     width: int,
-    size: int,
+    pod_size: int,
     at: int,
     precedence: Precedence | None,
     *,
@@ -41,195 +41,205 @@ def funding_at(  # noqa: PLR0913, PLR0917  one question with its circumstances
     only: AbstractSet[EnvelopeKey] | None = None,
     recall: bool = True,
 ) -> tuple[FundingSplit, int]:
-    """Who would pay for that width at that instant, in pods of that size, in the order of C2; what lacks.
+    """Returns which envelopes would pay for that width at that instant, and the GPUs that none pays for.
 
-    Where money lacks, an owner's own Run counts on what it could recall by then (C11).
+    Payers come in the order of C2; with ``only``, no other payer counts. With ``empty``, no lease and no
+    promise uses their concurrency. With ``recall``, the owner's own Run counts on what can be recalled for it
+    by then (C11), if that pays for the whole width and nothing else does.
     """
-    ask = FundingQuery(world, run, at, precedence, empty=empty)
-    found = _split(ask, width, size, only)
-    if found[1] and recall and not empty and has_recallable(world, run, precedence):
-        recalled = _split(msgspec.structs.replace(ask, recall=True), width, size, only)
-        found = found if recalled[1] else recalled
-    return found
+    query = FundingQuery(world, run, at, precedence, empty=empty)
+    split, missing = _split(query, width, pod_size, only)
+    if missing and recall and not empty and has_recallable(world, run, precedence):
+        recalled_split, still_missing = _split(
+            msgspec.structs.replace(query, recall=True), width, pod_size, only
+        )
+        if not still_missing:
+            return recalled_split, 0
+    return split, missing
 
 
-def fundable_ever(world: World, run: RunState, size: int) -> bool:
-    """Whether a Run behind all promises might be paid for at its least width at any coming instant.
+def fundable_ever(world: World, run: RunState, pod_size: int) -> bool:
+    """Whether the least width of a Run could be paid for at any future instant, beside all promises.
 
-    Who may stay for ever finds most at last, when everything has come back and all promises have begun; who
-    is certain to end may come before these. Only concurrency counts: a no is certain.
+    Only concurrency counts, so a refusal is certain. An open-ended Run finds most free charge at the end of
+    time: all leases with a known end are over then, and all promises have started. A declared Run may end
+    before these promises start.
     """
     shape = run.shape
     assert shape is not None
-    ask, pods = FundingQuery(world, run, END_OF_TIME, None, recall=has_recallable(world, run, None)), 0
+    query = FundingQuery(world, run, END_OF_TIME, None, recall=has_recallable(world, run, None))
+    pods = 0
     for candidate in payer_candidates(world, run):
         envelope = candidate.envelope
-        back = ask.recallable_charges(candidate, [envelope])
-        charge = unreserved_charge(world, envelope, END_OF_TIME, FOREVER, run.key, None, back)
+        recallable = query.recallable_charges(candidate, [envelope])
+        charge = unreserved_charge(world, envelope, END_OF_TIME, FOREVER, run.key, None, recallable)
         if shape.max_duration is not None:
-            charge += sum(claim.charge for claim in envelope.dated_reservations)
-        pods += max(0, charge) // (MILLI * size)
-        if pods * size >= shape.min:
+            charge += sum(reservation.charge for reservation in envelope.dated_reservations)
+        pods += max(0, charge) // (MILLI * pod_size)
+        if pods * pod_size >= shape.min:
             return True
     return False
 
 
 class FundingQuery(msgspec.Struct, frozen=True, eq=False):
-    """One question with its circumstances."""
+    """The question who can pay for a Run at an instant, with its circumstances."""
 
     world: World
     run: RunState
     at: int
     precedence: Precedence | None
-    empty: bool = False
-    recall: bool = False  # what its owner lends to the family comes back
+    empty: bool = False  # no lease and no promise uses the concurrency of the payers
+    recall: bool = False  # what the Run's owner can recall by then counts as free
 
     def recallable_charges(
         self, candidate: PayerCandidate, envelopes: list[EnvelopeState]
     ) -> RecallableCharges:
-        """What could be recalled for these envelopes, if they are the Run's own."""
+        """Returns what can be recalled from these envelopes of a candidate; only the owner can recall."""
         if not self.recall or candidate.tier:
             return ()
         return recallable_charges(self.world, envelopes, self.at, self.run.key, self.precedence)
 
 
 def _split(
-    ask: FundingQuery, width: int, size: int, only: AbstractSet[EnvelopeKey] | None
+    query: FundingQuery, width: int, pod_size: int, only: AbstractSet[EnvelopeKey] | None
 ) -> tuple[FundingSplit, int]:
     split: list[tuple[EnvelopeKey, int]] = []
-    still = width
-    shared: dict[str, int] = {}  # GPUs taken so far under each limit that several payers share
-    for candidate in payer_candidates(ask.world, ask.run):
+    missing = width
+    taken: dict[str, int] = {}  # GPUs so far under each limit that several payers share
+    for candidate in payer_candidates(query.world, query.run):
         if only is not None and candidate.envelope.key not in only:
             continue
-        gpus = min(still, payer_gpus_at(ask, candidate))
-        bounds = list(shared_limits_at(ask, candidate)) if gpus >= size else []
-        gpus = min([gpus, *(most - shared.get(limit, 0) for limit, most in bounds)])
-        gpus = gpus // size * size  # one pod has one payer (C3)
+        gpus = min(missing, payer_gpus_at(query, candidate))
+        limits = list(shared_limits_at(query, candidate)) if gpus >= pod_size else []
+        gpus = min([gpus, *(most - taken.get(limit, 0) for limit, most in limits)])
+        gpus = gpus // pod_size * pod_size  # one pod has one payer (C3)
         if gpus > 0:
             split.append((candidate.envelope.key, gpus))
-            still -= gpus
-            for limit in {limit for limit, _ in bounds}:
-                shared[limit] = shared.get(limit, 0) + gpus
-        if not still:
+            missing -= gpus
+            for limit in {limit for limit, _ in limits}:
+                taken[limit] = taken.get(limit, 0) + gpus
+        if not missing:
             break
-    return tuple(split), still
+    return tuple(split), missing
 
 
-def payer_gpus_at(ask: FundingQuery, candidate: PayerCandidate) -> int:
-    """GPUs that the candidate's own limits leave from that instant on (or when it is empty)."""
-    world, run, at, precedence = ask.world, ask.run, ask.at, ask.precedence
+def payer_gpus_at(query: FundingQuery, candidate: PayerCandidate) -> int:
+    """Returns the GPUs that the candidate's own limits leave from that instant on."""
+    world, run, at, precedence = query.world, query.run, query.at, query.precedence
     envelope = candidate.envelope
     span, end = committed_duration(run, envelope, at), _end(run, at)
-    if ask.empty:
+    if query.empty:
         if envelope.retired_at is not None or envelope.end <= at:
             return 0
         bounds = [envelope.spec.concurrency]
     elif envelope.open_at(at):
-        back = ask.recallable_charges(candidate, [envelope])
-        bounds = [unreserved_charge(world, envelope, at, end, run.key, precedence, back) // MILLI]
+        recallable = query.recallable_charges(candidate, [envelope])
+        bounds = [unreserved_charge(world, envelope, at, end, run.key, precedence, recallable) // MILLI]
     else:
         return 0
-    bounds += _account_limits(envelope.account, span, at, [envelope])
+    bounds += _account_bounds(envelope.account, span, at, [envelope])
     if candidate.class_ == "Borrowed":
-        bounds += _account_limits(envelope.lending_account, span, at)
-        if not ask.empty:
+        bounds += _account_bounds(envelope.lending_account, span, at)
+        if not query.empty:
             bounds += lending_limit(world, envelope, run.key, precedence).gpus(MILLI, at, end, span)
     if envelope.max_credits is not None and span:
         left = credits_left(envelope.max_credits, [envelope], at)
         bounds.append(left // (MILLI * span * envelope.price))
-    if not ask.empty:
+    if not query.empty:
         bounds += [gpus for _, gpus in use_limits(run, envelope, precedence, MILLI, at, span)]
     return max(0, min(bounds))
 
 
-def shared_limits_at(ask: FundingQuery, candidate: PayerCandidate) -> Iterator[tuple[str, int]]:
-    """Caps, quotas and borrowing, which the candidate shares with others: by name, the GPUs they leave."""
-    world, run, at, envelope = ask.world, ask.run, ask.at, candidate.envelope
+def shared_limits_at(query: FundingQuery, candidate: PayerCandidate) -> Iterator[tuple[str, int]]:
+    """Yields the name and the GPUs of each limit that the candidate shares: caps, quotas and borrowing."""
+    world, run, at, envelope = query.world, query.run, query.at, candidate.envelope
     span, end = committed_duration(run, envelope, at), _end(run, at)
     shape = run.shape
     if candidate.class_ == "Borrowed" and shape and shape.max_borrow is not None:
         yield "borrow", shape.max_borrow
     for cap in envelope.caps:
-        bounds = _account_limits(cap.account, span, at, cap.envelopes)
-        if not ask.empty and cap.account.max_charge < FOREVER:
-            back = ask.recallable_charges(candidate, cap.envelopes)
-            bounds.append(
-                max(0, unreserved_charge_under_cap(world, cap, at, end, run.key, ask.precedence, back))
-                // MILLI
+        bounds = _account_bounds(cap.account, span, at, cap.envelopes)
+        if not query.empty and cap.account.max_charge < FOREVER:
+            recallable = query.recallable_charges(candidate, cap.envelopes)
+            unreserved = unreserved_charge_under_cap(
+                world, cap, at, end, run.key, query.precedence, recallable
             )
+            bounds.append(max(0, unreserved) // MILLI)
         if cap.max_credits is not None and span:
             left = credits_left(cap.max_credits, cap.envelopes, at)
             bounds.append(left // (MILLI * span * envelope.price))
         yield from (("cap " + cap.account.label, bound) for bound in bounds)
     for quota in run.quotas:
-        bounds = _account_limits(quota, span, at)
+        bounds = _account_bounds(quota, span, at)
         yield from (("quota " + quota.label, bound) for bound in bounds)
-    for pool in quota_limits(world, run, ask.precedence) if not ask.empty else ():
-        bounds = list(pool.gpus(MILLI, at, end, span))
-        yield from (("quota " + pool.account.label, bound) for bound in bounds)
+    for limit in quota_limits(world, run, query.precedence) if not query.empty else ():
+        bounds = list(limit.gpus(MILLI, at, end, span))
+        yield from (("quota " + limit.account.label, bound) for bound in bounds)
 
 
 def _end(run: RunState, at: int) -> int:
-    """When the Run is certain to have ended, if it starts then."""
+    """Returns when the Run has ended for certain if it starts at that instant."""
     shape = run.shape
     return FOREVER if shape is None or shape.max_duration is None else at + shape.max_duration
 
 
-def _account_limits(
+def _account_bounds(
     account: Account, span: int, at: int, envelopes: Sequence[EnvelopeState] = ()
 ) -> list[int]:
-    """GPUs that an account leaves: by its charge, when empty, and by hours, which stay used."""
-    found = []
+    """Returns the GPUs that an account leaves: by concurrency when empty, and by the hours that are left."""
+    bounds = []
     if account.max_charge < FOREVER:
-        found.append(account.max_charge // MILLI)
+        bounds.append(account.max_charge // MILLI)
     if account.max_use is not None and span:
-        found.append(hours_left(account, envelopes, at) // (MILLI * span))
-    return found
+        bounds.append(hours_left(account, envelopes, at) // (MILLI * span))
+    return bounds
 
 
 def funding_instants(world: World, run: RunState, after: int) -> list[int]:
-    """Instants at which a payer of the Run may have more than before: ends, openings, promises' ends."""
-    found: set[int] = set()
+    """Returns the later instants at which a payer of the Run may have more than before, in order."""
+    instants: set[int] = set()
     for candidate in payer_candidates(world, run):
         envelope = candidate.envelope
-        found.add(envelope.start)
+        instants.add(envelope.start)
         if not candidate.tier:
-            found.update(recallable_instants(world, envelope))
-        found.update(_late_enough(run, envelope, after))
-        for one in envelope.sharing_a_cap:
-            found.update(returns_of(one).instants(after))
-            found.update(claim.end for claim in one.dated_reservations)
-    for pool in quota_limits(world, run, None):
-        found.update(end for end, _, _ in pool.ends if end is not None)
-        found.update(promise.end for promise, _ in pool.claims if promise.end is not None)
-    return sorted(at for at in found if after < at < FOREVER)
+            instants.update(recallable_instants(world, envelope))
+        instants.update(_instants_before_closing(run, envelope, after))
+        for sharing in envelope.sharing_a_cap:
+            instants.update(returns_of(sharing).instants(after))
+            instants.update(reservation.end for reservation in sharing.dated_reservations)
+    for limit in quota_limits(world, run, None):
+        instants.update(end for end, _, _ in limit.leases if end is not None)
+        instants.update(promise.end for promise, _ in limit.promises if promise.end is not None)
+    return sorted(at for at in instants if after < at < FOREVER)
 
 
-def _late_enough(run: RunState, envelope: EnvelopeState, after: int) -> Iterator[int]:
-    """When so little is left of the window that hours and credits suffice: no Run commits beyond it (C5)."""
+def _instants_before_closing(run: RunState, envelope: EnvelopeState, after: int) -> Iterator[int]:
+    """Yields when hours and credits suffice for the rest of the window; a Run commits none after it (C5)."""
     shape = run.shape
     if shape is None or shape.max_duration is None or envelope.end >= FOREVER:
         return
-    gpus = shape.min * MILLI
+    charge = shape.min * MILLI
     for account, max_credits, envelopes in envelope.exhaustible_limits:
         hours = account.free_use(after)
         if hours is not None:
-            yield from _suffices(hours, gpus, account.open_ended, after, envelope.end)
+            yield from _instant_it_suffices(hours, charge, account.open_ended, after, envelope.end)
         if max_credits is not None:
-            flow = sum(one.account.open_ended * one.price for one in envelopes)
+            flow = sum(sharing.account.open_ended * sharing.price for sharing in envelopes)
             left = max_credits - credits_used(envelopes, after)
-            yield from _suffices(left, gpus * envelope.price, flow, after, envelope.end)
+            yield from _instant_it_suffices(left, charge * envelope.price, flow, after, envelope.end)
 
 
-def _suffices(left: int, needed: int, used: int, after: int, end: int) -> Iterator[int]:
-    """When what is needed until the end is no more than what is left, of which others use some meanwhile."""
+def _instant_it_suffices(left: int, needed: int, used: int, after: int, end: int) -> Iterator[int]:
+    """Yields when what is left suffices for use at the rate ``needed`` until ``end``.
+
+    Until then, others use what is left at the rate ``used``.
+    """
     if left > 0 and needed > used:
         yield after - (left - needed * (end - after)) // (needed - used)
 
 
 def is_window_aligned(world: World, run: RunState, split: FundingSplit, at: int) -> bool:
-    """Whether a window's opening sets that time."""
+    """Whether the window of one of these payers opens at that instant."""
     keys = {key for key, _ in split}
     return any(
         candidate.envelope.start == at

@@ -13,7 +13,8 @@ from jobtree.core.accounts.envelope_accounts import FOREVER
 from jobtree.core.accounts.payers import PayerCandidate, PayerCandidates
 from jobtree.core.availability.availability_profile import availability_profile, placement_demand
 from jobtree.core.availability.promise_feasibility import keeps_all_promises
-from jobtree.core.funding.cover import GangFunding, GpusBySelector
+from jobtree.core.funding.cover import GangFunding, PodsBySelector
+from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.model.gpu_lease import EnvelopeKey, Slots
 from jobtree.core.model.promise import Precedence
 from jobtree.core.operations.trial import LeaseTerms, Trial
@@ -22,7 +23,6 @@ from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.node_slots import NodeSelector, PodDemand
 from jobtree.core.supply.packing import pick_slots, pick_slots_apart
-from jobtree.core.world.payer_candidates import payer_candidates
 
 
 class GangLayout:
@@ -62,7 +62,7 @@ class GangLayout:
                 sorted(self._in_order, key=lambda candidate: -len(candidate.envelope.selector))
             )
         self._funding = GangFunding(
-            self.world, run, pod_size, at, unpaid=opportunistic, promised=promised_payers
+            self.world, run, pod_size, at, opportunistic=opportunistic, promised=promised_payers
         )
         self._demands: dict[NodeSelector, PodDemand] = {}
 
@@ -281,7 +281,7 @@ class GangLayout:
             key=lambda domain: (0 if domain.in_use else 1, domain.placeable(demand), domain.name),
         )
 
-    def _payable_in(self, domain: Domain, affordable: GpusBySelector) -> int:
+    def _payable_in(self, domain: Domain, affordable: PodsBySelector) -> int:
         """An upper bound on the pods here that have room and a payer: payers may want the same nodes."""
         demand_on = self._demand_on
         return sum([min(pods, domain.placeable(demand_on(paid_on))) for paid_on, pods in affordable.items()])
@@ -338,14 +338,14 @@ class GangLayout:
         profile = availability_profile(
             self.world, domain, placement_demand(self.run, self.pod_size), precedence
         )
-        wholes = profile.promises_before(self.run.key, precedence).wholes
-        if wholes is None:
+        fragmentation = profile.promises_before(self.run.key, precedence).fragmentation
+        if fragmentation is None:
             return frozenset()
         end = FOREVER if self.run.known_end is None else self.run.known_end
-        beside = wholes.beside(self.at, end)
+        left_over = fragmentation.gpus_beside_larger(self.at, end)
         return frozenset(
             name
-            for name, gpus in zip(profile.node_availability.nodes, beside, strict=True)
+            for name, gpus in zip(profile.node_availability.nodes, left_over, strict=True)
             if gpus < self.pod_size
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from jobtree.api.kinds.lease import ClosureReason, OpenReason, Role
 from jobtree.core.accounts.envelope_accounts import Account, EnvelopeState
 from jobtree.core.funding.cover import payable
+from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease, join_pods, pods_of
 from jobtree.core.model.outcomes import REPAY_REASONS
 from jobtree.core.model.reasons import Cause, Reason
@@ -16,7 +17,6 @@ from jobtree.core.operations.promise_changes import broken_reason, exhausts_own_
 from jobtree.core.operations.trial import LeaseTerms, Trial, promises_affected_by
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.node_slots import selector_matches
-from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.timers import exhaustion_instants
 from jobtree.core.world.world import World
 

@@ -72,14 +72,14 @@ def search_start(
     if precedence is None and not fundable_ever(world, run, pod_size):
         return None
     best = StartSearch(world, run, pod_size, precedence, not_before).find()
-    if best is None or pay_throughout(world, run.flavor, best.shares, best.funding):
+    if best is None or pay_throughout(world, run.flavor, best.domain_gpus, best.funding):
         return best
     searches = (
         StartSearch(world, run, pod_size, precedence, not_before, placement).find()
         for placement in payer_placements(world, run)
     )
     options = [option for option in searches if option is not None]
-    if options or not can_pay_slice(world, run.flavor, best.shares, best.funding):
+    if options or not can_pay_slice(world, run.flavor, best.domain_gpus, best.funding):
         return preferred_option(world, options)
     return best
 
@@ -124,12 +124,12 @@ def with_option(world: World, run: RunState, promise: Promise, option: StartOpti
         at=option.at,
         disruption=option.disruption,
         width=option.width,
-        domain_gpus=option.shares,
+        domain_gpus=option.domain_gpus,
         funding=option.funding,
         end=None if shape.max_duration is None else option.at + shape.max_duration,
         immune_until=option.at + immunity_ms(world.policy, run.lotteries_lost),
         window_aligned=option.window_aligned,
-        beacon=None if source is None else (source.name, source.round_heard_by(option.at)),
+        beacon=None if source is None else (source.name, source.round_known_by(option.at)),
     )
 
 
@@ -149,9 +149,9 @@ def placeable_ever(search: StartSearch) -> bool:
     """Whether the fleet, empty, could hold the Run at its least width."""
     shape, pods = search.shape, search.shape.min // search.size
     if not shape.spread:
-        return any(profile.capacity >= pods for profile in search.profiles)
+        return any(profile.capacity_pods >= pods for profile in search.profiles)
     chunk = max(1, shape.group // search.size) if shape.group else 1
-    return sum(profile.capacity // chunk for profile in search.profiles) * chunk >= pods
+    return sum(profile.capacity_pods // chunk for profile in search.profiles) * chunk >= pods
 
 
 def search_start_again(trial: Trial, run: RunState, reason: Reason, not_before: int = 0) -> None:

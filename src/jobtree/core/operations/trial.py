@@ -112,8 +112,8 @@ class Trial:
 
     def _versions(self, slots: Slots, envelope: EnvelopeState) -> VersionsBefore:
         """Versions of the domains and the payer of a lease that is about to open or close."""
-        nodes = self.world.fleet.nodes
-        domains = {nodes[node].domain for node, _ in slots if node in nodes}
+        domain_by_node = self.world.fleet.domain_by_node
+        domains = {domain_by_node[node] for node, _ in slots if node in domain_by_node}
         versions: VersionsBefore = [(domain, domain.save_versions()) for domain in domains]
         versions.append((envelope, envelope.save_versions()))
         return versions
@@ -184,13 +184,13 @@ class Trial:
 
     def freed_domains(self) -> dict[str, Domain]:
         """Domains in which leases closed, by name."""
-        nodes = self.world.fleet.nodes
+        domains = self.world.fleet.domain_by_node
         return {
-            nodes[node].domain.name: nodes[node].domain
+            domains[node].name: domains[node]
             for entry in self._journal
             if isinstance(entry, LeaseClosed)
             for node, _ in entry.posted.lease.slots
-            if node in nodes
+            if node in domains
         }
 
     def _under_quota(self, run_key: RunKey) -> Iterator[RunKey]:
@@ -239,11 +239,8 @@ def promises_affected_by(world: World, lease: GpuLease) -> Iterator[RunKey]:
     affect the promises that it yields to. A lease ends with its payer's window, but its Run then keeps the
     slots. Opportunistic work affects no promise.
     """
-    posted, envelope, nodes = (
-        world.posted_leases.get(lease.name),
-        world.budgets.envelopes[lease.payer],
-        world.fleet.nodes,
-    )
+    posted, envelope = world.posted_leases.get(lease.name), world.budgets.envelopes[lease.payer]
+    domains = world.fleet.domain_by_node
     run = world.runs[lease.run_key]
     since = run.provisional_since
     if not envelope.limited_by_concurrency_only or lease.class_ == "Borrowed":
@@ -258,7 +255,7 @@ def promises_affected_by(world: World, lease: GpuLease) -> Iterator[RunKey]:
             if reservation.at < paid_until:
                 yield reservation.promise.run_key
     end = FOREVER if run.known_end is None else run.known_end
-    for domain in {nodes[node].domain for node, _ in lease.slots if node in nodes}:
+    for domain in {domains[node] for node, _ in lease.slots if node in domains}:
         for run_key, promise in domain.promises.items() if lease.role != "Opportunistic" else ():
             if promise.begins_before(end) and not run.is_provisional_to(promise.precedence):
                 yield run_key

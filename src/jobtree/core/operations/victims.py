@@ -5,14 +5,14 @@ from collections.abc import Iterator, Set as AbstractSet
 import msgspec
 
 from jobtree.core.availability.availability_profile import placement_demand
-from jobtree.core.availability.payer_placement import placement_of_promise
+from jobtree.core.availability.payer_placement import payer_selector_of_promise
 from jobtree.core.availability.shrink_steps import ShrinkStep, shrink_steps
+from jobtree.core.funding.payer_candidates import last_closing
 from jobtree.core.lottery.resolution import Case, NodeRoom, Taking, TakingKind, Ticket
 from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.model.promise import LOTTERY, STRUCTURAL, Promise
 from jobtree.core.runs.notice import certain_end, immune_until
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import last_closing
 from jobtree.core.world.world import World
 
 
@@ -39,7 +39,8 @@ class PromiseCase:
         self.at = max(world.now, promise.at or 0)
         self.run = run
         self.promise = promise
-        demand = self.demand = placement_demand(run, promise.pod_size, placement_of_promise(world, promise))
+        selector = payer_selector_of_promise(world, promise)
+        demand = self.demand = placement_demand(run, promise.pod_size, selector)
         self.domains = frozenset(name for name, _ in promise.domain_gpus)
         flavor = world.fleet.flavor(promise.flavor)
         self.names = {  # by domain, in order
@@ -60,7 +61,7 @@ class PromiseCase:
             pod_size=promise.pod_size,
             pods=tuple((name, gpus // promise.pod_size) for name, gpus in promise.domain_gpus),
             nodes=tuple(
-                NodeRoom(name, state.domain.name, state.free + freed.get(name, 0))
+                NodeRoom(name, world.fleet.domain_by_node[name].name, state.free + freed.get(name, 0))
                 for name, state in sorted(self.nodes.items())
             ),
             takings=tuple(victim.taking for victim in self.victims),

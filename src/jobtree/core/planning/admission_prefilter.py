@@ -16,6 +16,7 @@ from jobtree.core.funding.cover import GangFunding, funding_refusals
 from jobtree.core.funding.current_funding_lower_bound import CurrentFundingLowerBound
 from jobtree.core.funding.current_funding_upper_bound import CurrentFundingUpperBound
 from jobtree.core.funding.future_funding import fundable_ever
+from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Precedence
@@ -27,7 +28,6 @@ from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.flavor_pool import FlavorPool
 from jobtree.core.supply.node_slots import PodDemand
 from jobtree.core.world.inactive_queue import DateSignature, WaitSignature, date_signature, lacks_room_only
-from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
 
@@ -290,7 +290,7 @@ class AdmissionPrefilter:
         return payable_pods * pod_size < min(opportunistic, default=0)
 
     def _payable(self, run: RunState, shape: GangShape, pod_size: int) -> bool:
-        funding = GangFunding(self._world, run, pod_size, self._world.now, unpaid=False)
+        funding = GangFunding(self._world, run, pod_size, self._world.now, opportunistic=False)
         return (
             funding.affordable_by_selector(payer_candidates(self._world, run), shape.min // pod_size)
             is not None

@@ -9,6 +9,7 @@ from heapq import heapify, heappop, heappush
 
 from jobtree.core.availability.shrink_steps import LeasePart
 from jobtree.core.funding.cover import GangFunding, funding_refusals
+from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import CreationOrder
@@ -22,20 +23,19 @@ from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.flavor_pool import FlavorPool
 from jobtree.core.supply.growth_candidates import GrowthSignature
-from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
 Stalled = dict[RunKey, tuple[Cause, ...]]
 # A candidate, whether it has a signature, and which.
 GrowthHead = tuple[CreationOrder, bool, GrowthSignature | None]
-GREW: GrowthSignature = ()  # of Runs that this pass acted on, which are asked one by one
+GREW: GrowthSignature = ()  # of Runs that this pass acted on, which are considered one by one
 
 
 def grow_runs(trial: Trial) -> tuple[Stalled, tuple[str, ...]]:
-    """Grows each Run that may grow by one step; returns the causes of the others, and the flavors asked."""
+    """Grows each Run that may grow by one step; returns the causes of the others, and the flavors checked."""
     world = trial.world
     stalled: Stalled = {}
-    flavors_asked: list[str] = []
+    flavors_checked: list[str] = []
     for name, flavor in sorted(world.fleet.flavors.items()):
         if not flavor.growth_candidates or flavor.growth_checked_generation == flavor.reconsider_generation:
             continue
@@ -45,8 +45,8 @@ def grow_runs(trial: Trial) -> tuple[Stalled, tuple[str, ...]]:
                 causes = (*grow_one_step(trial, run, flavor), *add_spares(trial, run))
                 if causes:
                     stalled[run.key] = causes
-        flavors_asked.append(name)
-    return stalled, tuple(flavors_asked)
+        flavors_checked.append(name)
+    return stalled, tuple(flavors_checked)
 
 
 class StalledGrowth:
@@ -154,7 +154,7 @@ class StalledGrowth:
         cached = self._lacking_funding.get(key)
         if cached is None:
             world = self._trial.world
-            funding = GangFunding(world, run, run.pod_size, world.now, unpaid=False)
+            funding = GangFunding(world, run, run.pod_size, world.now, opportunistic=False)
             payers = payer_candidates(world, run)
             cached = self._lacking_funding[key] = (
                 funding.affordable_by_selector(payers, shape.step // run.pod_size) is None
@@ -229,12 +229,12 @@ def place_step(trial: Trial, run: RunState, step: int) -> bool:
 
 def group_domains(trial: Trial, run: RunState) -> dict[int, Domain]:
     """The domain of each group, in the order of groups."""
-    nodes = trial.world.fleet.nodes
+    domain_by_node = trial.world.fleet.domain_by_node
     domains: dict[int, Domain] = {}
     for lease in sorted(run.leases.values(), key=lambda lease: (lease.group, lease.name)):
         for node, _ in lease.slots:
-            if node in nodes:
-                domains.setdefault(lease.group, nodes[node].domain)
+            if node in domain_by_node:
+                domains.setdefault(lease.group, domain_by_node[node])
     return domains
 
 

@@ -48,10 +48,12 @@ def plan(world: World) -> Plan:
         return EMPTY_PLAN
     trial = Trial(world)
     runs_to_check = set(world.runs_to_check)
+    world.run_queue.begin_pass()
     try:
         return PlanningPass(trial).plan()
     finally:
         trial.rollback()
+        world.run_queue.end_pass()
         world.runs_to_check.clear()
         world.runs_to_check.update(runs_to_check)
 
@@ -104,7 +106,7 @@ class PlanningPass:
             self.refused |= refused
         pull_promises_forward(trial)
         checkpoint = trial.checkpoint()
-        stalled, flavors_asked = grow_runs(trial)
+        stalled, flavors_checked = grow_runs(trial)
         repair_disturbed_promises(trial)
         causes = trial.causes(checkpoint)
         flavors_with_news = {world.runs[key].flavor for key in causes if world.runs[key].queued}
@@ -119,7 +121,7 @@ class PlanningPass:
             verdicts=changed_verdicts(world, trial.causes(), verdicts, stalled),
             children=missing_children(world, self.trees),
             cordons=tuple(sorted(world.nodes_to_cordon)),
-            growth_exhausted=flavors_asked,
+            growth_exhausted=flavors_checked,
             considered=considered,
             recheck_at={
                 key: at for key in considered if (at := payable_from(world, world.runs[key])) is not None
@@ -301,7 +303,7 @@ def admit_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
     """
     world = trial.world
     refused: dict[RunKey, Verdict] = {}
-    seen: dict[RunKey, int] = {}
+    considered_generations: dict[RunKey, int] = {}  # of its flavor, when each Run was considered
     changed = True
     while changed:
         changed, orders, late_orders = False, deque[CreationOrder](), list[CreationOrder]()
@@ -314,9 +316,8 @@ def admit_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
             creation_order = heappop(late_orders) if is_late else orders.popleft()
             run = world.runs[creation_order[1:]]
             flavor = world.fleet.flavor(run.flavor)
-            has_news = (
-                run.queued and seen.get(run.key, run.queue_checked_generation) != flavor.reconsider_generation
-            )
+            generation = considered_generations.get(run.key, run.queue_checked_generation)
+            has_news = run.queued and generation != flavor.reconsider_generation
             if not has_news or not world.run_queue.is_active(creation_order, prefilter.max_gpus_for):
                 continue
             checkpoint, verdict = trial.checkpoint(), None
@@ -324,7 +325,7 @@ def admit_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
                 verdict = admit_gang(trial, run)
             elif not prefilter.is_certainly_refused(run):
                 verdict = admit(trial, run, prefilter)
-            seen[run.key] = flavor.reconsider_generation
+            considered_generations[run.key] = flavor.reconsider_generation
             if trial.checkpoint() != checkpoint:
                 changed, prefilter = True, AdmissionPrefilter(world)
                 for next_order in world.run_queue.newly_active_runs(creation_order, prefilter.max_gpus_for):
@@ -335,7 +336,7 @@ def admit_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
         # The hours that a start commits can end an open-ended lease at once (C5).
         process_timers(trial, world.now)
         changed = changed or trial.checkpoint() != checkpoint
-    considered = tuple(key for key in sorted(seen) if world.runs[key].queued)
+    considered = tuple(key for key in sorted(considered_generations) if world.runs[key].queued)
     return {key: verdict for key, verdict in refused.items() if world.runs[key].waiting}, considered
 
 

@@ -66,7 +66,7 @@ def pull_promise_to(trial: Trial, run: RunState, promise: Promise, at: int) -> b
     option = StartSearch(world, run, promise.pod_size, promise.precedence).option_at(
         NO_DISRUPTION, promise.width, at
     )
-    if option is not None and pay_throughout(world, run.flavor, option.shares, option.funding):
+    if option is not None and pay_throughout(world, run.flavor, option.domain_gpus, option.funding):
         after = replace_promise(
             trial, run, promise, with_option(world, run, promise, option), Reason.RESERVED
         )
@@ -92,7 +92,7 @@ def could_start(trial: Trial, run: RunState, promise: Promise) -> bool:
 def runs_with_promises_beside(world: World, run: RunState, option: StartOption) -> set[RunKey]:
     """Runs with promises on the domains of this start, or on its payers."""
     domains = world.fleet.flavor(run.flavor).domains
-    runs = {run_key for name, _ in option.shares for run_key in domains[name].promises}
+    runs = {run_key for name, _ in option.domain_gpus for run_key in domains[name].promises}
     for key, _ in option.funding:
         runs.update(
             run_key for sharing in world.budgets.envelopes[key].sharing_a_cap for run_key in sharing.promises

@@ -30,15 +30,15 @@ class RecallCapacity:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._runs_gone: dict[RecallKey, dict[str, frozenset[RunKey]]] = {}
+        self._runs_ended: dict[RecallKey, dict[str, frozenset[RunKey]]] = {}
         self._occupancies_left: dict[RecallKey, dict[str, DomainOccupancy]] = {}
         self._profiles: dict[tuple[RecallKey, str, PodDemand], AvailabilityProfile] = {}
 
     def all_recallable(self, run: RunState) -> RecallKey:
         """The key of the first bound: without all family charges of the Run's owner."""
         recall_key = (run.owner, run.flavor, False)
-        if recall_key not in self._runs_gone:
-            self._runs_gone[recall_key] = self._runs_that_may_go(run)
+        if recall_key not in self._runs_ended:
+            self._runs_ended[recall_key] = self._runs_that_may_end(run)
         return recall_key
 
     def actually_recallable(self, run: RunState) -> RecallKey:
@@ -53,7 +53,7 @@ class RecallCapacity:
         return (
             self._occupancies_left[recall_key]
             if recall_key in self._occupancies_left
-            else self._runs_gone[recall_key]
+            else self._runs_ended[recall_key]
         )
 
     def pods(
@@ -63,10 +63,12 @@ class RecallCapacity:
         now = self._world.now
         if recall_key in self._occupancies_left:
             return self._afterwards(recall_key, domain, demand).pods(0, now, end, run_key, None)
-        gone = self._runs_gone[recall_key].get(domain.name)
-        if gone is None:
+        ended = self._runs_ended[recall_key].get(domain.name)
+        if ended is None:
             return availability_profile(self._world, domain, demand, None).counted_pods(now, end, run_key)
-        return availability_profile_without(self._world, domain, demand, gone).counted_pods(now, end, run_key)
+        return availability_profile_without(self._world, domain, demand, ended).counted_pods(
+            now, end, run_key
+        )
 
     def _afterwards(self, recall_key: RecallKey, domain: Domain, demand: PodDemand) -> AvailabilityProfile:
         occupancy = self._occupancies_left[recall_key].get(domain.name)
@@ -79,22 +81,26 @@ class RecallCapacity:
             cached = self._profiles[key] = AvailabilityProfile(domain, demand.size, view)
         return cached
 
-    def _runs_that_may_go(self, run: RunState) -> dict[str, frozenset[RunKey]]:
+    def _runs_that_may_end(self, run: RunState) -> dict[str, frozenset[RunKey]]:
         """Runs that could end at most, by domain."""
         world = self._world
         recallable = {lease.run_key for lease in recallable_leases(world, run, world.now)}
         queued = (world.runs[creation_order[1:]] for creation_order in world.queue)
-        opportunistic = {gone.key for gone in queued if gone.opportunistic_gpus and gone.flavor == run.flavor}
-        nodes, runs_by_domain = world.fleet.nodes, dict[str, set[RunKey]]()
-        for gone in {
-            gone.key: gone
+        opportunistic = {
+            other.key for other in queued if other.opportunistic_gpus and other.flavor == run.flavor
+        }
+        domains, runs_by_domain = world.fleet.domain_by_node, dict[str, set[RunKey]]()
+        for member in {
+            member.key: member
             for key in recallable | opportunistic
-            for gone in world.run_graph.members(world.runs[key])
+            for member in world.run_graph.members(world.runs[key])
         }.values():
-            occupied = (node for lease in gone.leases.values() for node, _ in lease.slots if node in nodes)
-            for domain in {nodes[node].domain for node in occupied}:
+            occupied = (
+                node for lease in member.leases.values() for node, _ in lease.slots if node in domains
+            )
+            for domain in {domains[node] for node in occupied}:
                 if domain.flavor == run.flavor:
-                    runs_by_domain.setdefault(domain.name, set()).add(gone.key)
+                    runs_by_domain.setdefault(domain.name, set()).add(member.key)
         return {name: frozenset(runs) for name, runs in runs_by_domain.items()}
 
     def _occupancies_after_recall(self, run: RunState) -> dict[str, DomainOccupancy]:

@@ -9,6 +9,7 @@ from other Runs.
 import msgspec
 
 from jobtree.api.kinds.lease import ClosureReason, OpenReason
+from jobtree.core.funding.payer_candidates import funding_class
 from jobtree.core.model.gpu_lease import GpuLease, RunKey, join_pods, lease_number, pods_of
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.payer_changes import demote, newest_first, pays_on, repay
@@ -29,7 +30,6 @@ from jobtree.core.runs.run_state import PodSlots, RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.node_slots import PodDemand
 from jobtree.core.supply.packing import pick_slots
-from jobtree.core.world.payer_candidates import funding_class
 from jobtree.core.world.world import World
 
 Losses = dict[str, list[PodSlots]]  # by lease
@@ -66,8 +66,8 @@ def recover(trial: Trial, run: RunState, lost: Losses, cause: Cause, closure: Cl
     if Recovery(trial, run, cause, closure).recover(lost):
         return
     trial.rollback(checkpoint)
-    gone = Cause(Reason.CAPACITY_LOST, cause.where)
-    requeue(trial, run, trial.world.now, gone, "CapacityLost")
+    capacity_lost = Cause(Reason.CAPACITY_LOST, cause.where)
+    requeue(trial, run, trial.world.now, capacity_lost, "CapacityLost")
 
 
 class LostRanks(msgspec.Struct):
@@ -152,16 +152,16 @@ class Recovery:
 
     def _domain_of(self, group: int, lost: Losses) -> Domain | None:
         """The domain of a group: that of its living pods, else that of the nodes it lost."""
-        nodes = self.world.fleet.nodes
+        domains = self.world.fleet.domain_by_node
         leases = [lease for lease in self.run.leases.values() if lease.group == group]
         living = [
             node
             for lease in leases
             for node, _ in lease.slots
-            if node in nodes and not self.world.node_lifecycle.has_failed(node, lease.name)
+            if node in domains and not self.world.node_lifecycle.has_failed(node, lease.name)
         ]
-        lost_nodes = [node for lease in leases for node, _ in lost.get(lease.name, ()) if node in nodes]
-        domain = next((nodes[node].domain for node in (*living, *lost_nodes)), None)
+        lost_nodes = [node for lease in leases for node, _ in lost.get(lease.name, ()) if node in domains]
+        domain = next((domains[node] for node in (*living, *lost_nodes)), None)
         return domain or next(
             (deleted for lease in leases for deleted in self.world.node_lifecycle.deleted_domains(lease)),
             None,

@@ -54,19 +54,21 @@ class FutureCase(PromiseCase):
 
     def _ticket_holders(self) -> tuple[list[RunState], list[RunState]]:
         """Returns the Runs that still run then, and those that will have ended or been reclaimed."""
-        stay, gone = super()._ticket_holders()
+        running, ended = super()._ticket_holders()
         self._room = {name: node.free for name, node in self.nodes.items()}
-        for run in gone:
+        for run in ended:
             self._add_freed(run)
         for promise in self._earlier_promises():
-            for run in [run for run in stay if run.provisional and run.is_provisional_to(promise.precedence)]:
-                self._remove(run, stay, gone)
-            self._add_arrival(promise, stay, gone)
-        return stay, gone
+            for run in [
+                run for run in running if run.provisional and run.is_provisional_to(promise.precedence)
+            ]:
+                self._remove(run, running, ended)
+            self._add_arrival(promise, running, ended)
+        return running, ended
 
-    def _remove(self, run: RunState, stay: list[RunState], gone: list[RunState]) -> None:
-        stay.remove(run)
-        gone.append(run)
+    def _remove(self, run: RunState, running: list[RunState], ended: list[RunState]) -> None:
+        running.remove(run)
+        ended.append(run)
         self._add_freed(run)
 
     def _add_freed(self, run: RunState) -> None:
@@ -89,24 +91,24 @@ class FutureCase(PromiseCase):
         }
         return sorted(promises.values(), key=lambda promise: (promise.at or 0, promise.precedence))
 
-    def _add_arrival(self, promise: Promise, stay: list[RunState], gone: list[RunState]) -> None:
+    def _add_arrival(self, promise: Promise, running: list[RunState], ended: list[RunState]) -> None:
         """Gives the promised GPUs in these domains to their Run; the widest Runs lose first."""
         losers: list[RunState] | None = None
         while (gpus := self._fit(promise)) is None:
-            losers = self._losers(promise, stay) if losers is None else losers
+            losers = self._losers(promise, running) if losers is None else losers
             if not losers:
                 return  # it will run somewhere in these domains, but it is not known on which nodes
-            self._remove(losers.pop(0), stay, gone)
+            self._remove(losers.pop(0), running, ended)
         self._arrivals.append(ExpectedArrival(self.world.runs[promise.run_key], promise, gpus))
         for node, taken in gpus.items():
             self._room[node] -= taken
 
-    def _losers(self, promise: Promise, stay: list[RunState]) -> list[RunState]:
+    def _losers(self, promise: Promise, running: list[RunState]) -> list[RunState]:
         """The Runs that could be drawn for it, the widest first."""
         if promise.disruption < LOTTERY:
             return []
         policy, now = self.world.policy, self.world.now
-        drawable = [run for run in stay if immune_until(policy, run, now) <= (promise.at or 0)]
+        drawable = [run for run in running if immune_until(policy, run, now) <= (promise.at or 0)]
         return sorted(drawable, key=lambda run: (-run.width, run.creation_order))
 
     def _fit(self, promise: Promise) -> dict[str, int] | None:

@@ -11,12 +11,12 @@ import msgspec
 from jobtree.api.kinds.budget import Budget
 from jobtree.api.schema.quantities import parse_micro
 from jobtree.core.accounts.envelope_accounts import CLASSES, EnvelopeState, reported_amount, usage_class
+from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease
 from jobtree.core.operations.promise_changes import broken_reason
 from jobtree.core.planning.planning_pass import plan
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.node_slots import selector_matches
-from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
 
@@ -137,9 +137,9 @@ def groups_are_together(world: World) -> Iterator[Violation]:
         domains: dict[int, set[str]] = {}
         for lease in run.leases.values():
             for node, _ in lease.slots:
-                state = world.fleet.nodes.get(node)
-                if state is not None:
-                    domains.setdefault(lease.group, set()).add(state.domain.name)
+                domain = world.fleet.domain_by_node.get(node)
+                if domain is not None:
+                    domains.setdefault(lease.group, set()).add(domain.name)
         for group, names in domains.items():
             if len(names) > 1:
                 yield Violation("I5", f"group {group} of {name_of(run)} is in {sorted(names)}")

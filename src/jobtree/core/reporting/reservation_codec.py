@@ -194,13 +194,13 @@ def promise_from_reservation(reservation: wire.Reservation, run: RunState, stage
     )
 
 
-def first_estimate_object(world: World, name: RunKey) -> wire.FirstTold | None:
+def first_estimate_object(world: World, name: RunKey) -> wire.FirstEstimate | None:
     """Returns the expected start that a Reservation reported first; None if it reported none."""
     first = world.start_calibration.of(name)
     return (
         None
         if first is None
-        else wire.FirstTold(
+        else wire.FirstEstimate(
             at=format_time(first.at),
             p50=format_time(first.p50),
             p90=format_time(first.p90),

@@ -15,6 +15,7 @@ from jobtree.core.availability.start_search import StartSearch
 from jobtree.core.funding.cover import committed_duration
 from jobtree.core.funding.future_funding import FundingSplit, funding_at
 from jobtree.core.funding.future_recall import family_reservations, recallable_from
+from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.funding.reserved_budget import available_beside_promises
 from jobtree.core.lottery.kill_probability import kill_probabilities
 from jobtree.core.lottery.resolution import Case, CaseSolver
@@ -26,7 +27,6 @@ from jobtree.core.operations.reclaim import own_envelopes, recallable_leases
 from jobtree.core.operations.victims import PromiseCase
 from jobtree.core.reporting.future_case import FutureCase
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
 cached_kill_probabilities = lru_cache(maxsize=4_096)(kill_probabilities)
@@ -240,7 +240,7 @@ def capacity_missing(world: World, run: RunState, pod_size: int) -> tuple[int, s
     """Returns the GPUs that the empty fleet lacks for the Run, with a message; None if it lacks none."""
     shape = run.shape
     assert shape is not None
-    capacities = [profile.capacity for profile in StartSearch(world, run, pod_size, None).profiles]
+    capacities = [profile.capacity_pods for profile in StartSearch(world, run, pod_size, None).profiles]
     largest = max(capacities, default=0) * pod_size
     together = shape.group if shape.group and shape.spread else 0 if shape.spread else shape.min
     if largest < together:

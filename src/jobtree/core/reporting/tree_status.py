@@ -96,5 +96,5 @@ def done_at(world: World, run: RunState) -> int | None:
 def latest(instants: Iterable[int | None]) -> int | None:
     """Returns the last of these instants; None if there are none or one is not known."""
     ends = list(instants)
-    known = [at for at in ends if at is not None]
-    return max(known) if known and len(known) == len(ends) else None
+    known_ends = [at for at in ends if at is not None]
+    return max(known_ends) if known_ends and len(known_ends) == len(ends) else None

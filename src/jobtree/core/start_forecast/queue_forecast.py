@@ -12,13 +12,13 @@ which the forecast does not know.
 from collections.abc import Sequence
 
 from jobtree.core.accounts.envelope_accounts import FOREVER
+from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.model.gpu_lease import EnvelopeKey, RunKey
 from jobtree.core.model.promise import Promise
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.start_forecast.run_end_forecast import SAMPLE_PATHS
 from jobtree.core.start_forecast.sample_paths import SamplePaths
 from jobtree.core.supply.flavor_pool import FlavorPool
-from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
 

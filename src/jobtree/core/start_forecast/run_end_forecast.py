@@ -14,11 +14,11 @@ from functools import lru_cache
 
 from jobtree.api.schema.quantities import DAY
 from jobtree.core.accounts.envelope_accounts import FOREVER
+from jobtree.core.funding.payer_candidates import last_closing
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.runs.notice import certain_end
 from jobtree.core.runs.run_durations import SurvivalCurve, SurvivalCurves, size_class
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.world.payer_candidates import last_closing
 from jobtree.core.world.world import World
 
 SAMPLE_PATHS = 23  # prime, so that every stride reaches every part

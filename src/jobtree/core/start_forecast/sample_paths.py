@@ -16,12 +16,13 @@ from jobtree.core.availability.payer_placement import pays_in
 from jobtree.core.availability.step_functions import (
     OccupiedInterval,
     StepFunction,
-    change_instants,
-    first_after_intervals,
-    first_between_intervals,
+    earliest_fit_for_duration,
+    earliest_open_ended_fit,
     gpus_over_time,
+    increase_instants,
     pods_over_time,
 )
+from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.model.gpu_lease import EnvelopeKey, RunKey
 from jobtree.core.model.promise import Promise
 from jobtree.core.runs.notice import min_provisional_ms
@@ -29,7 +30,6 @@ from jobtree.core.runs.run_state import RunState
 from jobtree.core.start_forecast.run_end_forecast import SAMPLE_PATHS, RunEndForecast
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.node_slots import NodeSelector, PodDemand
-from jobtree.core.world.payer_candidates import payer_candidates
 from jobtree.core.world.world import World
 
 MAX_DOMAINS = 12  # tried for one Run
@@ -193,8 +193,8 @@ class SamplePaths:
             return max(at, self._first_times(query, domain, needed)[path])
         room, pod_size = self._room(domain, query.demand)[path], query.promise.pod_size
         if query.stay == FOREVER:
-            return first_after_intervals(at, room, intervals, pod_size, needed, before)
-        return first_between_intervals(at, room, intervals, pod_size, needed, query.stay, before)
+            return earliest_open_ended_fit(at, room, intervals, pod_size, needed, before)
+        return earliest_fit_for_duration(at, room, intervals, pod_size, needed, query.stay, before)
 
     def _room(self, domain: Domain, demand: PodDemand) -> list[StepFunction]:
         """The pods that fit into a domain over time, on each path."""
@@ -256,7 +256,7 @@ class SamplePaths:
         later = [envelope.start for envelope in payers if envelope.start > at]
         for envelope in payers:
             times, _ = self._envelope_steps(envelope)[path]
-            later += change_instants(at, times, self._budget_taken[path].get(envelope.key, ()))
+            later += increase_instants(at, times, self._budget_taken[path].get(envelope.key, ()))
         for instant in sorted({at, *later})[1:MAX_ROUNDS]:
             if paid_at(instant):
                 return instant

@@ -20,6 +20,7 @@ class Fleet:
     def __init__(self, node_grace_ms: int = 0) -> None:
         self.node_grace_ms = node_grace_ms  # how long a node may not be Ready before it has failed (F2)
         self.nodes: dict[str, NodeSlots] = {}
+        self.domain_by_node: dict[str, Domain] = {}
         self.flavors: dict[str, FlavorPool] = {}
 
     def flavor(self, name: str) -> FlavorPool:
@@ -34,15 +35,19 @@ class Fleet:
         since = None if slots is None else slots.node.not_ready_since_ms
         return None if since is None else since + self.node_grace_ms
 
-    def add(self, node: Node) -> NodeSlots:
-        """Adds a node with all slots free; the caller then takes the slots of open leases."""
+    def add(self, node: Node) -> Domain:
+        """Adds a node with all slots free, and returns its domain.
+
+        The caller then takes the slots of open leases.
+        """
         flavor = self.flavor(node.flavor)
         domain_name = str(node.domain)
         domain = flavor.domains.get(domain_name)
         if domain is None:
             domain = flavor.domains[domain_name] = Domain(domain_name, node.flavor)
             insort(flavor.packing_order, (1, 0, domain.name))
-        state = self.nodes[node.name] = NodeSlots(node, domain)
+        state = self.nodes[node.name] = NodeSlots(node)
+        self.domain_by_node[node.name] = domain
         before = self._entry(domain)
         domain.nodes[node.name] = state
         domain.add_to_bucket(state)
@@ -53,12 +58,12 @@ class Fleet:
         self._reorder(flavor, domain, before)
         flavor.count_node(node.gpus, 1)
         flavor.reconsider_generation += 1
-        return state
+        return domain
 
     def remove(self, name: str) -> None:
         """Removes a node; the caller has released the slots of its leases."""
         state = self.nodes.pop(name)
-        domain = state.domain
+        domain = self.domain_by_node.pop(name)
         flavor = self.flavors[domain.flavor]
         before = self._entry(domain)
         bucket = domain.buckets[state.free]
@@ -90,15 +95,16 @@ class Fleet:
         state = self.nodes.get(name)
         if state is None:
             return
-        flavor = self.flavors[state.domain.flavor]
-        entry = self._entry(state.domain)
+        domain = self.domain_by_node[name]
+        flavor = self.flavors[domain.flavor]
+        entry = self._entry(domain)
         state.foreign += gpus
         state.cpu -= cpu
         state.memory -= memory
-        state.domain.recount(state)
-        state.domain.invalidate_free_slots()
+        domain.recount(state)
+        domain.invalidate_free_slots()
         flavor.invalidate_fit()
-        self._reorder(flavor, state.domain, entry)
+        self._reorder(flavor, domain, entry)
         flavor.reconsider_generation += 1
 
     def reconsider_all(self) -> None:
@@ -115,20 +121,20 @@ class Fleet:
 
     def invalidate_profiles_around(self, leases: Iterable[GpuLease]) -> None:
         """Invalidates the availability profiles of all domains in which these leases have slots."""
-        nodes = self.nodes
-        domains = {nodes[node].domain for lease in leases for node, _ in lease.slots if node in nodes}
-        for domain in domains:
+        domains = self.domain_by_node
+        for domain in {domains[node] for lease in leases for node, _ in lease.slots if node in domains}:
             domain.invalidate_profiles()
             self.flavors[domain.flavor].invalidate_fit()
 
     def _lease(self, slots: Slots, role: str, load: tuple[int, int, int], sign: int) -> None:
         cpu, memory, size = load
+        nodes, domains = self.nodes, self.domain_by_node
         touched: dict[Domain, tuple[int, int, str]] = {}
         for name, mask in slots:
-            state = self.nodes.get(name)
+            state = nodes.get(name)
             if state is None:
                 continue  # the node is gone; its leases are closed by the next plan
-            domain = state.domain
+            domain = domains[name]
             if domain not in touched:
                 touched[domain] = self._entry(domain)
             gpus = mask.bit_count()
@@ -149,15 +155,15 @@ class Fleet:
 
     def _count_roles(self, slots: Slots, role: str, sign: int) -> None:
         for name, mask in slots:
-            state = self.nodes.get(name)
-            if state is None:
+            domain = self.domain_by_node.get(name)
+            if domain is None:
                 continue
-            flavor = self.flavors[state.domain.flavor]
+            flavor = self.flavors[domain.flavor]
             if role == "Spare":
                 flavor.spare_slots += sign * mask.bit_count()
             else:
                 flavor.opportunistic_slots += sign * mask.bit_count()
-                state.domain.opportunistic_slots += sign * mask.bit_count()
+                domain.opportunistic_slots += sign * mask.bit_count()
 
     def _entry(self, domain: Domain) -> tuple[int, int, str]:
         return (0 if domain.in_use else 1, domain.free, domain.name)

@@ -6,16 +6,11 @@ A ``PodDemand`` is what a pod requires of a node: labels and taints decide wheth
 and memory decide how many such pods fit.
 """
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from jobtree.api.kubernetes.node import Node
 from jobtree.api.kubernetes.pod import Toleration, tolerates
 from jobtree.core.model.gpu_lease import lowest_bits
-
-if TYPE_CHECKING:
-    from jobtree.core.supply.domain import Domain
 
 UNLIMITED = 1 << 60
 
@@ -55,7 +50,6 @@ class NodeSlots:
 
     __slots__ = (
         "cpu",
-        "domain",
         "foreign",
         "free",
         "is_schedulable",
@@ -66,9 +60,8 @@ class NodeSlots:
         "spare",
     )
 
-    def __init__(self, node: Node, domain: "Domain") -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
-        self.domain = domain
         self.slots = (1 << node.gpus) - 1  # mask: all of them
         self.leased = 0  # mask: Active or Opportunistic
         self.spare = 0  # mask: Spare

@@ -31,9 +31,10 @@ class ForeignPods:
         self.pods[pod.uid] = pod
         self._by_node.setdefault(pod.node, {})[pod.uid] = pod
         self._fleet.add_foreign_load(pod.node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
-        if pod.gpus and pod.node in self._fleet.nodes:
+        domain = self._fleet.domain_by_node.get(pod.node)
+        if pod.gpus and domain is not None:
             if self._changes.is_loaded:
-                self._changes.domains_that_shrank.add(self._fleet.nodes[pod.node].domain.name)
+                self._changes.domains_that_shrank.add(domain.name)
             self._changes.recheck_all_promises = True
 
     def drop(self, uid: str) -> None:

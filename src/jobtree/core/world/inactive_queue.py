@@ -1,10 +1,11 @@
 """Waiting Runs that cannot start until more GPUs or more budget could be free.
 
 A Run that has a promise and a verdict becomes inactive. Inactive Runs are grouped by wait signature: Runs of
-one owner that lack the same, room or budget, for pods of one size. Within a group they are sorted by the GPUs
-that they need at least. The caller gives, for each signature, how many GPUs there can be at most
-(``AdmissionPrefilter.max_gpus_for``), and only Runs that need no more than that are reconsidered. Of the Runs
-whose promise has no date, the first is reconsidered each time: where it gets no date, no Run behind it does.
+one owner with pods of one size that lack the same thing, room on nodes or budget. Within a group they are
+sorted by the GPUs that they need at least. The caller gives, for each signature, how many GPUs there can be
+at most (``AdmissionPrefilter.max_gpus_for``), and only Runs that need no more than that are reconsidered. Of
+the Runs whose promise has no date, the first is reconsidered each time: where it gets no date, no Run behind
+it does.
 Any change of a Run itself makes it active, until a pass has considered it.
 """
 
@@ -39,7 +40,7 @@ class WaitSignature(msgspec.Struct, frozen=True):
     flavor: str
     owner: str
     sponsors: tuple[str, ...]
-    lacks_room_only: bool  # else it lacks budget, too
+    lacks_room_only: bool  # otherwise also, or only, budget
     pod_size: int
     biggest_node: int  # GPUs of the flavor's biggest node; the pod size depends on it
     dateless: DateSignature | None  # of a promise without a date
@@ -84,12 +85,15 @@ class InactiveQueue:
             insort(self._dateless.setdefault(signature, []), promise.precedence)
         return True
 
-    def remove(self, creation_order: CreationOrder) -> None:
+    def remove(self, creation_order: CreationOrder) -> bool:
+        """Removes a Run, and returns whether it was inactive."""
         run = self._runs.pop(creation_order, None)
-        if run is not None:
-            remove_sorted(self._by_need, run.signature, (run.needed_gpus, creation_order))
-            if run.signature.dateless is not None:
-                remove_sorted(self._dateless, run.signature, run.precedence)
+        if run is None:
+            return False
+        remove_sorted(self._by_need, run.signature, (run.needed_gpus, creation_order))
+        if run.signature.dateless is not None:
+            remove_sorted(self._dateless, run.signature, run.precedence)
+        return True
 
     def may_reconsider(self, creation_order: CreationOrder, max_gpus: Callable[[WaitSignature], int]) -> bool:
         """Whether this inactive Run needs no more GPUs than there can be, or is the first without a date."""
@@ -133,5 +137,5 @@ def remove_sorted(
 
 
 def lacks_room_only(run: RunState) -> bool:
-    """Whether the verdict on a Run says that it lacks only room."""
+    """Whether the verdict on a Run says that it lacks only room on nodes."""
     return run.verdict is not None and all(cause.reason in PLACEMENT_REASONS for cause in run.verdict.causes)

@@ -38,7 +38,7 @@ class NodeLifecycle:
         self.drop(node.name)
         if not node.gpus:
             return None
-        domain = self._fleet.add(node).domain
+        domain = self._fleet.add(node)
         self._changes.date_search_generation += 1
         self._open_leases.occupy_node(node.name, 1)
         if self.has_failed(node.name):
@@ -66,7 +66,7 @@ class NodeLifecycle:
         node_slots = self._fleet.nodes.get(name)
         if node_slots is None or (uid and node_slots.node.uid != uid):
             return
-        domain = node_slots.domain
+        domain = self._fleet.domain_by_node[name]
         self._open_leases.occupy_node(name, -1)
         self._recheck_runs(name)
         self._changes.domains_that_shrank.add(domain.name)

@@ -36,6 +36,7 @@ class RunQueue:
         self.queue: list[CreationOrder] = []  # waiting Runs, and Runs with opportunistic GPUs
         self._active: dict[CreationOrder, None] = {}  # Runs of the queue that a pass must consider
         self._inactive = InactiveQueue()
+        self._activated: list[RunState] = []  # Runs that were inactive when this pass began
         self._entered: set[CreationOrder] = set()  # Runs that entered the queue since this round began
         self._left: set[CreationOrder] = set()
         self._listed: set[CreationOrder] = set()  # Runs that this round has listed
@@ -63,21 +64,35 @@ class RunQueue:
             del self.queue[bisect_left(self.queue, run.creation_order)]
             run.leave_queue()
             record_either(run.creation_order, self._entered, self._left)
-            self._inactive.remove(run.creation_order)
+            self._leave_inactive(run)
             self._active.pop(run.creation_order, None)
 
     def mark_active(self, run: RunState) -> None:
         """Has the next pass consider a changed Run of the queue."""
-        self._inactive.remove(run.creation_order)
+        self._leave_inactive(run)
         if run.creation_order not in self._active:
             self._active[run.creation_order] = None
             self._newly_active.add(run.creation_order)
+
+    def _leave_inactive(self, run: RunState) -> None:
+        if self._inactive.remove(run.creation_order):
+            self._activated.append(run)
 
     def mark_inactive(self, run: RunState) -> None:
         """Skips a Run that a pass has considered until a change could help it, if it can be skipped."""
         biggest_node = self._fleet.flavor(run.flavor).biggest_node
         if run.creation_order in self._active and self._inactive.add(run, biggest_node):
             del self._active[run.creation_order]
+
+    def begin_pass(self) -> None:
+        """Begins a pass, which changes Runs and rolls all changes back."""
+        self._activated.clear()
+
+    def end_pass(self) -> None:
+        """Makes the Runs that the pass activated inactive again, once its changes are rolled back."""
+        activated, self._activated = self._activated, []
+        for run in activated:
+            self.mark_inactive(run)
 
     def begin_round(self) -> None:
         """Begins a round: Runs that enter the queue from here on wait for the next one."""

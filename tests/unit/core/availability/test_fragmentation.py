@@ -6,14 +6,14 @@ from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
 
-def drained(first: int) -> Lab:
-    """Three of four nodes will be whole in two hours, all of them promised to one gang; the first will not.
+def lab_with_promised_gang() -> Lab:
+    """Four nodes: in two hours three of them are free as a whole, and all three are promised to a gang.
 
-    One GPU is free now, on a node that the gang needs.
+    The first node stays in use. One GPU is free now, on a node that the gang needs.
     """
     lab = Lab(nodes("nv-a", 4), budget("org:a", 100))
-    lab.submit(run("long", "org:a", first, max_duration="100h"))
-    lab.submit(run("x", "org:a", 8 - first, max_duration="2h"))
+    lab.submit(run("long", "org:a", 7, max_duration="100h"))
+    lab.submit(run("x", "org:a", 1, max_duration="2h"))
     lab.submit(run("y", "org:a", 7, max_duration="2h"))
     lab.submit(run("z1", "org:a", 8, max_duration="2h"), run("z2", "org:a", 8, max_duration="2h"))
     lab.submit(run("gang", "org:a", 24, at=1, max_duration="10h"))
@@ -21,8 +21,8 @@ def drained(first: int) -> Lab:
     return lab
 
 
-def test_a_small_run_is_promised_a_node_that_a_gang_does_not_need_whole() -> None:
-    lab = drained(first=7)
+def test_small_run_is_promised_a_node_that_the_gang_does_not_need_whole() -> None:
+    lab = lab_with_promised_gang()
     lab.submit(run("small", "org:a", 1, at=2, max_duration="720h"))
     assert lab.promised_at("small") == 2 * HOUR, "the GPU that is free now is on a node the gang needs"
     lab.live(2 * HOUR)
@@ -30,13 +30,13 @@ def test_a_small_run_is_promised_a_node_that_a_gang_does_not_need_whole() -> Non
     assert not [line for line in lab.story if "CrowdedOut" in line]
 
 
-def test_a_small_run_that_is_gone_in_time_starts_at_once() -> None:
-    lab = drained(first=7)
+def test_small_run_starts_at_once_when_it_ends_before_the_gang_starts() -> None:
+    lab = lab_with_promised_gang()
     lab.submit(run("small", "org:a", 1, at=2, max_duration="2h"))
     assert lab["small"].phase == "Running"
 
 
-def test_a_small_run_starts_on_the_node_that_no_gang_needs_though_another_has_less_left() -> None:
+def test_small_run_starts_on_the_node_that_no_gang_needs_when_another_packs_better() -> None:
     lab = Lab(nodes("nv-a", 4), budget("org:a", 100))
     lab.submit(run("long", "org:a", 6, max_duration="100h"))
     lab.submit(run("y", "org:a", 7, max_duration="2h"))
@@ -48,8 +48,8 @@ def test_a_small_run_starts_on_the_node_that_no_gang_needs_though_another_has_le
     assert lab["gang"].phase == "Running", lab.story
 
 
-def test_a_run_that_is_gone_in_time_stands_where_a_gang_will_and_leaves_others_the_place_beside() -> None:
-    """Only one GPU is beside the nodes that the gang needs whole: a Run that stays is promised it."""
+def test_short_run_uses_a_promised_node_and_leaves_the_left_over_gpu_to_a_run_that_stays() -> None:
+    """Only one GPU is left over beside the nodes that the gang needs whole: it is promised to a long Run."""
     lab = Lab(nodes("nv-a", 3), budget("org:a", 100), budget("org:b", 16))
     lab.put(budget("org:c", envelope(1, start=HOUR)))
     lab.submit(run("long", "org:a", 7, max_duration="100h"))
@@ -64,7 +64,7 @@ def test_a_run_that_is_gone_in_time_stands_where_a_gang_will_and_leaves_others_t
     assert not [line for line in lab.story if "CrowdedOut" in line]
 
 
-def test_a_larger_pod_that_nobody_is_promised_may_be_broken_up() -> None:
+def test_node_is_broken_up_for_small_pods_when_no_larger_pod_is_promised_there() -> None:
     lab = Lab(nodes("nv-a", 4), budget("org:a", 100))
     for name in ("w", "x", "y", "z"):
         lab.submit(run(name, "org:a", 7, max_duration="2h"))
@@ -77,11 +77,13 @@ def test_a_larger_pod_that_nobody_is_promised_may_be_broken_up() -> None:
     assert [lab[name].phase for name in ("gang", "another")] == ["Running", "Running"], lab.story
 
 
-def test_what_is_left_beside_larger_pods_is_counted_node_by_node() -> None:
+def test_fragmentation_bound_counts_gpus_left_over_node_by_node() -> None:
     soon, late = T0 + HOUR, T0 + 9 * HOUR
-    rooms = NodeAvailability({"a": 3, "b": 1}, [("a", 5, (late, late, late)), ("b", 7, (soon, soon, soon))])
-    gang = PromisedPods(at=soon, end=late, firm_until=soon, pods=8, gpus=8, size=8)
-    wholes = FragmentationBound(1, rooms, [gang])
-    assert wholes.beside(T0, late) == [3, 0]
-    assert wholes.pods(0, T0, late, 4) == 3
-    assert wholes.pods(0, T0, soon, 4) == 4, "who is gone by then is in nobody's way"
+    availability = NodeAvailability(
+        {"a": 3, "b": 1}, [("a", 5, (late, late, late)), ("b", 7, (soon, soon, soon))]
+    )
+    gang = PromisedPods(at=soon, end=late, immune_until=soon, pods=8, gpus=8, size=8)
+    fragmentation = FragmentationBound(1, availability, [gang])
+    assert fragmentation.gpus_beside_larger(T0, late) == [3, 0]
+    assert fragmentation.pods(0, T0, late, 4) == 3
+    assert fragmentation.pods(0, T0, soon, 4) == 4, "a Run that ends before the gang starts is not limited"

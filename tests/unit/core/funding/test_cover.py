@@ -1,4 +1,4 @@
-"""Who pays (C1–C5): the order of payers, and who may be asked at all."""
+"""Which envelopes may pay for a Run, and in which order (C1–C5)."""
 
 import pytest
 
@@ -36,16 +36,16 @@ NOTHING_OWN = budget("org:ai:rai")
         ([NOTHING_OWN, *SPONSORS], "Borrowed lab-y/main"),
         ([NOTHING_OWN, SPONSORS[0]], "Borrowed lab-x/main"),
     ],
-    ids=["own", "siblings", "parents", "further ancestors", "sponsors as listed", "the next sponsor"],
+    ids=["own", "siblings", "parents", "further ancestors", "first sponsor listed", "next sponsor"],
 )
-def test_the_nearest_tier_that_can_pay_pays(budgets: list[Budget], payer: str) -> None:
+def test_nearest_tier_with_enough_budget_pays(budgets: list[Budget], payer: str) -> None:
     assert payers(*budgets) == {payer: 8}
 
 
-def test_the_nearest_pays_as_much_as_it_can_and_the_next_the_rest() -> None:
+def test_next_tier_pays_what_the_nearest_cannot() -> None:
     asked = run("r", "org:ai:rai", 8, per_pod=2, sponsors=["lab:y"])
-    found = payers(budget("org:ai:rai", 3), budget("org:ai", 4), SPONSORS[1], asked=asked)
-    assert found == {"Owned org-ai-rai/main": 2, "Shared org-ai/main": 4, "Borrowed lab-y/main": 2}
+    paid = payers(budget("org:ai:rai", 3), budget("org:ai", 4), SPONSORS[1], asked=asked)
+    assert paid == {"Owned org-ai-rai/main": 2, "Shared org-ai/main": 4, "Borrowed lab-y/main": 2}
 
 
 def test_one_pod_has_one_payer() -> None:
@@ -64,23 +64,23 @@ def test_one_pod_has_one_payer() -> None:
         ([envelope(8, "b"), envelope(8, "a")], "a"),
         ([envelope(8, "a", start=MINUTE, end=HOUR), envelope(8, "b")], "b"),
     ],
-    ids=["a window that closes", "the one that closes soonest", "then by name", "not before it opens"],
+    ids=["only one closes", "closes first", "same window", "not open yet"],
 )
-def test_within_a_tier_the_window_that_closes_soonest_pays_first(
+def test_envelope_whose_window_closes_first_pays_first_in_its_tier(
     envelopes: list[dict[str, object]], first: str
 ) -> None:
     assert payers(budget("org:ai:rai", *envelopes)) == {f"Owned org-ai-rai/{first}": 8}
 
 
-def test_then_the_budgets_name_decides_before_the_envelopes() -> None:
-    found = payers(
+def test_name_of_the_budget_decides_before_the_name_of_the_envelope() -> None:
+    paid = payers(
         budget("org:ai:rai", envelope(8, "a"), name="zeta"),
         budget("org:ai:rai", envelope(8, "b"), name="alpha"),
     )
-    assert found == {"Owned alpha/b": 8}
+    assert paid == {"Owned alpha/b": 8}
 
 
-def test_the_tier_comes_before_the_window() -> None:
+def test_tier_decides_before_the_window() -> None:
     assert payers(OWN, budget("org:ai", envelope(8, end=HOUR))) == {"Owned org-ai-rai/main": 8}
 
 
@@ -100,7 +100,7 @@ def test_the_tier_comes_before_the_window() -> None:
     ],
     ids=str,
 )
-def test_a_sponsor_pays_only_if_its_lending_names_the_owner(lending: object, paid: bool) -> None:
+def test_sponsor_pays_only_when_its_lending_names_the_owner(lending: object, paid: bool) -> None:
     assert bool(payers(NOTHING_OWN, budget("lab:y", envelope(8, lending=lending)))) is paid
 
 
@@ -113,44 +113,44 @@ def test_a_sponsor_pays_only_if_its_lending_names_the_owner(lending: object, pai
     ],
     ids=["named", "not named", "not allowed to borrow"],
 )
-def test_nobody_outside_the_family_pays_unasked(asked: Run, paid: bool) -> None:
+def test_sponsor_pays_only_when_the_run_names_it(asked: Run, paid: bool) -> None:
     assert bool(payers(NOTHING_OWN, *SPONSORS, asked=asked)) is paid
 
 
 @pytest.mark.parametrize(("max_borrow", "paid"), [(None, 24), (24, 24), (23, 0), (16, 0), (0, 0)])
-def test_a_run_borrows_no_more_than_it_says_over_all_its_groups(max_borrow: int | None, paid: int) -> None:
+def test_run_borrows_at_most_max_borrow_gpus_for_all_its_groups(max_borrow: int | None, paid: int) -> None:
     bank = budget("lab:y", envelope(64, lending=LENDS))
     asked = run("r", "org:ai:rai", 24, group=8, sponsors=["lab:y"], max_borrow=max_borrow)
     assert sum(payers(NOTHING_OWN, bank, asked=asked).values()) == paid
 
 
 @pytest.mark.parametrize(("max_borrow", "paid"), [(16, 16), (15, 0)])
-def test_nor_more_from_all_its_sponsors_together(max_borrow: int, paid: int) -> None:
+def test_run_borrows_at_most_max_borrow_gpus_from_all_its_sponsors(max_borrow: int, paid: int) -> None:
     asked = run("r", "org:ai:rai", 16, per_pod=4, sponsors=["lab:y", "lab:x"], max_borrow=max_borrow)
     assert sum(payers(NOTHING_OWN, *SPONSORS, asked=asked).values()) == paid
 
 
 @pytest.mark.parametrize(("most", "paid"), [(16, 16), (15, 0)])
-def test_a_cap_holds_over_all_the_envelopes_under_it(most: int, paid: int) -> None:
+def test_cap_limits_all_its_envelopes_together(most: int, paid: int) -> None:
     caps = [cap("c", "a", "b", flavor=H100, maxConcurrency=most)]
-    both = budget("org:ai:rai", envelope(8, "a"), envelope(8, "b"), caps=caps)
-    assert sum(payers(both, asked=run("r", "org:ai:rai", 16, per_pod=4)).values()) == paid
+    capped = budget("org:ai:rai", envelope(8, "a"), envelope(8, "b"), caps=caps)
+    assert sum(payers(capped, asked=run("r", "org:ai:rai", 16, per_pod=4)).values()) == paid
 
 
-def test_sharing_none_hides_an_envelope_from_the_family_but_not_from_its_owner() -> None:
+def test_envelope_with_sharing_none_pays_only_for_its_owner() -> None:
     hidden = envelope(8, sharing="none")
     assert payers(budget("org:ai:rai", hidden)) == {"Owned org-ai-rai/main": 8}
     for relative in ("org:ai:mm", "org:ai", "org"):
         assert payers(NOTHING_OWN, budget("org:ai"), budget("org"), budget(relative, hidden)) == {}
 
 
-def test_sharing_none_still_lends() -> None:
+def test_envelope_with_sharing_none_lends() -> None:
     relative = budget("org:ai", envelope(8, sharing="none", lending=LENDS))
     asked = run("r", "org:ai:rai", 8, sponsors=["org:ai"])
     assert payers(NOTHING_OWN, relative, asked=asked) == {"Borrowed org-ai/main": 8}
 
 
-def test_a_relative_that_is_also_a_sponsor_pays_as_family() -> None:
+def test_relative_that_is_also_a_sponsor_pays_as_family() -> None:
     relative = budget("org:ai", envelope(8, lending=LENDS))
     asked = run("r", "org:ai:rai", 8, sponsors=["org:ai"])
     assert payers(NOTHING_OWN, relative, asked=asked) == {"Shared org-ai/main": 8}
@@ -168,20 +168,22 @@ def test_a_relative_that_is_also_a_sponsor_pays_as_family() -> None:
     ],
     ids=str,
 )
-def test_an_envelope_pays_only_where_its_selector_matches(selector: dict[str, str], domain: set[str]) -> None:
+def test_envelope_pays_only_on_nodes_that_its_selector_matches(
+    selector: dict[str, str], domain: set[str]
+) -> None:
     lab = Lab(nodes("nv-a", 1), nodes("nv-b", 2), budget("org", envelope(8, selector=selector)))
     lab.submit(run("r", "org", 8))
     assert lab.domains("r").get(0, set()) == domain
 
 
-def test_an_earlier_tier_draws_the_group_to_where_it_pays() -> None:
+def test_group_is_placed_where_the_nearest_tier_pays() -> None:
     lab = Lab(nodes("nv-a", 1), nodes("nv-b", 2))
     lab.put(budget("org", 8), budget("org:x", envelope(8, selector={"fabric.domain": "nv-b"})))
     lab.submit(run("r", "org:x", 8))
     assert (lab.paid("r"), lab.domains("r")) == ({"Owned org-x/main": 8}, {0: {"nv-b"}})
 
 
-def test_a_group_may_be_paid_by_several_each_on_its_own_nodes() -> None:
+def test_group_is_paid_by_several_envelopes_each_on_its_own_nodes() -> None:
     lab = Lab(node("n1", labels={"rack": "1"}), node("n2", labels={"rack": "2"}))
     lab.put(budget("org", envelope(8, "a", selector={"rack": "2"}), envelope(8, "b", selector={"rack": "1"})))
     lab.submit(run("r", "org", 16))
@@ -191,5 +193,5 @@ def test_a_group_may_be_paid_by_several_each_on_its_own_nodes() -> None:
     }
 
 
-def test_another_flavor_is_not_paid_for() -> None:
+def test_envelope_of_another_flavor_does_not_pay() -> None:
     assert payers(budget("org:ai:rai", envelope(8, flavor="A100-40GB"))) == {}

@@ -1,4 +1,4 @@
-"""Money of a promise that is surely there, and money that must be looked at exactly (R2)."""
+"""Promises that are certainly funded, and promises that need the exact computation (R2)."""
 
 import pytest
 
@@ -8,27 +8,27 @@ from tests.unit.core.build import budget, cap, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
 
-def waiting(team: Budget) -> Lab:
-    """Two Runs that wait for one node, and are promised it one after the other."""
+def lab_with_two_promises(team: Budget) -> Lab:
+    """Two Runs that wait for the same node; their promises follow each other."""
     lab = Lab(nodes("nv-a", 1), budget("rich", 8), team)
     lab.submit(run("holds", "rich", 8, max_duration="2h"))
     lab.submit(run("first", "team", 8, at=1, max_duration="1h"), run("second", "team", 8, at=2))
     return lab
 
 
-def surely(lab: Lab, name: str) -> bool:
+def certainly_funded(lab: Lab, name: str) -> bool:
     return is_certainly_funded(lab.world, lab[name], lab.promise(name))
 
 
-def test_who_counts_on_money_that_nobody_else_is_promised_is_surely_paid() -> None:
-    lab = waiting(budget("team", 8))
-    assert (surely(lab, "first"), surely(lab, "second")) == (True, True)
+def test_promises_are_certainly_funded_when_they_do_not_overlap() -> None:
+    lab = lab_with_two_promises(budget("team", 8))
+    assert (certainly_funded(lab, "first"), certainly_funded(lab, "second")) == (True, True)
 
 
-def test_a_budget_that_is_cut_surely_pays_nothing_more() -> None:
-    lab = waiting(budget("team", 8))
+def test_no_promise_is_certainly_funded_when_its_budget_is_cut() -> None:
+    lab = lab_with_two_promises(budget("team", 8))
     lab.world.put_budget(budget("team", 7))
-    assert (surely(lab, "first"), surely(lab, "second")) == (False, False)
+    assert (certainly_funded(lab, "first"), certainly_funded(lab, "second")) == (False, False)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,6 @@ def test_a_budget_that_is_cut_surely_pays_nothing_more() -> None:
     ],
     ids=["hours", "cap"],
 )
-def test_money_with_other_limits_is_looked_at_exactly(team: Budget) -> None:
-    lab = waiting(team)
-    assert (surely(lab, "first"), surely(lab, "second")) == (False, False)
+def test_no_promise_is_certainly_funded_when_its_payer_has_other_limits(team: Budget) -> None:
+    lab = lab_with_two_promises(team)
+    assert (certainly_funded(lab, "first"), certainly_funded(lab, "second")) == (False, False)

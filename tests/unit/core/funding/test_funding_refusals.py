@@ -1,4 +1,4 @@
-"""Why cover says no (C6): every reason that applies, with have and need."""
+"""The causes with which cover refuses a Run (C6): every reason that applies, with have and need."""
 
 import pytest
 
@@ -16,11 +16,11 @@ FIXED = run("r", "org", 8)
 DECLARED = run("r", "org", 8, max_duration="3h")
 BORROWS = run("r", "org", 8, sponsors=["lab"])
 
-Said = list[tuple[str, str, int, int]]
+Causes = list[tuple[str, str, int, int]]  # reason, where, have, need
 
 
-def said(lab: Lab, name: str = "r") -> Said:
-    return [(str(why.reason), why.where, why.have, why.need) for why in lab.whys(name)]
+def causes(lab: Lab, name: str = "r") -> Causes:
+    return [(str(cause.reason), cause.where, cause.have, cause.need) for cause in lab.whys(name)]
 
 
 def lender(**lending: object) -> Budget:
@@ -28,7 +28,7 @@ def lender(**lending: object) -> Budget:
 
 
 @pytest.mark.parametrize(
-    ("budgets", "asked", "whys"),
+    ("budgets", "asked", "expected"),
     [
         pytest.param([], FIXED, [("NoEnvelope", "org", 0, 8)], id="no budget"),
         pytest.param(
@@ -50,13 +50,13 @@ def lender(**lending: object) -> Budget:
             [budget("org", envelope(8, maxGPUHours=4))],
             FIXED,
             [("HoursExhausted", "org/main", 4, 8)],
-            id="an open-ended Run needs an hour of each GPU",
+            id="an open-ended Run commits an hour of each GPU",
         ),
         pytest.param(
             [budget("org", envelope(8, maxGPUHours=23))],
             DECLARED,
             [("HoursExhausted", "org/main", 7, 8)],
-            id="a declared Run needs all its hours",
+            id="a declared Run commits all its hours",
         ),
         pytest.param(
             [budget("org", envelope(8, maxCredits=10))],
@@ -121,65 +121,67 @@ def lender(**lending: object) -> Budget:
         ),
     ],
 )
-def test_every_reason_says_have_and_need(budgets: list[Budget], asked: Run, whys: Said) -> None:
+def test_refusal_lists_every_reason_with_have_and_need(
+    budgets: list[Budget], asked: Run, expected: Causes
+) -> None:
     lab = Lab(nodes("nv-a", 2), *budgets, policy=Policy(prices_milli={H100: 2500}))
     lab.submit(asked)
     assert lab.phase("r") != "Running"
-    assert said(lab) == whys
+    assert causes(lab) == expected
 
 
-def test_what_nearer_payers_have_is_not_needed_of_later_ones() -> None:
+def test_refusal_needs_from_a_later_payer_only_what_nearer_ones_lack() -> None:
     lab = Lab(nodes("nv-a", 16), budget("org", 24), budget("org:x", 96))
     lab.submit(run("r", "org:x", 128))
-    assert said(lab) == [
+    assert causes(lab) == [
         ("ConcurrencyExhausted", "org-x/main", 96, 128),
         ("ConcurrencyExhausted", "org/main", 24, 32),
     ]
 
 
-def test_a_cap_over_two_envelopes_is_not_counted_twice() -> None:
+def test_cap_over_two_envelopes_is_counted_once() -> None:
     caps = [cap("c", "a", "b", flavor=H100, maxConcurrency=8)]
     lab = Lab(nodes("nv-a", 2), budget("org", envelope(8, "a"), envelope(8, "b"), caps=caps))
     lab.submit(run("r", "org", 16, per_pod=4))
-    assert said(lab) == [
+    assert causes(lab) == [
         ("ConcurrencyExhausted", "org/a", 8, 16),
         ("AggregateCap", "org/c", 8, 16),
         ("AggregateCap", "org/c", 0, 8),
     ]
 
 
-def test_a_cap_without_a_flavor_spans_flavors_in_credits() -> None:
+def test_cap_in_credits_limits_envelopes_of_several_flavors() -> None:
     caps = [cap("c", "h", "a", maxCredits=24)]
-    both = budget("org", envelope(8, "h"), envelope(8, "a", flavor=A100), caps=caps)
+    capped = budget("org", envelope(8, "h"), envelope(8, "a", flavor=A100), caps=caps)
     fleet = [*nodes("nv-a", 1), *nodes("nv-b", 2, flavor=A100)]
-    lab = Lab(fleet, both, policy=Policy(prices_milli={H100: 2000}))
+    lab = Lab(fleet, capped, policy=Policy(prices_milli={H100: 2000}))
     lab.submit(run("h", "org", 8, max_duration="1h"))
     lab.submit(run("a", "org", 8, flavor=A100, max_duration="2h", at=1))
-    assert (lab.phase("h"), said(lab, "a")) == ("Running", [("AggregateCap", "org/c", 4, 8)])
+    assert (lab.phase("h"), causes(lab, "a")) == ("Running", [("AggregateCap", "org/c", 4, 8)])
 
 
-def test_a_declared_run_commits_no_more_than_to_its_windows_end() -> None:
+def test_declared_run_commits_hours_only_up_to_the_end_of_the_window() -> None:
     lab = Lab(nodes("nv-a", 1), budget("org", envelope(8, maxGPUHours=16, end=2 * HOUR)))
     lab.submit(DECLARED)
     assert lab.phase("r") == "Running"
 
 
-def test_what_a_declared_run_has_committed_is_not_there_for_others() -> None:
+def test_hours_that_a_declared_run_committed_are_refused_to_others() -> None:
     lab = Lab(nodes("nv-a", 2), budget("org", envelope(16, maxGPUHours=24)))
     lab.submit(run("long", "org", 8, max_duration="2h"))
     lab.submit(run("r", "org", 8, max_duration="2h", at=1))
-    assert said(lab) == [("HoursExhausted", "org/main", 4, 8)]
+    assert causes(lab) == [("HoursExhausted", "org/main", 4, 8)]
     lab.finish("long")
     assert lab.phase("r") == "Running"
 
 
-def test_open_ended_runs_that_start_together_must_both_fit_in_the_hours_left() -> None:
+def test_open_ended_runs_that_start_together_commit_an_hour_each() -> None:
     lab = Lab(nodes("nv-a", 1), budget("org", envelope(8, maxGPUHours=6)))
     lab.submit(run("a", "org", 4), run("r", "org", 4, at=1))
-    assert (lab.phase("a"), said(lab)) == ("Running", [("HoursExhausted", "org/main", 2, 4)])
+    assert (lab.phase("a"), causes(lab)) == ("Running", [("HoursExhausted", "org/main", 2, 4)])
 
 
-def test_a_trees_quota_is_shared_by_all_below_it() -> None:
+def test_quota_of_a_tree_limits_all_its_stages_together() -> None:
     spec = {
         "owner": "org",
         "quota": {"maxGPUs": 12},
@@ -192,4 +194,4 @@ def test_a_trees_quota_is_shared_by_all_below_it() -> None:
     assert isinstance(tree, Run)
     lab = Lab(nodes("nv-a", 2), budget("org", 16), tree)
     lab.settle()
-    assert (lab.phase("tree-a"), said(lab, "tree-b")) == ("Running", [("TreeQuota", "ns/tree", 4, 8)])
+    assert (lab.phase("tree-a"), causes(lab, "tree-b")) == ("Running", [("TreeQuota", "ns/tree", 4, 8)])

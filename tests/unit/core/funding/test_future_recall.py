@@ -1,22 +1,22 @@
-"""A promise of an owner's own Run counts on what its family will give back (C11, R3)."""
+"""A promise to an owner's own Run counts on what can be recalled from the family (C11, R3)."""
 
 from jobtree.api.schema.quantities import HOUR, MINUTE, SECOND
 from jobtree.core.funding.future_recall import recallable_charges
 from tests.unit.core.build import H100, T0, budget, cap, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
-NOTICE = 30 * MINUTE  # for so long whoever was promised a start keeps its money
+NOTICE = 30 * MINUTE  # after its start, a promise to the family cannot be recalled for so long
 FAMILY = (budget("org"), budget("org:own", 8), budget("org:kin"))
 
 
 def full(*budgets: object) -> Lab:
     """Two nodes, in use for two hours."""
     lab = Lab(nodes("nv-a", 2), budget("rich", 64), *(budgets or FAMILY))  # type: ignore[arg-type]
-    lab.submit(run("holds", "rich", 16, max_duration="2h"))
+    lab.submit(run("full", "rich", 16, max_duration="2h"))
     return lab
 
 
-def test_a_siblings_open_ended_promise_leaves_the_lenders_own_run_its_date() -> None:
+def test_own_run_gets_a_date_after_an_open_ended_promise_to_a_sibling() -> None:
     lab = full()
     lab.submit(run("kin", "org:kin", 8, at=1))
     lab.submit(run("own", "org:own", 8, at=2))
@@ -29,8 +29,8 @@ def test_a_siblings_open_ended_promise_leaves_the_lenders_own_run_its_date() -> 
     assert lab.paid("own") == {"Owned org-own/main": 8}
 
 
-def test_what_the_family_is_promised_is_not_recalled_before_it_has_begun() -> None:
-    """The lender's own Run would find place sooner, and stay: so it waits until the promise is kept."""
+def test_promise_to_the_family_is_recalled_only_after_its_start() -> None:
+    """Nodes are free earlier, but the open-ended own Run would use budget that the promise reserves."""
     lab = full(budget("org"), budget("org:own", 16), budget("org:kin"))
     lab.submit(run("kin", "org:kin", 16, at=1, spread=False))
     lab.put(nodes("nv-b", 1))
@@ -42,16 +42,16 @@ def test_what_the_family_is_promised_is_not_recalled_before_it_has_begun() -> No
     assert lab.paid("own") == {"Owned org-own/main": 8}
 
 
-def test_money_that_the_family_has_already_does_not_leave_the_owners_run_undated() -> None:
+def test_own_run_starts_when_the_family_uses_all_its_budget() -> None:
     lab = Lab(nodes("nv-a", 3), budget("rich", 64), *FAMILY)
     lab.submit(run("kin", "org:kin", 8))
-    lab.submit(run("holds", "rich", 16, at=1, max_duration="2h"))
+    lab.submit(run("full", "rich", 16, at=1, max_duration="2h"))
     lab.submit(run("own", "org:own", 8, at=2))
-    assert lab.paid("own") == {"Owned org-own/main": 8}  # the demoted Run gives way with its place at once
+    assert lab.paid("own") == {"Owned org-own/main": 8}  # and the demoted Run ends for it at once
     assert lab.phase("kin") == "Pending"
 
 
-def test_a_cap_that_the_family_fills_leaves_a_date_too() -> None:
+def test_own_run_gets_a_date_when_the_family_is_promised_all_of_a_cap() -> None:
     caps = [cap("both", "a", "b", flavor=H100, maxConcurrency=8)]
     owner = budget("org:own", envelope(8, "a"), envelope(8, "b"), caps=caps)
     lab = full(budget("org"), owner, budget("org:kin"))
@@ -62,14 +62,14 @@ def test_a_cap_that_the_family_fills_leaves_a_date_too() -> None:
     assert (lab["own"].phase, lab["kin"].opportunistic_gpus) == ("Running", 8)
 
 
-def test_a_relative_counts_on_nothing_that_another_lends() -> None:
+def test_relative_gets_no_date_from_charges_of_another_relative() -> None:
     lab = full(*FAMILY, budget("org:third"))
     lab.submit(run("kin", "org:kin", 8, at=1))
     lab.submit(run("third", "org:third", 8, at=2))
     assert (lab.promised_at("kin"), lab.promised_at("third")) == (2 * HOUR, None)
 
 
-def test_money_lent_to_a_sponsored_run_is_not_counted_on() -> None:
+def test_own_run_gets_no_date_from_borrowed_charges() -> None:
     lender = budget("bank", envelope(8, lending={"allow": True, "to": ["*"]}))
     lab = full(lender)
     lab.submit(run("guest", "else", 8, at=1, sponsors=["bank"]))
@@ -77,37 +77,37 @@ def test_money_lent_to_a_sponsored_run_is_not_counted_on() -> None:
     assert (lab.promised_at("guest"), lab.promised_at("own")) == (2 * HOUR, None)
 
 
-def test_a_family_run_with_a_known_end_is_waited_for_only_until_it_can_be_recalled() -> None:
+def test_own_run_gets_its_date_before_the_known_end_of_a_family_run() -> None:
     lab = full()
     lab.submit(run("kin", "org:kin", 8, at=1, max_duration="5h"))
     lab.submit(run("own", "org:own", 8, at=2))
     assert lab.promised_at("own") == 2 * HOUR + NOTICE
 
 
-def test_a_start_that_was_just_kept_is_counted_on_no_sooner_than_it_may_be_recalled() -> None:
+def test_own_run_gets_its_date_a_second_after_a_promised_start_of_the_family() -> None:
     lab = Lab(nodes("nv-a", 2), *FAMILY)
     lab.submit(run("first", "org:own", 8, max_duration="2h"))
     lab.submit(run("kin", "org:kin", 8, at=1))
     lab.live(2 * HOUR)
     assert (lab["kin"].phase, lab["kin"].opportunistic_gpus) == ("Running", 0)
     lab.submit(run("own", "org:own", 8, at=2 * HOUR))
-    assert lab.promised_at("own") == 2 * HOUR + SECOND, "there is place, and money from the next second on"
+    assert lab.promised_at("own") == 2 * HOUR + SECOND, "a second after the promised start"
     lab.live(2 * HOUR + SECOND)
     assert (lab["own"].phase, lab["kin"].opportunistic_gpus) == ("Running", 8)
     assert not [line for line in lab.story if "CrowdedOut" in line]
 
 
-def test_what_a_relative_holds_on_sufferance_comes_back_once_then_its_promise_does() -> None:
+def test_interim_charge_of_a_relative_and_then_its_promise_can_be_recalled() -> None:
     lab = Lab(nodes("nv-a", 2), budget("rich", 64), *FAMILY)
     lab.submit(run("first", "rich", 8, max_duration="2h"))
     lab.submit(run("gang", "rich", 16, at=1, max_duration="1h"))
-    lab.submit(run("passing", "org:kin", 8, at=2, checkpoint="30m"))
-    assert (lab["passing"].provisional, lab.promised_at("passing")) == (True, 3 * HOUR)
+    lab.submit(run("interim", "org:kin", 8, at=2, checkpoint="30m"))
+    assert (lab["interim"].provisional, lab.promised_at("interim")) == (True, 3 * HOUR)
     own = lab.world.budgets.envelopes["org-own", "main"]
 
-    def back(at: int) -> int:
+    def recallable(at: int) -> int:
         instant = T0 + at
-        back = recallable_charges(lab.world, [own], instant, ("ns", "own"), None)
-        return sum(charge for end, charge in back if end > instant)
+        charges = recallable_charges(lab.world, [own], instant, ("ns", "own"), None)
+        return sum(charge for end, charge in charges if end > instant)
 
-    assert [back(at) for at in (2 * HOUR, 3 * HOUR, 3 * HOUR + NOTICE)] == [8000, 0, 8000]
+    assert [recallable(at) for at in (2 * HOUR, 3 * HOUR, 3 * HOUR + NOTICE)] == [8000, 0, 8000]

@@ -1,4 +1,4 @@
-"""Money behind promises (R2): a start is paid for as it was promised, so others find what they count on."""
+"""What promises reserve of a budget (R2): a start is paid for as it was promised."""
 
 from jobtree.api.kinds.budget import Budget
 from jobtree.api.schema.quantities import HOUR
@@ -11,7 +11,7 @@ def siblings(**gpus: int) -> list[Budget]:
     return [budget("org"), *(budget(f"org:{name}", *([most] if most else [])) for name, most in gpus.items())]
 
 
-def test_a_start_is_paid_for_by_those_it_counted_on_though_nearer_ones_have_money_now() -> None:
+def test_start_is_paid_by_the_promised_payers_when_nearer_ones_are_free() -> None:
     lab = Lab(nodes("nv-a", 3), *siblings(a=8, b=8, y=8, z=0), budget("other", 8))
     lab.submit(run("on-a", "org:a", 8, max_duration="4h"))
     lab.submit(run("on-b", "org:b", 8, max_duration="2h"))
@@ -19,8 +19,8 @@ def test_a_start_is_paid_for_by_those_it_counted_on_though_nearer_ones_have_mone
     lab.submit(run("older", "org:z", 8, at=1, max_duration="10h"))
     assert (lab.promised_at("older"), lab.promise("older").funding) == (2 * HOUR, ((("org-b", "main"), 8),))
     lab.submit(run("younger", "org:y", 16, at=2, max_duration="10h"))
-    wants = ((("org-y", "main"), 8), (("org-a", "main"), 8))
-    assert (lab.promised_at("younger"), lab.promise("younger").funding) == (4 * HOUR, wants)
+    funding = ((("org-y", "main"), 8), (("org-a", "main"), 8))
+    assert (lab.promised_at("younger"), lab.promise("younger").funding) == (4 * HOUR, funding)
     lab.advance(HOUR)
     lab.finish("on-a")
     lab.live(2 * HOUR)
@@ -30,20 +30,20 @@ def test_a_start_is_paid_for_by_those_it_counted_on_though_nearer_ones_have_mone
     assert not [line for line in lab.story if "FundingLost" in line]
 
 
-def test_provisional_work_uses_no_money_that_was_promised_since_it_started() -> None:
+def test_provisional_run_gets_no_budget_that_was_promised_after_its_start() -> None:
     lab = Lab(nodes("nv-a", 2), *siblings(a=8, b=8, c=16))
     lab.submit(run("first", "org:c", 8, max_duration="2h"))
     lab.submit(run("gang", "org:c", 16, at=1, max_duration="2h"))
-    lab.submit(run("passing", "org:a", 8, at=2, checkpoint="30m", max_duration="9h"))
-    assert (lab["passing"].phase, lab["passing"].provisional) == ("Running", True)
+    lab.submit(run("provisional", "org:a", 8, at=2, checkpoint="30m", max_duration="9h"))
+    assert (lab["provisional"].phase, lab["provisional"].provisional) == ("Running", True)
     lab.advance(1)
-    lab.submit(run("since", "org:b", 8, at=3, max_duration="5h"))
+    lab.submit(run("later", "org:b", 8, at=3, max_duration="5h"))
     payer = lab.world.budgets.envelopes["org-b", "main"]
-    assert lab.promise("since").funding == ((payer.key, 8),)
-    assert available_beside_promises(lab.world, lab["passing"], payer, lab.world.now) == 0
+    assert lab.promise("later").funding == ((payer.key, 8),)
+    assert available_beside_promises(lab.world, lab["provisional"], payer, lab.world.now) == 0
 
 
-def test_what_a_promise_held_is_not_recalled_at_the_instant_of_its_start_but_from_then_on() -> None:
+def test_promised_start_is_recalled_only_after_the_instant_of_its_start() -> None:
     lab = Lab(nodes("nv-a", 2), *siblings(a=8, z=0), budget("other", 8))
     lab.submit(run("on-a", "org:a", 8, max_duration="2h"), run("apart", "other", 8, max_duration="9h"))
     lab.submit(run("older", "org:z", 8, at=1, max_duration="10h"))
@@ -58,7 +58,7 @@ def test_what_a_promise_held_is_not_recalled_at_the_instant_of_its_start_but_fro
     assert (lab["older"].phase, lab["younger"].phase) == ("Reserved", "Running"), lab.story
 
 
-def test_a_promise_counts_on_one_payer_for_more_where_another_has_not_its_part_any_longer() -> None:
+def test_promise_moves_its_charge_to_another_payer_when_one_is_cut() -> None:
     lab = Lab(nodes("nv-a", 4), *siblings(a=8, b=16, z=0), budget("other", 8))
     lab.submit(run("on-b", "org:b", 16, max_duration="2h"), run("apart", "other", 8, max_duration="2h"))
     lab.submit(run("gang", "org:z", 16, at=1, max_duration="9h"))

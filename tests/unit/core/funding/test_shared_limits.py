@@ -1,4 +1,4 @@
-"""What a lender lends and what a tree's quota leaves is promised like any other money (R2, C4, R6)."""
+"""Promises reserve a part of lending limits and of tree quotas (R2, C4, R6)."""
 
 from typing import Any
 
@@ -8,46 +8,41 @@ from tests.unit.core.lab import Lab
 
 
 def bank(**lending: object) -> Lab:
-    """A lender with more money than it lends. Half of one island is in use for two hours."""
+    """A lender that may lend only a part of its budget; half of one domain is in use for two hours."""
     lender = budget("bank", envelope(64, lending={"allow": True, "to": ["*"], **lending}))
     lab = Lab(nodes("nv-a", 2), budget("rich", 64), lender)
-    lab.submit(run("holds", "rich", 8, max_duration="2h"))
+    lab.submit(run("full", "rich", 8, max_duration="2h"))
     lab.put(node("nv-b-00", "nv-b"))
     lab.submit(run("big", "guest", 16, at=1, spread=False, max_duration="2h", sponsors=["bank"]))
     assert lab.promised_at("big") == 2 * HOUR
     return lab
 
 
-def late(lab: Lab) -> Lab:
-    """Somebody else asks for what is promised, where there is place at once."""
-    lab.submit(run("late", "other", 8, at=2, sponsors=["bank"]))
-    return lab
-
-
 def slips_by(lab: Lab, offset: int) -> list[str]:
-    """Reasons of the slips of the big Run, which must run by then."""
+    """Returns the reasons of the slips of the big Run, which must run at that instant."""
     slips = [slip.reason for slip in lab.promise("big").slips]
     lab.live(offset)
     assert lab["big"].phase == "Running", lab.story
     return slips
 
 
-def test_what_may_be_lent_at_once_is_held_for_who_is_promised_it() -> None:
-    lab = late(bank(maxConcurrency=16))
+def test_lending_concurrency_is_kept_for_a_promise() -> None:
+    lab = bank(maxConcurrency=16)
+    lab.submit(run("late", "other", 8, at=2, sponsors=["bank"]))
     assert (lab["late"].phase, lab.reasons("late")) == ("Reserved", ["BorrowLimit"])
     assert lab.whys("late")[0].where == "bank/main lending beside promises to others"
     assert lab.promised_at("late") == 4 * HOUR
     assert slips_by(lab, 2 * HOUR) == []
 
 
-def test_who_is_certain_to_give_it_back_in_time_borrows_it_meanwhile() -> None:
+def test_run_that_ends_before_the_promise_borrows_its_part() -> None:
     lab = bank(maxConcurrency=16)
     lab.submit(run("short", "other", 8, at=2, max_duration="1h", sponsors=["bank"]))
     assert lab.paid("short") == {"Borrowed bank/main": 8}
     assert slips_by(lab, 2 * HOUR) == []
 
 
-def test_hours_that_may_be_lent_are_held_for_who_is_promised_them() -> None:
+def test_lending_hours_are_kept_for_a_promise() -> None:
     lab = bank(maxGPUHours=36)
     lab.submit(run("short", "other", 8, at=2, max_duration="1h", sponsors=["bank"]))
     assert (lab["short"].phase, lab.reasons("short")) == ("Reserved", ["BorrowLimit"])
@@ -56,13 +51,13 @@ def test_hours_that_may_be_lent_are_held_for_who_is_promised_them() -> None:
     assert slips_by(lab, 2 * HOUR) == []
 
 
-def test_what_the_lenders_own_run_uses_is_not_held_by_its_limits_on_lending() -> None:
+def test_lending_limit_does_not_limit_the_run_of_the_lender() -> None:
     lab = bank(maxConcurrency=16)
     lab.submit(run("own", "bank", 8, at=2))
     assert lab.paid("own") == {"Owned bank/main": 8}
 
 
-def test_what_is_lent_comes_back_at_a_known_end() -> None:
+def test_borrowed_charge_returns_at_a_known_end() -> None:
     lender = budget("bank", envelope(64, lending={"allow": True, "to": ["*"], "maxConcurrency": 8}))
     lab = Lab(nodes("nv-a", 2), lender)
     lab.submit(run("first", "guest", 8, max_duration="3h", sponsors=["bank"]))
@@ -72,21 +67,21 @@ def test_what_is_lent_comes_back_at_a_known_end() -> None:
     assert lab.paid("next") == {"Borrowed bank/main": 8}
 
 
-def test_with_a_checkpoint_promised_loans_are_used_provisionally() -> None:
+def test_run_with_a_checkpoint_borrows_promised_charge_provisionally() -> None:
     lab = bank(maxConcurrency=16)
-    lab.submit(run("goes", "other", 8, at=2, checkpoint="10m", sponsors=["bank"]))
-    assert (lab["goes"].phase, lab["goes"].provisional) == ("Running", True)
+    lab.submit(run("provisional", "other", 8, at=2, checkpoint="10m", sponsors=["bank"]))
+    assert (lab["provisional"].phase, lab["provisional"].provisional) == ("Running", True)
     assert slips_by(lab, 2 * HOUR) == []
-    assert [reason for reason, _ in lab.endings("goes")] == ["Reclaimed"]
+    assert [reason for reason, _ in lab.endings("provisional")] == ["Reclaimed"]
 
 
 def stage(name: str, gpus: int, **fields: Any) -> dict[str, Any]:  # noqa: ANN401  fields of a stage
     return {"name": name, "resources": {"gpuType": H100, "totalGPUs": gpus}, **fields}
 
 
-def test_a_quota_is_held_for_the_stage_that_is_promised_it() -> None:
+def test_quota_is_kept_for_a_promised_stage() -> None:
     lab = Lab(nodes("nv-a", 2), budget("rich", 64))
-    lab.submit(run("holds", "rich", 8, max_duration="2h"))
+    lab.submit(run("full", "rich", 8, max_duration="2h"))
     lab.put(node("nv-b-00", "nv-b"))
     big = stage("big", 16, locality={"allowCrossGroupSpread": False}, runtime={"maxDuration": "1h"})
     lab.submit(tree("t", "rich", [big, stage("late", 8)], quota={"maxGPUs": 16}, at=1))

@@ -32,7 +32,7 @@ def test_rounds_are_counted_from_the_genesis(at: int, number: int) -> None:
 )
 def test_the_round_of_a_start_is_published_before_it(at: int, number: int) -> None:
     """The one that is published at the very instant of a draw would always be missing from it."""
-    assert DRAND.round_heard_by(T0 + at) == number
+    assert DRAND.round_known_by(T0 + at) == number
 
 
 def test_the_round_is_fixed_with_the_promise_and_published_with_it() -> None:

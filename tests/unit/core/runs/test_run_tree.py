@@ -6,12 +6,13 @@ import msgspec
 import pytest
 
 from jobtree.api.kinds.lease import Lease as WireLease
-from jobtree.api.kinds.run import Follow, Run
+from jobtree.api.kinds.run import Follow, Gang, Run
 from jobtree.api.kubernetes.node import Node
 from jobtree.api.schema.object_meta import API_VERSION, OwnerReference
 from jobtree.api.schema.quantities import HOUR, format_time
 from jobtree.core.model.gpu_lease import lease_to_object
 from jobtree.core.planning.planning_pass import plan
+from jobtree.core.runs.run_tree import SHARED
 from jobtree.core.world.world import World
 from tests.unit.core.build import H100, NAMESPACE, T0, budget, node, nodes, run, tree
 from tests.unit.core.lab import Lab
@@ -48,6 +49,10 @@ def forged(child: Run, parent: Run) -> Run:
 
 
 # Children of a tree
+
+
+def test_child_run_gets_every_field_that_runs_and_stages_share() -> None:
+    assert set(SHARED) == set(Gang.__struct_fields__)
 
 
 def test_j2_one_run_per_stage_owned_by_the_tree() -> None:

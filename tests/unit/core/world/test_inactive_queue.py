@@ -9,14 +9,12 @@ from unittest.mock import patch
 
 import pytest
 
-from benchmarks.replay_speed import crowded
 from jobtree.api.schema.quantities import HOUR, SECOND
 from jobtree.core.operations.promise_changes import find_date
 from jobtree.core.planning import admission, planning_pass as planning
 from jobtree.core.planning.admission import admit
 from jobtree.core.planning.admission_prefilter import AdmissionPrefilter
 from jobtree.core.runs.run_state import RunState
-from jobtree.simulation.schedulers.jobtree_scheduler import JobtreeScheduler
 from tests.unit.core.build import H100, budget, nodes, run, tree
 from tests.unit.core.lab import Lab
 
@@ -134,21 +132,6 @@ def test_pass_considers_only_the_edited_run_among_inactive_ones() -> None:
     with recorded() as runs:
         lab.submit(run("w9", "org:b", 24, at=SECOND, max_duration="2h"))
     assert set(runs.considered) == {"w9"}
-
-
-def test_number_of_tried_starts_does_not_grow_with_the_queue() -> None:
-    """The load is three times the fleet, so the queue grows all the time."""
-    replay = JobtreeScheduler(crowded(200, 64, 400))
-    tried = []
-    for waiting in (10, 40):
-        while len(replay.world.queue) < waiting:
-            assert replay.step()
-        with recorded() as runs:
-            for _ in range(40):
-                replay.step()
-        tried.append(len(runs.tried))
-    short_queue, long_queue = tried
-    assert long_queue <= 2 * short_queue, f"{short_queue} starts were tried, then {long_queue}"
 
 
 def test_only_the_first_of_many_alike_runs_searches_a_date() -> None:

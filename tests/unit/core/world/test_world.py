@@ -1,4 +1,4 @@
-"""Events, in any order: the world comes out the same, and what is late is not lost."""
+"""Events that reach the world in any order, early, late or twice."""
 
 import msgspec
 
@@ -22,14 +22,13 @@ def admitted() -> Lab:
     return lab
 
 
-def as_running(asked: Run) -> Run:
-    since = Allocation(since=format_time(T0), gpus_per_pod=8)
-    return msgspec.structs.replace(
-        asked, status=RunStatus(phase="Running", allocation=since, leases_opened=1)
-    )
+def as_running(run_object: Run) -> Run:
+    allocation = Allocation(since=format_time(T0), gpus_per_pod=8)
+    status = RunStatus(phase="Running", allocation=allocation, leases_opened=1)
+    return msgspec.structs.replace(run_object, status=status)
 
 
-def test_a_lease_may_arrive_before_its_run_its_budget_and_its_node() -> None:
+def test_lease_is_loaded_before_its_run_budget_and_node() -> None:
     (lease,) = admitted().leases("r")
     world = World(now=T0 + HOUR)
     world.put_lease(lease_to_object(lease))
@@ -42,7 +41,7 @@ def test_a_lease_may_arrive_before_its_run_its_budget_and_its_node() -> None:
     assert world.timers.next_instant() == T0 + 2 * HOUR
 
 
-def test_after_a_restart_what_was_due_meanwhile_ends_at_its_own_instant() -> None:
+def test_lease_ends_at_its_own_instant_when_that_passed_during_a_restart() -> None:
     (lease,) = admitted().leases("r")
     world = World(now=T0 + 9 * HOUR)
     world.put_budget(ORG)
@@ -53,7 +52,7 @@ def test_after_a_restart_what_was_due_meanwhile_ends_at_its_own_instant() -> Non
     assert [(closing.at, closing.reason) for closing in action.closes] == [(T0 + 2 * HOUR, "BudgetExhausted")]
 
 
-def test_a_closed_lease_only_adds_to_the_sums_whoever_has_its_slots_now() -> None:
+def test_closed_lease_adds_its_usage_once_and_takes_no_slots() -> None:
     lab = admitted()
     lab.advance(HOUR)
     lab.finish("r")
@@ -64,14 +63,14 @@ def test_a_closed_lease_only_adds_to_the_sums_whoever_has_its_slots_now() -> Non
     world.put_budget(ORG)
     world.put_run(run("next", "org", 8, at=HOUR))
     world.put_lease(lease_to_object(new))
-    for _ in range(2):  # however often it is told
+    for _ in range(2):  # the object may be read more than once
         world.put_lease(closed_lease_object(lease_to_object(old), T0 + HOUR, "Completed"))
     assert world.fleet.nodes["n"].free == 0
     account = world.budgets.envelopes["org", "main"].account
     assert (account.charge, account.used(world.now)) == (8_000, 8_000 * HOUR)
 
 
-def test_a_lease_whose_run_never_comes_holds_nothing_until_it_is_closed() -> None:
+def test_lease_without_its_run_takes_no_slots_until_it_is_closed() -> None:
     lab = admitted()
     lab.advance(HOUR)
     (lease,) = lab.leases("r")
@@ -86,13 +85,13 @@ def test_a_lease_whose_run_never_comes_holds_nothing_until_it_is_closed() -> Non
     assert world.budgets.envelopes["org", "main"].account.used(world.now) == 8_000 * HOUR
 
 
-def test_a_run_made_anew_under_its_name_waits_until_the_old_ones_leases_are_closed() -> None:
+def test_successor_of_a_run_waits_until_the_leases_of_its_predecessor_are_closed() -> None:
     lab = admitted()
     lab.advance(HOUR)
-    anew = msgspec.structs.replace(
+    successor = msgspec.structs.replace(
         RUN, metadata=msgspec.structs.replace(RUN.metadata, uid="another-uid", creation_timestamp=None)
     )
-    lab.put(anew)
+    lab.put(successor)
     (cancel,) = plan(lab.world).actions
     assert [(closing.at, closing.reason) for closing in cancel.closes] == [(T0 + HOUR, "Cancelled")]
     lab.world.apply(cancel)
@@ -102,13 +101,13 @@ def test_a_run_made_anew_under_its_name_waits_until_the_old_ones_leases_are_clos
     assert (lease.uid, lease.slots) == ("another-uid", (("n", 255),))
 
 
-def test_a_node_is_dropped_by_its_uid() -> None:
+def test_node_is_not_removed_when_the_uid_is_that_of_an_earlier_one() -> None:
     lab = admitted()
-    lab.world.drop_node("n", "the uid of an earlier one")
+    lab.world.drop_node("n", "uid-of-an-earlier-node")
     assert lab.settle().actions == ()
 
 
-def test_a_lease_that_is_told_closed_closes() -> None:
+def test_open_lease_is_closed_when_its_object_is_closed() -> None:
     lab = admitted()
     (lease,) = lab.leases("r")
     lab.world.advance_clock(T0 + HOUR)
@@ -116,7 +115,7 @@ def test_a_lease_that_is_told_closed_closes() -> None:
     assert (lab.world.posted_leases, lab.world.fleet.nodes["n"].free) == ({}, 8)
 
 
-def test_lease_names_go_on_counting_after_a_restart() -> None:
+def test_lease_numbers_continue_after_a_restart() -> None:
     (lease,) = admitted().leases("r")
     world = World(now=T0 + 2 * HOUR)
     world.put_node(node("n"))
@@ -124,10 +123,10 @@ def test_lease_names_go_on_counting_after_a_restart() -> None:
     world.put_lease(lease_to_object(lease))
     world.put_run(RUN)
     (action,) = plan(world).actions
-    assert [one.name for one in action.opens] == ["r-r-uid-2"]
+    assert [opened.name for opened in action.opens] == ["r-r-uid-2"]
 
 
-def test_totals_stay_with_an_envelope_through_edits_of_its_budget() -> None:
+def test_envelope_keeps_its_usage_when_its_budget_is_edited() -> None:
     lab = admitted()
     lab.advance(HOUR)
     lab.put(
@@ -140,14 +139,14 @@ def test_totals_stay_with_an_envelope_through_edits_of_its_budget() -> None:
     assert limit.account.used(lab.world.now) == 12_000 * HOUR
 
 
-def test_a_node_that_changes_keeps_what_runs_on_it() -> None:
+def test_node_keeps_its_leases_when_it_is_edited() -> None:
     lab = admitted()
     lab.put(node("n", cordoned=True))
     assert lab.settle().actions == ()
     assert lab.on("r") == {"n": 8}
 
 
-def test_a_failed_node_sends_its_runs_back_to_the_queue() -> None:
+def test_runs_of_a_failed_node_are_requeued() -> None:
     lab = admitted()
     lab.advance(HOUR)
     lab.put(node("n", failed=True), nodes("nv-b", 1)[0])
@@ -156,7 +155,7 @@ def test_a_failed_node_sends_its_runs_back_to_the_queue() -> None:
     assert (lab.on("r"), lab["r"].attempt, lab["r"].created) == ({"nv-b-00": 8}, 2, T0)
 
 
-def test_a_node_that_is_deleted_has_failed() -> None:
+def test_runs_of_a_deleted_node_are_requeued() -> None:
     lab = admitted()
     lab.world.drop_node("n")
     lab.settle()
@@ -166,14 +165,14 @@ def test_a_node_that_is_deleted_has_failed() -> None:
     assert lab.on("r") == {"n": 8}
 
 
-def test_the_clock_never_moves_back() -> None:
+def test_clock_never_moves_back() -> None:
     lab = admitted()
     lab.world.advance_clock(T0 + HOUR)
     lab.world.advance_clock(T0)
     assert lab.world.now == T0 + HOUR
 
 
-def test_a_waiting_run_that_is_edited_is_planned_again() -> None:
+def test_waiting_run_is_considered_again_when_it_is_edited() -> None:
     lab = Lab(node("n"), ORG)
     lab.submit(run("r", "org", 16))
     assert lab.phase("r") == "Pending"
@@ -181,7 +180,7 @@ def test_a_waiting_run_that_is_edited_is_planned_again() -> None:
     assert lab.phase("r") == "Running"
 
 
-def test_a_lowered_duration_holds_from_the_start_of_the_admission() -> None:
+def test_shorter_duration_counts_from_the_start_of_the_run() -> None:
     lab = Lab(node("n"), ORG)
     lab.submit(run("r", "org", 4, max_duration="4h"))
     lab.advance(HOUR)
@@ -191,7 +190,7 @@ def test_a_lowered_duration_holds_from_the_start_of_the_admission() -> None:
     assert lab.endings("r") == [("Failed", 2 * HOUR)]
 
 
-def test_a_run_without_gpus_starts_at_once_and_holds_nothing() -> None:
+def test_run_without_gpus_starts_at_once_without_leases() -> None:
     lab = Lab(node("n"), ORG)
     prep = msgspec.structs.replace(RUN, metadata=ObjectMeta(name="prep", namespace="ns", uid="prep-uid"))
     spec = msgspec.structs.replace(prep.spec, resources=Resources(total_gpus=0, pods=2))
@@ -200,17 +199,17 @@ def test_a_run_without_gpus_starts_at_once_and_holds_nothing() -> None:
 
 
 def claiming(gpus: int) -> Pod:
-    """A pod that says it is the Run's."""
+    """Returns a pod that names the Run."""
     return msgspec.structs.replace(foreign_pod("n", gpus), namespace="ns", run_uid=RUN.metadata.uid)
 
 
-def test_a_pod_is_jobtrees_if_it_names_a_run_of_its_namespace() -> None:
-    """Whatever it says: a Run that nobody knows, or of another namespace, hides no pod (P1)."""
+def test_pod_is_foreign_unless_it_names_a_run_of_its_namespace() -> None:
+    """A pod that names an unknown Run, or a Run of another namespace, uses GPUs of its node (P1)."""
     owned = claiming(4)
     world = World(now=T0)
     world.put_node(node("n"))
     world.put_pod(owned)
-    assert world.fleet.nodes["n"].free == 4, "its Run has not come yet"
+    assert world.fleet.nodes["n"].free == 4, "its Run has not arrived yet"
     world.put_run(RUN)
     assert world.fleet.nodes["n"].free == 8
     world.put_pod(msgspec.structs.replace(owned, uid="other", namespace="eve"))
@@ -218,10 +217,10 @@ def test_a_pod_is_jobtrees_if_it_names_a_run_of_its_namespace() -> None:
     world.drop_pod("other")
     world.drop_run(("ns", "r"))
     world.put_pod(msgspec.structs.replace(owned, uid="late"))
-    assert world.fleet.nodes["n"].free == 8, "it still has to stop"
+    assert world.fleet.nodes["n"].free == 8, "a pod of a deleted Run still has to stop"
 
 
-def test_the_pods_of_a_run_that_went_are_known_by_its_leases() -> None:
+def test_pod_of_a_deleted_run_is_recognized_by_the_leases_of_the_run() -> None:
     (lease,) = admitted().leases("r")
     world = World(now=T0 + HOUR)
     world.put_node(node("n"))
@@ -231,7 +230,7 @@ def test_the_pods_of_a_run_that_went_are_known_by_its_leases() -> None:
     assert world.fleet.nodes["n"].free == 8
 
 
-def test_runs_that_are_finished_or_gone_leave_no_alarm_behind() -> None:
+def test_finished_and_deleted_runs_leave_no_timers() -> None:
     lab = Lab(nodes("nv-a", 2), budget("org", 16))
     lab.submit(run("keeper", "org", 8, max_duration="100h"))
     before = len(lab.world.timers._scheduled)
