@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Where Jobtree is published: for whoever publishes it to fill in.
+"""Sets the addresses at which image, chart and plugin are published, and checks that all are set.
 
-Until then every address in ``deploy`` is a placeholder whose host, ``….jobtree.invalid``, can never exist.
-``python deploy/addresses.py`` says which ones are left and refuses if there are any; ``make chart`` asks it
-first. ``python deploy/addresses.py --image REGISTRY/NAME --home URL --releases URL`` fills them in: where the
-image is pulled from, where people read about it, and the address below which krew finds ``VERSION/ARCHIVE``.
+The repository has placeholders, whose host ``….jobtree.invalid`` can never exist. ``python
+deploy/addresses.py`` lists the placeholders that are left and fails if there are any; ``make chart`` runs it
+first. ``python deploy/addresses.py --image REGISTRY/NAME --home URL --releases URL`` replaces them: the name
+of the image, the home page, and the address below which krew finds ``VERSION/ARCHIVE``.
 """
 
 import argparse
@@ -27,8 +27,8 @@ def files(directory: Path) -> Iterator[Path]:
             yield path
 
 
-def unfilled(directory: Path) -> list[str]:
-    """``FILE:LINE: NAME`` of every placeholder that is left."""
+def remaining_placeholders(directory: Path) -> list[str]:
+    """Returns ``FILE:LINE: NAME`` of every placeholder."""
     return [
         f"{path.relative_to(directory)}:{number}: {name}"
         for path in files(directory)
@@ -38,31 +38,31 @@ def unfilled(directory: Path) -> list[str]:
     ]
 
 
-def fill(directory: Path, given: dict[str, str]) -> None:
+def replace_placeholders(directory: Path, addresses: dict[str, str]) -> None:
     for path in files(directory):
         text = before = path.read_text(encoding="utf-8")
-        for name, address in given.items():
+        for name, address in addresses.items():
             text = text.replace(PLACEHOLDERS[name], address)
         if text != before:
             path.write_text(text, encoding="utf-8")
 
 
 def main(arguments: Sequence[str], directory: Path = HERE) -> int:
-    parser = argparse.ArgumentParser(prog="deploy/addresses.py", description="Where Jobtree is published.")
-    parser.add_argument("--image", help="registry and name of the image, without a tag")
-    parser.add_argument("--home", help="where people read about it")
-    parser.add_argument("--releases", help="below which krew finds VERSION/ARCHIVE")
-    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
-    fill(directory, given)
-    left = unfilled(directory)
-    if not left:
-        return 0
-    missing = sorted({line.rpartition(" ")[2] for line in left})
-    sys.stderr.write("".join(f"{directory.name}/{line}\n" for line in left))
-    options = " ".join(f"--{name} …" for name in missing)
-    sys.stderr.write(
-        f"error: nobody has said where this is published: python deploy/addresses.py {options}\n"
+    parser = argparse.ArgumentParser(
+        prog="deploy/addresses.py", description="Sets the addresses at which Jobtree is published."
     )
+    parser.add_argument("--image", help="registry and name of the image, without a tag")
+    parser.add_argument("--home", help="URL of the home page")
+    parser.add_argument("--releases", help="URL below which krew finds VERSION/ARCHIVE")
+    options = vars(parser.parse_args(arguments))
+    replace_placeholders(directory, {name: value for name, value in options.items() if value is not None})
+    placeholders = remaining_placeholders(directory)
+    if not placeholders:
+        return 0
+    missing = sorted({line.rpartition(" ")[2] for line in placeholders})
+    sys.stderr.write("".join(f"{directory.name}/{line}\n" for line in placeholders))
+    command = " ".join(["python deploy/addresses.py", *(f"--{name} …" for name in missing)])
+    sys.stderr.write(f"error: these addresses are placeholders; set them first: {command}\n")
     return 1
 
 

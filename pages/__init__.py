@@ -1,6 +1,6 @@
-"""The documentation site: what mkdocs adds to the pages in ``docs/``.
+"""Generates the parts of the documentation site that are not in ``docs/``.
 
-``api``, ``words`` and ``verbs`` write the reference from the code, each time the site is built; ``hooks``
-hands it to mkdocs, together with the files outside ``docs/`` that pages link to. ``sentences.yaml`` holds
-what the code cannot say. Nothing here is part of the installed package.
+``api``, ``words`` and ``verbs`` write the reference from the code whenever the site is built. ``hooks``
+passes it to mkdocs, together with files outside ``docs/`` that pages link to. ``sentences.yaml`` has the
+meaning of each field. The installed package contains none of this.
 """

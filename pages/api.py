@@ -1,7 +1,7 @@
-"""The API reference: every field of the four kinds and of the policy, read off the structs.
+"""Writes the API reference: every field of the four kinds and of the policy, from the structs.
 
-Names, types, bounds, defaults and rules are those that the API server enforces; only the sentence about each
-field stands elsewhere. A struct is described once, below the first kind that uses it.
+Names, types, bounds, defaults and rules are those that the API server enforces. The sentence about each field
+comes from ``sentences.yaml``. A struct is described once, below the first kind that uses it.
 """
 
 import sys
@@ -20,7 +20,7 @@ from jobtree.api.schema.object_meta import API_VERSION
 from pages.tables import field_sentences, table
 
 Struct = type[msgspec.Struct]
-POLICY = "What administrators set for the whole cluster: ConfigMap `jobtree-policy`, key `policy.yaml`."
+POLICY = "The settings of administrators for all of Jobtree: ConfigMap `jobtree-policy`, key `policy.yaml`."
 SCALARS = {
     meta.description: name
     for name, alias in vars(scalars).items()
@@ -32,38 +32,38 @@ NAMES = {str: "string", int: "integer", bool: "boolean"}
 
 
 def page() -> str:
-    """The whole page, in Markdown."""
+    """Returns the page in Markdown."""
     lines = [
         "# API",
         "",
         f"The four kinds of `{API_VERSION}`, and the policy. Unknown fields are refused.",
         "A field without a default that is not marked *required* may be absent.",
     ]
-    described_structs: set[Struct] = set()
+    described: set[Struct] = set()
     for definition in DEFINITIONS:
         lines += ["", f"## {definition.kind.KIND}", "", _about(definition)]
-        lines += _roots(definition.kind, described_structs)
-    lines += ["", "## Policy", "", POLICY, *_structs(PolicySpec, "policy.yaml", described_structs)]
+        lines += _roots(definition.kind, described)
+    lines += ["", "## Policy", "", POLICY, *_structs(PolicySpec, "policy.yaml", described)]
     lines += _scalars()
     return "\n".join(lines) + "\n"
 
 
-def described() -> Iterator[Struct]:
-    """Every struct of the page, in its order."""
-    described_structs: set[Struct] = set()
+def described_structs() -> Iterator[Struct]:
+    """Yields every struct on the page, in order."""
+    described: set[Struct] = set()
     for definition in DEFINITIONS:
         for root in _parts(definition.kind):
-            yield from _below(root, described_structs)
-    yield from _below(PolicySpec, described_structs)
+            yield from _below(root, described)
+    yield from _below(PolicySpec, described)
 
 
 def sentence(kind: Struct, field: str) -> str:
-    """What the field means. Fields that a struct inherits are described where they are declared."""
+    """Returns the meaning of a field; that of an inherited field belongs to the struct that declares it."""
     for base in kind.__mro__:
-        own = field_sentences().get(base.__name__, {}).get(field)
-        if own is not None:
-            return own
-    raise KeyError(f"pages/sentences.yaml says nothing of {kind.__name__}.{field}: add a sentence there")
+        meaning = field_sentences().get(base.__name__, {}).get(field)
+        if meaning is not None:
+            return meaning
+    raise KeyError(f"pages/sentences.yaml has no sentence for {kind.__name__}.{field}: add one")
 
 
 def _about(definition: Definition) -> str:
@@ -73,21 +73,21 @@ def _about(definition: Definition) -> str:
     return f"{doc[:1].upper()}{doc[1:]} It is {scope}: {names}."
 
 
-def _parts(kind: Any) -> list[Struct]:  # noqa: ANN401  one of four classes that share no base of their own
+def _parts(kind: Any) -> list[Struct]:  # noqa: ANN401  one of four classes without a common base
     fields = {field.name: field.type for field in structs.fields(kind)}
     return [fields["spec"], fields["status"]]
 
 
-def _roots(kind: type[Budget] | Any, described_structs: set[Struct]) -> list[str]:  # noqa: ANN401
+def _roots(kind: type[Budget] | Any, described: set[Struct]) -> list[str]:  # noqa: ANN401
     lines = list(_rules("", getattr(kind, "RULES", ())))
     for root, part in zip(_parts(kind), ("spec", "status"), strict=True):
-        lines += _structs(root, f"{kind.KIND}.{part}", described_structs)
+        lines += _structs(root, f"{kind.KIND}.{part}", described)
     return lines
 
 
-def _structs(root: Struct, title: str, described_structs: set[Struct]) -> list[str]:
+def _structs(root: Struct, title: str, described: set[Struct]) -> list[str]:
     lines: list[str] = []
-    for kind in _below(root, described_structs):
+    for kind in _below(root, described):
         heading = f"`{title}`" if kind is root else f"`{kind.__name__}`"
         anchor = kind.__name__.lower()
         lines += ["", f"### {heading} {{ #{anchor} }}", ""]
@@ -101,15 +101,15 @@ def _structs(root: Struct, title: str, described_structs: set[Struct]) -> list[s
     return lines
 
 
-def _below(root: Struct, described_structs: set[Struct]) -> Iterator[Struct]:
-    if root in described_structs:
+def _below(root: Struct, described: set[Struct]) -> Iterator[Struct]:
+    if root in described:
         return
-    described_structs.add(root)
+    described.add(root)
     yield root
     for field in structs.fields(root):
         bare = _bare(field.type)[0]
         if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
-            yield from _below(bare, described_structs)
+            yield from _below(bare, described)
 
 
 def _rules(before: str, rules: Any) -> Iterator[str]:  # noqa: ANN401
@@ -135,9 +135,9 @@ def _default(field: structs.FieldInfo) -> str:
 
 
 def _bare(annotation: Any) -> tuple[Any, str, list[Meta]]:  # noqa: ANN401  annotations have no common type
-    """The innermost type, what it is a list or map of, and all that is said about it on the way."""
+    """Returns the innermost type, a prefix such as "list of ", and the ``Meta`` annotations prefix it."""
     metas: list[Meta] = []
-    around = ""
+    prefix = ""
     while True:
         origin, arguments = get_origin(annotation), get_args(annotation)
         if origin is Annotated:
@@ -148,33 +148,33 @@ def _bare(annotation: Any) -> tuple[Any, str, list[Meta]]:  # noqa: ANN401  anno
         elif origin in (Union, UnionType):
             annotation = next(argument for argument in reversed(arguments) if argument is not NoneType)
         elif origin is tuple:
-            annotation, around = arguments[0], "list of "
+            annotation, prefix = arguments[0], "list of "
         elif origin is dict:
-            annotation, around = arguments[1], "map to "
+            annotation, prefix = arguments[1], "map to "
         else:
-            return annotation, around, metas
+            return annotation, prefix, metas
 
 
 def _type(annotation: Any) -> str:  # noqa: ANN401
-    bare, around, metas = _bare(annotation)
+    bare, prefix, metas = _bare(annotation)
     if get_origin(bare) is Literal:
-        return around + " · ".join(f"`{value}`" for value in get_args(bare))
+        return prefix + " · ".join(f"`{value}`" for value in get_args(bare))
     if bare is Any:
         return "object"
     if issubclass(bare, msgspec.Struct):
-        return f"{around}[{bare.__name__}](#{bare.__name__.lower()})"
+        return f"{prefix}[{bare.__name__}](#{bare.__name__.lower()})"
     description = next((meta.description for meta in metas if meta.description), None)
     if description in SCALARS:
-        return f"{around}[{SCALARS[description]}](#{SCALARS[description].lower()})"
+        return f"{prefix}[{SCALARS[description]}](#{SCALARS[description].lower()})"
     low = next((meta.ge for meta in metas if meta.ge is not None), None)
     high = next((meta.le for meta in metas if meta.le is not None), None)
     bounds = f", {low} to {high:,}" if low is not None and high is not None else ""
-    return f"{around}{NAMES[bare]}{bounds}"
+    return f"{prefix}{NAMES[bare]}{bounds}"
 
 
 def _scalars() -> list[str]:
-    """The words that stand for a kind of string, and how such a string is written."""
-    lines = ["", "## Scalars", "", "Strings that are written in a certain way."]
+    """Returns the section with the scalar types and their formats."""
+    lines = ["", "## Scalars", "", "Strings with a certain format."]
     for description, name in SCALARS.items():
         lines += ["", f"### {name}", "", f"{description[:1].upper()}{description[1:]}".replace("*", r"\*")]
     return lines

@@ -1,7 +1,7 @@
-"""What mkdocs is told: the reference pages, and files outside ``docs/`` that pages link to.
+"""Adds the reference pages, and files outside ``docs/`` that pages link to, to the site.
 
-In the repository a page links to ``../config/samples/…`` and readers find the file there. A site holds only
-what is below ``docs/``: so each such file is copied to ``files/…``, and the link is turned there.
+In the repository a page may link to ``../config/samples/…``. The site has only the files below ``docs/``. So
+each linked file is copied to ``files/…``, and the link is changed to the copy.
 """
 
 import os
@@ -33,8 +33,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     decisions = sorted(
         (page.relative_to(docs).as_posix() for page in docs.glob("decisions/*.md")), reverse=True
     )
-    listed = {*_leaves(config.nav), *decisions, *REFERENCE}
-    unlisted = sorted({page.relative_to(docs).as_posix() for page in docs.rglob("*.md")} - listed)
+    in_menu = {*_leaves(config.nav), *decisions, *REFERENCE}
+    unlisted = sorted({page.relative_to(docs).as_posix() for page in docs.rglob("*.md")} - in_menu)
     config.nav = [*(config.nav or []), *([{"More": unlisted}] if unlisted else []), {"Decisions": decisions}]
     return config
 
@@ -47,7 +47,7 @@ def _leaves(nav: object) -> set[str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that are written from the code, and the copies."""
+    """Adds the reference pages and the copies."""
     for name, write in REFERENCE.items():
         files.append(File.generated(config, name, content=write()))
     for source in sorted(outside(Path(config.docs_dir))):
@@ -57,20 +57,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001  mkdocs'
-    """Turns links that leave ``docs/`` to the copies, and shows the names of manifests as titles."""
+    """Changes links to files outside ``docs/`` to the copies, and shows names of manifests as titles."""
     here = Path(config.docs_dir, page.file.src_uri).parent
 
-    def turned(link: re.Match[str]) -> str:
+    def link_to_copy(link: re.Match[str]) -> str:
         target = (here / link[1]).resolve()
         if target.is_relative_to(config.docs_dir) or not target.is_file():
             return link[1]
         return os.path.relpath(Path(config.docs_dir, COPIES, _below_root(target, config)), here)
 
-    return NAMED.sub(r'```yaml title="\1"' + "\n", LINK.sub(turned, markdown))
+    return NAMED.sub(r'```yaml title="\1"' + "\n", LINK.sub(link_to_copy, markdown))
 
 
 def outside(docs: Path) -> set[Path]:
-    """The files outside ``docs/`` that its pages link to."""
+    """Returns the files outside ``docs/`` that its pages link to."""
     targets = set()
     for page in docs.rglob("*.md"):
         for link in LINK.findall(page.read_text(encoding="utf-8")):

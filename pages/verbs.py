@@ -1,4 +1,4 @@
-"""The command-line reference: what ``--help`` of each verb says."""
+"""Writes the command-line reference from the ``--help`` texts of all verbs."""
 
 from collections.abc import Iterator
 
@@ -14,11 +14,11 @@ EVERY_VERB = "Options of every verb:"
 
 
 def page() -> str:
-    """The whole page, in Markdown."""
+    """Returns the page in Markdown."""
     lines = [
         "# Command line",
         "",
-        "`kubectl runs VERB`; without kubectl, type `kubectl-runs VERB`. This is what `--help` says.",
+        "`kubectl runs VERB`; without kubectl, `kubectl-runs VERB`. These are the texts of `--help`.",
         "",
         *_help(PROGRAM, root, None),
     ]
@@ -30,7 +30,7 @@ def page() -> str:
 
 
 def _verbs(parent: click.Context) -> Iterator[tuple[str, click.Command]]:
-    """Every verb, and below a group of verbs each of them."""
+    """Yields every verb, and after a group each of its verbs."""
     for name in SUMMARIES:
         verb = root.get_command(parent, name)
         assert verb is not None
@@ -44,11 +44,12 @@ def _verbs(parent: click.Context) -> Iterator[tuple[str, click.Command]]:
 
 
 def _help(name: str, command: click.Command, parent: click.Context | None) -> list[str]:
-    """What --help says; options that every verb takes are shown once, at the top."""
+    """Returns the text of --help. The options of every verb are shown at the top of the page only."""
     with _context(name, command, parent) as context:
         text = command.get_help(context)
-    shown = text if parent is None else text.partition(EVERY_VERB)[0].rstrip()
-    return ["```text", *shown.splitlines(), "```"]
+    if parent is not None:
+        text = text.partition(EVERY_VERB)[0].rstrip()
+    return ["```text", *text.splitlines(), "```"]
 
 
 def _context(name: str, command: click.Command, parent: click.Context | None) -> click.Context:

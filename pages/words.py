@@ -1,4 +1,4 @@
-"""The reasons, events and exit codes that people search for, read off the code."""
+"""Writes the reference of reasons, Events, metrics and exit codes from the code."""
 
 from collections.abc import Iterable
 
@@ -9,19 +9,19 @@ from jobtree.manager.metrics import METRICS
 from pages.tables import table
 
 REASONS = (
-    "Every reason Jobtree gives. The word is the reason of a Run's condition and stands in `status.reason`;",
-    "the sentence stands in `status.message` and in what `kubectl runs explain` prints.",
-    "*h* is what there is, *n* what is needed.",
+    "Every reason that Jobtree gives. The word is in `status.reason` and in the condition of a Run; the",
+    "sentence is in `status.message` and in the output of `kubectl runs explain`. *h* is the present amount,",
+    "*n* the needed one.",
 )
 BLANKS = {"where": "…", "have": "*h*", "need": "*n*"}
 
 
 def reasons_page() -> str:
-    """Why a Run waits, what became of it, and why leases open and close."""
+    """Returns the page of reasons of Runs and leases."""
     parts = {
-        "Nobody pays": _sentences(reason for reason in Reason if reason.topic == FUNDING),
-        "No place": _sentences(reason for reason in Reason if reason.topic == ROOM),
-        "What became of a Run or a promise": _sentences(
+        "No funding": _sentences(reason for reason in Reason if reason.topic == FUNDING),
+        "No free GPUs": _sentences(reason for reason in Reason if reason.topic == ROOM),
+        "Outcomes of Runs and promises": _sentences(
             reason for reason in Reason if reason.topic not in {FUNDING, ROOM}
         ),
         "Why Leases open": [(f"`{reason}`", facts.sentence) for reason, facts in OPENINGS.items()],
@@ -34,12 +34,12 @@ def reasons_page() -> str:
 
 
 def events_page() -> str:
-    """The Events that are written about Runs."""
+    """Returns the page of Events."""
     lines = [
         "# Events",
         "",
         "Jobtree writes these Events about Runs. `kubectl describe run RUN` shows them on a live cluster;",
-        "on a simulated one, every command that lets something happen prints them.",
+        "on a simulated one, every command that causes Events prints them.",
         "",
     ]
     rows = [
@@ -51,11 +51,11 @@ def events_page() -> str:
 
 
 def metrics_page() -> str:
-    """What the manager serves for Prometheus."""
+    """Returns the page of metrics."""
     lines = [
         "# Metrics",
         "",
-        "The manager serves these on `/metrics`, at the address that `--health-address` says.",
+        "The manager serves these metrics for Prometheus on `/metrics` at `--health-address`.",
         "No metric has a label per Run.",
         "",
     ]

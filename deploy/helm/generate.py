@@ -1,15 +1,15 @@
-"""Writes the chart's templates from the plain manifests: ``python deploy/helm/generate.py [CHART]``.
+"""Generates templates of the chart from the plain manifests: ``python deploy/helm/generate.py [CHART]``.
 
-There is one source: ``deploy/kustomize/base`` and ``config/crd``, manifests that can be applied as they are
-and hold the default of every value. Comments in them say what the chart makes of a line:
+The source are the manifests in ``deploy/kustomize/base`` and ``config/crd``, which can be applied as they are
+and have the default of every value. Comments in them say how the chart differs:
 
-- ``key: default # helm: EXPRESSION``: the chart has the expression in place of the default, and of all that
-  is indented below it; in place of a whole item, where there is no key
-- ``# helm: TEXT`` on a line of its own: the chart has the text, in the same column
+- ``key: default # helm: EXPRESSION``: the expression replaces the default and everything indented below it;
+  without a key, it replaces the whole item
+- ``# helm: TEXT`` on a line of its own: the text replaces the comment, in the same column
 
-What the schema of the values says of ``policy`` is what the manager takes. ``make manifests`` runs this, and
-a test that both give the same objects. What is in the chart alone (the policy, the archive's volume,
-monitoring, notes) is written there by hand.
+The part ``policy`` of the schema of the values is generated from the structs of the manager. ``make
+manifests`` runs this script. A test checks that manifests and chart give the same objects. Templates that
+only the chart has (the policy, the archive's volume, monitoring, notes) are written by hand.
 """
 
 import json
@@ -28,14 +28,14 @@ from jobtree.api.kinds.policy import PolicySpec
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 KUSTOMIZE = REPOSITORY / "deploy" / "kustomize"
-DEFINITIONS = REPOSITORY / "config" / "crd"
-LEFT_OUT = ("namespace.yaml",)  # helm makes it, where it is told --create-namespace
+CRDS = REPOSITORY / "config" / "crd"
+EXCLUDED = ("namespace.yaml",)  # helm creates it with --create-namespace
 GENERATED = "generated"
 FILES = {
     "deploy/grafana/dashboards/observability.json": "files/observability.json",
     "deploy/prometheus/alerts.yaml": "files/alerts.yaml",
 }
-"""What the chart carries as it is: a chart cannot read files that are not in it."""
+"""Files that are copied to the chart unchanged: a chart can only read its own files."""
 SCHEMA = "values.schema.json"
 HEADER = "{{{{- /* Made by `make manifests` from {source}: edit that. */ -}}}}\n"
 MARK = "# helm: "
@@ -45,62 +45,61 @@ _KEY = re.compile(r"^(- )?[\w./-]+:(?= |$)")
 
 
 def main(chart: Path) -> None:
-    """Writes all templates that have a source, and no others, below templates/generated."""
+    """Replaces all files below templates/generated, the copied files and the schema of the values."""
     target = chart / "templates" / GENERATED
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for original, copy in FILES.items():
         (chart / copy).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / original, chart / copy)
-    for source in (*manifests(), *sorted(DEFINITIONS.glob("*.yaml"))):
-        made = definition(source) if source.parent == DEFINITIONS else template(source.read_text())
+    for source in (*manifests(), *sorted(CRDS.glob("*.yaml"))):
+        text = crd_template(source) if source.parent == CRDS else template(source.read_text())
         name = source.name if source.parent.name == "base" else f"{source.parent.name}-{source.name}"
         header = HEADER.format(source=source.relative_to(REPOSITORY))
-        (target / name).write_text(header + made)
-    (chart / SCHEMA).write_text(json.dumps(schema_of_values(), indent=2) + "\n")
+        (target / name).write_text(header + text)
+    (chart / SCHEMA).write_text(json.dumps(values_schema(), indent=2) + "\n")
 
 
-def schema_of_values() -> dict[str, Any]:
-    """The schema as it is written by hand, with the policy's part as the manager reads it."""
+def values_schema() -> dict[str, Any]:
+    """Returns the hand-written schema of the values, with the part ``policy`` from the structs."""
     schema: dict[str, Any] = json.loads((HERE / "gpu-fleet" / SCHEMA).read_text())
     _, parts = msgspec.json.schema_components([PolicySpec], ref_template="{name}")
-    policy = plain(parts["PolicySpec"], parts)
-    described = schema["properties"]["policy"]["description"]
-    schema["properties"]["policy"] = {**policy, "description": described, "additionalProperties": False}
+    policy = helm_schema(parts["PolicySpec"], parts)
+    description = schema["properties"]["policy"]["description"]
+    schema["properties"]["policy"] = {**policy, "description": description, "additionalProperties": False}
     return schema
 
 
-def plain(schema: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401  JSON
-    """A schema as helm reads it: in one piece, with nothing that only an API server understands."""
+def helm_schema(schema: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401  JSON
+    """Converts a schema for helm: without references, defaults, and keywords of the API server."""
     if isinstance(schema, list):
-        return [plain(item, parts) for item in schema]
+        return [helm_schema(item, parts) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
-        return plain(parts[schema["$ref"]], parts)
+        return helm_schema(parts[schema["$ref"]], parts)
     kept = {key: value for key, value in schema.items() if not key.startswith("x-") and key != "default"}
     if isinstance(kept.get("pattern"), str):
-        kept["pattern"] = re.sub(r"\\Z$", "$", kept["pattern"])  # the end, as other languages write it
-    return {key: plain(value, parts) for key, value in kept.items()}
+        kept["pattern"] = re.sub(r"\\Z$", "$", kept["pattern"])  # helm does not know \Z
+    return {key: helm_schema(value, parts) for key, value in kept.items()}
 
 
 def manifests() -> list[Path]:
-    """The files of the base, what takes the place of policies on old clusters, what precedes an uninstall."""
-    documents = []
+    """Returns the files of base/, webhook-rules/ and uninstall/."""
+    paths = []
     for folder in ("base", "webhook-rules", "uninstall"):
-        listed = yaml.safe_load((KUSTOMIZE / folder / "kustomization.yaml").read_text())["resources"]
-        documents += [KUSTOMIZE / folder / name for name in listed if name not in LEFT_OUT]
-    return documents
+        names = yaml.safe_load((KUSTOMIZE / folder / "kustomization.yaml").read_text())["resources"]
+        paths += [KUSTOMIZE / folder / name for name in names if name not in EXCLUDED]
+    return paths
 
 
 def template(text: str) -> str:
-    """The template that a manifest with marks describes."""
-    return "".join(f"{line}\n" for line in _lines(text.splitlines()))
+    """Returns the template for a manifest with marks."""
+    return "".join(f"{line}\n" for line in _template_lines(text.splitlines()))
 
 
-def _lines(lines: list[str]) -> Iterator[str]:
-    replaced = -1
-    """The column of a key whose block is replaced; -1 where none is."""
+def _template_lines(lines: list[str]) -> Iterator[str]:
+    replaced = -1  # column of the key whose block is replaced; -1: none
     for line in lines:
         column = len(line) - len(line.lstrip())
         if replaced >= 0 and line.strip() and column > replaced:
@@ -116,8 +115,8 @@ def _lines(lines: list[str]) -> Iterator[str]:
             yield line
 
 
-def definition(source: Path) -> str:
-    """A definition of a kind: kept when the chart goes, for all its objects would go with it."""
+def crd_template(source: Path) -> str:
+    """Returns the template of a CRD. By default helm keeps it, and so its objects, at an uninstall."""
     text = source.read_text()
     assert "{{" not in text, f"{source.name} would be read as a template"
     assert text.count("\n  annotations:\n") == 0, f"{source.name} has annotations of its own"

@@ -1,9 +1,9 @@
-"""Puts Python below a directory, with what it needs to run and nothing else: ``assemble.py ROOT``.
+"""Copies Python and everything that it needs to run to a directory: ``assemble.py ROOT``.
 
-Runs inside the build, on Debian. The directory holds the packages of Jobtree already. Added are the
-interpreter, the standard library without its tests and its windows, every shared library that any of this
-is linked with, and the few files of /etc that the C library reads. Modules are compiled once, here: the
-image is never written to.
+This runs inside the build, on Debian. The directory already has the packages of Jobtree. The script adds the
+interpreter, the standard library without its tests and tkinter, every shared library that any of these is
+linked with, and the few files of /etc that the C library reads. It also compiles all modules, since the image
+is read-only when it runs.
 """
 
 import compileall
@@ -17,7 +17,7 @@ from pathlib import Path
 
 INTERPRETER = Path("/usr/bin/python3.11")
 LIBRARY = Path("/usr/lib/python3.11")
-LEFT_OUT = shutil.ignore_patterns(
+EXCLUDED = shutil.ignore_patterns(
     *(
         "__pycache__",
         "test",
@@ -46,7 +46,7 @@ def main(root: Path) -> None:
     (root / "usr/bin").mkdir()
     shutil.copy2(INTERPRETER, root / "usr/bin")
     (root / "usr/bin/python3").symlink_to(INTERPRETER.name)
-    shutil.copytree(LIBRARY, root / LIBRARY.relative_to("/"), ignore=LEFT_OUT)
+    shutil.copytree(LIBRARY, root / LIBRARY.relative_to("/"), ignore=EXCLUDED)
     for library in libraries(root):
         target = root / library.relative_to("/")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -55,23 +55,23 @@ def main(root: Path) -> None:
     for name, text in ETC.items():
         (root / "etc" / name).write_text(text)
     (root / AUTHORITIES).parent.mkdir(parents=True)
-    shutil.copy2(Path("/") / AUTHORITIES, root / AUTHORITIES)  # a public beacon is heard by https
+    shutil.copy2(Path("/") / AUTHORITIES, root / AUTHORITIES)  # for a public beacon with https
     (root / "tmp").mkdir(mode=0o1777)
     (root / "tmp").chmod(0o1777)
     compile_all(root)
 
 
 def libraries(root: Path) -> Iterator[Path]:
-    """What the interpreter and every extension module are linked with, by the path they look for it."""
-    linked = [root / "usr/bin" / INTERPRETER.name, *root.rglob("*.so")]
-    shown = subprocess.run(["ldd", *linked], capture_output=True, text=True, check=True).stdout
+    """Yields the shared libraries of the interpreter and of all extension modules, by the paths they use."""
+    binaries = [root / "usr/bin" / INTERPRETER.name, *root.rglob("*.so")]
+    output = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=True).stdout
     paths = set()
-    for line in shown.splitlines():
+    for line in output.splitlines():
         words = line.split()
         assert "not found" not in line, f"a library is missing in the base: {line}"
         if len(words) > 1 and words[-1].startswith("(0x") and "/" in words[-2]:
             paths.add(words[-2])
-    # Bundled libraries of a wheel are found beside it; the rest is Debian's, whose /lib is /usr/lib.
+    # Libraries below root come with a wheel; the others are Debian's, whose /lib is /usr/lib.
     yield from (Path(os.path.normpath(path)) for path in sorted(paths) if not path.startswith(str(root)))
 
 

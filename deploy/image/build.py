@@ -1,13 +1,13 @@
 """Builds the image of the manager: ``python deploy/image/build.py [--tag TAG] [FILE]``, as root.
 
-What is made is a file that ``ctr images import``, ``podman load`` and ``docker load`` take. Three steps,
-each made once and kept in the cache (``JOBTREE_CACHE``, else ``jobtree`` in the user's cache):
+The result is a file for ``ctr images import``, ``podman load`` and ``docker load``. There are three steps,
+whose results are kept in the cache (``JOBTREE_CACHE``, else ``jobtree`` in the user's cache):
 
 1. the base: Debian, unpacked by debootstrap from the mirror that apt uses, with its security updates
 2. the wheels of the locked dependencies, whose hashes pip checks
-3. the image itself, by buildah from the Containerfile, under a name that tells what it was made from
+3. the image itself, by buildah from the Containerfile; its file name has a hash of its sources
 
-There is no registry in any of this and no daemon. A build of which nothing has changed is a copy of a file.
+The build needs no registry and no daemon. If no source has changed, it only copies a file.
 """
 
 import argparse
@@ -27,10 +27,10 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 NAME = "registry.jobtree.invalid/jobtree"
 SUITE = "bookworm"
-INCLUDED = "python3-venv,ca-certificates"
+BASE_PACKAGES = "python3-venv,ca-certificates"
 BASE = f"localhost/jobtree-base:{SUITE}-with-authorities"
 PROGRAMS = {"buildah": "buildah", "debootstrap": "debootstrap"}
-"""Each program that is needed, and Debian's package of it."""
+"""The programs that the build needs, each with its Debian package."""
 STALE_SECONDS = 86_400
 
 
@@ -42,40 +42,40 @@ def main(arguments: Sequence[str]) -> int:
     version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
     parser = argparse.ArgumentParser(prog="make image", description="Builds the image of the manager.")
     parser.add_argument("--tag", default=version, help=f"the tag (default: {version})")
-    parser.add_argument("--fresh", action="store_true", help="make the base anew, with today's updates")
+    parser.add_argument("--fresh", action="store_true", help="build the base again, with today's updates")
     parser.add_argument("file", type=Path, nargs="?", default=REPOSITORY / "build/image/jobtree.tar")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        if given.fresh:
-            forget_base()
-        built = image_file(given.tag)
-    except ImageError as problem:
-        sys.stderr.write(f"error: {problem}\n")
+        if options.fresh:
+            remove_base()
+        built = image_file(options.tag)
+    except ImageError as error:
+        sys.stderr.write(f"error: {error}\n")
         return 1
-    given.file.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(built, given.file)
-    size = given.file.stat().st_size // 1_000_000
-    sys.stdout.write(f"{NAME}:{given.tag} is in {given.file} ({size} MB)\n")
+    options.file.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(built, options.file)
+    size = options.file.stat().st_size // 1_000_000
+    sys.stdout.write(f"{NAME}:{options.tag} is in {options.file} ({size} MB)\n")
     return 0
 
 
 def image_file(tag: str) -> Path:
-    """The image under this tag, as a file in the cache; made first if need be. Raises ImageError."""
+    """Returns the file of the image with this tag in the cache, built if needed. Raises ImageError."""
     target = cache() / f"jobtree-{tag}-{fingerprint()}.tar"
     with (cache() / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one builds, the others then find what it built
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process builds, the others wait and use its file
         if not target.exists():
-            _check()
+            _check_requirements()
             with tempfile.TemporaryDirectory(dir=cache(), prefix=".image-") as scratch:
                 _build(Path(scratch), f"{NAME}:{tag}")
                 (Path(scratch) / "image.tar").replace(target)
-            _forget(target)
+            _remove_old_images(target)
         os.utime(target)
     return target
 
 
-def forget_base() -> None:
-    """The next image is made on a new base, with the security updates of that day."""
+def remove_base() -> None:
+    """Removes the base and all images, so that the next build gets current security updates."""
     if base := _base():
         _buildah("rmi", "--force", base)
     for path in cache().glob("jobtree-*.tar"):
@@ -83,7 +83,7 @@ def forget_base() -> None:
 
 
 def fingerprint() -> str:
-    """What the image is made from, in twelve characters."""
+    """Returns a hash of the sources of the image, twelve characters long."""
     digest = hashlib.sha256()
     for path in sorted(_sources()):
         digest.update(str(path.relative_to(REPOSITORY)).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -105,9 +105,9 @@ def _sources() -> Iterator[Path]:
             yield path
 
 
-def _check() -> None:
+def _check_requirements() -> None:
     if os.geteuid() != 0:
-        raise ImageError("the base is unpacked and entered as root: run this as root")
+        raise ImageError("debootstrap and chroot need root: run this as root")
     missing = [package for program, package in PROGRAMS.items() if shutil.which(program) is None]
     if missing:
         raise ImageError(f"{' and '.join(missing)} missing: apt-get install {' '.join(missing)}")
@@ -135,15 +135,15 @@ def _build(scratch: Path, name: str) -> None:
 
 
 def _base() -> str:
-    """The base's identity in buildah's storage; empty where there is none."""
+    """Returns the ID of the base in buildah's storage, or an empty string."""
     return _buildah("images", "--quiet", "--filter", f"reference={BASE}").strip()
 
 
 def _make_base(scratch: Path) -> None:
-    """Debian with what the build needs, as the image BASE."""
-    _say(f"making the base, {BASE}, with debootstrap")
+    """Builds the image BASE: Debian with the packages that the build needs."""
+    _report(f"making the base, {BASE}, with debootstrap")
     root = scratch / "base"
-    _run("debootstrap", "--variant=minbase", f"--include={INCLUDED}", SUITE, str(root), _mirror())
+    _run("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, str(root), _mirror())
     for sources in (*Path("/etc/apt").glob("sources.list"), *Path("/etc/apt/sources.list.d").iterdir()):
         shutil.copy(sources, root / sources.relative_to("/"))
     for step in ("update", "-y upgrade", "clean"):
@@ -154,34 +154,34 @@ def _make_base(scratch: Path) -> None:
 
 
 def _mirror() -> str:
-    """Where apt on this machine gets the suite from."""
-    listed = _run(
+    """Returns the mirror from which apt on this machine gets the suite."""
+    lines = _run(
         *("apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages")
     ).splitlines()
-    mirrors = [line.split()[1] for line in listed if line.split()[0] == SUITE]
+    mirrors = [line.split()[1] for line in lines if line.split()[0] == SUITE]
     if not mirrors:
-        raise ImageError(f"apt on this machine knows no mirror of Debian {SUITE}: add one to its sources")
+        raise ImageError(f"apt on this machine has no mirror of Debian {SUITE}: add one to its sources")
     return mirrors[0]
 
 
 def _wheels() -> Path:
-    """A directory with the wheels of the lock, and no others."""
+    """Returns a directory with exactly the wheels in the lock file."""
     lock = HERE / "requirements.lock"
     target = cache() / f"wheels-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
     if not target.exists():
-        _say("fetching the wheels of the locked dependencies")
+        _report("fetching the wheels of the locked dependencies")
         with tempfile.TemporaryDirectory(dir=cache(), prefix=".wheels-") as scratch:
-            fetched = Path(scratch) / "wheels"
+            download = Path(scratch) / "wheels"
             _pip(
                 *("download", "--require-hashes", "--only-binary=:all:", "--python-version=3.11"),
-                *(f"--dest={fetched}", f"--requirement={lock}"),
+                *(f"--dest={download}", f"--requirement={lock}"),
             )
-            fetched.replace(target)
+            download.replace(target)
     return target
 
 
-def _forget(kept: Path) -> None:
-    """Removes images that nobody has asked for since yesterday."""
+def _remove_old_images(kept: Path) -> None:
+    """Removes images that were not used for a day."""
     for path in kept.parent.glob("jobtree-*.tar"):
         if path != kept and time.time() - path.stat().st_mtime > STALE_SECONDS:
             path.unlink(missing_ok=True)
@@ -198,14 +198,14 @@ def _pip(*arguments: str) -> str:
 
 def _run(*command: str, isolation: str = "") -> str:
     environment = os.environ | {"BUILDAH_ISOLATION": isolation, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode != 0:
-        last = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
-        raise ImageError(f"`{' '.join(command)}` said:\n{last}")
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if process.returncode != 0:
+        last_lines = "\n".join((process.stdout + process.stderr).splitlines()[-30:])
+        raise ImageError(f"`{' '.join(command)}` failed:\n{last_lines}")
+    return process.stdout
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     sys.stderr.write(f"[image] {text} …\n")
     sys.stderr.flush()
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Builds what krew installs: an archive with the plugin and all that it needs, and the manifest for it.
+"""Builds the krew plugin: an archive with the plugin and its dependencies, and the krew manifest.
 
-``python deploy/krew/package.py DIRECTORY`` packs what is installed beside it, for the system and
-the version of Python that it runs on: some of what it needs is compiled. Nothing is downloaded.
+``python deploy/krew/package.py DIRECTORY`` packs the installed dependencies for the system and the version of
+Python that it runs on, since some of them are compiled. Nothing is downloaded.
 """
 
 import hashlib
@@ -19,15 +19,15 @@ import yaml
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src" / "jobtree"
-NEEDED = ("click", "msgspec", "PyYAML", "cryptography", "cffi", "pycparser")
-LEFT_OUT = ("manager",)  # the process on the cluster is not for people's machines
+DEPENDENCIES = ("click", "msgspec", "PyYAML", "cryptography", "cffi", "pycparser")
+EXCLUDED = ("manager",)  # it runs on the cluster only
 PROGRAM = "kubectl-runs"
-# Filled in by whoever publishes it: deploy/addresses.py. An archive at hand needs no address.
+# deploy/addresses.py replaces this placeholder. A local archive can be installed without it.
 RELEASES = "https://releases.jobtree.invalid"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64", "AMD64": "amd64"}
 LAUNCHER = """\
 #!/bin/sh
-# A link, as krew makes one, is followed to where the files are.
+# krew calls this script through a symbolic link.
 here=$(dirname "$(readlink -f "$0")")
 command -v {python} >/dev/null || {{ echo "error: kubectl runs needs {python} on the PATH" >&2; exit 1; }}
 PYTHONPATH="$here/lib" exec {python} -m jobtree.cli.main "$@"
@@ -39,12 +39,12 @@ def main(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     system, architecture = platform.system().lower(), ARCHITECTURES[platform.machine()]
     archive = directory / f"{PROGRAM}-{system}-{architecture}.tar.gz"
-    archive.write_bytes(packed())
-    manifest = filled(archive, system, architecture)
+    archive.write_bytes(archive_bytes())
+    manifest = krew_manifest(archive, system, architecture)
     (directory / "runs.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False))
 
 
-def packed() -> bytes:
+def archive_bytes() -> bytes:
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     memory = io.BytesIO()
     with tarfile.open(fileobj=memory, mode="w:gz") as archive:
@@ -62,12 +62,12 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644)
 
 
 def files() -> Iterator[tuple[str, Path]]:
-    """Every file of the plugin and of what it needs, by its place in the archive."""
+    """Yields every file of the plugin and of its dependencies, with its path in the archive."""
     for path in SOURCE.rglob("*"):
         relative = path.relative_to(SOURCE)
-        if path.is_file() and relative.parts[0] not in LEFT_OUT and "__pycache__" not in relative.parts:
+        if path.is_file() and relative.parts[0] not in EXCLUDED and "__pycache__" not in relative.parts:
             yield f"jobtree/{relative}", path
-    for package in map(distribution, NEEDED):
+    for package in map(distribution, DEPENDENCIES):
         yield from _files_of(package)
     yield from (file for file in _files_of(distribution("jobtree")) if ".dist-info/METADATA" in file[0])
 
@@ -78,7 +78,7 @@ def _files_of(package: Distribution) -> Iterator[tuple[str, Path]]:
             yield str(file), Path(str(file.locate()))
 
 
-def filled(archive: Path, system: str, architecture: str) -> dict[str, Any]:
+def krew_manifest(archive: Path, system: str, architecture: str) -> dict[str, Any]:
     manifest: dict[str, Any] = yaml.safe_load((HERE / "runs.yaml").read_text())
     version = f"v{distribution('jobtree').version}"
     platform_entry = {

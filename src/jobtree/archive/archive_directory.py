@@ -1,9 +1,9 @@
-"""An archive in a directory: leases are added, and never taken out.
+"""Adds closed leases to an archive in a directory, and reads its files.
 
-Adding is idempotent: a lease is its UID, and one that is there already is not written again, so whoever does
-not know whether it was added adds it once more. A day's file is replaced as a whole, in one step, after its
-new bytes are on the disk: a crash leaves the old file or the new one. A lock keeps two processes from
-replacing each other's; one that finds it taken gives up, and adds the same leases later.
+A lease is identified by its UID, and adding a lease again changes nothing. So a caller that does not know
+whether it added a lease adds it again. The file of a day is replaced in one step after the new file is on the
+disk, so a crash leaves the old file or the new one. A lock prevents two processes from writing at once; a
+process that finds it taken raises ArchiveError, and must add its leases later.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ LOCK = ".lock"
 
 
 class ArchiveError(Exception):
-    """Leases could not be added, or the archive cannot be read; the message says why."""
+    """The archive cannot be read or written; the message says why."""
 
 
 class ArchiveDirectory:
@@ -35,7 +35,7 @@ class ArchiveDirectory:
         self.path = Path(path)
 
     def add(self, bodies: Iterable[ObjectBody]) -> None:
-        """Write closed leases down, for good. Raises ArchiveError; then some may be there, none is lost."""
+        """Adds closed leases. Raises ArchiveError; then some of them may be added."""
         days: dict[str, dict[str, ObjectBody]] = {}
         for body in bodies:
             days.setdefault(file_name(end_of(body)), {})[lease_uid(body)] = body
@@ -46,33 +46,33 @@ class ArchiveDirectory:
             with self._locked():
                 for name, leases in sorted(days.items()):
                     self._add_to(name, leases)
-        except BrokenFileError as broken:
-            raise ArchiveError(f"{self.path}/{broken}: move it away or restore it from a backup") from None
-        except OSError as broken:
-            raise ArchiveError(f"cannot write to {self.path}: {broken.strerror or broken}") from None
+        except BrokenFileError as error:
+            raise ArchiveError(f"{self.path}/{error}: move it away or restore it from a backup") from None
+        except OSError as error:
+            raise ArchiveError(f"cannot write to {self.path}: {error.strerror or error}") from None
 
     def names(self) -> list[str]:
-        """The files, oldest day first. Raises ArchiveError."""
+        """Returns the names of the files, oldest day first. Raises ArchiveError."""
         try:
-            return sorted(name for name in os.listdir(self.path) if day_of(name) is not None)  # noqa: PTH208  names are all there is to know
-        except OSError as broken:
-            raise ArchiveError(f"cannot read {self.path}: {broken.strerror or broken}") from None
+            return sorted(name for name in os.listdir(self.path) if day_of(name) is not None)  # noqa: PTH208  only names are needed
+        except OSError as error:
+            raise ArchiveError(f"cannot read {self.path}: {error.strerror or error}") from None
 
     def fetch(self, name: str) -> bytes:
-        """The bytes of a file. Raises ArchiveError."""
+        """Returns the bytes of a file. Raises ArchiveError."""
         try:
             return (self.path / name).read_bytes()
-        except OSError as broken:
-            raise ArchiveError(f"cannot read {self.path / name}: {broken.strerror or broken}") from None
+        except OSError as error:
+            raise ArchiveError(f"cannot read {self.path / name}: {error.strerror or error}") from None
 
     def _add_to(self, name: str, leases: dict[str, ObjectBody]) -> None:
         path = self.path / name
-        known = (
+        archived = (
             {lease_uid(body): body for body in decode_day(name, path.read_bytes())} if path.exists() else {}
         )
-        if leases.keys() <= known.keys():
+        if leases.keys() <= archived.keys():
             return
-        self._replace(path, encode_day((leases | known).values()))
+        self._replace(path, encode_day((leases | archived).values()))
 
     def _replace(self, path: Path, data: bytes) -> None:
         new = path.with_name(f".{path.name}.new")
@@ -88,7 +88,7 @@ class ArchiveDirectory:
         self._sync()
 
     def _sync(self) -> None:
-        """The names on the disk too, not only the bytes."""
+        """Flushes the directory, so that the new name of the file is on the disk too."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(descriptor)

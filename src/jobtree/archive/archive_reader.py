@@ -1,4 +1,4 @@
-"""Reading an archive, wherever its files are: what is whole is given, what is not is named."""
+"""Reads the leases of an archive, and reports files that cannot be read."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -11,7 +11,7 @@ from jobtree.archive.day_file import BrokenFileError, ObjectBody, day_of, decode
 
 
 class Files(Protocol):
-    """Where the files of an archive are. Both raise ArchiveError."""
+    """The files of an archive. Both methods raise ArchiveError."""
 
     def names(self) -> list[str]: ...
 
@@ -28,32 +28,32 @@ class ArchiveContents(NamedTuple):
 def read_archive(
     files: Files, since: int | None = None, step: Callable[[str], None] = lambda _: None
 ) -> ArchiveContents:
-    """All leases that ended after ``since``; ``step`` is told of every file."""
-    found = ArchiveContents([], [])
+    """Returns the leases in all files of days after ``since``; calls ``step`` with the name of each file."""
+    contents = ArchiveContents([], [])
     try:
         names = files.names()
-    except ArchiveError as broken:
-        return ArchiveContents([], [str(broken)])
+    except ArchiveError as error:
+        return ArchiveContents([], [str(error)])
     for name in names:
         day = day_of(name)
         if day is None or (since is not None and day[1] <= since):
             continue
         step(name)
         try:
-            found.bodies.extend(leases_in(name, files.fetch(name)))
-        except (ArchiveError, BrokenFileError) as broken:
-            found.problems.append(str(broken))
-    return found
+            contents.bodies.extend(leases_in(name, files.fetch(name)))
+        except (ArchiveError, BrokenFileError) as error:
+            contents.problems.append(str(error))
+    return contents
 
 
 def leases_in(name: str, data: bytes) -> list[ObjectBody]:
-    """The leases of a file; what is not an ended Lease makes it a broken one."""
+    """Returns the leases of a file. Raises BrokenFileError if it contains anything but closed Leases."""
     bodies = decode_day(name, data)
     for body in bodies:
         try:
             parsed = parse_object(body, name)
-        except InputError as broken:
-            raise BrokenFileError(name, str(broken)) from None
+        except InputError as error:
+            raise BrokenFileError(name, str(error)) from None
         if not isinstance(parsed, Lease) or parsed.status.end is None:
-            raise BrokenFileError(name, "it holds something that is not an ended Lease")
+            raise BrokenFileError(name, "it contains an object that is not a closed Lease")
     return bodies

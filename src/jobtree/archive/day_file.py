@@ -1,8 +1,9 @@
-"""The file of one day: all archived leases that ended on it (UTC), one JSON object a line, compressed.
+"""Encodes and decodes the file of one day: the archived leases that ended on that day (UTC).
 
-The last line is the seal: how many leases there are, and the SHA-256 of all lines before it. A file that was
-cut short, or changed in any way, does not match its seal and is refused as a whole. Leases are ordered by end
-and UID and the compressor writes no clock, so the same leases always give the same bytes.
+The file is compressed and has one JSON object per line. The last line is the seal: the number of leases and
+the SHA-256 of all lines before it. A file that was truncated or changed does not match its seal and is
+refused as a whole. Leases are ordered by end and UID, and the compressor writes no time, so the same leases
+always give the same bytes.
 """
 
 import gzip
@@ -25,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class BrokenFileError(Exception):
-    """A file of the archive is not what was written; the message names it."""
+    """A damaged file of the archive; the message names it."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name}: {why}")
@@ -37,12 +38,12 @@ class Seal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def file_name(end: int) -> str:
-    """The file for leases that ended at that instant."""
+    """Returns the name of the file for leases that ended at that instant."""
     return f"leases-{format_time(end)[:10]}.jsonl.gz"
 
 
 def day_of(name: str) -> tuple[int, int] | None:
-    """First instant and end of a file's day; None for what is no file of the archive."""
+    """Returns the start and the end of a file's day, or None if the name is not that of an archive file."""
     match = _NAME.match(name)
     if match is None:
         return None
@@ -58,13 +59,13 @@ def end_of(body: ObjectBody) -> int:
 
 
 def lease_uid(body: ObjectBody) -> str:
-    """What a lease is known by; one that was written by hand may have nothing but its name."""
+    """Returns the UID of a lease, or its name if a hand-written lease has no UID."""
     metadata: dict[str, str] = body["metadata"]
     return metadata.get("uid") or metadata["name"]
 
 
 def encode_day(bodies: Iterable[ObjectBody]) -> bytes:
-    """The bytes of a file with these leases."""
+    """Returns the bytes of a file with these leases."""
     ordered = sorted(bodies, key=lambda body: (end_of(body), lease_uid(body)))
     lines = b"".join(_encode(body) + b"\n" for body in ordered)
     seal = _encode(Seal(len(ordered), sha256(lines).hexdigest())) + b"\n"
@@ -72,11 +73,11 @@ def encode_day(bodies: Iterable[ObjectBody]) -> bytes:
 
 
 def decode_day(name: str, data: bytes) -> list[ObjectBody]:
-    """The leases in a file's bytes. Raises BrokenFileError."""
+    """Returns the leases in the bytes of a file. Raises BrokenFileError."""
     try:
         text = gzip.decompress(data)
-    except (EOFError, OSError, zlib.error) as broken:
-        raise BrokenFileError(name, f"cut short or damaged ({broken})") from None
+    except (EOFError, OSError, zlib.error) as error:
+        raise BrokenFileError(name, f"cut short or damaged ({error})") from None
     lines, _, last = text.rstrip(b"\n").rpartition(b"\n")
     lines += b"\n" if lines else b""
     try:
@@ -87,5 +88,5 @@ def decode_day(name: str, data: bytes) -> list[ObjectBody]:
         raise BrokenFileError(name, "its checksum does not match: it was changed after it was written")
     try:
         return [msgspec.json.decode(line, type=ObjectBody) for line in lines.splitlines()]
-    except msgspec.MsgspecError as broken:
-        raise BrokenFileError(name, f"a line cannot be read ({broken})") from None
+    except msgspec.MsgspecError as error:
+        raise BrokenFileError(name, f"a line cannot be read ({error})") from None

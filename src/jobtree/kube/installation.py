@@ -1,9 +1,7 @@
-"""What an installation of Jobtree is called on a cluster: its namespace, its policy, the labels of its pods.
+"""The names that an installation of Jobtree uses on a cluster: its namespace, its policy, labels of its pods.
 
-A Run that holds leases carries ``FINALIZER``, so that it is not gone before they are ended. Whoever submits a
-Run may send it along: the manager then has one write less to do.
-
-Whoever writes them and whoever looks for them reads the names here.
+A Run that has leases has the finalizer ``FINALIZER``, so that it is not deleted before its leases are closed.
+A user may submit a Run with the finalizer, which saves the manager a write.
 """
 
 from collections.abc import Mapping
@@ -13,7 +11,7 @@ from jobtree.api.documents.document_stream import read_documents
 from jobtree.api.schema.object_meta import GROUP
 
 NAMESPACE = "jobtree-system"
-SERVICE_PORT = "jobtree-controller-manager:http"  # where the manager answers what it is asked
+SERVICE_PORT = "jobtree-controller-manager:http"  # of the manager's HTTP server
 ARCHIVE_PATH = "archive"
 ARCHIVE_ELSEWHERE = "this manager does not lead, and another one has the archive"
 POLICY_NAME = "jobtree-policy"
@@ -34,12 +32,15 @@ ROLE_LABEL = f"{GROUP}/role"
 
 
 def account_of(namespace: str) -> str:
-    """Jobtree as the API server knows it."""
+    """Returns the user name of Jobtree on the API server."""
     return f"system:serviceaccount:{namespace}:{ACCOUNT}"
 
 
-def policy_written(data: Mapping[str, str], namespace: str) -> tuple[dict[str, Any], str]:
-    """What the policy's ConfigMap says (nothing: all defaults), and how to call it. Raises InputError."""
+def policy_spec(data: Mapping[str, str], namespace: str) -> tuple[dict[str, Any], str]:
+    """Returns the policy in the data of its ConfigMap (empty: all defaults), and its place for messages.
+
+    Raises InputError.
+    """
     where = f"ConfigMap {namespace}/{POLICY_NAME}, {POLICY_KEY}"
-    found = [document.body for document in read_documents(data.get(POLICY_KEY, ""), where)]
-    return (found[0] if found else {}), where
+    documents = read_documents(data.get(POLICY_KEY, ""), where)
+    return (documents[0].body if documents else {}), where

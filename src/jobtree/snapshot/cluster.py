@@ -45,7 +45,7 @@ from jobtree.core import (
 )
 from jobtree.messages.reported_verdict import reported_verdict, verdict_from_status
 from jobtree.messages.run_events import Event, events_of, merged_actions
-from jobtree.snapshot.object_documents import Key, Objects, made_up_uid
+from jobtree.snapshot.object_documents import Key, Objects, derived_uid
 from jobtree.snapshot.reservation_documents import ReservationDocuments
 
 
@@ -67,16 +67,16 @@ class Cluster:
         self.beacon_documents: list[dict[str, Any]] = []
         self._touched: set[RunKey] = set()
         self._checked = checked
-        self._as_written = False  # statuses are left as another planner wrote them
-        self.archiving = False  # whether closed leases leave when the policy allows it
-        self.retired: list[dict[str, Any]] = []  # leases that have left, to be archived
-        self._closed: list[tuple[int, str]] = []  # end and name of closed leases that have not left
+        self._keep_statuses = False  # statuses stay as the manager of a live cluster wrote them
+        self.archiving = False  # whether closed leases are removed when the policy allows it
+        self.retired: list[dict[str, Any]] = []  # removed leases, which are to be archived
+        self._closed: list[tuple[int, str]] = []  # end and name of closed leases that are not removed yet
 
     @property
     def now(self) -> int:
         return self.world.now
 
-    # What users do
+    # Changes by users
 
     def load(self, documents: Iterable[Document], *, settle: bool = True) -> None:
         """Loads the documents of a state file or of a live cluster, and plans if ``settle`` is true."""
@@ -91,7 +91,7 @@ class Cluster:
             run.record_verdict(reported_verdict(run) if settle else verdict_from_status(run))
         self.world.forget_archived_except({key[2] for key, _ in self.objects.of("Lease")})
         self.world.recheck_limits()
-        self._as_written = not settle
+        self._keep_statuses = not settle
         if settle:
             self.run_to_rest()
 
@@ -145,7 +145,7 @@ class Cluster:
             self.objects.remove(key)
             self.retired.append(body)
         if self.archiving:
-            self._reservations.collect()
+            self._reservations.remove_orphans()
 
     def run_to_rest(self) -> None:
         """Plans and applies until nothing is left to do at this instant, then checks the invariants."""
@@ -154,17 +154,17 @@ class Cluster:
         if self._checked and (broken := self.violations()):
             raise BrokenInvariantError("; ".join(str(violation) for violation in broken))
 
-    def _apply_plan(self, decided: Plan) -> None:
-        self.world.apply_plan(decided)
-        self._cordon(decided.cordons)
-        warnings = [warning for action in decided.actions for warning in self._carry_out(action)]
-        happened = [event for action in merged_actions(decided.actions) for event in events_of(action)]
-        self.events += [*happened, *warnings]
-        self._touched.update(decided.verdicts)
-        for child in decided.children:
-            self._keep_child(child)
+    def _apply_plan(self, plan: Plan) -> None:
+        self.world.apply_plan(plan)
+        self._cordon(plan.cordons)
+        warnings = [warning for action in plan.actions for warning in self._write_action(action)]
+        events = [event for action in merged_actions(plan.actions) for event in events_of(action)]
+        self.events += [*events, *warnings]
+        self._touched.update(plan.verdicts)
+        for child in plan.children:
+            self._put_child(child)
 
-    def _keep_child(self, child: Run) -> None:
+    def _put_child(self, child: Run) -> None:
         """Creates or updates the Run of a stage of a job tree (J2)."""
         key = ("Run", child.metadata.namespace, child.metadata.name)
         body = to_document(child)
@@ -185,10 +185,10 @@ class Cluster:
             self._load(("Node", "", name))
 
     def violations(self, *, planned: bool = True) -> list[Violation]:
-        """The invariants that do not hold. With ``planned``, those of a cluster at rest are checked, too."""
+        """Returns the violations of invariants; with ``planned``, also those of a cluster at rest."""
         return check_invariants(self.world, self._replay, planned=planned)
 
-    def _carry_out(self, action: Action) -> list[Event]:
+    def _write_action(self, action: Action) -> list[Event]:
         """Writes the leases and the Reservation of an action. Returns the warnings to other Runs."""
         for closing in action.closes:
             key = ("Lease", "", closing.lease)
@@ -202,13 +202,13 @@ class Cluster:
         for lease in action.opens:
             key, created = ("Lease", "", lease.name), format_time(lease.start)
             document = to_document(lease_to_object(lease))
-            document["metadata"].update(creationTimestamp=created, uid=made_up_uid(key, created))
+            document["metadata"].update(creationTimestamp=created, uid=derived_uid(key, created))
             self.objects.put(key, document)
         self._touched.add(action.run_key)
         self._action_written(action)
-        return self._reservations.carry_out(action)
+        return self._reservations.write(action)
 
-    # What a simulated cluster adds
+    # For simulated clusters to override
 
     def _run_loaded(self, run: RunState) -> None:
         """Called for each Run that was loaded or edited."""
@@ -225,7 +225,7 @@ class Cluster:
         if not metadata.get("creationTimestamp"):  # absent, or null as kubectl --dry-run has it
             metadata["creationTimestamp"] = format_time(self.now)
         if not metadata.get("uid"):
-            metadata["uid"] = made_up_uid(key, str(metadata["creationTimestamp"]))
+            metadata["uid"] = derived_uid(key, str(metadata["creationTimestamp"]))
         if kind == "Node":
             self.world.put_node(read_node(body, where))
         elif kind == "Pod":
@@ -243,13 +243,13 @@ class Cluster:
             if problems := policy_problems(parsed, self.world.policy.max_grace_ms):
                 raise InputError(where, problems)
             run = self.world.put_run(parsed)
-            self._reservations.number_on(run)
+            self._reservations.continue_numbering(run)
             self._run_loaded(run)
             self._touched.add(run.key)
         elif isinstance(parsed, WireLease):
             self._load_lease(parsed, where)
         elif isinstance(parsed, Reservation):
-            self._reservations.take_in(parsed, where)
+            self._reservations.load(parsed, where)
 
     def _load_lease(self, wire: WireLease, where: str) -> None:
         lease = lease_from_object(wire)
@@ -272,16 +272,16 @@ class Cluster:
         cycle = self.world.budgets.family.cycle() if "Budget" in kinds else []
         if cycle:
             raise InputError("budgets", [f"spec.parents: {' → '.join(cycle)} is a cycle: a family has none"])
-        circle = self.world.run_graph.find_cycle() if "Run" in kinds else []
-        if circle:
-            names = " after ".join("/".join(key) for key in circle)
+        run_cycle = self.world.run_graph.find_cycle() if "Run" in kinds else []
+        if run_cycle:
+            names = " after ".join("/".join(key) for key in run_cycle)
             raise InputError(
                 "runs", [f"spec.follow.after: {names} is a cycle: none of them could ever start"]
             )
 
     def documents(self) -> list[dict[str, Any]]:
-        """All documents, with the statuses of now."""
-        if self._as_written:
+        """Returns all documents with their current statuses."""
+        if self._keep_statuses:
             return self.objects.all()
         refresh_verdicts(self.world, [order[1:] for order in self.world.queue])
         refresh_stalled_verdicts(self.world)
@@ -301,5 +301,5 @@ class Cluster:
 
 
 def without_status(body: dict[str, Any]) -> dict[str, Any]:
-    """The document without a status, which Jobtree writes. Nodes keep theirs."""
+    """Returns the document without its status, which Jobtree writes. The status of a Node stays."""
     return {field: value for field, value in body.items() if field != "status" or body.get("kind") == "Node"}

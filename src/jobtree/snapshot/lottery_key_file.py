@@ -1,6 +1,6 @@
-"""The lottery key of a cluster on one machine: a file that only its owner can read, made on first use.
+"""Reads the lottery key of simulated clusters from a file, which it creates on first use.
 
-Whoever has the file could foresee draws, so it is never printed; its public key may be.
+Only the owner can read the file, since draws can be predicted with the key. Its public key may be printed.
 """
 
 import os
@@ -15,22 +15,22 @@ class KeyFileError(Exception):
 
 
 def key_path() -> Path:
-    """``$JOBTREE_LOTTERY_KEY``, else ``jobtree/lottery.key`` in the user's configuration directory."""
-    named = os.environ.get("JOBTREE_LOTTERY_KEY")
-    if named:
-        return Path(named)
+    """Returns ``$JOBTREE_LOTTERY_KEY``, else ``jobtree/lottery.key`` in the configuration directory."""
+    explicit = os.environ.get("JOBTREE_LOTTERY_KEY")
+    if explicit:
+        return Path(explicit)
     config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(config) / "jobtree" / "lottery.key"
 
 
 def load_key(path: Path) -> bytes:
-    """The key in that file; a new one is made where there is none."""
+    """Returns the key in a file; creates the file with a new key if it does not exist."""
     try:
         text = path.read_text().strip()
     except FileNotFoundError:
         return create_key(path)
-    except OSError as broken:
-        raise KeyFileError(f"cannot read the lottery key {path}: {broken.strerror}") from None
+    except OSError as error:
+        raise KeyFileError(f"cannot read the lottery key {path}: {error.strerror}") from None
     try:
         key = bytes.fromhex(text)
     except ValueError:
@@ -47,8 +47,8 @@ def create_key(path: Path) -> bytes:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return load_key(path)  # another command was faster
-    except OSError as broken:
-        raise KeyFileError(f"cannot write the lottery key {path}: {broken.strerror}") from None
+    except OSError as error:
+        raise KeyFileError(f"cannot write the lottery key {path}: {error.strerror}") from None
     with os.fdopen(descriptor, "w") as file:
         file.write(key.hex() + "\n")
     return key

@@ -1,7 +1,7 @@
-"""The documents of a simulated cluster, as they stand in its file.
+"""Keeps the documents of a snapshot.
 
-Documents keep every field that Jobtree does not know. What Jobtree writes is the status of its own kinds,
-its leases, and on nodes the taint and cordon that ``fail`` and ``heal`` are about.
+Documents keep every field that Jobtree does not know. Jobtree writes the status of its own kinds, leases and
+Reservations, and on nodes the taint and the cordon that ``fail`` and ``heal`` set and remove.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from jobtree.api.schema.problems import InputError, Problem
 Key = tuple[str, str, str]  # kind, namespace, name
 
 CLUSTER_SCOPED = frozenset({"Node", "Budget", "Lease"})
-KNOWN = {
+API_VERSIONS = {
     "Node": "v1",
     "Pod": "v1",
     "Budget": API_VERSION,
@@ -34,10 +34,10 @@ class Objects:
         self._sources: dict[Key, str] = {}
 
     def add(self, document: Document) -> Key:
-        """Take a document in. Refuses what is unknown, nameless, or there already."""
+        """Adds a document. Raises InputError if its kind is unknown, or its name is absent or taken."""
         key = object_key(document)
         if key in self._documents:
-            rule = f"is there already ({self._sources[key]}): names must be unique"
+            rule = f"already exists ({self._sources[key]}): names must be unique"
             raise InputError(document.where, [f"{object_title(key)} {rule}"])
         self._documents[key] = document.body
         self._sources[key] = document.where
@@ -68,10 +68,14 @@ class Objects:
 def object_key(document: Document) -> Key:
     body, where = document.body, document.where
     kind, version = body.get("kind"), body.get("apiVersion")
-    if not isinstance(kind, str) or kind not in KNOWN:
-        raise InputError(where, [Problem("kind", kind, f"must be one of {', '.join(KNOWN)}, Clock, Policy")])
-    if version != KNOWN[kind]:
-        raise InputError(where, [Problem("apiVersion", version, f"must be {KNOWN[kind]} for a {kind}")])
+    if not isinstance(kind, str) or kind not in API_VERSIONS:
+        raise InputError(
+            where, [Problem("kind", kind, f"must be one of {', '.join(API_VERSIONS)}, Clock, Policy")]
+        )
+    if version != API_VERSIONS[kind]:
+        raise InputError(
+            where, [Problem("apiVersion", version, f"must be {API_VERSIONS[kind]} for a {kind}")]
+        )
     metadata = body.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
@@ -86,6 +90,6 @@ def object_title(key: Key) -> str:
     return " ".join((key[0], "/".join(part for part in key[1:] if part)))
 
 
-def made_up_uid(key: Key, created: str) -> str:
-    """A UID for an object that was written by hand: the same every time the file is read."""
+def derived_uid(key: Key, created: str) -> str:
+    """Returns a UID for an object without one; the same each time that the file is read."""
     return str(UUID(bytes=sha256("\0".join((*key, created)).encode()).digest()[:16]))

@@ -1,4 +1,4 @@
-"""Reservations of a simulated cluster: written when promised, kept when they end."""
+"""Writes the Reservations of a snapshot and loads their promises."""
 
 from typing import Any
 
@@ -30,19 +30,18 @@ from jobtree.core import (
 from jobtree.messages.record_signature import sign
 from jobtree.messages.risk_index import RiskIndex, runs_at_risk
 from jobtree.messages.run_events import Event, risk_event
-from jobtree.snapshot.object_documents import Key, Objects, made_up_uid
+from jobtree.snapshot.object_documents import Key, Objects, derived_uid
 
 
 class ReservationDocuments:
     def __init__(self, world: World, objects: Objects) -> None:
         self._world = world
         self._objects = objects
-        self._numbers: dict[
-            RunKey, int
-        ] = {}  # the highest by the name of their Run, whether it is there or not
+        # The highest number by the name of the Run, which need not exist any more.
+        self._numbers: dict[RunKey, int] = {}
 
-    def take_in(self, reservation: Reservation, where: str) -> None:
-        """A Reservation of a state file: a pending one is a promise that holds."""
+    def load(self, reservation: Reservation, where: str) -> None:
+        """Loads a Reservation: its number, its first estimate, and its promise if it is pending."""
         key = (reservation.metadata.namespace, reservation.spec.run_ref.name)
         run = self._world.runs.get(key)
         try:
@@ -54,17 +53,17 @@ class ReservationDocuments:
         if reservation.status.told and reservation.status.told.started:
             load_first_estimate(self._world, reservation, key)
         if run is None:
-            return  # its Run is gone; it is history
+            return
         for stage in reservation.spec.members or ("",):
-            self._take_in_part(reservation, stage, number)
+            self._load_part(reservation, stage, number)
 
-    def number_on(self, run: RunState) -> None:
-        """A Run may have had a forerunner of its name: what was promised to that one keeps its number."""
-        taken = [self._numbers.get(key, 0) for key in (run.key, run.parent) if key is not None]
-        run.raise_reservations_made(max(taken))
+    def continue_numbering(self, run: RunState) -> None:
+        """Numbers the next Reservation of a Run after those of an earlier Run of the same name."""
+        numbers = [self._numbers.get(key, 0) for key in (run.key, run.parent) if key is not None]
+        run.raise_reservations_made(max(numbers))
 
-    def _take_in_part(self, reservation: Reservation, stage: str, number: int) -> None:
-        """What a Reservation promises to its Run, or to one of the stages that start together."""
+    def _load_part(self, reservation: Reservation, stage: str, number: int) -> None:
+        """Loads the promise to the Run of a Reservation, or to one of the stages that start together."""
         name = reservation.spec.run_ref.name
         key = (reservation.metadata.namespace, child_name(name, stage) if stage else name)
         run = self._world.runs.get(key)
@@ -72,13 +71,13 @@ class ReservationDocuments:
             return
         run.raise_reservations_made(number)
         if not stage and reservation.spec.run_ref.uid not in ("", run.uid):
-            return  # an earlier Run of that name: its promise is not this one's
+            return  # the promise was to an earlier Run of that name
         if reservation.status.state in (None, "Pending") and run.phase in ("Pending", "Running"):
             self._world.put_promise(run, promise_from_reservation(reservation, run, stage))
             load_first_estimate(self._world, reservation, run.key)
 
-    def carry_out(self, action: Action) -> list[Event]:
-        """Write what an action says about its promise; who is warned by it."""
+    def write(self, action: Action) -> list[Event]:
+        """Writes the Reservation of an action. Returns the warnings to other Runs."""
         promise = action.promise
         if promise is None:
             return []
@@ -90,10 +89,10 @@ class ReservationDocuments:
         if run is None or run.promise is not promise:
             return []
         wire = reservation_object(self._world, run, promise)
-        named = (action.run_key[0], wire.spec.run_ref.name)
-        self._numbers[named] = max(self._numbers.get(named, 0), promise.number)
+        owner_key = (action.run_key[0], wire.spec.run_ref.name)
+        self._numbers[owner_key] = max(self._numbers.get(owner_key, 0), promise.number)
         document = to_document(wire)
-        document["metadata"]["uid"] = made_up_uid(key, document["metadata"]["creationTimestamp"])
+        document["metadata"]["uid"] = derived_uid(key, document["metadata"]["creationTimestamp"])
         self._objects.put(key, document)
         return self._warnings(run, promise, action.at)
 
@@ -109,20 +108,20 @@ class ReservationDocuments:
             status["told"] = msgspec.to_builtins(estimate)
         if action.record is not None:
             record = sign(action.record, self._world.lottery_key)
-            written = msgspec.json.decode(msgspec.json.encode(record))
+            record_document = msgspec.json.decode(msgspec.json.encode(record))
             if "lottery" in status:
-                status.setdefault("lotteries", []).append(written)  # of further stages that started with it
+                status.setdefault("lotteries", []).append(record_document)  # of further stages of the gang
             else:
-                status["lottery"] = written
+                status["lottery"] = record_document
 
-    def collect(self) -> None:
-        """Reservations go with their Run, as on a live cluster, where they belong to it."""
+    def remove_orphans(self) -> None:
+        """Removes Reservations whose Run does not exist any more, as garbage collection does on a cluster."""
         for key, body in list(self._objects.of("Reservation")):
             if ("Run", key[1], body["spec"]["runRef"]["name"]) not in self._objects:
                 self._objects.remove(key)
 
     def _warnings(self, run: RunState, promise: Promise, at: int) -> list[Event]:
-        """Runs in the conflict set see it at once (R11)."""
+        """Returns a warning for each Run in the conflict set of a promise (R11)."""
         if promise.at is None:
             return []
         outcome = reservation_forecast(self._world, run, promise)
@@ -135,8 +134,8 @@ class ReservationDocuments:
         return warnings
 
     def refresh(self) -> RiskIndex:
-        """Bring every pending Reservation up to date; the warnings that follow for other Runs."""
-        threats = RiskIndex()
+        """Updates every pending Reservation. Returns the risks of all Runs."""
+        risk_index = RiskIndex()
         expectations = ExpectedStarts(self._world)
         by_uid = {run.uid: run.key for run in self._world.runs.values()}
         promised = [(run, run.promise) for run in self._world.runs.values() if run.promise]
@@ -149,5 +148,5 @@ class ReservationDocuments:
                 expected = expectations.estimate_and_record(run)
                 body["status"] = msgspec.to_builtins(reservation_status(self._world, run, promise, expected))
             risks = runs_at_risk(self._world, by_uid.__getitem__, run, promise)
-            threats.replace_risks((run.key[0], promise.name), promise, risks)
-        return threats
+            risk_index.replace_risks((run.key[0], promise.name), promise, risks)
+        return risk_index

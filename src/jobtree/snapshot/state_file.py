@@ -1,7 +1,7 @@
-"""The state file: a cluster in one YAML file, with its clock and its policy.
+"""Reads and writes the state file: a cluster in one YAML file, with its clock and its policy.
 
-Reading never writes. Writing holds a lock beside the file and replaces the file in one step: after a crash, a
-full disk or a second command the file has its old text or its new one, never a part of either.
+A read changes nothing. A write holds a lock file and replaces the file in one step: after a crash, on a full
+disk or with a second command the file has either its old or its new text.
 """
 
 import fcntl
@@ -53,7 +53,7 @@ class StateFile(Generic[C]):
         self._target = self.path.resolve()  # a symbolic link stays: its target is locked and replaced
 
     def read(self, *, checked: bool = True) -> C:
-        """The cluster in the file, planned at the instant of its clock. The file does not change."""
+        """Returns the cluster in the file, planned at the instant of its clock. The file does not change."""
         return parse_cluster(self._text(), str(self.path), self._cluster_class, checked=checked)
 
     @contextmanager
@@ -75,13 +75,13 @@ class StateFile(Generic[C]):
     def _archive(self, cluster: Cluster, archive: ArchiveDirectory) -> None:
         try:
             archive.add(cluster.retired)
-        except ArchiveError as broken:
-            raise StateFileError(f"{broken}; {self.path} stays as it was, with all its leases") from None
+        except ArchiveError as error:
+            raise StateFileError(f"{error}; {self.path} stays as it was, with all its leases") from None
 
     def create(self, text: str, *, replace: bool = False) -> None:
         """Writes a first state file. A file that exists is only replaced with ``replace``."""
         if self.path.exists() and not replace:
-            raise ExistingStateFileError(f"{self.path} is there already: choose another name, or add --force")
+            raise ExistingStateFileError(f"{self.path} already exists: choose another name, or add --force")
         with self._locked():
             self._replace(text)
 
@@ -90,8 +90,8 @@ class StateFile(Generic[C]):
             return self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             raise self._missing() from None
-        except (OSError, UnicodeDecodeError) as broken:
-            raise StateFileError(f"cannot read {self.path}: {broken}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise StateFileError(f"cannot read {self.path}: {error}") from None
 
     def _missing(self) -> MissingStateFileError:
         return MissingStateFileError(
@@ -103,8 +103,8 @@ class StateFile(Generic[C]):
         lock = self._target.with_name(self._target.name + ".lock")
         try:
             descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o644)
-        except OSError as broken:
-            raise StateFileError(f"cannot lock {self.path}: {broken}") from None
+        except OSError as error:
+            raise StateFileError(f"cannot lock {self.path}: {error}") from None
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,16 +132,16 @@ class StateFile(Generic[C]):
             else:
                 new.chmod(0o644)
             new.replace(self._target)
-        except OSError as broken:
+        except OSError as error:
             if new is not None:
                 new.unlink(missing_ok=True)
             raise StateFileError(
-                f"cannot save {self.path}, which stays as it was: {broken.strerror}"
+                f"cannot save {self.path}, which stays as it was: {error.strerror}"
             ) from None
 
 
 def parse_cluster(text: str, source: str, cluster_class: type[C], *, checked: bool = True) -> C:
-    """The cluster in the text of a state file. Raises InputError."""
+    """Returns the cluster in the text of a state file. Raises InputError."""
     documents: list[Document] = []
     now: int | None = None
     policy: Policy | None = None
@@ -174,7 +174,7 @@ def parse_cluster(text: str, source: str, cluster_class: type[C], *, checked: bo
 
 
 def write_cluster(cluster: Cluster) -> str:
-    """The text of a state file: its clock, its policy, the published beacon values, then all objects."""
+    """Returns the text of a state file: its clock, its policy, the beacon values, then all objects."""
     head = [clock_document(cluster.now)]
     if cluster.policy_document is not None:
         head.append(cluster.policy_document)

@@ -1,4 +1,4 @@
-"""Documents that are right, and ways to make them wrong: a field is given by its path, None takes it out."""
+"""Valid documents of the four kinds, and a function that changes fields of them."""
 
 import copy
 import re
@@ -75,7 +75,10 @@ SAMPLES = [BUDGET, RUN, TREE, RESERVATION, LEASE]
 
 
 def changed(document: Doc, changes: dict[str, object]) -> Doc:
-    """A copy with other values at some paths: ``{"spec.envelopes[0].concurrency": 0}``."""
+    """Returns a copy with other values at some paths: ``{"spec.envelopes[0].concurrency": 0}``.
+
+    None removes a field.
+    """
     result = copy.deepcopy(document)
     for path, value in changes.items():
         *parents, last = re.findall(r"[^.\[\]]+", path)
@@ -92,9 +95,9 @@ def changed(document: Doc, changes: dict[str, object]) -> Doc:
 
 
 def refusals(document: Doc) -> list[str]:
-    """What is wrong with a document, line by line."""
+    """Returns the problems of a document."""
     try:
         parse_object(document, "test")
-    except InputError as refused:
-        return [str(problem) for problem in refused.problems]
+    except InputError as error:
+        return [str(problem) for problem in error.problems]
     return []

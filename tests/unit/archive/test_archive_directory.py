@@ -1,4 +1,4 @@
-"""The archive on a disk: idempotent by UID, sealed, replaced in one step; what is damaged is named."""
+"""The archive in a directory: leases are added once per UID, files are sealed and replaced in one step."""
 
 import gzip
 import os
@@ -47,13 +47,13 @@ def names_in(archive: ArchiveDirectory) -> list[str]:
     return [body["metadata"]["name"] for body in read_archive(archive).bodies]
 
 
-def test_leases_lie_in_the_file_of_the_day_they_ended_on(archive: ArchiveDirectory) -> None:
+def test_lease_is_in_the_file_of_the_day_on_which_it_ended(archive: ArchiveDirectory) -> None:
     archive.add([lease(1), lease(2, "2026-01-06T00:00:00Z"), lease(3, "2026-01-05T23:59:59.999Z")])
     assert archive.names() == [DAY_1, DAY_2]
     assert names_in(archive) == ["train-1", "train-3", "train-2"]
 
 
-def test_a_lease_that_is_added_again_is_there_once(archive: ArchiveDirectory) -> None:
+def test_lease_that_is_added_again_is_archived_once(archive: ArchiveDirectory) -> None:
     archive.add([lease(1)])
     before = archive.fetch(DAY_1)
     archive.add([lease(1)])
@@ -62,13 +62,13 @@ def test_a_lease_that_is_added_again_is_there_once(archive: ArchiveDirectory) ->
     assert names_in(archive) == ["train-1", "train-2"]
 
 
-def test_the_order_of_adding_leaves_no_trace(archive: ArchiveDirectory) -> None:
+def test_file_does_not_depend_on_the_order_of_adding(archive: ArchiveDirectory) -> None:
     archive.add([lease(2), lease(1)])
     archive.add([lease(3)])
     assert archive.fetch(DAY_1) == encode_day([lease(3), lease(1), lease(2)])
 
 
-def test_a_file_is_json_lines_and_a_seal(archive: ArchiveDirectory) -> None:
+def test_file_has_json_lines_and_a_seal(archive: ArchiveDirectory) -> None:
     archive.add([lease(1)])
     first, last = gzip.decompress(archive.fetch(DAY_1)).splitlines()
     assert b'"name":"train-1"' in first
@@ -89,32 +89,32 @@ def damaged(data: bytes) -> dict[str, tuple[bytes, str]]:
 
 
 @pytest.mark.parametrize("how", ["cut", "empty", "noise", "edited", "a lease less", "without seal"])
-def test_a_damaged_file_is_named_and_the_rest_is_read(archive: ArchiveDirectory, how: str) -> None:
+def test_damaged_file_is_reported_and_the_others_are_read(archive: ArchiveDirectory, how: str) -> None:
     archive.add([lease(1), lease(2), lease(3, "2026-01-06T01:00:00Z")])
     data, why = damaged(archive.fetch(DAY_1))[how]
     (archive.path / DAY_1).write_bytes(data)
-    found = read_archive(archive)
-    assert [body["metadata"]["name"] for body in found.bodies] == ["train-3"]
-    (problem,) = found.problems
+    contents = read_archive(archive)
+    assert [body["metadata"]["name"] for body in contents.bodies] == ["train-3"]
+    (problem,) = contents.problems
     assert problem.startswith(DAY_1)
     assert why in problem
 
 
 def test_nothing_is_added_to_a_damaged_file(archive: ArchiveDirectory) -> None:
     archive.add([lease(1)])
-    broken = archive.fetch(DAY_1)[:20]
-    (archive.path / DAY_1).write_bytes(broken)
+    damaged_bytes = archive.fetch(DAY_1)[:20]
+    (archive.path / DAY_1).write_bytes(damaged_bytes)
     with pytest.raises(ArchiveError, match=DAY_1):
         archive.add([lease(2)])
-    assert archive.fetch(DAY_1) == broken
+    assert archive.fetch(DAY_1) == damaged_bytes
 
 
-def test_what_is_no_lease_is_refused() -> None:
+def test_file_that_is_not_compressed_is_refused() -> None:
     with pytest.raises(BrokenFileError, match="cut short"):
         decode_day(DAY_1, b"hello")
 
 
-def test_other_files_are_left_alone(archive: ArchiveDirectory) -> None:
+def test_other_files_are_ignored(archive: ArchiveDirectory) -> None:
     archive.add([lease(1)])
     for name in ("README", "leases-2026-13-01.jsonl.gz", f".{DAY_1}.new", f"{DAY_1}.bak"):
         (archive.path / name).write_text("not ours")
@@ -122,7 +122,7 @@ def test_other_files_are_left_alone(archive: ArchiveDirectory) -> None:
 
 
 @pytest.mark.parametrize("call", ["fsync", "open"])
-def test_a_full_disk_changes_nothing(
+def test_archive_does_not_change_when_the_disk_is_full(
     archive: ArchiveDirectory, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     archive.add([lease(1)])
@@ -140,13 +140,13 @@ def test_a_full_disk_changes_nothing(
     assert names_in(archive) == ["train-1", "train-2"]
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_created_raises(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ArchiveError, match="cannot write to"):
         ArchiveDirectory(str(tmp_path / "file" / "archive")).add([lease(1)])
 
 
-def test_two_writers_do_not_replace_each_others_leases(archive: ArchiveDirectory) -> None:
+def test_add_raises_while_another_process_holds_the_lock(archive: ArchiveDirectory) -> None:
     archive.add([lease(1)])
     with archive._locked(), pytest.raises(ArchiveError, match="cannot write to"):
         ArchiveDirectory(str(archive.path)).add([lease(2)])
@@ -154,7 +154,7 @@ def test_two_writers_do_not_replace_each_others_leases(archive: ArchiveDirectory
     assert names_in(archive) == ["train-1", "train-2"]
 
 
-def test_a_crash_before_the_last_step_leaves_the_old_file(
+def test_crash_before_the_rename_leaves_the_old_file(
     archive: ArchiveDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive.add([lease(1)])
@@ -169,10 +169,10 @@ def test_a_crash_before_the_last_step_leaves_the_old_file(
     assert names_in(archive) == ["train-1"]
     archive.add([lease(2)])
     assert names_in(archive) == ["train-1", "train-2"]
-    assert sorted(os.listdir(archive.path)) == [".lock", DAY_1]  # noqa: PTH208  names are what is asked for
+    assert sorted(os.listdir(archive.path)) == [".lock", DAY_1]  # noqa: PTH208  only names are needed
 
 
-def test_files_of_days_before_a_period_are_not_opened(archive: ArchiveDirectory) -> None:
+def test_files_of_earlier_days_are_not_read(archive: ArchiveDirectory) -> None:
     archive.add([lease(1), lease(2, "2026-01-06T01:00:00Z")])
     opened: list[str] = []
     read_archive(archive, since=1767657600000, step=opened.append)  # 2026-01-06T00:00:00Z

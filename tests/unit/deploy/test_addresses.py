@@ -1,4 +1,4 @@
-"""Addresses that nobody has set up are placeholders, and are not published."""
+"""The chart and the plugin are not published with placeholder addresses."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ import yaml
 
 REPOSITORY = Path(__file__).parents[3]
 SCRIPT = REPOSITORY / "deploy" / "addresses.py"
-FILLED = {
+ADDRESSES = {
     "--image": "registry.example/team/jobtree",
     "--home": "https://docs.example/jobtree",
     "--releases": "https://files.example/jobtree",
@@ -29,15 +29,15 @@ def addresses() -> ModuleType:
     return module
 
 
-def test_what_is_unfilled_is_refused_and_named(addresses: ModuleType) -> None:
-    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False)
-    left = addresses.unfilled(SCRIPT.parent)
-    assert done.returncode == (1 if left else 0)
-    for one in left:
-        assert f"deploy/{one}\n" in done.stderr
+def test_script_fails_and_lists_placeholders(addresses: ModuleType) -> None:
+    process = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False)
+    placeholders = addresses.remaining_placeholders(SCRIPT.parent)
+    assert process.returncode == (1 if placeholders else 0)
+    for line in placeholders:
+        assert f"deploy/{line}\n" in process.stderr
 
 
-def test_filled_in_nothing_is_left_and_everything_names_the_same(
+def test_script_replaces_all_placeholders(
     addresses: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = tmp_path / "deploy"
@@ -48,20 +48,20 @@ def test_filled_in_nothing_is_left_and_everything_names_the_same(
     assert "python deploy/addresses.py --home …" in capsys.readouterr().err.replace(" --image …", "").replace(
         " --releases …", ""
     )
-    words = [word for pair in FILLED.items() for word in pair]
-    assert addresses.main(words, copy) == 0
+    arguments = [argument for pair in ADDRESSES.items() for argument in pair]
+    assert addresses.main(arguments, copy) == 0
     assert "jobtree.invalid" not in "".join(path.read_text() for path in addresses.files(copy))
-    assert yaml.safe_load(chart.read_text())["sources"] == [FILLED["--home"]]
+    assert yaml.safe_load(chart.read_text())["sources"] == [ADDRESSES["--home"]]
 
 
-def test_no_other_address_stands_in_what_is_installed() -> None:
-    """Images come from one place, which an administrator can change; nothing else is fetched."""
+def test_manifests_use_images_of_jobtree_only() -> None:
+    """A cluster pulls the image of Jobtree and no other."""
     for path in sorted((SCRIPT.parent / "kustomize").rglob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text()):
             images = [line for line in yaml.safe_dump(document).splitlines() if " image: " in line]
             assert all("jobtree" in line for line in images), path
 
 
-def test_the_chart_is_not_packed_before() -> None:
+def test_chart_is_packed_only_after_the_check() -> None:
     rule = (REPOSITORY / "Makefile").read_text().partition("\nchart:")[2].partition("\n\n")[0]
     assert rule.splitlines()[1].strip() == "$(BIN)/python deploy/addresses.py"

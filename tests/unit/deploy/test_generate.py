@@ -1,4 +1,4 @@
-"""How marks in a manifest become a template of the chart."""
+"""Templates of the chart that are generated from manifests with marks."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from deploy.helm.generate import manifests, template
 
 
 @pytest.mark.parametrize(
-    ("manifest", "made"),
+    ("manifest", "expected"),
     [
         ("replicas: 2 # helm: {{ .Values.replicas }}\n", "replicas: {{ .Values.replicas }}\n"),
         ("  - --every=30 # helm: - --every={{ .Values.every }}\n", "  - --every={{ .Values.every }}\n"),
@@ -18,10 +18,10 @@ from deploy.helm.generate import manifests, template
         ),
     ],
 )
-def test_a_mark_says_what_the_chart_has(manifest: str, made: str) -> None:
-    assert template(manifest) == made
+def test_mark_replaces_its_line_or_block(manifest: str, expected: str) -> None:
+    assert template(manifest) == expected
 
 
-def test_no_mark_is_left_over() -> None:
+def test_templates_have_no_marks() -> None:
     for source in manifests():
         assert "# helm:" not in template(source.read_text()), source

@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules ask for what is served, and say what to do."""
+"""The dashboard and the alert rules use metrics that exist, and have descriptions."""
 
 import re
 
@@ -8,18 +8,18 @@ from jobtree.manager.metrics import METRICS
 from tests.queries import alert_rules, metric_name, panel_queries, panels, selectors
 
 LABELS = {metric.name: {*metric.labels} for metric in METRICS}
-BUCKETS = {metric.name: {"+Inf", *(str(float(one)) for one in metric.buckets)} for metric in METRICS}
+BUCKETS = {metric.name: {"+Inf", *(str(float(bucket)) for bucket in metric.buckets)} for metric in METRICS}
 QUERIES = [*panel_queries(), *((rule["alert"], rule["expr"]) for rule in alert_rules())]
 MATCHER = re.compile(r"([a-z]+)(=~|!=|!~|=)\"([^\"]*)\"")
 
 
 @pytest.mark.parametrize(("title", "query"), QUERIES)
-def test_a_query_asks_for_series_that_are_served(title: str, query: str) -> None:
-    asked = selectors(query)
-    assert asked, title
-    for series, matchers in asked:
+def test_query_uses_existing_metrics_labels_and_buckets(title: str, query: str) -> None:
+    query_selectors = selectors(query)
+    assert query_selectors, title
+    for series, matchers in query_selectors:
         name = metric_name(series, {*LABELS})
-        assert name in LABELS, f"{title}: nobody serves {series}"
+        assert name in LABELS, f"{title}: there is no metric {series}"
         for label, _, value in MATCHER.findall(matchers):
             if label == "le":
                 assert value in BUCKETS[name], f"{title}: {name} has no bucket {value}"
@@ -32,7 +32,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
     assert {*LABELS} - shown == set()
 
 
-def test_panels_say_what_they_show_and_stand_beside_each_other() -> None:
+def test_panels_have_descriptions_and_do_not_overlap() -> None:
     places: dict[tuple[int, int], str] = {}
     for panel in panels():
         assert panel["description"]
@@ -47,6 +47,6 @@ def test_panels_say_what_they_show_and_stand_beside_each_other() -> None:
 
 
 @pytest.mark.parametrize("rule", alert_rules(), ids=lambda rule: rule["alert"])
-def test_an_alert_says_how_bad_it_is_what_it_means_and_what_to_do(rule: dict[str, dict[str, str]]) -> None:
+def test_alert_has_a_severity_a_description_and_a_runbook(rule: dict[str, dict[str, str]]) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert all(rule["annotations"][text] for text in ("summary", "description", "runbook"))

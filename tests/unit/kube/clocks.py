@@ -1,8 +1,8 @@
-"""Time that passes when a test says so."""
+"""A clock that tests move."""
 
 
 class Clock:
-    """Sleeping moves it; nobody waits."""
+    """A monotonic clock that ``pass_by`` and ``sleep`` advance at once."""
 
     def __init__(self) -> None:
         self.now = 1_000.0

@@ -1,7 +1,7 @@
-"""A small API server that says what a test tells it to, on a real socket.
+"""A small API server on a real socket, whose replies a test chooses.
 
-``answers`` is called with every request and gives a ``Reply``. What a reply does after its last part is the
-point of many tests: end as agreed, drop the connection, or say nothing more and keep it open.
+``respond`` is called with every request and returns a ``Reply``. After its last part a reply ends normally,
+drops the connection, or sends nothing more and keeps the connection open.
 """
 
 import json
@@ -22,8 +22,8 @@ HANG_LIMIT_SECONDS = 30
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request as the server got it."""
+class ReceivedRequest:
+    """A request as the server received it."""
 
     method: str
     path: str
@@ -34,7 +34,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Reply:
-    """``parts`` are sent one by one; a single document is sent whole."""
+    """A response: ``parts``, which are sent one by one, or one document."""
 
     code: int = 200
     document: object = None
@@ -66,18 +66,18 @@ def bookmark(version: int, *, end: bool = False) -> bytes:
 
 
 def thing(name: str, version: int, uid: str = "", **fields: object) -> dict[str, Any]:
-    """An object with a uid of its own unless one is given."""
+    """An object. Its UID is ``uid``, or follows from its name."""
     metadata = {"name": name, "namespace": "default", "uid": uid or f"uid-{name}"}
     return {"metadata": {**metadata, "resourceVersion": str(version)}, **fields}
 
 
 class FakeServer:
-    """``asked`` holds all requests so far, in the order of their arrival."""
+    """The server. ``requests`` holds all requests so far, in the order of their arrival."""
 
-    def __init__(self, answers: Callable[[Asked], Reply]) -> None:
-        self.asked: list[Asked] = []
-        self.answers = answers
-        self.over = threading.Event()
+    def __init__(self, respond: Callable[[ReceivedRequest], Reply]) -> None:
+        self.requests: list[ReceivedRequest] = []
+        self.respond = respond
+        self.stopped = threading.Event()
         self.connections: set[socket.socket] = set()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"fake": self}))
         self._http.daemon_threads = False
@@ -89,19 +89,19 @@ class FakeServer:
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def access(self, directory: Path = Path(), *, token: str = "", token_file: str = "") -> Access:
-        """A way to this server, as a user whose kubeconfig says this."""
+        """Returns access to this server for a user with this token or token file."""
         cluster = LocatedEntry(ClusterEntry(server=self.url), "test", directory)
         user = LocatedEntry(UserEntry(token=token, token_file=token_file), "test", directory)
         return Access(Target("test", "default", cluster, user))
 
     def cut(self) -> None:
-        """Closes every connection, also those that are kept for the next request."""
+        """Closes every connection, even those that clients keep for the next request."""
         for connection in list(self.connections):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def stop(self) -> None:
-        self.over.set()
+        self.stopped.set()
         self._http.shutdown()
         self.cut()
         self._thread.join()
@@ -109,18 +109,18 @@ class FakeServer:
 
 
 @contextmanager
-def serving(answers: Callable[[Asked], Reply]) -> Iterator[FakeServer]:
-    server = FakeServer(answers)
+def serving(respond: Callable[[ReceivedRequest], Reply]) -> Iterator[FakeServer]:
+    server = FakeServer(respond)
     try:
         yield server
     finally:
         server.stop()
 
 
-def in_turn(*replies: Reply) -> Callable[[Asked], Reply]:
-    """The replies one after the other; the last one for ever."""
-    left = list(replies)
-    return lambda _: left.pop(0) if len(left) > 1 else left[0]
+def in_turn(*replies: Reply) -> Callable[[ReceivedRequest], Reply]:
+    """Returns a function that gives the replies one after the other, and the last one for ever."""
+    remaining = list(replies)
+    return lambda _: remaining.pop(0) if len(remaining) > 1 else remaining[0]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -139,16 +139,16 @@ class _Handler(BaseHTTPRequestHandler):
             super().finish()
         self.fake.connections.discard(self.connection)
 
-    def _answer(self) -> None:
+    def _handle(self) -> None:
         length = int(self.headers.get("Content-Length", 0))
         body = json.loads(self.rfile.read(length)) if length else None
         url = urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        asked = Asked(self.command, url.path, query, dict(self.headers.items()), body)
-        self.fake.asked.append(asked)
-        self._send(self.fake.answers(asked))
+        request = ReceivedRequest(self.command, url.path, query, dict(self.headers.items()), body)
+        self.fake.requests.append(request)
+        self._send(self.fake.respond(request))
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815  as http.server finds them
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle  # noqa: N815  names that http.server requires
 
     def _send(self, reply: Reply) -> None:
         self.send_response(reply.code)
@@ -168,10 +168,10 @@ class _Handler(BaseHTTPRequestHandler):
         for part in parts:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
         if then == "hang":
-            self.fake.over.wait(HANG_LIMIT_SECONDS)
+            self.fake.stopped.wait(HANG_LIMIT_SECONDS)
         if then == "end":
             self.wfile.write(b"0\r\n\r\n")
         self.close_connection = then != "end"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as http.server calls it
-        """Nothing: what was asked is in ``asked``."""
+        """Logs nothing: the requests are in ``requests``."""

@@ -19,9 +19,9 @@ LOST = Cause(Reason.RANDOM_PREEMPT, "big-1, seed 07")
 def test_loser_of_a_lottery_gets_the_event_whether_it_is_requeued_or_not(
     kind: ActionKind, names: list[str]
 ) -> None:
-    said = list(events_of(Action(kind, ("ns", "loser"), T0, LOST)))
-    assert [event.name for event in said] == names
-    assert {event.message for event in said} == {str(LOST)}
+    events = list(events_of(Action(kind, ("ns", "loser"), T0, LOST)))
+    assert [event.name for event in events] == names
+    assert {event.message for event in events} == {str(LOST)}
 
 
 def test_failed_run_gets_no_lottery_event_when_it_lost_none() -> None:

@@ -1,4 +1,4 @@
-"""What the site adds to docs/: pages nobody listed, and copies of files outside."""
+"""The hooks add pages that the menu does not list, and copies of files outside of docs/."""
 
 from pathlib import Path
 
@@ -19,16 +19,16 @@ def config(tmp_path: Path) -> MkDocsConfig:
     decisions = [f"decisions/{name}.md" for name in ("2026-01-01-one", "2026-01-02-two", "README")]
     for page in ("b.md", "room/c.md", *decisions):
         (tmp_path / "docs" / page).write_text("# title\n")
-    found = MkDocsConfig(config_file_path=str(tmp_path / "mkdocs.yml"))
-    found.load_dict(
+    mkdocs_config = MkDocsConfig(config_file_path=str(tmp_path / "mkdocs.yml"))
+    mkdocs_config.load_dict(
         {"docs_dir": "docs", "site_dir": "site", "site_name": "x", "nav": [{"A": [{"a": "a.md"}]}]}
     )
-    assert found.validate() == ([], [])
-    found.plugins._current_plugin = "hooks"  # as while mkdocs calls them
-    return found
+    assert mkdocs_config.validate() == ([], [])
+    mkdocs_config.plugins._current_plugin = "hooks"  # as mkdocs sets it while it calls hooks
+    return mkdocs_config
 
 
-def test_pages_that_nobody_listed_are_found_all_the_same(config: MkDocsConfig) -> None:
+def test_menu_has_all_decisions_and_unlisted_pages(config: MkDocsConfig) -> None:
     assert hooks.on_config(config).nav == [
         {"A": [{"a": "a.md"}]},
         {"More": ["b.md", "room/c.md"]},
@@ -42,18 +42,18 @@ def test_pages_that_nobody_listed_are_found_all_the_same(config: MkDocsConfig) -
     ]
 
 
-def test_files_outside_are_copied_and_links_lead_to_the_copies(config: MkDocsConfig) -> None:
+def test_files_outside_docs_are_copied_and_linked(config: MkDocsConfig) -> None:
     files = hooks.on_files(Files([]), config)
     copy = files.get_file_from_path("files/sample.yaml")
     assert copy is not None
     assert copy.content_bytes == b"kind: Run\n"
     assert files.get_file_from_path("reference/api.md") is not None
     page = Page("a", File("a.md", config.docs_dir, config.site_dir, use_directory_urls=False), config)
-    turned = hooks.on_page_markdown((Path(config.docs_dir) / "a.md").read_text(), page, config, files)
-    assert turned == "[x](files/sample.yaml) [y](b.md#part) [z](https://example.com/)\n"
+    converted = hooks.on_page_markdown((Path(config.docs_dir) / "a.md").read_text(), page, config, files)
+    assert converted == "[x](files/sample.yaml) [y](b.md#part) [z](https://example.com/)\n"
 
 
-def test_the_name_of_a_manifest_becomes_its_title(config: MkDocsConfig) -> None:
+def test_file_name_of_a_manifest_becomes_its_title(config: MkDocsConfig) -> None:
     page = Page("a", File("a.md", config.docs_dir, config.site_dir, use_directory_urls=False), config)
     text = "```yaml\n# run.yaml\nkind: Run\n```\n"
     assert (

@@ -1,4 +1,4 @@
-"""The reference says all that the code has, and nothing that it has not."""
+"""The reference pages describe everything that the code has, and nothing else."""
 
 from typing import get_args
 
@@ -16,36 +16,36 @@ from pages.hooks import REFERENCE
 from pages.tables import field_sentences, table
 
 
-def test_every_field_has_a_sentence_and_a_row() -> None:
+def test_page_has_a_row_for_every_field() -> None:
     page = api.page()
-    for kind in api.described():
+    for kind in api.described_structs():
         for field in structs.fields(kind):
             assert f"| `{field.encode_name}` | " in page
             assert api.sentence(kind, field.encode_name) in page
 
 
-def test_no_sentence_is_about_a_field_that_is_gone() -> None:
+def test_every_sentence_belongs_to_a_field() -> None:
     declared = {
-        base: {one.encode_name for one in structs.fields(base)}
-        for kind in api.described()
+        base: {field.encode_name for field in structs.fields(base)}
+        for kind in api.described_structs()
         for base in kind.__mro__[:-3]
     }
-    known = {base.__name__: names for base, names in declared.items()}
+    fields_by_name = {base.__name__: names for base, names in declared.items()}
     stale = [
         f"{struct}.{field}"
         for struct, fields in field_sentences().items()
         for field in fields
-        if field not in known.get(struct, ())
+        if field not in fields_by_name.get(struct, ())
     ]
     assert stale == []
 
 
-def test_a_field_without_a_sentence_is_named() -> None:
-    with pytest.raises(KeyError, match=r"pages/sentences.yaml says nothing of BudgetSpec\.colour"):
+def test_field_without_a_sentence_raises() -> None:
+    with pytest.raises(KeyError, match=r"pages/sentences.yaml has no sentence for BudgetSpec\.colour"):
         api.sentence(structs.fields(DEFINITIONS[0].kind)[1].type, "colour")
 
 
-def test_types_defaults_and_rules_are_those_of_the_structs() -> None:
+def test_page_has_types_defaults_and_rules() -> None:
     lines = api.page().splitlines()
     assert any(line.startswith("| `concurrency` | integer, 1 to 1,000,000 | *required* |") for line in lines)
     assert any(line.startswith("| `sharing` | `family` · `none` | `family` |") for line in lines)
@@ -54,19 +54,19 @@ def test_types_defaults_and_rules_are_those_of_the_structs() -> None:
     assert "- maxGPUHours must be at most concurrency × window" in lines
 
 
-def test_every_event_of_the_code_is_there() -> None:
+def test_page_has_every_event() -> None:
     page = words.events_page()
     assert [name for name in EVENTS if f"| `{name}` |" not in page] == []
     assert "| `RandomPreempt` | Warning |" in page
 
 
-def test_every_reason_is_there() -> None:
+def test_page_has_every_reason() -> None:
     page = words.reasons_page()
     assert [reason for reason in Reason if f"| `{reason}` |" not in page] == []
     assert [reason for reason in get_args(ClosureReason) if f"| `{reason}` |" not in page] == []
 
 
-def test_every_verb_and_every_exit_code_is_there() -> None:
+def test_page_has_every_verb_and_exit_code() -> None:
     page = verbs.page()
     assert [verb for verb in SUMMARIES if f"\n## {verb}\n" not in page] == []
     assert "\n## import slurm\n" in page
@@ -75,15 +75,15 @@ def test_every_verb_and_every_exit_code_is_there() -> None:
 
 
 @pytest.mark.parametrize("name", REFERENCE)
-def test_a_page_comes_out_the_same_again(name: str) -> None:
+def test_page_is_the_same_when_it_is_written_again(name: str) -> None:
     assert REFERENCE[name]() == REFERENCE[name]()
 
 
-def test_a_bar_does_not_end_a_cell() -> None:
+def test_bar_in_a_cell_is_escaped() -> None:
     assert table(("a",), [("x|y",)]) == ["| a |", "| --- |", r"| x\|y |"]
 
 
-def test_every_metric_that_is_served_is_described() -> None:
+def test_page_has_every_metric() -> None:
     served = {line.split()[2] for line in Metrics().page().decode().splitlines() if line.startswith("# TYPE")}
     page = words.metrics_page()
     assert served

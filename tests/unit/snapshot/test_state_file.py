@@ -1,4 +1,4 @@
-"""The state file tells everything: reading it and saving it changes nothing, and plans the same."""
+"""A state file has the whole state of a cluster: a cluster that is saved and read again plans the same."""
 
 from typing import Any
 
@@ -41,48 +41,48 @@ def run(name: str, gpus: int = 8, **spec: Any) -> Body:  # noqa: ANN401  fields 
 
 
 def cluster_of(*bodies: Body, nodes: int = 3) -> SimulatedCluster:
-    made = SimulatedCluster(T0, key=KEY)
-    made.load([Document("it", body) for body in (*map(node, [f"a{n}" for n in range(nodes)]), budget())])
+    cluster = SimulatedCluster(T0, key=KEY)
+    cluster.load([Document("it", body) for body in (*map(node, [f"a{n}" for n in range(nodes)]), budget())])
     if bodies:
-        made.submit([Document("it", body) for body in bodies])
-    return made
+        cluster.submit([Document("it", body) for body in bodies])
+    return cluster
 
 
 def reread(cluster: SimulatedCluster) -> SimulatedCluster:
-    """The cluster as its own file tells it; the file of that is the same."""
+    """Saves the cluster and returns the one that is read; checks that saving that gives the same file."""
     text = write_cluster(cluster)
-    again = SimulatedCluster(cluster.now, key=KEY)
-    again.load([one for one in read_documents(text, "file") if one.body["kind"] != "Clock"])
-    assert write_cluster(again) == text
-    return again
+    result = SimulatedCluster(cluster.now, key=KEY)
+    result.load([document for document in read_documents(text, "file") if document.body["kind"] != "Clock"])
+    assert write_cluster(result) == text
+    return result
 
 
 def progress(cluster: SimulatedCluster) -> dict[str, tuple[object, ...]]:
-    """What a Run's status tells beside its leases: of one that runs, also when it may change and resume."""
-    found: dict[str, tuple[object, ...]] = {}
-    for (_, name), one in cluster.world.runs.items():
-        runs = one.phase == "Running"
-        pause = max(0, one.resume_at - cluster.now) if runs else 0
-        changed = one.changed_at if runs else 0
-        found[name] = (
-            one.phase,
-            one.attempt,
-            one.restarts,
-            changed,
+    """Returns the state of each Run apart from its leases; the times of changes only of running Runs."""
+    states: dict[str, tuple[object, ...]] = {}
+    for (_, name), run in cluster.world.runs.items():
+        is_running = run.phase == "Running"
+        pause = max(0, run.resume_at - cluster.now) if is_running else 0
+        changed_at = run.changed_at if is_running else 0
+        states[name] = (
+            run.phase,
+            run.attempt,
+            run.restarts,
+            changed_at,
             pause,
-            dict(one.rank_slots),
-            one.lotteries_lost,
+            dict(run.rank_slots),
+            run.lotteries_lost,
         )
-    return found
+    return states
 
 
-def same_future(cluster: SimulatedCluster, until: int) -> None:
-    """Both go on alike from here."""
-    again = reread(cluster)
-    assert progress(again) == progress(cluster)
-    for one in (cluster, again):
-        one.advance(until)
-    assert write_cluster(again) == write_cluster(cluster)
+def assert_same_future(cluster: SimulatedCluster, until: int) -> None:
+    """Checks that the cluster and a reread one are the same now and at ``until``."""
+    copy = reread(cluster)
+    assert progress(copy) == progress(cluster)
+    for each in (cluster, copy):
+        each.advance(until)
+    assert write_cluster(copy) == write_cluster(cluster)
 
 
 def elastic(name: str) -> Body:
@@ -90,38 +90,37 @@ def elastic(name: str) -> Body:
     return run(name, 8, malleable=widths, runtime={"checkpoint": "10m"})
 
 
-def test_a_run_that_grows_goes_on_growing_when_it_may() -> None:
-    made = cluster_of(elastic("r"))
-    made.advance(T0 + 15 * MINUTE)
-    same_future(made, T0 + 20 * MINUTE)
-    assert made.world.runs["ns", "r"].width == 24
+def test_reread_run_grows_at_the_same_time() -> None:
+    cluster = cluster_of(elastic("r"))
+    cluster.advance(T0 + 15 * MINUTE)
+    assert_same_future(cluster, T0 + 20 * MINUTE)
+    assert cluster.world.runs["ns", "r"].width == 24
 
 
-def test_a_pause_between_attempts_and_the_restarts_so_far_are_kept() -> None:
-    made = cluster_of(run("r", 16))
-    made.advance(T0 + HOUR)
-    made.crash(("ns", "r"), 1, 3)
-    again = reread(made)
-    state = again.world.runs["ns", "r"]
+def test_pause_between_attempts_and_restarts_are_kept() -> None:
+    cluster = cluster_of(run("r", 16))
+    cluster.advance(T0 + HOUR)
+    cluster.crash(("ns", "r"), 1, 3)
+    state = reread(cluster).world.runs["ns", "r"]
     assert (state.restarts, state.resume_at) == (1, T0 + HOUR + 10_000)
-    same_future(made, T0 + 2 * HOUR)
+    assert_same_future(cluster, T0 + 2 * HOUR)
 
 
-def test_ranks_keep_their_seats_after_a_swap_whatever_their_leases_are_called() -> None:
-    made = cluster_of(run("r", 16, spares=1), nodes=4)
-    made.advance(T0 + HOUR)
-    made.fail(["a0"])
-    assert made.world.runs["ns", "r"].rank_slots[0, 0][0] == "a2"
-    made.advance(T0 + 2 * HOUR)
-    made.fail(["a1"])
-    same_future(made, T0 + 3 * HOUR)
+def test_ranks_keep_their_slots_after_a_swap() -> None:
+    cluster = cluster_of(run("r", 16, spares=1), nodes=4)
+    cluster.advance(T0 + HOUR)
+    cluster.fail(["a0"])
+    assert cluster.world.runs["ns", "r"].rank_slots[0, 0][0] == "a2"
+    cluster.advance(T0 + 2 * HOUR)
+    cluster.fail(["a1"])
+    assert_same_future(cluster, T0 + 3 * HOUR)
 
 
-def test_pods_without_gpus_have_their_seats_again_and_may_fail() -> None:
-    made = reread(cluster_of(run("prep", 0)))
-    assert list(made.world.runs["ns", "prep"].rank_slots) == [(0, 0), (0, 1)]
-    made.crash(("ns", "prep"), 1, 1)
-    assert reread(made).world.runs["ns", "prep"].restarts == 1
+def test_pods_without_gpus_keep_their_ranks_and_can_fail() -> None:
+    cluster = reread(cluster_of(run("prep", 0)))
+    assert list(cluster.world.runs["ns", "prep"].rank_slots) == [(0, 0), (0, 1)]
+    cluster.crash(("ns", "prep"), 1, 1)
+    assert reread(cluster).world.runs["ns", "prep"].restarts == 1
 
 
 def pipeline() -> Body:
@@ -134,52 +133,52 @@ def pipeline() -> Body:
 
 
 @pytest.mark.parametrize("minutes", [0, 30, 60, 90, 120])
-def test_a_tree_with_a_gang_is_the_same_at_every_stage(minutes: int) -> None:
-    made = cluster_of(run("holds", 24, runtime={"maxDuration": "30m"}), pipeline())
-    made.advance(T0 + minutes * MINUTE)
-    same_future(made, T0 + 4 * HOUR)
+def test_tree_with_a_gang_is_the_same_at_every_stage(minutes: int) -> None:
+    cluster = cluster_of(run("holds", 24, runtime={"maxDuration": "30m"}), pipeline())
+    cluster.advance(T0 + minutes * MINUTE)
+    assert_same_future(cluster, T0 + 4 * HOUR)
 
 
-def test_the_one_reservation_of_a_gang_gives_each_member_its_part_back() -> None:
-    made = cluster_of(run("holds", 24, runtime={"maxDuration": "30m"}), pipeline())
-    again = reread(made)
+def test_reservation_of_a_gang_has_the_promise_of_each_stage() -> None:
+    cluster = cluster_of(run("holds", 24, runtime={"maxDuration": "30m"}), pipeline())
+    copy = reread(cluster)
     for name in ("t-a", "t-b"):
-        assert again.world.runs["ns", name].promise == made.world.runs["ns", name].promise is not None
+        assert copy.world.runs["ns", name].promise == cluster.world.runs["ns", name].promise is not None
 
 
-def test_the_lotteries_of_a_gang_are_kept_member_by_member() -> None:
-    made = cluster_of(*(run(f"x{n}") for n in range(2)), nodes=2)
-    made.advance(T0 + MINUTE)
-    made.submit([Document("it", pipeline())])
-    made.advance(T0 + 3 * HOUR)
-    (status,) = [body["status"] for key, body in made.objects.of("Reservation") if key[2] == "t-1"]
+def test_lotteries_of_a_gang_are_kept_for_each_stage() -> None:
+    cluster = cluster_of(*(run(f"x{n}") for n in range(2)), nodes=2)
+    cluster.advance(T0 + MINUTE)
+    cluster.submit([Document("it", pipeline())])
+    cluster.advance(T0 + 3 * HOUR)
+    (status,) = [body["status"] for key, body in cluster.objects.of("Reservation") if key[2] == "t-1"]
     assert (len(status["lotteries"]), "lottery" in status) == (1, True)
-    reread(made)
+    reread(cluster)
 
 
-def test_budgets_that_came_later_do_not_make_leases_of_before_wrong() -> None:
-    made = SimulatedCluster(T0, key=KEY)
+def test_later_budget_causes_no_violation_by_earlier_leases() -> None:
+    cluster = SimulatedCluster(T0, key=KEY)
     parent = budget()
     child = run("r")
     child["spec"]["owner"] = "org:a"
-    made.load([Document("it", body) for body in (node("a0"), parent, child)])
-    made.advance(T0 + HOUR)
+    cluster.load([Document("it", body) for body in (node("a0"), parent, child)])
+    cluster.advance(T0 + HOUR)
     other = budget()
     other["metadata"]["name"], other["spec"] = "own", {"owner": "org:a", "parents": [], "envelopes": []}
-    made.submit([Document("it", other)])
-    assert reread(made).violations() == []
+    cluster.submit([Document("it", other)])
+    assert reread(cluster).violations() == []
 
 
-def test_a_deleted_stage_comes_back_in_the_file_and_works() -> None:
-    made = cluster_of(pipeline())
-    made.advance(T0 + 10 * MINUTE)
-    made.cancel(("ns", "t-a"))
-    made.advance(T0 + 5 * HOUR)
-    assert ("Run", "ns", "t-a") in made.objects
-    reread(made)
+def test_deleted_stage_is_created_again_and_saved() -> None:
+    cluster = cluster_of(pipeline())
+    cluster.advance(T0 + 10 * MINUTE)
+    cluster.cancel(("ns", "t-a"))
+    cluster.advance(T0 + 5 * HOUR)
+    assert ("Run", "ns", "t-a") in cluster.objects
+    reread(cluster)
 
 
-def test_a_drain_evicts_spares_as_well() -> None:
+def test_drain_evicts_spares() -> None:
     cluster = cluster_of(run("r", spares=1), nodes=3)
     cluster.advance(T0 + MINUTE)
     cluster.drain(["a1"])
@@ -191,8 +190,8 @@ def test_a_drain_evicts_spares_as_well() -> None:
 
 
 @pytest.mark.parametrize("saved", [False, True], ids=["at once", "from a file"])
-def test_reservations_are_numbered_on_for_a_run_that_is_made_again(saved: bool) -> None:
-    """What was promised to another Run of that name stays on record, and is not this one's."""
+def test_reservation_numbers_continue_when_a_run_is_created_again(saved: bool) -> None:
+    """The Reservation of the deleted Run stays, and its promise does not go to the new Run."""
     cluster = cluster_of(run("holds", 24), run("waits", 24))
     assert cluster.world.runs["ns", "waits"].promise is not None
     cluster.cancel(("ns", "waits"))
@@ -203,20 +202,20 @@ def test_reservations_are_numbered_on_for_a_run_that_is_made_again(saved: bool) 
     assert promise is not None
     assert promise.name == "waits-2"
     assert [key[2] for key, _ in cluster.objects.of("Reservation")] == ["waits-1", "waits-2"]
-    (again,) = [one for one in reread(cluster).world.runs.values() if one.promise]
-    assert again.promise is not None
-    assert again.promise.name == "waits-2"
+    (promised,) = [run for run in reread(cluster).world.runs.values() if run.promise]
+    assert promised.promise is not None
+    assert promised.promise.name == "waits-2"
 
 
-def test_what_a_run_was_told_first_stays_in_the_file_and_what_came_of_it() -> None:
+def test_first_estimate_and_actual_start_are_kept() -> None:
     limit = {"maxDuration": "2h"}
     cluster = cluster_of(run("holder", 24, runtime=limit), run("next", 24, runtime=limit))
-    told = reread(cluster).world.start_calibration.of(("ns", "next-1"))
-    assert told is not None
-    assert (told.at, told.mean, told.start) == (T0, T0 + 2 * HOUR, None)
+    estimate = reread(cluster).world.start_calibration.of(("ns", "next-1"))
+    assert estimate is not None
+    assert (estimate.at, estimate.mean, estimate.start) == (T0, T0 + 2 * HOUR, None)
     cluster = reread(cluster)
     cluster.advance(T0 + HOUR)
     cluster.complete(("ns", "holder"))
-    told = reread(cluster).world.start_calibration.of(("ns", "next-1"))
-    assert told is not None
-    assert (told.at, told.mean, told.start) == (T0, T0 + 2 * HOUR, T0 + HOUR)
+    estimate = reread(cluster).world.start_calibration.of(("ns", "next-1"))
+    assert estimate is not None
+    assert (estimate.at, estimate.mean, estimate.start) == (T0, T0 + 2 * HOUR, T0 + HOUR)

@@ -1,7 +1,7 @@
-"""Streams of documents, YAML or JSON, as raw dicts that know where they stood.
+"""Reads streams of YAML or JSON documents as dicts, each with its place in the stream.
 
-A stream holds any number of documents; empty ones are skipped, a ``List`` counts as its items.
-What cannot be read is an ``InputError`` that names the file, the document and, where it is known, the line.
+A stream has any number of documents. Empty documents are skipped, and a ``List`` counts as its items. The
+``InputError`` for an unreadable document names the file, the document and, if possible, the line.
 """
 
 import json
@@ -23,14 +23,14 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Document(NamedTuple):
-    """A raw object, and where it stood: ``cluster.yaml, document 3``."""
+    """A raw object and its place: ``cluster.yaml, document 3``."""
 
     where: str
     body: dict[str, Any]
 
 
 def read_documents(text: str | bytes, source: str) -> list[Document]:
-    """All objects of a YAML or JSON stream, in order. ``source`` is the file's name, for messages."""
+    """Returns all objects of a YAML or JSON stream, in order. ``source`` is the file's name, for messages."""
     if isinstance(text, bytes):
         text = _decode(text, source)
     text = text.removeprefix("\ufeff")
@@ -43,38 +43,38 @@ def read_documents(text: str | bytes, source: str) -> list[Document]:
 def _decode(raw: bytes, source: str) -> str:
     try:
         return raw.decode()
-    except UnicodeDecodeError as broken:
-        raise InputError(source, [f"is not UTF-8: byte {broken.start} is {raw[broken.start]:#04x}"]) from None
+    except UnicodeDecodeError as error:
+        raise InputError(source, [f"is not UTF-8: byte {error.start} is {raw[error.start]:#04x}"]) from None
 
 
 def _values(text: str, source: str) -> Iterable[tuple[int, object]]:
-    """JSON if it is JSON; everything else is for YAML to judge, whose flow style looks the same at first."""
+    """Reads JSON if the text is JSON, else YAML: a YAML mapping in flow style also begins with a brace."""
     if text.lstrip()[:1] == "{":
         try:
             return list(_read_json(text, source))
         except json.JSONDecodeError:
             pass
-    from jobtree.api.documents.yaml_reader import read_yaml  # noqa: PLC0415  PyYAML is slow to load, and JSON needs none
+    from jobtree.api.documents.yaml_reader import read_yaml  # noqa: PLC0415  PyYAML is slow to load
 
     return read_yaml(text, source, MAX_DEPTH)
 
 
 def _read_json(text: str, source: str) -> Iterator[tuple[int, object]]:
     decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
-    may_be_broken = _SURROGATE.search(text) is not None
+    has_surrogates = _SURROGATE.search(text) is not None
     position, number = _skip_space(text, 0), 1
     while position < len(text):
         try:
             value, position = decoder.raw_decode(text, position)
             _check_depth(value)
-            if may_be_broken:
+            if has_surrogates:  # refuses those without a partner
                 json.dumps(value, ensure_ascii=False).encode()
         except json.JSONDecodeError:
             raise
         except RecursionError:
             raise InputError(f"{source}, document {number}", [TOO_DEEP]) from None
-        except ValueError as broken:
-            raise InputError(f"{source}, document {number}", [str(broken)]) from None
+        except ValueError as error:
+            raise InputError(f"{source}, document {number}", [str(error)]) from None
         yield number, value
         position, number = _skip_space(text, position), number + 1
 
@@ -94,17 +94,17 @@ def _check_depth(value: object) -> None:
 
 
 def _skip_space(text: str, position: int) -> int:
-    found = _SPACE.match(text, position)
-    assert found is not None
-    return found.end()
+    match = _SPACE.match(text, position)
+    assert match is not None
+    return match.end()
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} comes twice in one mapping")
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {repeated!r} occurs twice in one mapping")
     return mapping
 
 

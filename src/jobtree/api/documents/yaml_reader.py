@@ -1,14 +1,14 @@
-"""YAML as Kubernetes manifests mean it, read fast and without surprises.
+"""Reads YAML as Kubernetes manifests use it.
 
 A plain scalar is a null (empty, ``~``, ``null``), a boolean (``true``, ``false``), a number, or a string:
 
-* ``yes``, ``on`` and ``12:30:00`` are strings, and so is a time: the field decides what it means;
-* ``010`` is a string too, since YAML 1.1 and 1.2 disagree on whether it is eight or ten;
-* keys are strings, whatever they look like, and may not come twice in a mapping;
-* merge keys, foreign tags, and aliases that unfold to more than anyone would write are refused.
+* ``yes``, ``on``, ``12:30:00`` and times are strings; the field decides what they mean;
+* ``010`` is a string too, since it is eight in YAML 1.1 and ten in YAML 1.2;
+* every key is a string, and may occur only once in a mapping;
+* merge keys, unknown tags, and aliases that expand to too many values are refused.
 
-Values are built from the parser's events (libyaml's, where it is there) and without recursion: PyYAML's own
-constructors cost more than all the rest of reading a large file, and its composer falls over deep nesting.
+Values are built from the events of the parser (libyaml if it is installed) and without recursion: PyYAML's
+constructors take most of the time for a large file, and its composer fails on deep nesting.
 """
 
 import math
@@ -30,7 +30,7 @@ NULL: Final = _PREFIX + "null"
 MAP: Final = _PREFIX + "map"
 SEQ: Final = _PREFIX + "seq"
 
-MAX_UNFOLDED: Final = 1_000_000
+MAX_EXPANDED_VALUES: Final = 1_000_000
 
 _WORDS: Final = {
     "": NULL,
@@ -46,7 +46,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def tag_of(text: str) -> str:
-    """What a plain scalar is."""
+    """Returns the tag of a plain scalar."""
     if text and text[0] in _NUMERIC:
         if _INT.fullmatch(text):
             return INT
@@ -55,7 +55,7 @@ def tag_of(text: str) -> str:
 
 
 def read_yaml(text: str, source: str, max_depth: int) -> Iterator[tuple[int, object]]:
-    """The documents of a stream with their numbers, counted from 1."""
+    """Yields the documents of a stream with their numbers, counted from 1."""
     number = 1
     builder = _Builder(f"{source}, document 1", max_depth)
     try:
@@ -65,25 +65,25 @@ def read_yaml(text: str, source: str, max_depth: int) -> Iterator[tuple[int, obj
                 number += 1
                 builder = _Builder(f"{source}, document {number}", max_depth)
             elif isinstance(event, events.NodeEvent | events.CollectionEndEvent):
-                builder.take(event)
-    except yaml.YAMLError as broken:
-        raise InputError(f"{source}, document {number}{_line(broken)}", [_problem(broken)]) from None
-    except UnicodeError as broken:
-        raise InputError(f"{source}, document {number}", [f"is not text: {broken}"]) from None
+                builder.add(event)
+    except yaml.YAMLError as error:
+        raise InputError(f"{source}, document {number}{_line(error)}", [_problem(error)]) from None
+    except UnicodeError as error:
+        raise InputError(f"{source}, document {number}", [f"is not text: {error}"]) from None
 
 
-def _line(broken: yaml.YAMLError) -> str:
-    mark = getattr(broken, "problem_mark", None) or getattr(broken, "context_mark", None)
+def _line(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     return f", line {mark.line + 1}" if mark else ""
 
 
-def _problem(broken: yaml.YAMLError) -> str:
-    problem = getattr(broken, "problem", None) or getattr(broken, "reason", None)
-    return f"is not YAML: {problem or broken}"
+def _problem(error: yaml.YAMLError) -> str:
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None)
+    return f"is not YAML: {problem or error}"
 
 
-class _Open:
-    """A mapping or list that has not ended yet. ``size``: its values once aliases are unfolded."""
+class _OpenCollection:
+    """A mapping or list that has not ended yet. ``size`` counts its values, with aliases expanded."""
 
     __slots__ = ("anchor", "key", "size", "value")
 
@@ -101,21 +101,21 @@ class _Builder:
         self.where = where
         self.max_depth = max_depth
         self.root: object = None
-        self.open: list[_Open] = []
+        self.open: list[_OpenCollection] = []
         self.anchors: dict[str, tuple[object, int]] = {}
 
-    def take(self, event: events.Event) -> None:
+    def add(self, event: events.Event) -> None:
         kind = type(event)
         if kind is events.ScalarEvent:
-            self._take_scalar(event)
+            self._add_scalar(event)
         elif kind is events.MappingStartEvent or kind is events.SequenceStartEvent:
             self._begin(event)
         elif kind is events.AliasEvent:
-            self._take_alias(event)
+            self._add_alias(event)
         else:
             self._end()
 
-    def _take_scalar(self, event: Any) -> None:  # noqa: ANN401  PyYAML's events are not typed
+    def _add_scalar(self, event: Any) -> None:  # noqa: ANN401  PyYAML's events are not typed
         top = self.open[-1] if self.open else None
         if top and top.key is None and type(top.value) is dict:
             self._begin_entry(top, event)
@@ -128,23 +128,23 @@ class _Builder:
             self.anchors[event.anchor] = (value, 1)
         self._put(value, 1, event)
 
-    def _begin_entry(self, mapping: _Open, event: Any) -> None:  # noqa: ANN401
+    def _begin_entry(self, mapping: _OpenCollection, event: Any) -> None:  # noqa: ANN401
         key = event.value
         if key == "<<" and event.implicit[0]:
             self._refuse(event, "merge keys (<<) are not supported: write the fields out")
         if key in mapping.value:
-            self._refuse(event, f"the key {key!r} comes twice in one mapping")
+            self._refuse(event, f"the key {key!r} occurs twice in one mapping")
         mapping.key = key
 
     def _begin(self, event: Any) -> None:  # noqa: ANN401
         is_map = type(event) is events.MappingStartEvent
         if event.tag not in (None, "!", MAP if is_map else SEQ):
-            self._refuse(event, f"the tag {event.tag!r} is unknown")
+            self._refuse(event, f"the tag {event.tag!r} is not supported")
         if len(self.open) == self.max_depth:
             self._refuse(event, f"is nested more than {self.max_depth} levels deep")
         value: dict[str, object] | list[object] = {} if is_map else []
         self._put(value, 0, event)
-        self.open.append(_Open(value, event.anchor))
+        self.open.append(_OpenCollection(value, event.anchor))
         if event.anchor:
             self.anchors[event.anchor] = (value, 0)
 
@@ -155,18 +155,18 @@ class _Builder:
         if self.open:
             self.open[-1].size += ended.size
 
-    def _take_alias(self, event: Any) -> None:  # noqa: ANN401
+    def _add_alias(self, event: Any) -> None:  # noqa: ANN401
         if event.anchor not in self.anchors:
-            self._refuse(event, f"the alias *{event.anchor} stands for nothing")
+            self._refuse(event, f"the alias *{event.anchor} has no anchor")
         value, size = self.anchors[event.anchor]
         if not size:
             self._refuse(event, f"the alias *{event.anchor} would contain itself")
         self._put(value, size, event)
-        if sum(one.size for one in self.open) > MAX_UNFOLDED:
-            self._refuse(event, f"aliases unfold to more than {MAX_UNFOLDED} values")
+        if sum(collection.size for collection in self.open) > MAX_EXPANDED_VALUES:
+            self._refuse(event, f"aliases expand to more than {MAX_EXPANDED_VALUES} values")
 
     def _put(self, value: object, size: int, event: events.Event) -> None:
-        """Place a value where the document has come to."""
+        """Puts a value at the present position of the document."""
         if not self.open:
             self.root = value
             return
@@ -186,7 +186,7 @@ class _Builder:
             number = float(text)
             return number if math.isfinite(number) else self._refuse(event, f"{text} is too large a number")
         if tag != plain:
-            self._refuse(event, f"{text!r} is no value of the tag {tag!r}")
+            self._refuse(event, f"{text!r} is not a value of the tag {tag!r}")
         if tag == INT:
             return int(text, 0)
         return None if tag == NULL else text.lower() == "true"

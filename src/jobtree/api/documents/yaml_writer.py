@@ -1,8 +1,8 @@
-"""YAML that every reader reads alike: block style, keys in the order given, no anchors.
+"""Writes YAML that every reader understands alike: block style, keys in the given order, no anchors.
 
-A string is written bare only where no YAML, 1.1 or 1.2, could take it for something else: it begins with a
-letter or a slash, is no boolean in any dialect, and has no sign with a meaning. Times, decimals,
-digests and all else that begins with a digit are quoted. Text of several lines becomes a literal block.
+A string is written without quotes only if it is a string in both YAML 1.1 and 1.2: it begins with a letter or
+a slash, is not a boolean word, and has no special characters. Times, decimals, digests and everything else
+that begins with a digit are quoted. Text of several lines becomes a literal block.
 """
 
 import json
@@ -19,7 +19,7 @@ _UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 def dump_yaml(documents: Iterable[Mapping[str, object]]) -> str:
-    """A YAML stream of the documents."""
+    """Returns a YAML stream of the documents."""
     lines: list[str] = []
     for document in documents:
         if lines:
@@ -33,14 +33,14 @@ def dump_yaml(documents: Iterable[Mapping[str, object]]) -> str:
 
 
 def _write_mapping(lines: list[str], mapping: Mapping[str, object], head: str, indent: str) -> None:
-    """One line and more for each key; ``head`` stands before the first (``- `` in a list)."""
+    """Appends the lines of a mapping; ``head`` is written before the first key (``- `` in a list)."""
     for key, item in mapping.items():
         _write_item(lines, item, f"{head}{_text(key)}:", indent)
         head = indent
 
 
 def _write_item(lines: list[str], item: object, head: str, indent: str) -> None:
-    """A value after its key. Lists stand under their key without a further indent, as kubectl writes them."""
+    """Appends a value after its key. The items of a list are not indented further, as in kubectl's output."""
     if isinstance(item, str):
         lines.append(f"{head} {_string(item, indent)}")
     elif isinstance(item, Mapping) and item:
@@ -83,4 +83,4 @@ def _text(text: str) -> str:
     if _BARE.fullmatch(text) and not _SPECIAL.search(text) and text.lower() not in _WORDS:
         return text
     quoted = json.dumps(text, ensure_ascii=False)
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)

@@ -1,4 +1,4 @@
-"""Budget: how many GPUs a team may hold at once, for how many GPU-hours, when, where, and who may borrow."""
+"""Budget: the GPUs and GPU-hours that a team may use, in which windows, on which nodes, and its borrowers."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -113,7 +113,7 @@ class BudgetSpec(Wire):
 
 
 class ClassUse(Wire):
-    """Use of one envelope by one class of lease."""
+    """The usage of one envelope or cap, by class of lease."""
 
     owned: Decimal = "0"
     shared: Decimal = "0"
@@ -123,7 +123,7 @@ class ClassUse(Wire):
 
 
 class Usage(Wire):
-    """What an envelope or cap has given out, and what it has left, in GPUs and GPU-hours."""
+    """The usage of an envelope or cap and what is left of it, in GPUs, GPU-hours and credits."""
 
     name: ShortName
     used_gpus: Decimal = "0"

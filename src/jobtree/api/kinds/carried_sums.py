@@ -1,8 +1,8 @@
-"""What status carries of leases that have left the cluster for the archive: exact sums, and nothing else.
+"""The exact usage of archived leases, as sums in the status of Budgets and Runs.
 
-Sums are in GPU-seconds: thousandths of a GPU times milliseconds are whole millionths of one, so nothing is
-rounded however long it goes on. ``leases`` names those that are in the sums and may still be there: they
-leave one after another, and whoever reads both at that time must not count them twice.
+Sums are in GPU-seconds. A thousandth of a GPU times a millisecond is a millionth of a GPU-second, so no sum
+is ever rounded. ``leases`` names the leases that are in the sums and whose objects may still exist, since the
+objects are deleted one after another. A reader of both must not count these leases twice.
 """
 
 from typing import Annotated
@@ -13,15 +13,15 @@ from jobtree.api.kinds.lease import LeaseClass, Payer
 from jobtree.api.schema.object_meta import Wire
 from jobtree.api.schema.scalars import FlavorName, GpuSeconds, Name, ShortName
 
-MAX_ENVELOPES = 1024  # of one Budget, those included that it had once
+MAX_ENVELOPES = 1024  # of one Budget, including removed ones
 MAX_SHARES = 256  # payers and classes of one Run
-MAX_LEAVING = 256  # leases of one Budget or Run that leave at a time
+MAX_LEAVING = 256  # archived leases of one Budget or Run whose objects may still exist
 
 Leaving = Annotated[tuple[Name, ...], Meta(max_length=MAX_LEAVING)]
 
 
 class ClassSeconds(Wire):
-    """Charged GPU-seconds by class of lease; of opportunistic ones, which are not charged, whole GPUs."""
+    """Charged GPU-seconds, by class of lease. Opportunistic leases, which are not charged, count in full."""
 
     owned: GpuSeconds = "0"
     shared: GpuSeconds = "0"
@@ -31,7 +31,7 @@ class ClassSeconds(Wire):
 
 
 class CarriedUse(Wire):
-    """What one envelope paid for."""
+    """The usage of archived leases that one envelope paid for."""
 
     name: ShortName
     flavor: FlavorName
@@ -40,14 +40,14 @@ class CarriedUse(Wire):
 
 
 class CarriedUses(Wire):
-    """In the status of a Budget."""
+    """The usage of archived leases, in the status of a Budget."""
 
     envelopes: Annotated[tuple[CarriedUse, ...], Meta(max_length=MAX_ENVELOPES)] = ()
     leases: Leaving = ()
 
 
 class CarriedShare(Wire):
-    """What one payer paid in one class."""
+    """The usage of archived leases of a Run, for one payer and one class."""
 
     class_: LeaseClass
     payer: Payer
@@ -55,9 +55,9 @@ class CarriedShare(Wire):
 
 
 class CarriedRun(Wire):
-    """In the status of a Run."""
+    """The usage of archived leases, in the status of a Run."""
 
     funding: Annotated[tuple[CarriedShare, ...], Meta(max_length=MAX_SHARES)] = ()
-    charged_gpu_seconds: GpuSeconds = "0"  # what counts against the quotas of trees
-    spare_gpu_seconds: GpuSeconds = "0"  # the part that did no work
+    charged_gpu_seconds: GpuSeconds = "0"  # the part that counts against the quotas of trees
+    spare_gpu_seconds: GpuSeconds = "0"  # the part of spares
     leases: Leaving = ()

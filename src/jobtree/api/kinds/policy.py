@@ -1,6 +1,6 @@
-"""Policy, Clock and BeaconValues, the documents that only a state file holds.
+"""The policy, and the documents Policy, Clock and BeaconValues of a state file.
 
-Administrators write the policy in words (``minNotice: 5m``); everything that decides reads it in integers.
+Administrators write the policy with units (``minNotice: 5m``); the core reads it as integers.
 """
 
 from collections.abc import Iterator
@@ -29,32 +29,32 @@ from jobtree.api.schema.scalars import Duration, FlavorName, Hex, Rate, ShortNam
 SIM_API_VERSION = f"{SIM_GROUP}/{VERSION}"
 
 
-HEARING_MS = 5 * SECOND
-"""From the publication of a beacon's round until everybody can be expected to have heard it."""
+PUBLICATION_DELAY_MS = 5 * SECOND
+"""How long before an instant a round must be published so that its value is known everywhere by then."""
 
 
 class Beacon(msgspec.Struct, frozen=True):
-    """A public source of random values: round 1 at its genesis, then one after each period."""
+    """A public source of random values. Round 1 is published at its genesis, the next after each period."""
 
     name: str
     period_ms: int
     genesis_ms: int
-    url: str = ""  # where its values are; {round} stands for the round. Empty: nobody fetches them
+    url: str = ""  # of a value, with {round} for the number of its round. Empty: values are not fetched
 
     def published_at(self, number: int) -> int:
         return self.genesis_ms + (number - 1) * self.period_ms
 
     def round_at(self, at: int) -> int:
-        """The last round that is published at that instant; 0 before the first."""
+        """Returns the last round published by that instant; 0 before the first."""
         return max(0, (at - self.genesis_ms) // self.period_ms + 1)
 
-    def round_heard_by(self, at: int) -> int:
-        """The last round that there is time to hear before that instant; 0 before the first."""
-        return self.round_at(at - HEARING_MS)
+    def round_known_by(self, at: int) -> int:
+        """Returns the last round whose value is known everywhere by that instant; 0 before the first."""
+        return self.round_at(at - PUBLICATION_DELAY_MS)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """Section 14 in integers: times in milliseconds, rates and prices in thousandths."""
+    """The policy (specification, section 14) in integers: milliseconds, thousandths of rates and prices."""
 
     prices_milli: dict[str, int] = {}
     spare_rate_milli: int = MILLI // 4
@@ -70,7 +70,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     beacon: Beacon | None = None
 
     def price_milli(self, flavor: str) -> int:
-        """Credits for a GPU-hour of this flavor, in thousandths."""
+        """Returns the thousandths of a credit that a GPU-hour of this flavor costs."""
         return self.prices_milli.get(flavor, MILLI)
 
 
@@ -81,7 +81,7 @@ Price = Annotated[
 
 
 class BeaconSpec(Wire):
-    """A beacon as administrators name it."""
+    """A beacon as administrators write it."""
 
     name: ShortName
     period: Duration
@@ -90,7 +90,7 @@ class BeaconSpec(Wire):
 
 
 class PolicySpec(Wire):
-    """Section 14 as administrators write it."""
+    """The policy (specification, section 14) as administrators write it."""
 
     prices: Annotated[dict[FlavorName, Price], Meta(max_length=256)] = msgspec.field(default_factory=dict)
     spare_rate: Rate = "0.25"
@@ -112,7 +112,7 @@ class _ClockSpec(Wire):
 
 class _BeaconValuesSpec(Wire):
     name: ShortName
-    values: dict[str, Hex] = msgspec.field(default_factory=dict)  # by number of the round
+    values: dict[str, Hex] = msgspec.field(default_factory=dict)  # in hex, by number of the round
 
 
 class _SimDocument(Wire):
@@ -134,19 +134,19 @@ class _BeaconValuesDocument(_SimDocument, kw_only=True):
 
 
 def is_sim_document(document: dict[str, Any]) -> bool:
-    """Whether this is a Policy, a Clock or BeaconValues, and not one of the kinds of a cluster."""
+    """Whether this is a Policy, a Clock or BeaconValues."""
     version = document.get("apiVersion")
     return isinstance(version, str) and version.partition("/")[0] == SIM_GROUP
 
 
 def parse_policy(document: dict[str, Any], where: str) -> Policy:
-    """The policy of a document ``kind: Policy``. Raises InputError."""
+    """Returns the policy in a document of kind Policy. Raises InputError."""
     _check_kind(document, "Policy", where)
     return build_policy(decode_struct(document, _PolicyDocument, f"{where}, Policy").spec, f"{where}, Policy")
 
 
 def build_policy(spec: PolicySpec, where: str) -> Policy:
-    """The integers of a policy. Raises InputError where its parts do not go together."""
+    """Converts a policy to integers. Raises InputError if it breaks a rule."""
     policy = Policy(
         prices_milli={flavor: parse_milli(str(price)) for flavor, price in spec.prices.items()},
         spare_rate_milli=parse_milli(spec.spare_rate),
@@ -161,9 +161,8 @@ def build_policy(spec: PolicySpec, where: str) -> Policy:
         lease_retention_ms=parse_duration(spec.lease_retention),
         beacon=None if spec.beacon is None else _beacon(spec.beacon),
     )
-    found = list(_problems(policy, spec))
-    if found:
-        raise InputError(where, found)
+    if problems := list(_problems(policy, spec)):
+        raise InputError(where, problems)
     return policy
 
 
@@ -172,37 +171,36 @@ def _beacon(spec: BeaconSpec) -> Beacon:
 
 
 def parse_clock(document: dict[str, Any], where: str) -> int:
-    """The instant of a document ``kind: Clock``, in milliseconds. Raises InputError."""
+    """Returns the instant in a document of kind Clock, in milliseconds. Raises InputError."""
     _check_kind(document, "Clock", where)
     return parse_time(decode_struct(document, _ClockDocument, f"{where}, Clock").spec.now)
 
 
 def parse_beacon_values(document: dict[str, Any], where: str) -> dict[tuple[str, int], str]:
-    """The published values of a document ``kind: BeaconValues``, by beacon and round. Raises InputError."""
+    """Returns the values in a document of kind BeaconValues, by beacon and round. Raises InputError."""
     _check_kind(document, "BeaconValues", where)
     spec = decode_struct(document, _BeaconValuesDocument, f"{where}, BeaconValues").spec
-    wrong = [
-        Problem(
-            f"spec.values[{number}]", value, "must be a round, counted from 1, and its value in whole bytes"
-        )
+    rule = "must be a round, counted from 1, and its value in hex, two digits for each byte"
+    problems = [
+        Problem(f"spec.values[{number}]", value, rule)
         for number, value in spec.values.items()
         if not number.isdecimal() or not int(number) or not value or len(value) % 2
     ]
-    if wrong:
-        raise InputError(f"{where}, BeaconValues", wrong)
+    if problems:
+        raise InputError(f"{where}, BeaconValues", problems)
     return {(spec.name, int(number)): value for number, value in spec.values.items()}
 
 
 def clock_document(now_ms: int) -> dict[str, Any]:
-    """The Clock that says this instant."""
+    """Returns the Clock with this instant."""
     return {"apiVersion": SIM_API_VERSION, "kind": "Clock", "spec": {"now": format_time(now_ms)}}
 
 
 def _check_kind(document: dict[str, Any], kind: str, where: str) -> None:
-    for field, wanted in (("apiVersion", SIM_API_VERSION), ("kind", kind)):
+    for field, expected in (("apiVersion", SIM_API_VERSION), ("kind", kind)):
         value = document.get(field, ABSENT)
-        if value != wanted:
-            raise InputError(where, [Problem(field, value, f"must be {wanted}")])
+        if value != expected:
+            raise InputError(where, [Problem(field, value, f"must be {expected}")])
 
 
 def _problems(policy: Policy, spec: PolicySpec) -> Iterator[Problem]:
@@ -215,7 +213,7 @@ def _problems(policy: Policy, spec: PolicySpec) -> Iterator[Problem]:
     if policy.min_notice_ms > policy.max_notice_ms:
         yield Problem("spec.minNotice", spec.min_notice, f"must be at most maxNotice ({spec.max_notice})")
     if policy.beacon is not None and policy.beacon.period_ms <= 0 and spec.beacon is not None:
-        yield Problem("spec.beacon.period", spec.beacon.period, "must be longer than nothing")
+        yield Problem("spec.beacon.period", spec.beacon.period, "must be more than 0")
     if policy.beacon is not None and policy.beacon.url:
         url = policy.beacon.url
         if not url.startswith(("https://", "http://")) or "{round}" not in url:

@@ -1,4 +1,4 @@
-"""Reservation: a promised start, what is missing, and who would have to give way. Written by Jobtree."""
+"""Reservation: the promised start of a Run, what it lacks, and the Runs it could stop. Written by Jobtree."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -36,7 +36,7 @@ RunNames = Annotated[tuple[Name, ...], Meta(max_length=1024)]
 
 
 class DomainShare(Wire):
-    """GPUs promised in one domain, and the nodes there that could carry them."""
+    """GPUs promised in one domain, and the nodes that could provide them."""
 
     domain: Annotated[str, Meta(max_length=200)]
     gpus: Count
@@ -51,7 +51,7 @@ class ReservationSpec(Wire):
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             unchanged("", "runRef", "flavor", "commitment", "members"),
-            "of a Reservation only earliestStart and intendedSlice change",
+            "only earliestStart and intendedSlice of a Reservation may change",
         ),
     )
 
@@ -76,13 +76,13 @@ class ExpectedStart(Wire):
     p90: Time
 
 
-class FirstTold(Wire):
-    """What its Run was told first, and what came of it: the next ones are told in the light of that."""
+class FirstEstimate(Wire):
+    """The first expected start of the Run and its actual start, from which later forecasts are calibrated."""
 
     at: Time
     p50: Time
     p90: Time
-    mean: Time  # of the forecast alone
+    mean: Time  # of the forecast before its calibration
     started: Time | None = None
 
 
@@ -108,27 +108,27 @@ class FundingPlan(Wire):
 
 
 class BeaconRound(Wire):
-    """The round of a public beacon whose value is mixed into the draw: fixed before it is published."""
+    """The round of a public beacon that is mixed into the draw. It is fixed before its value is published."""
 
     name: ShortName
     round: Tally
 
 
 class Terms(Wire):
-    """What the promise counts on: how wide, what it may take, who pays, and how long it then stands."""
+    """The terms of a promise: its width, what it may take, its payers, and its immunity after the start."""
 
     width: Count
     gpus_per_pod: Count
     takes: Literal["Nothing", "Cuts", "Lottery"] = "Nothing"
     funding: Annotated[tuple[FundingPlan, ...], Meta(max_length=256)] = ()
     firm_until: Time | None = None
-    made: Time | None = None  # finer than creationTimestamp: promises hold in the order of their making
+    made: Time | None = None  # finer than creationTimestamp; promises have precedence in this order
     beacon: BeaconRound | None = None
-    turn: Count = 0  # of promises made at one instant, those of an earlier planning come first
+    turn: Count = 0  # orders promises that were made at the same instant
 
 
 class MemberTerms(Wire):
-    """One of the stages that start together: its own part of the promise."""
+    """The part of a promise for one of the stages that start together."""
 
     stage: ShortName
     flavor: FlavorName
@@ -142,7 +142,7 @@ class ReservationStatus(Wire):
     terms: Terms | None = None
     members: Annotated[tuple[MemberTerms, ...], Meta(max_length=64)] = ()
     forecast: Forecast | None = None
-    told: FirstTold | None = None
+    told: FirstEstimate | None = None
     slips: Annotated[tuple[Slip, ...], Meta(max_length=256)] = ()
     lottery: dict[str, Any] | None = None
     lotteries: Annotated[tuple[dict[str, Any], ...], Meta(max_length=64)] = ()  # of further stages

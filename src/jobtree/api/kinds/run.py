@@ -97,9 +97,9 @@ class Funding(Wire):
 
 
 class StageFunding(Wire):
-    """Funding of a stage: its sponsors are the tree's."""
+    """The funding of a stage. Its sponsors are those of the tree."""
 
-    REFUSED: ClassVar[dict[str, str]] = {"sponsors": "a stage has no sponsors of its own: the tree's hold"}
+    REFUSED: ClassVar[dict[str, str]] = {"sponsors": "a stage cannot have sponsors: set them for the tree"}
 
     allow_borrow: bool = False
     max_borrow_gpus: Count | None = None
@@ -118,7 +118,7 @@ class Quota(Wire):
 
 
 class Gang(Wire):
-    """What a Run and a stage of a tree have in common: the shape of one gang and how it behaves."""
+    """The fields that Runs and stages share: the shape of a gang and how it behaves."""
 
     resources: Resources | None = None
     locality: Locality = Locality()
@@ -134,13 +134,13 @@ StageNames = Annotated[tuple[ShortName, ...], Meta(max_length=MAX_STAGES)]
 
 
 class LeafStage(Gang, kw_only=True):
-    """A stage at the second level: it has no stages of its own."""
+    """A stage of the second level, which cannot have stages."""
 
     REFUSED: ClassVar[dict[str, str]] = {
-        "owner": "a stage has no owner of its own: the tree's holds",
-        "namespace": "a stage has no namespace of its own: the tree's holds",
-        "follow": "a stage follows others of its tree: use after",
-        "stages": "a tree has two levels at most",
+        "owner": "a stage cannot have an owner: set it for the tree",
+        "namespace": "a stage cannot have a namespace: set it for the tree",
+        "follow": "a stage cannot have follow: name other stages of its tree in after",
+        "stages": "a tree has at most two levels of stages",
     }
 
     RULES: ClassVar[tuple[Rule, ...]] = LEAF_RULES
@@ -182,7 +182,7 @@ SlotRanges = Annotated[tuple[SlotRange, ...], Meta(max_length=MAX_SLOT_RANGES)]
 
 
 class AllocatedLease(Wire):
-    """An open lease, whole: what its Lease object says, apart from what the Run itself says."""
+    """An open lease: the fields of its Lease object, except those that all leases of the Run share."""
 
     name: Name
     group: Annotated[int, Meta(ge=0, le=100_000)]
@@ -196,7 +196,7 @@ class AllocatedLease(Wire):
 
 
 class Allocation(Wire):
-    """The commit point of a gang: what it holds and since when. Leases and pods follow from it."""
+    """The commit point of a gang: its leases, and since when. Lease objects and pods are derived from it."""
 
     since: Time
     gpus_per_pod: Count
@@ -204,9 +204,9 @@ class Allocation(Wire):
 
 
 class Ending(Wire):
-    """A lease that the Run holds no longer: what its Lease object must come to say.
+    """A closed lease of the Run whose Lease object may still have to be updated.
 
-    ``whole`` is there as long as the object may not be: a lease that ended before it was ever written.
+    ``whole`` is the lease itself, for a lease that was closed before its Lease object was created.
     """
 
     lease: Name
@@ -229,7 +229,7 @@ class Risk(Wire):
 
 
 class StageStatus(Wire):
-    """A stage of a tree: where it stands, when it started or may, and when it is done at the latest."""
+    """The phase of a stage, its actual or earliest start, and when it is done at the latest."""
 
     name: ShortName
     phase: Phase
@@ -238,16 +238,16 @@ class StageStatus(Wire):
 
 
 class Decided(Wire):
-    """What was decided for one Run together with others: carried out from here after a crash, as decided.
+    """The part for one Run of a decision about several. After a crash the manager completes it from here.
 
-    It is done once the Run's status has that revision, or a later one.
+    It is complete once the status of the Run has this revision or a later one.
     """
 
     run_ref: RunRef
     revision: Tally
     phase: Phase
     since: Time | None = None  # of the phase
-    reason: Word = ""  # of Runs that are finished: nothing else remembers how they ended
+    reason: Word = ""  # of finished Runs
     message: Text = ""
     attempt: Tally = 0
     changed_at: Time | None = None
@@ -260,7 +260,7 @@ class Decided(Wire):
     closing: Annotated[tuple[Ending, ...], Meta(max_length=MAX_LEASES)] = ()
 
 
-RankPlace = Annotated[str, Meta(max_length=400)]  # "0/3 gpu-a-01#0-7": group, place in it, slots
+RankPlace = Annotated[str, Meta(max_length=400)]  # "0/3 gpu-a-01#0-7": group, position in it, slots
 
 
 class RunStatus(Wire):
@@ -281,8 +281,8 @@ class RunStatus(Wire):
     attempt: Tally = 0
     ranks: Annotated[tuple[RankPlace, ...], Meta(max_length=12_500)] = ()
     changed_at: Time | None = None  # the last start, resize, swap or restart
-    restarts: Tally = 0  # that failed pods caused
-    resume_at: Time | None = None  # pods of the next attempt start then
+    restarts: Tally = 0  # caused by failed pods
+    resume_at: Time | None = None  # when the pods of the next attempt start
     leases_opened: Tally = 0
     lotteries_lost: Tally = 0
     reservations_made: Tally = 0

@@ -1,24 +1,26 @@
-"""The rules in CEL of gangs and trees, long enough to stand apart from their structs in ``run.py``."""
+"""The CEL rules of gangs and trees, which are too long for ``run.py``."""
 
 from jobtree.api.schema.cel_rules import Rule, cel_seconds, if_has, unchanged
 
-RUNNING_RULE = "of a running Run only malleable.desiredTotalGPUs and a lower runtime.maxDuration may change"
+RUNNING_RULE = (
+    "while a Run is running, only malleable.desiredTotalGPUs and a lower runtime.maxDuration may change"
+)
 
 
 def _with_gang(path: str, rule: str) -> str:
-    """What most Runs leave out is asked for first: servers pay for every question, with every write."""
+    """Returns a rule for gangs that tests a rare field first: the server evaluates it on every write."""
     return if_has(path, if_has("resources", rule))
 
 
 def _least(stage: str) -> str:
-    """The least width at which a stage can start."""
+    """Returns the expression for the least width at which a stage can start."""
     return f"(has({stage}.malleable) ? {stage}.malleable.minTotalGPUs : {stage}.resources.totalGPUs)"
 
 
 GANG_RULES = (
     Rule(
         if_has("spares", if_has("sparesPerGroup", "self.spares == self.sparesPerGroup")),
-        "sparesPerGroup is another spelling of spares: set one of them, or both alike",
+        "sparesPerGroup means the same as spares: set one of them, or both to the same value",
     ),
     Rule(
         _with_gang("locality.groupGPUs", "self.locality.groupGPUs <= self.resources.totalGPUs"),
@@ -72,7 +74,7 @@ BRANCH_RULES = (
     Rule("!(has(self.resources) && has(self.quota))", "quota goes with stages, not with resources"),
     Rule(
         "has(self.resources) || !(has(self.malleable) || has(self.spares) || has(self.sparesPerGroup))",
-        "malleable, spares and sparesPerGroup go with resources: say them in a stage",
+        "malleable, spares and sparesPerGroup go with resources: set them in a stage",
     ),
     Rule(
         if_has(
@@ -94,7 +96,7 @@ STAGE_RULES = (
     ),
     Rule(
         if_has("after", if_has("with", "!self.after.exists(n, n in self.with)")),
-        "a stage cannot come after one that it starts with",
+        "a stage cannot wait for a stage that it starts with",
     ),
 )
 
@@ -165,7 +167,7 @@ RUN_RULES = (
         if_has("spec.follow", "!(self.metadata.name in self.spec.follow.after)"),
         "a Run cannot wait for itself",
     ),
-    # One rule, which asks first what lets almost every write of a status pass: each field that a rule takes
-    # costs the server as much as there are fields beside it.
+    # One rule, whose first terms let almost every write of a status pass: the server's cost of each field
+    # access grows with the number of fields of its object.
     Rule(f"!({_RUNNING}) || self.spec == oldSelf.spec || {_ALLOWED}", RUNNING_RULE),
 )

@@ -1,6 +1,6 @@
-"""What Jobtree reads of a Node: its GPUs, where they are, and whether they may be used.
+"""Reads the fields of a Node that Jobtree needs: its GPUs, its domain, and whether pods may be placed there.
 
-A Node written by hand may say little: without conditions it is ready, without CPU or memory it has enough.
+A hand-written Node may omit fields: without conditions it is ready, and absent CPU or memory is unlimited.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -18,12 +18,12 @@ from jobtree.api.schema.scalars import Name, Time
 FLAVOR_LABEL = "gpu.flavor"
 DOMAIN_LABELS = ("region", "cluster", "fabric.domain")
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-CORDONED = f"{GROUP}/cordoned"  # annotation: why Jobtree cordoned the node; without it somebody else did
+CORDONED = f"{GROUP}/cordoned"  # annotation: why Jobtree cordoned the node; absent if Jobtree did not
 DEFAULT_MAX_PODS = 110
 
 
 class DomainName(NamedTuple):
-    """The fastest island of interconnect. Written ``us-west/gpu-a/nv-a``, with ``-`` for an absent label."""
+    """The name of a domain, written ``us-west/gpu-a/nv-a``, with ``-`` for an absent label."""
 
     region: str
     cluster: str
@@ -40,7 +40,7 @@ class Taint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """``cpu_milli`` and ``memory_bytes`` are None where the Node does not say; ``failed`` is F2's taint."""
+    """A Node. ``cpu_milli`` and ``memory_bytes`` are None if absent; ``failed`` is the taint of F2."""
 
     name: str
     uid: str
@@ -91,15 +91,15 @@ class RawNode(msgspec.Struct):
 
 
 def read_node(document: dict[str, Any], where: str) -> Node:
-    """The Node of a raw core/v1 document. Raises InputError."""
+    """Returns the Node in a core/v1 document. Raises InputError."""
     return node_of(decode_struct(document, RawNode, where), where)
 
 
 def node_of(raw: RawNode, where: str) -> Node:
-    """The same, of a document that has its shape. Raises InputError for quantities that are none."""
+    """Converts a decoded Node. Raises InputError for an invalid quantity."""
     labels, resources = raw.metadata.labels, _resources(raw, where)
     gpu_resource = next((name for name in GPU_RESOURCES if resources.get(name)), GPU_RESOURCES[0])
-    ready = next((one for one in raw.status.conditions if one.type == "Ready"), None)
+    ready = next((condition for condition in raw.status.conditions if condition.type == "Ready"), None)
     is_ready = ready is None or ready.status == "True"
     since = ready.last_transition_time if ready and not is_ready else None
     return Node(
@@ -122,15 +122,15 @@ def node_of(raw: RawNode, where: str) -> Node:
 
 
 def _resources(raw: RawNode, where: str) -> dict[str, int]:
-    """Allocatable, else capacity: CPU in thousandths, everything else in units."""
+    """Returns what is allocatable, else the capacity: CPU in thousandths, everything else in units."""
     field = "allocatable" if raw.status.allocatable else "capacity"
     quantities = raw.status.allocatable or raw.status.capacity
-    read: dict[str, int] = {}
+    resources: dict[str, int] = {}
     for name in ("cpu", "memory", "pods", *GPU_RESOURCES):
         if name in quantities:
             try:
-                read[name] = (milli if name == "cpu" else whole)(quantities[name])
+                resources[name] = (milli if name == "cpu" else whole)(quantities[name])
             except ValueError:
                 problem = Problem(f"status.{field}[{name!r}]", quantities[name], f"must be {EXAMPLES}")
                 raise InputError(where, [problem]) from None
-    return read
+    return resources

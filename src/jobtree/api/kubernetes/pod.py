@@ -1,7 +1,7 @@
-"""What Jobtree reads of a Pod and of a template: what it asks for, what it tolerates, whose it is.
+"""Reads the fields of a Pod or pod template that Jobtree needs: requests, tolerations, and the Run.
 
-A pod says which Run controls it; whether that is true is for those to find out who know the Runs: the UID
-must be that of a Run of its own namespace. Labels and annotations, which anybody can write, say nothing.
+The owner references of a pod name the Run that controls it. The caller must check that a Run with this UID
+exists in the namespace of the pod. Labels and annotations do not count, since any user can write them.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     cpu_milli: int
     memory_bytes: int
-    run_uid: str  # of the Run that controls it, as it says; empty: none
+    run_uid: str  # of the Run that controls it, unchecked; empty: none
     finished: bool
 
 
@@ -45,7 +45,7 @@ class Toleration(msgspec.Struct, frozen=True):
 
 
 class Requests(NamedTuple):
-    """What one pod needs of its node, apart from GPUs that Jobtree gives it."""
+    """The requirements of one pod on its node, apart from GPUs that Jobtree gives it."""
 
     cpu_milli: int
     memory_bytes: int
@@ -112,12 +112,12 @@ class _RawTemplate(msgspec.Struct):
 
 
 def read_pod(document: dict[str, Any], where: str) -> Pod:
-    """The Pod of a raw core/v1 document. Raises InputError."""
+    """Returns the Pod in a core/v1 document. Raises InputError."""
     return pod_of(decode_struct(document, RawPod, where), where)
 
 
 def pod_of(raw: RawPod, where: str) -> Pod:
-    """The same, of a document that has its shape. Raises InputError for quantities that are none."""
+    """Converts a decoded Pod. Raises InputError for an invalid quantity."""
     amounts = _total(raw.spec, where, "spec")
     return Pod(
         namespace=raw.metadata.namespace,
@@ -133,18 +133,18 @@ def pod_of(raw: RawPod, where: str) -> Pod:
 
 
 def template_requests(template: dict[str, Any], where: str = "template") -> Requests:
-    """What a pod of this PodTemplateSpec needs of its node. Raises InputError."""
+    """Returns the requirements of a pod of this PodTemplateSpec on its node. Raises InputError."""
     spec = decode_struct(template, _RawTemplate, where).spec
     return Requests(*_total(spec, where, "spec"), spec.tolerations, spec.node_selector)
 
 
 def tolerates(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
-    """Whether a GPU pod may run there. Taints that only say "this node has GPUs" do not keep it out."""
-    given = tuple(tolerations)
+    """Whether a GPU pod may run on a node with these taints. NoSchedule taints for GPUs are ignored."""
+    all_tolerations = tuple(tolerations)
     return all(
         taint.effect == "PreferNoSchedule"
         or (taint.effect == "NoSchedule" and taint.key in GPU_RESOURCES)
-        or any(toleration.tolerates(taint) for toleration in given)
+        or any(toleration.tolerates(taint) for toleration in all_tolerations)
         for taint in taints
     )
 
@@ -155,22 +155,25 @@ def _is_run(owner: OwnerReference) -> bool:
 
 
 def _total(spec: _PodSpec, where: str, path: str) -> _Amounts:
-    """Kubernetes' own sum: sidecars stay, other init containers come one at a time, before the rest."""
+    """Adds up requests as Kubernetes does: init containers run one at a time before the others.
+
+    Sidecars, which are init containers that stay, run beside all containers after them.
+    """
     sidecars, peak = _Amounts(), _Amounts()
     for position, container in enumerate(spec.init_containers):
-        asked = _asked(container, where, f"{path}.initContainers[{position}]")
+        requests = _requests(container, where, f"{path}.initContainers[{position}]")
         if container.restart_policy == "Always":
-            sidecars = sidecars.plus(asked)
-            asked = _Amounts()
-        peak = peak.at_least(sidecars.plus(asked))
+            sidecars = sidecars.plus(requests)
+            requests = _Amounts()
+        peak = peak.at_least(sidecars.plus(requests))
     running = sidecars
     for position, container in enumerate(spec.containers):
-        running = running.plus(_asked(container, where, f"{path}.containers[{position}]"))
+        running = running.plus(_requests(container, where, f"{path}.containers[{position}]"))
     return running.at_least(peak).plus(_amounts(spec.overhead, where, f"{path}.overhead"))
 
 
-def _asked(container: _Container, where: str, path: str) -> _Amounts:
-    """A limit without a request is a request."""
+def _requests(container: _Container, where: str, path: str) -> _Amounts:
+    """Returns the requests of a container. A limit without a request counts as a request."""
     resources = container.resources
     return _amounts({**resources.limits, **resources.requests}, where, f"{path}.resources")
 
@@ -182,5 +185,5 @@ def _amounts(quantities: dict[str, Quantity], where: str, path: str) -> _Amounts
             memory_bytes=whole(quantities.get("memory", 0)),
             gpus=sum(whole(quantities.get(name, 0)) for name in GPU_RESOURCES),
         )
-    except ValueError as broken:
-        raise InputError(where, [Problem(path, quantities, str(broken))]) from None
+    except ValueError as error:
+        raise InputError(where, [Problem(path, quantities, str(error))]) from None

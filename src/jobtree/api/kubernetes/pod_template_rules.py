@@ -1,7 +1,7 @@
-"""Rules of a pod template, which is a PodTemplateSpec and otherwise the researcher's own affair.
+"""Checks the rules of a pod template, which is a PodTemplateSpec.
 
-Jobtree gives a pod its node and its GPUs: a template may ask for neither. A pod must be gone when its grace
-period is over: a finalizer or a longer grace would keep its slots from whoever was promised them (F6).
+Jobtree gives a pod its node and its GPUs, so a template may not request them. A pod must be gone when its
+grace period is over: a finalizer or a longer grace period would delay the next Run on its slots (F6).
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ DEFAULT_GRACE_SECONDS = 30
 
 
 def template_problems(path: str, template: dict[str, Any]) -> Iterator[Problem]:
-    """What a template may not say, whatever the policy."""
+    """Yields the rules that a template breaks under any policy."""
     try:
         template_requests(template)
-    except InputError as misfit:
-        for problem in misfit.problems:
+    except InputError as error:
+        for problem in error.problems:
             yield _below(path, problem)
         return
     metadata, spec = _mapping(template, "metadata"), _mapping(template, "spec")
@@ -38,7 +38,7 @@ def template_problems(path: str, template: dict[str, Any]) -> Iterator[Problem]:
 
 
 def grace_problems(path: str, template: dict[str, Any], max_grace_ms: int) -> Iterator[Problem]:
-    """What a template may not say under this policy (F6)."""
+    """Yields the rules that a template breaks under this policy (F6)."""
     field = f"{path}.spec.terminationGracePeriodSeconds"
     seconds = _mapping(template, "spec").get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
     if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 0:

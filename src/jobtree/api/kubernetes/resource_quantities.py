@@ -1,4 +1,4 @@
-"""Kubernetes resource quantities (``500m``, ``64Gi``, ``1e3``) as integers, rounded up as Kubernetes does."""
+"""Converts Kubernetes quantities (``500m``, ``64Gi``, ``1e3``) to integers, rounded up as in Kubernetes."""
 
 import re
 from fractions import Fraction
@@ -25,21 +25,21 @@ Quantity: TypeAlias = Annotated[str | int | float, Meta(description=EXAMPLES)]
 
 @lru_cache(maxsize=4096)
 def whole(quantity: Quantity) -> int:
-    """In units: ``"64Gi"`` is 68719476736. Raises ValueError for what is no quantity."""
+    """Returns a quantity in units: 68719476736 for ``"64Gi"``. Raises ValueError."""
     return _round_up(_exact(quantity))
 
 
 @lru_cache(maxsize=4096)
 def milli(quantity: Quantity) -> int:
-    """In thousandths: ``"500m"`` is 500, ``4`` is 4000. Raises ValueError for what is no quantity."""
+    """Returns a quantity in thousandths: 500 for ``"500m"``, 4000 for ``4``. Raises ValueError."""
     return _round_up(_exact(quantity) * 1000)
 
 
 def _exact(quantity: Quantity) -> Fraction:
-    found = _QUANTITY.fullmatch(str(quantity))
-    if not found:
+    match = _QUANTITY.fullmatch(str(quantity))
+    if not match:
         raise ValueError(f"{quantity!r} is not {EXAMPLES}")
-    number, exponent, suffix = found.group("number", "exponent", "suffix")
+    number, exponent, suffix = match.group("number", "exponent", "suffix")
     return Fraction(number) * (Fraction(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""])
 
 

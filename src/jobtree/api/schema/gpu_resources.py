@@ -1,10 +1,10 @@
-"""The names by which pods ask for GPUs and nodes offer them."""
+"""The resource names by which pods request GPUs and nodes offer them."""
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
-"""What nodes offer and Jobtree gives out."""
+"""The resources that nodes offer and Jobtree allocates."""
 
 GPU_CLASSES = ("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com", "gpu.amd.com")
-"""Classes of devices that are claimed (dynamic resource allocation)."""
+"""Device classes for dynamic resource allocation."""
 
 GPU_CLAIMS = tuple(f"deviceclass.resource.kubernetes.io/{name}" for name in GPU_CLASSES)
-"""A device of such a class, asked for like any resource: since 1.34, Kubernetes makes the claim itself."""
+"""The names of devices of these classes as a plain resource, for which Kubernetes 1.34 makes the claim."""

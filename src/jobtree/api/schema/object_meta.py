@@ -1,4 +1,4 @@
-"""What all four kinds share: the API group, object metadata and conditions."""
+"""The API group, object metadata and conditions, which all four kinds share."""
 
 from typing import Annotated, Any, Literal, dataclass_transform
 
@@ -12,14 +12,14 @@ GROUP = "rq.davidlangworthy.io"
 VERSION = "v1"
 API_VERSION = f"{GROUP}/{VERSION}"
 SIM_GROUP = f"sim.{GROUP}"
-LOST_WORK = f"{SIM_GROUP}/lost"  # annotation: GPU-milliseconds of work that had to be done again
+LOST_WORK = f"{SIM_GROUP}/lost"  # annotation: GPU-milliseconds of work that was lost and done again
 
 
 ACRONYMS = {"gpu": "GPU", "gpus": "GPUs"}
 
 
 def wire_name(field: str) -> str:
-    """The name on the wire: ``max_gpu_hours`` is ``maxGPUHours``, ``with_`` is ``with``."""
+    """Returns the name on the wire: ``maxGPUHours`` for ``max_gpu_hours``, ``with`` for ``with_``."""
     first, *rest = field.rstrip("_").split("_")
     return first + "".join(ACRONYMS.get(word, word.capitalize()) for word in rest)
 
@@ -33,7 +33,7 @@ class Wire(
     forbid_unknown_fields=True,
     rename=wire_name,
 ):
-    """A value as it travels: unknown fields are refused, absent is preferred to null."""
+    """A struct of the API. Unknown fields are refused; a field with its default is omitted."""
 
 
 class OwnerReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -46,7 +46,7 @@ class OwnerReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The part of metadata that Jobtree reads; anything else in a document is left as it stands."""
+    """The part of the metadata that Jobtree reads. Other fields of a document stay as they are."""
 
     name: Name
     namespace: Word = ""

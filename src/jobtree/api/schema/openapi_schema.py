@@ -1,7 +1,8 @@
-"""The OpenAPI schema of a struct, as a CustomResourceDefinition wants it.
+"""Derives the OpenAPI schema of a struct, in the form of a CustomResourceDefinition.
 
-It is read off the same annotations that msgspec enforces: bounds, patterns, enums, defaults, required fields,
-descriptions, and the rules in CEL that a class carries in ``RULES``. Nothing is unbounded, nothing is null.
+The schema follows from the annotations that msgspec enforces (bounds, patterns, enums, defaults, required
+fields, descriptions) and from the CEL rules in ``RULES`` of a class. Everything is bounded and nothing may be
+null.
 """
 
 import inspect
@@ -24,7 +25,7 @@ _BOUNDS = {
 
 
 def schema_of(annotation: Any, *, defaults: bool) -> Schema:  # noqa: ANN401  annotations have no common type
-    """The schema of a type. Only what people write (``spec``) has defaults filled in by the server."""
+    """Returns the schema of a type. With ``defaults``, for ``spec``, the server fills in defaults."""
     annotation, metas = _unwrap(annotation)
     origin = get_origin(annotation) or annotation
     if isinstance(origin, type) and issubclass(origin, msgspec.Struct):
@@ -45,14 +46,14 @@ def schema_of(annotation: Any, *, defaults: bool) -> Schema:  # noqa: ANN401  an
 
 
 def _unwrap(annotation: Any) -> tuple[Any, list[Meta]]:  # noqa: ANN401
-    """The bare type below ``Annotated`` and ``| None``, with what was said about it on the way."""
+    """Returns the type inside ``Annotated`` and ``| None``, with its ``Meta`` annotations."""
     metas: list[Meta] = []
     while True:
         if get_origin(annotation) is Annotated:
-            annotation, *found = get_args(annotation)
-            metas += [meta for meta in found if isinstance(meta, Meta)]
+            annotation, *annotations = get_args(annotation)
+            metas += [meta for meta in annotations if isinstance(meta, Meta)]
         elif get_origin(annotation) in (Union, UnionType):
-            (annotation,) = (one for one in get_args(annotation) if one is not NoneType)
+            (annotation,) = (member for member in get_args(annotation) if member is not NoneType)
         else:
             return annotation, metas
 
@@ -88,7 +89,7 @@ def _object(kind: type[msgspec.Struct], *, defaults: bool) -> Schema:
 
 
 def _set_default(schema: Schema, default: object) -> None:
-    """A struct's default is an empty object, which the server goes on to fill in."""
+    """Sets the default of a field. That of a struct is an empty object, which the server then fills in."""
     if isinstance(default, msgspec.Struct):
         schema["default"] = {}
     elif isinstance(default, (bool, int, str)):

@@ -1,6 +1,6 @@
-"""The schema of a pod template: all of PodTemplateSpec passes, only what Jobtree must refuse is looked at.
+"""The schema of a pod template, which accepts any PodTemplateSpec except what Jobtree refuses.
 
-Kubernetes checks the rest when the pods are made. The rules are those of
+Kubernetes checks the rest when the pods are created. The rules are those of
 ``jobtree.api.kubernetes.pod_template_rules``.
 """
 
@@ -13,16 +13,16 @@ MAX_CONTAINERS = 32
 
 
 def _escaped(name: str) -> str:
-    """The name of a field, as CEL reads it."""
+    """Returns the name of a field as it is escaped in CEL."""
     return name.replace(".", "__dot__").replace("/", "__slash__")
 
 
-_ASKED = (*GPU_RESOURCES, *GPU_CLAIMS)
+_RESOURCES = (*GPU_RESOURCES, *GPU_CLAIMS)
 _GPUS = open_object(
-    {name: {"x-kubernetes-int-or-string": True} for name in _ASKED},
+    {name: {"x-kubernetes-int-or-string": True} for name in _RESOURCES},
     Rule(
-        " && ".join(f"!has(self.{_escaped(name)})" for name in _ASKED),
-        "Jobtree gives a pod its GPUs (gpusPerPod): a template may not ask for them",
+        " && ".join(f"!has(self.{_escaped(name)})" for name in _RESOURCES),
+        "Jobtree gives a pod its GPUs (gpusPerPod): a template may not request them",
     ),
 )
 _CONTAINERS = {

@@ -1,6 +1,6 @@
-"""What is wrong with a document: the field, the value, the rule. One line for each thing that is wrong.
+"""Problems of a document, each with its field, value and rule, and the error that reports them.
 
-A problem is a value; only the door (reading a file, admitting an object) turns problems into an error.
+A check returns problems as values. Only the caller that reads a file or admits an object raises an error.
 """
 
 import json
@@ -12,7 +12,7 @@ MAX_LISTED = 8
 
 
 class Absent:
-    """The value of a field that is not there."""
+    """The value of an absent field."""
 
     def __repr__(self) -> str:
         return "absent"
@@ -22,7 +22,7 @@ ABSENT = Absent()
 
 
 class Problem(NamedTuple):
-    """One rule that a document breaks. ``field`` is spelled as on the wire: ``spec.envelopes[0].name``."""
+    """One rule that a document breaks. ``field`` is its path on the wire: ``spec.envelopes[0].name``."""
 
     field: str
     value: object
@@ -35,10 +35,10 @@ class Problem(NamedTuple):
 
 
 class InputError(ValueError):
-    """A document that is refused. ``where`` names it, ``problems`` says why, all of them at once."""
+    """A refused document. ``where`` names it, ``problems`` has all its problems."""
 
     def __init__(self, where: str, problems: Iterable[Problem | str]) -> None:
-        """Lay out one problem on the line of the document's name, several below it."""
+        """Puts a single problem on the line of the document's name, and several below it."""
         self.where = where
         self.problems = tuple(problems)
         lines = [str(problem) for problem in self.problems]
@@ -47,16 +47,16 @@ class InputError(ValueError):
 
 
 def repeats(values: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """The values that stood in a list before, with their positions."""
-    seen: set[str] = set()
+    """Yields each repeated value of a list, with its position."""
+    previous: set[str] = set()
     for position, value in enumerate(values):
-        if value in seen:
+        if value in previous:
             yield position, value
-        seen.add(value)
+        previous.add(value)
 
 
 def shown(value: object) -> str:
-    """A value as it would stand in the document, if that is short."""
+    """Returns a value as JSON, shortened if it is long."""
     if isinstance(value, (list, tuple, dict)) and len(value) > MAX_LISTED:
         return f"a {'mapping' if isinstance(value, dict) else 'list'} of {len(value)}"
     try:

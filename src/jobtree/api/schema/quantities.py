@@ -1,7 +1,7 @@
-"""Durations, instants, decimals and slots: from how people write them to integers, and back.
+"""Converts durations, instants, decimals and slots from text to integers and back.
 
-Time is in milliseconds since the epoch, charge in thousandths of a GPU, slots in bit masks per node.
-No float is involved on the way, so nothing is ever rounded twice.
+Time is in milliseconds since the epoch, charge in thousandths of a GPU, slots are bit masks per node. No
+float is used, so nothing is rounded twice.
 """
 
 import re
@@ -27,7 +27,7 @@ _SLOTS = re.compile(r"^(?P<node>.+)#(?P<first>[0-9]+)(?:-(?P<last>[0-9]+))?$")
 
 
 def parse_duration(text: str) -> int:
-    """``"1h30m"`` in milliseconds. Raises ValueError for anything else."""
+    """Returns a duration such as ``"1h30m"`` in milliseconds. Raises ValueError."""
     match = _DURATION.match(text)
     if not match or not text:
         raise ValueError(f"{text!r} is not a duration such as 30m, 1h30m, 12h or 7d")
@@ -38,7 +38,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """The shortest exact spelling: 5400000 is ``"1h30m"``."""
+    """Returns the shortest exact text: ``"1h30m"`` for 5400000."""
     if milliseconds == 0:
         return "0s"
     sign, rest = ("-", -milliseconds) if milliseconds < 0 else ("", milliseconds)
@@ -51,7 +51,7 @@ def format_duration(milliseconds: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """An RFC 3339 time in milliseconds since the epoch. Raises ValueError for anything else."""
+    """Returns an RFC 3339 time in milliseconds since the epoch. Raises ValueError."""
     if not _TIME.match(text):
         raise ValueError(f"{text!r} is not an RFC 3339 time such as 2026-01-05T09:00:00Z")
     instant = datetime.fromisoformat(text)
@@ -59,7 +59,7 @@ def parse_time(text: str) -> int:
 
 
 def format_time(milliseconds: int) -> str:
-    """RFC 3339 in UTC, with milliseconds only where there are any."""
+    """Returns an RFC 3339 time in UTC, with milliseconds unless they are 0."""
     instant = _EPOCH + timedelta(milliseconds=milliseconds)
     return instant.isoformat(timespec="milliseconds" if milliseconds % SECOND else "seconds").replace(
         "+00:00", "Z"
@@ -67,7 +67,7 @@ def format_time(milliseconds: int) -> str:
 
 
 def parse_milli(text: str) -> int:
-    """A decimal string in thousandths: ``"0.25"`` is 250. More than three decimals are refused."""
+    """Returns a decimal with at most three places in thousandths: 250 for ``"0.25"``. Raises ValueError."""
     whole, _, fraction = text.partition(".")
     is_decimal = whole.isdecimal() and (not fraction or fraction.isdecimal())
     if not is_decimal or len(fraction.rstrip("0")) > MILLI_PLACES:
@@ -76,14 +76,14 @@ def parse_milli(text: str) -> int:
 
 
 def format_milli(thousandths: int) -> str:
-    """250 is ``"0.25"``, 8000 is ``"8"``."""
+    """Returns thousandths as a decimal: ``"0.25"`` for 250, ``"8"`` for 8000."""
     sign, rest = ("-", -thousandths) if thousandths < 0 else ("", thousandths)
     whole, fraction = divmod(rest, MILLI)
     return sign + str(whole) + (f".{fraction:03d}".rstrip("0") if fraction else "")
 
 
 def parse_micro(text: str) -> int:
-    """A decimal string in millionths: ``"0.25"`` is 250000. More than six decimals are refused."""
+    """Returns a decimal with at most six places in millionths: 250000 for ``"0.25"``. Raises ValueError."""
     whole, _, fraction = text.partition(".")
     is_decimal = whole.isdecimal() and (not fraction or fraction.isdecimal())
     if not is_decimal or len(fraction) > MICRO_PLACES:
@@ -92,13 +92,16 @@ def parse_micro(text: str) -> int:
 
 
 def format_micro(millionths: int) -> str:
-    """250000 is ``"0.25"``. Thousandths of a GPU times milliseconds are millionths of a GPU-second."""
+    """Returns millionths as a decimal: ``"0.25"`` for 250000.
+
+    A thousandth of a GPU times a millisecond is a millionth of a GPU-second.
+    """
     whole, fraction = divmod(millionths, MICRO)
     return str(whole) + (f".{fraction:06d}".rstrip("0") if fraction else "")
 
 
 def parse_slots(ranges: Iterable[str]) -> dict[str, int]:
-    """``["a#0-7", "b#3"]`` as one bit mask per node, in the order given."""
+    """Returns ranges such as ``["a#0-7", "b#3"]`` as one bit mask per node, in the same order."""
     masks: dict[str, int] = {}
     for text in ranges:
         match = _SLOTS.match(text)
@@ -114,7 +117,7 @@ def parse_slots(ranges: Iterable[str]) -> dict[str, int]:
 
 
 def format_slots(node: str, mask: int) -> list[str]:
-    """The ranges of one node's mask: ``gpu-a-01`` and 0b1011 give ``gpu-a-01#0-1``, ``gpu-a-01#3``."""
+    """Returns the ranges of a node's mask: ``a#0-1`` and ``a#3`` for ``a`` and 0b1011."""
     ranges = []
     first = 0
     while mask >> first:

@@ -1,10 +1,10 @@
-r"""The scalar types of the four kinds, with the bounds that the CRDs also carry.
+r"""The scalar types of the four kinds, with the bounds that the CRDs also have.
 
-A value is held as people wrote it (``"30m"``, ``"2026-01-05T09:00:00Z"``, ``"0.25"``);
-``jobtree.api.schema.quantities`` turns it into the integers that decide. The description of a type is what a
-refusal says and what ``kubectl explain`` shows.
+A value is kept as text (``"30m"``, ``"2026-01-05T09:00:00Z"``, ``"0.25"``);
+``jobtree.api.schema.quantities`` converts it to integers. The description of a type appears in refusals and
+in ``kubectl explain``.
 
-Patterns end in ``\Z``: in Python a ``$`` lets a newline pass. In the CRDs the same end is written ``$``.
+Patterns end in ``\Z``, since ``$`` matches before a final newline in Python. In the CRDs they end in ``$``.
 """
 
 from typing import Annotated
@@ -14,7 +14,7 @@ from msgspec import Meta
 _LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 _SUBDOMAIN = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
 _QUALIFIED = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
-# Only days that exist: nothing that matches can fail to be a time later on.
+# Only days that exist, so that every match can be converted.
 _DATE = (
     r"([12][0-9]{3}-(0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
     r"|[12][0-9]{3}-(0[469]|11)-(0[1-9]|[12][0-9]|30)"

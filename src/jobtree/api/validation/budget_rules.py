@@ -1,4 +1,4 @@
-"""Rules of one Budget (SPEC, section 2). Cycles among families need other Budgets and are found elsewhere."""
+"""Checks the rules of one Budget (specification, section 2), except cycles, which need other Budgets."""
 
 from collections.abc import Iterator
 
@@ -58,7 +58,7 @@ def _cap_problems(path: str, cap: AggregateCap, flavors: dict[str, str]) -> Iter
 
 
 def _mixed_cap_problems(path: str, cap: AggregateCap, spanned: set[str]) -> Iterator[Problem]:
-    """GPUs of different flavors add up only as credits."""
+    """Yields the limits that a cap over several flavors cannot have: only credits can be added up."""
     if cap.flavor is not None or len(spanned) <= 1:
         return
     rule = f"a cap over several flavors ({', '.join(sorted(spanned))}) can only set maxCredits"

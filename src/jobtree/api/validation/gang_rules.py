@@ -1,4 +1,4 @@
-"""Rules of one gang: a Run's, or one stage's of a tree (SPEC, sections 2, 4, 8 and 9)."""
+"""Checks the rules of one gang, that of a Run or of a stage (specification, sections 2, 4, 8 and 9)."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def _gang_or_tree(path: str, gang: Gang, stages: tuple[Gang, ...]) -> Iterator[P
         ("sparesPerGroup", gang.spares_per_group),
     ):
         if value is not None:
-            yield Problem(f"{path}.{field}", ABSENT, "goes with a gang, not with stages: say it in a stage")
+            yield Problem(f"{path}.{field}", ABSENT, "goes with a gang, not with stages: set it in a stage")
     yield from _runtime_problems(f"{path}.runtime", gang.runtime)
     if gang.template is not None:
         yield from template_problems(f"{path}.template", gang.template)
@@ -48,7 +48,7 @@ def _gang_problems(path: str, gang: Gang) -> Iterator[Problem]:
     if gang.template is not None:
         yield from template_problems(f"{path}.template", gang.template)
     if gang.spares is not None and gang.spares_per_group not in (None, gang.spares):
-        rule = f"is another spelling of spares ({gang.spares}): set one of them, or both alike"
+        rule = f"means the same as spares ({gang.spares}): set one of them, or both to the same value"
         yield Problem(f"{path}.sparesPerGroup", gang.spares_per_group, rule)
     if gang.resources is None:
         yield Problem(f"{path}.resources", ABSENT, "is required where there are no stages")
@@ -110,10 +110,10 @@ def _width_problems(field: str, width: int, malleable: Malleable) -> Iterator[Pr
     least, most, step = malleable.min_total_gpus, malleable.max_total_gpus, malleable.step_gpus
     if not least <= width <= most or (width - least) % step:
         widths = range(least, most + 1, step)
-        some = ", ".join(map(str, widths[:MAX_WIDTHS_SHOWN])) + (
+        shown = ", ".join(map(str, widths[:MAX_WIDTHS_SHOWN])) + (
             ", …" if len(widths) > MAX_WIDTHS_SHOWN else ""
         )
-        yield Problem(field, width, f"must be minTotalGPUs + k × stepGPUs, at most maxTotalGPUs ({some})")
+        yield Problem(field, width, f"must be minTotalGPUs + k × stepGPUs, at most maxTotalGPUs ({shown})")
 
 
 def _runtime_problems(path: str, runtime: Runtime) -> Iterator[Problem]:

@@ -1,7 +1,7 @@
-"""From a raw document to one of the four kinds and back.
+"""Converts raw documents to the four kinds and back.
 
-What is refused is refused with everything that is wrong with it: first its shape, then, if that
-holds, the rules of ``jobtree.api.validation.object_rules``.
+A refusal lists all problems: those of the schema, or, if there are none, those of
+``jobtree.api.validation.object_rules``.
 """
 
 from typing import Any, TypeAlias
@@ -23,19 +23,18 @@ KINDS: dict[str, type[Object]] = {kind.KIND: kind for kind in (Budget, Run, Rese
 
 
 def parse_object(document: dict[str, Any], where: str) -> Object:
-    """One of the four kinds. Raises InputError with all that is wrong."""
+    """Returns the object of one of the four kinds. Raises InputError with all problems."""
     kind = _kind(document, where)
     body = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
     where = f"{where}, {_title(document)}"
     parsed = decode_struct(body, kind, where)
-    found = problems(parsed)
-    if found:
-        raise InputError(where, found)
+    if broken_rules := problems(parsed):
+        raise InputError(where, broken_rules)
     return parsed
 
 
 def to_document(parsed: Object) -> dict[str, Any]:
-    """The object as it stands on the wire. Defaults are left out, and so is an empty status."""
+    """Returns the document of an object, without defaults and without an empty status."""
     body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(parsed))
     if not body.get("status"):
         body.pop("status", None)
@@ -53,8 +52,8 @@ def _kind(document: dict[str, Any], where: str) -> type[Object]:
 
 
 def _title(document: dict[str, Any]) -> str:
-    """``Run rai-sys/trainer-128``, as far as the document says."""
-    metadata = document.get("metadata")
-    known = metadata if isinstance(metadata, dict) else {}
-    parts = [str(known[key]) for key in ("namespace", "name") if known.get(key)]
+    """Returns ``Run rai-sys/trainer-128``, without the parts that the document lacks."""
+    raw = document.get("metadata")
+    metadata = raw if isinstance(raw, dict) else {}
+    parts = [str(metadata[key]) for key in ("namespace", "name") if metadata.get(key)]
     return f"{document['kind']} {'/'.join(parts)}".rstrip()

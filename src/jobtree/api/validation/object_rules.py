@@ -1,7 +1,6 @@
-"""The rules of one object: all of them, each answered with the field, the value and the rule.
+"""Checks all rules of one object and returns each problem with the field, the value and the rule.
 
-What needs other objects (family cycles, upstreams that do not exist, sponsors that do not lend) is found
-elsewhere.
+``core.reporting.cross_object_rules`` checks the rules that need other objects, such as cycles of families.
 """
 
 from collections.abc import Iterator
@@ -17,21 +16,21 @@ from jobtree.api.validation.budget_rules import budget_problems
 from jobtree.api.validation.gang_rules import run_problems
 
 
-def problems(one: Budget | Run | Reservation | Lease) -> list[Problem]:
-    """All that is wrong with an object, taken by itself."""
-    match one:
+def problems(parsed: Budget | Run | Reservation | Lease) -> list[Problem]:
+    """Returns all rules that an object breaks by itself."""
+    match parsed:
         case Budget():
-            return list(budget_problems(one))
+            return list(budget_problems(parsed))
         case Run():
-            return list(run_problems(one))
+            return list(run_problems(parsed))
         case Lease():
-            return list(_lease_problems(one))
+            return list(_lease_problems(parsed))
         case Reservation():
             return []
 
 
 def policy_problems(run: Run, max_grace_ms: int) -> list[Problem]:
-    """What is wrong with a Run under this policy: templates whose grace is too long (F6)."""
+    """Returns what the policy does not allow in a Run: templates with a longer grace period (F6)."""
     return list(_grace_problems("spec", run.spec, run.spec.stages, max_grace_ms))
 
 

@@ -1,7 +1,7 @@
-"""Rules of a job tree (SPEC, section 9): names, what waits for what, whether its quota can ever hold it.
+"""Checks the rules of a job tree (specification, section 9): names, dependencies of stages, and quotas.
 
-Stages joined by ``with`` are one gang, so they are taken together: what one of them waits for, all wait for.
-A quota is too small only if some gang, started at its least width with nothing else running, exceeds it.
+Stages joined by ``with`` are one gang: if one of them waits for a stage, all of them do. A quota is too small
+only if a gang exceeds it at its least width with nothing else running.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def tree_problems(run: Run) -> Iterator[Problem]:
 
 
 def _child_name_problems(run: Run) -> Iterator[Problem]:
-    """A stage's Run is named ``<run>-<stage>``: such names must not clash, nor be too long."""
+    """Yields names ``<run>-<stage>`` of child Runs that clash or are too long."""
     stage_of: dict[str, tuple[str, str]] = {}
     for path, name, child in _children(run):
         other, other_path = stage_of.setdefault(child, (name, path))
@@ -41,7 +41,7 @@ def _child_name_problems(run: Run) -> Iterator[Problem]:
 
 
 def _children(run: Run) -> Iterator[tuple[str, str, str]]:
-    """Of every stage: the path of its name, its name, and the name of its Run."""
+    """Yields the path of the name, the name and the name of the child Run of every stage."""
     for position, stage in enumerate(run.spec.stages):
         path, child = f"spec.stages[{position}]", f"{run.metadata.name}-{stage.name}"
         yield f"{path}.name", stage.name, child
@@ -74,7 +74,7 @@ def _reference_rule(name: str, other: str, names: set[str], trees: set[str]) -> 
 
 
 def gangs_of(stages: tuple[LeafStage, ...]) -> list[StageGang]:
-    """The stages of a level, those joined by ``with`` together, in the order they are written."""
+    """Returns the gangs of a level (stages joined by ``with``), in the order of their first stages."""
     joined = {stage.name: {stage.name} for stage in stages}
     for stage in stages:
         for other in stage.with_:
@@ -117,8 +117,8 @@ def _quota_problems(path: str, quota: Quota | None, stages: tuple[LeafStage, ...
         gpus = sum(map(_least_gpus, gang))
         if quota.max_gpus is not None and gpus > quota.max_gpus:
             sums = " + ".join(str(_least_gpus(stage)) for stage in gang)
-            said = f"{gpus} GPUs ({sums})" if len(gang) > 1 else f"{gpus} GPUs"
-            yield Problem(f"{path}.maxGPUs", quota.max_gpus, f"{_together(gang)} needs {said} at once")
+            need = f"{gpus} GPUs ({sums})" if len(gang) > 1 else f"{gpus} GPUs"
+            yield Problem(f"{path}.maxGPUs", quota.max_gpus, f"{_together(gang)} needs {need} at once")
         work = sum(_least_gpus(stage) * _committed_ms(stage) for stage in gang)
         if quota.max_gpu_hours is not None and work > quota.max_gpu_hours * HOUR:
             rule = f"{_together(gang)} needs {_hours(work)} GPU-hours ({_hour_sums(gang)})"
@@ -135,13 +135,13 @@ def _hours(work_ms: int) -> str:
 
 
 def _least_gpus(stage: LeafStage) -> int:
-    """The least width at which a stage can start; spares never keep it from starting."""
+    """Returns the least width at which a stage can start; it can start without its spares."""
     if stage.malleable:
         return stage.malleable.min_total_gpus
     return stage.resources.total_gpus if stage.resources else 0
 
 
 def _committed_ms(stage: LeafStage) -> int:
-    """What it commits of its payer's hours, for each GPU, when it starts (C5)."""
+    """Returns the time for which a stage commits GPU-hours of its payer when it starts (C5)."""
     declared = stage.runtime.max_duration
     return parse_duration(declared) if declared else HOUR

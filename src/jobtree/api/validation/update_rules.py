@@ -1,7 +1,8 @@
-"""What may change about an object, and what never does.
+"""Checks which fields of an object may change.
 
-A Run's owner never changes; of a running Run only the desired width and a lower ``maxDuration`` may.
-A Lease's spec never changes, and it is closed once. Of a Reservation only promised time and slice move.
+The owner of a Run never changes. While a Run is running, only the desired width and a lower ``maxDuration``
+may change. The spec of a Lease never changes, and a Lease is closed once. Only the date and the intended
+slice of a Reservation may change.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ MAX_DURATION = "spec.runtime.maxDuration"
 def validate_update(
     old: Budget | Run | Reservation | Lease, new: Budget | Run | Reservation | Lease
 ) -> list[Problem]:
-    """All that may not change between two versions of one object."""
+    """Returns the changes between two versions of an object that are not allowed."""
     match old, new:
         case Run(), Run():
             return list(_run_changes(old, new))
@@ -37,7 +38,7 @@ def validate_update(
 
 
 def is_running(run: Run) -> bool:
-    """Whether a Run holds GPUs: from its commit point on, until it is finished."""
+    """Whether a Run has leases: from its commit point until it is finished."""
     status = run.status
     return status.phase == "Running" or (
         status.allocation is not None and status.phase not in ("Completed", "Failed")
@@ -52,11 +53,11 @@ def _run_changes(old: Run, new: Run) -> Iterator[Problem]:
     for field, before, after in _changes("spec", old.spec, new.spec):
         if field in ("spec.owner", DESIRED) or (field == MAX_DURATION and _is_no_higher(before, after)):
             continue
-        yield Problem(field, _present(after), f"{RUNNING_RULE} (it was {_said(before)})")
+        yield Problem(field, _present(after), f"{RUNNING_RULE} (it was {_shown(before)})")
 
 
 def _is_no_higher(before: object, after: object) -> bool:
-    """No limit is the highest there is; the same limit in other words is none the higher."""
+    """Whether a limit did not rise. No limit is the highest; the same limit may be written differently."""
     if not isinstance(after, str):
         return False
     return not isinstance(before, str) or parse_duration(after) <= parse_duration(before)
@@ -64,21 +65,21 @@ def _is_no_higher(before: object, after: object) -> bool:
 
 def _lease_changes(old: Lease, new: Lease) -> Iterator[Problem]:
     for field, before, after in _changes("spec", old.spec, new.spec):
-        yield Problem(field, _present(after), f"a Lease's spec never changes (it is {_said(before)})")
+        yield Problem(field, _present(after), f"a Lease's spec never changes (it is {_shown(before)})")
     for field, before, after in _changes("status", old.status, new.status):
         if before is not None:
-            yield Problem(field, _present(after), f"is written once (it is {_said(before)})")
+            yield Problem(field, _present(after), f"is written once (it is {_shown(before)})")
 
 
 def _reservation_changes(old: Reservation, new: Reservation) -> Iterator[Problem]:
     for field, before, after in _changes("spec", old.spec, new.spec):
         if not field.startswith(MOVABLE):
-            rule = f"of a Reservation only earliestStart and intendedSlice change (it is {_said(before)})"
-            yield Problem(field, _present(after), rule)
+            rule = "only earliestStart and intendedSlice of a Reservation may change"
+            yield Problem(field, _present(after), f"{rule} (it is {_shown(before)})")
 
 
 def _changes(path: str, old: Wire, new: Wire) -> Iterator[tuple[str, object, object]]:
-    """The fields that differ, as deep as both sides have them."""
+    """Yields the fields that differ, nested ones where both sides have a struct."""
     for field in old.__struct_fields__:
         before, after = getattr(old, field), getattr(new, field)
         where = f"{path}.{wire_name(field)}"
@@ -92,5 +93,5 @@ def _present(value: object) -> object:
     return ABSENT if value is None else msgspec.to_builtins(value)
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     return "absent" if value is None else shown(msgspec.to_builtins(value))

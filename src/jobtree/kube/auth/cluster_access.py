@@ -1,9 +1,9 @@
-"""Where the API server is and how we prove who we are, now and when the proof has run out.
+"""Finds the API server and the credentials of the user, and renews the credentials when they expire.
 
-``Access`` hands out a ``Credentials``: headers and, where certificates are involved, an ssl context. A grant
-is kept while it is fresh: tokens in files (and in a pod, the service account's) are read again every minute,
-plugins run again when what they gave ends. A server that answers 401 ends a grant early, once: ``renew`` says
-whether asking again makes sense. Safe to use from several threads.
+``Access`` returns ``Credentials``: headers and, with TLS, an ssl context. It caches them while they are
+valid. A token in a file (in a pod, that of the service account) is read again every minute, and a plugin runs
+again when its credentials expire. After a 401 the caller calls ``renew``, which says whether another attempt
+can help. Safe to use from several threads.
 """
 
 import os
@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 from jobtree.api.schema.problems import InputError
 from jobtree.kube.auth.exec_plugin import Credential, run_plugin
 from jobtree.kube.auth.kubeconfig import ClusterEntry, LocatedEntry, Target, UserEntry, find_kubeconfig
-from jobtree.kube.auth.tls_context import read_pem, show, trust
+from jobtree.kube.auth.tls_context import load_client_certificate, read_pem, tls_context
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_NAME = "token"  # noqa: S105  the name of a file
@@ -32,7 +32,7 @@ NO_CLUSTER = (
 
 
 class Endpoint(NamedTuple):
-    """``prefix`` is a path before all paths (a proxy's), ``server_name`` what the certificate must say."""
+    """An API server. ``prefix`` comes before all paths; the certificate must be for ``server_name``."""
 
     scheme: str
     host: str
@@ -48,7 +48,7 @@ class Endpoint(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """``headers`` may hold a name several times: groups are one header each."""
+    """What proves the identity of the user. ``headers`` may contain a name several times, as for groups."""
 
     headers: tuple[tuple[str, str], ...]
     tls: ssl.SSLContext | None
@@ -56,14 +56,14 @@ class Credentials(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where a credential comes from. ``seconds`` is how long one is good; None: as long as it says itself."""
+    """The origin of a credential, and for how long it is valid; None: as long as the credential says."""
 
     fetch: Callable[[], Credential]
     seconds: float | None
 
 
 class Access:
-    """The way to one API server as one user."""
+    """Access to one API server as one user."""
 
     def __init__(self, target: Target, clock: Callable[[], float] = time.monotonic) -> None:
         self.context = target.context
@@ -73,24 +73,24 @@ class Access:
         self._clock = clock
         self._source = _source(target)
         self._lock = threading.Lock()
-        self._grant: Credentials | None = None
-        self._shown = ("", "")
+        self._credentials: Credentials | None = None
+        self._loaded_pair = ("", "")  # certificate and key of the ssl context
 
     def current(self) -> Credentials | None:
-        """The grant, if it is fresh: never waits."""
-        grant = self._grant
-        return grant if grant is not None and self._clock() < grant.fresh_until else None
+        """Returns the cached credentials if they are valid. Never blocks."""
+        credentials = self._credentials
+        return credentials if credentials is not None and self._clock() < credentials.fresh_until else None
 
-    def grant(self) -> Credentials:
-        """The grant; may read files and run programs. Raises InputError."""
+    def credentials(self) -> Credentials:
+        """Returns valid credentials. May read files and run programs. Raises InputError."""
         with self._lock:
             return self.current() or self._fetch()
 
     def renew(self, refused: Credentials) -> bool:
-        """The server did not believe this grant: whether there may be a better one."""
+        """Drops credentials that the server refused. Returns whether the next ones may differ."""
         with self._lock:
-            if self._grant is refused:
-                self._grant = refused._replace(fresh_until=-FOREVER)
+            if self._credentials is refused:
+                self._credentials = refused._replace(fresh_until=-FOREVER)
         return self._source.seconds != FOREVER
 
     def _fetch(self) -> Credentials:
@@ -98,12 +98,12 @@ class Access:
         headers = list(_impersonation(self._target.user.entry))
         if credential.token:
             headers.append(("Authorization", f"Bearer {credential.token}"))
-        self._grant = Credentials(
-            tuple(headers), self._tls(credential), self._clock() + self._good_for(credential)
+        self._credentials = Credentials(
+            tuple(headers), self._tls(credential), self._clock() + self._valid_seconds(credential)
         )
-        return self._grant
+        return self._credentials
 
-    def _good_for(self, credential: Credential) -> float:
+    def _valid_seconds(self, credential: Credential) -> float:
         if self._source.seconds is not None:
             return self._source.seconds
         if credential.ends_ms is None:
@@ -111,25 +111,25 @@ class Access:
         return credential.ends_ms / 1000 - time.time() - EARLY_SECONDS
 
     def _tls(self, credential: Credential) -> ssl.SSLContext | None:
-        """A new context only for a new certificate: connections are kept per context."""
+        """Returns the ssl context, a new one only for a new certificate: connections are kept per context."""
         if self.endpoint.scheme != "https":
             return None
         pair = (credential.certificate, credential.key)
-        if self._grant is not None and pair == self._shown:
-            return self._grant.tls
-        context = trust(self._target.cluster)
+        if self._credentials is not None and pair == self._loaded_pair:
+            return self._credentials.tls
+        context = tls_context(self._target.cluster)
         if credential.certificate:
             try:
-                show(context, *pair)
-            except (ssl.SSLError, OSError) as broken:
-                where, why = self._target.user.where, getattr(broken, "reason", None) or broken
+                load_client_certificate(context, *pair)
+            except (ssl.SSLError, OSError) as error:
+                where, why = self._target.user.where, getattr(error, "reason", None) or error
                 raise InputError(where, [f"client certificate and key cannot be used: {why}"]) from None
-        self._shown = pair
+        self._loaded_pair = pair
         return context
 
 
 def find_access(context: str = "", kubeconfig: str = "", environ: Mapping[str, str] | None = None) -> Access:
-    """As kubectl finds its cluster: the kubeconfig's, else, in a pod, the pod's own. Raises InputError."""
+    """Returns access to the cluster of the kubeconfig, else, in a pod, of the pod. Raises InputError."""
     environ = os.environ if environ is None else environ
     config = find_kubeconfig(environ, kubeconfig)
     if config is not None:
@@ -140,7 +140,7 @@ def find_access(context: str = "", kubeconfig: str = "", environ: Mapping[str, s
 
 
 def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> Access:
-    """The access of a pod, by its service account."""
+    """Returns the access that a pod has by its service account."""
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     cluster = ClusterEntry(server=server, certificate_authority="ca.crt")
@@ -178,19 +178,19 @@ def _endpoint(cluster: LocatedEntry[ClusterEntry]) -> Endpoint:
 
 
 def _source(target: Target) -> Source:
-    """In kubectl's order: a plugin is asked only where nothing is written down."""
+    """Returns the source of credentials, in kubectl's order: a plugin comes after tokens and certificates."""
     user, entry = target.user, target.user.entry
     certificate = read_pem(
         user, "client-certificate", entry.client_certificate, entry.client_certificate_data
     )
     key = read_pem(user, "client-key", entry.client_key, entry.client_key_data)
     if bool(certificate) != bool(key):
-        raise InputError(user.where, ["client-certificate and client-key come together"])
+        raise InputError(user.where, ["client-certificate and client-key must be set together"])
     if entry.token_file:
         return Source(lambda: Credential(_token(user), certificate, key), FILE_SECONDS)
     if entry.token or certificate:
-        written = Credential(entry.token, certificate, key)
-        return Source(lambda: written, FOREVER)
+        static = Credential(entry.token, certificate, key)
+        return Source(lambda: static, FOREVER)
     if entry.exec_ is not None:
         plugin = entry.exec_
         return Source(lambda: run_plugin(target, plugin), None)
@@ -206,8 +206,8 @@ def _token(user: LocatedEntry[UserEntry]) -> str:
     path = user.path(user.entry.token_file)
     try:
         token = path.read_text().strip()
-    except OSError as broken:
-        raise user.refuse("tokenFile", str(path), f"cannot be read: {broken.strerror}") from None
+    except OSError as error:
+        raise user.refuse("tokenFile", str(path), f"cannot be read: {error.strerror}") from None
     if not token:
         raise user.refuse("tokenFile", str(path), "the file is empty")
     return token

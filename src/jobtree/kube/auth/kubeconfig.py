@@ -1,9 +1,9 @@
-"""Kubeconfig files: which cluster, as whom, in which namespace.
+"""Reads kubeconfig files and looks up a context: its cluster, its user and its namespace.
 
-``KUBECONFIG`` may list several files; without it ``~/.kube/config`` counts. As in kubectl, files that do not
-exist are passed over, the first file to name a cluster, a user, a context or the current context wins, and
-paths in a file are relative to that file. What is wrong is said with the file, the field, the value and the
-rule; secrets are never repeated.
+``KUBECONFIG`` may list several files; without it ``~/.kube/config`` is read. As in kubectl, files that do not
+exist are skipped, the first file to name a cluster, a user, a context or the current context wins, and paths
+in a file are relative to that file. Errors name the file, the field, the value and the rule, but never the
+value of a secret.
 """
 
 import os
@@ -47,7 +47,7 @@ class Variable(msgspec.Struct, frozen=True):
 
 
 class ExecEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A program that says who the user is. ``interactive_mode`` may only be left out in v1beta1."""
+    """A program that returns credentials. ``interactive_mode`` is optional in v1beta1 only."""
 
     api_version: ExecVersion
     command: str
@@ -103,7 +103,7 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class LocatedEntry(NamedTuple, Generic[T]):
-    """An entry, where it stands (for messages), and the directory its paths start from."""
+    """An entry of a kubeconfig, its place for messages, and the directory to which its paths are relative."""
 
     entry: T
     where: str
@@ -117,7 +117,7 @@ class LocatedEntry(NamedTuple, Generic[T]):
 
 
 class Target(NamedTuple):
-    """One context, looked up: what to talk to, as whom, and where unless told otherwise."""
+    """One context: its cluster, its user and its default namespace."""
 
     context: str
     namespace: str
@@ -126,7 +126,7 @@ class Target(NamedTuple):
 
 
 class Kubeconfig:
-    """All files together."""
+    """The merged kubeconfig files."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
@@ -151,23 +151,24 @@ class Kubeconfig:
         self.current_context = self.current_context or file.current_context
 
     def target(self, context: str = "") -> Target:
-        """What this context (or the current one) stands for. Raises InputError."""
+        """Looks up this context, or the current one. Raises InputError."""
         name = context or self.current_context
-        found = self.contexts.get(name)
-        if found is None:
-            raise self._no_context(name, asked=bool(context))
-        cluster = self.clusters.get(found.entry.cluster)
-        user = self.users.get(found.entry.user)
+        located = self.contexts.get(name)
+        if located is None:
+            raise self._no_context(name, is_option=bool(context))
+        entry = located.entry
+        cluster = self.clusters.get(entry.cluster)
+        user = self.users.get(entry.user)
         if cluster is None:
-            raise found.refuse("cluster", found.entry.cluster, f"must be one of {_listed(self.clusters)}")
-        if user is None and found.entry.user:
-            raise found.refuse("user", found.entry.user, f"must be one of {_listed(self.users)}")
-        nobody = LocatedEntry(UserEntry(), found.where, found.directory)
-        return Target(name, found.entry.namespace or "default", cluster, user or nobody)
+            raise located.refuse("cluster", entry.cluster, f"must be one of {_listed(self.clusters)}")
+        if user is None and entry.user:
+            raise located.refuse("user", entry.user, f"must be one of {_listed(self.users)}")
+        anonymous = LocatedEntry(UserEntry(), located.where, located.directory)
+        return Target(name, entry.namespace or "default", cluster, user or anonymous)
 
-    def _no_context(self, name: str, *, asked: bool) -> InputError:
+    def _no_context(self, name: str, *, is_option: bool) -> InputError:
         where = ", ".join(map(str, self.paths))
-        field = "--context" if asked else "current-context"
+        field = "--context" if is_option else "current-context"
         rule = f"must be one of {_listed(self.contexts)}"
         if not name:
             rule = f"is not set; choose one with --context: {_listed(self.contexts)}"
@@ -175,7 +176,7 @@ class Kubeconfig:
 
 
 def find_kubeconfig(environ: Mapping[str, str], explicit: str = "") -> Kubeconfig | None:
-    """The files that count, read and merged; None without any. ``explicit`` names one that must be there."""
+    """Reads and merges the kubeconfig files; None if there is none. A file named ``explicit`` must exist."""
     if explicit:
         return Kubeconfig([Path(explicit)])
     listed = environ.get("KUBECONFIG", "")
@@ -187,24 +188,24 @@ def find_kubeconfig(environ: Mapping[str, str], explicit: str = "") -> Kubeconfi
 def _read(path: Path) -> _File:
     try:
         documents = read_documents(path.read_bytes(), str(path))
-    except OSError as broken:
-        raise InputError(str(path), [f"cannot be read: {broken.strerror}"]) from None
+    except OSError as error:
+        raise InputError(str(path), [f"cannot be read: {error.strerror}"]) from None
     if not documents:
         return _File()
     if len(documents) > 1:
         raise InputError(str(path), [f"a kubeconfig is one document, not {len(documents)}"])
-    return convert_discreetly(documents[0].body, _File, str(path))
+    return decode_without_secrets(documents[0].body, _File, str(path))
 
 
-def convert_discreetly(document: object, kind: type[T], where: str) -> T:
-    """As ``decode_struct``, but what it says does not hold the values of secrets."""
+def decode_without_secrets(document: object, kind: type[T], where: str) -> T:
+    """Decodes like ``decode_struct``, with errors that do not contain the values of secrets."""
     try:
         return decode_struct(document, kind, where)
-    except InputError as wrong:
-        raise InputError(wrong.where, list(_discreet(wrong.problems))) from None
+    except InputError as error:
+        raise InputError(error.where, list(_without_secrets(error.problems))) from None
 
 
-def _discreet(problems: tuple[Problem | str, ...]) -> Iterator[Problem | str]:
+def _without_secrets(problems: tuple[Problem | str, ...]) -> Iterator[Problem | str]:
     for problem in problems:
         if isinstance(problem, Problem) and problem.field.rpartition(".")[2] in SECRET_FIELDS:
             yield problem._replace(value=ABSENT)

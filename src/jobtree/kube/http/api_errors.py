@@ -1,9 +1,9 @@
-"""What can go wrong between Jobtree and an API server, as three exceptions.
+"""The response of an API server and the three ways in which a request can fail.
 
-* ``StatusError``: the server answered, and the answer is no. It carries all that the server's Status says.
-* ``UnreachableError``: no answer came. ``may_have_happened`` says whether a write could have taken effect all
-  the same; only a request that never left this machine certainly did not.
-* ``FencedError``: this process may not write (any more), so it did not ask.
+* ``StatusError``: the server refused the request. It holds what the server's Status says.
+* ``UnreachableError``: there was no response. ``may_have_happened`` is true if the server could have received
+  a write.
+* ``FencedError``: this process may not write any more, so the request was not sent.
 """
 
 from typing import NamedTuple, TypeVar
@@ -24,7 +24,7 @@ MAX_TEXT = 500
 
 
 class StatusCause(NamedTuple):
-    """One thing that is wrong with the object sent: which rule, in the server's words, and where."""
+    """One problem of the object that was sent, as the server describes it."""
 
     reason: str
     message: str
@@ -32,7 +32,7 @@ class StatusCause(NamedTuple):
 
 
 class KubeError(Exception):
-    """Anything that kept a request from being done."""
+    """A request that failed."""
 
 
 class UnreachableError(KubeError):
@@ -42,11 +42,11 @@ class UnreachableError(KubeError):
 
 
 class FencedError(KubeError):
-    """Leadership is lost: nothing is written any more."""
+    """A write that was not sent because this process is not the leader any more."""
 
 
 class StatusError(KubeError):
-    """The server said no. ``retry_after_seconds`` is None where it did not say when to ask again."""
+    """A refusal by the server. ``retry_after_seconds`` is None if the server does not give it."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class StatusError(KubeError):
 
     @property
     def is_conflict(self) -> bool:
-        """Somebody else changed the object, or it is another one by now: plan again from what is there.
+        """Whether a precondition failed: the object was changed, or replaced by another of the same name.
 
-        A patch with another uid is refused as an edit of it, and one whose tests fail as an error in the
-        request, without causes: servers do not call these conflicts.
+        Servers also answer 422 then: with the cause ``metadata.uid`` to a patch with another uid, and without
+        causes to a JSON patch whose tests fail.
         """
         if self.code == INVALID:
             return not self.causes or any(cause.field == "metadata.uid" for cause in self.causes)
@@ -80,44 +80,46 @@ class StatusError(KubeError):
 
     @property
     def is_gone(self) -> bool:
-        """What the request builds on is too old: list again."""
+        """Whether the server has forgotten the version that the request names; the caller must list again."""
         return self.code == GONE or self.reason in ("Expired", "Gone")
 
     @property
     def lacks_right(self) -> bool:
-        """RBAC says no, not admission: the request is sound, and succeeds once somebody grants the right.
+        """Whether RBAC refused the request, not an admission plugin: it succeeds once the right is granted.
 
-        Servers answer both alike; only RBAC names a user, a verb and a resource.
+        Both answer 403; only the message of RBAC names a user, a verb and a resource.
         """
         return self.code == FORBIDDEN and " cannot " in self.message and ' resource "' in self.message
 
     @property
     def is_passing(self) -> bool:
-        """The server is busy or unwell: the same request may succeed later."""
+        """Whether the same request may succeed later, since the server is busy or has an internal error."""
         return self.code == TOO_MANY or self.code >= SERVER_ERROR
 
 
 class Response(NamedTuple):
-    """What a server sent back, whole."""
+    """A complete response of a server."""
 
     code: int
     body: bytes
     retry_after: str | None = None
-    warnings: tuple[str, ...] = ()  # what it also wants to be known, word by word
+    warnings: tuple[str, ...] = ()  # the texts of its Warning headers
 
     def accepted(self) -> bytes:
-        """The body of a yes. Raises StatusError."""
-        if self.code < 300:  # noqa: PLR2004  as HTTP counts
+        """Returns the body. Raises StatusError if the server refused the request."""
+        if self.code < 300:  # noqa: PLR2004  the status codes of HTTP
             return self.body
         raise status_error(self.code, self.body, self.retry_after)
 
 
-def read_answer(body: bytes, kind: type[T]) -> T:
-    """What a server says yes with. Something else may answer in its place: that is no answer at all."""
+def decode_response(body: bytes, kind: type[T]) -> T:
+    """Decodes the body of a response. Raises UnreachableError if it is not from a Kubernetes API server."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as broken:
-        raise UnreachableError(f"the answer is not Kubernetes': {broken}", may_have_happened=True) from None
+    except msgspec.DecodeError as error:
+        raise UnreachableError(
+            f"the response is not from a Kubernetes API server: {error}", may_have_happened=True
+        ) from None
 
 
 class _Cause(msgspec.Struct):
@@ -139,18 +141,17 @@ class _MetaStatus(msgspec.Struct):
 
 
 def status_error(code: int, body: bytes, retry_after: str | None = None) -> StatusError:
-    """The refusal in a body, which is a metav1.Status unless something between us and the server wrote it."""
+    """Decodes a refusal. Its body is a metav1.Status, or any text if a proxy wrote it."""
     try:
         status = msgspec.json.decode(body, type=_MetaStatus)
     except msgspec.DecodeError:
-        text = body.decode(errors="replace").strip()[:MAX_TEXT]
-        status = _MetaStatus(message=text or f"the server answered {code} and gave no reason")
+        status = _MetaStatus(message=body.decode(errors="replace").strip()[:MAX_TEXT])
     details = status.details or _Details()
     seconds = int(retry_after) if retry_after and retry_after.isdecimal() else details.retry_after_seconds
     return StatusError(
         status.code or code,
         status.reason,
         status.message or f"the server answered {status.code or code} and gave no reason",
-        tuple(StatusCause(one.reason, one.message, one.field) for one in details.causes or ()),
+        tuple(StatusCause(cause.reason, cause.message, cause.field) for cause in details.causes or ()),
         seconds,
     )

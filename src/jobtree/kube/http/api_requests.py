@@ -1,8 +1,8 @@
-"""Every request that Jobtree makes, as a value: built here, sent by any transport.
+"""Builds every request that Jobtree sends, as a value that any transport can send.
 
-Whoever changes an object says which one it saw. ``uid`` and ``resource_version`` are preconditions: the
-server refuses the request (409) if the object is another one by now, or has changed. An object that was
-deleted and made again under the same name is another one.
+A request that changes an object names the version that the caller read. ``uid`` and ``resource_version`` are
+preconditions: the server refuses the request (409) if the object has changed, or was deleted and created
+again under the same name.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,10 +20,10 @@ ObjectBody = Mapping[str, Any]
 
 
 class Request(NamedTuple):
-    """``target`` is the path with its query. ``guard`` is called right before the first byte leaves.
+    """A request. ``target`` is the path with its query; ``guard`` is called before the first byte is sent.
 
-    A guard that raises keeps the request from being sent: between the decision to write and the write, a
-    process may have been paused for any time.
+    A guard that raises prevents the request: a process may have been paused for any time between the decision
+    to write and the write.
     """
 
     method: str
@@ -38,7 +38,7 @@ class Request(NamedTuple):
 
 
 class Selector(NamedTuple):
-    """Which objects of a collection are meant; by default all in all namespaces."""
+    """Selects objects of a collection; by default all in all namespaces."""
 
     namespace: str = ""
     labels: str = ""
@@ -53,7 +53,7 @@ def get(resource: Resource, name: str, namespace: str = "") -> Request:
 
 
 def list_page(resource: Resource, selector: Selector, limit: int, token: str = "") -> Request:
-    """One page of a list; ``token`` is what the page before gave. Limit 0 asks for all at once."""
+    """Requests one page of a list; ``token`` comes from the page before. Limit 0 requests all objects."""
     query = {"limit": limit or "", "continue": token}
     return _collection(resource, selector, query)
 
@@ -61,7 +61,7 @@ def list_page(resource: Resource, selector: Selector, limit: int, token: str = "
 def watch(
     resource: Resource, selector: Selector, resource_version: str, timeout_seconds: int, *, initial: bool
 ) -> Request:
-    """Changes since a version; with ``initial``, all that there is and then the changes."""
+    """Requests all changes since a version; with ``initial``, first all existing objects."""
     query: dict[str, object] = {
         "watch": "true",
         "allowWatchBookmarks": "true",
@@ -78,13 +78,13 @@ def create(resource: Resource, document: ObjectBody) -> Request:
 
 
 def replace(resource: Resource, document: ObjectBody, subresource: str = "") -> Request:
-    """The whole object (or its status) anew. Its metadata holds the uid and resourceVersion last seen."""
+    """Replaces the whole object, or its status. Its metadata has the uid and resourceVersion read last."""
     path = resource.path(_namespace(document), document["metadata"]["name"], subresource)
     return _send("PUT", path, document)
 
 
 class Preconditions(NamedTuple):
-    """The object that a change is meant for, as it was seen. What is empty is not insisted on."""
+    """The object to change, and the version of it that the caller read. An empty field is not checked."""
 
     name: str
     namespace: str = ""
@@ -92,12 +92,12 @@ class Preconditions(NamedTuple):
     resource_version: str = ""
 
     def preconditions(self) -> dict[str, str]:
-        given = {"uid": self.uid, "resourceVersion": self.resource_version}
-        return {key: value for key, value in given.items() if value}
+        values = {"uid": self.uid, "resourceVersion": self.resource_version}
+        return {key: value for key, value in values.items() if value}
 
 
 def merge_patch(resource: Resource, seen: Preconditions, patch: ObjectBody, subresource: str = "") -> Request:
-    """What is given changes, ``None`` removes."""
+    """Changes the fields in ``patch``; ``None`` removes a field."""
     metadata = {**patch.get("metadata", {}), **seen.preconditions()}
     body = {**patch, "metadata": metadata} if metadata else patch
     return _send("PATCH", resource.path(seen.namespace, seen.name, subresource), body, MERGE_PATCH)
@@ -122,18 +122,18 @@ def pod_log(seen: Preconditions, container: str = "", *, follow: bool = False) -
 
 
 def service_proxy(namespace: str, service: str, path: str) -> Request:
-    """What a Service in the cluster answers, asked through the API server; ``service`` is NAME:PORT."""
+    """Requests a path of a Service in the cluster through the API server; ``service`` is NAME:PORT."""
     return Request("GET", f"{SERVICES.path(namespace, service, 'proxy')}/{path}")
 
 
 def _collection(resource: Resource, selector: Selector, query: Mapping[str, object]) -> Request:
-    chosen = {**query, "labelSelector": selector.labels, "fieldSelector": selector.fields}
-    return Request("GET", _with_query(resource.path(selector.namespace), chosen))
+    selected = {**query, "labelSelector": selector.labels, "fieldSelector": selector.fields}
+    return Request("GET", _with_query(resource.path(selector.namespace), selected))
 
 
 def _with_query(path: str, query: Mapping[str, object]) -> str:
-    given = {key: value for key, value in query.items() if value != ""}
-    return f"{path}?{urlencode(given)}" if given else path
+    parameters = {key: value for key, value in query.items() if value != ""}
+    return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
 def _send(method: str, target: str, body: object, content_type: str = JSON) -> Request:

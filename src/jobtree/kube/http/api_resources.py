@@ -1,4 +1,4 @@
-"""The kinds that Jobtree reads and writes, and where the API server keeps them."""
+"""The kinds that Jobtree reads and writes, and their paths on the API server."""
 
 from typing import NamedTuple
 from urllib.parse import quote
@@ -20,7 +20,7 @@ class Resource(NamedTuple):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The path of a collection (all namespaces, where none is given), an object, or a part of one."""
+        """Returns the path of a collection (without a namespace: in all), an object or a subresource."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if namespace and self.namespaced:
             root += f"/namespaces/{quote(namespace, safe='')}"

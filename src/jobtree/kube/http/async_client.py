@@ -1,12 +1,12 @@
-"""Asking an API server from the event loop: the same questions as ``client``, many at a time."""
+"""Sends requests to an API server from the event loop, many at a time."""
 
 from typing import Any, TypeVar
 
-from jobtree.kube.http.api_errors import read_answer
+from jobtree.kube.http.api_errors import decode_response
 from jobtree.kube.http.api_requests import EVERYTHING, Request, Selector
 from jobtree.kube.http.api_resources import Resource
 from jobtree.kube.http.blocking_client import list_item_document
-from jobtree.kube.http.list_pages import Conversation, list_items
+from jobtree.kube.http.list_pages import RequestSequence, list_items
 from jobtree.kube.http.transport import AsyncTransport
 
 T = TypeVar("T")
@@ -17,26 +17,26 @@ class AsyncClient:
         self.transport = transport
 
     async def ask(self, request: Request) -> dict[str, Any]:
-        """The object that the server answers with."""
-        return read_answer(await self.transport.send(request), dict[str, Any])
+        """Returns the object in the response."""
+        return decode_response(await self.transport.send(request), dict[str, Any])
 
     async def list(self, resource: Resource, selector: Selector = EVERYTHING) -> list[dict[str, Any]]:
-        """All objects, as documents with apiVersion and kind."""
-        items = await converse_async(self.transport, list_items(resource, selector))
+        """Returns all objects, as documents with apiVersion and kind."""
+        items = await send_all_async(self.transport, list_items(resource, selector))
         return [list_item_document(resource, item) for item in items]
 
 
-async def converse_async(transport: AsyncTransport, conversation: Conversation[T]) -> T:
-    """Hold a conversation to its end; refusals are thrown into it."""
+async def send_all_async(transport: AsyncTransport, requests: RequestSequence[T]) -> T:
+    """Sends all requests of a sequence, which receives each response or error. Returns its result."""
     try:
-        request = next(conversation)
+        request = next(requests)
         while True:
             try:
                 body = await transport.send(request)
-            except Exception as refused:  # noqa: BLE001  the conversation judges, and raises what it cannot mend
-                request = conversation.throw(refused)
+            except Exception as error:  # noqa: BLE001  the sequence handles it or raises it again
+                request = requests.throw(error)
             else:
-                request = conversation.send(body)
-    except StopIteration as done:
-        result: T = done.value
+                request = requests.send(body)
+    except StopIteration as end:
+        result: T = end.value
         return result

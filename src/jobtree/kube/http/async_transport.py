@@ -36,7 +36,7 @@ class PooledTransport:
             connection, response = await self._start_stream(request, silence_seconds)
             with closing(connection):
                 response.accepted()
-                yield b""  # the server has agreed
+                yield b""  # the server has accepted the request
                 while part := await _next_part(connection, silence_seconds):
                     yield part
         except OSError as error:
@@ -60,7 +60,7 @@ class PooledTransport:
         if credentials is not None:
             return credentials
         try:
-            return await asyncio.to_thread(self._access.grant)
+            return await asyncio.to_thread(self._access.credentials)
         except InputError as error:  # the manager continues: the file or plugin may be repaired meanwhile
             raise UnreachableError(str(error), may_have_happened=False) from None
 

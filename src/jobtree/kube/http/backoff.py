@@ -1,4 +1,4 @@
-"""How long to wait before asking again: twice as long each time, never in step with others."""
+"""Exponential backoff with random variation, so that many clients do not retry at once."""
 
 from collections.abc import Callable
 from random import SystemRandom
@@ -10,7 +10,7 @@ _draw = SystemRandom().random
 
 
 class Backoff:
-    """Waits of 0.2 to 15 seconds, each shortened by up to half: many clients do not return at once."""
+    """Waits that double from 0.2 to 15 seconds, each shortened at random by up to half."""
 
     def __init__(self, draw: Callable[[], float] = _draw) -> None:
         self._draw = draw
@@ -20,7 +20,7 @@ class Backoff:
         self._next = FIRST_SECONDS
 
     def seconds(self, at_least: float | None = None) -> float:
-        """The next wait. A server that says when to come again (``at_least``) is not asked sooner."""
+        """Returns the next wait. ``at_least`` is added to it: the Retry-After of the server."""
         wait = self._next * (1 - self._draw() / 2)
         self._next = min(self._next * 2, MOST_SECONDS)
         return wait if at_least is None else at_least + wait

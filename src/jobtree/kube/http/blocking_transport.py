@@ -1,8 +1,7 @@
-"""The blocking transport, on the standard library alone: it loads in a few milliseconds.
+"""The blocking transport. It uses the standard library only, so that it loads in a few milliseconds.
 
-One connection is kept open and used again; a stream has one of its own. A server may close a kept connection
-at any time: a request that read nothing back on such a one is sent again on a new connection if that does no
-harm (reading).
+One connection is kept open and used again; a stream has a connection of its own. A server may close a kept
+connection at any time. A read that got no response on a kept connection is sent again on a new one.
 """
 
 import re
@@ -19,59 +18,59 @@ from jobtree.kube.http.api_requests import Request
 from jobtree.kube.http.transport import CONNECT_SECONDS, REQUEST_SECONDS, headers_for, unreachable
 
 CHUNK_BYTES = 1 << 16
-WARNING = re.compile(r'\d{3} \S+ "(?P<text>(?:[^"\\]|\\.)*)"')  # as HTTP writes it
+WARNING = re.compile(r'\d{3} \S+ "(?P<text>(?:[^"\\]|\\.)*)"')  # the syntax of a Warning header
 
 
-def _unheard(_: str) -> None:
-    """For those who do not want to be warned."""
+def _ignore_warning(_: str) -> None:
+    """Does nothing."""
 
 
 class PlainTransport:
-    """Safe to use from several threads, which then take turns.
+    """A transport for several threads, which wait for each other.
 
-    ``warned`` is told what a server wants people to know beside its answer, each thing once.
+    ``on_warning`` is called with each warning of the server, once per text.
     """
 
     def __init__(
         self,
         access: Access,
         request_seconds: float = REQUEST_SECONDS,
-        warned: Callable[[str], None] = _unheard,
+        on_warning: Callable[[str], None] = _ignore_warning,
     ) -> None:
         self._access = access
         self._seconds = request_seconds
         self._lock = threading.Lock()
         self._kept: _Connection | None = None
         self._sent = False
-        self._warned = warned
-        self._told: set[str] = set()
+        self._on_warning = on_warning
+        self._reported_warnings: set[str] = set()
 
     def send(self, request: Request) -> bytes:
         with self._lock:
-            grant = self._access.grant()
-            answer = self._exchange(request, grant)
-            if answer.code == UNAUTHORIZED and self._access.renew(grant):
-                answer = self._exchange(request, self._access.grant())
-            for warning in answer.warnings:
-                if warning not in self._told:
-                    self._told.add(warning)
-                    self._warned(warning)
-        return answer.accepted()
+            credentials = self._access.credentials()
+            response = self._exchange(request, credentials)
+            if response.code == UNAUTHORIZED and self._access.renew(credentials):
+                response = self._exchange(request, self._access.credentials())
+            for warning in response.warnings:
+                if warning not in self._reported_warnings:
+                    self._reported_warnings.add(warning)
+                    self._on_warning(warning)
+        return response.accepted()
 
     def stream(self, request: Request, silence_seconds: float | None) -> Generator[bytes, None, None]:
-        grant = self._access.grant()
-        connection, response = self._open(request, grant, silence_seconds)
-        if response.status == UNAUTHORIZED and self._access.renew(grant):
+        credentials = self._access.credentials()
+        connection, response = self._open(request, credentials, silence_seconds)
+        if response.status == UNAUTHORIZED and self._access.renew(credentials):
             connection.close()
-            connection, response = self._open(request, self._access.grant(), silence_seconds)
+            connection, response = self._open(request, self._access.credentials(), silence_seconds)
         try:
-            if response.status >= 300:  # noqa: PLR2004  as HTTP counts
-                _answer(response).accepted()
-            yield b""  # the server has agreed
+            if response.status >= 300:  # noqa: PLR2004  the status codes of HTTP
+                _read_response(response).accepted()
+            yield b""  # the server has accepted the request
             while chunk := response.read1(CHUNK_BYTES):
                 yield chunk
-        except (OSError, HTTPException) as broken:
-            raise unreachable(self._access.endpoint, broken, may_have_happened=False) from None
+        except (OSError, HTTPException) as error:
+            raise unreachable(self._access.endpoint, error, may_have_happened=False) from None
         finally:
             connection.close()
 
@@ -80,46 +79,46 @@ class PlainTransport:
             self._drop()
 
     def _open(
-        self, request: Request, grant: Credentials, silence_seconds: float | None
+        self, request: Request, credentials: Credentials, silence_seconds: float | None
     ) -> tuple["_Connection", HTTPResponse]:
-        connection = _Connection(self._access.endpoint, grant.tls, silence_seconds)
+        connection = _Connection(self._access.endpoint, credentials.tls, silence_seconds)
         try:
-            return connection, connection.ask(request, grant)
-        except (OSError, HTTPException) as broken:
+            return connection, connection.send_request(request, credentials)
+        except (OSError, HTTPException) as error:
             connection.close()
-            raise unreachable(self._access.endpoint, broken, may_have_happened=False) from None
+            raise unreachable(self._access.endpoint, error, may_have_happened=False) from None
 
-    def _exchange(self, request: Request, grant: Credentials) -> Response:
-        if self._kept is not None and self._kept.tls is not grant.tls:
+    def _exchange(self, request: Request, credentials: Credentials) -> Response:
+        if self._kept is not None and self._kept.tls is not credentials.tls:
             self._drop()
-        used = self._kept is not None
+        was_kept = self._kept is not None
         try:
-            return self._ask(request, grant)
-        except (OSError, HTTPException) as broken:
-            closed = used and isinstance(broken, (ConnectionError, HTTPException))
-            if not closed or request.writes:
-                raise unreachable(self._access.endpoint, broken, may_have_happened=self._sent) from None
-        return self._exchange(request, grant)
+            return self._exchange_once(request, credentials)
+        except (OSError, HTTPException) as error:
+            was_closed = was_kept and isinstance(error, (ConnectionError, HTTPException))
+            if not was_closed or request.writes:
+                raise unreachable(self._access.endpoint, error, may_have_happened=self._sent) from None
+        return self._exchange(request, credentials)
 
-    def _ask(self, request: Request, grant: Credentials) -> Response:
-        """Keeps the connection if all went well."""
+    def _exchange_once(self, request: Request, credentials: Credentials) -> Response:
+        """Sends a request and returns the response. Keeps the connection unless it fails or must close."""
         connection, self._kept = self._kept, None
         self._sent = False
         if connection is None:
-            connection = _Connection(self._access.endpoint, grant.tls, self._seconds)
+            connection = _Connection(self._access.endpoint, credentials.tls, self._seconds)
         try:
-            connection.ready()
+            connection.ensure_connected()
             self._sent = True
-            response = connection.ask(request, grant)
-            answer = _answer(response)
+            http_response = connection.send_request(request, credentials)
+            response = _read_response(http_response)
         except BaseException:
             connection.close()
             raise
-        if response.will_close:
+        if http_response.will_close:
             connection.close()
         else:
             self._kept = connection
-        return answer
+        return response
 
     def _drop(self) -> None:
         if self._kept is not None:
@@ -127,14 +126,16 @@ class PlainTransport:
             self._kept = None
 
 
-def _answer(response: HTTPResponse) -> Response:
+def _read_response(response: HTTPResponse) -> Response:
     headers = response.headers.get_all("Warning") or ()
-    warnings = [re.sub(r"\\(.)", r"\1", one["text"]) for text in headers for one in WARNING.finditer(text)]
+    warnings = [
+        re.sub(r"\\(.)", r"\1", match["text"]) for header in headers for match in WARNING.finditer(header)
+    ]
     return Response(response.status, response.read(), response.getheader("Retry-After"), tuple(warnings))
 
 
 class _Connection(HTTPConnection):
-    """To an endpoint, through its proxy if it has one, with TLS if it has that."""
+    """A connection to an endpoint, through its proxy and with TLS if it has them."""
 
     def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, seconds: float | None) -> None:
         proxy = urlsplit(endpoint.proxy)
@@ -156,14 +157,14 @@ class _Connection(HTTPConnection):
             self.sock = self.tls.wrap_socket(self.sock, server_hostname=name)
         self.sock.settimeout(self._seconds)
 
-    def ready(self) -> None:
-        """Connects, unless that is done: until then, nothing has been sent."""
+    def ensure_connected(self) -> None:
+        """Connects if needed. An error here means that nothing of the request was sent."""
         if self.sock is None:
             self.connect()
 
-    def ask(self, request: Request, grant: Credentials) -> HTTPResponse:
+    def send_request(self, request: Request, credentials: Credentials) -> HTTPResponse:
         self.putrequest(request.method, self._endpoint.prefix + request.target, skip_accept_encoding=True)
-        for name, value in (*headers_for(request), *grant.headers):
+        for name, value in (*headers_for(request), *credentials.headers):
             self.putheader(name, value)
         if request.body is not None:
             self.putheader("Content-Length", str(len(request.body)))

@@ -34,7 +34,7 @@ class ConnectionPool:
         """Sends a request and returns the whole response.
 
         A request is sent a second time only if it reads and the server had closed the kept connection.
-        Raises UnreachableError, and whatever the request's guard raises.
+        Raises UnreachableError, and any exception of the request's guard.
         """
         kept = self._take_idle(credentials.tls)
         if kept is not None:
@@ -165,7 +165,7 @@ def encode_tunnel_request(endpoint: Endpoint) -> bytes:
 
 
 def target_of(request: Request) -> str:
-    """Tells the server not to look for unknown fields in what is written: nobody reads its warnings."""
+    """Returns the target, for a write with the query that turns off warnings about unknown fields."""
     if request.body is None or request.method == "DELETE":
         return request.target
     return f"{request.target}{'&' if '?' in request.target else '?'}fieldValidation=Ignore"

@@ -1,4 +1,4 @@
-"""Cutting a stream of bytes into lines, of any length and however they arrive."""
+"""Cuts a stream of bytes into lines of any length."""
 
 
 class LineCutter:
@@ -6,7 +6,7 @@ class LineCutter:
         self._rest: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk completes, without their ends; empty ones are left out."""
+        """Returns the non-empty lines that this chunk completes, without their line ends."""
         *whole, rest = chunk.split(b"\n")
         if whole:
             self._rest.append(whole[0])
@@ -16,5 +16,5 @@ class LineCutter:
         return [line for line in whole if line]
 
     def rest(self) -> bytes:
-        """What came after the last end of a line."""
+        """Returns the bytes after the last line end."""
         return b"".join(self._rest)

@@ -1,8 +1,8 @@
-"""Lists, page by page, as a conversation: a generator that yields requests and is sent their answers.
+"""Lists objects page by page, as a generator that yields requests and receives the response bodies.
 
-It does not know how requests are sent, so both clients hold the same conversation. A list is one consistent
-picture: where the server forgets it half-way (410), everything is asked again from the first page, and after
-a few such attempts all at once.
+The generator sends nothing itself, so the blocking and the asynchronous client share it. The pages of a list
+are one consistent snapshot. If the server forgets it half-way (410), the list begins again from the first
+page, and after a few such attempts it is requested without pages.
 """
 
 from collections.abc import Callable, Generator
@@ -10,14 +10,14 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from jobtree.kube.http.api_errors import StatusError, read_answer
+from jobtree.kube.http.api_errors import StatusError, decode_response
 from jobtree.kube.http.api_requests import Request, Selector, list_page
 from jobtree.kube.http.api_resources import Resource
 
 T = TypeVar("T")
-Conversation: TypeAlias = Generator[Request, bytes, T]
+RequestSequence: TypeAlias = Generator[Request, bytes, T]
 
-PAGE = 500
+PAGE_LIMIT = 500
 PAGED_ATTEMPTS = 3
 
 
@@ -35,48 +35,48 @@ def pages(
     resource: Resource,
     selector: Selector,
     begin: Callable[[], None],
-    take: Callable[[list[msgspec.Raw]], None],
-    limit: int = PAGE,
-) -> Conversation[str]:
-    """Calls ``begin`` at the first page (each time there is one) and ``take`` with every page's items.
+    add: Callable[[list[msgspec.Raw]], None],
+    limit: int = PAGE_LIMIT,
+) -> RequestSequence[str]:
+    """Calls ``begin`` before each attempt and ``add`` with the items of each page.
 
-    Returns the version of the list, from which a watch can go on.
+    Returns the version of the list, from which a watch can continue.
     """
     for attempt in range(PAGED_ATTEMPTS + 1):
-        version = yield from _one_pass(
-            resource, selector, begin, take, limit if attempt < PAGED_ATTEMPTS else 0
+        version = yield from _list_once(
+            resource, selector, begin, add, limit if attempt < PAGED_ATTEMPTS else 0
         )
         if version:
             return version
-    raise AssertionError("a list without pages has no half-way")
+    raise AssertionError("a list without pages is never forgotten half-way")
 
 
-def _one_pass(
+def _list_once(
     resource: Resource,
     selector: Selector,
     begin: Callable[[], None],
-    take: Callable[[list[msgspec.Raw]], None],
+    add: Callable[[list[msgspec.Raw]], None],
     limit: int,
-) -> Conversation[str]:
-    """The version of the list, or nothing if the server forgot it half-way."""
+) -> RequestSequence[str]:
+    """Returns the version of the list, or an empty string if the server forgot it half-way."""
     begin()
     token = ""
     while True:
         try:
             body = yield list_page(resource, selector, limit, token)
-        except StatusError as refused:
-            if token and refused.is_gone:
+        except StatusError as error:
+            if token and error.is_gone:
                 return ""
             raise
-        page = read_answer(body, _Page)
-        take(page.items or [])
+        page = decode_response(body, _Page)
+        add(page.items or [])
         token = page.metadata.continue_
         if not token:
             return page.metadata.resource_version
 
 
-def list_items(resource: Resource, selector: Selector) -> Conversation[list[msgspec.Raw]]:
-    """All items of a list, still as bytes."""
+def list_items(resource: Resource, selector: Selector) -> RequestSequence[list[msgspec.Raw]]:
+    """Returns all items of a list, not yet decoded."""
     items: list[msgspec.Raw] = []
     yield from pages(resource, selector, items.clear, items.extend)
     return items

@@ -1,9 +1,9 @@
-"""How requests reach a server: one shape, two ways of waiting.
+"""The interface of both transports, which send requests to an API server.
 
-``Transport`` blocks (the command line, the leader's thread), ``AsyncTransport`` does not (the manager). Both
-send a ``Request`` and give back the whole body, or, for watches and logs, the parts of a body as they come.
-Both raise ``StatusError`` for a refusal and ``UnreachableError`` where no answer came, and both try once more
-after a 401 with a new grant, if there is one.
+``Transport`` blocks (the command line, the thread of the leader election), ``AsyncTransport`` does not (the
+manager). Both send a ``Request`` and return the whole body, or, for watches and logs, the parts of the body
+as they arrive. Both raise ``StatusError`` for a refusal and ``UnreachableError`` if there is no response.
+After a 401 both try once more with new credentials, if there can be any.
 """
 
 from collections.abc import AsyncGenerator, Generator
@@ -22,9 +22,9 @@ class Transport(Protocol):
     def send(self, request: Request) -> bytes: ...
 
     def stream(self, request: Request, silence_seconds: float | None) -> Generator[bytes, None, None]:
-        """The parts of the body, after an empty one as soon as the server has agreed to send them.
+        """Yields an empty part as soon as the server has accepted the request, then the parts of the body.
 
-        Silence longer than ``silence_seconds`` is an UnreachableError; None waits for ever.
+        Raises UnreachableError after a silence of ``silence_seconds``; with None it waits for ever.
         """
         ...
 
@@ -40,11 +40,11 @@ class AsyncTransport(Protocol):
 
 
 def headers_for(request: Request) -> list[tuple[str, str]]:
-    """Uncompressed answers: a cluster's network is faster than unpacking them."""
+    """Returns the headers of a request, which ask for uncompressed responses: these arrive sooner."""
     headers = [("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", USER_AGENT)]
     return [*headers, ("Content-Type", request.content_type)] if request.body is not None else headers
 
 
-def unreachable(endpoint: Endpoint, why: object, *, may_have_happened: bool) -> UnreachableError:
-    reason = str(why) or type(why).__name__
+def unreachable(endpoint: Endpoint, error: object, *, may_have_happened: bool) -> UnreachableError:
+    reason = str(error) or type(error).__name__
     return UnreachableError(f"{endpoint.url}: {reason}", may_have_happened=may_have_happened)

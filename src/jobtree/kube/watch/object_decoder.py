@@ -1,7 +1,7 @@
-"""From an object's bytes to the part of it that Jobtree keeps.
+"""Decodes the part of an object that Jobtree keeps.
 
-The four kinds become their structs, a Node what ``api.nodes`` reads of it, a Pod what ``api.pods`` reads of
-it and how it fares. Bytes of other fields are passed over, never built: a fleet's pods fit into memory.
+The four kinds become their structs, a Node a ``LiveNode`` and a Pod a ``LivePod``. Other fields are skipped
+without being built, so that the pods of a fleet fit into memory.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ from jobtree.kube.watch.object_store import Change, Encoded, StoredObject
 
 T = TypeVar("T", bound=Object)
 
-# Why a container may wait for ever: its image or its configuration is not there. Others pass by themselves.
-STUCK = frozenset(
+# Reasons for which a container may wait for ever: its image or its configuration is missing.
+STUCK_REASONS = frozenset(
     {
         "CreateContainerConfigError",
         "CreateContainerError",
@@ -36,16 +36,16 @@ STUCK = frozenset(
         "InvalidImageName",
     }
 )
-RISK = f"{GROUP}/risk"  # annotation: what a job reads in /etc/jobtree/risk
+RISK = f"{GROUP}/risk"  # annotation: the contents of /etc/jobtree/risk in the pod
 
 _decode_document = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _reader(resource: Resource, kind: type[T]) -> Callable[[Encoded], StoredObject[T]]:
-    """Straight from bytes to the struct; what does not fit is read again, slowly, to say what is wrong."""
+    """Returns a fast decoder of this kind. A document that does not fit is decoded again to say why."""
     typed = {"apiVersion": resource.api_version, "kind": resource.kind}
-    body = msgspec.defstruct(resource.kind, [(one.name, one.type, one.default) for one in fields(kind)])
-    decode = msgspec.json.Decoder(body).decode
+    defaults = [(field.name, field.type, field.default) for field in fields(kind)]
+    decode = msgspec.json.Decoder(msgspec.defstruct(resource.kind, defaults)).decode
 
     def read(encoded: Encoded) -> StoredObject[T]:
         try:
@@ -72,9 +72,9 @@ class _Stamped(msgspec.Struct):
 _decode_stamp = msgspec.json.Decoder(_Stamped).decode
 
 
-def restamp(known: T, encoded: Encoded) -> T:
-    """An object as it was last read, with the metadata that it has now."""
-    return msgspec.structs.replace(known, metadata=_decode_stamp(encoded).metadata)
+def restamp(stored: T, encoded: Encoded) -> T:
+    """Returns the object as it was last decoded, with the metadata that it has now."""
+    return msgspec.structs.replace(stored, metadata=_decode_stamp(encoded).metadata)
 
 
 read_budget: Callable[[Encoded], StoredObject[Budget]] = _reader(BUDGETS, Budget)
@@ -89,7 +89,7 @@ class LiveNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class LivePod(msgspec.Struct, frozen=True, gc=False):
-    """``deleted``: when it was asked to go; ``stuck``: why a container does not start, if that may last."""
+    """``deleted`` is the deletionTimestamp; ``stuck`` says why a container may wait for ever, if one does."""
 
     pod: Pod
     labels: dict[str, str]
@@ -101,17 +101,17 @@ class LivePod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def run_uid(self) -> str:
-        """The Run that controls it, as it says; empty: none."""
+        """The UID of the Run that controls it, as its owner references say; empty: none."""
         return self.pod.run_uid
 
 
-def goes_well(change: Change[LivePod]) -> bool:
-    """Whether a Run's own pod has come, or does what it should: nothing has to be done about it."""
+def needs_no_action(change: Change[LivePod]) -> bool:
+    """Whether a pod of a Run was created or is running as intended, so that there is nothing to do."""
     before, after = change
     if after is None or (before is not None and before.value.pod.node != after.value.pod.node):
         return False
-    live = after.value
-    return bool(live.run_uid) and not (live.pod.finished or live.deleted or live.stuck)
+    pod = after.value
+    return bool(pod.run_uid) and not (pod.pod.finished or pod.deleted or pod.stuck)
 
 
 class _NodeMetadata(NodeMetadata, rename="camel"):
@@ -150,9 +150,10 @@ class _PodStatus(PodStatus, rename="camel"):
 
     @property
     def stuck(self) -> str:
-        for one in (*self.init_container_statuses, *self.container_statuses):
-            if one.state.waiting is not None and one.state.waiting.reason in STUCK:
-                return f"{one.state.waiting.reason}: {one.state.waiting.message}"
+        for container in (*self.init_container_statuses, *self.container_statuses):
+            waiting = container.state.waiting
+            if waiting is not None and waiting.reason in STUCK_REASONS:
+                return f"{waiting.reason}: {waiting.message}"
         return ""
 
 
@@ -168,7 +169,7 @@ _decode_pod = msgspec.json.Decoder(_Pod).decode
 def read_live_node(encoded: Encoded) -> StoredObject[LiveNode]:
     try:
         raw = _decode_node(encoded)
-    except msgspec.ValidationError:  # say all that is wrong, or pass over nulls
+    except msgspec.ValidationError:  # report every problem, or skip nulls
         raw = decode_struct(_decode_document(encoded), _Node, "the cluster")
     node, metadata = node_of(raw, "the cluster"), raw.metadata
     return StoredObject(

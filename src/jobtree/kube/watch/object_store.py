@@ -1,19 +1,19 @@
-"""What was seen of one kind, by UID, and what has changed since the reader last looked.
+"""Keeps the objects of one kind by UID, and what has changed since the reader last called ``drain``.
 
-An object is its UID: one that was deleted and made again under the same name is another one, and a change of
-it never touches the first. Names are an index: the last object to take a name has it.
+An object is identified by its UID. An object that was deleted and created again under the same name is
+another object, and an event about it never changes the first. A name refers to the last object that took it.
 
-Changes wait here until ``drain``, one per object: however long the reader takes, and however often an object
-changes meanwhile, it finds what it last saw and what is there now. So the wait is bounded by the number of
-objects, what came and went unseen is never mentioned, and neither is what changes only in parts that nobody
-reads (a node's heartbeat): the version is then found here, not in a change. Some changes are worth knowing
-and ask for nothing (a pod runs, as it was told to): ``Patience`` says which, and the reader is woken later.
+There is one change per object: what the reader got last and what is there now. So the number of changes is at
+most the number of objects. There is no change for an object that came and went in between, nor for a change
+of fields that Jobtree does not read (a node's heartbeat); the version of the object is updated all the same.
+A change that needs no action (a pod starts to run) may wait: ``DeferredWake`` says which, and the reader is
+woken later.
 
-A full listing is told as ``restart``, ``upsert`` for all there is, ``finish``: what did not come up is gone,
-and its deletion, which no watch told, is a change like any other. What cannot be decoded is reported and left
-out, and found in ``unreadable``; an object that was readable before stays as it was last read, since
-forgetting a lease would free what it holds. Where ``restamp`` is given, it follows the object's metadata all
-the same, so that it can be written to, and its end is seen.
+A full listing is ``restart``, ``upsert`` for each object, ``finish``. Objects that it does not contain are
+deleted, and that is a change like any other. An object that cannot be decoded is reported and kept in
+``unreadable``. If it could be decoded before, it stays as it was decoded last: a lease that is dropped would
+free its GPUs. With ``restamp`` its metadata is updated even then, so that Jobtree can write to the object and
+sees its deletion.
 """
 
 from collections import OrderedDict
@@ -31,7 +31,7 @@ REMEMBERED_DELETIONS = 10_000
 
 
 class StoredObject(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """An object as it was last seen; ``value`` is the part of it that Jobtree reads."""
+    """An object as it was last decoded; ``value`` is the part of it that Jobtree reads."""
 
     uid: str
     name: str
@@ -41,21 +41,21 @@ class StoredObject(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class Change(NamedTuple, Generic[T]):
-    """``before`` is what the reader saw last, ``after`` what is there now; None: nothing."""
+    """What the reader got last (``before``) and what is there now (``after``); None: no object."""
 
     before: StoredObject[T] | None
     after: StoredObject[T] | None
 
 
-class Patience(NamedTuple, Generic[T]):
-    """Which changes may wait, and who is to be called when the first of them does."""
+class DeferredWake(NamedTuple, Generic[T]):
+    """Which changes may wait, and what to call when the first of them begins to wait."""
 
     may_wait: Callable[[Change[T]], bool]
     wake_later: Callable[[], None]
 
 
 class Unreadable(NamedTuple):
-    """An object that is left out, and why."""
+    """An object that cannot be decoded, and why."""
 
     head: "ObjectHead"
     why: str
@@ -75,15 +75,15 @@ class _Metadata(msgspec.Struct, rename="camel"):
     finalizers: tuple[str, ...] = ()
 
 
-class _Standing(msgspec.Struct):
+class _StatusHead(msgspec.Struct):
     phase: str = ""
 
 
 class ObjectHead(msgspec.Struct):
-    """The part of any object that says which one it is, and how it stands."""
+    """The identity and the phase of any object."""
 
     metadata: _Metadata
-    status: _Standing | None = None
+    status: _StatusHead | None = None
 
     @property
     def phase(self) -> str:
@@ -93,144 +93,145 @@ class ObjectHead(msgspec.Struct):
 _decode_head = msgspec.json.Decoder(ObjectHead).decode
 
 
-def _nothing(*_: object) -> None:
-    """For those who do not want to be told."""
+def _ignore(*_: object) -> None:
+    """Does nothing: the default of callbacks."""
 
 
 class Store(Generic[T]):
-    """One kind. Used from one thread; ``wake`` is called when the first change comes that may not wait."""
+    """The objects of one kind, for one thread. ``wake`` is called at the first change that may not wait."""
 
     def __init__(
         self,
         decode: Callable[[Encoded], StoredObject[T]],
-        unreadable: Callable[[Unreadable], None] = _nothing,
-        wake: Callable[[], None] = _nothing,
+        unreadable: Callable[[Unreadable], None] = _ignore,
+        wake: Callable[[], None] = _ignore,
         restamp: Callable[[T, Encoded], T] | None = None,
-        patience: Patience[T] | None = None,
+        deferred_wake: DeferredWake[T] | None = None,
     ) -> None:
         self.synced = False
-        self.unreadable: dict[str, Unreadable] = {}  # what cannot be read now, by UID
+        self.unreadable: dict[str, Unreadable] = {}  # objects that cannot be decoded now, by UID
         self._restamp = restamp
         self._decode = decode
         self._report = unreadable
         self._wake = wake
-        self._patience = patience
-        self._woken = False  # since the reader last looked
-        self._held: dict[str, StoredObject[T]] = {}
-        self._names: dict[tuple[str, str], str] = {}
-        self._changes: dict[str, Change[T]] = {}
-        self._unseen: set[str] = set()
-        self._learned: set[str] = set()
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deferred_wake = deferred_wake
+        self._woken = False  # since the last drain
+        self._objects: dict[str, StoredObject[T]] = {}  # by UID
+        self._uids: dict[tuple[str, str], str] = {}  # by namespace and name
+        self._changes: dict[str, Change[T]] = {}  # by UID
+        self._unlisted: set[str] = set()  # UIDs that the current listing has not contained so far
+        self._written: set[str] = set()  # UIDs whose latest version came with the response to a write
+        self._deleted: OrderedDict[str, None] = OrderedDict()  # UIDs, the oldest deletion first
 
     # --- reading
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._objects)
 
     def __iter__(self) -> Iterator[StoredObject[T]]:
-        return iter(self._held.values())
+        return iter(self._objects.values())
 
     def get(self, uid: str) -> StoredObject[T] | None:
-        return self._held.get(uid)
+        return self._objects.get(uid)
 
     def named(self, name: str, namespace: str = "") -> StoredObject[T] | None:
-        return self._held.get(self._names.get((namespace, name), ""))
+        return self._objects.get(self._uids.get((namespace, name), ""))
 
     def drain(self) -> list[Change[T]]:
-        """All changes that wait, what is gone first: a name is free before it is taken again."""
+        """Returns and forgets all changes, deletions first: a name is free before another object takes it."""
         changes, self._changes, self._woken = list(self._changes.values()), {}, False
         return sorted(changes, key=lambda change: change.after is not None)
 
-    # --- what a watch tells
+    # --- from a listing or a watch
 
     def restart(self) -> None:
-        """A full listing begins."""
-        self._unseen = {*self._held, *self.unreadable}
-        self._learned.clear()
+        """Begins a full listing."""
+        self._unlisted = {*self._objects, *self.unreadable}
+        self._written.clear()
 
     def upsert(self, encoded: Encoded) -> str:
-        """An object is there, like this. Gives its resourceVersion."""
+        """Adds or updates an object. Returns its resourceVersion."""
         head = _decode_head(encoded)
         metadata = head.metadata
-        self._unseen.discard(metadata.uid)
+        self._unlisted.discard(metadata.uid)
         if self._is_news(metadata):
             try:
                 self._put(self._decode(encoded))
                 self.unreadable.pop(metadata.uid, None)
-            except Exception as broken:  # noqa: BLE001  whatever a decoder trips over must not stop the stream
-                self._leave_out(head, encoded, broken)
+            except Exception as error:  # noqa: BLE001  no error of a decoder may stop the stream
+                self._put_unreadable(head, encoded, error)
         return metadata.resource_version
 
     def delete(self, encoded: Encoded) -> str:
-        """An object is gone. Gives the resourceVersion of its end."""
+        """Removes an object. Returns the resourceVersion of its deletion."""
         metadata = _decode_head(encoded).metadata
-        self._unseen.discard(metadata.uid)
+        self._unlisted.discard(metadata.uid)
         self._remove(metadata.uid)
         return metadata.resource_version
 
     def finish(self) -> None:
-        """The full listing is complete."""
-        for uid in sorted(self._unseen):
+        """Ends a full listing: removes the objects that it did not contain."""
+        for uid in sorted(self._unlisted):
             self._remove(uid)
-        self._unseen.clear()
+        self._unlisted.clear()
         self.synced = True
 
-    # --- what our own writes tell
+    # --- from our own writes
 
     def apply_response(self, encoded: Encoded) -> str:
-        """The server's answer to a write, which the watch will bring too. Ignored unless it is news.
+        """Adds or updates the object in the response to a write, before the watch sends it.
 
-        Gives its resourceVersion, which may be older than what is held: somebody may have been quick.
+        Returns its resourceVersion. A version that is older than the stored one changes nothing: another
+        client may have written after us.
         """
         try:
-            held = self._decode(encoded)
-        except Exception as broken:  # noqa: BLE001  as with what a watch tells
+            written = self._decode(encoded)
+        except Exception as error:  # noqa: BLE001  as in upsert
             head = _decode_head(encoded)
-            self._leave_out(head, encoded, broken)
+            self._put_unreadable(head, encoded, error)
             return head.metadata.resource_version
-        known = self._held.get(held.uid) or self.named(held.name, held.namespace)
-        is_news = known is None or _newer(held.resource_version, known.resource_version)
-        if is_news and held.uid not in self._deleted:
-            self._learned.add(held.uid)
-            self._put(held)
-        return held.resource_version
+        stored = self._objects.get(written.uid) or self.named(written.name, written.namespace)
+        is_news = stored is None or _newer(written.resource_version, stored.resource_version)
+        if is_news and written.uid not in self._deleted:
+            self._written.add(written.uid)
+            self._put(written)
+        return written.resource_version
 
     # --- parts
 
-    def _is_news(self, told: _Metadata) -> bool:
-        """Neither what is held already, nor what a write of our own has overtaken: that is not even read."""
-        known = self._held.get(told.uid)
-        if known is None:
+    def _is_news(self, received: _Metadata) -> bool:
+        """Whether this version is neither the stored one nor older than our own last write."""
+        stored = self._objects.get(received.uid)
+        if stored is None:
             return True
-        if told.uid in self._learned:
-            if _newer(known.resource_version, told.resource_version):
+        if received.uid in self._written:
+            if _newer(stored.resource_version, received.resource_version):
                 return False
-            self._learned.discard(told.uid)
-        return told.resource_version != known.resource_version
+            self._written.discard(received.uid)
+        return received.resource_version != stored.resource_version
 
-    def _put(self, held: StoredObject[T]) -> None:
-        key = (held.namespace, held.name)
-        other = self._names.get(key, held.uid)
-        if other != held.uid:
-            self._remove(other)
-        self._names[key] = held.uid
-        self._note(held.uid, self._held.get(held.uid), held)
-        self._held[held.uid] = held
+    def _put(self, stored: StoredObject[T]) -> None:
+        key = (stored.namespace, stored.name)
+        other_uid = self._uids.get(key, stored.uid)
+        if other_uid != stored.uid:
+            self._remove(other_uid)
+        self._uids[key] = stored.uid
+        self._record_change(stored.uid, self._objects.get(stored.uid), stored)
+        self._objects[stored.uid] = stored
 
     def _remove(self, uid: str) -> None:
-        self._learned.discard(uid)
+        self._written.discard(uid)
         self.unreadable.pop(uid, None)
         self._deleted[uid] = None
         if len(self._deleted) > REMEMBERED_DELETIONS:
             self._deleted.popitem(last=False)
-        held = self._held.pop(uid, None)
-        if held is None:
+        stored = self._objects.pop(uid, None)
+        if stored is None:
             return
-        del self._names[held.namespace, held.name]
-        self._note(uid, held, None)
+        del self._uids[stored.namespace, stored.name]
+        self._record_change(uid, stored, None)
 
-    def _note(self, uid: str, before: StoredObject[T] | None, after: StoredObject[T] | None) -> None:
+    def _record_change(self, uid: str, before: StoredObject[T] | None, after: StoredObject[T] | None) -> None:
         waiting = self._changes.get(uid)
         if waiting is not None:
             before = waiting.before
@@ -238,31 +239,32 @@ class Store(Generic[T]):
             self._changes.pop(uid, None)
             return
         change = Change(before, after)
-        self._call_for(change)
+        self._wake_reader(change)
         self._changes[uid] = change
 
-    def _call_for(self, change: Change[T]) -> None:
-        """The reader is called once for what waits, and once more if something must not."""
-        if self._patience is not None and self._patience.may_wait(change):
+    def _wake_reader(self, change: Change[T]) -> None:
+        """Wakes the reader once, and defers that once as long as all changes may wait."""
+        if self._deferred_wake is not None and self._deferred_wake.may_wait(change):
             if not self._changes:
-                self._patience.wake_later()
+                self._deferred_wake.wake_later()
         elif not self._woken:
             self._woken = True
             self._wake()
 
-    def _leave_out(self, head: ObjectHead, encoded: Encoded, broken: Exception) -> None:
+    def _put_unreadable(self, head: ObjectHead, encoded: Encoded, error: Exception) -> None:
+        """Records that an object cannot be decoded, and reports it unless the reason is known."""
         metadata = head.metadata
-        why = str(broken) if isinstance(broken, (InputError, msgspec.MsgspecError)) else repr(broken)
+        why = str(error) if isinstance(error, (InputError, msgspec.MsgspecError)) else repr(error)
         before = self.unreadable.get(metadata.uid)
         self.unreadable[metadata.uid] = Unreadable(head, why)
         if before is None or before.why != why:
             self._report(self.unreadable[metadata.uid])
-        known = self._held.get(metadata.uid)
-        if known is not None and self._restamp is not None:
+        stored = self._objects.get(metadata.uid)
+        if stored is not None and self._restamp is not None:
             with suppress(msgspec.ValidationError):
-                value = self._restamp(known.value, encoded)
+                value = self._restamp(stored.value, encoded)
                 self._put(
-                    StoredObject(known.uid, known.name, known.namespace, metadata.resource_version, value)
+                    StoredObject(stored.uid, stored.name, stored.namespace, metadata.resource_version, value)
                 )
         self._wake()
 
@@ -273,6 +275,6 @@ def _same(before: StoredObject[T] | None, after: StoredObject[T] | None) -> bool
     return before.value == after.value
 
 
-def _newer(one: str, other: str) -> bool:
-    """Versions of one cluster are the counter of its database."""
-    return int(one) > int(other)
+def _newer(version: str, other: str) -> bool:
+    """Whether a version is the later one: versions of one cluster are the counter of its database."""
+    return int(version) > int(other)

@@ -1,9 +1,9 @@
-"""Following one kind: what to ask next and what the answers mean, without sending anything.
+"""The protocol of list and watch for one kind: the next request and what each response means, without I/O.
 
-A watch begins with all there is (``sendInitialEvents``; servers that refuse are asked for a paged list), is
-marked by bookmarks, and goes on from the last version seen whenever the connection ends. A version that the
-server has forgotten (410) means listing again; the sink then finds out what was missed. Until a listing is
-complete its version is not used: what broke off half-way begins anew.
+The first watch asks for all objects (``sendInitialEvents``); a server that refuses that is asked for a paged
+list. Bookmarks mark progress, and after each end of the connection the next watch continues from the last
+version. When the server has forgotten that version (410), everything is listed again, and the sink finds what
+was missed. The version of a listing is used only when the listing is complete.
 """
 
 import re
@@ -15,18 +15,18 @@ from jobtree.kube.http.api_errors import INVALID, KubeError, StatusError, Unreac
 from jobtree.kube.http.api_requests import EVERYTHING, Request, Selector, watch
 from jobtree.kube.http.api_resources import Resource
 from jobtree.kube.http.backoff import Backoff
-from jobtree.kube.http.list_pages import Conversation, pages
+from jobtree.kube.http.list_pages import RequestSequence, pages
 
 BAD_REQUEST = 400
 SILENCE_SECONDS = 70.0
 WATCH_SECONDS = 60
 FIRST_WATCH_SECONDS = 600
 """Bookmarks come every minute, and a watch ends after one: silence of more than 70 s is a dead connection.
-The first watch of all lasts longer, for the server counts the time it takes to send everything."""
+The first watch lasts longer, since the server counts the time in which it sends all objects."""
 
 
 class Sink(Protocol):
-    """What is told of a kind: ``jobtree.kube.watch.object_store`` says what each means."""
+    """The receiver of objects: ``jobtree.kube.watch.object_store`` says what each method means."""
 
     def restart(self) -> None: ...
     def upsert(self, encoded: bytes | msgspec.Raw) -> str: ...
@@ -71,19 +71,21 @@ class WatchProtocol:
         self._backoff = backoff or Backoff()
         self._streams_lists = True
         self._listing = False
-        self._told = False
+        self._progressed = False  # since the last pause
 
     @property
     def must_list(self) -> bool:
         """Whether a paged list comes before the next watch."""
         return not self.resource_version and not self._streams_lists
 
-    def list_pages(self) -> Conversation[None]:
-        def take(items: list[msgspec.Raw]) -> None:
+    def list_pages(self) -> RequestSequence[None]:
+        def upsert_all(items: list[msgspec.Raw]) -> None:
             for item in items:
                 self._sink.upsert(item)
 
-        self.resource_version = yield from pages(self.resource, self._selector, self._sink.restart, take)
+        self.resource_version = yield from pages(
+            self.resource, self._selector, self._sink.restart, upsert_all
+        )
         self._sink.finish()
 
     def next_watch(self) -> Request:
@@ -93,43 +95,45 @@ class WatchProtocol:
         seconds = FIRST_WATCH_SECONDS if self._listing else WATCH_SECONDS
         return watch(self.resource, self._selector, self.resource_version, seconds, initial=self._listing)
 
-    def take(self, line: bytes) -> None:
-        """One line of a watch. Raises KubeError when the watch is over."""
+    def apply_line(self, line: bytes) -> None:
+        """Passes one line of a watch to the sink. Raises KubeError when the watch is over."""
         try:
-            version = self._tell(line)
-        except msgspec.DecodeError as broken:
-            raise UnreachableError(f"a watch is garbled: {broken}", may_have_happened=False) from None
-        self._told = True
+            version = self._apply_event(line)
+        except msgspec.DecodeError as error:
+            raise UnreachableError(
+                f"the server sent an invalid watch event: {error}", may_have_happened=False
+            ) from None
+        self._progressed = True
         if not self._listing:
             self.resource_version = version
 
-    def _tell(self, line: bytes) -> str:
-        kind, encoded = _open(line)
+    def _apply_event(self, line: bytes) -> str:
+        kind, encoded = _split_event(line)
         match kind:
             case "ADDED" | "MODIFIED":
                 return self._sink.upsert(encoded)
             case "DELETED":
                 return self._sink.delete(encoded)
             case "BOOKMARK":
-                return self._bookmark(encoded)
+                return self._apply_bookmark(encoded)
         raise status_error(0, bytes(encoded))
 
-    def pause(self, trouble: KubeError | None) -> float:
-        """How long to wait before asking again, after a watch that ended well (None) or with trouble."""
-        told, self._told = self._told, False
-        if told:
+    def pause(self, error: KubeError | None) -> float:
+        """Returns the seconds to wait after a watch that ended normally (None) or with an error."""
+        progressed, self._progressed = self._progressed, False
+        if progressed:
             self._backoff.reset()
-        if isinstance(trouble, StatusError) and self._listing and trouble.code in (BAD_REQUEST, INVALID):
+        if isinstance(error, StatusError) and self._listing and error.code in (BAD_REQUEST, INVALID):
             self._streams_lists = False
             return 0.0
-        gone = isinstance(trouble, StatusError) and trouble.is_gone
-        if gone:
+        is_gone = isinstance(error, StatusError) and error.is_gone
+        if is_gone:
             self.resource_version = ""
-        if told and (trouble is None or gone):
+        if progressed and (error is None or is_gone):
             return 0.0
-        return self._backoff.seconds(getattr(trouble, "retry_after_seconds", None))
+        return self._backoff.seconds(getattr(error, "retry_after_seconds", None))
 
-    def _bookmark(self, encoded: bytes | msgspec.Raw) -> str:
+    def _apply_bookmark(self, encoded: bytes | msgspec.Raw) -> str:
         metadata = _decode_bookmark(encoded).metadata
         if self._listing and metadata.annotations.get(INITIAL_END) == "true":
             self._listing = False
@@ -137,10 +141,10 @@ class WatchProtocol:
         return metadata.resource_version
 
 
-def _open(line: bytes) -> tuple[str, bytes | msgspec.Raw]:
-    """The type of an event and its object; as servers write it, without reading it all."""
-    found = _ENVELOPE.match(line)
-    if found and line.endswith(b"}"):
-        return found[1].decode(), line[found.end() : -1]
+def _split_event(line: bytes) -> tuple[str, bytes | msgspec.Raw]:
+    """Returns the type and the object of an event, without parsing it if it has the usual form."""
+    match = _ENVELOPE.match(line)
+    if match and line.endswith(b"}"):
+        return match[1].decode(), line[match.end() : -1]
     event = _decode_event(line)
     return event.type, event.object

@@ -1,11 +1,11 @@
-"""One of several managers leads: an election on a coordination.k8s.io Lease, in a thread of its own.
+"""Elects one of several managers as the leader, by a coordination.k8s.io Lease, in a thread of its own.
 
 The thread has its own connection, so nothing that the manager does delays a renewal. Only the monotonic clock
-judges; the times in the Lease are for people. The leader renews every ``retry`` seconds and may write until
-``renew_deadline`` after it *began* its last renewal that succeeded. Others take the Lease when they have not
-seen it change for ``duration - retry``. Since the deadline is earlier than that, two never write at once,
-even if one was paused: it finds its deadline passed at the first write. A leader whose deadline has passed is
-done for good; its process is to end and begin anew.
+counts; the times in the Lease are for people. The leader renews every ``retry`` seconds and may write until
+``renew_deadline`` after it *began* its last successful renewal. Another candidate takes the Lease when it has
+not seen the Lease change for ``duration - retry``. Since the deadline is earlier than that, two processes
+never write at once. A leader that was paused finds at its next write that its deadline has passed. It never
+leads again: its process must restart.
 """
 
 import threading
@@ -26,9 +26,10 @@ ElectionChange = Literal["elected", "lost"]
 
 
 class Timing(NamedTuple):
-    """``renew_deadline + retry`` must be less than ``duration``.
+    """The times of an election, in seconds. ``renew_deadline + retry`` must be less than ``duration``.
 
-    A standby decides 15 s after a leader died at the latest: that leaves it some seconds to build its world.
+    A standby must make its first decision at most 15 s after the leader died. The defaults leave it some
+    seconds to build its world.
     """
 
     duration: int = 13
@@ -37,7 +38,7 @@ class Timing(NamedTuple):
 
 
 class ElectionTarget(NamedTuple):
-    """What is led, by the name of its Lease, and who asks to lead it: a name no other process has."""
+    """The Lease of an election, and the identity of the candidate, which no other process has."""
 
     namespace: str
     name: str
@@ -48,25 +49,25 @@ DEFAULT_TIMING = Timing()
 
 
 def leader_client(access: Access, timing: Timing = DEFAULT_TIMING) -> Client:
-    """A connection of its own, which is given up in time to try a second one before the deadline."""
+    """Returns a client whose requests time out early enough to try a second one before the deadline."""
     return Client(PlainTransport(access, timing.renew_deadline / 2))
 
 
 class Leader:
-    """``heard`` is called in the leader's thread, at most once with each."""
+    """A candidate. Calls ``on_change`` in its own thread, at most once with each change."""
 
     def __init__(
         self,
         client: Client,
-        post: ElectionTarget,
-        heard: Callable[[ElectionChange], None],
+        target: ElectionTarget,
+        on_change: Callable[[ElectionChange], None],
         timing: Timing = DEFAULT_TIMING,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         assert timing.renew_deadline + timing.retry < timing.duration, "two could lead at once"
         self._client = client
-        self._post = post
-        self._heard = heard
+        self._target = target
+        self._on_change = on_change
         self._timing = timing
         self._clock = clock
         self._stopping = threading.Event()
@@ -80,19 +81,19 @@ class Leader:
         self._thread.start()
 
     def stop(self) -> None:
-        """Gives the Lease up, if it is held. Call it when the last write is done: none is allowed later."""
+        """Stops the election and releases the Lease. No write is allowed afterwards."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(self._timing.duration)
 
     def may_write(self) -> bool:
-        """Whether this process leads at this very moment."""
+        """Whether this process is the leader now."""
         until = self._until
         return until is not None and not self._stopping.is_set() and self._clock() < until
 
     @property
     def holder(self) -> str:
-        """Who leads, as far as is known."""
+        """The identity of the leader when the Lease was last read."""
         holder: str = self._lease.get("spec", {}).get("holderIdentity", "")
         return holder
 
@@ -103,7 +104,7 @@ class Leader:
             self._serve()
         except BaseException:
             self._until = None
-            self._heard("lost")
+            self._on_change("lost")
             raise
 
     def _serve(self) -> None:
@@ -111,13 +112,13 @@ class Leader:
         while not self._stopping.wait(wait):
             wait = self._step()
             if wait < 0:
-                self._heard("lost")
+                self._on_change("lost")
                 return
         if self._until is not None:
             self._release()
 
     def _step(self) -> float:
-        """One attempt to get or keep the Lease: the seconds to the next; less than 0 if it is lost."""
+        """Tries once to get or keep the Lease. Returns the seconds to the next try; below 0 if it is lost."""
         try:
             if self._until is None:
                 return self._campaign()
@@ -126,37 +127,40 @@ class Leader:
             if self._until is None:
                 return self._timing.retry / 2
         assert self._until is not None
-        left = self._until - self._clock()
-        return -1.0 if left <= 0 else min(self._timing.retry, left)
+        remaining = self._until - self._clock()
+        return -1.0 if remaining <= 0 else min(self._timing.retry, remaining)
 
     def _campaign(self) -> float:
         began = self._clock()
         self._read()
         if self._lease and self.holder and self._free_in() > 0:
             return min(self._timing.retry / 2, self._free_in())
-        self._write(self._post.identity)
+        self._write(self._target.identity)
         self._until = began + self._timing.renew_deadline
-        self._heard("elected")
+        self._on_change("elected")
         return self._timing.retry
 
     def _renew(self) -> None:
-        """A conflict may be a renewal of our own that got no answer: then it is read and renewed again."""
+        """Renews the Lease; after a conflict, reads it and renews it again if this process still holds it.
+
+        A renewal of our own without a response also causes a conflict.
+        """
         began = self._clock()
         try:
-            self._write(self._post.identity)
-        except StatusError as refused:
-            if not refused.is_conflict and refused.code != NOT_FOUND:
+            self._write(self._target.identity)
+        except StatusError as error:
+            if not error.is_conflict and error.code != NOT_FOUND:
                 raise
             self._read()
-            if self.holder != self._post.identity:
+            if self.holder != self._target.identity:
                 self._until = began
                 return
-            self._write(self._post.identity)
-        if self.may_write():  # a deadline that has passed is not taken back
+            self._write(self._target.identity)
+        if self.may_write():  # a deadline that has passed is final
             self._until = began + self._timing.renew_deadline
 
     def _release(self) -> None:
-        with suppress(KubeError, InputError):  # else the others wait for its end, as after a crash
+        with suppress(KubeError, InputError):  # if this fails, the Lease expires, as after a crash
             self._write("")
         self._until = None
 
@@ -168,9 +172,9 @@ class Leader:
 
     def _read(self) -> None:
         try:
-            lease = self._client.ask(api_requests.get(ELECTIONS, self._post.name, self._post.namespace))
-        except StatusError as refused:
-            if refused.code != NOT_FOUND:
+            lease = self._client.ask(api_requests.get(ELECTIONS, self._target.name, self._target.namespace))
+        except StatusError as error:
+            if error.code != NOT_FOUND:
                 raise
             lease = {}
         self._remember(lease)
@@ -190,7 +194,7 @@ class Leader:
         if self._lease:
             request = api_requests.replace(ELECTIONS, {**self._lease, "spec": spec})
         else:
-            metadata = {"name": self._post.name, "namespace": self._post.namespace}
+            metadata = {"name": self._target.name, "namespace": self._target.namespace}
             kind = {"apiVersion": ELECTIONS.api_version, "kind": ELECTIONS.kind}
             request = api_requests.create(ELECTIONS, {**kind, "metadata": metadata, "spec": spec})
         self._remember(self._client.ask(request))

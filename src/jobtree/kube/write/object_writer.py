@@ -1,12 +1,12 @@
-"""Writing: so many at a time, again where that helps, never what is no longer wanted.
+"""Sends writes to the API server: a limited number at once, repeated where that can help.
 
-* A busy or unwell server (429, 5xx) and a broken connection are met with patience; a Retry-After is
-  respected.
-* A conflict (409) is not repeated as it stands, for it was decided from something that has changed.
-  ``rewrite`` takes a function that reads and decides again; everyone else drops the write and plans again.
-* No answer does not mean that nothing happened. Names are given by Jobtree and the same for the same thing,
-  so creating it again finds it there: what is there and holds all that was wanted counts as created. Deleting
-  is done when the very object is gone, whoever did it.
+* After a broken connection, and when the server is busy or has an error (429, 5xx), a write is sent again
+  after a wait, which is at least the Retry-After.
+* After a conflict (409) a write is not sent again, since the object that it was decided from has changed.
+  ``rewrite`` calls a function that reads and decides again; other callers drop the write and plan again.
+* A write without a response may have happened. The name of an object is always the same for the same
+  purpose. So if ``create`` finds an object of that name with all wanted fields, the object counts as created.
+  A deletion is done when the object with that UID is gone, even if another client deleted it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ REWRITES = 8
 
 
 class Writer:
-    """All writes of the manager go through one of these, and so through one gate."""
+    """Sends the writes of the manager, all through one gate."""
 
     def __init__(
         self,
@@ -44,79 +44,82 @@ class Writer:
     ) -> None:
         self._transport = transport
         self._gate = gate
-        self._turns = asyncio.Semaphore(at_once)
+        self._slots = asyncio.Semaphore(at_once)
         self._clock = clock
         self._sleep = sleep
 
     async def write(self, request: Request) -> bytes:
-        """The object as it is now. Raises StatusError, UnreachableError when patience ends, FencedError."""
-        backoff, give_up = Backoff(), self._clock() + PATIENCE_SECONDS
+        """Sends a write until it succeeds, is refused, or PATIENCE_SECONDS are over. Returns the object.
+
+        Raises StatusError, UnreachableError, FencedError.
+        """
+        backoff, give_up_at = Backoff(), self._clock() + PATIENCE_SECONDS
         while True:
             try:
                 return await self._attempt(request)
-            except UnreachableError as broken:
-                trouble: UnreachableError | StatusError = broken
+            except UnreachableError as error:
+                last_error: UnreachableError | StatusError = error
                 wait = backoff.seconds()
-            except StatusError as refused:
-                if not refused.is_passing:
+            except StatusError as error:
+                if not error.is_passing:
                     raise
-                trouble = refused
-                wait = backoff.seconds(refused.retry_after_seconds)
-            if self._clock() + wait > give_up:
-                raise trouble
+                last_error = error
+                wait = backoff.seconds(error.retry_after_seconds)
+            if self._clock() + wait > give_up_at:
+                raise last_error
             await self._sleep(wait)
 
     async def read(self, request: Request) -> bytes:
-        """The object as it is now, past any cache of ours. Raises StatusError, UnreachableError."""
+        """Reads an object from the server, not from a store. Raises StatusError, UnreachableError."""
         return await self._transport.send(request)
 
     async def create(self, resource: Resource, document: ObjectBody) -> bytes:
-        """The object, made now or found to be there already with all that is in ``document``."""
+        """Creates and returns an object, or returns the existing one if it has all fields of ``document``."""
         try:
             return await self.write(api_requests.create(resource, document))
-        except StatusError as refused:
-            if not refused.exists_already:
+        except StatusError as error:
+            if not error.exists_already:
                 raise
             metadata = document["metadata"]
-            there = await self._transport.send(
+            existing = await self._transport.send(
                 api_requests.get(resource, metadata["name"], metadata.get("namespace", ""))
             )
-            if not is_same(msgspec.json.decode(there), document):
+            if not is_same(msgspec.json.decode(existing), document):
                 raise
-            return there
+            return existing
 
     async def delete(self, resource: Resource, seen: Preconditions, grace_seconds: int | None = None) -> None:
-        """Until this very object is gone or going.
+        """Deletes the object with this UID; returns when it is gone or being deleted.
 
-        A conflict means that another one has its name, or that the server stumbled over a change: only a look
-        can tell.
+        A conflict means that another object has its name, or that it changed while the server deleted it.
+        Reading the object tells which.
         """
         for _ in range(REWRITES):
             try:
                 await self.write(api_requests.delete(resource, seen, grace_seconds))
-            except StatusError as refused:
-                if refused.code == NOT_FOUND:
+            except StatusError as error:
+                if error.code == NOT_FOUND:
                     return
-                if not refused.is_conflict or not seen.uid or seen.resource_version:
+                if not error.is_conflict or not seen.uid or seen.resource_version:
                     raise
-                conflict = refused
+                conflict = error
             else:
                 return
-            if not await self._is_there(resource, seen):
+            if not await self._exists(resource, seen):
                 return
         raise conflict
 
-    async def _is_there(self, resource: Resource, seen: Preconditions) -> bool:
+    async def _exists(self, resource: Resource, seen: Preconditions) -> bool:
         try:
-            there = await self.read(api_requests.get(resource, seen.name, seen.namespace))
-        except StatusError as refused:
-            if refused.code != NOT_FOUND:
+            body = await self.read(api_requests.get(resource, seen.name, seen.namespace))
+        except StatusError as error:
+            if error.code != NOT_FOUND:
                 raise
             return False
-        return msgspec.json.decode(there, type=ObjectHead).metadata.uid == seen.uid
+        return msgspec.json.decode(body, type=ObjectHead).metadata.uid == seen.uid
 
     async def rewrite(self, decide: Callable[[], Awaitable[Request | None]]) -> bytes | None:
-        """Sends what ``decide`` asks for, and asks it again after a conflict. None: nothing is to be done."""
+        """Sends the request that ``decide`` returns, and calls it again after a conflict. None: no write."""
         backoff = Backoff()
         for _ in range(REWRITES):
             request = await decide()
@@ -124,36 +127,36 @@ class Writer:
                 return None
             try:
                 return await self.write(request)
-            except StatusError as refused:
-                if not refused.is_conflict:
+            except StatusError as error:
+                if not error.is_conflict:
                     raise
-                conflict = refused
+                conflict = error
             await self._sleep(backoff.seconds())
         raise conflict
 
     async def _attempt(self, request: Request) -> bytes:
-        async with self._turns:
+        async with self._slots:
             self._gate.check()
             body = await self._transport.send(request._replace(guard=self._gate.check))
         self._gate.count_write()
         return body
 
 
-def is_same(there: Mapping[str, Any], wanted: ObjectBody) -> bool:
-    """Whether an object is the one wanted: it has all of its fields, and nobody has asked for its end."""
-    return "deletionTimestamp" not in there["metadata"] and holds(there, wanted)
+def is_same(existing: Mapping[str, Any], wanted: ObjectBody) -> bool:
+    """Whether an existing object has all wanted fields and is not being deleted."""
+    return "deletionTimestamp" not in existing["metadata"] and contains(existing, wanted)
 
 
-def holds(there: object, wanted: object) -> bool:
-    """Whether all that is wanted is there; servers add fields, never items."""
+def contains(existing: object, wanted: object) -> bool:
+    """Whether a value contains the wanted one. Servers add fields to objects, but no items to lists."""
     if isinstance(wanted, Mapping):
-        return isinstance(there, Mapping) and all(
-            holds(there.get(key), value) for key, value in wanted.items() if value is not None
+        return isinstance(existing, Mapping) and all(
+            contains(existing.get(key), value) for key, value in wanted.items() if value is not None
         )
     if isinstance(wanted, (list, tuple)):
         return (
-            isinstance(there, list)
-            and len(there) == len(wanted)
-            and all(holds(one, other) for one, other in zip(there, wanted, strict=True))
+            isinstance(existing, list)
+            and len(existing) == len(wanted)
+            and all(contains(item, wanted_item) for item, wanted_item in zip(existing, wanted, strict=True))
         )
-    return there == wanted
+    return existing == wanted

@@ -13,14 +13,14 @@ def bodies(text: str | bytes) -> list[object]:
 
 
 def value(text: str) -> object:
-    """What a scalar means in a YAML document."""
+    """Returns the value of a scalar in a YAML document."""
     (body,) = read_documents(f"a: {text}", "f.yaml")
     return body.body["a"]
 
 
 @pytest.fixture(params=["libyaml", "pure Python"], autouse=True)
 def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything here holds with and without libyaml."""
+    """Runs every test with libyaml and without it."""
     if request.param == "pure Python":
         monkeypatch.setattr(yaml_reader, "_LOADER", yaml.SafeLoader)
 
@@ -65,20 +65,20 @@ def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         ("!!seq []", []),
     ],
 )
-def test_what_a_scalar_means(text: str, meaning: object) -> None:
-    read = value(text)
-    assert read == meaning
-    assert type(read) is type(meaning)
+def test_scalar_has_the_type_of_its_text(text: str, meaning: object) -> None:
+    result = value(text)
+    assert result == meaning
+    assert type(result) is type(meaning)
 
 
-def test_keys_are_strings_whatever_they_look_like() -> None:
+def test_every_key_is_a_string() -> None:
     assert bodies("1: a\ntrue: b\n~: c\n2026-01-05: d") == [
         {"1": "a", "true": "b", "~": "c", "2026-01-05": "d"}
     ]
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("", []),
         ("---\n---\n", []),
@@ -99,37 +99,37 @@ def test_keys_are_strings_whatever_they_look_like() -> None:
         ('{"a": "\\ud83d\\ude00"}', [{"a": "😀"}]),
     ],
 )
-def test_streams(text: str, found: list[object]) -> None:
-    assert bodies(text) == found
-    assert bodies(text.encode()) == found
+def test_stream_has_all_its_documents(text: str, expected: list[object]) -> None:
+    assert bodies(text) == expected
+    assert bodies(text.encode()) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("a: 1\nb: 2\na: 3", "f.yaml, document 1, line 3: the key 'a' comes twice in one mapping"),
+        ("a: 1\nb: 2\na: 3", "f.yaml, document 1, line 3: the key 'a' occurs twice in one mapping"),
         (
             "a: 1\n---\nb:\n  c: 1\n  c: 2",
-            "f.yaml, document 2, line 5: the key 'c' comes twice in one mapping",
+            "f.yaml, document 2, line 5: the key 'c' occurs twice in one mapping",
         ),
-        ('{"a": 1, "a": 2}', "f.yaml, document 1: the key 'a' comes twice in one mapping"),
-        ('{"b": 1} {"a": {"c": 1, "c": 2}}', "f.yaml, document 2: the key 'c' comes twice in one mapping"),
+        ('{"a": 1, "a": 2}', "f.yaml, document 1: the key 'a' occurs twice in one mapping"),
+        ('{"b": 1} {"a": {"c": 1, "c": 2}}', "f.yaml, document 2: the key 'c' occurs twice in one mapping"),
         (
             "a: 1\n<<: {b: 2}",
             "f.yaml, document 1, line 2: merge keys (<<) are not supported: write the fields out",
         ),
         (
             "a: !!binary aGk=",
-            "f.yaml, document 1, line 1: 'aGk=' is no value of the tag 'tag:yaml.org,2002:binary'",
+            "f.yaml, document 1, line 1: 'aGk=' is not a value of the tag 'tag:yaml.org,2002:binary'",
         ),
-        ("a: !!set {b}", "f.yaml, document 1, line 1: the tag 'tag:yaml.org,2002:set' is unknown"),
+        ("a: !!set {b}", "f.yaml, document 1, line 1: the tag 'tag:yaml.org,2002:set' is not supported"),
         (
             "a: !!int eight",
-            "f.yaml, document 1, line 1: 'eight' is no value of the tag 'tag:yaml.org,2002:int'",
+            "f.yaml, document 1, line 1: 'eight' is not a value of the tag 'tag:yaml.org,2002:int'",
         ),
         ("? [a]\n: b", "f.yaml, document 1, line 1: a key must be a string"),
         ("? {a: b}\n: b", "f.yaml, document 1, line 1: a key must be a string"),
-        ("a: *b", "f.yaml, document 1, line 1: the alias *b stands for nothing"),
+        ("a: *b", "f.yaml, document 1, line 1: the alias *b has no anchor"),
         ("a: &a [1, *a]", "f.yaml, document 1, line 1: the alias *a would contain itself"),
         ("a: 1e999", "f.yaml, document 1, line 1: 1e999 is too large a number"),
         ('{"a": 1e999}', "f.yaml, document 1: 1e999 is too large a number"),
@@ -150,7 +150,7 @@ def test_streams(text: str, found: list[object]) -> None:
     ],
     ids=lambda text: text[:40],
 )
-def test_what_is_refused(text: str, line: str) -> None:
+def test_unsupported_document_is_refused_with_its_line(text: str, line: str) -> None:
     with pytest.raises(InputError) as refused:
         read_documents(text, "f.yaml")
     assert str(refused.value) == line
@@ -169,27 +169,27 @@ def test_what_is_refused(text: str, line: str) -> None:
         ('{"a": ', "f.yaml, document 1, line "),
     ],
 )
-def test_what_is_broken(text: str, begins: str) -> None:
+def test_invalid_document_is_refused_with_its_place(text: str, begins: str) -> None:
     with pytest.raises(InputError) as refused:
         read_documents(text, "f.yaml")
     assert str(refused.value).startswith(begins)
 
 
-def test_what_is_not_utf8() -> None:
+def test_text_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(InputError) as refused:
         read_documents(b"a: \xff", "f.yaml")
     assert str(refused.value) == "f.yaml: is not UTF-8: byte 3 is 0xff"
 
 
-def test_aliases_that_unfold_to_a_billion_are_refused_at_once() -> None:
+def test_aliases_that_expand_to_a_billion_values_are_refused_at_once() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     with pytest.raises(InputError) as refused:
         read_documents("\n".join(lines), "f.yaml")
-    assert str(refused.value) == "f.yaml, document 1, line 6: aliases unfold to more than 1000000 values"
+    assert str(refused.value) == "f.yaml, document 1, line 6: aliases expand to more than 1000000 values"
 
 
-def test_where_a_document_stood() -> None:
+def test_document_has_its_place_in_the_stream() -> None:
     text = "a: 1\n---\nkind: List\nitems: [{b: 1}, {c: 1}]"
     assert [document.where for document in read_documents(text, "f.yaml")] == [
         "f.yaml, document 1",
@@ -198,7 +198,7 @@ def test_where_a_document_stood() -> None:
     ]
 
 
-def test_json_is_read_without_yaml() -> None:
+def test_json_is_read_without_loading_yaml() -> None:
     program = (
         "import sys; from jobtree.api.documents.document_stream import read_documents; "
         "read_documents('{\"a\": 1}', 'f'); sys.exit('yaml' in sys.modules)"

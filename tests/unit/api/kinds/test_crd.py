@@ -14,43 +14,48 @@ BOUNDS = {"string": "maxLength", "array": "maxItems"}
 Schema = dict[str, Any]
 
 
-def schema(definition: Definition) -> Schema:
+def root_schema(definition: Definition) -> Schema:
     (version,) = custom_resource_definition(definition)["spec"]["versions"]
     root: Schema = version["schema"]["openAPIV3Schema"]
     return root
 
 
-def walk(path: str, one: Schema) -> Iterator[tuple[str, Schema]]:
-    """Every schema below this one, apart from what the API server itself defines."""
-    yield path, one
-    for name, below in one.get("properties", {}).items():
+def walk(path: str, schema: Schema) -> Iterator[tuple[str, Schema]]:
+    """Yields this schema and every nested schema, except those that the API server defines."""
+    yield path, schema
+    for name, nested in schema.get("properties", {}).items():
         if (path, name) not in (("", "apiVersion"), ("", "kind"), ("", "metadata")):
-            yield from walk(f"{path}.{name}", below)
+            yield from walk(f"{path}.{name}", nested)
     for name in ("items", "additionalProperties"):
-        if name in one:
-            yield from walk(f"{path}.{name}", one[name])
+        if name in schema:
+            yield from walk(f"{path}.{name}", schema[name])
 
 
-EVERY = [(f"{one.plural}{path}", below) for one in DEFINITIONS for path, below in walk("", schema(one))]
+SCHEMAS = [
+    (f"{definition.plural}{path}", schema)
+    for definition in DEFINITIONS
+    for path, schema in walk("", root_schema(definition))
+]
 
 
-def test_what_is_committed_is_what_is_generated(tmp_path: Path) -> None:
+def test_committed_definitions_are_generated(tmp_path: Path) -> None:
     main(str(tmp_path))
     generated = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert {path.name: path.read_text() for path in COMMITTED.iterdir()} == generated, "run make crds"
 
 
-def test_the_files_read_back_as_they_were_generated() -> None:
+def test_committed_definitions_can_be_read() -> None:
     for definition in DEFINITIONS:
         text = (COMMITTED / f"{definition.plural}.yaml").read_text()
-        assert [one.body for one in read_documents(text, "crd")] == [custom_resource_definition(definition)]
+        (document,) = read_documents(text, "crd")
+        assert document.body == custom_resource_definition(definition)
 
 
-def test_names_and_scopes() -> None:
+def test_definitions_have_names_and_scopes() -> None:
     specs = [custom_resource_definition(definition)["spec"] for definition in DEFINITIONS]
     assert [
-        (one["names"]["kind"], one["names"]["plural"], one["names"]["singular"], one["scope"])
-        for one in specs
+        (spec["names"]["kind"], spec["names"]["plural"], spec["names"]["singular"], spec["scope"])
+        for spec in specs
     ] == [
         ("Budget", "budgets", "budget", "Cluster"),
         ("Run", "runs", "run", "Namespaced"),
@@ -58,47 +63,47 @@ def test_names_and_scopes() -> None:
         ("Lease", "gpuleases", "gpulease", "Cluster"),
     ]
     assert specs[3]["names"]["shortNames"] == ["gl"]
-    assert all(one["versions"][0]["subresources"] == {"status": {}} for one in specs)
+    assert all(spec["versions"][0]["subresources"] == {"status": {}} for spec in specs)
 
 
-@pytest.mark.parametrize(("path", "one"), EVERY, ids=[path for path, _ in EVERY])
-def test_every_part_is_typed_and_bounded(path: str, one: Schema) -> None:
-    if "x-kubernetes-int-or-string" in one:
+@pytest.mark.parametrize(("path", "schema"), SCHEMAS, ids=[path for path, _ in SCHEMAS])
+def test_schema_has_a_type_and_bounds(path: str, schema: Schema) -> None:
+    if "x-kubernetes-int-or-string" in schema:
         return
-    assert one["type"] in ("object", "array", "string", "integer", "boolean"), path
-    bound = BOUNDS.get(one["type"])
-    assert bound is None or bound in one or "enum" in one, path
-    if one["type"] == "integer":
-        assert {"minimum", "maximum"} <= one.keys()
-    if "additionalProperties" in one:
-        assert "maxProperties" in one
-    assert "nullable" not in one
-    assert "$ref" not in one
-    assert "\\Z" not in one.get("pattern", "")
+    assert schema["type"] in ("object", "array", "string", "integer", "boolean"), path
+    bound = BOUNDS.get(schema["type"])
+    assert bound is None or bound in schema or "enum" in schema, path
+    if schema["type"] == "integer":
+        assert {"minimum", "maximum"} <= schema.keys()
+    if "additionalProperties" in schema:
+        assert "maxProperties" in schema
+    assert "nullable" not in schema
+    assert "$ref" not in schema
+    assert "\\Z" not in schema.get("pattern", "")
 
 
-@pytest.mark.parametrize(("path", "one"), EVERY, ids=[path for path, _ in EVERY])
-def test_rules_have_messages_and_lists_a_kind(path: str, one: Schema) -> None:
-    for rule in one.get("x-kubernetes-validations", []):
+@pytest.mark.parametrize(("path", "schema"), SCHEMAS, ids=[path for path, _ in SCHEMAS])
+def test_rule_has_a_message_and_list_has_a_type(path: str, schema: Schema) -> None:
+    for rule in schema.get("x-kubernetes-validations", []):
         assert rule["message"].strip(), path
         assert "\n" not in rule["rule"] + rule["message"]
-    if one["type"] == "array" if "type" in one else False:
-        assert path.endswith("finalizers") or "x-kubernetes-list-type" in one
+    if schema["type"] == "array" if "type" in schema else False:
+        assert path.endswith("finalizers") or "x-kubernetes-list-type" in schema
 
 
-def test_rules_use_nothing_that_kubernetes_1_27_does_not_know() -> None:
-    for path, one in EVERY:
-        for rule in one.get("x-kubernetes-validations", []):
+def test_rules_use_features_of_kubernetes_1_27_only() -> None:
+    for path, schema in SCHEMAS:
+        for rule in schema.get("x-kubernetes-validations", []):
             assert rule.keys() == {"rule", "message"}, path
             assert ".?" not in rule["rule"], path
             assert "optional" not in rule["rule"], path
 
 
-def test_only_what_people_write_has_defaults() -> None:
-    for path, one in EVERY:
-        assert "default" not in one or ".spec" in path, path
-    assert all("default" not in one for path, one in EVERY if ".status" in path)
-    defaults = {path: one["default"] for path, one in EVERY if "default" in one}
+def test_only_spec_has_defaults() -> None:
+    for path, schema in SCHEMAS:
+        assert "default" not in schema or ".spec" in path, path
+    assert all("default" not in schema for path, schema in SCHEMAS if ".status" in path)
+    defaults = {path: schema["default"] for path, schema in SCHEMAS if "default" in schema}
     assert defaults["budgets.spec.envelopes.items.sharing"] == "family"
     assert defaults["runs.spec.runtime"] == {}
     assert defaults["runs.spec.runtime.maxRestarts"] == 3
@@ -107,33 +112,35 @@ def test_only_what_people_write_has_defaults() -> None:
     assert defaults["runs.spec.follow.upstreamFailureGrace"] == "30m"
 
 
-def test_what_jobtree_alone_writes_is_one_piece_to_the_server() -> None:
-    whole = {path for path, one in EVERY if one.get("x-kubernetes-map-type") == "atomic"}
-    statuses = {f"{one.plural}.status" for one in DEFINITIONS}
-    assert whole == statuses | {"gpuleases.spec", "reservations.spec"}
+def test_parts_that_only_jobtree_writes_are_atomic() -> None:
+    atomic = {path for path, schema in SCHEMAS if schema.get("x-kubernetes-map-type") == "atomic"}
+    statuses = {f"{definition.plural}.status" for definition in DEFINITIONS}
+    assert atomic == statuses | {"gpuleases.spec", "reservations.spec"}
 
 
 def test_enums_are_in_the_order_of_the_specification() -> None:
-    by_path = dict(EVERY)
+    by_path = dict(SCHEMAS)
     assert by_path["gpuleases.spec.class"]["enum"] == ["Owned", "Shared", "Borrowed", "Opportunistic"]
     assert by_path["runs.spec.runtime.onResize"]["enum"] == ["Restart", "Rendezvous"]
 
 
-@pytest.mark.parametrize("document", SAMPLES, ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
-def test_the_schema_knows_every_field_of_the_samples(document: dict[str, Any]) -> None:
-    (definition,) = (one for one in DEFINITIONS if document["kind"] == one.kind.KIND)
-    assert unknown(document["spec"], schema(definition)["properties"]["spec"]) == []
+@pytest.mark.parametrize(
+    "document", SAMPLES, ids=lambda document: f"{document['kind']}-{document['metadata']['name']}"
+)
+def test_schema_has_every_field_of_the_samples(document: dict[str, Any]) -> None:
+    (definition,) = (definition for definition in DEFINITIONS if document["kind"] == definition.kind.KIND)
+    assert unknown_fields(document["spec"], root_schema(definition)["properties"]["spec"]) == []
 
 
-def unknown(value: object, one: Schema) -> list[str]:
+def unknown_fields(value: object, schema: Schema) -> list[str]:
     if isinstance(value, list):
-        return [field for item in value for field in unknown(item, one["items"])]
-    if not isinstance(value, dict) or "properties" not in one:
+        return [field for item in value for field in unknown_fields(item, schema["items"])]
+    if not isinstance(value, dict) or "properties" not in schema:
         return []
-    found = [field for field in value if field not in one["properties"]]
-    return found + [
-        deeper
+    unknown = [field for field in value if field not in schema["properties"]]
+    return unknown + [
+        nested
         for field, item in value.items()
-        if field in one["properties"]
-        for deeper in unknown(item, one["properties"][field])
+        if field in schema["properties"]
+        for nested in unknown_fields(item, schema["properties"][field])
     ]

@@ -22,7 +22,7 @@ def policy(text: str) -> Policy:
     return parse_policy(document.body, document.where)
 
 
-def test_the_defaults_are_those_of_the_specification() -> None:
+def test_defaults_of_the_policy_are_those_of_the_specification() -> None:
     assert parse_policy({"apiVersion": VERSION, "kind": "Policy"}, "test") == Policy()
     assert Policy() == Policy(
         prices_milli={},
@@ -39,18 +39,22 @@ def test_the_defaults_are_those_of_the_specification() -> None:
     )
 
 
-def test_what_administrators_set() -> None:
-    read = policy(
+def test_policy_is_converted_to_integers() -> None:
+    parsed = policy(
         '  prices: {H100-80GB: 3, A100: "1.125"}\n'
         '  spareRate: "0.5"\n'
         "  minNotice: 90s\n"
         "  leaseRetention: 7d12h\n"
         "  defaultTemplate: {spec: {containers: [{name: main, image: busybox}]}}\n"
     )
-    assert [read.price_milli(flavor) for flavor in ("H100-80GB", "A100", "V100")] == [3000, 1125, 1000]
-    assert (read.spare_rate_milli, read.min_notice_ms, read.max_notice_ms) == (500, 90 * SECOND, 30 * MINUTE)
-    assert read.lease_retention_ms == 7 * DAY + 12 * HOUR
-    assert read.default_template == {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    assert [parsed.price_milli(flavor) for flavor in ("H100-80GB", "A100", "V100")] == [3000, 1125, 1000]
+    assert (parsed.spare_rate_milli, parsed.min_notice_ms, parsed.max_notice_ms) == (
+        500,
+        90 * SECOND,
+        30 * MINUTE,
+    )
+    assert parsed.lease_retention_ms == 7 * DAY + 12 * HOUR
+    assert parsed.default_template == {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +95,7 @@ def test_what_administrators_set() -> None:
         ("  defaultTemplate: {}", "spec.defaultTemplate.spec.containers: must name at least one container"),
     ],
 )
-def test_what_a_policy_may_not_say(text: str, line: str) -> None:
+def test_policy_that_breaks_a_rule_is_refused(text: str, line: str) -> None:
     with pytest.raises(InputError) as refused:
         policy(text)
     assert str(refused.value) == f"f.yaml, document 1, Policy: {line}"
@@ -108,42 +112,42 @@ def test_what_a_policy_may_not_say(text: str, line: str) -> None:
         ({"apiVersion": VERSION, "kind": "Clock"}, 'kind: "Clock" is not allowed: must be Policy'),
     ],
 )
-def test_what_is_no_policy(document: Doc, line: str) -> None:
+def test_document_of_another_kind_is_refused(document: Doc, line: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_policy(document, "test")
     assert [str(problem) for problem in refused.value.problems] == [line]
 
 
-def test_a_clock_comes_back_as_it_was() -> None:
+def test_clock_document_is_the_one_that_was_parsed() -> None:
     document = {"apiVersion": VERSION, "kind": "Clock", "spec": {"now": "2026-01-05T09:00:00.250Z"}}
     now_ms = parse_clock(document, "test")
     assert now_ms == 1_767_603_600_250
     assert clock_document(now_ms) == document
 
 
-def test_a_clock_must_say_a_time() -> None:
+def test_clock_without_a_valid_time_is_refused() -> None:
     with pytest.raises(InputError, match=r"spec\.now: \"noon\" is not allowed: must be an RFC 3339 time"):
         parse_clock({"apiVersion": VERSION, "kind": "Clock", "spec": {"now": "noon"}}, "test")
 
 
-def test_which_documents_are_the_simulations_own() -> None:
+def test_is_sim_document_depends_on_the_api_group() -> None:
     assert is_sim_document(clock_document(0))
     assert not is_sim_document(RUN)
     assert not is_sim_document({"apiVersion": 1})
 
 
-def test_a_beacon_is_named_in_words() -> None:
-    read = policy('  beacon: {name: drand, period: 30s, genesis: "2026-01-05T09:00:00Z"}')
-    assert read.beacon == Beacon("drand", 30 * SECOND, 1767603600000)
+def test_beacon_is_converted_to_integers() -> None:
+    parsed = policy('  beacon: {name: drand, period: 30s, genesis: "2026-01-05T09:00:00Z"}')
+    assert parsed.beacon == Beacon("drand", 30 * SECOND, 1767603600000)
 
 
 @pytest.mark.parametrize("url", ["https://example.com/public", "ftp://example.com/{round}", "{round}"])
-def test_a_beacon_that_cannot_be_asked_is_refused(url: str) -> None:
+def test_beacon_with_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(InputError, match=r"spec\.beacon\.url"):
         policy(f'  beacon: {{name: drand, period: 30s, genesis: "2026-01-05T09:00:00Z", url: "{url}"}}')
 
 
-def test_a_beacon_without_a_period_is_refused() -> None:
+def test_beacon_without_a_period_is_refused() -> None:
     with pytest.raises(InputError, match=r"spec\.beacon\.period"):
         policy('  beacon: {name: drand, period: 0s, genesis: "2026-01-05T09:00:00Z"}')
 
@@ -153,7 +157,7 @@ def values(text: str) -> dict[tuple[str, int], str]:
     return parse_beacon_values(document.body, document.where)
 
 
-def test_values_of_a_beacon_by_their_rounds() -> None:
+def test_beacon_values_are_read_by_round() -> None:
     assert values('{name: drand, values: {"1": "00ff", "22": "ab"}}') == {
         ("drand", 1): "00ff",
         ("drand", 22): "ab",
@@ -171,6 +175,6 @@ def test_values_of_a_beacon_by_their_rounds() -> None:
         '{values: {"1": "ff"}}',
     ],
 )
-def test_values_that_are_none_are_refused(text: str) -> None:
+def test_invalid_beacon_values_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"spec\.(values|name)"):
         values(text)

@@ -24,7 +24,7 @@ def node(**changes: object) -> Node:
     )
 
 
-def test_what_is_read_of_a_node() -> None:
+def test_node_is_read_with_its_labels_and_resources() -> None:
     assert read_node(NODE, "test") == Node(
         name="gpu-a-01",
         uid="n1",
@@ -44,7 +44,7 @@ def test_what_is_read_of_a_node() -> None:
     )
 
 
-def test_a_node_written_by_hand_may_say_little() -> None:
+def test_node_may_omit_almost_all_fields() -> None:
     bare = read_node({"metadata": {"name": "n"}, "status": {"capacity": {"amd.com/gpu": 4}}}, "test")
     assert (bare.gpus, bare.gpu_resource, bare.ready, bare.max_pods) == (4, "amd.com/gpu", True, 110)
     assert (bare.cpu_milli, bare.memory_bytes, bare.flavor) == (None, None, "")
@@ -52,7 +52,7 @@ def test_a_node_written_by_hand_may_say_little() -> None:
     assert read_node({"metadata": {"name": "n"}}, "test").gpus == 0
 
 
-def test_a_domain_has_three_parts() -> None:
+def test_domain_name_has_a_dash_for_an_absent_label() -> None:
     assert str(DomainName("us-west", "gpu-a", "nv-a")) == "us-west/gpu-a/nv-a"
     assert str(DomainName("us-west", "", "nv-a")) == "us-west/-/nv-a"
 
@@ -74,7 +74,7 @@ def test_readiness_is_the_ready_condition(status: str, ready: bool, since: str |
     assert read.not_ready_since_ms == (parse_time(since) if since else None)
 
 
-def test_cordon_and_failure_are_different_things() -> None:
+def test_node_is_failed_by_its_taint_but_not_by_a_cordon() -> None:
     assert node(spec__unschedulable=True).cordoned
     assert not node(spec__unschedulable=True).failed
     failed = node(spec__taints=[{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}])
@@ -104,7 +104,7 @@ def test_cordon_and_failure_are_different_things() -> None:
         ),
     ],
 )
-def test_what_is_no_node(document: dict[str, Any], line: str) -> None:
+def test_invalid_node_is_refused(document: dict[str, Any], line: str) -> None:
     with pytest.raises(InputError) as refused:
         read_node(document, "test")
     assert [str(problem) for problem in refused.value.problems] == [line]

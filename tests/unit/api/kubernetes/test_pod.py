@@ -27,7 +27,7 @@ def pod(spec: dict[str, Any], **parts: object) -> Pod:
     )
 
 
-def test_what_is_read_of_a_pod() -> None:
+def test_pod_is_read_with_its_requests() -> None:
     limits = {"nvidia.com/gpu": "2", "memory": "1Gi", "ephemeral-storage": "5Gi"}
     spec = {"nodeName": "gpu-a-01", "containers": [{"name": "c", "resources": {"limits": limits}}]}
     assert pod(spec, status={"phase": "Running"}) == Pod(
@@ -71,7 +71,9 @@ def test_what_is_read_of_a_pod() -> None:
         ),
     ],
 )
-def test_what_a_pod_asks_for(claim: str, spec: dict[str, Any], cpu_milli: int) -> None:
+def test_requests_of_a_pod_are_added_up_as_kubernetes_does(
+    claim: str, spec: dict[str, Any], cpu_milli: int
+) -> None:
     assert pod(spec).cpu_milli == cpu_milli, claim
 
 
@@ -85,18 +87,18 @@ def test_what_a_pod_asks_for(claim: str, spec: dict[str, Any], cpu_milli: int) -
         ({**RUN_OWNER, "apiVersion": "rq.davidlangworthy.io.example.com/v1"}, ""),
     ],
 )
-def test_a_pod_names_the_run_that_controls_it(owner: dict[str, Any], run: str) -> None:
+def test_pod_has_the_uid_of_the_run_that_controls_it(owner: dict[str, Any], run: str) -> None:
     labels = {"rq.davidlangworthy.io/run": "train"}
     document = {"metadata": {"name": "p", "labels": labels, "ownerReferences": [owner]}}
     assert read_pod(document, "test").run_uid == run
 
 
 @pytest.mark.parametrize(("phase", "finished"), [("Running", False), ("Succeeded", True), ("Failed", True)])
-def test_a_pod_that_has_ended_uses_nothing_more(phase: str, finished: bool) -> None:
+def test_pod_is_finished_by_its_phase(phase: str, finished: bool) -> None:
     assert pod({}, status={"phase": phase}).finished is finished
 
 
-def test_what_a_template_asks_for() -> None:
+def test_requests_of_a_template_include_tolerations_and_node_selector() -> None:
     toleration = {"key": "team", "operator": "Exists"}
     template = {
         "spec": {"containers": [container(4)], "nodeSelector": {"a": "b"}, "tolerations": [toleration]}
@@ -107,7 +109,7 @@ def test_what_a_template_asks_for() -> None:
     assert template_requests({}) == Requests(0, 0, 0, (), {})
 
 
-def test_what_is_no_pod() -> None:
+def test_pod_with_an_invalid_quantity_is_refused() -> None:
     with pytest.raises(InputError) as refused:
         pod({"containers": [container("lots")]})
     assert str(refused.value) == (
@@ -136,7 +138,9 @@ def test_what_is_no_pod() -> None:
         (Taint(key="a", effect="NoExecute"), Toleration(operator="Exists", effect="NoExecute"), True),
     ],
 )
-def test_what_is_tolerated(taint: Taint, toleration: Toleration | None, tolerated: bool) -> None:
+def test_taint_is_tolerated_by_a_matching_toleration(
+    taint: Taint, toleration: Toleration | None, tolerated: bool
+) -> None:
     assert tolerates([taint], [toleration] if toleration else []) is tolerated
 
 

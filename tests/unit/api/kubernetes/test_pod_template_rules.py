@@ -8,12 +8,12 @@ from jobtree.api.validation.object_parser import parse_object
 from jobtree.api.validation.object_rules import policy_problems
 from tests.unit.api.samples import RUN, TREE, changed, refusals
 
-MAIN = {"name": "main", "image": "example.com/train:1"}
-TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [MAIN]}}
+CONTAINER = {"name": "main", "image": "example.com/train:1"}
+TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [CONTAINER]}}
 CLAIMED = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 GPUS = "Jobtree gives a pod its GPUs (gpusPerPod)"
 
-BAD: list[tuple[dict[str, object], str]] = [
+INVALID: list[tuple[dict[str, object], str]] = [
     (
         {"metadata.finalizers": ["a.b/c"]},
         '.metadata.finalizers: ["a.b/c"] is not allowed: pods may not have finalizers',
@@ -48,13 +48,13 @@ BAD: list[tuple[dict[str, object], str]] = [
 ]
 
 
-def test_an_ordinary_template_is_taken() -> None:
+def test_ordinary_template_is_accepted() -> None:
     assert refusals(changed(RUN, {"spec.template": TEMPLATE})) == []
 
 
-@pytest.mark.parametrize(("changes", "line"), BAD, ids=[line[:60] for _, line in BAD])
-def test_what_a_template_may_not_say(changes: dict[str, object], line: str) -> None:
-    """Among others, finalizers (F6)."""
+@pytest.mark.parametrize(("changes", "line"), INVALID, ids=[line[:60] for _, line in INVALID])
+def test_template_that_breaks_a_rule_is_refused(changes: dict[str, object], line: str) -> None:
+    """A template may not have finalizers (F6), choose its node or request GPUs."""
     template = changed(TEMPLATE, changes)
     assert refusals(changed(RUN, {"spec.template": template})) == [f"spec.template{line}"]
     assert refusals(changed(TREE, {"spec.stages[1].template": template})) == [
@@ -72,12 +72,12 @@ def test_what_a_template_may_not_say(changes: dict[str, object], line: str) -> N
         (-1, "-1 is not allowed: must be a whole number of seconds"),
     ],
 )
-def test_the_grace_period_is_at_most_the_policys(seconds: object, rule: str | None) -> None:
+def test_grace_period_of_a_template_is_at_most_that_of_the_policy(seconds: object, rule: str | None) -> None:
     """The termination grace period is at most maxGrace (F6)."""
     template = changed(TEMPLATE, {"spec.terminationGracePeriodSeconds": seconds})
     document = changed(TREE, {"spec.stages[1].template": template})
     run = parse_object(document, "test")
     assert isinstance(run, Run)
-    found = [str(problem) for problem in policy_problems(run, 5 * MINUTE)]
+    problems = [str(problem) for problem in policy_problems(run, 5 * MINUTE)]
     field = "spec.stages[1].template.spec.terminationGracePeriodSeconds"
-    assert found == ([f"{field}: {rule}"] if rule else [])
+    assert problems == ([f"{field}: {rule}"] if rule else [])

@@ -7,14 +7,17 @@ EAST: dict[str, object] = {"spec.envelopes[1]": {"name": "east", "flavor": "A100
 CAP = {"name": "all", "flavor": "H100-80GB", "envelopes": ["west"], "maxConcurrency": 4}
 Changes = dict[str, object]
 
-GOOD: list[tuple[str, Changes]] = [
+VALID: list[tuple[str, Changes]] = [
     ("no envelopes", {"spec.envelopes": None}),
     ("other parents", {"spec.parents": ["org:ai", "org:vision"]}),
     ("a window", WINDOW),
     ("hours that fill the window", {**WINDOW, "spec.envelopes[0].maxGPUHours": 192}),
     ("hours without a window", {"spec.envelopes[0].maxGPUHours": 10**9}),
     ("hours of a half-open window", {"spec.envelopes[0].start": T0, "spec.envelopes[0].maxGPUHours": 10**9}),
-    ("more to lend than there is", {"spec.envelopes[0].lending": {"allow": True, "maxConcurrency": 99}}),
+    (
+        "lending more than the concurrency",
+        {"spec.envelopes[0].lending": {"allow": True, "maxConcurrency": 99}},
+    ),
     ("a cap", {"spec.aggregateCaps": [CAP]}),
     (
         "a cap over flavors, in credits",
@@ -25,7 +28,7 @@ GOOD: list[tuple[str, Changes]] = [
         {"spec.aggregateCaps": [{"name": "all", "envelopes": ["west"], "maxGPUHours": 5}]},
     ),
 ]
-BAD: list[tuple[Changes, list[str]]] = [
+INVALID: list[tuple[Changes, list[str]]] = [
     (
         {"spec.parents": ["org:ai", "org:ai:rai"]},
         ['spec.parents[1]: "org:ai:rai" is not allowed: an owner cannot be its own parent'],
@@ -109,11 +112,11 @@ BAD: list[tuple[Changes, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("claim", "changes"), GOOD, ids=[claim for claim, _ in GOOD])
-def test_what_a_budget_may_say(claim: str, changes: Changes) -> None:
+@pytest.mark.parametrize(("claim", "changes"), VALID, ids=[claim for claim, _ in VALID])
+def test_valid_budget_is_accepted(claim: str, changes: Changes) -> None:
     assert refusals(changed(BUDGET, changes)) == [], claim
 
 
-@pytest.mark.parametrize(("changes", "lines"), BAD, ids=[lines[0][:70] for _, lines in BAD])
-def test_what_a_budget_may_not_say(changes: Changes, lines: list[str]) -> None:
+@pytest.mark.parametrize(("changes", "lines"), INVALID, ids=[lines[0][:70] for _, lines in INVALID])
+def test_budget_that_breaks_a_rule_is_refused(changes: Changes, lines: list[str]) -> None:
     assert refusals(changed(BUDGET, changes)) == lines

@@ -1,4 +1,4 @@
-"""Whatever a document says, it is taken or it is an InputError: nothing else ever comes out."""
+"""Every document is either accepted or refused with an InputError; no other exception is raised."""
 
 import copy
 from typing import Any
@@ -44,7 +44,7 @@ anything = st.recursive(
 
 @st.composite
 def damaged(draw: st.DrawFn, samples: list[dict[str, Any]]) -> dict[str, Any]:
-    """A good document in which a few places hold something else, or nothing, or something more."""
+    """A valid document in which a few values were replaced, removed or added."""
     document: dict[str, Any] = copy.deepcopy(draw(st.sampled_from(samples)))
     for _ in range(draw(st.integers(1, 3))):
         target: Any = document
@@ -75,21 +75,21 @@ def _damage(draw: st.DrawFn, target: Any, key: Any) -> None:  # noqa: ANN401
 
 
 @given(damaged(SAMPLES), damaged(SAMPLES))
-def test_objects(first: dict[str, Any], second: dict[str, Any]) -> None:
-    taken = []
+def test_damaged_object_is_accepted_or_refused(first: dict[str, Any], second: dict[str, Any]) -> None:
+    accepted = []
     for document in (first, second):
         try:
-            taken.append(parse_object(document, "fuzz"))
+            accepted.append(parse_object(document, "fuzz"))
         except InputError:
             continue
-    for one in taken:
-        assert parse_object(to_document(one), "fuzz") == one
-        for other in taken:
-            assert all(str(problem) for problem in validate_update(one, other))
+    for parsed in accepted:
+        assert parse_object(to_document(parsed), "fuzz") == parsed
+        for other in accepted:
+            assert all(str(problem) for problem in validate_update(parsed, other))
 
 
 @given(damaged([NODE]), damaged([POD]), damaged([POLICY]), damaged([CLOCK]))
-def test_the_rest_of_a_state_file(
+def test_damaged_document_of_a_state_file_is_accepted_or_refused(
     node: dict[str, Any], pod: dict[str, Any], policy: dict[str, Any], clock: dict[str, Any]
 ) -> None:
     for read, document in ((read_node, node), (read_pod, pod), (parse_policy, policy), (parse_clock, clock)):
@@ -105,10 +105,10 @@ def test_the_rest_of_a_state_file(
 @example("%YAML 9.9\n---\na: b")
 @example("? a\n: b\n? c")
 @example('{"a": 1}}')
-def test_text(text: str | bytes) -> None:
+def test_random_text_is_accepted_or_refused(text: str | bytes) -> None:
     try:
         documents = read_documents(text, "fuzz")
     except InputError:
         return
-    again = read_documents(dump_yaml([document.body for document in documents]), "fuzz")
-    assert [document.body for document in again] == [document.body for document in documents]
+    reread = read_documents(dump_yaml([document.body for document in documents]), "fuzz")
+    assert [document.body for document in reread] == [document.body for document in documents]

@@ -5,19 +5,19 @@ from tests.unit.api.samples import RUN, changed, refusals
 Changes = dict[str, object]
 ELASTIC = {"minTotalGPUs": 96, "maxTotalGPUs": 160, "stepGPUs": 32}
 
-GOOD: list[tuple[str, Changes]] = [
+VALID: list[tuple[str, Changes]] = [
     ("no GPUs, but pods", {"spec.resources": {"totalGPUs": 0, "pods": 2}}),
     ("pods of one size", {"spec.resources.gpusPerPod": 8, "spec.locality": {"groupGPUs": 32}}),
     ("a last group that is smaller", {"spec.locality": {"groupGPUs": 48}}),
     ("elastic", {"spec.malleable": ELASTIC, "spec.locality": {"groupGPUs": 32}}),
     ("desired", {"spec.malleable": {**ELASTIC, "desiredTotalGPUs": 160}}),
-    ("a most between two widths", {"spec.malleable": {**ELASTIC, "maxTotalGPUs": 150}}),
-    ("spares, twice the same", {"spec.spares": 1, "spec.sparesPerGroup": 1}),
-    ("spares by their other name", {"spec.sparesPerGroup": 2}),
+    ("a maximum between two widths", {"spec.malleable": {**ELASTIC, "maxTotalGPUs": 150}}),
+    ("spares and sparesPerGroup with the same value", {"spec.spares": 1, "spec.sparesPerGroup": 1}),
+    ("sparesPerGroup alone", {"spec.sparesPerGroup": 2}),
     ("durations", {"spec.runtime": {"checkpoint": "1s", "maxDuration": "7d"}}),
-    ("no grace after a failure", {"spec.follow": {"after": ["prep"], "upstreamFailureGrace": "0s"}}),
+    ("no grace for upstream failures", {"spec.follow": {"after": ["prep"], "upstreamFailureGrace": "0s"}}),
 ]
-BAD: list[tuple[Changes, list[str]]] = [
+INVALID: list[tuple[Changes, list[str]]] = [
     ({"spec.resources": None}, ["spec.resources: is required where there are no stages"]),
     (
         {"spec.resources": {"totalGPUs": 8}},
@@ -95,7 +95,7 @@ BAD: list[tuple[Changes, list[str]]] = [
         [
             (
                 "spec.sparesPerGroup: 2 is not allowed: "
-                "is another spelling of spares (1): set one of them, or both alike"
+                "means the same as spares (1): set one of them, or both to the same value"
             )
         ],
     ),
@@ -117,18 +117,18 @@ BAD: list[tuple[Changes, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("claim", "changes"), GOOD, ids=[claim for claim, _ in GOOD])
-def test_what_a_run_may_say(claim: str, changes: Changes) -> None:
+@pytest.mark.parametrize(("claim", "changes"), VALID, ids=[claim for claim, _ in VALID])
+def test_valid_run_is_accepted(claim: str, changes: Changes) -> None:
     assert refusals(changed(RUN, changes)) == [], claim
 
 
-@pytest.mark.parametrize(("changes", "lines"), BAD, ids=[lines[0][:70] for _, lines in BAD])
-def test_what_a_run_may_not_say(changes: Changes, lines: list[str]) -> None:
+@pytest.mark.parametrize(("changes", "lines"), INVALID, ids=[lines[0][:70] for _, lines in INVALID])
+def test_run_that_breaks_a_rule_is_refused(changes: Changes, lines: list[str]) -> None:
     assert refusals(changed(RUN, changes)) == lines
 
 
 @pytest.mark.parametrize("desired", [64, 100, 192])
-def test_the_desired_width_is_one_it_may_have(desired: int) -> None:
+def test_desired_width_that_the_run_cannot_have_is_refused(desired: int) -> None:
     assert refusals(changed(RUN, {"spec.malleable": {**ELASTIC, "desiredTotalGPUs": desired}})) == [
         (
             f"spec.malleable.desiredTotalGPUs: {desired} is not allowed: "

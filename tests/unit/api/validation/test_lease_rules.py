@@ -5,13 +5,13 @@ from tests.unit.api.samples import DAY_LATER, LEASE, T0, changed, refusals
 Changes = dict[str, object]
 BEFORE = "2026-01-05T08:59:59.999Z"
 
-GOOD: list[Changes] = [
+VALID: list[Changes] = [
     {},
     {"spec.slots": ["a#0-3", "a#4", "b#0-3"]},
     {"status": {"end": DAY_LATER, "closureReason": "Completed"}},
     {"status": {"end": T0, "closureReason": "Cancelled"}},
 ]
-BAD: list[tuple[Changes, list[str]]] = [
+INVALID: list[tuple[Changes, list[str]]] = [
     (
         {"spec.slots": ["a#7-0"]},
         ['spec.slots[0]: "a#7-0" is not allowed: a range of slots must not end before it begins'],
@@ -29,11 +29,11 @@ BAD: list[tuple[Changes, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("changes", GOOD)
-def test_what_a_lease_may_say(changes: Changes) -> None:
+@pytest.mark.parametrize("changes", VALID)
+def test_valid_lease_is_accepted(changes: Changes) -> None:
     assert refusals(changed(LEASE, changes)) == []
 
 
-@pytest.mark.parametrize(("changes", "lines"), BAD, ids=[lines[0] for _, lines in BAD])
-def test_what_a_lease_may_not_say(changes: Changes, lines: list[str]) -> None:
+@pytest.mark.parametrize(("changes", "lines"), INVALID, ids=[lines[0] for _, lines in INVALID])
+def test_lease_that_breaks_a_rule_is_refused(changes: Changes, lines: list[str]) -> None:
     assert refusals(changed(LEASE, changes)) == lines

@@ -9,8 +9,8 @@ from jobtree.api.schema.problems import InputError
 from jobtree.api.validation.object_parser import parse_object, to_document
 from tests.unit.api.samples import BUDGET, LEASE, RUN, SAMPLES, TREE, Doc, changed, refusals
 
-TEAM = "must be a team as a path of lower-case names, such as org:ai:rai:sys"
-SHAPES: list[tuple[Doc, dict[str, object], str]] = [
+OWNER_RULE = "must be a team as a path of lower-case names, such as org:ai:rai:sys"
+INVALID_FIELDS: list[tuple[Doc, dict[str, object], str]] = [
     (BUDGET, {"spec.owner": None}, "spec.owner: is required"),
     (BUDGET, {"spec": None}, "spec: is required"),
     (BUDGET, {"metadata.name": None}, "metadata.name: is required"),
@@ -99,7 +99,7 @@ SHAPES: list[tuple[Doc, dict[str, object], str]] = [
     (
         BUDGET,
         {"spec.owner": "org:ai\n"},
-        f'spec.owner: "org:ai\\n" is not allowed: {TEAM}',
+        f'spec.owner: "org:ai\\n" is not allowed: {OWNER_RULE}',
     ),
     (
         BUDGET,
@@ -139,40 +139,44 @@ SHAPES: list[tuple[Doc, dict[str, object], str]] = [
     (
         TREE,
         {"spec.stages[0].owner": "org:ai"},
-        "spec.stages[0].owner: a stage has no owner of its own: the tree's holds",
+        "spec.stages[0].owner: a stage cannot have an owner: set it for the tree",
     ),
     (
         TREE,
         {"spec.stages[0].funding": {"sponsors": ["org:ai"]}},
-        "spec.stages[0].funding.sponsors: a stage has no sponsors of its own: the tree's hold",
+        "spec.stages[0].funding.sponsors: a stage cannot have sponsors: set them for the tree",
     ),
     (
         TREE,
         {"spec.stages[0].stages": [{"name": "a", "stages": []}]},
-        "spec.stages[0].stages[0].stages: a tree has two levels at most",
+        "spec.stages[0].stages[0].stages: a tree has at most two levels of stages",
     ),
 ]
 
 
-@pytest.mark.parametrize("document", SAMPLES, ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
-def test_a_sample_comes_back_as_it_was(document: Doc) -> None:
+@pytest.mark.parametrize(
+    "document", SAMPLES, ids=lambda document: f"{document['kind']}-{document['metadata']['name']}"
+)
+def test_parsed_sample_is_converted_back_unchanged(document: Doc) -> None:
     assert to_document(parse_object(document, "test")) == document
 
 
-@pytest.mark.parametrize(("document", "changes", "line"), SHAPES, ids=[line[:60] for _, _, line in SHAPES])
-def test_a_misfit_is_refused_with_field_value_and_rule(
+@pytest.mark.parametrize(
+    ("document", "changes", "line"), INVALID_FIELDS, ids=[line[:60] for _, _, line in INVALID_FIELDS]
+)
+def test_invalid_field_is_refused_with_value_and_rule(
     document: Doc, changes: dict[str, object], line: str
 ) -> None:
     assert refusals(changed(document, changes)) == [line]
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_refusal_lists_all_problems() -> None:
     wrong = changed(BUDGET, {"spec.owner": 5, "spec.envelopes[0].concurrency": 0, "spec.x": 1})
     with pytest.raises(InputError) as refused:
         parse_object(wrong, "budgets.yaml, document 2")
     assert str(refused.value) == (
         "budgets.yaml, document 2, Budget rai:\n"
-        f"  spec.owner: 5 is not allowed: {TEAM}\n"
+        f"  spec.owner: 5 is not allowed: {OWNER_RULE}\n"
         "  spec.envelopes[0].concurrency: 0 is not allowed: must be at least 1\n"
         "  spec.x: is not a known field"
     )
@@ -198,24 +202,24 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         ({**RUN, "metadata": "train"}, 'metadata: "train" is not allowed: must be a mapping'),
     ],
 )
-def test_what_is_none_of_the_four_kinds_is_refused(document: Doc, line: str) -> None:
+def test_document_of_another_kind_is_refused(document: Doc, line: str) -> None:
     assert refusals(document) == [line]
 
 
 def test_null_counts_as_absent() -> None:
-    wordy = changed(RUN, {"metadata.creationTimestamp": None})
-    wordy["metadata"]["creationTimestamp"] = None
-    wordy["spec"].update({"locality": None, "funding": None, "malleable": None, "stages": None})
-    wordy["status"] = None
-    assert parse_object(wordy, "test") == parse_object(RUN, "test")
+    document = changed(RUN, {"metadata.creationTimestamp": None})
+    document["metadata"]["creationTimestamp"] = None
+    document["spec"].update({"locality": None, "funding": None, "malleable": None, "stages": None})
+    document["status"] = None
+    assert parse_object(document, "test") == parse_object(RUN, "test")
 
 
-def test_metadata_that_jobtree_does_not_read_is_no_fault() -> None:
-    kept = changed(RUN, {"metadata.managedFields": [{"manager": "kubectl"}], "metadata.uid": "u1"})
-    assert parse_object(kept, "test").metadata.uid == "u1"
+def test_metadata_may_have_unknown_fields() -> None:
+    document = changed(RUN, {"metadata.managedFields": [{"manager": "kubectl"}], "metadata.uid": "u1"})
+    assert parse_object(document, "test").metadata.uid == "u1"
 
 
-def test_defaults_are_left_out_and_so_is_an_empty_status() -> None:
+def test_document_has_no_defaults_and_no_empty_status() -> None:
     spelled_out = changed(RUN, {"spec.runtime": {"maxRestarts": 3, "requeue": True}, "status": {}})
     document = to_document(parse_object(spelled_out, "test"))
     assert document["spec"]["runtime"] == {}
@@ -223,20 +227,20 @@ def test_defaults_are_left_out_and_so_is_an_empty_status() -> None:
     assert list(document) == ["apiVersion", "kind", "metadata", "spec"]
 
 
-def test_parents_absent_and_parents_empty_are_different() -> None:
-    none = to_document(parse_object(changed(BUDGET, {"spec.parents": []}), "test"))
-    assert none["spec"]["parents"] == []
+def test_empty_parents_are_not_absent_parents() -> None:
+    empty = to_document(parse_object(changed(BUDGET, {"spec.parents": []}), "test"))
+    assert empty["spec"]["parents"] == []
     assert "parents" not in to_document(parse_object(BUDGET, "test"))["spec"]
 
 
-def test_a_nested_too_deep_template_is_refused() -> None:
+def test_deeply_nested_document_is_refused() -> None:
     deep: object = 1
     for _ in range(100_000):
         deep = [deep]
     assert refusals(changed(RUN, {"spec.locality": deep})) == ["is nested too deeply"]
 
 
-def test_names_on_the_wire_are_those_of_the_specification() -> None:
+def test_wire_names_are_those_of_the_specification() -> None:
     names = {field.encode_name for kind in (Run, Lease) for field in _all_fields(kind)}
     wanted = {
         "gpuType",
@@ -252,26 +256,22 @@ def test_names_on_the_wire_are_those_of_the_specification() -> None:
 
 
 def _all_fields(kind: type[msgspec.Struct]) -> list[msgspec.inspect.Field]:
-    found: list[msgspec.inspect.Field] = []
-    waiting: list[object] = [msgspec.inspect.type_info(kind)]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, msgspec.inspect.StructType):
-            found.extend(one.fields)
-            waiting.extend(field.type for field in one.fields)
-        elif isinstance(one, msgspec.inspect.UnionType):
-            waiting.extend(one.types)
-        elif isinstance(one, (msgspec.inspect.VarTupleType, msgspec.inspect.Metadata)):
-            waiting.append(getattr(one, "item_type", None) or getattr(one, "type", None))
-    return found
+    fields: list[msgspec.inspect.Field] = []
+    types: list[object] = [msgspec.inspect.type_info(kind)]
+    while types:
+        current = types.pop()
+        if isinstance(current, msgspec.inspect.StructType):
+            fields.extend(current.fields)
+            types.extend(field.type for field in current.fields)
+        elif isinstance(current, msgspec.inspect.UnionType):
+            types.extend(current.types)
+        elif isinstance(current, (msgspec.inspect.VarTupleType, msgspec.inspect.Metadata)):
+            types.append(getattr(current, "item_type", None) or getattr(current, "type", None))
+    return fields
 
 
-def test_six_thousand_leases_are_read_in_less_than_a_second() -> None:
+def test_six_thousand_leases_are_parsed_in_less_than_a_second() -> None:
     began = time.process_time()
     for number in range(6_000):
-        parse_object(changed_name(number), "test")
+        parse_object({**LEASE, "metadata": {"name": f"lease-{number}"}}, "test")
     assert time.process_time() - began < 1
-
-
-def changed_name(number: int) -> Doc:
-    return {**LEASE, "metadata": {"name": f"lease-{number}"}}

@@ -6,7 +6,7 @@ Changes = dict[str, object]
 
 
 def stage(name: str, gpus: int = 8, joins: str | None = None, **fields: object) -> Doc:
-    """A stage of so many GPUs, perhaps joined to another by ``with``."""
+    """A stage with this number of GPUs, joined to the stage ``joins`` by ``with``."""
     joined = {"with": [joins]} if joins else {}
     return {"name": name, "resources": {"gpuType": "H100-80GB", "totalGPUs": gpus}, **joined, **fields}
 
@@ -15,7 +15,7 @@ def branch(name: str, *stages: Doc, **fields: object) -> Doc:
     return {"name": name, "stages": list(stages), **fields}
 
 
-GOOD: list[tuple[str, Changes]] = [
+VALID: list[tuple[str, Changes]] = [
     ("64 stages", {"spec.stages": [stage(f"s{n}") for n in range(64)]}),
     (
         "two levels",
@@ -51,16 +51,16 @@ GOOD: list[tuple[str, Changes]] = [
         {"spec.stages": [stage("a", joins="b"), stage("b", joins="a")]},
     ),
 ]
-BAD: list[tuple[Changes, list[str]]] = [
+INVALID: list[tuple[Changes, list[str]]] = [
     (
         {"spec.stages": []},
         ["spec.resources: is required where there are no stages"],
     ),
     (
         {"spec.resources": {"totalGPUs": 0}},
-        ["spec.resources: goes with a gang, not with stages: say it in a stage"],
+        ["spec.resources: goes with a gang, not with stages: set it in a stage"],
     ),
-    ({"spec.spares": 1}, ["spec.spares: goes with a gang, not with stages: say it in a stage"]),
+    ({"spec.spares": 1}, ["spec.spares: goes with a gang, not with stages: set it in a stage"]),
     (
         {"spec.stages": [{"name": "a"}]},
         ["spec.stages[0].resources: is required where there are no stages"],
@@ -166,11 +166,11 @@ BAD: list[tuple[Changes, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("claim", "changes"), GOOD, ids=[claim for claim, _ in GOOD])
-def test_what_a_tree_may_say(claim: str, changes: Changes) -> None:
+@pytest.mark.parametrize(("claim", "changes"), VALID, ids=[claim for claim, _ in VALID])
+def test_valid_tree_is_accepted(claim: str, changes: Changes) -> None:
     assert refusals(changed(TREE, changes)) == [], claim
 
 
-@pytest.mark.parametrize(("changes", "lines"), BAD, ids=[lines[0][:70] for _, lines in BAD])
-def test_what_a_tree_may_not_say(changes: Changes, lines: list[str]) -> None:
+@pytest.mark.parametrize(("changes", "lines"), INVALID, ids=[lines[0][:70] for _, lines in INVALID])
+def test_tree_that_breaks_a_rule_is_refused(changes: Changes, lines: list[str]) -> None:
     assert refusals(changed(TREE, changes)) == lines

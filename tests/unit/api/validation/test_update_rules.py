@@ -5,7 +5,9 @@ from jobtree.api.validation.update_rules import validate_update
 from tests.unit.api.samples import BUDGET, DAY_LATER, LEASE, RESERVATION, RUN, T0, Doc, changed
 
 Changes = dict[str, object]
-ONLY = "of a running Run only malleable.desiredTotalGPUs and a lower runtime.maxDuration may change"
+RUNNING_RULE = (
+    "while a Run is running, only malleable.desiredTotalGPUs and a lower runtime.maxDuration may change"
+)
 WAITING = changed(
     RUN,
     {
@@ -16,21 +18,21 @@ WAITING = changed(
 )
 RUNNING = changed(WAITING, {"status": {"phase": "Running"}})
 ADMITTED = changed(WAITING, {"status": {"allocation": {"since": T0, "gpusPerPod": 8}}})
-DONE = changed(ADMITTED, {"status.phase": "Completed"})
+COMPLETED = changed(ADMITTED, {"status.phase": "Completed"})
 CLOSED = changed(LEASE, {"status": {"end": T0, "closureReason": "Completed"}})
 
 ALLOWED: list[tuple[str, Doc, Changes]] = [
     ("a waiting Run is edited", WAITING, {"spec.resources.totalGPUs": 96, "spec.runtime.maxDuration": "9h"}),
-    ("a finished Run is edited", DONE, {"spec.runtime.maxDuration": "9h"}),
+    ("a finished Run is edited", COMPLETED, {"spec.runtime.maxDuration": "9h"}),
     ("another desired width", RUNNING, {"spec.malleable.desiredTotalGPUs": 96}),
     ("a lower maxDuration", RUNNING, {"spec.runtime.maxDuration": "119m"}),
-    ("the same maxDuration in other words", RUNNING, {"spec.runtime.maxDuration": "120m"}),
+    ("the same maxDuration in other units", RUNNING, {"spec.runtime.maxDuration": "120m"}),
     (
         "a first maxDuration",
         changed(RUNNING, {"spec.runtime": None}),
         {"spec.runtime": {"maxDuration": "1h"}},
     ),
-    ("defaults spelled out", RUNNING, {"spec.runtime.requeue": True, "spec.funding": {"allowBorrow": False}}),
+    ("explicit defaults", RUNNING, {"spec.runtime.requeue": True, "spec.funding": {"allowBorrow": False}}),
     ("a Lease is closed", LEASE, {"status": {"end": T0, "closureReason": "Completed"}}),
     ("a closed Lease stays", CLOSED, {}),
     (
@@ -38,7 +40,7 @@ ALLOWED: list[tuple[str, Doc, Changes]] = [
         RESERVATION,
         {"spec.earliestStart": DAY_LATER, "spec.intendedSlice": {"domains": []}},
     ),
-    ("a Budget is retuned", BUDGET, {"spec.envelopes[0].concurrency": 4, "spec.owner": "org:b"}),
+    ("a Budget is edited", BUDGET, {"spec.envelopes[0].concurrency": 4, "spec.owner": "org:b"}),
 ]
 REFUSED: list[tuple[Doc, Changes, list[str]]] = [
     (
@@ -49,26 +51,30 @@ REFUSED: list[tuple[Doc, Changes, list[str]]] = [
     (
         RUNNING,
         {"spec.resources.totalGPUs": 96},
-        [f"spec.resources.totalGPUs: 96 is not allowed: {ONLY} (it was 128)"],
+        [f"spec.resources.totalGPUs: 96 is not allowed: {RUNNING_RULE} (it was 128)"],
     ),
     (
         ADMITTED,
         {"spec.malleable.maxTotalGPUs": 192, "spec.spares": 1},
         [
-            f"spec.malleable.maxTotalGPUs: 192 is not allowed: {ONLY} (it was 160)",
-            f"spec.spares: 1 is not allowed: {ONLY} (it was absent)",
+            f"spec.malleable.maxTotalGPUs: 192 is not allowed: {RUNNING_RULE} (it was 160)",
+            f"spec.spares: 1 is not allowed: {RUNNING_RULE} (it was absent)",
         ],
     ),
     (
         RUNNING,
         {"spec.runtime.maxDuration": "3h"},
-        [f'spec.runtime.maxDuration: "3h" is not allowed: {ONLY} (it was "2h")'],
+        [f'spec.runtime.maxDuration: "3h" is not allowed: {RUNNING_RULE} (it was "2h")'],
     ),
-    (RUNNING, {"spec.runtime.maxDuration": None}, [f'spec.runtime.maxDuration: {ONLY} (it was "2h")']),
+    (
+        RUNNING,
+        {"spec.runtime.maxDuration": None},
+        [f'spec.runtime.maxDuration: {RUNNING_RULE} (it was "2h")'],
+    ),
     (
         RUNNING,
         {"spec.funding": {"sponsors": ["org:b"]}},
-        [f'spec.funding.sponsors: ["org:b"] is not allowed: {ONLY} (it was [])'],
+        [f'spec.funding.sponsors: ["org:b"] is not allowed: {RUNNING_RULE} (it was [])'],
     ),
     (
         LEASE,
@@ -100,11 +106,11 @@ REFUSED: list[tuple[Doc, Changes, list[str]]] = [
         [
             (
                 'spec.runRef.name: "other" is not allowed: '
-                'of a Reservation only earliestStart and intendedSlice change (it is "train")'
+                'only earliestStart and intendedSlice of a Reservation may change (it is "train")'
             ),
             (
                 'spec.commitment: "cd" is not allowed: '
-                f'of a Reservation only earliestStart and intendedSlice change (it is "{"ab" * 32}")'
+                f'only earliestStart and intendedSlice of a Reservation may change (it is "{"ab" * 32}")'
             ),
         ],
     ),
@@ -112,12 +118,12 @@ REFUSED: list[tuple[Doc, Changes, list[str]]] = [
 
 
 @pytest.mark.parametrize(("claim", "old", "changes"), ALLOWED, ids=[claim for claim, _, _ in ALLOWED])
-def test_what_may_change(claim: str, old: Doc, changes: Changes) -> None:
-    found = validate_update(parse_object(old, "test"), parse_object(changed(old, changes), "test"))
-    assert found == [], claim
+def test_allowed_change_is_accepted(claim: str, old: Doc, changes: Changes) -> None:
+    problems = validate_update(parse_object(old, "test"), parse_object(changed(old, changes), "test"))
+    assert problems == [], claim
 
 
 @pytest.mark.parametrize(("old", "changes", "lines"), REFUSED, ids=[lines[0][:70] for _, _, lines in REFUSED])
-def test_what_may_not_change(old: Doc, changes: Changes, lines: list[str]) -> None:
-    found = validate_update(parse_object(old, "test"), parse_object(changed(old, changes), "test"))
-    assert [str(problem) for problem in found] == lines
+def test_other_change_is_refused(old: Doc, changes: Changes, lines: list[str]) -> None:
+    problems = validate_update(parse_object(old, "test"), parse_object(changed(old, changes), "test"))
+    assert [str(problem) for problem in problems] == lines

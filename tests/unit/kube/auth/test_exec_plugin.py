@@ -24,7 +24,7 @@ from tests.unit.kube.clocks import Clock
 
 V1 = "client.authentication.k8s.io/v1"
 V1BETA1 = "client.authentication.k8s.io/v1beta1"
-GOOD = {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "abc"}}
+CREDENTIAL = {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "abc"}}
 
 
 def target(directory: Path, **plugin: Any) -> Target:  # noqa: ANN401  fields of an ExecEntry
@@ -47,9 +47,9 @@ def printing(document: object) -> tuple[str, ...]:
 
 
 def run(target: Target) -> Any:  # noqa: ANN401  a Credential, or what a test makes of it
-    plugin = target.user.entry.exec_
-    assert plugin is not None
-    return run_plugin(target, plugin)
+    entry = target.user.entry.exec_
+    assert entry is not None
+    return run_plugin(target, entry)
 
 
 def refused(target: Target) -> str:
@@ -59,39 +59,39 @@ def refused(target: Target) -> str:
 
 
 @pytest.mark.parametrize("version", [V1, V1BETA1])
-def test_a_token_is_taken_from_what_the_program_prints(tmp_path: Path, version: str) -> None:
-    answer = {**GOOD, "apiVersion": version}
+def test_token_is_read_from_the_output(tmp_path: Path, version: str) -> None:
+    answer = {**CREDENTIAL, "apiVersion": version}
     assert run(target(tmp_path, api_version=version, args=printing(answer))).token == "abc"  # noqa: S105
 
 
-def test_a_certificate_and_its_end_are_taken_too(tmp_path: Path) -> None:
+def test_certificate_and_its_expiry_are_read_from_the_output(tmp_path: Path) -> None:
     status = {
         "clientCertificateData": "CERT",
         "clientKeyData": "KEY",
         "expirationTimestamp": "2026-11-15T12:00:00Z",
     }
-    credential = run(target(tmp_path, args=printing({**GOOD, "status": status})))
+    credential = run(target(tmp_path, args=printing({**CREDENTIAL, "status": status})))
     assert (credential.certificate, credential.key) == ("CERT", "KEY")
     assert format_time(credential.ends_ms) == "2026-11-15T12:00:00Z"
 
 
-TELL = """
+ECHO_SCRIPT = """
 import json, os, sys
-told = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
 stdin = sys.stdin.read()
-token = json.dumps({"told": told, "flavor": os.environ["FLAVOR"], "stdin": stdin})
-print(json.dumps({"apiVersion": told["apiVersion"], "kind": told["kind"], "status": {"token": token}}))
+token = json.dumps({"info": info, "flavor": os.environ["FLAVOR"], "stdin": stdin})
+print(json.dumps({"apiVersion": info["apiVersion"], "kind": info["kind"], "status": {"token": token}}))
 """
 
 
-def test_the_program_is_told_what_the_entry_says(tmp_path: Path) -> None:
+def test_program_gets_the_cluster_and_variables_of_the_entry(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("PEM")
-    tell = ("-c", TELL)
-    told = json.loads(run(target(tmp_path, args=tell, env=(Variable("FLAVOR", "mint"),))).token)
-    assert (told["flavor"], told["stdin"]) == ("mint", "")
-    assert told["told"] == {"apiVersion": V1, "kind": "ExecCredential", "spec": {"interactive": False}}
-    more = target(tmp_path, args=tell, env=(Variable("FLAVOR", "mint"),), provide_cluster_info=True)
-    assert json.loads(run(more).token)["told"]["spec"]["cluster"] == {
+    plugin = {"args": ("-c", ECHO_SCRIPT), "env": (Variable("FLAVOR", "mint"),)}
+    received = json.loads(run(target(tmp_path, **plugin)).token)
+    assert (received["flavor"], received["stdin"]) == ("mint", "")
+    assert received["info"] == {"apiVersion": V1, "kind": "ExecCredential", "spec": {"interactive": False}}
+    received = json.loads(run(target(tmp_path, **plugin, provide_cluster_info=True)).token)
+    assert received["info"]["spec"]["cluster"] == {
         "server": "https://west",
         "tls-server-name": "kubernetes",
         "certificate-authority-data": base64.b64encode(b"PEM").decode(),
@@ -99,44 +99,44 @@ def test_the_program_is_told_what_the_entry_says(tmp_path: Path) -> None:
     }
 
 
-def test_a_program_named_by_path_is_looked_for_beside_the_kubeconfig(tmp_path: Path) -> None:
-    (tmp_path / "login").write_text(f"#!/bin/sh\necho '{json.dumps(GOOD)}'\n")
+def test_relative_path_of_a_program_starts_at_the_kubeconfig(tmp_path: Path) -> None:
+    (tmp_path / "login").write_text(f"#!/bin/sh\necho '{json.dumps(CREDENTIAL)}'\n")
     (tmp_path / "login").chmod(0o755)
     assert run(target(tmp_path, command="./login")).token == "abc"  # noqa: S105
 
 
 @pytest.mark.parametrize(
-    ("plugin", "said"),
+    ("plugin", "expected"),
     [
         ({"command": "no-such-login", "install_hint": "apt install login"}, "was found\napt install login"),
         ({"args": ("-c", "exit(3)")}, "failed with exit code 3"),
         ({"args": printing("hello")}, "must be an ExecCredential in JSON"),
-        ({"args": printing({**GOOD, "apiVersion": V1BETA1})}, f"must be an ExecCredential of {V1}"),
-        ({"args": printing({**GOOD, "status": {}})}, "must hold a token or a client certificate"),
-        ({"args": printing({**GOOD, "status": {"clientKeyData": "KEY"}})}, "come together"),
-        ({"args": printing({**GOOD, "status": {"token": 31337}})}, "status.token: must be a string"),
+        ({"args": printing({**CREDENTIAL, "apiVersion": V1BETA1})}, f"must be an ExecCredential of {V1}"),
+        ({"args": printing({**CREDENTIAL, "status": {}})}, "must hold a token or a client certificate"),
+        ({"args": printing({**CREDENTIAL, "status": {"clientKeyData": "KEY"}})}, "must be set together"),
+        ({"args": printing({**CREDENTIAL, "status": {"token": 31337}})}, "status.token: must be a string"),
         ({"args": printing({"kind": "x"})}, "status: is required"),
         ({"interactive_mode": None}, "exec.interactiveMode: is required"),
         ({"interactive_mode": "Always"}, "standard input is not a terminal"),
     ],
 )
-def test_what_is_wrong_is_said(
-    tmp_path: Path, plugin: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+def test_failed_plugin_is_refused_with_the_reason(
+    tmp_path: Path, plugin: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (tmp_path / "stdin").open("w+") as no_terminal:
         monkeypatch.setattr(sys, "stdin", no_terminal)
         message = refused(target(tmp_path, **plugin))
     assert message.startswith("kc, user me")
-    assert said in message
+    assert expected in message
     assert "31337" not in message
 
 
-def test_v1beta1_may_leave_the_mode_out(tmp_path: Path) -> None:
-    answer = printing({**GOOD, "apiVersion": V1BETA1})
+def test_interactive_mode_is_optional_in_v1beta1(tmp_path: Path) -> None:
+    answer = printing({**CREDENTIAL, "apiVersion": V1BETA1})
     assert run(target(tmp_path, api_version=V1BETA1, interactive_mode=None, args=answer)).token == "abc"  # noqa: S105
 
 
-COUNT = """
+COUNT_SCRIPT = """
 import json, pathlib, sys
 calls = pathlib.Path(sys.argv[1])
 calls.write_text(calls.read_text() + "x" if calls.exists() else "x")
@@ -146,25 +146,27 @@ print(json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": sta
 """
 
 
-def test_the_program_runs_again_when_what_it_gave_ends(tmp_path: Path) -> None:
+def test_program_runs_again_when_its_credentials_expire(tmp_path: Path) -> None:
     clock = Clock()
     ends = format_time(int(time.time() + 3600) * 1000)
-    plain = target(tmp_path, args=("-c", COUNT, str(tmp_path / "calls"), ends))
+    plain = target(tmp_path, args=("-c", COUNT_SCRIPT, str(tmp_path / "calls"), ends))
     access = Access(
         plain._replace(cluster=LocatedEntry(ClusterEntry(server="http://west"), "c", tmp_path)), clock
     )
-    first = access.grant()
-    assert access.grant() is first
+    first = access.credentials()
+    assert access.credentials() is first
     clock.pass_by(3600)
     assert access.current() is None
-    second = access.grant()
+    second = access.credentials()
     assert (first.headers, second.headers) == (
         (("Authorization", "Bearer x"),),
         (("Authorization", "Bearer xx"),),
     )
 
 
-def test_a_program_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_without_output_is_ended_after_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert PLUGIN_SECONDS == 60
     monkeypatch.setattr("jobtree.kube.auth.exec_plugin.PLUGIN_SECONDS", 0.1)
     assert "did not answer" in refused(target(tmp_path, args=("-c", "import time; time.sleep(60)")))

@@ -29,14 +29,14 @@ def write(path: Path, document: object) -> Path:
     return path
 
 
-def listed(*paths: Path) -> dict[str, str]:
+def environment(*paths: Path) -> dict[str, str]:
     return {"KUBECONFIG": os.pathsep.join(map(str, paths))}
 
 
-def target(*paths: Path, context: str = "") -> Target:
-    found = find_kubeconfig(listed(*paths))
-    assert found is not None
-    return found.target(context)
+def target_of(*paths: Path, context: str = "") -> Target:
+    kubeconfig = find_kubeconfig(environment(*paths))
+    assert kubeconfig is not None
+    return kubeconfig.target(context)
 
 
 def refused(path: Path, context: str = "") -> str:
@@ -45,54 +45,54 @@ def refused(path: Path, context: str = "") -> str:
     return str(error.value)
 
 
-def test_the_current_context_is_looked_up(tmp_path: Path) -> None:
-    found = target(write(tmp_path / "a", config("west", "west")))
-    assert (found.context, found.namespace) == ("west", "west-ns")
-    assert found.cluster.entry.server == "https://west:6443"
-    assert found.user.entry.token == "west-token"  # noqa: S105  no secret
+def test_current_context_is_used_by_default(tmp_path: Path) -> None:
+    target = target_of(write(tmp_path / "a", config("west", "west")))
+    assert (target.context, target.namespace) == ("west", "west-ns")
+    assert target.cluster.entry.server == "https://west:6443"
+    assert target.user.entry.token == "west-token"  # noqa: S105  no secret
 
 
-def test_another_context_can_be_asked_for(tmp_path: Path) -> None:
-    both = target(
+def test_context_of_another_file_can_be_chosen(tmp_path: Path) -> None:
+    target = target_of(
         write(tmp_path / "a", config("west", "west")), write(tmp_path / "b", config("east")), context="east"
     )
-    assert both.cluster.entry.server == "https://east:6443"
+    assert target.cluster.entry.server == "https://east:6443"
 
 
-def test_the_first_file_wins(tmp_path: Path) -> None:
+def test_first_file_wins(tmp_path: Path) -> None:
     first = config("west")
     second = config("west", "west")
     second["clusters"][0]["cluster"]["server"] = "https://other"
-    found = target(write(tmp_path / "a", first), write(tmp_path / "b", second))
-    assert found.context == "west", "the current context comes from the first file that sets one"
-    assert found.cluster.entry.server == "https://west:6443"
+    target = target_of(write(tmp_path / "a", first), write(tmp_path / "b", second))
+    assert target.context == "west", "the current context comes from the first file that sets one"
+    assert target.cluster.entry.server == "https://west:6443"
 
 
-def test_files_that_are_not_there_are_passed_over(tmp_path: Path) -> None:
-    assert target(tmp_path / "nowhere", write(tmp_path / "a", config("west", "west"))).context == "west"
-    assert find_kubeconfig(listed(tmp_path / "nowhere")) is None
+def test_missing_files_are_skipped_unless_named_explicitly(tmp_path: Path) -> None:
+    assert target_of(tmp_path / "nowhere", write(tmp_path / "a", config("west", "west"))).context == "west"
+    assert find_kubeconfig(environment(tmp_path / "nowhere")) is None
     with pytest.raises(InputError, match="nowhere: cannot be read: No such file"):
         find_kubeconfig({}, str(tmp_path / "nowhere"))
 
 
-def test_without_kubeconfig_the_file_in_the_home_counts(
+def test_file_in_the_home_directory_is_read_without_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert find_kubeconfig({}) is None
     write(tmp_path / ".kube" / "config", config("home", "home"))
-    found = find_kubeconfig({})
-    assert found is not None
-    assert found.target().context == "home"
+    kubeconfig = find_kubeconfig({})
+    assert kubeconfig is not None
+    assert kubeconfig.target().context == "home"
 
 
-def test_paths_are_relative_to_their_own_file(tmp_path: Path) -> None:
+def test_path_is_relative_to_its_file(tmp_path: Path) -> None:
     text = config("west", "west", users=[{"name": "west", "user": {"tokenFile": "secrets/token"}}])
-    found = target(write(tmp_path / "deep" / "a", text))
-    assert found.user.path(found.user.entry.token_file) == tmp_path / "deep" / "secrets" / "token"
+    target = target_of(write(tmp_path / "deep" / "a", text))
+    assert target.user.path(target.user.entry.token_file) == tmp_path / "deep" / "secrets" / "token"
 
 
-def test_yaml_is_read_as_people_write_it(tmp_path: Path) -> None:
+def test_kubeconfig_in_yaml_is_read(tmp_path: Path) -> None:
     text = """
 apiVersion: v1
 kind: Config
@@ -116,15 +116,15 @@ users:
       env: null
       provideClusterInfo: false
 """
-    found = target(write(tmp_path / "a", text))
-    assert found.namespace == "default"
-    assert found.cluster.entry.insecure_skip_tls_verify
-    assert found.user.entry.exec_ is not None
-    assert found.user.entry.exec_.command == "aws"
+    target = target_of(write(tmp_path / "a", text))
+    assert target.namespace == "default"
+    assert target.cluster.entry.insecure_skip_tls_verify
+    assert target.user.entry.exec_ is not None
+    assert target.user.entry.exec_.command == "aws"
 
 
 @pytest.mark.parametrize(
-    ("document", "context", "said"),
+    ("document", "context", "expected"),
     [
         (config("west"), "", "current-context: is not set; choose one with --context: west"),
         (config("west", "north"), "", 'current-context: "north" is not allowed: must be one of west'),
@@ -142,12 +142,12 @@ users:
         ("- 1", "", "must be a mapping"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(
-    tmp_path: Path, document: object, context: str, said: str
+def test_invalid_kubeconfig_is_refused_with_its_place(
+    tmp_path: Path, document: object, context: str, expected: str
 ) -> None:
     message = refused(write(tmp_path / "broken.config", document), context)
     assert "broken.config" in message
-    assert said in message
+    assert expected in message
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_is_wrong_is_said_with_its_place(
         },
     ],
 )
-def test_secrets_are_not_repeated(tmp_path: Path, user: dict[str, Any]) -> None:
+def test_secrets_do_not_appear_in_errors(tmp_path: Path, user: dict[str, Any]) -> None:
     message = refused(write(tmp_path / "a", config("west", "west", users=[{"name": "west", "user": user}])))
     assert "must be a string" in message
     assert "31337" not in message

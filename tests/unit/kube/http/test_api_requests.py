@@ -10,7 +10,7 @@ from jobtree.kube.http.api_resources import ELECTIONS, LEASES, NODES, PODS, RUNS
 SEEN = Preconditions("x", "team", "uid-x", "7")
 
 
-def body(request: Request) -> Any:  # noqa: ANN401  whatever JSON holds
+def body(request: Request) -> Any:  # noqa: ANN401  any JSON value
     assert request.body is not None
     return json.loads(request.body)
 
@@ -28,20 +28,22 @@ def body(request: Request) -> Any:  # noqa: ANN401  whatever JSON holds
         (PODS, ("../secrets", "a/b"), "/api/v1/namespaces/..%2Fsecrets/pods/a%2Fb"),
     ],
 )
-def test_paths(resource: Resource, arguments: tuple[str, ...], path: str) -> None:
+def test_path_of_a_resource_is_quoted_and_namespaced(
+    resource: Resource, arguments: tuple[str, ...], path: str
+) -> None:
     assert resource.path(*arguments) == path
 
 
-def test_a_page_is_asked_for_with_its_token_and_selectors() -> None:
+def test_list_page_has_limit_token_and_selectors() -> None:
     assert api_requests.list_page(NODES, EVERYTHING, 500).target == "/api/v1/nodes?limit=500"
     assert api_requests.list_page(NODES, EVERYTHING, 0).target == "/api/v1/nodes"
-    chosen = Selector("team", "a=b,c", "spec.nodeName=n")
-    assert api_requests.list_page(PODS, chosen, 5, "t&=").target == (
+    selector = Selector("team", "a=b,c", "spec.nodeName=n")
+    assert api_requests.list_page(PODS, selector, 5, "t&=").target == (
         "/api/v1/namespaces/team/pods?limit=5&continue=t%26%3D&labelSelector=a%3Db%2Cc&fieldSelector=spec.nodeName%3Dn"
     )
 
 
-def test_a_watch_asks_for_bookmarks_and_at_first_for_everything() -> None:
+def test_watch_asks_for_bookmarks_and_at_first_for_all_objects() -> None:
     first = api_requests.watch(NODES, EVERYTHING, "", 600, initial=True).target
     assert "sendInitialEvents=true&resourceVersionMatch=NotOlderThan" in first
     assert "resourceVersion=&" not in first
@@ -49,7 +51,7 @@ def test_a_watch_asks_for_bookmarks_and_at_first_for_everything() -> None:
     assert later == "/api/v1/nodes?watch=true&allowWatchBookmarks=true&timeoutSeconds=60&resourceVersion=42"
 
 
-def test_a_merge_patch_carries_what_was_seen() -> None:
+def test_merge_patch_has_the_preconditions() -> None:
     request = api_requests.merge_patch(
         RUNS, SEEN, {"metadata": {"labels": {"a": "b"}}, "status": {"x": 1}}, "status"
     )
@@ -62,7 +64,7 @@ def test_a_merge_patch_carries_what_was_seen() -> None:
     assert body(api_requests.merge_patch(RUNS, Preconditions("x", "team"), {"spec": None})) == {"spec": None}
 
 
-def test_a_deletion_says_which_object_and_how_long_it_may_take() -> None:
+def test_delete_has_preconditions_and_grace_period() -> None:
     options = body(api_requests.delete(PODS, SEEN, 0))
     assert options["preconditions"] == {"uid": "uid-x", "resourceVersion": "7"}
     assert options["gracePeriodSeconds"] == 0
@@ -71,7 +73,7 @@ def test_a_deletion_says_which_object_and_how_long_it_may_take() -> None:
     assert "gracePeriodSeconds" not in plain
 
 
-def test_create_and_replace_go_where_the_document_says() -> None:
+def test_create_and_replace_use_the_path_of_the_document() -> None:
     document = {"metadata": {"name": "x", "namespace": "team"}}
     assert api_requests.create(RUNS, document).target.endswith("/namespaces/team/runs")
     assert api_requests.replace(RUNS, document, "status").target.endswith("/namespaces/team/runs/x/status")
@@ -79,7 +81,7 @@ def test_create_and_replace_go_where_the_document_says() -> None:
     assert not api_requests.get(RUNS, "x", "team").writes
 
 
-def test_a_log_is_asked_for_by_container() -> None:
+def test_pod_log_may_name_a_container() -> None:
     seen = Preconditions("x", "team")
     assert api_requests.pod_log(seen).target.endswith("/pods/x/log")
     assert api_requests.pod_log(seen, "main", follow=True).target.endswith("/log?container=main&follow=true")

@@ -10,10 +10,10 @@ def test_waits_double_up_to_a_limit() -> None:
     assert backoff.seconds() == FIRST_SECONDS
 
 
-def test_a_wait_is_shortened_by_chance_but_never_by_more_than_half() -> None:
+def test_wait_is_shortened_at_random_by_up_to_half() -> None:
     assert Backoff(draw=lambda: 1.0).seconds() == FIRST_SECONDS / 2
     assert len({Backoff().seconds() for _ in range(20)}) > 1
 
 
-def test_a_server_is_not_asked_sooner_than_it_said() -> None:
+def test_wait_is_longer_than_the_retry_after() -> None:
     assert Backoff(draw=lambda: 1.0).seconds(at_least=5) > 5

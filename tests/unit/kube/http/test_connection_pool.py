@@ -56,7 +56,7 @@ def serve(
         results: list[Response | UnreachableError] = []
         for request in requests:
             try:
-                results.append(await pool.exchange(request, access.grant()))
+                results.append(await pool.exchange(request, access.credentials()))
             except UnreachableError as error:
                 results.append(error)
         pool.close()
@@ -193,8 +193,8 @@ def test_guard_that_refuses_keeps_the_connection() -> None:
         access = access_to(server.sockets[0].getsockname()[1])
         pool = ConnectionPool(access.endpoint, 5.0)
         with pytest.raises(FencedError):
-            await pool.exchange(POST._replace(guard=refuse), access.grant())
-        assert (await pool.exchange(POST, access.grant())).code == 200
+            await pool.exchange(POST._replace(guard=refuse), access.credentials())
+        assert (await pool.exchange(POST, access.credentials())).code == 200
         assert len(received) == 1
         pool.close()
         await stop(server)

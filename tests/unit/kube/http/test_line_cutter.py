@@ -4,12 +4,12 @@ from jobtree.kube.http.line_cutter import LineCutter
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda raw: raw.replace(b"\n", b"")), max_size=8), st.data())
-def test_lines_come_out_as_they_went_in_however_they_are_cut(lines: list[bytes], data: st.DataObject) -> None:
+def test_lines_are_the_same_for_all_sizes_of_chunks(lines: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(line + b"\n" for line in lines) + b"rest"
-    cutter, found, position = LineCutter(), [], 0
+    cutter, cut, position = LineCutter(), [], 0
     while position < len(stream):
         size = data.draw(st.integers(1, 12))
-        found += cutter.feed(stream[position : position + size])
+        cut += cutter.feed(stream[position : position + size])
         position += size
-    assert found == [line for line in lines if line]
+    assert cut == [line for line in lines if line]
     assert cutter.rest() == b"rest"

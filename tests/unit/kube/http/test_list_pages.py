@@ -5,7 +5,7 @@ from jobtree.kube.http.api_resources import NODES
 from jobtree.kube.http.blocking_client import Client
 from jobtree.kube.http.blocking_transport import PlainTransport
 from jobtree.kube.http.list_pages import PAGED_ATTEMPTS
-from tests.unit.kube.server import Asked, FakeServer, Reply, refusal, serving, thing
+from tests.unit.kube.server import FakeServer, ReceivedRequest, Reply, refusal, serving, thing
 
 
 def page(*names: str, more: str = "") -> Reply:
@@ -21,16 +21,16 @@ def names(server: FakeServer) -> list[str]:
         transport.close()
 
 
-def test_pages_are_put_together() -> None:
-    def answers(asked: Asked) -> Reply:
-        return page("c") if asked.query.get("continue") == "t" else page("a", "b", more="t")
+def test_list_contains_the_items_of_all_pages() -> None:
+    def respond(request: ReceivedRequest) -> Reply:
+        return page("c") if request.query.get("continue") == "t" else page("a", "b", more="t")
 
-    with serving(answers) as server:
+    with serving(respond) as server:
         assert names(server) == ["a", "b", "c"]
-        assert [asked.query["limit"] for asked in server.asked] == ["500", "500"]
+        assert [request.query["limit"] for request in server.requests] == ["500", "500"]
 
 
-def test_items_get_back_what_servers_leave_out() -> None:
+def test_items_get_the_api_version_and_kind_that_servers_omit() -> None:
     with serving(lambda _: page("a")) as server:
         transport = PlainTransport(server.access())
         (node,) = Client(transport).list(NODES)
@@ -38,23 +38,23 @@ def test_items_get_back_what_servers_leave_out() -> None:
     assert (node["apiVersion"], node["kind"]) == ("v1", "Node")
 
 
-def test_a_list_without_items_is_empty() -> None:
+def test_list_with_null_items_is_empty() -> None:
     with serving(lambda _: Reply(document={"metadata": {"resourceVersion": "1"}, "items": None})) as server:
         assert names(server) == []
 
 
-def test_a_list_that_the_server_forgot_half_way_begins_anew_and_at_last_is_asked_for_whole() -> None:
-    def answers(asked: Asked) -> Reply:
-        if "continue" in asked.query:
+def test_list_begins_again_and_at_last_without_pages_when_the_server_forgets_it() -> None:
+    def respond(request: ReceivedRequest) -> Reply:
+        if "continue" in request.query:
             return refusal(410, "Expired")
-        return page("a", more="t") if "limit" in asked.query else page("a", "b")
+        return page("a", more="t") if "limit" in request.query else page("a", "b")
 
-    with serving(answers) as server:
+    with serving(respond) as server:
         assert names(server) == ["a", "b"], "nothing of the broken lists is left"
-        assert len(server.asked) == 2 * PAGED_ATTEMPTS + 1
+        assert len(server.requests) == 2 * PAGED_ATTEMPTS + 1
 
 
-def test_other_refusals_are_for_the_caller() -> None:
+def test_other_errors_are_raised() -> None:
     with serving(lambda _: refusal(403, "Forbidden")) as server, pytest.raises(StatusError, match="no"):
         names(server)
     with serving(lambda _: Reply(document=[])) as server, pytest.raises(UnreachableError):

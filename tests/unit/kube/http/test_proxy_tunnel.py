@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from jobtree.kube.auth.tls_context import show
+from jobtree.kube.auth.tls_context import load_client_certificate
 from jobtree.kube.http.api_errors import Response, UnreachableError
 from jobtree.kube.http.api_requests import Request
 from jobtree.kube.http.connection_pool import ConnectionPool
@@ -53,7 +53,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 def server_context(certificate: ServingCertificate) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    show(context, certificate.certificate, certificate.key)
+    load_client_certificate(context, certificate.certificate, certificate.key)
     return context
 
 
@@ -67,7 +67,7 @@ async def get_twice(proxy: Proxy, *, with_tls: bool) -> list[Response]:
     access = access_to(server.sockets[0].getsockname()[1])
     endpoint = access.endpoint._replace(proxy=f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
     pool = ConnectionPool(endpoint, 5.0)
-    credentials = access.grant()._replace(tls=tls)
+    credentials = access.credentials()._replace(tls=tls)
     try:
         return [await pool.exchange(GET, credentials) for _ in range(2)]
     finally:

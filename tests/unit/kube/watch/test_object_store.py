@@ -3,7 +3,7 @@ import json
 import msgspec
 from hypothesis import given, strategies as st
 
-from jobtree.kube.watch.object_store import Change, Encoded, Patience, Store, StoredObject, Unreadable
+from jobtree.kube.watch.object_store import Change, DeferredWake, Encoded, Store, StoredObject, Unreadable
 from tests.unit.kube.server import thing
 
 
@@ -28,22 +28,22 @@ def encoded(name: str, version: int, uid: str = "", size: object = None) -> byte
 def filled(*objects: bytes) -> Store[int]:
     store = Store(read)
     store.restart()
-    for one in objects:
-        store.upsert(one)
+    for stored in objects:
+        store.upsert(stored)
     store.finish()
     store.drain()
     return store
 
 
-def told(changes: list[Change[int]]) -> list[tuple[str | None, str | None]]:
-    """Each change as the versions before and after."""
+def versions_of(changes: list[Change[int]]) -> list[tuple[str | None, str | None]]:
+    """The versions before and after each change."""
     return [
         (before.resource_version if before else None, after.resource_version if after else None)
         for before, after in changes
     ]
 
 
-def test_an_object_is_found_by_uid_and_by_name() -> None:
+def test_object_is_found_by_uid_and_by_name() -> None:
     store = filled(encoded("a", 1, size=5))
     assert store.get("uid-a") == store.named("a", "default") == StoredObject("uid-a", "a", "default", "1", 5)
     assert store.named("a", "elsewhere") is None
@@ -51,42 +51,42 @@ def test_an_object_is_found_by_uid_and_by_name() -> None:
     assert store.synced
 
 
-def test_a_second_object_under_one_name_is_another_one() -> None:
+def test_second_object_of_a_name_replaces_the_first() -> None:
     store = filled(encoded("a", 1, "first"))
     store.upsert(encoded("a", 5, "second"))
     assert store.get("first") is None, "a name has one object, so the first is gone"
-    assert told(store.drain()) == [("1", None), (None, "5")]
+    assert versions_of(store.drain()) == [("1", None), (None, "5")]
     store.delete(encoded("a", 3, "first"))
-    held = store.named("a", "default")
-    assert held is not None
-    assert held.uid == "second", "the end of the first does not touch the second"
+    stored = store.named("a", "default")
+    assert stored is not None
+    assert stored.uid == "second", "the deletion of the first does not change the second"
     assert store.drain() == []
 
 
-def test_changes_are_put_together_for_a_slow_reader() -> None:
+def test_drain_returns_one_change_per_object() -> None:
     store = filled(encoded("a", 1), encoded("b", 2))
     for version in range(3, 1000):
         store.upsert(encoded("a", version))
         store.upsert(encoded("passing", version, f"uid-{version}"))
         store.delete(encoded("passing", version, f"uid-{version}"))
     store.delete(encoded("b", 1001))
-    assert told(store.drain()) == [("2", None), ("1", "999")]
+    assert versions_of(store.drain()) == [("2", None), ("1", "999")]
     assert store.drain() == []
 
 
-def test_what_nobody_reads_is_no_change_but_its_version_is_kept() -> None:
+def test_object_with_an_equal_value_has_no_change_but_its_new_version() -> None:
     store = filled(encoded("a", 1, size=5))
     store.upsert(encoded("a", 2, size=5))
     assert store.drain() == []
-    held = store.get("uid-a")
-    assert held is not None
-    assert held.resource_version == "2"
+    stored = store.get("uid-a")
+    assert stored is not None
+    assert stored.resource_version == "2"
     store.upsert(encoded("a", 3, size=6))
     store.upsert(encoded("a", 4, size=5))
-    assert store.drain() == [], "there and back again"
+    assert store.drain() == [], "the value is what the reader got last"
 
 
-def test_the_reader_is_woken_once_for_what_waits() -> None:
+def test_reader_is_woken_once_until_it_drains() -> None:
     calls: list[int] = []
     store = Store(read, wake=lambda: calls.append(1))
     store.upsert(encoded("a", 1))
@@ -97,56 +97,56 @@ def test_the_reader_is_woken_once_for_what_waits() -> None:
     assert len(calls) == 2
 
 
-def test_what_may_wait_wakes_the_reader_later_and_what_may_not_at_once() -> None:
+def test_change_that_may_wait_wakes_the_reader_later() -> None:
     calls: list[str] = []
     store = Store(
         read,
         wake=lambda: calls.append("now"),
-        patience=Patience(
+        deferred_wake=DeferredWake(
             lambda change: change.after is not None and change.after.value < 10, lambda: calls.append("later")
         ),
     )
     store.upsert(encoded("a", 1))
     store.upsert(encoded("b", 2))
-    assert calls == ["later"], "once for all that may wait"
+    assert calls == ["later"], "once for all changes that may wait"
     store.upsert(encoded("a", 3, size=10))
     store.delete(encoded("b", 4))
-    assert calls == ["later", "now"], "once for what may not"
+    assert calls == ["later", "now"], "once for all changes that may not wait"
     store.drain()
     store.upsert(encoded("c", 5))
     store.delete(encoded("a", 6))
     assert calls == ["later", "now", "later", "now"]
 
 
-def test_a_new_listing_tells_only_what_is_different() -> None:
+def test_listing_adds_changes_only_for_differences() -> None:
     store = filled(encoded("same", 1), encoded("changed", 2), encoded("gone", 3), encoded("remade", 4, "old"))
     store.restart()
     assert store.upsert(encoded("same", 1)) == "1"
     store.upsert(encoded("changed", 7))
     store.upsert(encoded("remade", 8, "new"))
     store.upsert(encoded("fresh", 9))
-    assert store.get("uid-gone"), "until the listing is complete, nothing is known to be gone"
+    assert store.get("uid-gone"), "nothing is removed before the listing is complete"
     store.finish()
-    assert told(store.drain()) == [("4", None), ("3", None), ("2", "7"), (None, "8"), (None, "9")]
+    assert versions_of(store.drain()) == [("4", None), ("3", None), ("2", "7"), (None, "8"), (None, "9")]
 
 
-def test_a_listing_that_broke_off_is_forgotten() -> None:
+def test_listing_begins_again_when_it_broke_off() -> None:
     store = filled(encoded("a", 1), encoded("b", 2))
     store.restart()
     store.upsert(encoded("a", 1))
     store.restart()
     store.upsert(encoded("b", 2))
     store.finish()
-    assert told(store.drain()) == [("1", None)]
+    assert versions_of(store.drain()) == [("1", None)]
 
 
-def test_what_cannot_be_read_is_reported_and_left_out() -> None:
+def test_unreadable_object_is_reported_and_not_stored() -> None:
     reports: list[Unreadable] = []
     store = Store(read, reports.append)
     assert store.upsert(encoded("bug", 4)) == "4"
     assert store.upsert(encoded("bad", 5, size="many")) == "5"
     store.upsert(encoded("good", 6))
-    assert [held.name for held in store] == ["good"]
+    assert [stored.name for stored in store] == ["good"]
     assert [(report.title, report.head.metadata.uid) for report in reports] == [
         ("default/bug", "uid-bug"),
         ("default/bad", "uid-bad"),
@@ -154,59 +154,59 @@ def test_what_cannot_be_read_is_reported_and_left_out() -> None:
     assert list(store.unreadable) == ["uid-bug", "uid-bad"]
     store.upsert(encoded("bad", 7, size=1))
     store.delete(encoded("bug", 8))
-    assert (store.unreadable, [held.name for held in store]) == ({}, ["good", "bad"])
+    assert (store.unreadable, [stored.name for stored in store]) == ({}, ["good", "bad"])
     assert "ZeroDivisionError" in reports[0].why
 
 
-def test_an_object_that_becomes_unreadable_is_kept_as_it_was() -> None:
+def test_object_stays_as_it_was_when_it_becomes_unreadable() -> None:
     store = filled(encoded("a", 1, size=5))
     store.restart()
     store.upsert(encoded("a", 2, size="many"))
     store.finish()
-    held = store.get("uid-a")
-    assert held is not None
-    assert (held.resource_version, held.value) == ("1", 5)
+    stored = store.get("uid-a")
+    assert stored is not None
+    assert (stored.resource_version, stored.value) == ("1", 5)
 
 
-def test_what_becomes_unreadable_still_follows_its_version_where_that_can_be_told() -> None:
-    store = Store(read, restamp=lambda known, _: known)
+def test_unreadable_object_gets_its_new_version_with_restamp() -> None:
+    store = Store(read, restamp=lambda value, _: value)
     store.upsert(encoded("a", 1, size=5))
     store.apply_response(encoded("a", 2, size="many"))
-    held = store.get("uid-a")
-    assert held is not None
-    assert (held.resource_version, held.value, list(store.unreadable)) == ("2", 5, ["uid-a"])
+    stored = store.get("uid-a")
+    assert stored is not None
+    assert (stored.resource_version, stored.value, list(store.unreadable)) == ("2", 5, ["uid-a"])
     store.restart()
     store.finish()
-    assert (store.unreadable, len(store)) == ({}, 0), "a listing that does not name it ends it"
+    assert (store.unreadable, len(store)) == ({}, 0), "the listing does not contain it"
 
 
-def test_the_answer_to_a_write_is_seen_before_the_watch_brings_it() -> None:
+def test_response_to_a_write_is_applied_before_the_watch_sends_it() -> None:
     store = filled(encoded("a", 1))
     store.apply_response(encoded("a", 5))
     store.upsert(encoded("a", 3))
-    assert told(store.drain()) == [("1", "5")], "what was overtaken is not news"
+    assert versions_of(store.drain()) == [("1", "5")], "version 3 is older than the response"
     store.upsert(encoded("a", 5))
     assert store.drain() == []
     store.upsert(encoded("a", 6))
-    assert told(store.drain()) == [("5", "6")]
+    assert versions_of(store.drain()) == [("5", "6")]
 
 
-def test_what_is_known_already_is_not_read_again() -> None:
-    seen: list[str] = []
+def test_known_version_is_not_decoded_again() -> None:
+    decoded_versions: list[str] = []
 
-    def reading(one: Encoded) -> StoredObject[int]:
-        seen.append(msgspec.json.decode(one)["metadata"]["resourceVersion"])
-        return read(one)
+    def decode(document: Encoded) -> StoredObject[int]:
+        decoded_versions.append(msgspec.json.decode(document)["metadata"]["resourceVersion"])
+        return read(document)
 
-    store = Store(reading)
+    store = Store(decode)
     store.upsert(encoded("a", 1))
     store.apply_response(encoded("a", 5))
-    for echo in (3, 5, 6):
-        store.upsert(encoded("a", echo))
-    assert seen == ["1", "5", "6"]
+    for version in (3, 5, 6):
+        store.upsert(encoded("a", version))
+    assert decoded_versions == ["1", "5", "6"]
 
 
-def test_a_late_answer_brings_nothing_back() -> None:
+def test_late_response_does_not_restore_a_deleted_object() -> None:
     store = filled(encoded("a", 1))
     store.delete(encoded("a", 4))
     store.upsert(encoded("b", 9, "second"))
@@ -217,7 +217,7 @@ def test_a_late_answer_brings_nothing_back() -> None:
     assert store.get("uid-a") is None
 
 
-def test_what_was_just_made_survives_a_listing_from_before() -> None:
+def test_object_from_a_response_stays_when_an_older_listing_lacks_it() -> None:
     store = filled()
     store.restart()
     store.apply_response(encoded("a", 5))
@@ -225,15 +225,15 @@ def test_what_was_just_made_survives_a_listing_from_before() -> None:
     assert store.get("uid-a") is not None
 
 
-def test_a_cluster_restored_from_a_backup_counts_backwards() -> None:
+def test_listing_replaces_newer_versions_when_the_cluster_was_restored() -> None:
     store = filled(encoded("a", 50))
     store.apply_response(encoded("a", 60))
     store.restart()
     store.upsert(encoded("a", 7))
     store.finish()
-    held = store.get("uid-a")
-    assert held is not None
-    assert held.resource_version == "7"
+    stored = store.get("uid-a")
+    assert stored is not None
+    assert stored.resource_version == "7"
 
 
 steps = st.lists(
@@ -243,19 +243,18 @@ steps = st.lists(
 
 
 @given(steps)
-def test_a_reader_that_only_drains_ends_up_with_what_is_there(history: list[tuple[str, str, int]]) -> None:
+def test_reader_that_only_drains_has_all_stored_objects(history: list[tuple[str, str, int]]) -> None:
     store, copy = Store(read), dict[str, StoredObject[int]]()
 
     def catch_up() -> None:
         for before, after in store.drain():
-            either = after or before
-            assert either is not None
-            assert copy.get(either.uid) == before, "before is what the reader saw last"
-            copy.pop(either.uid, None)
+            changed = after or before
+            assert changed is not None
+            assert copy.get(changed.uid) == before, "before is what the reader got last"
+            copy.pop(changed.uid, None)
             if after is not None:
-                assert all(
-                    (one.namespace, one.name) != (after.namespace, after.name) for one in copy.values()
-                )
+                names = [(stored.namespace, stored.name) for stored in copy.values()]
+                assert (after.namespace, after.name) not in names
                 copy[after.uid] = after
 
     for version, (step, name, life) in enumerate(history, start=1):
@@ -266,4 +265,4 @@ def test_a_reader_that_only_drains_ends_up_with_what_is_there(history: list[tupl
         else:
             catch_up()
     catch_up()
-    assert copy == {held.uid: held for held in store}
+    assert copy == {stored.uid: stored for stored in store}

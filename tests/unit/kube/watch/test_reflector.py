@@ -1,4 +1,4 @@
-"""Watches over real sockets, against a server that misbehaves in every way that servers do."""
+"""List and watch over real sockets, with a server that fails in several ways."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,8 +17,8 @@ from jobtree.kube.watch.object_store import Encoded, Store, StoredObject
 from jobtree.kube.watch.reflector import Reflector
 from jobtree.kube.watch.watch_protocol import WatchProtocol
 from tests.unit.kube.server import (
-    Asked,
     FakeServer,
+    ReceivedRequest,
     Reply,
     bookmark,
     event,
@@ -39,7 +39,7 @@ def read(encoded: Encoded) -> StoredObject[None]:
     )
 
 
-async def at_once(_: float) -> None:
+async def no_wait(_: float) -> None:
     await asyncio.sleep(0)
 
 
@@ -50,19 +50,20 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Scene:
-    """A watch of pods at work."""
+    """A reflector of pods and its store."""
 
     def __init__(self, transport: PooledTransport, silence_seconds: float) -> None:
         self.store = Store(read)
-        self.follow = WatchProtocol(PODS, self.store)
-        self.watch = Reflector(transport, self.follow, silence_seconds=silence_seconds, sleep=at_once)
+        self.watch = Reflector(
+            transport, WatchProtocol(PODS, self.store), silence_seconds=silence_seconds, sleep=no_wait
+        )
 
     @property
     def names(self) -> list[str]:
-        return sorted(held.name for held in self.store)
+        return sorted(stored.name for stored in self.store)
 
 
-def watching(
+def play_scene(
     server: FakeServer, play: Callable[[Scene], Awaitable[None]], silence_seconds: float = LIMIT_SECONDS
 ) -> None:
     async def main() -> None:
@@ -84,83 +85,83 @@ def initial(version: int, *names: str) -> list[bytes]:
 
 
 def stream(*parts: bytes) -> Reply:
-    """A watch that stays open, silent."""
+    """A watch that stays open and then sends nothing more."""
     return Reply(parts=parts, then="hang")
 
 
 @pytest.mark.parametrize("then", ["end", "drop"])
-def test_a_watch_that_ends_goes_on_where_it_was(then: str) -> None:
+def test_next_watch_continues_from_the_last_version(then: str) -> None:
     first = Reply(parts=initial(5, "a"), then=then)  # type: ignore[arg-type]
     with serving(in_turn(first, stream(event("ADDED", thing("b", 6))))) as server:
 
         async def play(scene: Scene) -> None:
             await until(lambda: scene.names == ["a", "b"])
 
-        watching(server, play)
-        assert [asked.query.get("resourceVersion", "") for asked in server.asked] == ["", "5"]
+        play_scene(server, play)
+        assert [request.query.get("resourceVersion", "") for request in server.requests] == ["", "5"]
 
 
-def test_a_half_open_connection_is_found_by_its_silence() -> None:
+def test_silent_connection_is_replaced() -> None:
     with serving(in_turn(stream(*initial(5, "a")), stream(event("DELETED", thing("a", 6))))) as server:
 
         async def play(scene: Scene) -> None:
             await until(lambda: scene.store.synced and scene.names == [])
 
-        watching(server, play, silence_seconds=0.2)
+        play_scene(server, play, silence_seconds=0.2)
 
 
-def test_deletes_missed_in_a_gap_are_told() -> None:
+def test_deletions_between_two_watches_become_changes() -> None:
     gone = Reply(parts=[event("ERROR", status(410, "Expired"))])
     with serving(lambda _: stream(*initial(5, "a", "b", "c"))) as server:
 
         async def play(scene: Scene) -> None:
             await until(lambda: scene.names == ["a", "b", "c"])
             scene.store.drain()
-            server.answers = in_turn(gone, stream(*initial(9, "b", "d")))
+            server.respond = in_turn(gone, stream(*initial(9, "b", "d")))
             server.cut()
             await until(lambda: scene.names == ["b", "d"])
             changes = [(c.before and c.before.name, c.after and c.after.name) for c in scene.store.drain()]
             assert changes == [("a", None), ("c", None), (None, "d")]
 
-        watching(server, play)
+        play_scene(server, play)
 
 
-def test_a_server_that_streams_no_lists_is_asked_for_pages() -> None:
-    def answers(asked: Asked) -> Reply:
-        if "sendInitialEvents" in asked.query:
+def test_server_that_cannot_stream_lists_is_asked_for_pages() -> None:
+    def respond(request: ReceivedRequest) -> Reply:
+        if "sendInitialEvents" in request.query:
             return refusal(422, "Invalid")
-        if "watch" in asked.query:
+        if "watch" in request.query:
             return stream(event("ADDED", thing("c", 10)))
-        more = {} if "continue" in asked.query else {"continue": "t"}
-        items = [thing("b" if "continue" in asked.query else "a", 1)]
+        more = {} if "continue" in request.query else {"continue": "t"}
+        items = [thing("b" if "continue" in request.query else "a", 1)]
         return Reply(document={"metadata": {"resourceVersion": "9"} | more, "items": items})
 
-    with serving(answers) as server:
+    with serving(respond) as server:
 
         async def play(scene: Scene) -> None:
             await until(lambda: scene.names == ["a", "b", "c"])
 
-        watching(server, play)
-        assert server.asked[-1].query["resourceVersion"] == "9"
+        play_scene(server, play)
+        assert server.requests[-1].query["resourceVersion"] == "9"
 
 
-def test_trouble_is_known_and_passes() -> None:
+def test_error_is_kept_until_the_next_success() -> None:
     with serving(lambda _: refusal(403, "Forbidden")) as server:
 
         async def play(scene: Scene) -> None:
-            await until(lambda: scene.watch.trouble is not None)
-            trouble = scene.watch.trouble
-            assert isinstance(trouble, StatusError)
-            assert trouble.code == 403
+            await until(lambda: scene.watch.error is not None)
+            error = scene.watch.error
+            assert isinstance(error, StatusError)
+            assert error.code == 403
             assert not scene.store.synced
-            server.answers = lambda _: stream(*initial(5, "a"))
+            server.respond = lambda _: stream(*initial(5, "a"))
             await until(lambda: scene.names == ["a"])
-            assert scene.watch.trouble is None
+            assert scene.watch.error is None
 
-        watching(server, play)
+        play_scene(server, play)
 
 
-def test_silence_is_counted_from_the_last_word() -> None:
+def test_silence_is_counted_from_the_last_data() -> None:
     now = [100.0]
 
     async def main(server: FakeServer) -> None:
@@ -182,7 +183,7 @@ def test_silence_is_counted_from_the_last_word() -> None:
         asyncio.run(main(server))
 
 
-def test_an_unreadable_object_does_not_stop_the_stream() -> None:
+def test_unreadable_object_does_not_stop_the_watch() -> None:
     broken = event("ADDED", {"metadata": {"uid": "x", "resourceVersion": "2"}})
     with serving(lambda _: stream(broken, *initial(5, "a"))) as server:
 
@@ -190,33 +191,33 @@ def test_an_unreadable_object_does_not_stop_the_stream() -> None:
             await until(lambda: scene.store.synced)
             assert scene.names == ["a"]
 
-        watching(server, play)
+        play_scene(server, play)
 
 
-def test_the_blocking_stream_comes_back_with_every_change() -> None:
+def test_blocking_watch_yields_after_every_change() -> None:
     gone = Reply(parts=[event("ERROR", status(410, "Expired"))])
     replies = in_turn(Reply(parts=initial(5, "a")), gone, refusal(503, ""), stream(*initial(9, "b")))
     with serving(replies) as server:
         transport, store, waits = PlainTransport(server.access()), Store(read), list[float]()
         changes = follow_changes(transport, WatchProtocol(PODS, store), sleep=waits.append)
-        seen: list[list[str]] = []
-        while not seen or seen[-1] != ["b"]:
+        names: list[list[str]] = []
+        while not names or names[-1] != ["b"]:
             next(changes)
-            seen.append(sorted(held.name for held in store))
+            names.append(sorted(stored.name for stored in store))
         changes.close()
         transport.close()
-    assert ["a"] in seen
-    assert 0.0 in waits, "a 410 is no reason to wait"
+    assert ["a"] in names
+    assert 0.0 in waits, "there is no wait after a 410"
 
 
-def test_the_blocking_stream_gives_up_what_waiting_does_not_mend() -> None:
+def test_blocking_watch_raises_when_the_user_lacks_a_right() -> None:
     with serving(lambda _: refusal(403, "Forbidden")) as server:
         changes = follow_changes(PlainTransport(server.access()), WatchProtocol(PODS, Store(read)))
         with pytest.raises(StatusError):
             next(changes)
 
 
-def test_logs_are_followed_line_by_line() -> None:
+def test_log_is_read_line_by_line() -> None:
     with serving(lambda _: Reply(parts=[b"one\ntw", b"o\n\xff", b"!"])) as server:
         client = Client(PlainTransport(server.access()))
         lines = list(client.lines(pod_log(Preconditions("x", "team"), follow=True)))

@@ -1,4 +1,4 @@
-"""The election, step by step, on a clock of the tests' own and a server that keeps one Lease."""
+"""The leader election, step by step, with a clock that tests move and a server with one Lease."""
 
 from collections.abc import Generator
 from typing import Any
@@ -15,23 +15,23 @@ from tests.unit.kube.clocks import Clock
 
 
 class LeaseServer:
-    """One Lease, with the server's rule about versions. ``trouble`` comes in place of any answer."""
+    """A server with one Lease and its version check. It raises ``error`` instead of any response."""
 
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
         self.version = 0
-        self.trouble: Exception | None = None
-        self.loses_answers = False
+        self.error: Exception | None = None
+        self.loses_responses = False
 
     def send(self, request: Request) -> bytes:
-        if self.trouble is not None:
-            raise self.trouble
+        if self.error is not None:
+            raise self.error
         if request.method == "GET":
             if self.lease is None:
                 raise StatusError(404, "NotFound", "no lease")
             return msgspec.json.encode(self.lease)
         self._write(request.method, msgspec.json.decode(request.body or b""))
-        if self.loses_answers:
+        if self.loses_responses:
             raise UnreachableError("no answer", may_have_happened=True)
         return msgspec.json.encode(self.lease)
 
@@ -68,25 +68,23 @@ def _server() -> LeaseServer:
     return LeaseServer()
 
 
-def candidate(server: LeaseServer, clock: Clock, name: str, heard: list[str] | None = None) -> Leader:
-    post = ElectionTarget("jobtree-system", "jobtree", name)
-    notes = [] if heard is None else heard
-    return Leader(Client(server), post, notes.append, clock=clock)
+def candidate(server: LeaseServer, clock: Clock, name: str, changes: list[str] | None = None) -> Leader:
+    target = ElectionTarget("jobtree-system", "jobtree", name)
+    recorded = [] if changes is None else changes
+    return Leader(Client(server), target, recorded.append, clock=clock)
 
 
-def test_the_first_to_ask_leads(server: LeaseServer, clock: Clock) -> None:
-    heard: list[str] = []
-    leader = candidate(server, clock, "a", heard)
+def test_first_candidate_leads(server: LeaseServer, clock: Clock) -> None:
+    changes: list[str] = []
+    leader = candidate(server, clock, "a", changes)
     assert not leader.may_write()
     assert leader._step() == DEFAULT_TIMING.retry
     assert leader.may_write()
-    assert heard == ["elected"]
+    assert changes == ["elected"]
     assert server.holder == leader.holder == "a"
 
 
-def test_others_wait_and_take_over_in_time_to_decide_within_fifteen_seconds(
-    server: LeaseServer, clock: Clock
-) -> None:
+def test_standby_takes_over_within_thirteen_seconds(server: LeaseServer, clock: Clock) -> None:
     leader, other = candidate(server, clock, "a"), candidate(server, clock, "b")
     leader._step()
     for _ in range(5):
@@ -99,9 +97,9 @@ def test_others_wait_and_take_over_in_time_to_decide_within_fifteen_seconds(
     assert DEFAULT_TIMING.renew_deadline < clock.now - died <= 13
 
 
-def test_two_never_write_at_once_even_after_a_pause(server: LeaseServer, clock: Clock) -> None:
-    heard: list[str] = []
-    leader, other = candidate(server, clock, "a", heard), candidate(server, clock, "b")
+def test_two_processes_never_write_at_once_even_after_a_pause(server: LeaseServer, clock: Clock) -> None:
+    changes: list[str] = []
+    leader, other = candidate(server, clock, "a", changes), candidate(server, clock, "b")
     gate = Gate(leader.may_write)
     leader._step()
     gate.check()
@@ -110,12 +108,10 @@ def test_two_never_write_at_once_even_after_a_pause(server: LeaseServer, clock: 
         assert not (leader.may_write() and other.may_write())
     assert not leader.may_write(), "its deadline has passed, though its thread has not run since"
     assert leader._step() < 0
-    assert server.holder == "b", "it does not take back what it lost"
+    assert server.holder == "b", "it does not take the Lease back"
 
 
-def test_a_deadline_that_has_passed_is_final_even_if_nobody_took_over(
-    server: LeaseServer, clock: Clock
-) -> None:
+def test_passed_deadline_is_final_when_no_other_process_leads(server: LeaseServer, clock: Clock) -> None:
     leader = candidate(server, clock, "a")
     leader._step()
     clock.pass_by(DEFAULT_TIMING.renew_deadline)
@@ -124,7 +120,7 @@ def test_a_deadline_that_has_passed_is_final_even_if_nobody_took_over(
     assert not leader.may_write()
 
 
-def test_renewals_move_the_deadline_from_when_they_began(server: LeaseServer, clock: Clock) -> None:
+def test_renewal_moves_the_deadline_from_its_beginning(server: LeaseServer, clock: Clock) -> None:
     leader = candidate(server, clock, "a")
     leader._step()
     for _ in range(20):
@@ -136,26 +132,28 @@ def test_renewals_move_the_deadline_from_when_they_began(server: LeaseServer, cl
     assert not leader.may_write()
 
 
-def test_a_server_that_is_away_for_a_moment_costs_nothing(server: LeaseServer, clock: Clock) -> None:
+def test_leader_stays_leader_when_the_server_is_briefly_unreachable(
+    server: LeaseServer, clock: Clock
+) -> None:
     leader = candidate(server, clock, "a")
     leader._step()
-    server.trouble = UnreachableError("restarting", may_have_happened=False)
+    server.error = UnreachableError("restarting", may_have_happened=False)
     for _ in range(4):
         clock.pass_by(2)
         assert leader._step() > 0
     assert leader.may_write()
-    server.trouble = None
+    server.error = None
     assert leader._step() == DEFAULT_TIMING.retry
     clock.pass_by(DEFAULT_TIMING.renew_deadline - 1)
     assert leader.may_write()
 
 
-def test_a_server_that_stays_away_ends_it_before_anyone_can_take_over(
+def test_leader_stops_at_its_deadline_when_the_server_stays_unreachable(
     server: LeaseServer, clock: Clock
 ) -> None:
     leader = candidate(server, clock, "a")
     leader._step()
-    server.trouble = UnreachableError("gone", may_have_happened=False)
+    server.error = UnreachableError("gone", may_have_happened=False)
     began, wait = clock.now, 0.0
     while wait >= 0:
         clock.pass_by(wait)
@@ -163,20 +161,22 @@ def test_a_server_that_stays_away_ends_it_before_anyone_can_take_over(
     assert clock.now - began == DEFAULT_TIMING.renew_deadline
 
 
-def test_a_renewal_whose_answer_was_lost_is_not_taken_for_a_rival(server: LeaseServer, clock: Clock) -> None:
+def test_leader_stays_leader_when_the_response_to_a_renewal_is_lost(
+    server: LeaseServer, clock: Clock
+) -> None:
     leader = candidate(server, clock, "a")
     leader._step()
-    server.loses_answers = True
+    server.loses_responses = True
     clock.pass_by(2)
     leader._step()
-    server.loses_answers = False
+    server.loses_responses = False
     clock.pass_by(2)
     assert leader._step() == DEFAULT_TIMING.retry
     clock.pass_by(DEFAULT_TIMING.renew_deadline - 1)
     assert leader.may_write()
 
 
-def test_a_lease_that_somebody_else_took_is_lost_at_once(server: LeaseServer, clock: Clock) -> None:
+def test_leadership_is_lost_when_another_process_holds_the_lease(server: LeaseServer, clock: Clock) -> None:
     leader = candidate(server, clock, "a")
     leader._step()
     assert server.lease is not None
@@ -186,7 +186,7 @@ def test_a_lease_that_somebody_else_took_is_lost_at_once(server: LeaseServer, cl
     assert not leader.may_write()
 
 
-def test_a_lease_that_was_deleted_is_lost(server: LeaseServer, clock: Clock) -> None:
+def test_leadership_is_lost_when_the_lease_is_deleted(server: LeaseServer, clock: Clock) -> None:
     leader = candidate(server, clock, "a")
     leader._step()
     server.lease = None
@@ -194,12 +194,12 @@ def test_a_lease_that_was_deleted_is_lost(server: LeaseServer, clock: Clock) -> 
     assert leader._step() < 0
 
 
-def test_what_is_given_up_is_free_at_once(server: LeaseServer, clock: Clock) -> None:
+def test_released_lease_can_be_taken_at_once(server: LeaseServer, clock: Clock) -> None:
     leader, other = candidate(server, clock, "a"), candidate(server, clock, "b")
     leader._step()
     other._step()
     leader.stop()
-    assert not leader.may_write(), "from the moment it is asked to stop"
+    assert not leader.may_write(), "from the call of stop on"
     leader._release()
     other._step()
     assert other.may_write()
@@ -207,27 +207,27 @@ def test_what_is_given_up_is_free_at_once(server: LeaseServer, clock: Clock) -> 
     assert server.lease["spec"]["leaseTransitions"] == 2
 
 
-def test_the_thread_leads_tells_and_gives_up(server: LeaseServer) -> None:
-    heard: list[str] = []
-    leader = Leader(Client(server), ElectionTarget("ns", "jobtree", "a"), heard.append)
+def test_thread_releases_the_lease_when_it_stops(server: LeaseServer) -> None:
+    changes: list[str] = []
+    leader = Leader(Client(server), ElectionTarget("ns", "jobtree", "a"), changes.append)
     leader.start()
     leader.stop()
     assert server.holder == ""
-    assert heard in ([], ["elected"])
+    assert changes in ([], ["elected"])
     assert not leader.may_write()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_thread_that_dies_says_that_it_does_not_lead(server: LeaseServer) -> None:
-    heard: list[str] = []
-    leader = Leader(Client(server), ElectionTarget("ns", "jobtree", "a"), heard.append)
-    server.trouble = ZeroDivisionError()
+def test_thread_reports_that_leadership_is_lost_when_it_fails(server: LeaseServer) -> None:
+    changes: list[str] = []
+    leader = Leader(Client(server), ElectionTarget("ns", "jobtree", "a"), changes.append)
+    server.error = ZeroDivisionError()
     leader.start()
     leader._thread.join()
-    assert heard == ["lost"]
+    assert changes == ["lost"]
     assert not leader.may_write()
 
 
-def test_timings_under_which_two_could_lead_are_refused(server: LeaseServer) -> None:
+def test_timing_under_which_two_could_lead_is_refused(server: LeaseServer) -> None:
     with pytest.raises(AssertionError, match="two could lead"):
         Leader(Client(server), ElectionTarget("n", "x", "a"), print, Timing(10, 9, 2))

@@ -9,34 +9,34 @@ from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FencedError, StatusError, UnreachableError
 from jobtree.kube.http.api_requests import Preconditions, Request
 from jobtree.kube.http.api_resources import CONFIG_MAPS
-from jobtree.kube.write.object_writer import PATIENCE_SECONDS, Writer, holds
+from jobtree.kube.write.object_writer import PATIENCE_SECONDS, Writer, contains
 from jobtree.kube.write.write_gate import Gate
 from tests.unit.kube.clocks import Clock
 
 WANTED = {"metadata": {"name": "x", "namespace": "team"}, "data": {"a": "1"}}
-THERE = {"metadata": {"name": "x", "namespace": "team", "uid": "u"}, "data": {"a": "1"}, "extra": True}
-LOST = UnreachableError("no answer", may_have_happened=True)
+EXISTING = {"metadata": {"name": "x", "namespace": "team", "uid": "u"}, "data": {"a": "1"}, "extra": True}
+LOST = UnreachableError("no response", may_have_happened=True)
 BUSY = StatusError(429, "TooManyRequests", "busy", retry_after_seconds=5)
-UNWELL = StatusError(503, "ServiceUnavailable", "unwell")
+FAILING = StatusError(503, "ServiceUnavailable", "unwell")
 CONFLICT = StatusError(409, "Conflict", "changed")
-EXISTS = StatusError(409, "AlreadyExists", "there")
+EXISTS = StatusError(409, "AlreadyExists", "exists")
 MISSING = StatusError(404, "NotFound", "gone")
 
 
 class Script:
-    """A transport that answers writes from a list, and reads with ``there``."""
+    """A transport that answers writes from a list of responses, and reads with ``existing``."""
 
-    def __init__(self, *answers: object, there: object = THERE) -> None:
-        self.left = list(answers)
-        self.there = there
+    def __init__(self, *responses: object, existing: object = EXISTING) -> None:
+        self.responses = list(responses)
+        self.existing = existing
         self.sent: list[Request] = []
 
     async def send(self, request: Request) -> bytes:
         self.sent.append(request)
-        answer = self.there if request.method == "GET" else self.left.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return msgspec.json.encode(answer)
+        response = self.existing if request.method == "GET" else self.responses.pop(0)
+        if isinstance(response, Exception):
+            raise response
+        return msgspec.json.encode(response)
 
     def stream(self, request: Request, silence_seconds: float | None) -> AsyncGenerator[bytes, None]:
         raise NotImplementedError
@@ -61,20 +61,20 @@ def create(writer: Writer) -> Awaitable[bytes]:
     return writer.create(CONFIG_MAPS, WANTED)
 
 
-@pytest.mark.parametrize("trouble", [LOST, BUSY, UNWELL])
-def test_passing_trouble_is_met_with_another_attempt(trouble: Exception) -> None:
-    script, clock = Script(trouble, trouble, THERE), Clock()
-    assert msgspec.json.decode(run(script, create, clock=clock)) == THERE
+@pytest.mark.parametrize("error", [LOST, BUSY, FAILING])
+def test_write_is_sent_again_after_a_passing_error(error: Exception) -> None:
+    script, clock = Script(error, error, EXISTING), Clock()
+    assert msgspec.json.decode(run(script, create, clock=clock)) == EXISTING
     assert len(clock.slept) == 2
     assert clock.slept[0] < clock.slept[1] * 2
-    if trouble is BUSY:
+    if error is BUSY:
         assert min(clock.slept) >= 5, "a Retry-After is respected"
 
 
 @pytest.mark.parametrize(
     "refusal", [CONFLICT, MISSING, StatusError(422, "Invalid", "bad"), StatusError(403, "", "")]
 )
-def test_a_refusal_is_not_repeated(refusal: StatusError) -> None:
+def test_refused_write_is_not_sent_again(refusal: StatusError) -> None:
     script = Script(refusal)
     with pytest.raises(StatusError) as error:
         run(script, create)
@@ -82,32 +82,32 @@ def test_a_refusal_is_not_repeated(refusal: StatusError) -> None:
     assert len(script.sent) == 1
 
 
-def test_patience_ends() -> None:
+def test_writer_gives_up_when_its_patience_ends() -> None:
     clock = Clock()
     with pytest.raises(UnreachableError):
         run(Script(*[LOST] * 100), create, clock=clock)
     assert sum(clock.slept) <= PATIENCE_SECONDS
 
 
-def test_what_a_lost_answer_had_made_counts_as_made() -> None:
-    assert msgspec.json.decode(run(Script(LOST, EXISTS), create)) == THERE
+def test_object_of_a_lost_response_counts_as_created() -> None:
+    assert msgspec.json.decode(run(Script(LOST, EXISTS), create)) == EXISTING
 
 
 @pytest.mark.parametrize(
-    "there",
+    "existing",
     [
-        {**THERE, "data": {"a": "2"}},
-        {**THERE, "metadata": {**THERE["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}},  # type: ignore[dict-item]
+        {**EXISTING, "data": {"a": "2"}},
+        {**EXISTING, "metadata": {**EXISTING["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}},  # type: ignore[dict-item]
     ],
 )
-def test_another_object_under_the_name_is_a_conflict(there: object) -> None:
+def test_create_raises_when_another_object_has_the_name(existing: object) -> None:
     with pytest.raises(StatusError) as error:
-        run(Script(EXISTS, there=there), create)
+        run(Script(EXISTS, existing=existing), create)
     assert error.value.exists_already
 
 
 @pytest.mark.parametrize(
-    ("there", "wanted", "same"),
+    ("existing", "wanted", "same"),
     [
         ({"a": 1, "b": 2}, {"a": 1}, True),
         ({"a": 1}, {"a": 1, "b": None}, True),
@@ -119,14 +119,14 @@ def test_another_object_under_the_name_is_a_conflict(there: object) -> None:
         ({"m": 1}, {"m": {}}, False),
     ],
 )
-def test_servers_add_fields_but_no_items(there: object, wanted: object, same: bool) -> None:
-    assert holds(there, wanted) is same
+def test_contains_allows_more_fields_but_no_more_items(existing: object, wanted: object, same: bool) -> None:
+    assert contains(existing, wanted) is same
 
 
 @pytest.mark.parametrize(
-    ("answer", "seen", "fine"),
+    ("response", "seen", "succeeds"),
     [
-        (THERE, Preconditions("x", "team", "u"), True),
+        (EXISTING, Preconditions("x", "team", "u"), True),
         (MISSING, Preconditions("x", "team", "u"), True),
         (CONFLICT, Preconditions("x", "team", "of another one"), True),
         (CONFLICT, Preconditions("x", "team", "u", "7"), False),
@@ -134,21 +134,21 @@ def test_servers_add_fields_but_no_items(there: object, wanted: object, same: bo
         (StatusError(403, "Forbidden", "no"), Preconditions("x", "team", "u"), False),
     ],
 )
-def test_deleting_is_done_when_that_very_object_is_gone(
-    answer: object, seen: Preconditions, fine: bool
+def test_delete_succeeds_when_the_object_with_that_uid_is_gone(
+    response: object, seen: Preconditions, succeeds: bool
 ) -> None:
     def play(writer: Writer) -> Awaitable[None]:
         return writer.delete(CONFIG_MAPS, seen)
 
-    if fine:
-        run(Script(answer), play)
+    if succeeds:
+        run(Script(response), play)
     else:
         with pytest.raises(StatusError):
-            run(Script(answer), play)
+            run(Script(response), play)
 
 
-def test_a_deletion_that_the_server_stumbled_over_is_asked_for_again() -> None:
-    script = Script(CONFLICT, LOST, CONFLICT, THERE)
+def test_delete_is_sent_again_while_the_object_exists() -> None:
+    script = Script(CONFLICT, LOST, CONFLICT, EXISTING)
     run(script, lambda writer: writer.delete(CONFIG_MAPS, Preconditions("x", "team", "u")))
     assert [request.method for request in script.sent] == [
         "DELETE",
@@ -160,7 +160,7 @@ def test_a_deletion_that_the_server_stumbled_over_is_asked_for_again() -> None:
     ]
 
 
-def test_after_a_conflict_the_caller_decides_again() -> None:
+def test_rewrite_decides_again_after_a_conflict() -> None:
     decided: list[int] = []
 
     async def decide() -> Request | None:
@@ -172,17 +172,17 @@ def test_after_a_conflict_the_caller_decides_again() -> None:
             else None
         )
 
-    script = Script(CONFLICT, UNWELL, THERE)
+    script = Script(CONFLICT, FAILING, EXISTING)
     run(script, lambda writer: writer.rewrite(decide))
     assert [request.body for request in script.sent] == [
         b'{"data":{"n":"1"}}',
         b'{"data":{"n":"2"}}',
         b'{"data":{"n":"2"}}',
-    ], "what is only delayed is not decided anew"
+    ], "after a 503 the same request is sent again"
     assert run(Script(CONFLICT, CONFLICT), lambda writer: writer.rewrite(decide)) is None
 
 
-def test_conflicts_without_end_are_given_up() -> None:
+def test_rewrite_gives_up_after_many_conflicts() -> None:
     async def decide() -> Request | None:
         return api_requests.create(CONFIG_MAPS, WANTED)
 
@@ -191,10 +191,10 @@ def test_conflicts_without_end_are_given_up() -> None:
     assert error.value is CONFLICT
 
 
-def test_a_closed_gate_lets_nothing_through_and_stays_closed() -> None:
+def test_closed_gate_prevents_writes_and_stays_closed() -> None:
     leads = [True]
     gate = Gate(lambda: leads[0])
-    script = Script(THERE, THERE, THERE)
+    script = Script(EXISTING, EXISTING, EXISTING)
     run(script, create, gate)
     leads[0] = False
     with pytest.raises(FencedError):
@@ -205,15 +205,15 @@ def test_a_closed_gate_lets_nothing_through_and_stays_closed() -> None:
     assert len(script.sent) == 1
 
 
-def test_the_gate_is_asked_before_every_attempt() -> None:
+def test_gate_is_checked_before_every_attempt() -> None:
     allowed = iter([True, False])
-    script = Script(LOST, THERE)
+    script = Script(LOST, EXISTING)
     with pytest.raises(FencedError):
         run(script, create, Gate(lambda: next(allowed)))
     assert len(script.sent) == 1
 
 
-def test_a_pause_on_the_way_to_the_socket_keeps_a_write_from_leaving() -> None:
+def test_write_is_not_sent_when_leadership_is_lost_before_the_first_byte() -> None:
     leads = [True]
 
     class Pausing(Script):
@@ -223,27 +223,27 @@ def test_a_pause_on_the_way_to_the_socket_keeps_a_write_from_leaving() -> None:
             request.guard()
             return await super().send(request)
 
-    script = Pausing(THERE)
+    script = Pausing(EXISTING)
     with pytest.raises(FencedError):
         run(script, create, Gate(lambda: leads[0]))
     assert script.sent == []
 
 
-def test_accepted_writes_are_counted_and_told() -> None:
-    told: list[int] = []
-    gate = Gate(after_write=told.append)
+def test_gate_counts_and_reports_accepted_writes() -> None:
+    counts: list[int] = []
+    gate = Gate(after_write=counts.append)
 
     async def play(writer: Writer) -> None:
         await writer.create(CONFIG_MAPS, WANTED)
         await writer.create(CONFIG_MAPS, WANTED)
         await writer.delete(CONFIG_MAPS, Preconditions("x", "team"))
 
-    run(Script(LOST, THERE, EXISTS, THERE), play, gate)
-    assert told == [1, 2]
-    assert gate.writes == 2, "what was lost, found or refused is no write"
+    run(Script(LOST, EXISTING, EXISTS, EXISTING), play, gate)
+    assert counts == [1, 2]
+    assert gate.writes == 2, "a lost response, an existing object and a refusal do not count"
 
 
-def test_only_so_many_writes_are_on_their_way_at_once() -> None:
+def test_number_of_concurrent_writes_is_limited() -> None:
     class Slow(Script):
         now = most = 0
 
@@ -254,7 +254,7 @@ def test_only_so_many_writes_are_on_their_way_at_once() -> None:
             self.now -= 1
             return await super().send(request)
 
-    script = Slow(*[THERE] * 20)
+    script = Slow(*[EXISTING] * 20)
 
     async def main() -> None:
         writer = Writer(script, Gate(), at_once=3)
