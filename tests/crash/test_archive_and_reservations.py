@@ -1,4 +1,4 @@
-"""A manager is killed after each write of an archiving, of many Reservations, and of a start."""
+"""A manager is killed after each write: while it archives, writes many Reservations, or starts a Run."""
 
 from itertools import count
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from jobtree.manager.planner import reservation_status
 from tests.unit.manager.controllers.test_lease_archiver import archive_despite_fault, archives_despite_crash
-from tests.unit.manager.planner.test_planning_model import start_is_known_after_crash
+from tests.unit.manager.planner.test_planning_model import start_counts_after_crash
 from tests.unit.manager.planner.test_reservation_status import crashes_after
 
 
@@ -30,5 +30,5 @@ def test_no_promise_is_lost_when_the_manager_dies_after_any_write(monkeypatch: p
     assert next(writes for writes in count(1) if not crashes_after(writes)) > 10
 
 
-def test_start_counts_as_experience_when_the_manager_dies_after_any_write() -> None:
-    assert next(writes for writes in count(1) if not start_is_known_after_crash(writes)) > 5
+def test_start_calibrates_forecasts_when_the_manager_dies_after_any_write() -> None:
+    assert next(writes for writes in count(1) if not start_counts_after_crash(writes)) > 5

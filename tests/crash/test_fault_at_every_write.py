@@ -1,17 +1,17 @@
-"""Each write of a history is refused, fails, or succeeds without an answer: the outcome is the same."""
+"""Each write of a history is refused, fails, or gets no answer: the outcome is the same."""
 
 import pytest
 
 from jobtree.manager.controllers import pod_reconciler
-from tests.unit.manager.cluster import Fault
 from tests.unit.manager.histories import FAILURE, FAULTS, RESOLUTION, TREE, History, play_with_fault, remains
+from tests.unit.manager.memory_cluster import Fault
 
-STRIDES = {"busy": 7, "unwell": 7}  # the same write is sent again: one in seven is enough
+STRIDES = {"busy": 7, "unwell": 7}  # the manager sends the same write again, so one in seven is enough
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes of pods are retried at once: time does not pass by itself here."""
+def _retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes of pods are retried at once, since the clock of these tests does not advance by itself."""
     monkeypatch.setattr(pod_reconciler, "RETRY_MS", 0)
 
 

@@ -1,10 +1,10 @@
-"""How many examples a property is tried on."""
+"""The number of random examples of a property."""
 
 from hypothesis import settings
 
-USUAL = 100  # what hypothesis does by default
+DEFAULT = 100  # of hypothesis
 
 
 def examples(count: int) -> settings:
-    """That many in CI; in proportion more or fewer under another profile."""
-    return settings(max_examples=count * settings().max_examples // USUAL)
+    """Returns settings for that many examples in CI, and in proportion for other profiles."""
+    return settings(max_examples=count * settings().max_examples // DEFAULT)

@@ -1,4 +1,4 @@
-"""The invariants of SPEC section 12, asked of what a Lab holds, apart from how the core keeps them."""
+"""The invariants of the specification, computed from the records of a Lab, not from the sums of the core."""
 
 from collections.abc import Iterator
 
@@ -9,36 +9,61 @@ from jobtree.core.lottery.resolution_record import verify
 from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.model.promise import Promise
 from jobtree.messages.record_signature import sign
-from tests.property.drive import Drive
+from tests.property.checked_cluster import CheckedCluster
 from tests.property.ledger_oracle import open_at
 from tests.unit.core.lab import Record
 
-SIGNING_KEY = b"whoever carries out the plan"
+SIGNING_KEY = b"the key that signs records"
 ENDED = {"Completed", "Failed"}
 
 
-def everybody(drive: Drive) -> Iterator[tuple[RunKey, Run]]:
-    """All Runs that must be somewhere: those submitted and, of trees, the stages that are there."""
-    for key, run in drive.submitted.items():
+class InvariantChecker:
+    """Checks all invariants after a plan; it remembers what the last check saw."""
+
+    def __init__(self) -> None:
+        self.checked_leases: set[str] = set()
+        self.promises: dict[tuple[RunKey, int], Promise] = {}
+        self.checked_lotteries = 0
+
+    def __call__(self, cluster: CheckedCluster) -> None:
+        opened = [record for name, record in cluster.lab.records.items() if name not in self.checked_leases]
+        self.checked_leases.update(cluster.lab.records)
+        violations = [
+            *slots_are_exclusive(cluster),
+            *payers_are_entitled(cluster, opened),
+            *cluster.oracle.broken_limits(),
+            *gangs_are_whole(cluster),
+            *accounts_equal_the_ledger(cluster),
+            *no_run_is_lost(cluster),
+            *promises_are_kept(cluster, self.promises),
+            *lotteries_verify(cluster, self.checked_lotteries),
+        ]
+        self.checked_lotteries = len(cluster.lab.lotteries)
+        assert violations == [], "\n".join([*violations, cluster.story()])
+
+
+def runs_that_must_exist(cluster: CheckedCluster) -> Iterator[tuple[RunKey, Run]]:
+    """Yields the Runs that were submitted and not cancelled, and their child Runs."""
+    for key, run in cluster.submitted.items():
         yield key, run
-        state = drive.lab.world.runs.get(key)
+        state = cluster.lab.world.runs.get(key)
         if state is not None:
             yield from (
-                (child.key, child.run_object) for child in drive.lab.world.run_graph.descendants(state)
+                (child.key, child.run_object) for child in cluster.lab.world.run_graph.descendants(state)
             )
 
 
-def gangs(drive: Drive) -> Iterator[tuple[RunKey, Run]]:
-    """Those of them that ask for GPUs."""
-    for key, run in everybody(drive):
+def gangs(cluster: CheckedCluster) -> Iterator[tuple[RunKey, Run]]:
+    """Yields those of them that ask for GPUs."""
+    for key, run in runs_that_must_exist(cluster):
         if run.spec.resources is not None and run.spec.resources.total_gpus:
             yield key, run
 
 
-def slots_are_exclusive(drive: Drive) -> Iterator[str]:
-    """I1, and P1: with other people's pods they also fit on the node."""
+def slots_are_exclusive(cluster: CheckedCluster) -> Iterator[str]:
+    """I1 and P1: no slot is leased twice, and leases and foreign pods fit on the node."""
     taken: dict[tuple[str, int], list[str]] = {}
-    for record in drive.open_records():
+    for record in cluster.open_records():
         for node, mask in record.lease.slots:
             for slot in range(mask.bit_length()):
                 if mask >> slot & 1:
@@ -46,16 +71,20 @@ def slots_are_exclusive(drive: Drive) -> Iterator[str]:
     for where, roles in taken.items():
         if len(roles) > 1 and sorted(roles) != ["Opportunistic", "Spare"]:
             yield f"{where} has {roles}"
-    for sketch in drive.fleet:
-        mine = {slot for node, slot in taken if node == sketch.name}
-        if len(mine) + sketch.foreign_gpus > sketch.gpus or any(slot >= sketch.gpus for slot in mine):
-            yield f"{sketch.name} has {sketch.gpus} GPUs: {mine} and {sketch.foreign_gpus} of others"
+    for fleet_node in cluster.fleet:
+        gpus, foreign = fleet_node.gpus, fleet_node.foreign_gpus
+        slots = {slot for node, slot in taken if node == fleet_node.name}
+        if len(slots) + foreign > gpus or any(slot >= gpus for slot in slots):
+            yield f"{fleet_node.name} has {gpus} GPUs: slots {slots} are leased, foreign pods have {foreign}"
 
 
 def parents_of(owner: str, budgets: list[Budget]) -> set[str]:
-    owners = {one.spec.owner for one in budgets}
+    """Returns the declared parents of an owner, or the nearest owner above it by path."""
+    owners = {budget.spec.owner for budget in budgets}
     declared = [
-        one.spec.parents for one in budgets if one.spec.owner == owner and one.spec.parents is not None
+        budget.spec.parents
+        for budget in budgets
+        if budget.spec.owner == owner and budget.spec.parents is not None
     ]
     if declared:
         return {parent for parents in declared for parent in parents if parent in owners}
@@ -64,8 +93,8 @@ def parents_of(owner: str, budgets: list[Budget]) -> set[str]:
 
 
 def tiers(owner: str, budgets: list[Budget]) -> dict[str, int]:
-    """How far each relative is: 0 itself, 1 siblings, 2 parents, 3 and more further ancestors (C1, C2)."""
-    owners = {one.spec.owner for one in budgets}
+    """Returns the tier of each relative: 0 itself, 1 siblings, 2 parents, 3 and more ancestors (C1, C2)."""
+    owners = {budget.spec.owner for budget in budgets}
     parents = parents_of(owner, budgets)
     found = {owner: 0, **dict.fromkeys(parents, 2)}
     if owner not in owners:
@@ -75,14 +104,14 @@ def tiers(owner: str, budgets: list[Budget]) -> dict[str, int]:
             found.setdefault(other, 1)
     generation, tier = parents, 3
     while generation:
-        generation = {older for one in generation for older in parents_of(one, budgets)} - found.keys()
+        generation = {older for parent in generation for older in parents_of(parent, budgets)} - found.keys()
         found.update(dict.fromkeys(generation, tier))
         tier += 1
     return found
 
 
 def entitlement(run: Run, envelope: Envelope, owner: str, budgets: list[Budget]) -> set[str]:
-    """As what this envelope may pay for the Run (C3)."""
+    """Returns the classes in which this envelope may pay for the Run (C3)."""
     funding, found = run.spec.funding, set()
     tier = tiers(run.spec.owner, budgets).get(owner)
     if tier == 0:
@@ -97,37 +126,41 @@ def entitlement(run: Run, envelope: Envelope, owner: str, budgets: list[Budget])
     return found
 
 
-def payers_are_entitled(drive: Drive, fresh: list[Record]) -> Iterator[str]:
-    """I2, of the leases that opened in this step."""
-    budgets = list(drive.lab.world.budgets.budgets.values())
-    for lease in (record.lease for record in fresh):
+def payers_are_entitled(cluster: CheckedCluster, opened: list[Record]) -> Iterator[str]:
+    """I2, for the leases that opened since the last check."""
+    budgets = list(cluster.lab.world.budgets.budgets.values())
+    for lease in (record.lease for record in opened):
         if lease.reason == "Continue":
-            if not any(goes_on(record, lease) for record in drive.lab.records.values()):
+            if not any(is_rest_of(record, lease) for record in cluster.lab.records.values()):
                 yield f"{lease.name} continues nothing"
             continue
-        of = [one for one in budgets if one.metadata.name == lease.payer[0]]
-        found = [
-            (one.spec.owner, env) for one in of for env in one.spec.envelopes if env.name == lease.payer[1]
+        payers = [
+            (budget.spec.owner, envelope)
+            for budget in budgets
+            for envelope in budget.spec.envelopes
+            if (budget.metadata.name, envelope.name) == lease.payer
         ]
-        if not found:
+        if not payers:
             if lease.reason != "Demote":
                 yield f"{lease.name} has no payer"
             continue
-        ((owner, envelope),) = found
-        classes = entitlement(drive.run_of(lease.run_key), envelope, owner, budgets)
+        ((owner, envelope),) = payers
+        classes = entitlement(cluster.run_of(lease.run_key), envelope, owner, budgets)
         if lease.role == "Opportunistic":
-            fair = bool(classes) or lease.reason == "Demote"
+            entitled = bool(classes) or lease.reason == "Demote"
         else:
-            fair = lease.class_ in classes and lease.payer_owner == owner and within(envelope, lease.start)
-        if not fair:
+            entitled = (
+                lease.class_ in classes and lease.payer_owner == owner and within(envelope, lease.start)
+            )
+        if not entitled:
             yield f"{lease.name}: {lease.payer} may pay as {classes}, not as {lease.class_}"
-        edited = lease.reason == "Demote"  # after an edit perhaps nobody matches any more
-        if not edited and not (envelope.flavor == lease.flavor and matches(drive, envelope, lease)):
+        edited = lease.reason == "Demote"  # after an edit no envelope may match the nodes
+        if not edited and not (envelope.flavor == lease.flavor and matches(cluster, envelope, lease)):
             yield f"{lease.name}: {lease.payer} does not pay there"
 
 
-def goes_on(record: Record, lease: GpuLease) -> bool:
-    """Whether a lease is what is left of another that just ended."""
+def is_rest_of(record: Record, lease: GpuLease) -> bool:
+    """Whether a lease is the rest of another one that ended when it began."""
     old = record.lease
     return (old.run_key, old.payer, old.role, record.end) == (
         lease.run_key,
@@ -142,16 +175,16 @@ def within(envelope: Envelope, at: int) -> bool:
     return after and (envelope.end is None or at < parse_time(envelope.end))
 
 
-def matches(drive: Drive, envelope: Envelope, lease: GpuLease) -> bool:
-    labels = [drive.labels(node) for node, _ in lease.slots]
+def matches(cluster: CheckedCluster, envelope: Envelope, lease: GpuLease) -> bool:
+    labels = [cluster.labels(node) for node, _ in lease.slots]
     return all(have.get(key) == value for have in labels for key, value in envelope.selector.items())
 
 
-def gangs_are_whole(drive: Drive) -> Iterator[str]:
-    """I4, I5, I7: all groups or nothing, each in one domain, in whole pods, within [min, max]."""
-    for key, run in gangs(drive):
-        state = drive.lab.world.runs[key]
-        leases = [record.lease for record in drive.open_records() if record.lease.run_key == key]
+def gangs_are_whole(cluster: CheckedCluster) -> Iterator[str]:
+    """I4, I5, I7: a gang has all groups or none, each in one domain, in whole pods, at an allowed width."""
+    for key, run in gangs(cluster):
+        state = cluster.lab.world.runs[key]
+        leases = [record.lease for record in cluster.open_records() if record.lease.run_key == key]
         if (state.phase == "Running") != bool(leases) or state.waiting == (
             state.phase in ENDED | {"Running", "Waiting"}
         ):
@@ -163,7 +196,7 @@ def gangs_are_whole(drive: Drive) -> Iterator[str]:
         for lease in leases:
             groups[lease.group] = groups.get(lease.group, 0) + (lease.gpus if lease.role != "Spare" else 0)
             domains.setdefault(lease.group, set()).update(
-                drive.labels(node)["fabric.domain"] for node, _ in lease.slots
+                cluster.labels(node)["fabric.domain"] for node, _ in lease.slots
             )
             if any(mask.bit_count() % state.pod_size for _, mask in lease.slots):
                 yield f"{lease.name} splits a pod"
@@ -188,11 +221,11 @@ def width_is_right(run: Run, width: int, groups: list[int]) -> Iterator[str]:
             yield f"{run.metadata.name} has groups of {groups}, not of {size}"
 
 
-def books_equal_the_ledger(drive: Drive) -> Iterator[str]:
-    """I10: every sum that the core keeps, added up again."""
-    world, now = drive.lab.world, drive.lab.world.now
+def accounts_equal_the_ledger(cluster: CheckedCluster) -> Iterator[str]:
+    """I10: every running total of the core equals the sum over all leases."""
+    world, now = cluster.lab.world, cluster.lab.world.now
     for envelope in world.budgets.envelopes.values():
-        mine = [record for record in drive.lab.records.values() if record.lease.payer == envelope.key]
+        mine = [record for record in cluster.lab.records.values() if record.lease.payer == envelope.key]
         funded = [record for record in mine if record.lease.role != "Opportunistic"]
         lent = [record for record in funded if record.lease.class_ == "Borrowed"]
         for account, records in ((envelope.account, funded), (envelope.lending_account, lent)):
@@ -202,43 +235,48 @@ def books_equal_the_ledger(drive: Drive) -> Iterator[str]:
                 yield f"{account.label}: {account.charge}, {account.used(now)} and not {charge}, {used}"
         if set(envelope.leases) != {record.lease.name for record in funded if record.end is None}:
             yield f"{envelope.label} lists {set(envelope.leases)}"
-        unpaid = sum(record.lease.gpus * 1000 * span(record, now) for record in mine if record not in funded)
-        if envelope.by_class["opportunistic"].used(now) != unpaid:
-            yield f"{envelope.label} does not say {unpaid} opportunistic"
-    for key, _ in gangs(drive):
-        yield from shares_equal_the_ledger(drive, key)
+        opportunistic = sum(
+            record.lease.gpus * 1000 * span(record, now) for record in mine if record not in funded
+        )
+        if envelope.by_class["opportunistic"].used(now) != opportunistic:
+            yield f"{envelope.label} does not have an opportunistic usage of {opportunistic}"
+    for key, _ in gangs(cluster):
+        yield from run_totals_equal_the_ledger(cluster, key)
 
 
-def shares_equal_the_ledger(drive: Drive, key: tuple[str, str]) -> Iterator[str]:
-    state, now = drive.lab.world.runs[key], drive.lab.world.now
-    mine = [record for record in drive.lab.records.values() if record.lease.run_key == key]
+def run_totals_equal_the_ledger(cluster: CheckedCluster, key: tuple[str, str]) -> Iterator[str]:
+    state, now = cluster.lab.world.runs[key], cluster.lab.world.now
+    mine = [record for record in cluster.lab.records.values() if record.lease.run_key == key]
     live = [record.lease for record in mine if record.end is None]
     width = sum(lease.gpus for lease in live if lease.role != "Spare")
-    unpaid = sum(lease.gpus for lease in live if lease.role == "Opportunistic")
+    opportunistic = sum(lease.gpus for lease in live if lease.role == "Opportunistic")
     borrowed = sum(lease.gpus for lease in live if lease.class_ == "Borrowed")
-    posted, counted = (
+    totals, sums = (
         (state.width, state.opportunistic_gpus, state.borrowed_gpus),
-        (width, unpaid, borrowed),
+        (width, opportunistic, borrowed),
     )
-    if posted != counted:
-        yield f"{key}: {posted} and not {counted}"
+    if totals != sums:
+        yield f"{key}: {totals} and not {sums}"
     most = state.run_object.spec.funding.max_borrow_gpus
     if most is not None and borrowed > most:
         yield f"{key} borrows {borrowed} of {most}"
     used = sum(record.lease.gpus * span(record, now) for record in mine)
     if sum(tally.used(now) for tally in state.usage.by_payer.values()) != used:
-        yield f"{key}: its shares do not add up to {used}"
+        yield f"{key}: the usage by payer is not {used}"
 
 
 def span(record: Record, now: int) -> int:
     return (now if record.end is None else record.end) - record.lease.start
 
 
-def promises_are_kept(drive: Drive, known: dict[tuple[RunKey, int], Promise]) -> Iterator[str]:
-    """I8: later only with a slip, never overdue; who waits has a Reservation. ``known``: as they stood."""
-    now = drive.lab.world.now
-    for key, _ in gangs(drive):
-        state = drive.lab.world.runs[key]
+def promises_are_kept(cluster: CheckedCluster, known: dict[tuple[RunKey, int], Promise]) -> Iterator[str]:
+    """I8: promises move later only with a slip, none is overdue, and waiting Runs have a Reservation.
+
+    ``known``: the promises at the last check.
+    """
+    now = cluster.lab.world.now
+    for key, _ in gangs(cluster):
+        state = cluster.lab.world.runs[key]
         promise = state.promise
         if state.waiting and (promise is None or state.phase != "Reserved"):
             yield f"{key} waits without a Reservation"
@@ -249,41 +287,48 @@ def promises_are_kept(drive: Drive, known: dict[tuple[RunKey, int], Promise]) ->
         before = known.get((key, promise.number), promise)
         later = before.at is not None and (promise.at is None or promise.at > before.at)
         if later and promise.slips == before.slips:
-            yield f"{promise.name} moved from {before.at} to {promise.at} and does not say why"
+            yield f"{promise.name} moved from {before.at} to {promise.at} without a slip"
         undated = before.at is None or any(slip.after is None for slip in promise.slips)
         if before.commitment != promise.commitment or (before.made_at != promise.made_at and not undated):
-            yield f"{promise.name} was made anew"
+            yield f"{promise.name} was made again"
         known[key, promise.number] = promise
 
 
-def lotteries_verify(drive: Drive, since: int) -> Iterator[str]:
-    """I9, of the resolutions since that many."""
-    for record in drive.lab.lotteries[since:]:
+def assert_no_promise_slips(cluster: CheckedCluster) -> None:
+    """No promise has moved later, as long as nothing is lost or edited (R5)."""
+    promises = [(key, state.promise) for key, state in cluster.lab.world.runs.items() if state.promise]
+    slips = [(key[1], promise.slips) for key, promise in promises if promise.slips]
+    assert slips == [], cluster.story()
+
+
+def lotteries_verify(cluster: CheckedCluster, since: int) -> Iterator[str]:
+    """I9, for the resolutions after the first ``since``."""
+    for record in cluster.lab.lotteries[since:]:
         wrong = verify(sign(record, SIGNING_KEY))
         if wrong:
             yield f"{record.reservation}: {wrong}"
 
 
-def no_run_is_lost(drive: Drive) -> Iterator[str]:
-    """I11, and I6: what the world holds is what was opened and not closed, unchanged."""
-    for key, run in everybody(drive):
-        state = drive.lab.world.runs.get(key)
+def no_run_is_lost(cluster: CheckedCluster) -> Iterator[str]:
+    """I11: no Run is lost. I6: the world has exactly the open leases, unchanged."""
+    for key, run in runs_that_must_exist(cluster):
+        state = cluster.lab.world.runs.get(key)
         if state is None:
             yield f"{key} is lost"
         elif state.waiting and not (state.queued and state.verdict and state.verdict.causes):
             yield f"{key} waits for no reason"
         elif state.phase == "Waiting" and not (state.verdict and state.verdict.causes):
-            yield f"{key} waits for others and does not say for whom"
+            yield f"{key} waits for other Runs without a reason"
         elif run.spec.stages and state.phase not in ENDED:
-            yield from stages_are_there(drive, key, run)
-    held = {name: held.lease for name, held in drive.lab.world.posted_leases.items()}
-    if held != {record.lease.name: record.lease for record in drive.open_records()}:
+            yield from stages_exist(cluster, key, run)
+    held = {name: held.lease for name, held in cluster.lab.world.posted_leases.items()}
+    if held != {record.lease.name: record.lease for record in cluster.open_records()}:
         yield "leases were edited, lost or made up"
 
 
-def stages_are_there(drive: Drive, key: RunKey, tree: Run) -> Iterator[str]:
-    """J2 and J3: a Run for every stage of a tree that is not over; those joined by ``with`` go together."""
-    runs = drive.lab.world.runs
+def stages_exist(cluster: CheckedCluster, key: RunKey, tree: Run) -> Iterator[str]:
+    """J2 and J3: a running tree has a Run for each stage, and stages joined by ``with`` run together."""
+    runs = cluster.lab.world.runs
     named = {stage.name: runs.get((key[0], f"{key[1]}-{stage.name}")) for stage in tree.spec.stages}
     for name, state in named.items():
         if state is None:
@@ -295,7 +340,9 @@ def stages_are_there(drive: Drive, key: RunKey, tree: Run) -> Iterator[str]:
                 yield f"stages {stage.name} and {other} of {key} are {phases}"
     quota = tree.spec.quota
     if quota is not None and quota.max_gpus is not None:
-        names = {child.key for child in drive.lab.world.run_graph.descendants(runs[key])}
-        charge = sum(record.lease.charge for record in drive.open_records() if record.lease.run_key in names)
+        names = {child.key for child in cluster.lab.world.run_graph.descendants(runs[key])}
+        charge = sum(
+            record.lease.charge for record in cluster.open_records() if record.lease.run_key in names
+        )
         if charge > quota.max_gpus * 1000:
             yield f"{key} uses {charge} of its quota of {quota.max_gpus} GPUs"

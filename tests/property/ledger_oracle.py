@@ -1,4 +1,4 @@
-"""The books, kept again the slow and obvious way: from all leases ever opened, added up one by one."""
+"""The usage of Budgets, computed again in a slow and simple way: all leases ever opened are added up."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,7 +12,7 @@ FOREVER = 1 << 60
 
 
 class Limit(NamedTuple):
-    """A limit of a budget: on whose charge it is, and how much of it there may be, at once and in time."""
+    """A limit of a Budget: which charge it limits, and how much of it there may be at once and over time."""
 
     label: str
     budget: str
@@ -20,10 +20,10 @@ class Limit(NamedTuple):
     borrowed_only: bool
     gpus: int | None
     hours: int | None
-    prices: dict[str, int] | None = None  # by flavor, where it is in credits
+    prices: dict[str, int] | None = None  # by flavor, if the limit is in credits
 
     def weight(self, lease: GpuLease) -> int:
-        """What a lease counts here: thousandths of a GPU, or of a credit an hour."""
+        """Returns what a lease counts for this limit: thousandths of a GPU, or of a credit per hour."""
         if lease.role == "Opportunistic" or lease.payer[0] != self.budget:
             return 0
         if lease.payer[1] not in self.envelopes or (self.borrowed_only and lease.class_ != "Borrowed"):
@@ -34,32 +34,32 @@ class Limit(NamedTuple):
 
 def limits_of(budget: Budget, prices: dict[str, int]) -> Iterator[Limit]:
     name = budget.metadata.name
-    for one in budget.spec.envelopes:
-        only = frozenset({one.name})
-        yield Limit(f"{name}/{one.name}", name, only, False, one.concurrency, one.max_gpu_hours)
-        yield Limit(f"{name}/{one.name} credits", name, only, False, None, one.max_credits, prices)
-        if one.lending:
-            most, hours = one.lending.max_concurrency, one.lending.max_gpu_hours
-            yield Limit(f"{name}/{one.name} lent", name, only, True, most, hours)
+    for envelope in budget.spec.envelopes:
+        label, only = f"{name}/{envelope.name}", frozenset({envelope.name})
+        yield Limit(label, name, only, False, envelope.concurrency, envelope.max_gpu_hours)
+        yield Limit(f"{label} credits", name, only, False, None, envelope.max_credits, prices)
+        if envelope.lending:
+            gpus, hours = envelope.lending.max_concurrency, envelope.lending.max_gpu_hours
+            yield Limit(f"{label} lent", name, only, True, gpus, hours)
     for cap in budget.spec.aggregate_caps:
-        all_of_them = frozenset(cap.envelopes)
-        yield Limit(
-            f"{name}/{cap.name} cap", name, all_of_them, False, cap.max_concurrency, cap.max_gpu_hours
-        )
-        yield Limit(f"{name}/{cap.name} cap credits", name, all_of_them, False, None, cap.max_credits, prices)
+        label, members = f"{name}/{cap.name} cap", frozenset(cap.envelopes)
+        yield Limit(label, name, members, False, cap.max_concurrency, cap.max_gpu_hours)
+        yield Limit(f"{label} credits", name, members, False, None, cap.max_credits, prices)
 
 
-class Oracle:
-    """Sums over the records of a Lab."""
+class LedgerOracle:
+    """Charges and usage as sums over the records of a Lab."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self.tolerated: dict[str, int] = {}  # use above a limit that an edit found there already
+        self.tolerated: dict[
+            str, int
+        ] = {}  # usage by limit when Budgets were last edited: it may be above the limit
 
     @property
     def limits(self) -> list[Limit]:
-        ledger, prices = self.lab.world.budgets, self.lab.world.policy.prices_milli
-        return [limit for one in ledger.budgets.values() for limit in limits_of(one, prices)]
+        budgets, prices = self.lab.world.budgets.budgets, self.lab.world.policy.prices_milli
+        return [limit for budget in budgets.values() for limit in limits_of(budget, prices)]
 
     def charge(self, limit: Limit, at: int) -> int:
         return sum(limit.weight(record.lease) for record in self.lab.records.values() if open_at(record, at))
@@ -73,7 +73,7 @@ class Oracle:
         )
 
     def declared(self, limit: Limit, at: int) -> int:
-        """What declared Runs will still use, at most to their windows' ends (C5)."""
+        """Returns what declared Runs will still use, at most until their windows end (C5)."""
         total = 0
         for record in self.lab.records.values():
             weight = limit.weight(record.lease) if open_at(record, at) else 0
@@ -83,7 +83,7 @@ class Oracle:
         return total
 
     def just_opened(self, limit: Limit, at: int) -> int:
-        """Charge of open-ended leases that opened at this very instant: each commits one hour (C5)."""
+        """Returns the charge of open-ended leases that opened at this instant: each commits one hour (C5)."""
         return sum(
             limit.weight(record.lease)
             for record in self.lab.records.values()
@@ -97,36 +97,36 @@ class Oracle:
             return None
         end = self.since(lease.run_key, lease.start) + parse_duration(limit)
         budget = self.lab.world.budgets.budgets.get(lease.payer[0])
-        for one in budget.spec.envelopes if budget else ():
-            if one.name == lease.payer[1] and one.end:
-                end = min(end, parse_time(one.end))
+        for envelope in budget.spec.envelopes if budget else ():
+            if envelope.name == lease.payer[1] and envelope.end:
+                end = min(end, parse_time(envelope.end))
         return end
 
     def since(self, run: RunKey, at: int) -> int:
-        """When the Run was last admitted before that instant."""
+        """Returns when the Run last started before that instant."""
         return max(start for start in self.lab.admissions[run] if start <= at)
 
-    def note_edit(self) -> None:
-        """Budgets were edited: what is used and declared above a new limit may stay so."""
+    def record_edit(self) -> None:
+        """Records an edit of Budgets: what is used and declared above a new limit may stay so."""
         now = self.lab.world.now
         self.tolerated = {
             limit.label: self.used(limit, now) + self.declared(limit, now) for limit in self.limits
         }
 
     def broken_limits(self) -> list[str]:
-        """I3: at no instant at which a lease opened, nor now, is any limit exceeded."""
+        """Returns the limits that are exceeded now (I3)."""
         now = self.lab.world.now
-        found = []
+        exceeded = []
         for limit in self.limits:
             charge = self.charge(limit, now)
             if limit.gpus is not None and charge > limit.gpus * MILLI * MILLI:
-                found.append(f"{limit.label}: {charge} of {limit.gpus} GPUs")
+                exceeded.append(f"{limit.label}: {charge} of {limit.gpus} GPUs")
             committed = self.used(limit, now) + self.declared(limit, now)
             if limit.hours is not None:
-                most = max(limit.hours * MILLI * MILLI * HOUR, self.tolerated.get(limit.label, 0))
-                if committed > most:
-                    found.append(f"{limit.label}: {committed} used and declared of {most}")
-        return found
+                allowed = max(limit.hours * MILLI * MILLI * HOUR, self.tolerated.get(limit.label, 0))
+                if committed > allowed:
+                    exceeded.append(f"{limit.label}: {committed} used and declared of {allowed}")
+        return exceeded
 
 
 def open_at(record: Record, at: int) -> bool:

@@ -1,4 +1,4 @@
-"""Who must pay for a gang, and in which domain, worked out from the rules C2–C5 and P3 by hand."""
+"""Computes from the rules C2–C5 and P3 which envelopes must pay for a gang, and in which domains."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -8,12 +8,12 @@ from jobtree.api.kinds.lease import LeaseClass
 from jobtree.api.kinds.run import Run
 from jobtree.api.schema.quantities import HOUR, MILLI, parse_duration, parse_time
 from jobtree.core.model.gpu_lease import GpuLease
-from tests.property.drive import Drive
+from tests.property.checked_cluster import CheckedCluster
 from tests.property.invariants import entitlement, tiers, within
 from tests.property.ledger_oracle import FOREVER, Limit
 from tests.unit.core.build import NAMESPACE
 
-SPONSORS = 1000
+SPONSORS = 1000  # the tier of the first sponsor
 
 Share = tuple[int, str, tuple[str, str], LeaseClass, int]  # group, domain, payer, class, GPUs
 
@@ -31,7 +31,7 @@ class Payer(NamedTuple):
         return self.budget, self.name
 
 
-class Island(NamedTuple):
+class DomainRoom(NamedTuple):
     """A domain: whether Jobtree uses it already, and its free GPUs and pods."""
 
     used: bool
@@ -40,82 +40,90 @@ class Island(NamedTuple):
     pods: int
 
 
-class Teller:
-    """Lays out one Run on paper. What it has given out already counts against everything."""
+class PayerOracle:
+    """Lays out one Run. The leases that it has planned so far count against every limit."""
 
-    def __init__(self, drive: Drive, run: Run, pod_size: int) -> None:
+    def __init__(self, cluster: CheckedCluster, run: Run, pod_size: int) -> None:
         assert run.spec.resources is not None
-        self.drive, self.run, self.size = drive, run, pod_size
+        self.cluster, self.run, self.pod_size = cluster, run, pod_size
         self.flavor = run.spec.resources.gpu_type
-        self.now = drive.world_now
-        self.given: list[GpuLease] = []
+        self.now = cluster.now
+        self.planned: list[GpuLease] = []
         self.payers = sorted(self._payers(), key=lambda payer: payer[:4])
-        self.islands = self._islands()
-        length = run.spec.runtime.max_duration
-        self.length = None if length is None else parse_duration(length)
+        self.rooms = self._rooms()
+        max_duration = run.spec.runtime.max_duration
+        self.max_duration = None if max_duration is None else parse_duration(max_duration)
 
     def _payers(self) -> Iterator[Payer]:
-        """Every envelope once, in its nearest tier."""
-        budgets = list(self.drive.lab.world.budgets.budgets.values())
-        near = tiers(self.run.spec.owner, budgets)
-        for one in budgets:
-            owner = one.spec.owner
-            for env in one.spec.envelopes:
-                may = entitlement(self.run, env, owner, budgets)
-                end = parse_time(env.end) if env.end else FOREVER
-                if env.flavor != self.flavor:
+        """Yields every envelope once, in its nearest tier."""
+        budgets = list(self.cluster.lab.world.budgets.budgets.values())
+        tier_by_owner = tiers(self.run.spec.owner, budgets)
+        for budget in budgets:
+            name, owner = budget.metadata.name, budget.spec.owner
+            for envelope in budget.spec.envelopes:
+                classes = entitlement(self.run, envelope, owner, budgets)
+                end = parse_time(envelope.end) if envelope.end else FOREVER
+                if envelope.flavor != self.flavor:
                     continue
-                if may & {"Owned", "Shared"}:
-                    class_: LeaseClass = "Owned" if "Owned" in may else "Shared"
-                    yield Payer(near[owner], end, one.metadata.name, env.name, class_, env)
-                elif "Borrowed" in may:
+                if classes & {"Owned", "Shared"}:
+                    class_: LeaseClass = "Owned" if "Owned" in classes else "Shared"
+                    yield Payer(tier_by_owner[owner], end, name, envelope.name, class_, envelope)
+                elif "Borrowed" in classes:
                     tier = SPONSORS + self.run.spec.funding.sponsors.index(owner)
-                    yield Payer(tier, end, one.metadata.name, env.name, "Borrowed", env)
+                    yield Payer(tier, end, name, envelope.name, "Borrowed", envelope)
 
-    def _islands(self) -> dict[str, Island]:
-        found: dict[str, Island] = {}
-        taken: dict[str, int] = {}
-        for record in self.drive.open_records():
-            for node, mask in record.lease.slots:
-                taken[node] = taken.get(node, 0) | mask
-        for sketch in self.drive.fleet:
-            mine = taken.get(sketch.name, 0)
-            free = sketch.gpus - mine.bit_count()
-            old = found.get(sketch.domain, Island(False, 0, sketch.domain, 0))
-            used, pods = old.used or mine > 0, old.pods + free // self.size
-            found[sketch.domain] = Island(used, old.free + free, sketch.domain, pods)
-        return found
+    def _rooms(self) -> dict[str, DomainRoom]:
+        rooms: dict[str, DomainRoom] = {}
+        leased: dict[str, int] = {}
+        for record in self.cluster.open_records():
+            for name, mask in record.lease.slots:
+                leased[name] = leased.get(name, 0) | mask
+        for node in self.cluster.fleet:
+            mask = leased.get(node.name, 0)
+            free = node.gpus - mask.bit_count()
+            room = rooms.get(node.domain, DomainRoom(False, 0, node.domain, 0))
+            used, pods = room.used or mask > 0, room.pods + free // self.pod_size
+            rooms[node.domain] = DomainRoom(used, room.free + free, node.domain, pods)
+        return rooms
 
     def headroom(self, payer: Payer) -> int:
-        """GPUs for which this one can still pay (C4, C5)."""
+        """Returns the GPUs that this envelope can still pay for (C4, C5)."""
         if not within(payer.envelope, self.now):
             return 0
-        one = self._lease(payer, 1)
-        span = HOUR if self.length is None else min(self.now + self.length, payer.end) - self.now
-        most = [self._left(limit, one, span) for limit in self.drive.oracle.limits if limit.weight(one)]
-        borrowable = self.run.spec.funding.max_borrow_gpus
-        if payer.class_ == "Borrowed" and borrowable is not None:
-            most.append(borrowable - sum(lease.gpus for lease in self.given if lease.class_ == "Borrowed"))
-        return max(0, min(most))
+        unit = self._lease(payer, 1)
+        bounds = [
+            self._left(limit, unit, payer) for limit in self.cluster.oracle.limits if limit.weight(unit)
+        ]
+        max_borrow = self.run.spec.funding.max_borrow_gpus
+        if payer.class_ == "Borrowed" and max_borrow is not None:
+            bounds.append(
+                max_borrow - sum(lease.gpus for lease in self.planned if lease.class_ == "Borrowed")
+            )
+        return max(0, min(bounds))
 
-    def _left(self, limit: Limit, one: GpuLease, span: int) -> int:
-        oracle, now = self.drive.oracle, self.now
-        found = FOREVER
-        given = sum(limit.weight(lease) for lease in self.given)
+    def _left(self, limit: Limit, unit: GpuLease, payer: Payer) -> int:
+        """Returns how many leases like ``unit`` the limit still allows."""
+        oracle, now, weight = self.cluster.oracle, self.now, limit.weight(unit)
+        left = FOREVER
         if limit.gpus is not None:
-            found = (limit.gpus * MILLI * MILLI - oracle.charge(limit, now) - given) // limit.weight(one)
+            planned = sum(limit.weight(lease) for lease in self.planned)
+            left = (limit.gpus * MILLI * MILLI - oracle.charge(limit, now) - planned) // weight
         if limit.hours is not None:
-            spent = (
+            usage = (
                 oracle.used(limit, now) + oracle.declared(limit, now) + oracle.just_opened(limit, now) * HOUR
             )
-            spent += sum(limit.weight(lease) * self._span(lease) for lease in self.given)
-            left = limit.hours * MILLI * MILLI * HOUR - spent
-            found = min(found, left // (limit.weight(one) * span))
-        return found
+            for lease in self.planned:
+                (planned_payer,) = (other for other in self.payers if other.key == lease.payer)
+                usage += limit.weight(lease) * self._committed(planned_payer)
+            usage_left = limit.hours * MILLI * MILLI * HOUR - usage
+            left = min(left, usage_left // (weight * self._committed(payer)))
+        return left
 
-    def _span(self, lease: GpuLease) -> int:
-        (payer,) = (payer for payer in self.payers if payer.key == lease.payer)
-        return HOUR if self.length is None else min(self.now + self.length, payer.end) - self.now
+    def _committed(self, payer: Payer) -> int:
+        """Returns the time for which a lease of the Run commits hours of this payer (C5)."""
+        if self.max_duration is None:
+            return HOUR
+        return min(self.now + self.max_duration, payer.end) - self.now
 
     def _lease(self, payer: Payer, gpus: int) -> GpuLease:
         return GpuLease(
@@ -137,40 +145,40 @@ class Teller:
         )
 
     def lay_out(self, groups: list[int]) -> list[Share] | None:
-        """Group by group: the earliest tier that can pay where the group fits, then pack order."""
+        """Places each group where the earliest tier can pay, then in pack order; None if one does not fit."""
         shares: list[Share] = []
         for number, gpus in enumerate(groups):
-            found = self._lay_group(number, gpus)
-            if found is None:
+            shares_of_group = self._lay_out_group(number, gpus)
+            if shares_of_group is None:
                 return None
-            shares += found
+            shares += shares_of_group
         return shares
 
-    def _lay_group(self, number: int, gpus: int) -> list[Share] | None:
-        fitting = [island for island in self.islands.values() if island.pods * self.size >= gpus]
-        fitting.sort(key=lambda island: (not island.used, island.free, island.name))
+    def _lay_out_group(self, number: int, gpus: int) -> list[Share] | None:
+        fitting = [room for room in self.rooms.values() if room.pods * self.pod_size >= gpus]
+        fitting.sort(key=lambda room: (not room.used, room.free, room.name))
         for tier in sorted({payer.tier for payer in self.payers}):
-            for island in fitting:
-                shares = self._pay(number, gpus, island.name, tier)
+            for room in fitting:
+                shares = self._pay(number, gpus, room.name, tier)
                 if shares is not None:
-                    self.islands[island.name] = Island(
-                        True, island.free - gpus, island.name, island.pods - gpus // self.size
+                    self.rooms[room.name] = DomainRoom(
+                        True, room.free - gpus, room.name, room.pods - gpus // self.pod_size
                     )
                     return shares
         return None
 
     def _pay(self, number: int, gpus: int, domain: str, tier: int) -> list[Share] | None:
         shares: list[Share] = []
-        before = len(self.given)
+        before = len(self.planned)
         for payer in self.payers:
-            place = payer.envelope.selector.get("fabric.domain", domain)
-            if payer.tier > tier or place != domain:
+            selected = payer.envelope.selector.get("fabric.domain", domain)
+            if payer.tier > tier or selected != domain:
                 continue
-            paid = min(gpus, self.headroom(payer) // self.size * self.size)
+            paid = min(gpus, self.headroom(payer) // self.pod_size * self.pod_size)
             if paid:
-                self.given.append(self._lease(payer, paid))
+                self.planned.append(self._lease(payer, paid))
                 shares.append((number, domain, payer.key, payer.class_, paid))
                 gpus -= paid
         if gpus:
-            del self.given[before:]
+            del self.planned[before:]
         return None if gpus else shares

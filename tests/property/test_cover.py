@@ -1,4 +1,4 @@
-"""Cover takes greedily in the order of C2: never from a later tier while an earlier one can pay."""
+"""Cover asks payers in the order of C2: never a later tier while an earlier one can pay."""
 
 from random import Random
 
@@ -9,27 +9,28 @@ from jobtree.api.kinds.run import Run
 from jobtree.api.schema.quantities import format_time
 from jobtree.core.model.actions import Action
 from jobtree.core.planning.planning_pass import plan
-from tests.property.drive import Drive
+from tests.property.checked_cluster import CheckedCluster
 from tests.property.examples import examples
-from tests.property.payer_oracle import Share, Teller
-from tests.property.scenes import SEEDS, NodeSketch, Scene, scenes, some_run
+from tests.property.history_player import HistoryPlayer
+from tests.property.payer_oracle import PayerOracle, Share
+from tests.property.random_histories import SEEDS, FleetNode, RandomHistory, random_histories, random_run
 from tests.unit.core.build import H100, NAMESPACE
 
-QUIET = ("submit", "submit", "advance", "finish", "wait", "edit")
+KINDS = ("submit", "submit", "advance", "finish", "wait", "edit")
 
 
-def plain_fleet(dice: Random) -> list[NodeSketch]:
-    """Nodes of one flavor that take any pod: only money and room decide."""
+def plain_fleet(dice: Random) -> list[FleetNode]:
+    """Returns nodes of one flavor that take any pod, so that only budget and room decide."""
     return [
-        NodeSketch(f"{domain}-{number}", domain, 8)
+        FleetNode(f"{domain}-{number}", domain, 8)
         for domain in ("nv-a", "nv-b", "nv-c")[: dice.randint(1, 3)]
         for number in range(dice.randint(1, 4))
     ]
 
 
-def asks(drive: Drive, dice: Random) -> Run:
-    """A fixed gang without spares that can wait."""
-    run = some_run(dice, "newcomer")
+def fixed_gang(cluster: CheckedCluster, dice: Random) -> Run:
+    """Returns a random Run that is fixed, has no spares and can wait."""
+    run = random_run(dice, "newcomer")
     assert run.spec.resources is not None
     spec = msgspec.structs.replace(
         run.spec,
@@ -39,39 +40,45 @@ def asks(drive: Drive, dice: Random) -> Run:
         locality=msgspec.structs.replace(run.spec.locality, allow_cross_group_spread=True),
         funding=msgspec.structs.replace(run.spec.funding, allow_opportunistic=False),
     )
-    metadata = msgspec.structs.replace(run.metadata, creation_timestamp=format_time(drive.world_now))
+    metadata = msgspec.structs.replace(run.metadata, creation_timestamp=format_time(cluster.now))
     return msgspec.structs.replace(run, spec=spec, metadata=metadata)
 
 
-def shares_of(drive: Drive, start: Action) -> list[Share]:
+def shares_of(cluster: CheckedCluster, start: Action) -> list[Share]:
     return [
-        (lease.group, drive.labels(lease.slots[0][0])["fabric.domain"], lease.payer, lease.class_, lease.gpus)
+        (
+            lease.group,
+            cluster.labels(lease.slots[0][0])["fabric.domain"],
+            lease.payer,
+            lease.class_,
+            lease.gpus,
+        )
         for lease in start.opens
     ]
 
 
 @examples(400)
-@given(scenes(happenings=QUIET), SEEDS)
-def test_each_group_is_paid_by_the_earliest_tier_that_can(scene: Scene, seed: int) -> None:
-    drive = Drive(scene, fleet=plain_fleet(Random(seed)))
-    drive.play()
-    drive.dismiss_waiting()
-    run = asks(drive, Random(seed))
-    drive.lab.put(run)
-    state = drive.lab["newcomer"]
-    assert state.shape is not None
-    size = state.shape.pod_size(8)
-    teller = Teller(drive, run, size)
-    whole = not state.shape.group
-    if whole and all(island.pods * size < state.shape.total for island in teller.islands.values()):
-        return  # it would spill: see test_packing
-    expected = teller.lay_out(state.shape.groups(state.shape.total))
-    made = plan(drive.lab.world).actions
-    actions = [action for action in made if action.run_key == (NAMESPACE, "newcomer") and action.opens]
-    taken = [closing for action in made for closing in action.closes]
+@given(random_histories(kinds=KINDS), SEEDS)
+def test_each_group_is_paid_by_the_earliest_tier_that_can_pay(history: RandomHistory, seed: int) -> None:
+    """C2 and P3, against an oracle. Gangs that spill over several domains are in test_packing."""
+    player = HistoryPlayer(history, fleet=plain_fleet(Random(seed)))
+    player.play()
+    player.drop_waiting()
+    run = fixed_gang(player, Random(seed))
+    player.lab.put(run)
+    shape = player.lab["newcomer"].shape
+    assert shape is not None
+    pod_size = shape.pod_size(8)
+    oracle = PayerOracle(player, run, pod_size)
+    if not shape.group and all(room.pods * pod_size < shape.total for room in oracle.rooms.values()):
+        return
+    expected = oracle.lay_out(shape.groups(shape.total))
+    plan_actions = plan(player.lab.world).actions
+    starts = [action for action in plan_actions if action.run_key == (NAMESPACE, "newcomer") and action.opens]
+    closed = [closing for action in plan_actions for closing in action.closes]
     if expected is not None:
-        assert [action.kind for action in actions] == ["Start"], drive.story()
-        assert taken == []
-        assert shares_of(drive, actions[0]) == expected, drive.story()
-    elif actions:
-        assert taken, "it was paid by nobody, and nothing was reclaimed or recalled for it"
+        assert [action.kind for action in starts] == ["Start"], player.story()
+        assert closed == []
+        assert shares_of(player, starts[0]) == expected, player.story()
+    elif starts:
+        assert closed, "no payer can pay, and nothing was reclaimed or recalled for the Run"

@@ -1,4 +1,4 @@
-"""The importers convert any input or refuse it with a message; no input makes a traceback."""
+"""The importers convert any input or refuse it with a message; no input causes a traceback."""
 
 import contextlib
 import copy
@@ -79,7 +79,7 @@ DIRECTIVES = st.lists(
     ),
     max_size=8,
 )
-JUNK: st.SearchStrategy[Any] = st.one_of(
+OTHER_VALUES: st.SearchStrategy[Any] = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-5, 2**70),
@@ -91,42 +91,42 @@ JUNK: st.SearchStrategy[Any] = st.one_of(
 
 @st.composite
 def mutated(draw: st.DrawFn, originals: list[bytes]) -> bytes:
-    """A real file in which some bytes are removed, doubled or replaced."""
+    """Returns a real file in which some bytes are removed, doubled or replaced."""
     raw = draw(st.sampled_from(originals))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(raw)))
         end = min(len(raw), at + draw(st.integers(0, 20)))
-        put = draw(
+        replacement = draw(
             st.one_of(
                 st.binary(max_size=6), st.just(raw[at:end] * 2), st.sampled_from([b"\n", b"\r\n", b"'"])
             )
         )
-        raw = raw[:at] + put + raw[end:]
+        raw = raw[:at] + replacement + raw[end:]
     return raw
 
 
-def is_refused_or_valid(convert: Callable[[], Converted]) -> None:
-    """Jobtree accepts the objects of a conversion, and they can be written and read."""
+def check_refused_or_valid(convert: Callable[[], Converted]) -> None:
+    """Checks that an input is refused, or that Jobtree accepts the objects, also written and read again."""
     with contextlib.suppress(InputError):
         converted = convert()
         for body in converted.documents:
             parse_object(body, "converted")
         text = dump_yaml(converted.documents)
-        assert [document.body for document in read_documents(text, "again")] == converted.documents
+        assert [document.body for document in read_documents(text, "converted")] == converted.documents
         assert all(str(remark) for remark in converted.remarks)
 
 
 @given(st.one_of(mutated(TEXTS), st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
 @settings(max_examples=300)
-def test_scripts(raw: bytes) -> None:
-    is_refused_or_valid(lambda: convert_slurm([("job.sh", raw)], OPTIONS_GIVEN))
+def test_slurm_scripts_are_converted_or_refused(raw: bytes) -> None:
+    check_refused_or_valid(lambda: convert_slurm([("job.sh", raw)], OPTIONS_GIVEN))
 
 
 @given(DIRECTIVES, st.booleans())
 @settings(max_examples=400)
-def test_directives(directives: list[tuple[str, str]], equals: bool) -> None:
+def test_sbatch_directives_are_converted_or_refused(directives: list[tuple[str, str]], equals: bool) -> None:
     text = "".join(f"#SBATCH {name}{'=' if equals else ' '}{value}\n" for name, value in directives)
-    is_refused_or_valid(
+    check_refused_or_valid(
         lambda: convert_slurm([("job.sh", f"#!/bin/bash\n{text}srun x\n".encode())], OPTIONS_GIVEN)
     )
 
@@ -136,15 +136,15 @@ def test_directives(directives: list[tuple[str, str]], equals: bool) -> None:
         st.sampled_from(["SBATCH_TIMELIMIT", "SBATCH_GRES", "SBATCH_ARRAY_INX", "SBATCH_SIGNAL"]), VALUES
     )
 )
-def test_environments(environment: dict[str, str]) -> None:
+def test_slurm_environments_are_converted_or_refused(environment: dict[str, str]) -> None:
     options = CallerOptions(site(), image="i", owner="org:lab", gpu_type="H100", environment=environment)
-    is_refused_or_valid(lambda: convert_slurm([("job.sh", TEXTS[0])], options))
+    check_refused_or_valid(lambda: convert_slurm([("job.sh", TEXTS[0])], options))
 
 
 @given(st.one_of(mutated(YAMLS), st.binary(max_size=200), st.text(max_size=100).map(str.encode)))
 @settings(max_examples=300)
-def test_manifests_and_mappings(raw: bytes) -> None:
-    is_refused_or_valid(lambda: convert_kueue(read_documents(raw, "kueue.yaml"), {}))
+def test_kueue_manifests_and_mappings_are_converted_or_refused(raw: bytes) -> None:
+    check_refused_or_valid(lambda: convert_kueue(read_documents(raw, "kueue.yaml"), {}))
     with contextlib.suppress(InputError):
         read_map("site.yaml", raw)
     with contextlib.suppress(InputError):
@@ -153,26 +153,30 @@ def test_manifests_and_mappings(raw: bytes) -> None:
 
 @given(st.data())
 @settings(max_examples=300)
-def test_manifests_with_changed_values(data: st.DataObject) -> None:
+def test_kueue_manifests_with_changed_values_are_converted_or_refused(data: st.DataObject) -> None:
     bodies = copy.deepcopy(data.draw(st.sampled_from(BODIES)))
     for _ in range(data.draw(st.integers(1, 3))):
-        spot: Any = bodies
+        parent: Any = bodies
         while True:
-            keys = list(spot) if isinstance(spot, dict) else list(range(len(spot)))
+            keys = list(parent) if isinstance(parent, dict) else list(range(len(parent)))
             if not keys:
                 break
             key = data.draw(st.sampled_from(keys))
-            if not isinstance(spot[key], (dict, list)) or not spot[key] or data.draw(st.integers(0, 5)) == 0:
-                if spot is not bodies:
-                    spot[key] = data.draw(JUNK)
+            if (
+                not isinstance(parent[key], (dict, list))
+                or not parent[key]
+                or data.draw(st.integers(0, 5)) == 0
+            ):
+                if parent is not bodies:
+                    parent[key] = data.draw(OTHER_VALUES)
                 break
-            spot = spot[key]
-    is_refused_or_valid(lambda: convert_kueue([Document("kueue.yaml", body) for body in bodies], {}))
+            parent = parent[key]
+    check_refused_or_valid(lambda: convert_kueue([Document("kueue.yaml", body) for body in bodies], {}))
 
 
 @given(st.one_of(mutated([ASSOC, SACCT]), st.binary(max_size=100)))
 @settings(max_examples=300)
-def test_tables(raw: bytes) -> None:
-    is_refused_or_valid(lambda: convert_accounts("assoc", raw, SlurmMap(), "H100"))
+def test_slurm_tables_are_converted_or_refused(raw: bytes) -> None:
+    check_refused_or_valid(lambda: convert_accounts("assoc", raw, SlurmMap(), "H100"))
     with contextlib.suppress(InputError):
         convert_sacct("jobs", raw, SlurmMap(), "H100")

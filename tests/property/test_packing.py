@@ -1,4 +1,4 @@
-"""Packing against brute force: with one unlimited payer, only what fits nowhere is refused."""
+"""Packing against brute force: with one unlimited payer, a gang is refused only if it fits nowhere."""
 
 from functools import cache
 from itertools import combinations
@@ -10,11 +10,11 @@ from hypothesis import given, strategies as st
 
 from jobtree.core.model.gpu_lease import GpuLease
 from tests.property.examples import examples
-from tests.property.scenes import SEEDS, NodeSketch, some_fleet
+from tests.property.random_histories import SEEDS, FleetNode, random_fleet
 from tests.unit.core.build import budget, foreign_pod, run, template
 from tests.unit.core.lab import Lab
 
-RICH = budget("org", 1_000_000)
+UNLIMITED = budget("org", 1_000_000)
 
 
 class Gang(NamedTuple):
@@ -26,7 +26,7 @@ class Gang(NamedTuple):
     per_pod: int | None
 
     @classmethod
-    def rolled(cls, dice: Random) -> "Gang":
+    def random(cls, dice: Random) -> "Gang":
         total = dice.choice((1, 2, 3, 4, 6, 8, 9, 12, 16))
         group = dice.choice((None, None, *range(1, total + 1)))
         common = gcd(group or total, total)
@@ -39,41 +39,41 @@ class Gang(NamedTuple):
         return [min(size, self.total - done) for done in range(0, self.total, size)]
 
 
-class Yard:
-    """A fleet on which gangs come and go, and the count of what is free, kept apart from the core."""
+class PackingCluster:
+    """A fleet on which gangs start and end; its free GPUs are counted independently of the core."""
 
-    def __init__(self, fleet: list[NodeSketch]) -> None:
+    def __init__(self, fleet: list[FleetNode]) -> None:
         self.fleet = fleet
-        self.lab = Lab(RICH, [sketch.node() for sketch in fleet])
-        for sketch in fleet:
-            if sketch.foreign_gpus:
-                self.lab.put(foreign_pod(sketch.name, sketch.foreign_gpus))
+        self.lab = Lab(UNLIMITED, [node.node() for node in fleet])
+        for node in fleet:
+            if node.foreign_gpus:
+                self.lab.put(foreign_pod(node.name, node.foreign_gpus))
         self.count = 0
 
-    def free(self, sketch: NodeSketch) -> int:
+    def free(self, node: FleetNode) -> int:
         leased = 0
         for record in self.lab.records.values():
-            leased |= dict(record.lease.slots).get(sketch.name, 0) if record.end is None else 0
-        return 0 if sketch.cordoned else sketch.gpus - sketch.foreign_gpus - leased.bit_count()
+            leased |= dict(record.lease.slots).get(node.name, 0) if record.end is None else 0
+        return 0 if node.cordoned else node.gpus - node.foreign_gpus - leased.bit_count()
 
     def pod_size(self, gang: Gang) -> int:
-        biggest = max(sketch.gpus for sketch in self.fleet)
+        biggest = max(node.gpus for node in self.fleet)
         common = gcd(gang.group or gang.total, gang.total)
         return gang.per_pod or max(size for size in range(1, biggest + 1) if common % size == 0)
 
     def rooms(self, gang: Gang) -> dict[str, int]:
-        """Pods that each domain can take now."""
+        """Returns the pods that each domain can take now."""
         size = self.pod_size(gang)
-        found: dict[str, int] = {}
-        for sketch in self.fleet:
-            pods = self.free(sketch) // size if gang.tolerant or not sketch.tainted else 0
-            found[sketch.domain] = found.get(sketch.domain, 0) + pods
-        return found
+        rooms: dict[str, int] = {}
+        for node in self.fleet:
+            pods = self.free(node) // size if gang.tolerant or not node.tainted else 0
+            rooms[node.domain] = rooms.get(node.domain, 0) + pods
+        return rooms
 
     def submit(self, gang: Gang) -> list[GpuLease]:
         name = f"g{self.count}"
         self.count += 1
-        asked = run(
+        gang_run = run(
             name,
             "org",
             gang.total,
@@ -83,11 +83,11 @@ class Yard:
             per_pod=gang.per_pod,
             template=template(tolerates="dedicated") if gang.tolerant else None,
         )
-        self.lab.submit(asked)
-        found = self.lab.leases(name)
-        if not found:
-            self.lab.world.drop_run(("ns", name))  # it shall not wait for what comes later
-        return found
+        self.lab.submit(gang_run)
+        leases = self.lab.leases(name)
+        if not leases:
+            self.lab.world.drop_run(("ns", name))  # it must not start later
+        return leases
 
     def finish_one(self, dice: Random) -> None:
         running = sorted(key[1] for key, state in self.lab.world.runs.items() if state.phase == "Running")
@@ -96,7 +96,7 @@ class Yard:
 
 
 def fits(gang: Gang, size: int, rooms: dict[str, int]) -> bool:
-    """Whether there is any way at all to place the gang."""
+    """Whether the gang can be placed in any way."""
     if not gang.spread:
         return any(pods * size >= gang.total for pods in rooms.values())
     if gang.group is None:
@@ -124,31 +124,31 @@ def fewest_domains(pods: int, rooms: dict[str, int]) -> int:
     )
 
 
-def rolled_fleet(dice: Random) -> list[NodeSketch]:
-    return [sketch._replace(flavor="H100-80GB") for sketch in some_fleet(dice)]
+def random_h100_fleet(dice: Random) -> list[FleetNode]:
+    return [node._replace(flavor="H100-80GB") for node in random_fleet(dice)]
 
 
 @examples(300)
 @given(SEEDS, st.lists(SEEDS, min_size=1, max_size=8))
-def test_a_gang_is_refused_only_if_nothing_could_hold_it(fleet: int, gangs: list[int]) -> None:
-    yard = Yard(rolled_fleet(Random(fleet)))
+def test_gang_is_refused_only_if_it_fits_nowhere(fleet: int, gangs: list[int]) -> None:
+    cluster = PackingCluster(random_h100_fleet(Random(fleet)))
     for seed in gangs:
-        gang = Gang.rolled(Random(seed))
-        size, rooms = yard.pod_size(gang), yard.rooms(gang)
-        leases = yard.submit(gang)
+        gang = Gang.random(Random(seed))
+        size, rooms = cluster.pod_size(gang), cluster.rooms(gang)
+        leases = cluster.submit(gang)
         assert bool(leases) == fits(gang, size, rooms), (gang, size, rooms)
         if seed % 4 == 0:
-            yard.finish_one(Random(seed))
+            cluster.finish_one(Random(seed))
 
 
 @examples(200)
 @given(SEEDS, st.lists(SEEDS, min_size=1, max_size=6))
-def test_an_ungrouped_gang_spills_over_the_fewest_domains(fleet: int, gangs: list[int]) -> None:
-    yard = Yard(rolled_fleet(Random(fleet)))
+def test_ungrouped_gang_spills_over_the_fewest_domains(fleet: int, gangs: list[int]) -> None:
+    cluster = PackingCluster(random_h100_fleet(Random(fleet)))
     for seed in gangs:
-        gang = Gang.rolled(Random(seed))._replace(group=None, spread=True, per_pod=1)
-        rooms = yard.rooms(gang)
-        leases = [lease for lease in yard.submit(gang) if lease.role == "Active"]
+        gang = Gang.random(Random(seed))._replace(group=None, spread=True, per_pod=1)
+        rooms = cluster.rooms(gang)
+        leases = [lease for lease in cluster.submit(gang) if lease.role == "Active"]
         if leases:
             domains = {node.rpartition("-")[0] for lease in leases for node, _ in lease.slots}
             assert len(domains) == fewest_domains(gang.total, rooms)
@@ -157,43 +157,41 @@ def test_an_ungrouped_gang_spills_over_the_fewest_domains(fleet: int, gangs: lis
 
 @examples(200)
 @given(SEEDS, st.lists(SEEDS, min_size=1, max_size=6))
-def test_a_group_goes_to_the_used_domain_with_least_left_over_else_to_the_fresh_one(
-    fleet: int, gangs: list[int]
-) -> None:
-    yard = Yard([sketch._replace(tainted=False) for sketch in rolled_fleet(Random(fleet))])
+def test_gang_takes_the_used_domain_with_the_fewest_gpus_left_over(fleet: int, gangs: list[int]) -> None:
+    cluster = PackingCluster([node._replace(tainted=False) for node in random_h100_fleet(Random(fleet))])
     for seed in gangs:
-        gang = Gang.rolled(Random(seed))._replace(group=None, spread=False, spares=0)
-        size, rooms = yard.pod_size(gang), yard.rooms(gang)
+        gang = Gang.random(Random(seed))._replace(group=None, spread=False, spares=0)
+        size, rooms = cluster.pod_size(gang), cluster.rooms(gang)
         used = {
             node.rpartition("-")[0]
-            for held in yard.lab.world.posted_leases.values()
-            for node, _ in held.lease.slots
+            for posted in cluster.lab.world.posted_leases.values()
+            for node, _ in posted.lease.slots
         }
-        left = {
-            domain: sum(yard.free(sketch) for sketch in yard.fleet if sketch.domain == domain)
+        free = {
+            domain: sum(cluster.free(node) for node in cluster.fleet if node.domain == domain)
             for domain in rooms
         }
         fitting = [domain for domain, pods in rooms.items() if pods * size >= gang.total]
-        leases = yard.submit(gang)
+        leases = cluster.submit(gang)
         if leases:
-            best = min(fitting, key=lambda domain: (domain not in used, left[domain], domain))
+            best = min(fitting, key=lambda domain: (domain not in used, free[domain], domain))
             assert {node.rpartition("-")[0] for lease in leases for node, _ in lease.slots} == {best}
 
 
 @examples(200)
 @given(SEEDS, st.lists(SEEDS, min_size=1, max_size=6))
-def test_spares_are_held_where_they_fit_and_stand_apart_where_they_can(fleet: int, gangs: list[int]) -> None:
-    yard = Yard(rolled_fleet(Random(fleet)))
+def test_spares_are_placed_apart_from_ranks_when_they_fit(fleet: int, gangs: list[int]) -> None:
+    cluster = PackingCluster(random_h100_fleet(Random(fleet)))
     for seed in gangs:
-        gang = Gang.rolled(Random(seed))._replace(group=None, spread=False, spares=2)
-        size, rooms = yard.pod_size(gang), yard.rooms(gang)
-        leases = yard.submit(gang)
+        gang = Gang.random(Random(seed))._replace(group=None, spread=False, spares=2)
+        size, rooms = cluster.pod_size(gang), cluster.rooms(gang)
+        leases = cluster.submit(gang)
         ranks = {node for lease in leases if lease.role == "Active" for node, _ in lease.slots}
         standby = [(node, mask) for lease in leases if lease.role == "Spare" for node, mask in lease.slots]
-        held = sum(mask.bit_count() for _, mask in standby)
-        assert held == (2 * size if max(rooms.values()) * size >= gang.total + 2 * size else 0)
+        spare_gpus = sum(mask.bit_count() for _, mask in standby)
+        assert spare_gpus == (2 * size if max(rooms.values()) * size >= gang.total + 2 * size else 0)
         beside = [node for node, _ in standby if node in ranks]
         if beside:  # then no other node of the domain has room for a pod
             (domain,) = {node.rpartition("-")[0] for node in ranks}
-            apart = [s for s in yard.fleet if s.domain == domain and s.name not in ranks]
-            assert all(yard.free(s) < size for s in apart if gang.tolerant or not s.tainted)
+            others = [node for node in cluster.fleet if node.domain == domain and node.name not in ranks]
+            assert all(cluster.free(node) < size for node in others if gang.tolerant or not node.tainted)

@@ -1,4 +1,4 @@
-"""Whatever comes, promises hold: a random day (SCENARIOS.md 13), and a big gang in a flood of small Runs."""
+"""Promises hold on random days, and for a big gang among many small Runs; lottery records verify."""
 
 import importlib.util
 import json
@@ -13,37 +13,40 @@ import pytest
 
 from jobtree.api.schema.quantities import DAY, HOUR
 from jobtree.cli.views.lottery.record_proof import prove
-from tests.property.days import GPUS, START, Watched, random_day
+from tests.property.random_days import GPUS, START, PromiseChecker, random_day
 from tests.unit.cli.manifests import Body, budget, envelope, lasting, node, run
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "verify_lottery.py"
 RUNS = 500
-LONG_RUNS = 200  # of a day on which each lasts longer: so that lotteries can draw them
-KEY = bytes(32)  # of a simulated cluster that was given no other
+LONG_RUNS = 200  # fewer Runs in a day last longer, so that lotteries can draw them
+KEY = bytes(32)  # the default of a simulated cluster
 
 
 @pytest.fixture(name="days", scope="module")
-def _days() -> dict[bool, Watched]:
-    """The same day with and without Runs that declare what lets them flow around promises."""
-    return both(RUNS)
+def _days() -> dict[bool, PromiseChecker]:
+    """The same day with and without backfill, by whether there is backfill."""
+    return days_of(RUNS)
 
 
 @pytest.fixture(name="drawn", scope="module")
-def _drawn() -> dict[bool, Watched]:
+def _drawn() -> dict[bool, PromiseChecker]:
     """Days with many lotteries."""
-    return both(LONG_RUNS)
+    return days_of(LONG_RUNS)
 
 
-def both(runs: int) -> dict[bool, Watched]:
-    found = {}
+def days_of(runs: int) -> dict[bool, PromiseChecker]:
+    days = {}
     for backfill in (True, False):
-        day = found[backfill] = random_day(13, runs, backfill=backfill)
+        day = days[backfill] = random_day(13, runs, backfill=backfill)
         day.advance(START + DAY)
-    return found
+    return days
 
 
 @pytest.mark.parametrize("backfill", [True, False])
-def test_13_every_promise_is_kept_or_slips_with_a_reason(days: dict[bool, Watched], backfill: bool) -> None:
+def test_every_promise_is_kept_or_slips_with_a_reason(
+    days: dict[bool, PromiseChecker], backfill: bool
+) -> None:
+    """Story 13 of docs/scenarios.md."""
     day = days[backfill]
     assert len(day.promises) > 100
     assert day.broken == []
@@ -53,19 +56,20 @@ def test_13_every_promise_is_kept_or_slips_with_a_reason(days: dict[bool, Watche
     assert day.cluster.violations() == []
 
 
-def test_13_backfill_fills_what_promises_leave(days: dict[bool, Watched]) -> None:
+def test_backfill_uses_more_of_the_fleet(days: dict[bool, PromiseChecker]) -> None:
     used = {backfill: day.used(START + DAY) for backfill, day in days.items()}
     assert used[False] < used[True] <= GPUS * DAY, {key: value / (GPUS * DAY) for key, value in used.items()}
 
 
-def proofs(day: Watched) -> list[Body]:
-    found = [body for _, body in day.cluster.objects.of("Reservation")]
-    return [body for body in found if body["status"].get("lottery")]
+def proofs(day: PromiseChecker) -> list[Body]:
+    """Returns the Reservations of a day that have a lottery record."""
+    bodies = [body for _, body in day.cluster.objects.of("Reservation")]
+    return [body for body in bodies if body["status"].get("lottery")]
 
 
 @pytest.fixture(name="script", scope="module")
 def _script() -> ModuleType:
-    """docs/verify_lottery.py, as whoever downloads it has it."""
+    """docs/verify_lottery.py as a module, as users download it."""
     spec = importlib.util.spec_from_file_location("verify_lottery", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
@@ -74,16 +78,16 @@ def _script() -> ModuleType:
     return module
 
 
-def test_every_record_of_the_day_verifies(drawn: dict[bool, Watched], script: ModuleType) -> None:
-    found = [body for day in drawn.values() for body in proofs(day)]
-    assert sum(bool(body["status"]["lottery"]["decision"]["draws"]) for body in found) > 20
-    for body in found:
+def test_every_record_of_the_day_verifies(drawn: dict[bool, PromiseChecker], script: ModuleType) -> None:
+    bodies = [body for day in drawn.values() for body in proofs(day)]
+    assert sum(bool(body["status"]["lottery"]["decision"]["draws"]) for body in bodies) > 20
+    for body in bodies:
         assert prove(body, KEY).wrong == []
         assert list(script.objections(body, "")) == []
 
 
 def forgeries(body: Body, places: Iterator[int]) -> Iterator[Body]:
-    """The Reservation with one byte of its record changed, wherever that still is JSON."""
+    """Yields the Reservation with one byte of its record changed, if the record is still JSON."""
     text = json.dumps(body["status"]["lottery"]).encode()
     for at in places:
         for change in (1, 32):
@@ -104,32 +108,35 @@ def refused(script: ModuleType, body: Body) -> bool:
     return bool(objections) and not prove(body, None).accepted
 
 
-def test_every_changed_byte_of_one_record_is_refused(drawn: dict[bool, Watched], script: ModuleType) -> None:
-    found = [body for body in proofs(drawn[True]) if body["status"]["lottery"]["decision"]["draws"]]
-    body = min(found, key=lambda one: len(json.dumps(one["status"]["lottery"])))
+def test_every_changed_byte_of_one_record_is_refused(
+    drawn: dict[bool, PromiseChecker], script: ModuleType
+) -> None:
+    bodies = [body for body in proofs(drawn[True]) if body["status"]["lottery"]["decision"]["draws"]]
+    body = min(bodies, key=lambda candidate: len(json.dumps(candidate["status"]["lottery"])))
     forged = list(forgeries(body, iter(range(len(json.dumps(body["status"]["lottery"]))))))
     assert len(forged) > 500
-    assert [one for one in forged if not refused(script, one)] == []
+    assert [forgery for forgery in forged if not refused(script, forgery)] == []
 
 
-def test_bytes_here_and_there_of_all_records_are_refused(
-    drawn: dict[bool, Watched], script: ModuleType
+def test_random_changed_bytes_of_all_records_are_refused(
+    drawn: dict[bool, PromiseChecker], script: ModuleType
 ) -> None:
     dice = Random(13)
     for body in proofs(drawn[False]):
         size = len(json.dumps(body["status"]["lottery"]))
         places = iter(dice.sample(range(size), 12))
-        assert [one for one in forgeries(body, places) if not refused(script, one)] == []
+        assert [forgery for forgery in forgeries(body, places) if not refused(script, forgery)] == []
 
 
-def test_a_gang_of_1024_starts_when_promised_in_a_flood_of_small_runs() -> None:
+def test_gang_of_1024_gpus_starts_when_promised_among_many_small_runs() -> None:
     """For two days there are always more small Runs than fit; none of them delays the big one."""
     dice = Random(4)
     fleet = [node(f"n{number:03}") for number in range(128)]
-    flood = Watched(*fleet, budget("small", envelope(2048)), budget("big", envelope(1024)))
+    flood = PromiseChecker(*fleet, budget("small", envelope(2048)), budget("big", envelope(1024)))
     number = 0
 
-    def pour() -> None:
+    def submit_small_runs() -> None:
+        """Submits small Runs until two of them wait."""
         nonlocal number
         while sum(state.waiting for state in flood.cluster.world.runs.values()) < 2:
             declared = {"maxDuration": "6h"} if dice.random() < 0.5 else {}
@@ -137,16 +144,16 @@ def test_a_gang_of_1024_starts_when_promised_in_a_flood_of_small_runs() -> None:
             flood.submit(lasting(small, f"{dice.randint(20, 300)}m"))
             number += 1
 
-    pour()
+    submit_small_runs()
     flood.advance(START + 12 * HOUR)
-    pour()
+    submit_small_runs()
     flood.submit(lasting(run("big", 1024, "org:big"), "4h"))
     big = flood.cluster.world.runs["default", "big"]
     assert big.promise is not None
     promised = big.promise.at
     assert promised is not None
     for hours in range(14, 60, 2):
-        pour()
+        submit_small_runs()
         flood.advance(START + hours * HOUR)
     started = [
         event.at for event in flood.cluster.events if event.run == big.key and event.name == "Admitted"

@@ -1,7 +1,6 @@
-"""``python -m tests.soak``: live through simulated weeks, and say which seed went wrong.
+"""``python -m tests.soak``: plays simulated weeks and prints the seeds that failed.
 
-``--seed N`` lives through one week and tells its story; ``--weeks N`` through that many, ``--first`` says
-from which seed on.
+``--seed N`` plays one week; ``--weeks N`` plays that many, from the seed ``--first`` on.
 """
 
 import argparse
@@ -12,40 +11,42 @@ import traceback
 from tests.soak.week import Week
 
 
-def wrong_with(seed: int) -> str | None:
-    """What went wrong in the week of a seed, and the command that shows it again; None: nothing did."""
+def failure_of(seed: int) -> str | None:
+    """Plays the week of a seed; returns what failed and the command that repeats it, or None."""
     week: Week | None = None
     try:
         week = Week(seed)
-        week.live()
-    except Exception:  # noqa: BLE001  whatever it is, it is reported with its seed
-        story = week.story[-20:] if week else []
+        week.play()
+    except Exception:  # noqa: BLE001  every failure is reported with its seed
+        steps = week.history[-20:] if week else []
         events = (
-            [f"{one.name} {'/'.join(one.run)}: {one.message}" for one in week.cluster.events[-20:]]
+            [f"{event.name} {'/'.join(event.run)}: {event.message}" for event in week.cluster.events[-20:]]
             if week
             else []
         )
-        told = "\n".join([traceback.format_exc(), "what people did:", *story, "what happened:", *events])
-        return f"{told}\nto see it again: python -m tests.soak --seed {seed}"
+        report = "\n".join([traceback.format_exc(), "last steps:", *steps, "last Events:", *events])
+        return f"{report}\nto repeat it: python -m tests.soak --seed {seed}"
     return None
 
 
 def main() -> int:
     options = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    options.add_argument("--seed", type=int, help="live through this one week")
-    options.add_argument("--weeks", type=int, default=200, help="how many weeks (default 200)")
-    options.add_argument("--first", type=int, default=0, help="the seed of the first of them (default 0)")
-    asked = options.parse_args()
-    seeds = range(asked.first, asked.first + asked.weeks) if asked.seed is None else [asked.seed]
-    began, failed = time.monotonic(), []
+    options.add_argument("--seed", type=int, help="play only the week of this seed")
+    options.add_argument("--weeks", type=int, default=200, help="the number of weeks (default 200)")
+    options.add_argument("--first", type=int, default=0, help="the seed of the first week (default 0)")
+    arguments = options.parse_args()
+    seeds = range(arguments.first, arguments.first + arguments.weeks)
+    if arguments.seed is not None:
+        seeds = range(arguments.seed, arguments.seed + 1)
+    start, failed_seeds = time.monotonic(), []
     for seed in seeds:
-        wrong = wrong_with(seed)
-        if wrong is not None:
-            failed.append(seed)
-            sys.stderr.write(f"{wrong}\n")
-    seconds = time.monotonic() - began
-    sys.stdout.write(f"{len(seeds)} weeks in {seconds:.0f} s; went wrong: {failed or 'none'}\n")
-    return 1 if failed else 0
+        failure = failure_of(seed)
+        if failure is not None:
+            failed_seeds.append(seed)
+            sys.stderr.write(f"{failure}\n")
+    seconds = time.monotonic() - start
+    sys.stdout.write(f"{len(seeds)} weeks in {seconds:.0f} s; failed seeds: {failed_seeds or 'none'}\n")
+    return 1 if failed_seeds else 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""One simulated week, all of it from a seed: what people do, what breaks, and what must hold after each step.
+"""One simulated week from a seed: steps of users, outages, and checks after each step.
 
-Elastic Runs, spares, trees, followers, lotteries, unpaid and provisional work, edited budgets, crashes,
-drains, faults of nodes and of whole domains; and now and then the cluster is thrown away and read anew from
-its own file. The cluster checks the invariants of SPEC section 12 whenever it settles; the rest is here.
+There are elastic Runs, spares, trees, followers, lotteries, opportunistic and provisional work, edited
+Budgets, crashes, drains, and outages of nodes and whole domains. Sometimes the cluster is replaced by one
+that reads its state file. The cluster checks the invariants of the specification after every plan; this
+module checks the rest.
 """
 
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from jobtree.simulation.cluster.node_faults import advance_with_faults, faults_b
 from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from jobtree.simulation.inputs.outages import OutageRates, draw_cluster_outages
 from jobtree.snapshot.state_file import write_cluster
-from tests.property.scenes import OWNERS
+from tests.property.random_histories import OWNERS
 from tests.soak.fleet import budget_document, fleet_documents, run_document, tree_document
 from tests.unit.core.build import T0
 
@@ -30,7 +31,7 @@ END = T0 + 7 * DAY
 RATES = OutageRates(
     interval=10 * DAY, median=2 * HOUR, spread=1.3981173493065902, flapping=0.2, domain_interval=40 * DAY
 )
-HAPPENINGS = (
+STEP_KINDS = (
     *("submit",) * 8,
     *("tree",) * 2,
     *("edit",) * 2,
@@ -50,31 +51,31 @@ class Week:
         self.dice = Random(seed)
         self.cluster = SimulatedCluster(T0, Policy(), key=KEY)
         self.runs: set[RunKey] = set()  # submitted and not cancelled
-        self.named = 0
-        self.leases: dict[str, Any] = {}  # documents as they were seen last
-        self.story: list[str] = []
+        self.runs_named = 0
+        self.leases: dict[str, Any] = {}  # documents at the last check
+        self.history: list[str] = []
         documents = fleet_documents(self.dice)
         documents += [budget_document(self.dice, owner) for owner in OWNERS if self.dice.random() < 0.8]
         self.cluster.load(documents)
         outages = draw_cluster_outages(seed, self.cluster.domains(), END, RATES)
         self.outages = [outage for outage in outages if outage.end > T0]
 
-    def live(self) -> None:
-        """Everything that happens in the week, in order, each followed by a look."""
-        moments = sorted((self.dice.randrange(T0, END), what) for what in HAPPENINGS)
-        for at, what in moments:
+    def play(self) -> None:
+        """Takes all steps of the week in order, with a check after each."""
+        steps = sorted((self.dice.randrange(T0, END), kind) for kind in STEP_KINDS)
+        for at, kind in steps:
             self.pass_time(at)
-            self.story.append(f"+{(at - T0) / HOUR:.2f}h {what}")
-            getattr(self, f"_{what}")()
-            self.look()
+            self.history.append(f"+{(at - T0) / HOUR:.2f}h {kind}")
+            getattr(self, f"_{kind}")()
+            self.check()
         self.pass_time(END)
-        self.look()
+        self.check()
         self._reread()
 
     def pass_time(self, until: int) -> None:
         advance_with_faults(self.cluster, faults_between(self.outages, self.cluster.now, until), until)
 
-    # What people do
+    # Steps
 
     def _submit(self) -> None:
         self._create(run_document(self.dice, self._name("r")))
@@ -87,8 +88,8 @@ class Week:
         self._create(run_document(self.dice, self._name("f"), upstream))
 
     def _name(self, letter: str) -> str:
-        self.named += 1
-        return f"{letter}{self.named}"
+        self.runs_named += 1
+        return f"{letter}{self.runs_named}"
 
     def _create(self, document: Document) -> None:
         (key,) = self.cluster.submit([document])
@@ -132,91 +133,92 @@ class Week:
         self.cluster.drain([self.dice.choice(list(self.cluster.domains()))])
 
     def _uncordon(self) -> None:
-        """Somebody looks after nodes that are cordoned and not down."""
-        idle = [name for name in self.cluster.domains() if not self.cluster.is_failed(name)]
-        for name in idle:
+        """An administrator uncordons all nodes that have not failed."""
+        names = [name for name in self.cluster.domains() if not self.cluster.is_failed(name)]
+        for name in names:
             body = self.cluster.objects.get(("Node", "", name)) or {}
             body["spec"].pop("unschedulable", None)
-        self.cluster.heal(idle)
+        self.cluster.heal(names)
 
     def _reread(self) -> None:
-        """The process ends, and another reads what was written: that changes nothing.
+        """Replaces the cluster by one that reads its state file, which changes nothing.
 
-        Save that GPUs which nobody pays for are asked about again, and may find a payer by now (C8).
+        Only opportunistic GPUs are considered again, and may find a payer then (C8).
         """
-        text, unpaid = (
-            write_cluster(self.cluster),
-            any(one.opportunistic_gpus for one in self.cluster.world.runs.values()),
-        )
-        again = SimulatedCluster(self.cluster.now, Policy(), key=KEY)
-        again.load([one for one in read_documents(text, "the week") if one.body["kind"] != "Clock"])
-        same = unpaid or steady(again.documents()) == steady(self.cluster.documents())
-        assert same, "a cluster read anew writes another file"
-        self.cluster = again
+        text = write_cluster(self.cluster)
+        opportunistic = any(state.opportunistic_gpus for state in self.cluster.world.runs.values())
+        reread = SimulatedCluster(self.cluster.now, Policy(), key=KEY)
+        documents = read_documents(text, "the week")
+        reread.load([document for document in documents if document.body["kind"] != "Clock"])
+        same = opportunistic or lasting_parts(reread.documents()) == lasting_parts(self.cluster.documents())
+        assert same, "a cluster that reads the state file writes another one"
+        self.cluster = reread
 
     def _running(self, *, malleable: bool = False) -> RunState | None:
         states = [state for _, state in sorted(self.cluster.world.runs.items()) if state.rank_slots]
-        found = [one for one in states if not malleable or (one.shape is not None and one.shape.malleable)]
-        found = [one for one in found if one.phase == "Running" and not (malleable and one.parent)]
-        return self.dice.choice(found) if found else None
+        if malleable:
+            states = [state for state in states if state.shape is not None and state.shape.malleable]
+        choices = [state for state in states if state.phase == "Running" and not (malleable and state.parent)]
+        return self.dice.choice(choices) if choices else None
 
-    # What must hold
+    # Checks
 
-    def look(self) -> None:
-        found = [*self.lost_runs(), *self.edited_leases(), *self.false_lotteries()]
-        assert not found, "\n".join(found)
+    def check(self) -> None:
+        violations = [*self.lost_runs(), *self.edited_leases(), *self.false_lotteries()]
+        assert not violations, "\n".join(violations)
 
     def lost_runs(self) -> Iterator[str]:
-        """I11: each is waiting with a reason, reserved, running or finished."""
+        """I11: each Run is waiting with a reason, reserved, running or finished."""
         world = self.cluster.world
         for key in sorted(self.runs):
             state = world.runs.get(key)
             if state is None:
                 yield f"{key} is lost"
                 continue
-            below = list(world.run_graph.descendants(state))
+            descendants = list(world.run_graph.descendants(state))
             if (
                 state.is_tree
                 and state.phase not in FINISHED
-                and len(below) < len(state.run_object.spec.stages)
+                and len(descendants) < len(state.run_object.spec.stages)
             ):
                 yield f"stages of {key} are lost"
-            for one in (state, *below):
-                if (one.waiting or one.phase == "Waiting") and not (one.verdict and one.verdict.causes):
-                    yield f"{one.key} is {one.phase} for no reason"
-                if one.phase == "Running" and one.shape is not None and not one.leases:
-                    yield f"{one.key} runs on nothing"
+            for run in (state, *descendants):
+                if (run.waiting or run.phase == "Waiting") and not (run.verdict and run.verdict.causes):
+                    yield f"{run.key} is {run.phase} without a reason"
+                if run.phase == "Running" and run.shape is not None and not run.leases:
+                    yield f"{run.key} runs without a lease"
 
     def edited_leases(self) -> Iterator[str]:
         """I6: a lease is closed once, and otherwise never changes."""
         for key, body in self.cluster.objects.of("Lease"):
-            seen = self.leases.get(key[2])
-            if seen is not None and (
-                seen["spec"] != body["spec"] or (seen.get("status") and seen["status"] != body.get("status"))
+            before = self.leases.get(key[2])
+            if before is not None and (
+                before["spec"] != body["spec"]
+                or (before.get("status") and before["status"] != body.get("status"))
             ):
                 yield f"lease {key[2]} was edited"
             self.leases[key[2]] = {"spec": body["spec"], "status": body.get("status")}
-        gone = self.leases.keys() - {key[2] for key, _ in self.cluster.objects.of("Lease")}
-        yield from (f"lease {name} was deleted" for name in sorted(gone))
+        deleted = self.leases.keys() - {key[2] for key, _ in self.cluster.objects.of("Lease")}
+        yield from (f"lease {name} was deleted" for name in sorted(deleted))
 
     def false_lotteries(self) -> Iterator[str]:
         """I9: every record verifies by itself."""
         for key, body in self.cluster.objects.of("Reservation"):
             status = body.get("status", {})
             for record in filter(None, (status.get("lottery"), *status.get("lotteries", ()))):
-                wrong = verify(msgspec.convert(record, Record))
-                if wrong:
-                    yield f"{key}: {wrong}"
+                problem = verify(msgspec.convert(record, Record))
+                if problem:
+                    yield f"{key}: {problem}"
 
 
-def steady(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The documents, without what Runs that wait were told: that is told again by every plan."""
+def lasting_parts(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the documents without the reasons of unfinished Runs, which each plan writes again."""
     bodies: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(documents))
     for body in bodies:
         status = body.get("status", {})
         if body["kind"] == "Run" and status.get("phase") in ("Pending", "Reserved", "Running"):
-            for said in ("reason", "message"):
-                status.pop(said, None)
+            for field in ("reason", "message"):
+                status.pop(field, None)
             for condition in status["conditions"]:
                 del condition["reason"]
     return bodies

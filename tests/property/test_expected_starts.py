@@ -1,4 +1,4 @@
-"""Expected starts, compared with the true ones over simulated weeks: even odds are even."""
+"""Expected starts are calibrated: compared with the true starts over simulated weeks."""
 
 from random import Random
 from typing import NamedTuple
@@ -12,11 +12,13 @@ from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from tests.unit.cli.manifests import T0, Body, budget, envelope, lasting, node, run
 
 START = parse_time(T0)
-TEAMS = (("a", 8, 1.0), ("b", 16, 2.0), ("c", 32, 1.5))  # GPUs of a Run, and its usual hours
-SPREAD = 0.8  # of the logarithm of durations
+TEAMS = (("a", 8, 1.0), ("b", 16, 2.0), ("c", 32, 1.5))  # GPUs of a Run, and its median hours
+SPREAD = 0.8  # standard deviation of the logarithm of durations
 
 
-class Seen(NamedTuple):
+class Outcome(NamedTuple):
+    """An expected start, and the true start."""
+
     expected: StartEstimate
     start: int
 
@@ -31,23 +33,24 @@ class Weeks:
         teams = [budget(team, envelope(1000)) for team, _, _ in TEAMS]
         self.cluster.load(document(body) for body in (*fleet, *teams))
         self.until = START + days * DAY
-        self.foreseen: dict[str, StartEstimate] = {}
+        self.estimates: dict[str, StartEstimate] = {}
 
-    def live(self) -> list[Seen]:
-        """All that was foreseen when a Run had to wait, once enough was known, and what came of it."""
+    def live(self) -> list[Outcome]:
+        """Plays the days; returns the outcomes of all Runs that waited after the first day."""
         at, number = START, 0
         while at < self.until:
             at += int(self.dice.expovariate(1 / (0.4 * HOUR))) + 1
             self.cluster.advance(at)
-            self.arrive(f"r{number}")
+            self.submit(f"r{number}")
             number += 1
         self.cluster.advance(at + 3 * DAY)
         starts = {
             event.run[1]: event.at for event in reversed(self.cluster.events) if event.name == "Admitted"
         }
-        return [Seen(expected, starts[name]) for name, expected in self.foreseen.items()]
+        return [Outcome(expected, starts[name]) for name, expected in self.estimates.items()]
 
-    def arrive(self, name: str) -> None:
+    def submit(self, name: str) -> None:
+        """Submits a random Run, and records its expected start if it waits."""
         team, gpus, hours = self.dice.choice(TEAMS)
         seconds = int(hours * HOUR * self.dice.lognormvariate(0, SPREAD)) // SECOND
         self.cluster.submit([document(lasting(run(name, gpus, f"org:{team}"), f"{seconds}s"))])
@@ -55,7 +58,7 @@ class Weeks:
         if state.waiting and self.cluster.now > START + DAY:
             expected = ExpectedStarts(self.cluster.world).estimate_and_record(state)
             if expected is not None:
-                self.foreseen[name] = expected
+                self.estimates[name] = expected
 
 
 def document(body: Body) -> Document:
@@ -63,10 +66,10 @@ def document(body: Body) -> Document:
 
 
 def test_expected_starts_are_calibrated() -> None:
-    """Of the true starts 40 to 60 % come before p50, and 85 to 95 % before p90."""
-    seen = [one for seed in (1, 2, 3) for one in Weeks(seed, 10).live()]
-    assert len(seen) > 500
-    half = sum(one.start <= one.expected.p50 for one in seen) / len(seen)
-    most = sum(one.start <= one.expected.p90 for one in seen) / len(seen)
-    assert 0.4 <= half <= 0.6, (half, most, len(seen))
-    assert 0.85 <= most <= 0.95, (half, most, len(seen))
+    """40 to 60 % of the true starts come by p50, and 85 to 95 % by p90."""
+    outcomes = [outcome for seed in (1, 2, 3) for outcome in Weeks(seed, 10).live()]
+    assert len(outcomes) > 500
+    by_p50 = sum(outcome.start <= outcome.expected.p50 for outcome in outcomes) / len(outcomes)
+    by_p90 = sum(outcome.start <= outcome.expected.p90 for outcome in outcomes) / len(outcomes)
+    assert 0.4 <= by_p50 <= 0.6, (by_p50, by_p90, len(outcomes))
+    assert 0.85 <= by_p90 <= 0.95, (by_p50, by_p90, len(outcomes))

@@ -1,4 +1,4 @@
-"""``make bench``: a group is measured by itself, and replays are in the same table."""
+"""``make bench`` measures one group by itself, and lists replays in the same table."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from benchmarks.__main__ import main
 
 
-def test_one_group_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_measures_one_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--quick", "--groups", "lottery", "--json", str(tmp_path / "bench.json")]) == 0
     printed = capsys.readouterr().out
     assert "resolution with 200 tickets" in printed
@@ -15,7 +15,7 @@ def test_one_group_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (tmp_path / "bench.json").exists()
 
 
-def test_replays_are_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_lists_replays_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--quick", "--groups", "replay", "--json", str(tmp_path / "bench.json")]) == 0
     printed = capsys.readouterr().out
     assert "a replay of 300 jobs on 3,000 GPUs at 70 % load" in printed

@@ -1,4 +1,4 @@
-"""The replays give the means that others published for the same jobs and rules (SC'21, Philly)."""
+"""Replays give the means that were published for the same jobs and rules (SC'21, Philly)."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ DAY_S = 86_400
 
 
 @pytest.mark.skipif(
-    not JOBS.exists(), reason=f"{JOBS} is not there: JOBTREE_TRACES names the folder of traces"
+    not JOBS.exists(), reason=f"{JOBS} does not exist: JOBTREE_TRACES must name the folder of traces"
 )
 @pytest.mark.parametrize(
     ("cluster", "nodes", "policy", "completion", "queue"),
@@ -32,15 +32,17 @@ DAY_S = 86_400
         ("0e4a51", 32, "sjf", 168_747, 36_682),
     ],
 )
-def test_the_published_means(cluster: str, nodes: int, policy: str, completion: int, queue: int) -> None:
+def test_replay_gives_the_published_means(
+    cluster: str, nodes: int, policy: str, completion: int, queue: int
+) -> None:
     cut = Cut((("user_or_team", cluster),), FROM_DAY * DAY_S, TO_DAY * DAY_S)
-    ground, trace = made_up(nodes, 8, 1), read_trace(str(JOBS), nodes * 8, cut)
-    budgets, owners = made_up_budgets(trace, ground.gpus, {})
-    simulation = POLICIES[policy](ReplaySetup(trace, ground.nodes, budgets, owners, ground.epoch))
+    fleet, trace = made_up(nodes, 8, 1), read_trace(str(JOBS), nodes * 8, cut)
+    budgets, owners = made_up_budgets(trace, fleet.gpus, {})
+    simulation = POLICIES[policy](ReplaySetup(trace, fleet.nodes, budgets, owners, fleet.epoch))
     assert run(simulation)
     meter, jobs = simulation.meter, range(len(trace))
     mean_completion = fmean((meter.finish[job] - trace.submit[job]) / SECOND for job in jobs)
     mean_queue = fmean((meter.first_start[job] - trace.submit[job]) / SECOND for job in jobs)
-    within = 0.5 if cluster == "7f04ca" else 1.0  # published in whole seconds
-    assert abs(mean_completion - completion) <= within
-    assert abs(mean_queue - queue) <= within
+    tolerance = 0.5 if cluster == "7f04ca" else 1.0  # published in whole seconds
+    assert abs(mean_completion - completion) <= tolerance
+    assert abs(mean_queue - queue) <= tolerance

@@ -1,4 +1,4 @@
-"""Whole days under Jobtree, where tests/unit/simulation replays a few hours."""
+"""Replays of whole days under Jobtree; tests/unit/simulation replays a few hours."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.unit.simulation.schedulers.test_jobtree_scheduler import (
     check_ends_agree,
     check_nothing_is_left,
 )
-from tests.unit.simulation.stage import busy_day
+from tests.unit.simulation.small_replays import busy_day
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,4 +1,4 @@
-"""Random days on a simulated cluster: four teams' Runs arrive, nodes fail and heal, promises are watched."""
+"""Random days on a simulated cluster: Runs of four teams arrive, nodes fail and heal."""
 
 from collections.abc import Iterator
 from random import Random
@@ -29,23 +29,23 @@ class Arrival(NamedTuple):
     checkpoint: bool
 
     def body(self, *, backfill: bool) -> Body:
-        """The Run as submitted; without backfill it says nothing that lets it flow around promises."""
+        """Returns the Run as submitted; without ``backfill`` it declares no duration and no checkpoint."""
         runtime = {}
         if backfill and self.declared:
             runtime["maxDuration"] = f"{self.seconds * 5 // 4}s"
         if backfill and self.checkpoint:
             runtime["checkpoint"] = "10m"
-        made = run(self.name, self.gpus, f"org:{self.team}", runtime=runtime)
-        return lasting(made, f"{self.seconds}s")
+        body = run(self.name, self.gpus, f"org:{self.team}", runtime=runtime)
+        return lasting(body, f"{self.seconds}s")
 
 
 def arrivals(dice: Random, count: int) -> list[Arrival]:
-    """So many Runs in a day that ask for one and a half times what the fleet has."""
-    asked = []
+    """Returns the Runs of a day: together they need one and a half times the GPU-hours of the fleet."""
+    drawn = []
     for _ in range(count):
         gpus = dice.choice((8, 8, 8, 16, 16, 32, 64))
-        asked.append((dice.randrange(DAY), gpus, dice.lognormvariate(0, 0.7)))
-    total = sum(gpus * hours for _, gpus, hours in asked)
+        drawn.append((dice.randrange(DAY), gpus, dice.lognormvariate(0, 0.7)))
+    total = sum(gpus * hours for _, gpus, hours in drawn)
     scale = OVERSUBSCRIBED * GPUS * 24 / total
     return [
         Arrival(
@@ -57,30 +57,30 @@ def arrivals(dice: Random, count: int) -> list[Arrival]:
             dice.random() < 0.6,
             dice.random() < 0.2,
         )
-        for number, (at, gpus, hours) in enumerate(sorted(asked))
+        for number, (at, gpus, hours) in enumerate(sorted(drawn))
     ]
 
 
-class Watched:
-    """A cluster whose promises are looked at after every step."""
+class PromiseChecker:
+    """A simulated cluster whose promises are checked after every step."""
 
     def __init__(self, *bodies: Body) -> None:
         self.cluster = SimulatedCluster(START, checked=False)
         self.cluster.load(Document("test", body) for body in bodies)
         self.promises: dict[tuple[RunKey, int], Promise] = {}
         self.broken: list[str] = []
-        self.slips: list[tuple[str, str]] = []  # in what step, and the reason given
+        self.slips: list[tuple[str, str]] = []  # the step, and the reason
 
     def submit(self, body: Body) -> None:
         self.cluster.submit([Document("test", body)])
-        self.look("submit")
+        self.check("submit")
 
     def advance(self, until: int) -> None:
         self.cluster.advance(until)
-        self.look("advance")
+        self.check("advance")
 
-    def look(self, step: str) -> None:
-        """A promise moves later only with a slip, and who is past it has started."""
+    def check(self, step: str) -> None:
+        """Records promises that are overdue, moved without a slip, or slipped."""
         now = self.cluster.now
         for state in self.cluster.world.runs.values():
             promise = state.promise
@@ -98,7 +98,7 @@ class Watched:
             self.slips += [(step, slip.reason) for slip in promise.slips[len(before.slips) :]]
 
     def late(self) -> Iterator[str]:
-        """Runs that started after the last time that they were promised."""
+        """Yields the Runs that did not start by the last date of their promise."""
         started: dict[RunKey, list[int]] = {}
         for event in self.cluster.events:
             if event.name == "Admitted":
@@ -112,7 +112,7 @@ class Watched:
                 yield f"{promise.name} was promised {promise.at} and did not start by then"
 
     def used(self, until: int) -> int:
-        """GPU-milliseconds under leases by then."""
+        """Returns the GPU-milliseconds of all leases by that instant."""
         total = 0
         for _, body in self.cluster.objects.of("Lease"):
             start = parse_time(body["spec"]["start"])
@@ -128,24 +128,24 @@ def slot_count(text: str) -> int:
     return int(last or first) - int(first) + 1
 
 
-def random_day(seed: int, count: int, *, backfill: bool) -> Watched:
-    """A day of arrivals, with a node that fails every two hours or so and comes back later."""
+def random_day(seed: int, count: int, *, backfill: bool) -> PromiseChecker:
+    """Plays a day of arrivals on which twelve nodes fail and come back later."""
     dice = Random(seed)
     fleet = [node(f"{domain}-{number}", domain) for domain in DOMAINS for number in range(NODES)]
     teams = [budget(team, envelope(GPUS)) for team in TEAMS]
-    day = Watched(*fleet, *teams)
+    day = PromiseChecker(*fleet, *teams)
     names = [body["metadata"]["name"] for body in fleet]
     faults: list[tuple[int, str, str]] = []
     for _ in range(12):
         at, name = dice.randrange(DAY), dice.choice(names)
         faults += [(START + at, "fail", name), (START + at + dice.randrange(MINUTE, 4 * HOUR), "heal", name)]
-    coming: list[tuple[int, str, str | Arrival]] = [*faults]
-    coming += [(one.at, "submit", one) for one in arrivals(dice, count)]
-    for at, what, thing in sorted(coming, key=lambda one: (one[0], one[1], str(one[2]))):
+    events: list[tuple[int, str, str | Arrival]] = [*faults]
+    events += [(arrival.at, "submit", arrival) for arrival in arrivals(dice, count)]
+    for at, kind, subject in sorted(events, key=lambda event: (event[0], event[1], str(event[2]))):
         day.advance(at)
-        if isinstance(thing, Arrival):
-            day.submit(thing.body(backfill=backfill))
+        if isinstance(subject, Arrival):
+            day.submit(subject.body(backfill=backfill))
             continue
-        (day.cluster.fail if what == "fail" else day.cluster.heal)([thing])
-        day.look(what)
+        (day.cluster.fail if kind == "fail" else day.cluster.heal)([subject])
+        day.check(kind)
     return day

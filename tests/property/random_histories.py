@@ -1,8 +1,8 @@
-"""Random small fleets, families of budgets, Runs, and what happens to them.
+"""Random small fleets, Budgets and Runs, and random steps that change them.
 
-Everything is small on purpose: a few nodes and GPUs collide more often than many, and shrink to something
-that a person can read. Hypothesis chooses the list of happenings, and shortens it when a test fails; each
-object in it is drawn from a seed of its own, which is many times faster than drawing every field.
+Everything is small: Runs compete more often on few nodes than on many, and failing examples stay readable.
+Hypothesis chooses the list of steps and shortens it when a test fails. Each object is drawn from a seed of
+its own, which is many times faster than if Hypothesis drew every field.
 """
 
 from random import Random
@@ -23,8 +23,8 @@ OWNERS = ("org", "org:a", "org:a:x", "org:a:y", "org:b", "lab")
 DOMAINS = ("nv-a", "nv-b", "nv-c")
 
 
-class NodeSketch(NamedTuple):
-    """A node that may fail and heal: everything about it but its health."""
+class FleetNode(NamedTuple):
+    """A node of a test fleet, without its health: it can fail and heal."""
 
     name: str
     domain: str
@@ -46,13 +46,13 @@ class NodeSketch(NamedTuple):
         )
 
 
-def some_fleet(dice: Random) -> list[NodeSketch]:
+def random_fleet(dice: Random) -> list[FleetNode]:
     fleet = []
     for domain in DOMAINS[: dice.randint(1, 3)]:
         for number in range(dice.randint(1, 4)):
             gpus = dice.choice((1, 2, 3, 4, 4, 8, 8))
             fleet.append(
-                NodeSketch(
+                FleetNode(
                     f"{domain}-{number}",
                     domain,
                     gpus,
@@ -65,7 +65,7 @@ def some_fleet(dice: Random) -> list[NodeSketch]:
     return fleet
 
 
-def some_envelope(dice: Random, name: str) -> dict[str, object]:
+def random_envelope(dice: Random, name: str) -> dict[str, object]:
     gpus = dice.choice((1, 2, 4, 6, 8, 8, 12, 16))
     start = dice.choice((None,) * 6 + (0, HOUR, 3 * HOUR))
     end = dice.choice((None,) * 6 + (4 * HOUR, 6 * HOUR))
@@ -91,25 +91,25 @@ def some_envelope(dice: Random, name: str) -> dict[str, object]:
     return envelope(gpus, name, flavor=dice.choice(FLAVORS), **fields)
 
 
-def some_budget(dice: Random, owner: str) -> Budget:
-    envelopes = [some_envelope(dice, f"e{number}") for number in range(dice.choice((0, 1, 1, 2, 2, 3)))]
+def random_budget(dice: Random, owner: str) -> Budget:
+    envelopes = [random_envelope(dice, f"e{number}") for number in range(dice.choice((0, 1, 1, 2, 2, 3)))]
     caps = []
     if envelopes and dice.random() < 0.3:
         limits: dict[str, object] = {"maxCredits": dice.choice((4, 16, 64))}
-        if len({one["flavor"] for one in envelopes}) == 1 and dice.random() < 0.7:
+        if len({envelope["flavor"] for envelope in envelopes}) == 1 and dice.random() < 0.7:
             limits = {"maxConcurrency": dice.randint(1, 16), "maxGPUHours": dice.choice((None, None, 8, 32))}
-        caps.append(cap("cap", *(str(one["name"]) for one in envelopes), **limits))
+        caps.append(cap("cap", *(str(envelope["name"]) for envelope in envelopes), **limits))
     parents = None
     if dice.random() < 0.2:  # parents come earlier in the list, so there is no cycle
         parents = [elder for elder in OWNERS[: OWNERS.index(owner)] if dice.random() < 0.5]
     return budget(owner, *envelopes, caps=caps, parents=parents)
 
 
-def some_family(dice: Random) -> list[Budget]:
-    return [some_budget(dice, owner) for owner in OWNERS if dice.random() < 0.8]
+def random_budgets(dice: Random) -> list[Budget]:
+    return [random_budget(dice, owner) for owner in OWNERS if dice.random() < 0.8]
 
 
-def some_run(dice: Random, name: str) -> Run:
+def random_run(dice: Random, name: str) -> Run:
     fields: dict[str, Any] = {}
     total = dice.choice((1, 2, 2, 3, 4, 4, 4, 6, 8, 8, 12))
     if dice.random() < 0.3:
@@ -139,8 +139,8 @@ def some_run(dice: Random, name: str) -> Run:
     )
 
 
-def some_tree(dice: Random, name: str) -> Run:
-    """A few stages, some after others, some together, some without GPUs, perhaps under one quota."""
+def random_job_tree(dice: Random, name: str) -> Run:
+    """A few stages: some after others, some in one gang, some without GPUs, some trees under a quota."""
     stages: list[dict[str, Any]] = []
     for number in range(dice.randint(2, 4)):
         stage: dict[str, Any] = {"name": f"s{number}"}
@@ -164,9 +164,9 @@ def some_tree(dice: Random, name: str) -> Run:
 
 
 class Step(NamedTuple):
-    """Something happens, with what the seed says."""
+    """One change of the cluster; the seed decides its details."""
 
-    what: str
+    kind: str
     seed: int
 
     @property
@@ -175,8 +175,8 @@ class Step(NamedTuple):
 
 
 WAITS = (1, MINUTE, 20 * MINUTE, HOUR - 1, HOUR, 2 * HOUR, 7 * HOUR)
-HAPPENINGS: tuple[str, ...] = ("submit",) * 8 + ("advance",) * 4 + ("finish",) * 3 + ("edit",) * 2
-HAPPENINGS += (
+STEP_KINDS: tuple[str, ...] = ("submit",) * 8 + ("advance",) * 4 + ("finish",) * 3 + ("edit",) * 2
+STEP_KINDS += (
     "wait",
     "cancel",
     "drop",
@@ -191,22 +191,22 @@ HAPPENINGS += (
 )
 
 
-class Scene(NamedTuple):
+class RandomHistory(NamedTuple):
     seed: int
     steps: list[Step]
 
     @property
-    def fleet(self) -> list[NodeSketch]:
-        return some_fleet(Random(self.seed))
+    def fleet(self) -> list[FleetNode]:
+        return random_fleet(Random(self.seed))
 
     @property
-    def family(self) -> list[Budget]:
-        return some_family(Random(self.seed))
+    def budgets(self) -> list[Budget]:
+        return random_budgets(Random(self.seed))
 
 
 SEEDS = st.integers(0, 1 << 16)
 
 
-def scenes(longest: int = 24, happenings: tuple[str, ...] = HAPPENINGS) -> SearchStrategy[Scene]:
-    steps = st.builds(Step, st.sampled_from(happenings), SEEDS)
-    return st.builds(Scene, SEEDS, st.lists(steps, min_size=6, max_size=longest))
+def random_histories(longest: int = 24, kinds: tuple[str, ...] = STEP_KINDS) -> SearchStrategy[RandomHistory]:
+    steps = st.builds(Step, st.sampled_from(kinds), SEEDS)
+    return st.builds(RandomHistory, SEEDS, st.lists(steps, min_size=6, max_size=longest))
